@@ -1,0 +1,74 @@
+# Everything a developer or a newcomer types. Prerequisites: Python 3.11 or later, Java 17, Maven.
+SHELL := /bin/bash
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+SPARK_VENV := .venv-spark
+SPARK_BIN := $(SPARK_VENV)/bin
+SPARK_STAMP := $(SPARK_VENV)/.installed
+DEMO_DIR := build/demo
+AIRFLOW_DIR := build/airflow
+export AIRFLOW__CORE__LOAD_EXAMPLES ?= False
+
+.DEFAULT_GOAL := help
+.PHONY: help prerequisites setup setup-spark check test demo airflow bench cluster cluster-down clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
+
+prerequisites:
+	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 is missing: install it (Debian: apt-get install python3.11 python3.11-venv), or set PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "Python's venv module is missing: install it (Debian: apt-get install python3-venv)"; exit 1; }
+	@command -v java >/dev/null || { echo "Java is missing: install a Java 17 runtime (Debian: apt-get install openjdk-17-jre-headless)"; exit 1; }
+	@command -v mvn >/dev/null || [ -n "$$KAFKA_HOME" ] || { echo "Maven is missing: install it (Debian: apt-get install maven), or set KAFKA_HOME to an unpacked Kafka 3.9"; exit 1; }
+
+$(STAMP): constraints-3.11.txt setup.cfg pyproject.toml
+	@$(MAKE) --no-print-directory prerequisites
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints-3.11.txt --editable '.[test,spark]'
+	touch $(STAMP)
+
+# Spark's own environment: pyspark and Airflow's thin pyspark-client must never meet in one.
+$(SPARK_STAMP): requirements-spark-3.11.txt
+	@$(MAKE) --no-print-directory prerequisites
+	test -x $(SPARK_BIN)/python || $(PYTHON) -m venv $(SPARK_VENV)
+	$(SPARK_BIN)/pip install --quiet --disable-pip-version-check --requirement requirements-spark-3.11.txt
+	touch $(SPARK_STAMP)
+
+setup: $(STAMP) ## Airflow's environment with everything in it, and Kafka's jars
+	$(BIN)/python -m airflow_provider_kmigrate.localcluster prepare
+
+setup-spark: $(SPARK_STAMP) ## Spark's environment with the connector's jars, for the audit
+	PYTHONPATH=. $(SPARK_BIN)/python -m airflow_provider_kmigrate.audit.connector
+
+check: $(STAMP) ## fast lane: format, lint, types, layers, every test without a cluster but the slow ones
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+	$(BIN)/pytest -q -n 2 --dist loadfile -m "not cluster and not slow" --ignore tests/audit
+
+test: setup setup-spark ## everything: the fast lane's tests, those of the audit on Spark, and those on real clusters
+	PYTHONPATH=. PYSPARK_PYTHON=$(CURDIR)/$(SPARK_BIN)/python $(SPARK_BIN)/python -m pytest -q tests/audit
+	$(BIN)/pytest -q -m cluster --ignore tests/audit
+	$(BIN)/pytest -q -n 2 --dist loadfile -m "not cluster" --ignore tests/audit
+
+demo: setup setup-spark ## a real cluster is migrated by the DAG under load; ends with Spark's verdict and a report
+	$(BIN)/python -m benchmarks.demo --dir $(DEMO_DIR)
+
+airflow: setup ## Airflow's pages on a local cluster, with the DAGs in it; Ctrl-C ends it all
+	$(BIN)/python -m benchmarks.airflow_ui --dir $(AIRFLOW_DIR)
+
+bench: setup setup-spark ## every benchmark, or one: make bench BENCH=overhead
+	$(BIN)/python -m benchmarks $(BENCH)
+
+cluster: setup ## only a local cluster in ZooKeeper mode (see its output for what to do with it)
+	$(BIN)/python -m airflow_provider_kmigrate.localcluster up
+
+cluster-down: ## stop that cluster
+	$(BIN)/python -m airflow_provider_kmigrate.localcluster down
+
+clean: ## stop the local clusters and remove what was built
+	-for d in build/localcluster $(DEMO_DIR)/cluster $(AIRFLOW_DIR)/cluster; do test ! -d $$d || $(BIN)/python -m airflow_provider_kmigrate.localcluster clean --dir $$d; done
+	rm -rf build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

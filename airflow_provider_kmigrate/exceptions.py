@@ -1,0 +1,83 @@
+"""Every error the package raises on purpose; each class says what the caller may do.
+
+::
+
+    KMigrateError
+    ├── Unavailable            try again: nothing is known, nothing was changed by the failed call
+    │   ├── Unreachable        no connection, or it broke; whether a write arrived is unknown
+    │   └── TimedOut           no answer in time
+    ├── Refused                stop: going on would be wrong; carries the reasons, nothing was changed
+    │   ├── SpecError          the cluster file is wrong; names file, line and the fix
+    │   ├── WrongCluster       the cluster reached is not the one that was named
+    │   ├── Fenced             a newer run holds the cluster; this one must end
+    │   └── Forbidden          not on the allow-list of what we may change
+    ├── AuthenticationFailed   stop: fix the identity or its rights; no retry helps
+    └── Failed                 stop: the act itself failed; the text says where its log is
+
+Refusals that a plan can foresee are values (`core.model.Refuse`), not exceptions; `Refused` carries them across I/O code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from airflow_provider_kmigrate.core.model import Reason
+
+
+class KMigrateError(Exception):
+    """Root of the tree; never raised itself."""
+
+    retriable = False
+
+
+class Unavailable(KMigrateError):
+    """The other side gave no usable answer; observe again before acting."""
+
+    retriable = True
+
+
+class Unreachable(Unavailable):
+    """No connection, or the connection broke."""
+
+
+class TimedOut(Unavailable):
+    """No answer within the deadline; the text names the deadline and what was waited for."""
+
+
+class Refused(KMigrateError):
+    """Going on would be wrong; `reasons` says what was seen, why it matters and what to do."""
+
+    def __init__(self, text: str, reasons: Iterable[Reason] = ()) -> None:
+        super().__init__(text)
+        self.reasons = tuple(reasons)
+
+    @classmethod
+    def because(cls, *reasons: Reason) -> Self:
+        """The refusal whose text is its reasons themselves."""
+        return cls(" | ".join(map(str, reasons)), reasons)
+
+
+class SpecError(Refused):
+    """The cluster file is wrong."""
+
+
+class WrongCluster(Refused):
+    """What answered is not the cluster that the cluster file names."""
+
+
+class Fenced(Refused):
+    """A newer run owns this cluster."""
+
+
+class Forbidden(Refused):
+    """Not on the allow-list of things kmigrate may change."""
+
+
+class AuthenticationFailed(KMigrateError):
+    """The other side does not accept our identity, or denies it the right."""
+
+
+class Failed(KMigrateError):
+    """An act failed; the text says what was seen and where to read more."""
