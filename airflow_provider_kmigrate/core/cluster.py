@@ -1,0 +1,173 @@
+"""What the user wrote about a cluster, as frozen values; `spec.load` makes them from the cluster file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Role(StrEnum):
+    """What a node is; kmigrate moves clusters with dedicated controllers only."""
+
+    BROKER = "broker"
+    CONTROLLER = "controller"
+
+
+@dataclass(frozen=True, slots=True)
+class HostSpec:
+    """How to reach a node's machine. Commands are argument lists; `{id}`, `{host}` and `{properties}` are filled in.
+
+    `properties` is the path of the node's server.properties there. `state` is the local driver's folder for the node.
+    `stop_timeout` in seconds: Kafka may take 300 s to stop (controlled shutdown in migration mode).
+    """
+
+    driver: str  # local | command
+    properties: str
+    state: str = ""
+    start: tuple[str, ...] = ()
+    stop: tuple[str, ...] = ()
+    status: tuple[str, ...] = ()
+    read: tuple[str, ...] = ()  # prints the file {path}
+    write: tuple[str, ...] = ()  # replaces the file {path} by its standard input, atomically
+    format: tuple[str, ...] = ()  # formats a controller's directory: {cluster_id}, {release}, {properties}
+    stop_timeout: float = 330.0
+    conn_id: str = ""  # the connection whose environment the commands get; empty: none
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSpec:
+    """One broker or controller; `port` is the listener that kmigrate talks to (a controller's: its CONTROLLER listener)."""
+
+    id: int
+    role: Role
+    host: str
+    port: int
+    hosts: HostSpec
+    rack: str | None = None
+    log_dir: str | None = None  # a controller's metadata directory
+
+    @property
+    def name(self) -> str:
+        return f"{self.role} {self.id}"
+
+    @property
+    def endpoint(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How careful to be; times in seconds. Defaults suit production, rehearsals shorten them."""
+
+    min_soak: float = 86_400.0
+    max_hybrid: float = 14_400.0
+    canary_bake: float = 600.0
+    stable_samples: int = 3
+    sample_interval: float = 0.2
+    max_parallel: int = 1
+    fast_failover: bool = False
+    elect_batch: int = 10  # partitions per preferred election
+    start_timeout: float = 600.0  # a broker with large logs may need long to come back into every ISR
+    copy_timeout: float = 600.0
+
+
+class HoldPolicy(StrEnum):
+    """When a Spark job is held: a clean roll of the brokers needs no hold (measured), a partition without leader may kill it."""
+
+    NEVER = "never"
+    RISKY = "risky"  # before steps that may leave partitions without a leader for a while
+    ALWAYS = "always"  # before every step that restarts brokers
+
+    def wants(self, *, risky: bool) -> bool:
+        """Whether to hold before a step of that kind."""
+        return self is HoldPolicy.ALWAYS or (risky and self is HoldPolicy.RISKY)
+
+
+@dataclass(frozen=True, slots=True)
+class SparkJobSpec:
+    """One streaming query of somebody's Spark job that reads the cluster.
+
+    `checkpoint` is an absolute path or a URI; `hold_folder` is empty for `_kmigrate` in it. `options` are those of its Kafka source,
+    to judge its risks. `repeats_harmless`: its sink takes a repeated batch once. `conn_id`: the Airflow connection that reaches the
+    file system; empty: none is needed. `hold_timeout` in seconds: a batch under way is waited for.
+    """
+
+    name: str
+    checkpoint: str = ""
+    topics: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+    hold: HoldPolicy = HoldPolicy.RISKY
+    hold_folder: str = ""
+    hold_timeout: float = 900.0
+    repeats_harmless: bool = False
+    conn_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditSpec:
+    """How records are audited by Spark. Paths are absolute; `events` are files or folders of event lines, `ledgers` are Parquet.
+
+    `conn_id`: Airflow's Spark connection, which has master and deploy mode. `result`: a folder that workers and Spark's driver
+    share. `topics`: whose logs a migration fingerprints before its first roll and compares after each phase, `share` of them or all;
+    Spark reads them with `jars`, paths or URIs. `environment`: Spark's own Python environment on the workers; empty: what the PATH has. `level`: who wrote the
+    events (probe, consumers, producers: they and the consumers). `schedule`: a cron expression or a preset; empty: only by hand. Where an audit is INCONCLUSIVE it is made again
+    `extensions` times, each `extend_by` seconds later.
+    """
+
+    conn_id: str
+    result: str
+    events: tuple[str, ...] = ()
+    ledgers: tuple[str, ...] = ()
+    topics: tuple[str, ...] = ()
+    share: float = 1.0
+    jars: tuple[str, ...] = ()
+    level: str = "consumers"
+    tolerated: tuple[str, ...] = ()
+    environment: str = ""
+    schedule: str = ""
+    extensions: int = 6
+    extend_by: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSpec:
+    """One cluster file. `path` is where it was read; connection ids name where the secrets are."""
+
+    name: str
+    cluster_id: str
+    zookeeper_conn_id: str
+    kafka_conn_id: str
+    brokers: tuple[NodeSpec, ...]
+    controllers: tuple[NodeSpec, ...]
+    policy: Policy = Policy()
+    controller_listener: str = "CONTROLLER"
+    controller_security: str = "PLAINTEXT"
+    controller_conn_id: str = ""  # TLS and SASL of the controller listener; empty: as the Kafka connection has them
+    controller_properties: Mapping[str, str] = field(default_factory=dict)  # extra keys for every controller
+    path: str = ""
+    spark_jobs: tuple[SparkJobSpec, ...] = ()
+    audit: AuditSpec | None = None
+
+    def nodes(self) -> Iterator[NodeSpec]:
+        yield from self.brokers
+        yield from self.controllers
+
+    def node(self, role: Role, node_id: int) -> NodeSpec:
+        """Raises KeyError where the file names no such node."""
+        for node in self.nodes():
+            if node.role is role and node.id == node_id:
+                return node
+        raise KeyError(f"{role} {node_id}")
+
+    def spark_job(self, name: str) -> SparkJobSpec:
+        """Raises KeyError where the file names no such job."""
+        for job in self.spark_jobs:
+            if job.name == name:
+                return job
+        raise KeyError(name)
+
+    @property
+    def voters(self) -> str:
+        """The value of controller.quorum.voters (static quorum, KIP-595)."""
+        return ",".join(f"{node.id}@{node.endpoint}" for node in self.controllers)

@@ -1,0 +1,153 @@
+"""Which broker coordinates a group, and whether all brokers answer that alike.
+
+A group lives in partition `hash(group) mod n` of `__consumer_offsets`, and its coordinator is that partition's leader. Every broker reads n
+once, when it starts (KIP-895, not adopted). After an expansion of the topic old and restarted brokers therefore disagree, and a roll
+activates the new count broker by broker: groups split, go dark or lose their offsets. No broker tells its n, but its FindCoordinator
+answers to made-up groups do: only a few n explain them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from airflow_provider_kmigrate.core.model import Reason
+
+OFFSETS_TOPIC = "__consumer_offsets"
+TRANSACTIONS_TOPIC = "__transaction_state"
+DEFAULT_LIMIT = 1000
+"""Counts up to this are tried (or up to the topic's own, if that is higher)."""
+
+_MIN_INT = -(2**31)
+
+
+class Agreement(StrEnum):
+    """What the fingerprints of all brokers amount to."""
+
+    PROVEN = "proven"  # every broker uses the topic's count and no other explains its answers
+    DEGENERATE = "degenerate"  # the topic's count explains every answer, but so do others
+    UNKNOWN = "unknown"  # something was not read, or leaders moved meanwhile: look again
+    BROKEN = "broken"  # some broker certainly uses another count
+
+
+class GroupClass(StrEnum):
+    """What a group meets while brokers use different counts."""
+
+    INVARIANT = "invariant"  # the same partition by every count
+    REDIRECT = "redirect"  # served where it always was, though some brokers name another coordinator
+    SPLIT_BRAIN = "split brain"  # two brokers accept it: partitions are consumed twice
+    BLACKOUT = "blackout"  # nobody accepts it
+    MOVED = "moved"  # served at the new partition, where its committed offsets are not
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`reasons` is empty exactly when agreement is proven."""
+
+    agreement: Agreement
+    reasons: tuple[Reason, ...] = ()
+
+
+def java_hash(text: str) -> int:
+    """Java's `String.hashCode`: over UTF-16 units, wrapped to a signed 32-bit number."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    total = 0
+    for i in range(0, len(units), 2):
+        total = (31 * total + (units[i] << 8 | units[i + 1])) & 0xFFFFFFFF
+    return total - 2**32 if total & 2**31 else total
+
+
+def partition_for(group: str, count: int) -> int:
+    """The group's partition among `count`; Kafka's `Utils.abs` takes the one number without an absolute value for 0."""
+    return _magnitude(group) % count
+
+
+def _magnitude(group: str) -> int:
+    number = java_hash(group)
+    return 0 if number == _MIN_INT else abs(number)
+
+
+def probe_groups(number: int = 64) -> tuple[str, ...]:
+    """Names to ask FindCoordinator for; asking creates nothing, provided that the topic exists: otherwise the broker creates it."""
+    return tuple(f"__coord_probe_{i}" for i in range(number))
+
+
+def possible_counts(answers: Mapping[str, int | None], leaders: Mapping[int, int], limit: int = DEFAULT_LIMIT) -> frozenset[int]:
+    """The counts that explain what one broker answered: group -> coordinator, None where it named none (no evidence).
+
+    `leaders` is partition -> leader at the time of the answers. Empty: nothing explains them, the leaders have moved meanwhile.
+    """
+    evidence = {_magnitude(group): broker for group, broker in answers.items() if broker is not None}
+    if not evidence:
+        return frozenset()
+    candidates = range(1, max(limit, len(leaders)) + 1)
+    return frozenset(n for n in candidates if all(leaders.get(h % n) == broker for h, broker in evidence.items()))
+
+
+def uniform(
+    counts: Mapping[int, frozenset[int]] | None,
+    topic_count: int,
+    brokers: Collection[int],
+    configured: Mapping[int, int] | None = None,
+    topic: str = OFFSETS_TOPIC,
+) -> Verdict:
+    """Whether all `brokers` use the topic's own count, from each one's possible counts.
+
+    A broker missing in `counts`, or with none, leaves it unknown; one whose counts lack the topic's breaks it, whatever the others do.
+    Leaders of a topic made in one go are so regular that many counts explain all answers if the number of brokers divides the topic's.
+    `configured`, each broker's offsets.topic.num.partitions, settles that; give it only if the topic's znode has never changed since it
+    was created (data version 0): then a broker has read either the topic's count or, started before it, its own configuration.
+    """
+    found = {broker: (counts or {}).get(broker, frozenset()) for broker in brokers}
+    wrong = {broker: possible for broker, possible in found.items() if possible and topic_count not in possible}
+    if wrong:
+        return Verdict(Agreement.BROKEN, tuple(_wrong(broker, wrong[broker], topic_count, topic) for broker in sorted(wrong)))
+    unread = sorted(broker for broker, possible in found.items() if not possible)
+    if unread or not found:
+        return Verdict(Agreement.UNKNOWN, (_unread(unread, topic),))
+    settled = {broker for broker, count in (configured or {}).items() if count == topic_count}
+    ambiguous = sorted(broker for broker, possible in found.items() if len(possible) > 1 and broker not in settled)
+    if ambiguous:
+        return Verdict(Agreement.DEGENERATE, (_ambiguous(ambiguous, found[ambiguous[0]] - {topic_count}, topic_count, topic),))
+    return Verdict(Agreement.PROVEN)
+
+
+def classify(group: str, counts: Mapping[int, int], leaders: Mapping[int, int], topic_count: int) -> GroupClass:
+    """What a group meets: `counts` is broker -> the count it uses, `topic_count` what a broker reads at its next start."""
+    homes = {broker: partition_for(group, count) for broker, count in counts.items()}
+    if set(homes.values()) <= {partition_for(group, topic_count)}:
+        return GroupClass.INVARIANT
+    acceptors = [broker for broker, partition in homes.items() if leaders.get(partition) == broker]
+    if len(acceptors) != 1:
+        return GroupClass.SPLIT_BRAIN if acceptors else GroupClass.BLACKOUT
+    return GroupClass.MOVED if homes[acceptors[0]] == partition_for(group, topic_count) else GroupClass.REDIRECT
+
+
+def _wrong(broker: int, possible: frozenset[int], topic_count: int, topic: str) -> Reason:
+    text = f"broker {broker} computes with {_some(possible)} partitions of {topic}, which has {topic_count}"
+    why = (
+        "The topic was expanded, or created from another broker's configuration, since that broker started. Restarting brokers makes them "
+        "disagree: groups are consumed twice, not at all, or lose their committed offsets."
+    )
+    remedy = "Do not restart any broker; expand the topic properly first (runbook: offsets topic)."
+    return Reason("K01", text, why, remedy)
+
+
+def _unread(brokers: Collection[int], topic: str) -> Reason:
+    named = ", ".join(map(str, brokers)) or "all"
+    text = f"no count of {topic} explains the answers of brokers {named}, or they gave none"
+    return Reason("K02", text, "Unknown is not healthy; leaders that move meanwhile do this.", "Look again.")
+
+
+def _ambiguous(brokers: Collection[int], others: frozenset[int], topic_count: int, topic: str) -> Reason:
+    named = ", ".join(map(str, brokers))
+    text = f"brokers {named} use {topic_count} partitions of {topic} or, just as likely by their answers, {_some(others)}"
+    why = "Leaders are spread so regularly, or over so few brokers, that no made-up group tells the counts apart."
+    remedy = "Make sure that the topic has not been expanded since these brokers started."
+    return Reason("K03", text, why, remedy)
+
+
+def _some(counts: frozenset[int], shown: int = 6) -> str:
+    listed = " or ".join(map(str, sorted(counts)[:shown]))
+    return f"{listed} or more" if len(counts) > shown else listed

@@ -1,0 +1,298 @@
+"""The vocabulary of the delivery audit: what clients wrote down of what they sent, got, committed and owned.
+
+Clients write events; `core.ledger` and the Spark audit read them. One event is one JSON object on one line (`core.event_lines`)::
+
+    {"v":1,"kind":"delivery","writer":"load.g1.0-5c1e","event_seq":17,"t_ms":1795241479346,"group":"g1",...}
+
+**Runs.** Nothing is written per record. A run is what one poll delivered of one partition, or what one producer had acknowledged
+of one partition within about a second (Kafka's own VerifiableConsumer reports like this). A writer that sees every record breaks
+its runs at every gap, so that offsets and numbers within a run are consecutive and `offset - seq` is the same for all of it:
+islands are then a plain aggregate, and a lost event shows as a hole in `seq` instead of as a lost record.
+
+**Health.** A writer is one incarnation of a process: it numbers all its events from 0 without a gap (`event_seq`), begins with
+`Start`, repeats `Heartbeat` and ends with `Stop`. What lacks a number or a `Stop` proves nothing about what was not seen.
+`Expect` names the writers that must appear at all.
+
+**Time.** `*_ms` are milliseconds since the epoch on the writer's steady clock: its wall clock at start, carried on by its monotonic
+clock, so a stepped wall clock moves no event. `Clock` keeps both readings for whoever must compare machines. Latencies are
+microseconds, `*_us`. Ownership needs no clock: all members of a group append to one log, and `position` is the place in it.
+
+A change that an old reader would misunderstand raises `SCHEMA_VERSION`; a reader refuses versions that it does not know.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from airflow_provider_kmigrate.core.latency import Histogram
+
+SCHEMA_VERSION: Final = 1
+UNKNOWN_OFFSET: Final = -1  # acknowledged, but the broker did not say where (a duplicate sequence number, KIP-98)
+
+
+class Stamp(NamedTuple):
+    """Who wrote an event, as which of its events (counted from 0), when."""
+
+    writer: str
+    event_seq: int
+    t_ms: int
+
+
+class Clock(NamedTuple):
+    """One reading of both clocks: wall time in ms since the epoch, monotonic time of that machine in ms."""
+
+    epoch_ms: int
+    monotonic_ms: int
+
+
+class TopicPartition(NamedTuple):
+    topic: str
+    partition: int
+
+
+class Position(NamedTuple):
+    """A committed offset: the next one to be read."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+class SlowRecord(NamedTuple):
+    """One record whose acknowledgement took long. `offset` is `UNKNOWN_OFFSET` where there is none."""
+
+    topic: str
+    partition: int
+    offset: int
+    seq: int
+    t_sent_ms: int
+    latency_us: int
+
+
+class Role(StrEnum):
+    PRODUCER = "producer"
+    CONSUMER = "consumer"
+    CONTROL = "control"  # starts and stops the others, reads the logs' extents
+
+
+class Change(StrEnum):
+    """`acquired` is written before the first poll of the partitions, `released` after the last commit, `lost` when found out."""
+
+    ACQUIRED = "acquired"
+    RELEASED = "released"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What every event has."""
+
+    stamp: Stamp
+
+    def flaw(self) -> str | None:
+        """What contradicts itself in here."""
+        return "event_seq counts from 0" if self.stamp.event_seq < 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Start(Event):
+    """A writer begins. `topics` are names, or patterns where they begin with `^`: what a consumer must be delivered.
+
+    `reset`: a group with no committed offset starts at the `earliest` or at the `latest` record.
+    """
+
+    role: Role
+    clock: Clock | None = None
+    pid: int | None = None
+    group: str | None = None
+    topics: tuple[str, ...] = ()
+    reset: str = "earliest"
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat(Event):
+    """The writer lives. `slip_ms`: by how much its own loop was late at worst since the last one (a busy machine, not Kafka)."""
+
+    clock: Clock
+    slip_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Stop(Event):
+    """A writer's last event. Not `clean`: it could not write down everything, for the reason given."""
+
+    clean: bool
+    reason: str = ""
+    clock: Clock | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Expect(Event):
+    """These writers were started; one that never appears was lost with all that it saw."""
+
+    writers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Remark(Event):
+    """Something that explains other events: a recovery, a retry. `code` is stable."""
+
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ownership(Event):
+    """A member took or gave up partitions. `position` orders the group's ownership events; None: only time can."""
+
+    group: str
+    member: str
+    generation: int | None
+    change: Change
+    partitions: tuple[TopicPartition, ...]
+    position: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryRun(Event):
+    """Records of one partition that one poll handed to the application, in the order of their offsets.
+
+    `seq` counts this member's deliveries of this partition from 0; it is the number of the run's first record. `producer` and
+    `producer_seq` (first record's; consecutive) say whose records these are, where the consumer can tell.
+    `t_sent_ms` is when the first record was sent; `gap_ms` the longest time within the run that a sent record waited while
+    nothing came. `latency` is from sent to delivered.
+    """
+
+    group: str
+    member: str
+    generation: int | None
+    topic: str
+    partition: int
+    first: int
+    last: int
+    count: int
+    seq: int
+    t_first_ms: int
+    t_last_ms: int
+    t_sent_ms: int | None = None
+    gap_ms: int = 0
+    producer: str | None = None
+    producer_seq: int | None = None
+    latency: Histogram = ()
+
+    @property
+    def exact(self) -> bool:
+        """Each offset from first to last was delivered once; else only how many records they were is known."""
+        return self.count == self.last - self.first + 1
+
+    def flaw(self) -> str | None:
+        if not (0 <= self.first <= self.last and self.count >= 1 and self.seq >= 0):
+            return "a run has a first record, a last one not before it, and counts from 0"
+        if (self.producer is None) != (self.producer_seq is None):
+            return "producer and producer_seq come together"
+        if self.producer is not None and not self.exact:
+            return "only a run without gaps can tell its records' numbers"
+        return Event.flaw(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Ack(Event):
+    """Records of one producer that the brokers acknowledged: consecutive offsets with consecutive numbers.
+
+    A producer numbers its records of each partition upwards. `first` and `last` are `UNKNOWN_OFFSET` where the broker did not
+    say. `t_sent_ms` (first record) and `latency` are None and empty where the client does not know.
+    """
+
+    producer: str
+    topic: str
+    partition: int
+    first: int
+    last: int
+    count: int
+    seq_first: int
+    seq_last: int
+    t_sent_ms: int | None
+    t_acked_ms: int
+    latency_max_us: int | None = None
+    latency: Histogram = ()
+
+    @property
+    def located(self) -> bool:
+        """The offsets are known."""
+        return self.first != UNKNOWN_OFFSET
+
+    def flaw(self) -> str | None:
+        if self.count < 1 or self.seq_last - self.seq_first != self.count - 1:
+            return "an ack's numbers are consecutive"
+        if self.located and (self.first < 0 or self.last - self.first != self.count - 1):
+            return "an ack's offsets are consecutive"
+        if not self.located and self.last != UNKNOWN_OFFSET:
+            return "an ack knows both offsets or neither"
+        return Event.flaw(self)
+
+
+@dataclass(frozen=True, slots=True)
+class SendFailure(Event):
+    """Records that the client gave up on. They may be in the log all the same."""
+
+    producer: str
+    topic: str
+    partition: int
+    seq_first: int
+    seq_last: int
+    error: str
+    t_sent_ms: int | None
+    t_failed_ms: int
+
+    def flaw(self) -> str | None:
+        return "numbers run upwards" if self.seq_last < self.seq_first else Event.flaw(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Latencies(Event):
+    """Every latency from sent to acknowledged or given up, of the records that came to that from `t_from_ms` to `stamp.t_ms`."""
+
+    producer: str
+    t_from_ms: int
+    values_us: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Slow(Event):
+    """Each record that took longer than `threshold_us`; it is in `Latencies` too."""
+
+    producer: str
+    threshold_us: int
+    records: tuple[SlowRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Commit(Event):
+    """Offsets committed in one request; `ok` is the coordinator's answer for all of them."""
+
+    group: str
+    member: str
+    generation: int | None
+    offsets: tuple[Position, ...]
+    ok: bool
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogExtent(Event):
+    """What a partition's log held when it was read: offsets from `start` up to, not including, `end`.
+
+    `compacted`: the broker may remove records between the two, so a missing one is no proof of loss.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    compacted: bool = False
+
+    def flaw(self) -> str | None:
+        ordered = 0 <= self.start <= self.end
+        return Event.flaw(self) if ordered else "a log starts at 0 or later and ends where it starts or later"

@@ -1,0 +1,325 @@
+"""Logs before a step and after it: equal, lost, changed, truncated; without any change in a client (level L0).
+
+Each partition's log is cut into blocks at multiples of a number of offsets. A block's print is how many records it holds and an
+order-free hash of them, offsets and times included: equal prints mean equal records (two different blocks agree with a chance of
+about 2^-64). Cutting at fixed places keeps blocks comparable when retention moves the beginning of a log: blocks it reached are
+named and left out, the others stay.
+
+What compaction removes is no loss, so a block of a compacted topic may hold fewer records afterwards, and then shows nothing. Reads
+are uncommitted: what an aborted transaction wrote lies in the log too, and does not depend on when it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.ledger.facts import Case
+from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.verdict import Ground, Level, LevelHealth, Outcome
+from airflow_provider_kmigrate.exceptions import Refused
+
+VERSION: Final = 1
+BLOCK: Final = 10_000
+_CASES: Final = 20
+
+
+class Print(NamedTuple):
+    """Of the records of one block: how many, the exclusive-or of their 64-bit hashes, the sums of the hashes' halves."""
+
+    records: int
+    xor: int = 0
+    low: int = 0
+    high: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LogMark:
+    """A partition's log: offsets from `start` to before `end`; `leader_epoch` of its last record, `topic_id` where known.
+
+    `unread` says why nothing could be read, such as that there was no leader; offsets are 0 then.
+    """
+
+    start: int = 0
+    end: int = 0
+    leader_epoch: int | None = None
+    topic_id: str | None = None
+    compacted: bool = False
+    unread: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Which part of each log is hashed: the last `tail` offsets, which an unclean election would cut off, and `share` of the rest.
+
+    The rest is taken in `pieces` evenly spaced stretches. `share` 1 is everything.
+    """
+
+    share: float = 1.0
+    pieces: int = 4
+    tail: int = 100_000
+
+    def __post_init__(self) -> None:
+        if not (0.0 <= self.share <= 1.0 and self.pieces >= 1 and self.tail >= 0):
+            text = f"A sample is a share from 0 to 1, in one piece or more, and a tail: {self}."
+            raise Refused.because(Reason("D15", text, "Nothing was read.", "Correct the setting."))
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """One look at the logs. `prints` are by partition and number of the block (offset // `block`)."""
+
+    taken_ms: int
+    cluster_id: str
+    marks: Mapping[TopicPartition, LogMark]
+    prints: Mapping[TopicPartition, Mapping[int, Print]] = field(default_factory=dict)
+    block: int = BLOCK
+
+    @property
+    def records(self) -> int:
+        return sum(found.records for blocks in self.prints.values() for found in blocks.values())
+
+
+def stretches(mark: LogMark, sample: Sample, block: int = BLOCK) -> list[tuple[int, int]]:
+    """What to hash of a log, as ascending stretches from .. before. Each begins at the log's start or where a block begins."""
+    if mark.start >= mark.end:
+        return []
+    if sample.share >= 1.0:
+        return [(mark.start, mark.end)]
+    tail = max(mark.start, (mark.end - sample.tail) // block * block)
+    size = round((tail - mark.start) * sample.share / sample.pieces)
+    found = [(tail, mark.end)]
+    for piece in reversed(range(sample.pieces)) if size else ():
+        begin = max(mark.start, (mark.start + piece * (tail - mark.start) // sample.pieces) // block * block)
+        found.append((begin, min(-(-(begin + size) // block) * block, found[-1][0])))
+    return [(begin, end) for begin, end in reversed(found) if begin < end]
+
+
+def covered(mark: LogMark, blocks: Iterable[int], block: int) -> Iterator[tuple[int, int]]:
+    """The offsets from .. before of each of the blocks, as far as they lay within the log."""
+    for number in sorted(blocks):
+        yield max(mark.start, number * block), min(mark.end, (number + 1) * block)
+
+
+def remaining(before: Fingerprint, marks: Mapping[TopicPartition, LogMark]) -> dict[TopicPartition, list[tuple[int, int]]]:
+    """What to hash once more, by the logs as they are now: the blocks of `before` that begin within them; cut where they end."""
+    found: dict[TopicPartition, list[tuple[int, int]]] = {}
+    for where, blocks in before.prints.items():
+        mark, now = before.marks[where], marks.get(where, LogMark())
+        for begin, end in covered(mark, blocks, before.block):
+            if now.start <= begin < now.end:
+                _append(found.setdefault(where, []), (begin, min(end, now.end)))
+    return found
+
+
+def _append(spans: list[tuple[int, int]], span: tuple[int, int]) -> None:
+    if spans and spans[-1][1] == span[0]:
+        spans[-1] = (spans[-1][0], span[1])
+    else:
+        spans.append(span)
+
+
+def compare(before: Fingerprint, after: Fingerprint) -> tuple[tuple[Ground, ...], LevelHealth]:
+    """What became of the logs of `before`, as `core.verdict.combine` takes it.
+
+    `after` must have hashed what `remaining` says. Raises `Refused` where the two cannot be compared.
+    """
+    if (before.cluster_id, before.block) != (after.cluster_id, after.block):
+        one, other = (f"{each.cluster_id} in blocks of {each.block}" for each in (before, after))
+        text = f"Fingerprints of {one} and of {other} cannot be compared."
+        raise Refused.because(Reason("D00", text, remedy="Take both of one cluster, with one release."))
+    found = _Findings()
+    for where, mark in sorted(before.marks.items()):
+        _compare_marks(where, mark, after.marks.get(where), found)
+        _compare_blocks(where, before, after, found)
+    return tuple(found.grounds(before)), LevelHealth(Level.LOG, found.equal)
+
+
+@dataclass(slots=True)
+class _Findings:
+    """Cases by the code of their reason."""
+
+    cases: dict[str, list[Case]] = field(default_factory=dict)
+    equal: int = 0
+
+    def add(self, code: str, where: TopicPartition, span: tuple[int, int], count: int, note: str) -> None:
+        """`span` is from .. before."""
+        first, last = span[0], max(span[0], span[1] - 1)
+        self.cases.setdefault(code, []).append(Case(*where, first, last, count, note=note))
+
+    def grounds(self, before: Fingerprint) -> Iterator[Ground]:
+        for outcome, code, text, why, remedy in _TABLE:
+            found = self.cases.get(code, [])
+            if found:
+                total, partitions = sum(case.count for case in found), len({(case.topic, case.partition) for case in found})
+                reason = Reason(code, text.format(total=total, partitions=partitions), why.format(total=total), remedy)
+                yield Ground(outcome, reason, Level.LOG, total, tuple(sorted(found, key=lambda case: case.order)[:_CASES]))
+        if self.equal:
+            yield self._compared(before)
+
+    def _compared(self, before: Fingerprint) -> Ground:
+        offsets = sum(mark.end - mark.start for mark in before.marks.values())
+        hashed = sum(
+            end - begin
+            for where, blocks in before.prints.items()
+            for begin, end in covered(before.marks[where], blocks, before.block)
+        )
+        share = f"{100 * hashed / offsets:.3g} % of the offsets" if hashed < offsets else "every offset"
+        text = f"{self.equal} records of {len(before.prints)} partitions are there unchanged ({share} compared)."
+        return Ground(Outcome.PASS, Reason("D10", text), Level.LOG, self.equal)
+
+
+_LOOK: Final = "Compare the replicas of the partitions named with kafka-dump-log before anything else is restarted."
+_TABLE: Final = (
+    (
+        Outcome.FAIL,
+        "D01",
+        "{total} records of {partitions} partitions are no longer in the log.",
+        "Retention does not explain it.",
+        _LOOK,
+    ),
+    (
+        Outcome.FAIL,
+        "D02",
+        "Records of {partitions} partitions are not what they were.",
+        "Their offsets hold other records now.",
+        _LOOK,
+    ),
+    (
+        Outcome.FAIL,
+        "D03",
+        "The logs of {partitions} partitions end before where they ended.",
+        "What was acknowledged behind the new ends, {total} offsets, was truncated.",
+        _LOOK,
+    ),
+    (
+        Outcome.FAIL,
+        "D04",
+        "The leader epoch of {partitions} partitions went back.",
+        "A leader that did not know the newest epoch took over.",
+        _LOOK,
+    ),
+    (
+        Outcome.FAIL,
+        "D05",
+        "{partitions} partitions are gone.",
+        "Their records are, too.",
+        "If their topics were deleted on purpose, leave them out; else stop and look for their metadata.",
+    ),
+    (
+        Outcome.FAIL,
+        "D06",
+        "The topics of {partitions} partitions were made anew.",
+        "They have other ids: the logs before were dropped.",
+        "If somebody deleted and created them on purpose, take a new fingerprint.",
+    ),
+    (
+        Outcome.INCONCLUSIVE,
+        "D07",
+        "{partitions} partitions could not be read.",
+        "Nothing is known of their logs.",
+        "Wait until each has a leader, and take the fingerprint again.",
+    ),
+    (
+        Outcome.INCONCLUSIVE,
+        "D08",
+        "{total} records of {partitions} compacted partitions are not there any more.",
+        "Compaction removes records, so this shows neither that they were lost nor that they were not.",
+        "Audit these topics with the probe or with wrapped clients.",
+    ),
+    (
+        Outcome.PASS,
+        "D09",
+        "Retention removed the beginning of {partitions} logs; {total} offsets were left out of the comparison.",
+        "",
+        "",
+    ),
+)
+
+
+def _compare_marks(where: TopicPartition, mark: LogMark, now: LogMark | None, found: _Findings) -> None:
+    whole = (mark.start, mark.end)
+    if mark.unread or (now and now.unread):
+        found.add("D07", where, whole, mark.end - mark.start, mark.unread or (now.unread if now else ""))
+    elif now is None:
+        found.add("D05", where, whole, mark.end - mark.start, "no such partition")
+    elif mark.topic_id and now.topic_id and mark.topic_id != now.topic_id:
+        found.add("D06", where, whole, mark.end - mark.start, f"topic id {now.topic_id} instead of {mark.topic_id}")
+    else:
+        _compare_ends(where, mark, now, found)
+
+
+def _compare_ends(where: TopicPartition, mark: LogMark, now: LogMark, found: _Findings) -> None:
+    if now.end < mark.end:
+        found.add("D03", where, (now.end, mark.end), mark.end - now.end, f"ends at {now.end}, ended at {mark.end}")
+    if mark.leader_epoch is not None and now.leader_epoch is not None and now.leader_epoch < mark.leader_epoch:
+        found.add("D04", where, (now.end, now.end), 1, f"epoch {now.leader_epoch} after {mark.leader_epoch}")
+    if now.start > mark.start:
+        gone = min(now.start, mark.end)
+        found.add("D09", where, (mark.start, gone), gone - mark.start, f"the log begins at {now.start}, began at {mark.start}")
+
+
+def _compare_blocks(where: TopicPartition, before: Fingerprint, after: Fingerprint, found: _Findings) -> None:
+    mark, now = before.marks[where], after.marks.get(where)
+    if mark.unread or now is None or now.unread or _is_other(mark, now):
+        return
+    for number, was in sorted(before.prints.get(where, {}).items()):
+        span = next(covered(mark, (number,), before.block))
+        if now.start <= span[0]:
+            is_now = after.prints.get(where, {}).get(number, Print(0))
+            compacted = mark.compacted or now.compacted
+            _compare_block(where, span, was, is_now, found, truncated=now.end < span[1], compacted=compacted)
+
+
+def _is_other(mark: LogMark, now: LogMark) -> bool:
+    return None not in {mark.topic_id, now.topic_id} and mark.topic_id != now.topic_id
+
+
+def _compare_block(
+    where: TopicPartition, span: tuple[int, int], was: Print, now: Print, found: _Findings, *, truncated: bool, compacted: bool
+) -> None:
+    if was == now:
+        found.equal += was.records
+    elif now.records >= was.records:
+        found.add("D02", where, span, was.records, f"{was.records} records before, {now.records} now, with other contents")
+    elif compacted:
+        found.add("D08", where, span, was.records - now.records, "compacted")
+    elif not truncated:  # what lies behind the log's end is named as truncated
+        found.add("D01", where, span, was.records - now.records, f"{now.records} records of {was.records}")
+
+
+def as_dict(fingerprint: Fingerprint) -> dict[str, Any]:
+    """For JSON."""
+    return {
+        "version": VERSION,
+        "taken_ms": fingerprint.taken_ms,
+        "cluster_id": fingerprint.cluster_id,
+        "block": fingerprint.block,
+        "partitions": [
+            {
+                "topic": where.topic,
+                "partition": where.partition,
+                **{name: getattr(mark, name) for name in LogMark.__dataclass_fields__},
+                "prints": {str(number): list(found) for number, found in fingerprint.prints.get(where, {}).items()},
+            }
+            for where, mark in sorted(fingerprint.marks.items())
+        ],
+    }
+
+
+def from_dict(document: Mapping[str, Any]) -> Fingerprint:
+    """What `as_dict` made. Raises `Refused` (D00) for another version, or what is none."""
+    if document.get("version") != VERSION:
+        text = f"A stored fingerprint has version {document.get('version')!r}; this release reads version {VERSION}."
+        raise Refused("the stored fingerprint cannot be read", [Reason("D00", text, remedy="Take a new one before the step.")])
+    marks, prints = {}, {}
+    try:
+        for entry in document["partitions"]:
+            where = TopicPartition(entry["topic"], entry["partition"])
+            marks[where] = LogMark(**{name: entry[name] for name in LogMark.__dataclass_fields__})
+            prints[where] = {int(number): Print(*found) for number, found in entry["prints"].items()}
+        return Fingerprint(document["taken_ms"], document["cluster_id"], marks, prints, document["block"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise Refused("the stored fingerprint cannot be read", [Reason("D00", f"It is damaged: {error!r}.")]) from error

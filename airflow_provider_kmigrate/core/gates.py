@@ -1,0 +1,277 @@
+"""Named conditions over a view. Each answers *met*, *not yet* (waiting may help) or *never* (a person must act).
+
+The numbers are those of the measured gates: each keeps a disaster away that was seen on real brokers. A gate over something
+that could not be read answers "not yet".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from airflow_provider_kmigrate.core.model import (
+    Broker,
+    BrokerMode,
+    ClusterView,
+    Controller,
+    Malformed,
+    Migration,
+    Partition,
+    ProcessState,
+    Reason,
+    ZkController,
+)
+
+
+class Standing(StrEnum):
+    """How a gate stands."""
+
+    MET = "met"
+    NOT_YET = "not yet"
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """A gate's answer; reasons are empty exactly when it is met."""
+
+    standing: Standing
+    reasons: tuple[Reason, ...] = ()
+
+    @property
+    def met(self) -> bool:
+        return self.standing is Standing.MET
+
+
+MET = Gate(Standing.MET)
+
+
+def not_yet(*reasons: Reason) -> Gate:
+    return Gate(Standing.NOT_YET, reasons)
+
+
+def never(*reasons: Reason) -> Gate:
+    return Gate(Standing.NEVER, reasons)
+
+
+def together(gates: Iterable[Gate]) -> Gate:
+    """All gates as one: the worst standing, every reason, in order."""
+    answers = [gate for gate in gates if not gate.met]
+    if not answers:
+        return MET
+    worst = Standing.NEVER if any(gate.standing is Standing.NEVER for gate in answers) else Standing.NOT_YET
+    return Gate(worst, tuple(reason for gate in answers for reason in gate.reasons))
+
+
+def process_known(node: Broker | Controller) -> Gate:
+    """The host says that the node's process runs: only then will it also stop and start the right one."""
+    if node.process.state is ProcessState.RUNNING:
+        return MET
+    text = f"The host of node {node.id} does not say that its process runs, although the node answers."
+    why = "Its file would be replaced, and then nothing stopped or started; or another process would be."
+    return not_yet(Reason("G25", text, why, "Check the host, and the commands of the cluster file."))
+
+
+def fresh_migration(view: ClusterView) -> Gate:
+    """G3: no trace of an earlier migration before controllers start: /migration absent, or -1 as fresh controllers write it."""
+    if view.zk is None:
+        return not_yet(_unread("ZooKeeper"))
+    migration = view.zk.migration
+    if migration is None or (isinstance(migration, Migration) and migration.metadata_offset <= 0):
+        return MET
+    seen = migration.content if isinstance(migration, Malformed) else f"offset {migration.metadata_offset}"
+    why = "New controllers would take it for a finished migration and delete every topic they do not know (measured)."
+    return never(Reason("G03", f"/migration is left over: {seen}.", why, "Save and delete /migration; see the runbook."))
+
+
+def empty_controllers(view: ClusterView, ids: Collection[int]) -> Gate:
+    """G4: no directory of these controllers has been in a quorum before this migration."""
+    return together(_empty_controller(view, controller) for controller in sorted(ids))
+
+
+def _empty_controller(view: ClusterView, controller: int) -> Gate:
+    seen = view.controllers.get(controller)
+    if seen is None or seen.files.has_metadata_log is None:
+        return not_yet(_unread(f"the metadata directory of controller {controller}"))
+    started = isinstance(view.zk.migration, Migration) if view.zk else False
+    if not seen.files.has_metadata_log or started:
+        return MET
+    why = "An old quorum takes the cluster over at once and deletes topics created since (measured)."
+    remedy = "Move the directory away, if it is of no use to anybody, and run again."
+    return never(Reason("G04", f"Controller {controller} has a metadata log, but no migration is under way.", why, remedy))
+
+
+def all_flagged(view: ClusterView) -> Gate:
+    """G5: every controller answers (else G23), and with the migration flag."""
+    return together(_flagged(view, controller) for controller in sorted(view.controllers))
+
+
+def _flagged(view: ClusterView, controller: int) -> Gate:
+    seen = view.controllers[controller]
+    if not seen.answers or seen.migration_flag is None:
+        return not_yet(Reason("G23", f"Controller {controller} does not answer.", "Its migration flag is unknown."))
+    if seen.migration_flag:
+        return MET
+    why = "If it is elected, it finalizes the migration at once, without any check."
+    remedy = f"Set zookeeper.metadata.migration.enable=true on controller {controller} and restart it before anything else."
+    return never(Reason("G05", f"Controller {controller} runs without the migration flag.", why, remedy))
+
+
+def quorum_healthy(view: ClusterView, max_lag: int = 1000) -> Gate:
+    """A leader exists and every voter has fetched up to `max_lag` records behind the high watermark."""
+    quorum = view.quorum
+    if quorum is None or quorum.leader_id < 0:
+        return not_yet(Reason("G20", "The KRaft quorum has no leader that answers."))
+    behind = [voter for voter in view.controllers if quorum.voters.get(voter, -1) < quorum.high_watermark - max_lag]
+    if not behind:
+        return MET
+    return not_yet(Reason("G20", f"Voters behind the high watermark {quorum.high_watermark}: {_list(behind)}."))
+
+
+def quorum_leads(view: ClusterView) -> Gate:
+    """One controller answers as the leader of the quorum."""
+    if view.quorum is not None and view.quorum.leader_id >= 0:
+        return MET
+    return not_yet(Reason("G20", "The KRaft quorum has no leader that answers."))
+
+
+def all_in_migration_mode(view: ClusterView, but: Collection[int] = ()) -> Gate:
+    """G8: every broker registered in ZooKeeper, `but` the named ones, answers as a broker in migration mode."""
+    if view.zk is None:
+        return not_yet(_unread("ZooKeeper"))
+    registered = sorted(set(view.zk.broker_ids) - set(but))
+    plain = [b for b in registered if b not in view.brokers or view.brokers[b].mode is not BrokerMode.MIGRATION]
+    if not plain:
+        return MET
+    why = "When the last broker registers, KRaft takes over and cuts a plain ZooKeeper broker off: acked records were lost (measured)."
+    return not_yet(Reason("G08", f"Brokers in /brokers/ids that are not in migration mode: {_list(plain)}.", why))
+
+
+def dual_write_alive(view: ClusterView, before: ClusterView | None) -> Gate:
+    """G7: /migration carries the leader's epoch and its offset moved since `before`; the claim alone is no proof."""
+    if view.zk is None or view.quorum is None:
+        return not_yet(_unread("ZooKeeper" if view.zk is None else "the KRaft quorum"))
+    migration = view.zk.migration
+    if not isinstance(migration, Migration) or migration.metadata_offset <= 0:
+        return not_yet(Reason("G07", "The copy from ZooKeeper to KRaft is not finished."))
+    if not (isinstance(view.zk.controller, ZkController) and view.zk.controller.is_kraft):
+        return not_yet(Reason("G07", "/controller does not name a KRaft controller."))
+    if migration.metadata_epoch != view.quorum.leader_epoch:
+        text = f"/migration carries epoch {migration.metadata_epoch}, the quorum leader has {view.quorum.leader_epoch}."
+        return not_yet(Reason("G07", text, "The active controller has not written to ZooKeeper yet."))
+    return _advanced(migration, before)
+
+
+def _advanced(migration: Migration, before: ClusterView | None) -> Gate:
+    earlier = before.zk.migration if before is not None and before.zk is not None else None
+    if isinstance(earlier, Migration) and _stamp(migration) > _stamp(earlier):
+        return MET
+    return not_yet(Reason("G07", f"/migration has not moved from offset {migration.metadata_offset} yet."))
+
+
+def _stamp(migration: Migration) -> tuple[int, int]:
+    return migration.metadata_epoch, migration.metadata_offset
+
+
+def lag_below(view: ClusterView, limit: int) -> Gate:
+    """The last dual-written offset is at most `limit` records behind the high watermark; never proof of equality (G6)."""
+    lag = dual_write_lag(view)
+    if lag is None:
+        return not_yet(_unread("the dual-write lag"))
+    if lag <= limit:
+        return MET
+    why = "ZooKeeper is behind KRaft: what is missing there would be lost by a rollback."
+    return not_yet(Reason("G06", f"The dual-write lag is {lag} records (limit {limit}).", why))
+
+
+def dual_write_lag(view: ClusterView) -> int | None:
+    """Records between the high watermark and the last dual-written offset; None where unknown."""
+    if view.quorum is None or view.zk is None or not isinstance(view.zk.migration, Migration):
+        return None
+    return max(0, view.quorum.high_watermark - 1 - view.zk.migration.metadata_offset)
+
+
+def no_client_metrics(view: ClusterView) -> Gate:
+    """G9: no client-metrics subscription; one wedges the migration driver at its next failover (measured)."""
+    if view.client_metrics is None:
+        return not_yet(_unread("the client-metrics subscriptions"))
+    if not view.client_metrics:
+        return MET
+    why = "At the next controller failover the dual-write to ZooKeeper stops until they are deleted."
+    text = f"Client-metrics subscriptions exist: {', '.join(view.client_metrics)}."
+    return never(Reason("G09", text, why, "Delete them (kafka-client-metrics --delete) until the migration is finalized."))
+
+
+def no_leaderless(view: ClusterView) -> Gate:
+    """G13: every partition has a leader."""
+    if view.partitions is None:
+        return not_yet(_unread("the partitions"))
+    without = leaderless(view)
+    if not without:
+        return MET
+    return not_yet(
+        Reason("G13", f"{len(without)} partitions have no leader: {_names(without)}.", "They accept no write and no read.")
+    )
+
+
+def leaderless(view: ClusterView) -> tuple[Partition, ...]:
+    return tuple(partition for partition in view.partitions or () if partition.leader < 0)
+
+
+def no_live_groups(view: ClusterView) -> Gate:
+    """No consumer group lives on ZooKeeper when the last ZooKeeper-mode broker leaves: those consumers would starve (measured)."""
+    if view.zk is None:
+        return not_yet(_unread("ZooKeeper"))
+    if not view.zk.live_groups:
+        return MET
+    text = f"Groups still coordinate through ZooKeeper: {', '.join(view.zk.live_groups[:10])}."
+    why = "With the last ZooKeeper-mode broker gone they stop consuming, although their owners still look perfect."
+    return never(Reason("G21", text, why, "Move these groups to Kafka coordination, or stop their consumers, and run again."))
+
+
+def all_kraft(view: ClusterView) -> Gate:
+    """Every broker answers in KRaft mode and none is left under /brokers/ids."""
+    others = sorted(b.id for b in view.brokers.values() if b.mode is not BrokerMode.KRAFT)
+    if others:
+        return not_yet(Reason("G22", f"Brokers that do not answer in KRaft mode: {_list(others)}."))
+    if view.zk is not None and view.zk.broker_ids:
+        return not_yet(Reason("G22", f"Brokers still registered in ZooKeeper: {_list(view.zk.broker_ids)}."))
+    return MET
+
+
+def left_in_charge(view: ClusterView, broker: int, stop_seconds: float) -> Gate:
+    """G12, judged right after a broker has stopped: its controlled shutdown moved every leader that could move.
+
+    A stop of ten seconds or more that leaves leaders behind means that the controller could not move them: an epoch trap or a
+    broker that nobody hears (measured). A partition whose only in-sync replica was this broker has nowhere to go and does not count.
+    """
+    if view.partitions is None:
+        return not_yet(_unread("the partitions"))
+    stuck = [p for p in view.partitions if p.leader == broker and set(p.isr) - {broker}]
+    if not stuck or stop_seconds < slow_stop_limit(len(view.partitions)):
+        return MET
+    why = "The controller could not move them: suspect a wrong controller epoch or a broker cut off from its controller."
+    remedy = "Look for 'already written by another controller' in the brokers' logs before stopping anything else."
+    text = (
+        f"The stop of broker {broker} took {stop_seconds:.1f} s and left it leader of {len(stuck)} partitions: {_names(stuck)}."
+    )
+    return never(Reason("G12", text, why, remedy))
+
+
+def slow_stop_limit(partitions: int) -> float:
+    """Seconds from which a stop is an alarm: 10, more with many partitions (12-14 s at 10,000, measured)."""
+    return 10.0 + partitions / 2000
+
+
+def _unread(what: str) -> Reason:
+    return Reason("G00", f"Could not read {what}.", "Unknown is not healthy.")
+
+
+def _list(ids: Iterable[int]) -> str:
+    return ", ".join(map(str, ids))
+
+
+def _names(partitions: Collection[Partition], limit: int = 8) -> str:
+    named = ", ".join(partition.name for partition in sorted(partitions)[:limit])
+    return f"{named}, ..." if len(partitions) > limit else named

@@ -1,0 +1,156 @@
+"""A journal as it is read again: phases, acts and alarms with their times, for reports and for those who wait until nothing is restarted.
+
+A line that cannot be read (the last one of a process that was killed while it wrote) is counted and left out. Journals are evidence:
+what a migration does next is never decided from them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line; `seconds` is how long an act or a step took, where the line says so."""
+
+    at_ms: int
+    run: str
+    kind: str
+    step: str
+    text: str
+    seconds: float | None = None
+
+    @property
+    def began_ms(self) -> int:
+        return self.at_ms - round(1000 * (self.seconds or 0))
+
+
+class Journal(NamedTuple):
+    """What could be read, oldest first, and how many lines could not."""
+
+    lines: tuple[Line, ...]
+    unreadable: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseSpan:
+    """A stretch of steps that belong together; `done` is how many of them came to their end in it."""
+
+    name: str
+    from_ms: int
+    to_ms: int
+    done: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ActSpan:
+    """One change of the cluster. `to_ms`: when it was carried out; None: nobody wrote that down (killed, or still at it).
+
+    `settled_ms`: when its step saw everything well again; None: not yet, or another act of the step followed.
+    """
+
+    run: str
+    step: str
+    verb: str
+    from_ms: int
+    to_ms: int | None = None
+    settled_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AlarmMark:
+    """Something that must never be was seen."""
+
+    at_ms: int
+    step: str
+    text: str
+
+
+_PHASES = tuple(
+    (name, re.compile(pattern))
+    for name, pattern in (
+        ("preflight and backup", r"^(preflight|backup)"),
+        ("controllers", r"^(provision controller|controllers ready)"),
+        ("first roll", r" to migration$"),
+        ("copy", r"^metadata copy"),
+        ("second roll", r" to kraft$"),
+        ("soak", r"^soak"),
+        ("finalize", r"^finaliz"),
+        ("rollback", r"roll.?back| to zookeeper$"),
+    )
+)
+_ANYWHERE = re.compile(r"^(preferred leaders|all brokers registered|dual-write lag|metadata equivalence|phase )")
+_OF_PHASES = frozenset({"act", "acted", "done", "findings"})
+
+
+def read(texts: Iterable[str]) -> Journal:
+    """Lines of one or several journals, in the order of their times."""
+    found = [_line(text) for text in texts if text.strip()]
+    lines = sorted((line for line in found if line is not None), key=lambda line: line.at_ms)
+    return Journal(tuple(lines), len(found) - len(lines))
+
+
+def _line(text: str) -> Line | None:
+    try:
+        fields = json.loads(text)
+        seconds = fields.get("seconds")
+        run, kind, step, words = (str(fields[name]) for name in ("run", "kind", "step", "text"))
+        return Line(round(1000 * fields["at"]), run, kind, step, words, None if seconds is None else float(seconds))
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError):
+        return None
+
+
+def phase_of(step: str) -> str | None:
+    """The phase that a step belongs to; None: one of those that occur in several. A step that is not known is its own phase."""
+    if _ANYWHERE.match(step):
+        return None
+    return next((name for name, pattern in _PHASES if pattern.search(step)), step)
+
+
+def phases(lines: Sequence[Line]) -> tuple[PhaseSpan, ...]:
+    """Stretches of lines of one phase, oldest first, never overlapping."""
+    spans: list[PhaseSpan] = []
+    for line in lines:
+        if line.kind not in _OF_PHASES:
+            continue
+        name = phase_of(line.step) or (spans[-1].name if spans else line.step)
+        if not spans or spans[-1].name != name:
+            earliest = spans[-1].to_ms if spans else line.began_ms
+            spans.append(PhaseSpan(name, max(earliest, line.began_ms), line.at_ms))
+        spans[-1] = replace(spans[-1], to_ms=line.at_ms, done=spans[-1].done + (line.kind == "done"))
+    return tuple(spans)
+
+
+def acts(lines: Sequence[Line]) -> tuple[ActSpan, ...]:
+    """Every act, oldest first."""
+    found: list[ActSpan] = []
+    last: dict[tuple[str, str], int] = {}  # (run, step) -> place in `found`
+    for line in lines:
+        key = (line.run, line.step)
+        if line.kind == "act":
+            last[key] = len(found)
+            found.append(ActSpan(line.run, line.step, line.text.partition(":")[0], line.at_ms))
+        elif line.kind in {"acted", "done"} and key in last:
+            found[last[key]] = _ended(found[last[key]], line)
+    return tuple(found)
+
+
+def _ended(act: ActSpan, line: Line) -> ActSpan:
+    if line.kind == "acted":
+        return replace(act, to_ms=line.at_ms) if act.to_ms is None else act
+    return replace(act, settled_ms=line.at_ms) if act.settled_ms is None else act
+
+
+def unsettled(spans: Iterable[ActSpan]) -> Iterator[ActSpan]:
+    """The last act of each step, where the step has not seen everything well since."""
+    latest = {(span.run, span.step): span for span in spans}
+    return (span for span in latest.values() if span.settled_ms is None)
+
+
+def alarms(lines: Iterable[Line]) -> tuple[AlarmMark, ...]:
+    """Every alarm, oldest first."""
+    return tuple(AlarmMark(line.at_ms, line.step, line.text) for line in lines if line.kind == "alarm")

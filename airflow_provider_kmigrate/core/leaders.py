@@ -1,0 +1,27 @@
+"""Bring leadership back to the preferred replicas after a roll, in batches that clients hardly feel."""
+
+from __future__ import annotations
+
+from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Done, Partition, Reason, Wait
+
+MOST_ROUNDS = 20  # however many partitions there are, this many elections must do: each costs a pause
+
+
+def not_preferred(view: ClusterView) -> tuple[Partition, ...]:
+    """Partitions that could be led by their preferred replica (the first, in sync) and are not."""
+    return tuple(p for p in view.partitions or () if p.leader != p.replicas[0] and p.replicas[0] in p.isr)
+
+
+def batch(view: ClusterView, size: int, total: int) -> tuple[Partition, ...]:
+    """The next partitions to elect: `size` of them, or more where `total` would take more than 20 rounds."""
+    return not_preferred(view)[: max(size, -(-total // MOST_ROUNDS))]
+
+
+def decide_leaders(view: ClusterView) -> Decision:
+    """Elect while a partition is not led by its preferred replica."""
+    if view.partitions is None:
+        return Wait((Reason("G00", "Could not read the partitions.", "Unknown is not healthy."),))
+    left = not_preferred(view)
+    if not left:
+        return Done("Every partition is led by its preferred replica.")
+    return Act("elect", f"{len(left)} partitions are not led by their preferred replica.")

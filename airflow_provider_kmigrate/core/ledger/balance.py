@@ -1,0 +1,191 @@
+"""The whole computation: file the events, examine the evidence, check every partition, collect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from airflow_provider_kmigrate.core.events import Event
+from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition
+from airflow_provider_kmigrate.core.ledger.coverage import Missing, Read, missing, part_of
+from airflow_provider_kmigrate.core.ledger.facts import Case, Facts, Finding, Gap, Produce
+from airflow_provider_kmigrate.core.ledger.health import Health, examine
+from airflow_provider_kmigrate.core.ledger.log import inspect
+from airflow_provider_kmigrate.core.ledger.ownership import double_owned
+from airflow_provider_kmigrate.core.ledger.produce import produce_between, produce_facts
+from airflow_provider_kmigrate.core.ledger.sequence import Walk, Window, walk
+from airflow_provider_kmigrate.core.model import Reason
+
+SKEW_MS: Final = 100
+_UNREAD, _UNCLEAR, _COMPACTED = "L11", "L12", "L13"
+
+
+@dataclass(slots=True)
+class _Piles:
+    """Cases of every partition so far."""
+
+    lost: list[Case] = field(default_factory=list)
+    unseen: list[Case] = field(default_factory=list)
+    redelivered: list[Case] = field(default_factory=list)
+    stored_twice: list[Case] = field(default_factory=list)
+    reordered: list[Case] = field(default_factory=list)
+    diverged: list[Case] = field(default_factory=list)
+    overrun: list[Case] = field(default_factory=list)
+    double_owned: list[Case] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)
+    open_questions: dict[tuple[str, str], list[Case]] = field(default_factory=dict)  # (code, group) -> what is not known
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    skew_ms: int
+    max_cases: int
+    window: Window | None
+
+
+def balance(
+    events: Iterable[Event],
+    *,
+    refused: Sequence[str] = (),
+    window: Window | None = None,
+    skew_ms: int = SKEW_MS,
+    max_cases: int = 20,
+) -> Facts:
+    """What the events show.
+
+    `refused` are the lines that were no events. `window` (from, before; ms since the epoch) limits stalls to records sent and
+    gaps to deliveries made in it, to leave out a cold start; everything else is always judged whole. `skew_ms` is by how much
+    the members' clocks may differ. Each finding keeps at most `max_cases` counter-examples; counts are whole.
+    """
+    limits = _Limits(skew_ms, max_cases, window)
+    book = Book.of(events)
+    health = examine(book, refused)
+    piles = _Piles()
+    for group in book.groups():
+        for key in book.partitions_of(group):
+            _check_group(book, key, piles, limits, trusted=health.trusts(group))
+    _check_logs(book, piles)
+    _check_owners(book, piles, skew_ms)
+    return _facts(book, health, piles, limits)
+
+
+def _read(book: Book, key: GroupPartition) -> Read:
+    return Read(
+        *key,
+        acks=book.acks.get(key.where, ()),
+        runs=book.runs.get(key, ()),
+        commits=book.commits.get(key, ()),
+        extent=book.extents.get(key.where),
+        from_latest=book.reads_from_latest(key.group),
+    )
+
+
+def _check_group(book: Book, key: GroupPartition, piles: _Piles, limits: _Limits, *, trusted: bool) -> None:
+    read = _read(book, key)
+    absent, found = missing(read), walk(read, limits.skew_ms, limits.window)
+    piles.redelivered += found.redelivered
+    _ask(piles, _UNREAD, absent.unread)
+    _ask(piles, _UNCLEAR, absent.unclear)
+    compacted = read.extent is not None and read.extent.compacted
+    if compacted:
+        _ask(piles, _COMPACTED, absent.lost)
+    if compacted or not trusted:
+        piles.unseen += absent.lost
+    else:
+        piles.lost += absent.lost
+    if trusted:  # an earlier delivery that was not written down would make a later one look out of order
+        piles.reordered += found.reordered
+        piles.overrun += [*found.overrun, *_committed_over(read, absent)]
+    piles.gaps += _gaps(book, read, absent, found)
+
+
+def _ask(piles: _Piles, code: str, cases: list[Case]) -> None:
+    if cases:
+        piles.open_questions.setdefault((code, cases[0].group or ""), []).extend(cases)
+        if code != _COMPACTED:
+            piles.unseen += cases
+
+
+def _committed_over(read: Read, absent: Missing) -> list[Case]:
+    """Records that were never delivered although the group committed an offset behind them."""
+    committed = max((commit.offset for commit in read.commits), default=0)
+    note = f"offset {committed} is committed"
+    behind = [part_of(case, (case.first, min(case.last, committed - 1))) for case in absent.lost if case.first < committed]
+    return [replace(case, note=note) for case in behind]
+
+
+def _gaps(book: Book, read: Read, absent: Missing, found: Walk) -> list[Gap]:
+    """The partition's longest gap; one that is still open ends with the group's last sign of life."""
+    gaps = [] if found.gap is None else [found.gap]
+    sent = [when for case in absent.unread if (when := case.from_ms if case.from_ms is not None else case.to_ms) is not None]
+    ends = [writer.last_ms for writer in book.writers_of(read.group)]
+    if sent and ends:
+        begin = max(min(sent), found.last_ms or min(sent))
+        gaps.append(Gap(read.group, read.topic, read.partition, max(0, max(ends) - begin), begin, max(ends), open=True))
+    return [max(gaps, key=lambda gap: gap.ms)] if gaps else []
+
+
+def _check_logs(book: Book, piles: _Piles) -> None:
+    runs = book.runs_by_partition()
+    for where in sorted(book.acks.keys() | runs.keys()):
+        flaws = inspect(*where, book.acks.get(where, ()), runs.get(where, ()))
+        piles.diverged += flaws.diverged
+        piles.stored_twice += flaws.stored_twice
+        piles.reordered += flaws.reordered
+
+
+def _check_owners(book: Book, piles: _Piles, skew_ms: int) -> None:
+    last_ms = {name: writer.last_ms for name, writer in book.writers.items()}
+    for where, changes in book.ownership.items():
+        piles.double_owned += double_owned(where, changes, last_ms, skew_ms)
+
+
+_TEXTS: Final = {
+    _UNREAD: "was not delivered {count} acknowledged records yet",
+    _UNCLEAR: "was delivered runs with gaps that may hide up to {count} records",
+    _COMPACTED: "was not delivered {count} acknowledged records of compacted logs",
+}
+_NEXT: Final = {
+    _UNREAD: "Let the consumers reach the end of the log before they are stopped",
+    _UNCLEAR: "Read these offsets from the log",
+    _COMPACTED: "Read these offsets from the log, or audit a topic that is not compacted",
+}
+
+
+def _reasons(piles: _Piles) -> list[Reason]:
+    reasons = []
+    for (code, group), cases in sorted(piles.open_questions.items()):
+        first = min(cases, key=lambda case: case.order)
+        text = _TEXTS[code].format(count=sum(case.count for case in cases))
+        place = f"first {first.topic}-{first.partition} offsets {first.first}..{first.last}"
+        reasons.append(Reason(code, f"group {group} {text}, {place}", remedy=_NEXT[code]))
+    return reasons
+
+
+def _facts(book: Book, health: Health, piles: _Piles, limits: _Limits) -> Facts:
+    limit = limits.max_cases
+    reasons = (*health.reasons, *_reasons(piles))
+    return Facts(
+        complete=not reasons,
+        reasons=reasons,
+        acked=sum(ack.count for acks in book.acks.values() for ack in acks),
+        send_failures=sum(failure.seq_last - failure.seq_first + 1 for failure in book.failures),
+        delivered={group: book.delivered(group) for group in book.groups()},
+        lost=Finding.of(piles.lost, limit),
+        unseen=Finding.of(piles.unseen, limit),
+        redelivered=Finding.of(piles.redelivered, limit),
+        stored_twice=Finding.of(piles.stored_twice, limit),
+        reordered=Finding.of(piles.reordered, limit),
+        diverged=Finding.of(piles.diverged, limit),
+        overrun=Finding.of(piles.overrun, limit),
+        double_owned=Finding.of(piles.double_owned, limit),
+        produce=_produce(book, limits),
+        gaps=tuple(sorted(piles.gaps, key=lambda gap: (-gap.ms, gap.group, gap.topic, gap.partition))),
+    )
+
+
+def _produce(book: Book, limits: _Limits) -> Produce:
+    if limits.window is None:
+        return produce_facts(book, limits.max_cases)
+    return produce_between(book.produced, *limits.window, limits.max_cases)

@@ -1,0 +1,150 @@
+"""What a ledger finds: each fact with the records that show it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from airflow_provider_kmigrate.core.model import Reason
+
+
+class Verdict(StrEnum):
+    """PASS needs complete evidence; a shown violation is FAIL however incomplete the rest is."""
+
+    PASS = "PASS"  # noqa: S105  # not a password
+    FAIL = "FAIL"
+    INCONCLUSIVE = "INCONCLUSIVE"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A counter-example that a person can look up: `count` records among the offsets first..last of one partition.
+
+    `group` None: it is about the log. Offsets are -1 where no broker said them. `members` are those involved, earlier one first;
+    times are when it began and ended.
+    """
+
+    topic: str
+    partition: int
+    first: int
+    last: int
+    count: int
+    group: str | None = None
+    producer: str | None = None
+    seq_first: int | None = None
+    seq_last: int | None = None
+    members: tuple[str, ...] = ()
+    from_ms: int | None = None
+    to_ms: int | None = None
+    note: str = ""
+
+    @property
+    def order(self) -> tuple[str, str, int, int, int, int, str]:
+        """For lists that do not depend on the order of the input."""
+        place = (self.group or "", self.topic, self.partition, self.first, self.seq_first or 0)
+        return (*place, self.from_ms or 0, repr((self.producer, self.members, self.note)))
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """How many records (for ownership: milliseconds) in all, and the first cases."""
+
+    count: int = 0
+    cases: tuple[Case, ...] = ()
+
+    @classmethod
+    def of(cls, cases: Sequence[Case], limit: int) -> Finding:
+        return cls(sum(case.count for case in cases), tuple(sorted(cases, key=lambda case: case.order)[:limit]))
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """The longest time that a sent record of the partition waited while the group was delivered none of it.
+
+    `members` gave the delivery before and the one after; `open`: nothing came until the end of what is known.
+    """
+
+    group: str
+    topic: str
+    partition: int
+    ms: int
+    from_ms: int
+    to_ms: int
+    members: tuple[str, ...] = ()
+    open: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Produce:
+    """How long acknowledgements took, from sent to acknowledged or given up; None: no producer said.
+
+    `stalled_record_s` is the sum of the latencies above 100 ms. `exact`: computed from every single latency; else from buckets
+    (0.8 %) or not from all. `longest_ack_gap_ms`: of producers that cannot tell when they sent, the longest time between two
+    acknowledgements of one partition. `worst` are the slowest records that were noted.
+    """
+
+    records: int = 0
+    longest_ms: float | None = None
+    p999_ms: float | None = None
+    stalled_record_s: float = 0.0
+    slow_records: int = 0
+    exact: bool = False
+    worst: tuple[Case, ...] = ()
+    longest_ack_gap_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Everything that the events show. Counts are records, but for `double_owned`, which is milliseconds.
+
+    - `lost`: acknowledged, never delivered to a group that read past it, or no longer in the log
+    - `unseen`: acknowledged and not delivered, but the evidence is not enough to call it lost
+    - `redelivered`: an offset delivered to a group again; `stored_twice`: a producer's record at two offsets
+    - `reordered`: delivered after a later record of its partition, or stored behind a record that was sent later
+    - `diverged`: one offset that held two different records
+    - `overrun`: committed before it was delivered
+    - `double_owned`: a partition with two owners in one group
+    """
+
+    complete: bool
+    reasons: tuple[Reason, ...]
+    acked: int = 0
+    send_failures: int = 0
+    delivered: Mapping[str, int] = field(default_factory=dict)
+    lost: Finding = Finding()
+    unseen: Finding = Finding()
+    redelivered: Finding = Finding()
+    stored_twice: Finding = Finding()
+    reordered: Finding = Finding()
+    diverged: Finding = Finding()
+    overrun: Finding = Finding()
+    double_owned: Finding = Finding()
+    produce: Produce = Produce()
+    gaps: tuple[Gap, ...] = ()
+
+    @property
+    def duplicated(self) -> int:
+        """Records that are there, or came, more than once."""
+        return self.redelivered.count + self.stored_twice.count
+
+    @property
+    def longest_gap(self) -> Gap | None:
+        return max(self.gaps, key=lambda gap: gap.ms, default=None)
+
+    @property
+    def violations(self) -> dict[str, Finding]:
+        """What must not be, and is."""
+        names = ("lost", "redelivered", "stored_twice", "reordered", "diverged", "overrun", "double_owned")
+        return {name: finding for name in names if (finding := getattr(self, name)).cases}
+
+    @property
+    def verdict(self) -> Verdict:
+        if self.violations:
+            return Verdict.FAIL
+        return Verdict.PASS if self.complete else Verdict.INCONCLUSIVE
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"verdict": str(self.verdict), "duplicated": self.duplicated, **asdict(self)}

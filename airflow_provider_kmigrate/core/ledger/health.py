@@ -1,0 +1,106 @@
+"""Is the evidence whole? What was not written down must never pass for what did not happen.
+
+Codes of the reasons that make a ledger incomplete:
+
+====  =======================================================================
+L01   lines that could not be read as events
+L02   an expected writer left no event
+L03   a writer's events begin without its start
+L04   numbers missing among a writer's events
+L05   a writer left no stop: it was killed, or still runs
+L06   a writer stopped and says that its record is not whole, or wrote on after its stop
+L07   two different events under one number of one writer
+L08   a hole in a member's count of its deliveries of one partition
+L09   no record was acknowledged
+L10   no consumer group was seen
+L11   a group was not delivered everything that was acknowledged, and it cannot be said that it is lost
+L12   a run with gaps that cannot be told from loss
+L13   a compacted log: undelivered records may have been removed lawfully
+====  =======================================================================
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from airflow_provider_kmigrate.core.events import DeliveryRun
+from airflow_provider_kmigrate.core.intervals import size
+from airflow_provider_kmigrate.core.ledger.book import Book, Writer
+from airflow_provider_kmigrate.core.model import Reason
+
+_WHY_AUDIT = "What this writer saw and did not write down is unknown"
+_WHY_RUNNING = "What it was about to do may have happened and is not in its events"
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """`doubtful` groups may have been delivered more than their events say; None in it means every group."""
+
+    reasons: tuple[Reason, ...]
+    doubtful: frozenset[str | None]
+
+    def trusts(self, group: str) -> bool:
+        """What this group's events do not show did not happen."""
+        return not self.doubtful & {group, None}
+
+
+def examine(book: Book, refused: Sequence[str]) -> Health:
+    """`refused` describes the lines that were no events."""
+    reasons: list[Reason] = []
+    doubtful: set[str | None] = set()
+    if refused:
+        reasons.append(Reason("L01", f"{len(refused)} lines are no events, first: {refused[0]}", "They may have been anything"))
+        doubtful.add(None)
+    if absent := sorted(book.expected - book.writers.keys()):
+        reasons.append(Reason("L02", f"no event from {', '.join(absent)}", _WHY_AUDIT))
+        doubtful.add(None)
+    for name in sorted(book.writers):
+        writer = book.writers[name]
+        found = list(_writer_flaws(writer)) + list(_delivery_holes(writer))
+        reasons += found
+        if found:
+            doubtful |= book.groups_of(writer)
+    return Health(tuple(reasons + list(_nothing(book))), frozenset(doubtful))
+
+
+def _nothing(book: Book) -> Iterator[Reason]:
+    if not book.acks:
+        yield Reason("L09", "no record was acknowledged", "There is nothing to judge")
+    if not book.groups():
+        yield Reason("L10", "no consumer group was seen", "Nothing can show that the records arrive")
+
+
+def _writer_flaws(writer: Writer) -> Iterator[Reason]:
+    if writer.start is None:
+        yield Reason("L03", f"{writer.name} has no start at number 0", _WHY_AUDIT)
+    if missing := writer.missing():
+        yield Reason("L04", f"{writer.name} lacks {size(missing)} of its events, first number {missing[0][0]}", _WHY_AUDIT)
+    if writer.conflicts:
+        yield Reason("L07", f"{writer.name} has two different events under {writer.conflicts} numbers", _WHY_AUDIT)
+    yield from _stop_flaws(writer)
+
+
+def _stop_flaws(writer: Writer) -> Iterator[Reason]:
+    stop = writer.stop
+    if stop is None:
+        yield Reason("L05", f"{writer.name} has no stop as its last event", _WHY_RUNNING)
+    elif not stop.clean:
+        yield Reason("L06", f"{writer.name} stopped with its record not whole: {stop.reason}", _WHY_AUDIT)
+
+
+def _delivery_holes(writer: Writer) -> Iterator[Reason]:
+    """Each member counts its deliveries of each partition from 0; a run that is missing breaks the count."""
+    counted: dict[tuple[str, str, str, int], list[tuple[int, int]]] = defaultdict(list)
+    for event in writer.events.values():
+        if isinstance(event, DeliveryRun):
+            counted[event.group, event.member, event.topic, event.partition].append((event.seq, event.count))
+    for (group, member, topic, partition), runs in sorted(counted.items()):
+        expected = 0
+        for seq, count in sorted(runs):
+            if seq != expected:
+                text = f"{member} of {group} counts delivery {seq} of {topic}-{partition} where {expected} was next"
+                yield Reason("L08", text, _WHY_AUDIT)
+                break
+            expected += count

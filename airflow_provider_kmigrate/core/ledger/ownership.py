@@ -1,0 +1,88 @@
+"""Two owners of one partition in one group at one time.
+
+Where every change has its position in one log, the log's order decides and no clock is needed: a member writes `acquired` before
+its first poll and `released` after its last commit, so intervals that do not overlap in the log did not overlap at all. Changes
+without a position are ordered by time, and an overlap no longer than the clocks' skew is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from airflow_provider_kmigrate.core.events import Change, Ownership
+from airflow_provider_kmigrate.core.ledger.book import GroupPartition
+from airflow_provider_kmigrate.core.ledger.facts import Case
+
+_END = float("inf")
+
+
+class Step(NamedTuple):
+    """A member takes the partition or gives it up, in the order of `place`."""
+
+    place: float
+    takes: bool  # at one place, giving up comes before taking
+    t_ms: int
+    member: str
+
+
+def double_owned(where: GroupPartition, changes: Sequence[Ownership], last_ms: Mapping[str, int], skew_ms: int) -> list[Case]:
+    """Times with two owners or more. A writer that never gave up owned until its last sign of life, `last_ms`."""
+    cases = (_case(where, *overlap) for overlap in _overlaps(steps_of(changes, last_ms)))
+    return [case for case in cases if in_log(changes) or case.count > skew_ms]
+
+
+def in_log(changes: Iterable[Ownership]) -> bool:
+    """Every change has its place in the log, so that no clock decides their order."""
+    return all(change.position is not None for change in changes)
+
+
+def steps_of(changes: Sequence[Ownership], last_ms: Mapping[str, int]) -> list[Step]:
+    """One partition's changes in their order, with the end of what was never given up."""
+    ordered = in_log(changes)
+    return sorted([*_said(changes, ordered=ordered), *_unsaid(changes, last_ms, ordered=ordered)])
+
+
+def _place(change: Ownership, *, ordered: bool) -> float:
+    return change.position if ordered and change.position is not None else change.stamp.t_ms
+
+
+def _said(changes: Iterable[Ownership], *, ordered: bool) -> Iterator[Step]:
+    for change in changes:
+        yield Step(_place(change, ordered=ordered), change.change is Change.ACQUIRED, change.stamp.t_ms, change.member)
+
+
+def _unsaid(changes: Sequence[Ownership], last_ms: Mapping[str, int], *, ordered: bool) -> Iterator[Step]:
+    """The end of what a member never gave up: before the first change in the log that is later than its last sign of life."""
+    latest: dict[str, Ownership] = {}
+    for change in sorted(changes, key=lambda change: _place(change, ordered=ordered)):
+        latest[change.member] = change
+    for member, change in latest.items():
+        if change.change is Change.ACQUIRED:
+            end = last_ms.get(change.stamp.writer, change.stamp.t_ms)
+            later = (_place(other, ordered=ordered) for other in changes if other.stamp.t_ms > end)
+            # After the end of that moment, or one that is killed as soon as it has acquired would own for ever.
+            yield Step(min(later, default=_END) if ordered else end + 0.5, False, end, member)
+
+
+def _overlaps(steps: Iterable[Step]) -> Iterator[tuple[tuple[str, ...], int, int]]:
+    owners: dict[str, None] = {}
+    began: tuple[tuple[str, ...], int] | None = None
+    for step in steps:
+        if step.takes:
+            owners[step.member] = None
+            if len(owners) > 1 and began is None:
+                began = tuple(owners), step.t_ms
+        else:
+            owners.pop(step.member, None)
+            if len(owners) < 2 and began is not None:
+                yield *began, step.t_ms
+                began = None
+    if began is not None:
+        yield *began, began[1]
+
+
+def _case(where: GroupPartition, members: tuple[str, ...], from_ms: int, to_ms: int) -> Case:
+    """`count` is milliseconds, at least one: an overlap that the log shows is one, however short."""
+    length = max(1, to_ms - from_ms)
+    return Case(where.topic, where.partition, -1, -1, length, where.group, members=members, from_ms=from_ms, to_ms=to_ms)

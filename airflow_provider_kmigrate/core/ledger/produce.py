@@ -1,0 +1,113 @@
+"""How long producers waited for acknowledgements, whole or within a window of time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from airflow_provider_kmigrate.core import latency
+from airflow_provider_kmigrate.core.events import Ack, Event, Latencies, SendFailure, Slow, SlowRecord
+from airflow_provider_kmigrate.core.ledger.book import Book
+from airflow_provider_kmigrate.core.ledger.facts import Case, Produce
+
+STALL_US: Final = 100_000  # a record that waits longer is stalled
+
+
+def produce_facts(book: Book, limit: int) -> Produce:
+    """Everything that the producers in the book wrote."""
+    acks = [ack for found in book.acks.values() for ack in found]
+    told = Counter[str]()
+    for event in book.latencies:
+        told[event.producer] += len(event.values_us)
+    values = sorted(value for event in book.latencies for value in event.values_us)
+    rough = list(_from_buckets(ack for ack in acks if ack.producer not in told))
+    silent = [ack for ack in acks if ack.producer not in told and not ack.latency]
+    exact = not rough and not silent and told == _owed(acks, book.failures)
+    return _produce(sorted([*values, *rough]), _worst(book.slow, limit), exact=exact, gap=_longest_ack_gap(silent))
+
+
+def produce_between(events: Sequence[Event], start_ms: int, end_ms: int, limit: int = 20) -> Produce:
+    """The records sent from `start_ms` up to `end_ms`: for the stall of one restart or election.
+
+    Exact above the threshold at which records are noted one by one. Below it a record counts by the second in which it was
+    acknowledged, which moves quantiles a little and the longest latency not at all.
+    """
+    slow = list(_slow_between((event for event in events if isinstance(event, Slow)), start_ms, end_ms))
+    values = [record.latency_us for one in slow for record in one.records]
+    threshold = min((event.threshold_us for event in slow), default=STALL_US)
+    for event in events:
+        if isinstance(event, Latencies) and start_ms <= (event.t_from_ms + event.stamp.t_ms) / 2 < end_ms:
+            values += [value for value in event.values_us if value <= threshold]
+    return _produce(sorted(values), _worst(slow, limit), exact=False, gap=None)
+
+
+def _produce(values: Sequence[int], worst: tuple[Case, ...], *, exact: bool, gap: int | None) -> Produce:
+    top, p999 = latency.quantile(values, 1.0), latency.quantile(values, 0.999)
+    stalled = [value for value in values if value > STALL_US]
+    return Produce(
+        records=len(values),
+        longest_ms=None if top is None else top / 1000,
+        p999_ms=None if p999 is None else p999 / 1000,
+        stalled_record_s=sum(stalled) / 1_000_000,
+        slow_records=len(stalled),
+        exact=exact,
+        worst=worst,
+        longest_ack_gap_ms=gap,
+    )
+
+
+def _owed(acks: Iterable[Ack], failures: Iterable[SendFailure]) -> Counter[str]:
+    """Of each producer, how many latencies there must be."""
+    owed = Counter[str]()
+    for ack in acks:
+        owed[ack.producer] += ack.count
+    for failure in failures:
+        owed[failure.producer] += failure.seq_last - failure.seq_first + 1
+    return owed
+
+
+def _from_buckets(acks: Iterable[Ack]) -> Iterator[int]:
+    for ack in acks:
+        for number, count in ack.latency:
+            yield from [round(latency.middle(number))] * count
+
+
+def _worst(slow: Iterable[Slow], limit: int) -> tuple[Case, ...]:
+    rows = [(record, event.producer) for event in slow for record in event.records]
+    rows.sort(key=lambda row: (-row[0].latency_us, row))
+    return tuple(_case(record, producer) for record, producer in rows[:limit])
+
+
+def _case(record: SlowRecord, producer: str) -> Case:
+    offset, seq, sent = record.offset, record.seq, record.t_sent_ms
+    return Case(
+        record.topic,
+        record.partition,
+        offset,
+        offset,
+        1,
+        producer=producer,
+        seq_first=seq,
+        seq_last=seq,
+        from_ms=sent,
+        to_ms=sent + record.latency_us // 1000,
+    )
+
+
+def _slow_between(slow: Iterable[Slow], start_ms: int, end_ms: int) -> Iterator[Slow]:
+    for event in slow:
+        inside = tuple(record for record in event.records if start_ms <= record.t_sent_ms < end_ms)
+        yield Slow(event.stamp, event.producer, event.threshold_us, inside)
+
+
+def _longest_ack_gap(acks: Sequence[Ack]) -> int | None:
+    """The longest time between two acknowledgements of one producer and partition."""
+    longest: int | None = None
+    last: dict[tuple[str, str, int], int] = {}
+    for ack in sorted(acks, key=lambda ack: ack.t_acked_ms):
+        key = (ack.producer, ack.topic, ack.partition)
+        if key in last:
+            longest = max(longest or 0, ack.t_acked_ms - last[key])
+        last[key] = ack.t_acked_ms
+    return longest

@@ -1,0 +1,295 @@
+"""The vocabulary: what was seen of a cluster in one look, and what may be decided about it.
+
+A `ClusterView` is one frozen snapshot. Whatever could not be read is `None`, never a default that looks healthy, and has a
+`Reason` in `ClusterView.unknowns`. Times are seconds; `taken_at` is on the monotonic clock of the observing process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Flag, StrEnum, auto
+
+
+class BrokerMode(StrEnum):
+    """How a running broker is coordinated; read from its ApiVersions answer (api key 55, tag 3)."""
+
+    ZOOKEEPER = "zookeeper"
+    MIGRATION = "migration"  # still a ZooKeeper broker, registered with the KRaft controllers too
+    KRAFT = "kraft"
+
+
+class ProcessState(StrEnum):
+    """What a host says of a node's process."""
+
+    RUNNING = "running"
+    STOPPED = "stopped"
+    UNKNOWN = "unknown"
+
+
+class Look(Flag):
+    """What one look reads; a step names what it decides on, so that a look costs no more than it must."""
+
+    PROCESSES = auto()  # each node's process, from its host
+    FILES = auto()  # each node's properties and meta.properties, from its host
+    BROKERS = auto()  # each broker's mode, peers and controller, from the broker itself
+    CONTROLLERS = auto()  # each controller's flag, from the controller itself
+    QUORUM = auto()  # DescribeQuorum, from the KRaft leader
+    ZOOKEEPER = auto()  # the znodes of ZkView
+    GROUPS = auto()  # live groups under /consumers
+    PARTITIONS = auto()  # every partition's leader and ISR
+    MIN_INSYNC = auto()  # min.insync.replicas of every topic
+    OFFSETS_TOPIC = auto()  # each broker's idea of the __consumer_offsets count
+    CLIENT_METRICS = auto()  # client-metrics subscriptions, which wedge the dual-write (measured)
+    TOPICS = auto()  # every topic's metadata twice: as ZooKeeper has it and as the brokers have it
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One sentence of evidence; `code` is stable, means one thing wherever it is given, and has an entry in docs/runbook.md.
+
+    The letter of a code says who speaks:
+
+    ==  ======================================================
+    A   the audit: what the clients' records show
+    B   preflight: blocks the migration
+    C   properties files of nodes
+    D   logs and commits, before a step and after it
+    E   ZooKeeper and KRaft compared (equivalence)
+    F   the cluster file
+    G   gates before and between steps
+    H   who holds the cluster (the fence)
+    I   identity: is it the cluster that was named
+    J   users' Spark jobs: what could hurt them, and holding them
+    K   coordinators and groups: the count of __consumer_offsets, how ready groups are
+    L   the ledger: is the evidence whole
+    M   the nodes' machines
+    N   Airflow connections
+    O   originals in the backup
+    P   the phase of the migration
+    Q   is it quiet: may users' own jobs begin
+    R   the restart of one node
+    S   is it safe to stop a broker
+    T   time: soaking, baking, watching
+    U   what could not be read (unknown)
+    V   verdicts, canaries among them
+    W   preflight: warns
+    X   what the audit reads
+    Y   the workload and the probe: records of our own
+    Z   ZooKeeper's tree
+    ==  ======================================================
+    """
+
+    code: str
+    text: str  # what was seen
+    why: str = ""  # why it matters
+    remedy: str = ""  # what to do next
+
+    def __str__(self) -> str:
+        parts = (f"[{self.code}] {self.text}", self.why, f"Next: {self.remedy}" if self.remedy else "")
+        return " ".join(part for part in parts if part)
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A node's process as its host reports it; `started_at` in seconds since the epoch."""
+
+    state: ProcessState = ProcessState.UNKNOWN
+    pid: int | None = None
+    started_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFiles:
+    """What lies on a node's disk; `None` where it could not be read.
+
+    `meta` maps each log directory to the parsed keys of its meta.properties, or to an empty mapping when the directory is unformatted.
+    """
+
+    properties: Mapping[str, str] | None = None
+    properties_sha256: str | None = None
+    meta: Mapping[str, Mapping[str, str]] | None = None
+    has_metadata_log: bool | None = None  # a __cluster_metadata-0 directory: this node has been in a KRaft quorum
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """One broker, as seen by its host, by itself, by ZooKeeper and by its peers."""
+
+    id: int
+    process: Process = Process()
+    mode: BrokerMode | None = None  # None: it did not answer
+    in_zookeeper: bool | None = None  # has an ephemeral node under /brokers/ids
+    listed_by: frozenset[int] | None = None  # brokers whose metadata name it as alive (KRaft: unfenced)
+    controller_id: int | None = None  # whom its own Metadata answer names as the controller
+    files: NodeFiles = NodeFiles()
+
+
+@dataclass(frozen=True, slots=True)
+class Controller:
+    """One KRaft controller; `migration_flag` is ApiVersions tag 3 (zk_migration_ready)."""
+
+    id: int
+    process: Process = Process()
+    answers: bool = False
+    migration_flag: bool | None = None
+    files: NodeFiles = NodeFiles()
+
+
+@dataclass(frozen=True, slots=True)
+class Quorum:
+    """DescribeQuorum as the KRaft leader answers it; maps give the log end offset of each replica."""
+
+    leader_id: int
+    leader_epoch: int
+    high_watermark: int
+    voters: Mapping[int, int]
+    observers: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ZkController:
+    """The znode /controller; `kraft_epoch` >= 0 and not ephemeral: a KRaft controller owns the cluster."""
+
+    broker_id: int
+    kraft_epoch: int
+    ephemeral: bool
+
+    @property
+    def is_kraft(self) -> bool:
+        return self.kraft_epoch >= 0
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """The znode /migration; `metadata_offset` > 0: the first copy is done. `version` is the znode's data version."""
+
+    kraft_controller_id: int
+    kraft_controller_epoch: int
+    metadata_offset: int
+    metadata_epoch: int
+    version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Malformed:
+    """A znode is there but its content is not what Kafka writes."""
+
+    path: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class ZkView:
+    """The cluster's ZooKeeper tree in one look, below its chroot."""
+
+    cluster_id: str | None = None
+    broker_ids: tuple[int, ...] = ()
+    controller: ZkController | Malformed | None = None
+    controller_epoch: int | None = None
+    migration: Migration | Malformed | None = None
+    pending_deletions: tuple[str, ...] = ()
+    reassigning: bool = False
+    live_groups: tuple[str, ...] = ()  # groups with members under /consumers/<group>/ids
+    offsets_topic_version: int | None = None  # data version of /brokers/topics/__consumer_offsets; 0: as it was created
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Partition:
+    """One partition as the brokers' metadata show it; leader -1: none."""
+
+    topic: str
+    index: int
+    leader: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic}-{self.index}"
+
+    @property
+    def under_replicated(self) -> bool:
+        return set(self.isr) != set(self.replicas)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMetadata:
+    """One partition as one side stores it; `isr` is advisory, the two sides may be a moment apart."""
+
+    replicas: tuple[int, ...]
+    leader: int
+    isr: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMetadata:
+    """One topic as one side stores it; `topic_id` in Kafka's base64 form, `configs` are dynamic overrides only."""
+
+    name: str
+    topic_id: str | None
+    partitions: Mapping[int, PartitionMetadata]
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """One frozen look at everything; nothing in it is newer than `taken_at` or older than `taken_at - took`."""
+
+    taken_at: float
+    took: float = 0.0
+    kafka_cluster_id: str | None = None
+    brokers: Mapping[int, Broker] = field(default_factory=dict)
+    controllers: Mapping[int, Controller] = field(default_factory=dict)
+    quorum: Quorum | None = None
+    zk: ZkView | None = None
+    partitions: tuple[Partition, ...] | None = None
+    min_insync: Mapping[str, int] | None = None  # min.insync.replicas in force, per topic
+    offsets_counts: Mapping[int, frozenset[int]] | None = None  # each broker's possible counts of __consumer_offsets
+    metadata_version: str | None = None  # the controllers' finalized metadata.version, such as "3.9-IV0"
+    client_metrics: tuple[str, ...] | None = None  # names of client-metrics subscriptions
+    topics: tuple[Mapping[str, TopicMetadata], Mapping[str, TopicMetadata]] | None = None  # (ZooKeeper's, the brokers')
+    unknowns: tuple[Reason, ...] = ()
+
+    def running_brokers(self) -> Iterator[Broker]:
+        """Brokers that answered."""
+        return (broker for broker in self.brokers.values() if broker.mode is not None)
+
+    def modes(self) -> dict[int, BrokerMode | None]:
+        return {broker.id: broker.mode for broker in self.brokers.values()}
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Nothing is left to do; `text` says what is so."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Not yet; look again later. `reasons` in words that an operator understands.
+
+    `healthy`: everything is as it should be, only time has to pass; such a wait tries nobody's patience.
+    """
+
+    reasons: tuple[Reason, ...]
+    healthy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Not like this; nothing was changed. Each reason carries its remedy."""
+
+    reasons: tuple[Reason, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """Do `verb` now; `text` says why it is safe now."""
+
+    verb: str
+    text: str
+
+
+Decision = Done | Wait | Refuse | Act

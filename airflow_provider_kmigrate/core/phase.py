@@ -1,0 +1,275 @@
+"""Where a cluster is on the way from ZooKeeper to KRaft, and what may be done there.
+
+Two things are kept apart: the *phase*, always inferred from what the cluster shows (`where`), and the *intent* of whoever asks.
+`TABLE` says for each pair whether that kind of step may act, has nothing to do, must wait or must be refused. It is total: an
+unforeseen pair cannot exist. A phase that claims something of all brokers is only given when every broker was seen.
+
+Sources: KIP-866 as shipped in 3.9 (KRaftMigrationDriver), and the states seen on real brokers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Malformed, Migration, Reason, ZkController, ZkView
+
+
+class Phase(StrEnum):
+    """Positions in the order of the migration, then the states that must never be."""
+
+    ZOOKEEPER = "zookeeper"  # no migration under way
+    PRE_MIGRATION = "pre-migration"  # controllers up, no broker knows them
+    FIRST_ROLL = "first roll"  # some brokers in migration mode, nothing copied yet
+    COPY = "copy"  # every broker in migration mode, the copy is not finished
+    DUAL_WRITE_ZOOKEEPER = "dual-write, all brokers on ZooKeeper"
+    HYBRID = "hybrid"  # some brokers KRaft, some still ZooKeeper brokers in migration mode
+    DUAL_WRITE = "dual-write, all brokers KRaft"
+    FINALIZING = "finalizing"  # some controllers already without the flag, none of them active yet
+    FINALIZED = "finalized"  # no way back
+    UNKNOWN = "unknown"
+    STALE = "stale /migration"  # ZooKeeper owns the cluster, but /migration is of an earlier migration
+    SPLIT = "split"  # a plain ZooKeeper broker beside a KRaft controller that owns the cluster
+    STRANDED = "stranded"  # finalized with a ZooKeeper-mode broker left
+
+
+class Intent(StrEnum):
+    """What a step wants to do."""
+
+    PROVISION = "provision controllers"
+    TO_MIGRATION = "move brokers into migration mode"
+    COPY = "wait for the copy"
+    TO_KRAFT = "move brokers to KRaft"
+    SOAK = "soak in dual-write"
+    FINALIZE = "finalize"
+
+
+class Permit(StrEnum):
+    """The table's answer."""
+
+    ACT = "act"
+    DONE = "done"
+    WAIT = "wait"
+    REFUSE = "refuse"
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """The phase, and the sentences that led to it."""
+
+    phase: Phase
+    reasons: tuple[Reason, ...] = ()
+
+
+_FORWARD = (
+    Phase.ZOOKEEPER,
+    Phase.PRE_MIGRATION,
+    Phase.FIRST_ROLL,
+    Phase.COPY,
+    Phase.DUAL_WRITE_ZOOKEEPER,
+    Phase.HYBRID,
+    Phase.DUAL_WRITE,
+    Phase.FINALIZING,
+    Phase.FINALIZED,
+)
+
+#: For each intent, one letter a phase of `_FORWARD`: A act, D done, W wait, R refuse.
+_ROWS = {
+    Intent.PROVISION: "AADDDDDDD",
+    Intent.TO_MIGRATION: "RAADDDDDD",
+    Intent.COPY: "RRWWDDDDD",
+    Intent.TO_KRAFT: "RRRWAADDD",
+    Intent.SOAK: "RRRRRRADD",
+    Intent.FINALIZE: "RRRRRRAAD",
+}
+
+_LETTERS = {"A": Permit.ACT, "D": Permit.DONE, "W": Permit.WAIT, "R": Permit.REFUSE}
+
+#: Outside the forward path nothing may act, but for the one cure of a stranded broker: roll it forward at once.
+_ASIDE = {
+    (Phase.STRANDED, Intent.TO_KRAFT): Permit.ACT,
+    (Phase.SPLIT, Intent.TO_MIGRATION): Permit.ACT,
+}
+
+TABLE: dict[tuple[Phase, Intent], Permit] = {
+    (phase, intent): _LETTERS[letter] for intent, row in _ROWS.items() for phase, letter in zip(_FORWARD, row, strict=True)
+}
+TABLE.update(
+    ((phase, intent), _ASIDE.get((phase, intent), Permit.WAIT if phase is Phase.UNKNOWN else Permit.REFUSE))
+    for phase in Phase
+    if phase not in _FORWARD
+    for intent in Intent
+)
+
+_REMEDY = {
+    Phase.UNKNOWN: "Nothing is done on a guess; bring the named nodes or their network back, the step goes on by itself.",
+    Phase.STALE: "Save and delete /migration, make sure that every controller's directory is empty, then run preflight again.",
+    Phase.SPLIT: "Roll the plain ZooKeeper broker into migration mode at once: it does not hear the KRaft controller any more.",
+    Phase.STRANDED: "Roll the ZooKeeper-mode broker forward to KRaft at once; going back is impossible.",
+    Phase.FINALIZED: "The cluster is on KRaft for good; nothing to do.",
+}
+
+
+def permit(position: Position, intent: Intent) -> Permit:
+    """What `TABLE` says of a step here; a broker that is silent for now turns a refusal into waiting."""
+    allowed = TABLE[position.phase, intent]
+    silent = position.phase in _FORWARD and any(reason.code == "P10" for reason in position.reasons)
+    return Permit.WAIT if silent and allowed is Permit.REFUSE else allowed
+
+
+def refusal(position: Position, intent: Intent) -> tuple[Reason, ...]:
+    """Why `intent` does not fit here, in words; the position's own reasons follow."""
+    text = f"The cluster is in phase '{position.phase}', where it is not possible to {intent}."
+    remedy = _REMEDY.get(position.phase, "Run the steps in their order; each looks for itself what is left to do.")
+    return (Reason("P01", text, "A step taken in the wrong phase can cost metadata or the way back.", remedy), *position.reasons)
+
+
+def where(view: ClusterView) -> Position:
+    """The phase that the view shows; `Phase.UNKNOWN` with reasons where it does not show one."""
+    for rule in (_finalized, _no_zookeeper, _stale, _split, _dual_write, _before_copy):
+        position = rule(view)
+        if position is not None:
+            return position
+    return _before_kraft(view)
+
+
+def alarms(view: ClusterView) -> tuple[Reason, ...]:
+    """What must never be, whatever the step: to be shown at once and acted on by a person."""
+    return tuple(reason for rule in _ALARMS for reason in rule(view))
+
+
+def _finalized(view: ClusterView) -> Position | None:
+    flags = {controller.migration_flag for controller in view.controllers.values()}
+    if flags != {False} or not view.controllers or not _copied(view):
+        return None
+    left = _with_mode(view, BrokerMode.ZOOKEEPER, BrokerMode.MIGRATION)
+    if left:
+        return Position(Phase.STRANDED, (_named("P02", "ZooKeeper-mode brokers are left after finalization", left),))
+    silent = _silent(view)
+    return Position(Phase.UNKNOWN, _silence(silent)) if silent else Position(Phase.FINALIZED)
+
+
+def _no_zookeeper(view: ClusterView) -> Position | None:
+    if view.zk is not None:
+        return None
+    why = "Its znodes say who owns the cluster."
+    return Position(Phase.UNKNOWN, (Reason("P03", "ZooKeeper could not be read.", why), *view.unknowns))
+
+
+def _stale(view: ClusterView) -> Position | None:
+    zk = _zk(view)
+    if isinstance(zk.migration, Malformed):
+        return Position(Phase.UNKNOWN, (Reason("P04", f"/migration is malformed: {zk.migration.content!r}."),))
+    if isinstance(zk.controller, Malformed):
+        return Position(Phase.UNKNOWN, (Reason("P05", f"/controller is malformed: {zk.controller.content!r}."),))
+    if zk.migration is None or zk.migration.metadata_offset <= 0 or zk.controller is None or zk.controller.is_kraft:
+        return None
+    text = f"/migration holds offset {zk.migration.metadata_offset}, but ZooKeeper controller {zk.controller.broker_id} owns the cluster."
+    why = "KRaft controllers would push their own, older or empty, metadata into ZooKeeper and delete topics."
+    return Position(Phase.STALE, (Reason("P06", text, why, _REMEDY[Phase.STALE]),))
+
+
+def _split(view: ClusterView) -> Position | None:
+    plain = _with_mode(view, BrokerMode.ZOOKEEPER)
+    if not plain or not (_kraft_owns(view) or _with_mode(view, BrokerMode.KRAFT)):
+        return None
+    return Position(
+        Phase.SPLIT, (_named("P07", "Plain ZooKeeper brokers beside a KRaft controller that owns the cluster", plain),)
+    )
+
+
+def _dual_write(view: ClusterView) -> Position | None:
+    if not _copied(view):
+        return None
+    silent, kraft = _silent(view), _with_mode(view, BrokerMode.KRAFT)
+    migrating = _with_mode(view, BrokerMode.MIGRATION)
+    if silent and not (kraft and migrating):
+        return Position(Phase.HYBRID if kraft or migrating else Phase.UNKNOWN, _silence(silent))
+    if migrating:
+        return Position(Phase.HYBRID if kraft else Phase.DUAL_WRITE_ZOOKEEPER)
+    return _all_kraft(view)
+
+
+def _all_kraft(view: ClusterView) -> Position:
+    without = _without_flag(view)
+    if not without:
+        return Position(Phase.DUAL_WRITE)
+    return Position(Phase.FINALIZING, (_named("P08", "Controllers that answer without the migration flag", without),))
+
+
+def _before_copy(view: ClusterView) -> Position | None:
+    if _with_mode(view, BrokerMode.KRAFT):
+        text = "A broker runs in KRaft mode, but /migration shows no finished copy."
+        return Position(Phase.UNKNOWN, (Reason("P09", text, "Was /migration deleted, or is the chroot wrong?"),))
+    if not _with_mode(view, BrokerMode.MIGRATION):
+        return None
+    silent, plain = _silent(view), _with_mode(view, BrokerMode.ZOOKEEPER)
+    return Position(Phase.FIRST_ROLL if silent or plain else Phase.COPY, _silence(silent))
+
+
+def _before_kraft(view: ClusterView) -> Position:
+    silent = _silent(view)
+    if silent and len(silent) == len(view.brokers):
+        return Position(Phase.UNKNOWN, _silence(silent))
+    answering = any(controller.answers for controller in view.controllers.values())
+    return Position(Phase.PRE_MIGRATION if answering else Phase.ZOOKEEPER, _silence(silent))
+
+
+def _unflagged_alarm(view: ClusterView) -> tuple[Reason, ...]:
+    without, with_flag = _without_flag(view), [c.id for c in view.controllers.values() if c.migration_flag]
+    if not without or not (with_flag or _with_mode(view, BrokerMode.MIGRATION)):
+        return ()
+    why = "The first controller elected without the flag finalizes the migration at once, without any check (KAFKA-20960)."
+    remedy = (
+        "If this is not the finalization: set zookeeper.metadata.migration.enable=true there and restart it before anything else."
+    )
+    return (Reason("G05", f"Controllers without the migration flag: {_ids(without)}.", why, remedy),)
+
+
+def _phase_alarm(view: ClusterView) -> tuple[Reason, ...]:
+    position = where(view)
+    return position.reasons if position.phase in {Phase.STALE, Phase.SPLIT, Phase.STRANDED} else ()
+
+
+_ALARMS: tuple[Callable[[ClusterView], tuple[Reason, ...]], ...] = (_unflagged_alarm, _phase_alarm)
+
+
+def _zk(view: ClusterView) -> ZkView:
+    return view.zk if view.zk is not None else ZkView()
+
+
+def _copied(view: ClusterView) -> bool:
+    migration = _zk(view).migration
+    # After finalization ZooKeeper may be gone; KRaft brokers cannot exist without a finished copy.
+    gone = view.zk is None and bool(_with_mode(view, BrokerMode.KRAFT))
+    return gone or (isinstance(migration, Migration) and migration.metadata_offset > 0)
+
+
+def _kraft_owns(view: ClusterView) -> bool:
+    controller = _zk(view).controller
+    return isinstance(controller, ZkController) and controller.is_kraft
+
+
+def _with_mode(view: ClusterView, *modes: BrokerMode) -> list[int]:
+    return sorted(broker.id for broker in view.brokers.values() if broker.mode in modes)
+
+
+def _without_flag(view: ClusterView) -> list[int]:
+    return sorted(c.id for c in view.controllers.values() if c.answers and c.migration_flag is False)
+
+
+def _silent(view: ClusterView) -> list[int]:
+    return sorted(broker.id for broker in view.brokers.values() if broker.mode is None)
+
+
+def _silence(silent: list[int]) -> tuple[Reason, ...]:
+    return (_named("P10", "Brokers that did not answer", silent),) if silent else ()
+
+
+def _named(code: str, text: str, ids: list[int]) -> Reason:
+    return Reason(code, f"{text}: {_ids(ids)}.")
+
+
+def _ids(ids: list[int]) -> str:
+    return ", ".join(map(str, ids))

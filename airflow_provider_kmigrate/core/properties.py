@@ -1,0 +1,215 @@
+r"""Java's .properties files: read them as a broker does, change some keys and leave every other byte alone.
+
+The rules are those of `java.util.Properties.load`: a backslash at the end of a line continues it, `#` and `!` begin comments,
+`=`, `:` or white space end a key, `\uXXXX` is a UTF-16 unit, a later key wins. Brokers read their file as ISO-8859-1, so a caller
+must decode and encode it so, without translating line ends; what `edit` writes is pure ASCII. Values may be secrets: nothing in
+this module puts one into a message, and `diff` shows those of `SHOWN_KEYS` only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.exceptions import Refused
+
+HIDDEN = "(not shown)"
+
+SHOWN_KEYS = frozenset(
+    {
+        "advertised.listeners",
+        "authorizer.class.name",
+        "auto.leader.rebalance.enable",
+        "broker.heartbeat.interval.ms",
+        "broker.id",
+        "broker.id.generation.enable",
+        "control.plane.listener.name",
+        "controller.listener.names",
+        "controller.quorum.bootstrap.servers",
+        "controller.quorum.voters",
+        "inter.broker.listener.name",
+        "inter.broker.protocol.version",
+        "listener.security.protocol.map",
+        "listeners",
+        "log.dir",
+        "log.dirs",
+        "metadata.log.dir",
+        "node.id",
+        "process.roles",
+        "replica.fetch.backoff.ms",
+        "replica.fetch.wait.max.ms",
+        "reserved.broker.max.id",
+        "sasl.mechanism.controller.protocol",
+        "sasl.mechanism.inter.broker.protocol",
+        "security.inter.broker.protocol",
+        "zookeeper.connect",
+        "zookeeper.metadata.migration.enable",
+        "zookeeper.set.acl",
+    }
+)
+"""Keys whose values may appear in logs and reports; all others, known or not, stay hidden."""
+
+_BLANKS = " \t\f"
+_NATURAL_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+_LAST_END = re.compile(r"(?:\r\n|\r|\n)\Z")
+_KEY_AND_VALUE = re.compile(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
+_ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|(.))", re.DOTALL)
+_NAMED_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_ESCAPED = {"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r", "\f": r"\f"}
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One key that differs; `before` or `after` is None where the key is absent, and `HIDDEN` where it may not be shown."""
+
+    key: str
+    before: str | None
+    after: str | None
+
+    def __str__(self) -> str:
+        if self.before is None:
+            return f"+ {self.key}={self.after}"
+        if self.after is None:
+            return f"- {self.key}"
+        return f"~ {self.key}: {self.before} -> {self.after}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """Some natural lines, ends included; `key` is None for blanks and comments. All `raw` in a row are the file."""
+
+    raw: str
+    key: str | None = None
+    value: str = ""
+
+
+def parse(text: str) -> dict[str, str]:
+    r"""The keys and values as Java reads them, in order of their last place.
+
+    Values keep trailing blanks, which Kafka strips itself. Raises `Refused` (code C00) where a `\u` lacks its four digits, since a
+    broker would not start with it. One deviation: a last line that is a lone backslash, an empty key to Java, is nothing here.
+    """
+    found: dict[str, str] = {}
+    for entry in _entries(text):
+        if entry.key is not None:
+            found.pop(entry.key, None)
+            found[entry.key] = entry.value
+    return found
+
+
+def edit(text: str, assign: Mapping[str, str], remove: Collection[str] = ()) -> str:
+    """The text with keys assigned in their place (new ones at the end, in the order given) and others removed.
+
+    Every other line stays byte for byte; a key that has its value already is not touched, so the function is idempotent. Of a key that
+    stands more than once the last line, which wins, is changed. Raises ValueError for a key to assign and remove at once.
+    """
+    if overlap := set(assign) & set(remove):
+        raise ValueError(f"to be assigned and removed at once: {', '.join(sorted(overlap))}")
+    entries = list(_entries(text))
+    winners = {entry.key: entry for entry in entries}
+    kept = (
+        _assigned(entry, assign) if entry is winners[entry.key] else entry.raw for entry in entries if entry.key not in remove
+    )
+    return _append("".join(kept), {key: value for key, value in assign.items() if key not in winners})
+
+
+def diff(old: str, new: str) -> tuple[Change, ...]:
+    """What differs between two files, by key; comments and order do not count."""
+    before, after = parse(old), parse(new)
+    keys = sorted(before.keys() | after.keys())
+    return tuple(_change(key, before.get(key), after.get(key)) for key in keys if before.get(key) != after.get(key))
+
+
+def _change(key: str, before: str | None, after: str | None) -> Change:
+    if key in SHOWN_KEYS:
+        return Change(key, before, after)
+    return Change(key, None if before is None else HIDDEN, None if after is None else HIDDEN)
+
+
+def _entries(text: str) -> Iterator[_Entry]:
+    """Blanks, comments and assignments in order; a line with nothing but a backslash counts as blank, as in Java."""
+    lines = enumerate(_NATURAL_LINE.findall(text), start=1)
+    for number, line in lines:
+        raw, content = line, line.rstrip("\r\n").lstrip(_BLANKS)
+        if content in ("", "\\") or content[0] in "#!":
+            yield _Entry(raw)
+            continue
+        while _continues(content):
+            _, line_after = next(lines, (0, ""))
+            raw += line_after
+            content = content[:-1] + line_after.rstrip("\r\n").lstrip(_BLANKS)
+        yield _entry(raw, content, number)
+
+
+def _continues(content: str) -> bool:
+    return (len(content) - len(content.rstrip("\\"))) % 2 == 1
+
+
+def _entry(raw: str, content: str, line: int) -> _Entry:
+    match = _KEY_AND_VALUE.fullmatch(content)
+    assert match  # noqa: S101 - every part of the pattern is optional
+    return _Entry(raw, _unescape(match[1], line), _unescape(match[2], line))
+
+
+def _unescape(text: str, line: int) -> str:
+    if "\\" not in text:
+        return text
+    plain = _ESCAPE.sub(lambda match: _unescaped(match, line), text)
+    return plain.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")  # pairs become one character
+
+
+def _unescaped(match: re.Match[str], line: int) -> str:
+    if match[1]:
+        return chr(int(match[1], 16))
+    if match[2] == "u":
+        reason = Reason(
+            "C00",
+            f"line {line} of the properties file has a \\u without four hexadecimal digits",
+            "No broker starts with it.",
+            "Write the four digits, or two backslashes where one is meant.",
+        )
+        raise Refused(str(reason), [reason])
+    return _NAMED_ESCAPES.get(match[2], match[2])
+
+
+def _assigned(entry: _Entry, assign: Mapping[str, str]) -> str:
+    if entry.key is None or assign.get(entry.key, entry.value) == entry.value:
+        return entry.raw
+    return _line(entry.key, assign[entry.key]) + _end(entry.raw)
+
+
+def _end(raw: str) -> str:
+    """The line end that closes it; empty at the end of a file without one."""
+    match = _LAST_END.search(raw)
+    return match[0] if match else ""
+
+
+def _append(text: str, assign: Mapping[str, str]) -> str:
+    if not assign:
+        return text
+    ends = re.search(r"\r\n|\r|\n", text)
+    newline = ends[0] if ends else "\n"
+    added = "".join(_line(key, value) + newline for key, value in assign.items())
+    return text + newline * _open_lines(text) + added
+
+
+def _open_lines(text: str) -> int:
+    """How many line ends close the text, so that what follows is neither glued to its last line nor taken for a continuation."""
+    *_, last = _Entry("\n"), *_entries(text)
+    end = _end(last.raw)
+    continues = last.key is not None and _continues(last.raw.removesuffix(end))
+    return (not end) + continues
+
+
+def _line(key: str, value: str) -> str:
+    name = re.sub(r"([ =:#!])", r"\\\1", _escape(key))
+    content = _escape(value)
+    return f"{name}=\\{content}" if content.startswith(" ") else f"{name}={content}"
+
+
+def _escape(text: str) -> str:
+    units = text.encode("utf-16-be", "surrogatepass")
+    characters = (chr(units[i] << 8 | units[i + 1]) for i in range(0, len(units), 2))
+    return "".join(_ESCAPED.get(c) or (c if " " <= c <= "~" else f"\\u{ord(c):04x}") for c in characters)

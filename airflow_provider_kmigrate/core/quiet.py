@@ -1,0 +1,66 @@
+"""Is a step of kmigrate under way that others should not start beside? For users' own DAGs, decided from the cluster and the journals.
+
+It is quiet when no run holds the cluster, or when the run that does has changed nothing for a while, everything it changed was
+seen well again, and every partition has its replicas in sync. Soaking and waiting for a person are quiet, the pause between two
+restarts of a roll is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from airflow_provider_kmigrate.core.journal_lines import ActSpan, unsettled
+from airflow_provider_kmigrate.core.model import ClusterView, Decision, Done, Partition, Reason, Wait
+
+RECENT_MS: Final = 3_600_000  # how old an act may be to count when ZooKeeper cannot say who holds the cluster
+_REMEDY = "It goes on by itself; if it does not, look at that run's task."
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The run that holds the cluster; None: nobody. Not `known`: ZooKeeper could not be asked, or is gone after a migration."""
+
+    run: str | None = None
+    known: bool = True
+
+
+def decide(view: ClusterView, acts: Sequence[ActSpan], holder: Holder, now_ms: int, calm_ms: int) -> Decision:
+    """`Done` when it is quiet. `acts` are those of all journals of the cluster, `calm_ms` is how long nothing may have been changed."""
+    if holder.known and holder.run is None:
+        return Done("No run of kmigrate holds the cluster.")
+    own = [act for act in acts if _counts(act, holder, now_ms)]
+    reasons = [*_under_way(own), *_just_done(own, now_ms, calm_ms)]
+    reasons += _unwell(view.partitions) if holder.known else []
+    return Wait(tuple(reasons)) if reasons else Done("Nothing has been changed lately, and all is well.")
+
+
+def _counts(act: ActSpan, holder: Holder, now_ms: int) -> bool:
+    return act.run == holder.run if holder.known else now_ms - act.from_ms < RECENT_MS
+
+
+def _under_way(acts: Sequence[ActSpan]) -> list[Reason]:
+    return [
+        Reason("Q01", f"Run {act.run}: {act.step} is under way ({act.verb}).", "What it restarts is not back yet.", _REMEDY)
+        for act in unsettled(acts)
+    ]
+
+
+def _just_done(acts: Sequence[ActSpan], now_ms: int, calm_ms: int) -> list[Reason]:
+    latest = max((act.settled_ms or act.to_ms or act.from_ms for act in acts), default=0)
+    if now_ms - latest >= calm_ms:
+        return []
+    text = f"The last change was {max(0, now_ms - latest) / 1000:.0f} s ago; {calm_ms / 1000:.0f} s without one are waited for."
+    return [Reason("Q02", text, "The next step of a roll follows within seconds.", _REMEDY)]
+
+
+def _unwell(partitions: Sequence[Partition] | None) -> list[Reason]:
+    if partitions is None:
+        return [Reason("Q03", "The partitions could not be read.", "What was not read cannot be called well.", _REMEDY)]
+    leaderless = sum(partition.leader < 0 for partition in partitions)
+    behind = sum(partition.under_replicated for partition in partitions)
+    if not leaderless and not behind:
+        return []
+    text = f"{leaderless} partitions have no leader, {behind} have replicas out of sync."
+    return [Reason("Q04", text, "A job that starts now may wait for them, or fail.", _REMEDY)]

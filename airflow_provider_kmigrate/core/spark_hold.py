@@ -1,0 +1,371 @@
+"""Holding a Spark streaming job: what its checkpoint says, what job and operator tell each other, and what may be done next.
+
+::
+
+    <hold folder>/hold.json    written by whoever wants the job held; while it is there, no batch begins
+    <hold folder>/state.json   written by the job: running, held, ended or failed; what it committed last; a sign of life
+    <hold folder>/held.json    written by whoever held it, once it is held: where its checkpoint stood
+
+A job is held when its query is stopped with nothing half done: every batch that was planned (`offsets/` in the checkpoint) is
+committed (`commits/`), or the one that is not had not begun when the hold came. It goes on exactly where it stopped because Spark
+continues from the checkpoint; what has to be shown is that nobody ran the query meanwhile, and that the logs still hold what the
+checkpoint says (an end before the job's own position means that the log was truncated).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any, Final, NoReturn
+
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.model import Decision, Done, Reason, Refuse, Wait
+from airflow_provider_kmigrate.exceptions import Refused
+
+VERSION: Final = 1
+HOLD, STATE, HELD = "hold.json", "state.json", "held.json"
+SILENT_MS: Final = 60_000  # a job that gives no sign of life for so long is not there
+_VOID = "-"  # Spark's mark of a source that has nothing yet
+
+Offsets = Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A wish to hold. `id` tells one hold from the next, `by` is who wants it, `since_ms` is ms since the epoch."""
+
+    id: str
+    by: str
+    why: str
+    since_ms: int
+
+
+class JobState(StrEnum):
+    """What the job does."""
+
+    RUNNING = "running"
+    HELD = "held"
+    ENDED = "ended"  # its query came to its end by itself
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class JobReport:
+    """The job's own word. `hold`: id of the hold it follows, or followed last.
+
+    `committed` and `planned` are numbers of batches in its checkpoint; `begun`: the planned one may have written something.
+    `at_ms`: its sign of life. `progress_ms`: when its query was last seen to have asked the brokers, or to have committed a batch.
+    `resumed_at`: the offsets that the query went on from after the last hold, as it said itself.
+    """
+
+    state: JobState
+    at_ms: int
+    hold: str | None = None
+    query: str | None = None
+    committed: int | None = None
+    planned: int | None = None
+    begun: bool = True
+    progress_ms: int | None = None
+    resumed_at: Offsets = field(default_factory=dict)
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What lies in a checkpoint. `offsets`: where the newest committed batch ended, of all its Kafka sources."""
+
+    query: str | None
+    planned: int | None
+    committed: int | None
+    offsets: Offsets = field(default_factory=dict)
+
+    @property
+    def settled(self) -> bool:
+        """Every planned batch is committed."""
+        return self.planned == self.committed
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRecord:
+    """What was found when a hold had taken effect, at `at_ms`; `state` is the job's own word then."""
+
+    hold: str
+    at_ms: int
+    state: JobState
+    checkpoint: Checkpoint
+
+
+def hold_text(hold: Hold) -> str:
+    return json.dumps({"version": VERSION, **asdict(hold)})
+
+
+def read_hold(text: str) -> Hold:
+    """Raises `Refused` (J07) for what is no hold of this version."""
+    found = _document(text, HOLD)
+    try:
+        return Hold(str(found["id"]), str(found["by"]), str(found["why"]), int(found["since_ms"]))
+    except (KeyError, TypeError, ValueError) as error:
+        _unreadable(f"{HOLD}: {error!r}")
+
+
+def report_text(report: JobReport) -> str:
+    return json.dumps({"version": VERSION, **asdict(report), "resumed_at": _nested(report.resumed_at)})
+
+
+def read_report(text: str) -> JobReport:
+    """Raises `Refused` (J07) for what is no report of this version."""
+    found = _document(text, STATE)
+    found.pop("version")
+    try:
+        resumed = _flat(found.pop("resumed_at"))
+        return JobReport(**{**found, "state": JobState(found["state"]), "resumed_at": resumed})
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        _unreadable(f"{STATE}: {error!r}")
+
+
+def held_text(record: HeldRecord) -> str:
+    checkpoint = {**asdict(record.checkpoint), "offsets": _nested(record.checkpoint.offsets)}
+    return json.dumps(
+        {"version": VERSION, "hold": record.hold, "at_ms": record.at_ms, "state": record.state, "checkpoint": checkpoint}
+    )
+
+
+def read_held(text: str) -> HeldRecord:
+    """Raises `Refused` (J07) for what is no record of this version."""
+    found = _document(text, HELD)
+    try:
+        fields = found["checkpoint"]
+        checkpoint = Checkpoint(**{**fields, "offsets": _flat(fields["offsets"])})
+        return HeldRecord(str(found["hold"]), int(found["at_ms"]), JobState(found["state"]), checkpoint)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        _unreadable(f"{HELD}: {error!r}")
+
+
+def _document(text: str, name: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        _unreadable(f"{name}: {error}")
+    if not isinstance(found, dict) or found.get("version") != VERSION:
+        _unreadable(f"{name} is not of version {VERSION}, which this release reads")
+    return found
+
+
+def _nested(offsets: Offsets) -> dict[str, dict[str, int]]:
+    topics: dict[str, dict[str, int]] = {}
+    for (topic, partition), offset in offsets.items():
+        topics.setdefault(topic, {})[str(partition)] = offset
+    return topics
+
+
+def _flat(topics: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
+    pairs = ((topic, number, offset) for topic, partitions in topics.items() for number, offset in partitions.items())
+    return {TopicPartition(topic, int(number)): int(offset) for topic, number, offset in pairs}
+
+
+def batch_numbers(names: Iterable[str]) -> list[int]:
+    """The batches that a log of the checkpoint has, ascending, from the names in its folder."""
+    return sorted(int(name) for name in names if name.isdigit())
+
+
+def query_id(text: str) -> str:
+    """From the checkpoint's `metadata` file. Raises `Refused` (J07)."""
+    try:
+        return str(json.loads(text)["id"])
+    except (ValueError, KeyError, TypeError) as error:
+        _unreadable(f"metadata: {error!r}")
+
+
+def batch_offsets(text: str) -> Offsets:
+    """Where a batch ends, from its file in `offsets/`; sources that are not Kafka's are left out. Raises `Refused` (J07).
+
+    The file (OffsetSeqLog) has its version, a line of metadata, and a line a source: the offset as JSON, or `-`. Version 2 puts
+    the source's name and a colon before it. Kafka's is {"topic": {"0": 5}}. Two sources that read one topic: the earlier place.
+    """
+    version, *lines = text.splitlines() or [""]
+    if version not in {"v1", "v2"} or not lines:
+        _unreadable(f"a file of offsets begins with {version[:20]!r}; this release reads v1 and v2")
+    found: dict[TopicPartition, int] = {}
+    for line in lines[1:]:
+        source = line.partition(":")[2] if version == "v2" else line
+        for where, offset in kafka_offset(source).items():
+            found[where] = min(offset, found.get(where, offset))
+    return found
+
+
+def kafka_offset(source: object) -> Offsets:
+    """A Kafka source's offset as Spark writes it, text or parsed; empty for any other source's."""
+    try:
+        found = json.loads(source) if isinstance(source, str) and source != _VOID else source
+        return _flat(found) if isinstance(found, dict) else {}
+    except (ValueError, TypeError, AttributeError):
+        return {}
+
+
+def _unreadable(what: str) -> NoReturn:
+    why = "Where the job stands cannot be told, so nothing is started or stopped on it."
+    remedy = "Check that the path is this query's checkpoint, and that job and Airflow run the same release of kmigrate."
+    reason = Reason("J07", f"The state of a Spark job could not be read: {what}.", why, remedy)
+    raise Refused(str(reason), [reason])
+
+
+def decide_held(hold: Hold, report: JobReport | None, now_ms: int) -> Decision:
+    """Is the job held by this hold? `Done` says nothing of its checkpoint: see `quiescent`."""
+    if report and report.state is JobState.ENDED:
+        return Done("The job's query has come to its end by itself; it starts none while the hold is there.")
+    if report and report.state is JobState.FAILED:
+        return Done(
+            f"The job had failed before the hold, and starts no query while it is there: {report.error or 'no reason given'}"
+        )
+    if report is None or now_ms - report.at_ms > SILENT_MS:
+        return Wait((_silent(report, now_ms),))
+    if report.state is JobState.HELD and report.hold == hold.id:
+        return Done(f"The job is held after batch {_batch(report.committed)}.")
+    text = f"The job still runs; its newest committed batch is {_batch(report.committed)}."
+    return Wait((Reason("J01", text, "It stops as soon as the batch under way is committed."),))
+
+
+def _batch(number: int | None) -> str:
+    return "none" if number is None else str(number)
+
+
+def _silent(report: JobReport | None, now_ms: int) -> Reason:
+    seen = "has never written its state" if report is None else f"was last heard of {(now_ms - report.at_ms) / 1000:.0f} s ago"
+    remedy = "Check that the job runs, uses `sparkjobs.keep_running`, and has the hold folder that the cluster file names."
+    return Reason("J05", f"The job {seen}.", "A job that does not look cannot be held.", remedy)
+
+
+def _failed(report: JobReport) -> Reason:
+    why = "What it had under way when it failed is not known."
+    return Reason(
+        "J06", f"The job has failed: {report.error or 'it did not say why'}", why, "Mend and start the job; then go on here."
+    )
+
+
+def quiescent(checkpoint: Checkpoint, report: JobReport | None, *, repeats_harmless: bool = False) -> Decision:
+    """Is nothing half done? `repeats_harmless`: the sink takes a repeated batch once (files, Delta, idempotent writes)."""
+    if checkpoint.settled:
+        return Done(f"Offsets and commits agree at batch {_batch(checkpoint.committed)}.")
+    planned, committed = _batch(checkpoint.planned), _batch(checkpoint.committed)
+    if _one_ahead(checkpoint) and report and not report.begun and report.planned == checkpoint.planned:
+        return Done(f"Batch {planned} is planned and had not begun; commits end at {committed}. It is done first, once.")
+    if repeats_harmless and _one_ahead(checkpoint):
+        return Done(f"Batch {planned} is planned and not committed; its sink takes a repeated batch once.")
+    text = f"Batch {planned} is planned in the checkpoint, and commits end at {committed}."
+    why = "It may have written part of its output, and is done again from its beginning when the job goes on."
+    remedy = (
+        "If the sink takes a repeated batch once, say `repeats_harmless: true` in the cluster file; else look at the sink first."
+    )
+    return Refuse((Reason("J02", text, why, remedy),))
+
+
+def _one_ahead(checkpoint: Checkpoint) -> bool:
+    following = 0 if checkpoint.committed is None else checkpoint.committed + 1
+    return checkpoint.planned == following
+
+
+def may_resume(before: Checkpoint, now: Checkpoint, ends: Mapping[TopicPartition, int | None]) -> Decision:
+    """May the job go on? `before`: as it was when it was held. `ends`: where each log ends now, None: not known."""
+    reasons = tuple(_moved(before, now))
+    if reasons:
+        return Refuse(reasons)
+    broken = tuple(_truncated(now.offsets, ends))
+    if broken:
+        return Refuse(broken)
+    unknown = sorted(f"{where.topic}-{where.partition}" for where in now.offsets if ends[where] is None)
+    if unknown:
+        text = f"Where these logs end could not be read: {', '.join(unknown[:10])}."
+        return Wait((Reason("J08", text, "The job would fail, or go on past what was truncated."),))
+    return Done(f"All {len(now.offsets)} logs end where the job stopped, or later.")
+
+
+def _moved(before: Checkpoint, now: Checkpoint) -> Iterator[Reason]:
+    remedy = "Find out who started the query with this checkpoint; one checkpoint belongs to one running query."
+    if before.query != now.query:
+        text = f"The checkpoint is of query {now.query}, and was of query {before.query} when the job was held."
+        yield Reason("J09", text, "The job would go on from another query's place.", remedy)
+    elif (before.committed, before.planned) != (now.committed, now.planned):
+        text = f"The checkpoint went on from batch {_batch(before.committed)} to {_batch(now.committed)} while the job was held."
+        yield Reason("J10", text, "Somebody ran the query; with two at a time records are written twice.", remedy)
+
+
+def _truncated(offsets: Offsets, ends: Mapping[TopicPartition, int | None]) -> Iterator[Reason]:
+    """Partitions that are gone, and logs that end before the job's own place. A partition that is not in `ends` does not exist."""
+    gone = sorted(where for where in offsets if where not in ends)
+    if gone:
+        why = "The topic was deleted or made anew; the job would fail, or read other records under its old offsets."
+        remedy = "Decide whether the job starts with a new checkpoint; the old one is of records that are gone."
+        yield Reason("J04", f"Partitions of the job are gone: {_listed(gone)}.", why, remedy)
+    short = sorted(where for where, offset in offsets.items() if (end := ends.get(where)) is not None and end < offset)
+    if short:
+        first = short[0]
+        text = f"Logs end before the job's place: {_listed(short)} ({first.topic}-{first.partition} at {ends[first]}, job at {offsets[first]})."
+        why = "The log was truncated after the job had read it: what its sink holds is no longer in the log."
+        remedy = "Treat it as lost data (unclean election?) before anything overwrites those offsets; do not start the job."
+        yield Reason("J03", text, why, remedy)
+
+
+def _listed(wheres: list[TopicPartition]) -> str:
+    names = ", ".join(f"{where.topic}-{where.partition}" for where in wheres[:10])
+    return f"{names} and {len(wheres) - 10} more" if len(wheres) > 10 else names
+
+
+def decide_resumed(held: HeldRecord, report: JobReport | None, now_ms: int) -> Decision:
+    """Does the job run again, from exactly where it stopped?"""
+    if held.state is not JobState.HELD:
+        return Done(f"Nothing holds the job any more. It had {held.state} before the hold: whoever starts it starts it again.")
+    if report is None or now_ms - report.at_ms > SILENT_MS:
+        return Wait((_silent(report, now_ms),))
+    if report.state is JobState.FAILED:
+        return Refuse((_failed(report),))
+    if report.state is not JobState.RUNNING or report.progress_ms is None or report.progress_ms < held.at_ms:
+        text = f"The job is {report.state} and has made no progress since it was let go."
+        return Wait((Reason("J11", text, "An application that lives is no proof: its query must have asked the brokers again."),))
+    elsewhere = sorted(
+        where for where, offset in report.resumed_at.items() if held.checkpoint.offsets.get(where, offset) != offset
+    )
+    if elsewhere:
+        text = f"The job went on from other offsets than it had stopped at: {_listed(elsewhere)}."
+        return Refuse(
+            (Reason("J12", text, "Records were skipped or are done again.", "Stop the job and compare its checkpoint."),)
+        )
+    return Done(f"The job runs again from where it stopped, after batch {_batch(held.checkpoint.committed)}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Signs:
+    """What shows that a job lives, at `at_ms`: its own word, where it gives one, and its checkpoint."""
+
+    at_ms: int
+    report: JobReport | None
+    planned: int | None
+    committed: int | None
+
+
+def decide_progress(before: Signs, now: Signs) -> Decision:
+    """Has the query got on since `before`? Either a batch that was planned since is committed, or it says that it asked the brokers."""
+    report = now.report
+    if now.committed is not None and now.committed > _newest(before):
+        return Done(f"The job has planned and committed batch {now.committed}.")
+    if report and report.state is JobState.FAILED:
+        return Refuse((_failed(report),))
+    if report and report.state is JobState.ENDED:
+        return Done("The job's query has come to its end by itself.")
+    if report and report.progress_ms is not None and report.progress_ms > max(before.at_ms, _progress(before)):
+        return Done("The job's query has asked the brokers again.")
+    text = f"The job has shown no progress yet; its newest committed batch is {_batch(now.committed)}."
+    why = "A query that lost its topic for too long has failed, and nothing starts it again."
+    remedy = (
+        "Look at Spark's page: does the query live? Without new records only a job under `keep_running` can show that it does."
+    )
+    return Wait((Reason("J18", text, why, remedy),))
+
+
+def _newest(signs: Signs) -> int:
+    return max(number for number in (signs.planned, signs.committed, -1) if number is not None)
+
+
+def _progress(signs: Signs) -> int:
+    return (signs.report.progress_ms if signs.report else None) or 0

@@ -1,0 +1,354 @@
+"""What an audit concludes: PASS, FAIL or INCONCLUSIVE, by which evidence, and why.
+
+The rule: a verdict is the worst of its grounds, and having no evidence is itself a ground. From it follow the properties
+that the callers rely on:
+
+1. Nothing read is never PASS: a required level without events is INCONCLUSIVE.
+2. Lost audit events are never lost records: what was concluded from *not seeing* a delivery counts only where the audit's own
+   account is whole; inside its holes the range is INCONCLUSIVE.
+3. What was *seen* (two owners, two contents at one offset) stays a FAIL whatever else is missing.
+4. More grounds never make a verdict better.
+
+Stored verdicts carry `VERSION`; `outcome_of` refuses one it does not know by name. Standard library only: sensors import this.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from enum import IntEnum, StrEnum
+from typing import Any
+
+from airflow_provider_kmigrate.core.ledger.facts import Case, Facts
+from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.exceptions import Refused
+
+VERSION = 1
+
+
+class Outcome(StrEnum):
+    """Three-way on purpose: INCONCLUSIVE asks for more evidence or a person, it is not a milder PASS."""
+
+    PASS = "PASS"  # noqa: S105 (a word, no password)
+    INCONCLUSIVE = "INCONCLUSIVE"
+    FAIL = "FAIL"
+
+    @property
+    def rank(self) -> int:
+        return _SEVERITY.index(self)
+
+
+_SEVERITY = (Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.FAIL)
+
+
+class Level(IntEnum):
+    """What evidence is made of. The numbers stand in stored verdicts: never renumber."""
+
+    LOG = 0  # nothing changed in any client: fingerprints, end offsets, leader epochs, commits
+    PROBE = 1  # kmigrate's own numbered records through every broker
+    CONSUMER = 2  # wrapped consumers: every delivery
+    PRODUCER = 3  # wrapped producers: every acknowledgement
+
+    @property
+    def label(self) -> str:
+        return f"L{self.value}"
+
+
+DEFAULT_LEVELS = frozenset({Level.LOG, Level.PROBE})  # those that need no change in any client
+CLAIMS: Mapping[Level, str] = {
+    Level.LOG: "what was in the log is still there and unchanged, and no offset went back",
+    Level.PROBE: "every numbered probe record that a broker acknowledged was delivered once and in order",
+    Level.CONSUMER: "every record in the log reached its group, and each partition had one owner at a time",
+    Level.PRODUCER: "every record that a producer had acknowledged is in the log",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """One thing found, and what it alone makes of the verdict (`outcome`; PASS: a fact worth showing).
+
+    `count` is how many there are, `examples` the first few of them. `by_absence`: concluded from what was not seen, so that a
+    hole in the audit's own events of that level takes it back.
+    """
+
+    outcome: Outcome
+    reason: Reason
+    level: Level | None = None
+    count: int = 1
+    examples: tuple[Case, ...] = ()
+    by_absence: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LevelHealth:
+    """How whole the audit's own account is at one level.
+
+    `events`: how many were read. `missing`: ranges whose audit events are lost (a hole in a member's delivery counter, a member
+    that ended without saying so). `malformed`: events that could not be understood, kept aside. `hand_overs`: changes of owner seen.
+    `includes`: lower levels that the same events prove, so that what is found speaks against them too.
+    """
+
+    level: Level
+    events: int
+    missing: tuple[Case, ...] = ()
+    malformed: int = 0
+    hand_overs: int = 0
+    includes: tuple[Level, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """The judge tried on the period before, where nothing differed: share of placebos it failed, and passed with the margin planted."""
+
+    placebos: int
+    false_fail: float
+    false_pass: float
+
+
+@dataclass(frozen=True, slots=True)
+class MetricVerdict:
+    """One metric. `estimate`, `low`, `high`, `margin`, `detectable` and `neutral` are in the metric's terms: ratios canary / baseline (or differences).
+
+    `low` is the bound that decides FAIL, `high` the one that decides PASS, each one-sided at this look's level. `detectable`: the
+    smallest true effect that this look would have failed with probability `power`. They are None where nothing could be computed.
+    """
+
+    metric: str
+    outcome: Outcome
+    margin: float
+    baseline: int  # members compared
+    canaries: int
+    estimate: float | None = None
+    low: float | None = None
+    high: float | None = None
+    detectable: float | None = None
+    power: float = 0.8
+    fail_level: float | None = None
+    pass_level: float | None = None
+    neutral: float = 1.0  # what no difference at all would be: 1 for ratios, 0 for differences
+    calibration: Calibration | None = None
+    grounds: tuple[Ground, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CanaryVerdict:
+    """The canary's verdict at `look` of `looks` (1-based); after the last look an INCONCLUSIVE is a person's to decide."""
+
+    outcome: Outcome
+    schedule: str
+    look: int
+    looks: int
+    metrics: tuple[MetricVerdict, ...] = ()
+    general: tuple[Ground, ...] = ()  # invariants, and what concerns no one metric
+
+    @property
+    def grounds(self) -> tuple[Ground, ...]:
+        """All that led to the outcome."""
+        return (*self.general, *(ground for metric in self.metrics for ground in metric.grounds))
+
+    @property
+    def may_extend(self) -> bool:
+        return self.outcome is Outcome.INCONCLUSIVE and self.look < self.looks
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`levels`: what each level of evidence alone says; a level that was not measured is not in it. `grounds`: worst first."""
+
+    outcome: Outcome
+    levels: Mapping[Level, Outcome] = field(default_factory=dict)
+    grounds: tuple[Ground, ...] = ()
+    canary: CanaryVerdict | None = None
+
+    @property
+    def proven(self) -> tuple[Level, ...]:
+        """Levels whose claim (`CLAIMS`) holds without a reservation."""
+        return tuple(level for level, outcome in sorted(self.levels.items()) if outcome is Outcome.PASS)
+
+    @property
+    def headline(self) -> str:
+        """One sentence for a person: the outcome, and the worst ground or what was shown."""
+        if self.outcome is not Outcome.PASS:
+            return f"{self.outcome}: {self.grounds[0].reason if self.grounds else 'no evidence of any kind was given.'}"
+        shown = [f"{level.label} {CLAIMS[level]}" for level in self.proven]
+        shown += ["the canaries are no worse than the margins allow"] if self.canary else []
+        return f"{self.outcome}: {'; '.join(shown)}."
+
+
+def worst(outcomes: Iterable[Outcome]) -> Outcome:
+    """The most severe; nothing at all is INCONCLUSIVE."""
+    return max(outcomes, key=lambda outcome: outcome.rank, default=Outcome.INCONCLUSIVE)
+
+
+def combine(
+    grounds: Iterable[Ground],
+    health: Iterable[LevelHealth],
+    canary: CanaryVerdict | None = None,
+    required: Collection[Level] = DEFAULT_LEVELS,
+) -> Verdict:
+    """The verdict over everything that was found; `health` says which levels were measured and where their account has holes.
+
+    A canary that was judged counts as a ground; None means that none was asked for.
+    """
+    accounts = tuple(health)
+    holes = {account.level: account.missing for account in accounts}
+    kept = [_within_account(ground, holes) for ground in grounds]
+    kept += [ground for account in accounts for ground in _reservations(account)]
+    levels = {level: _at(measuring, kept) for level, measuring in _measured(accounts).items()}
+    kept += [_unmeasured(level) for level in sorted(set(required) - levels.keys())]
+    everything = dict.fromkeys([*kept, *(canary.grounds if canary else ())])
+    outcomes = [*(ground.outcome for ground in everything), *levels.values(), *([canary.outcome] if canary else [])]
+    return Verdict(worst(outcomes), levels, tuple(sorted(everything, key=_gravity)), canary)
+
+
+# The numbers are those of the audit's checks.
+_VIOLATIONS: Mapping[str, Reason] = {
+    "lost": Reason(
+        "A01", "{} acknowledged records were lost.", "They are gone, or a group read past them and was not given them."
+    ),
+    "diverged": Reason(
+        "A02", "{} records share an offset with a different record.", "Replicas of the log disagreed: it was truncated."
+    ),
+    "stored_twice": Reason("A03", "{} records are in the log twice.", "Every consumer gets them twice."),
+    "overrun": Reason("A05", "{} records were committed before they were delivered.", "A restart of the group skips them."),
+    "redelivered": Reason(
+        "A06", "{} records were delivered to their group again.", "Work that is not idempotent was done twice."
+    ),
+    "reordered": Reason(
+        "A07", "{} records came after a later record of their partition.", "The order that Kafka promises was broken."
+    ),
+    "double_owned": Reason(
+        "A08", "Partitions had two owners in one group for {} ms in all.", "Both may work on the same records."
+    ),
+}
+
+
+def of_facts(facts: Facts, level: Level) -> tuple[tuple[Ground, ...], LevelHealth]:
+    """A ledger's facts as `combine` takes them. The ledger has already judged what absence may show: nothing is taken back again."""
+    violations = facts.violations
+    broken = [
+        Ground(Outcome.FAIL, replace(reason, text=reason.text.format(found.count)), level, found.count, found.cases)
+        for name, reason in _VIOLATIONS.items()
+        if (found := violations.get(name))
+    ]
+    doubts = [Ground(Outcome.INCONCLUSIVE, reason, level) for reason in facts.reasons]
+    return (*broken, *doubts), LevelHealth(level, facts.acked + sum(facts.delivered.values()))
+
+
+def _gravity(ground: Ground) -> tuple[int, str, str]:
+    return (-ground.outcome.rank, ground.reason.code, ground.reason.text)
+
+
+def _measured(accounts: Iterable[LevelHealth]) -> dict[Level, set[Level]]:
+    """Each level that was measured, with those at which a finding speaks against it."""
+    found: dict[Level, set[Level]] = {}
+    for account in accounts:
+        for level in (account.level, *account.includes):
+            found.setdefault(level, {level}).add(account.level)
+    return found
+
+
+def _at(levels: Collection[Level], grounds: Iterable[Ground]) -> Outcome:
+    """What these levels say alone: PASS unless something at them says otherwise."""
+    return worst([Outcome.PASS, *(ground.outcome for ground in grounds if ground.level in levels)])
+
+
+def _within_account(ground: Ground, holes: Mapping[Level, tuple[Case, ...]]) -> Ground:
+    """Takes a conclusion from absence back where audit events are missing; what lies outside the holes stays.
+
+    `examples` may be only the first few of `count`: as long as one of them is sound the ground stands.
+    """
+    missing = holes.get(ground.level, ()) if ground.level is not None else ()
+    if not (ground.by_absence and missing and ground.outcome is Outcome.FAIL):
+        return ground
+    sound = tuple(example for example in ground.examples if not any(_overlap(example, hole) for hole in missing))
+    if sound:
+        return replace(ground, examples=sound)
+    reason = Reason(
+        "V03",
+        f"{ground.reason.code} rests on records that were not seen, where audit events are missing too. {ground.reason.text}",
+        "There a record that was not delivered and a delivery that was not reported look the same.",
+        "Read the ranges again with another consumer, or repeat the window with the audit whole.",
+    )
+    return replace(ground, outcome=Outcome.INCONCLUSIVE, reason=reason)
+
+
+def _overlap(one: Case, other: Case) -> bool:
+    """Whether both may speak of the same offset; a bound that is not known (-1) is open."""
+    ends = [(case.first, case.last if case.last >= 0 else math.inf) for case in (one, other)]
+    same_partition = (one.topic, one.partition) == (other.topic, other.partition)
+    return same_partition and max(first for first, _ in ends) <= min(last for _, last in ends)
+
+
+def _unmeasured(level: Level) -> Ground:
+    reason = Reason(
+        "V01",
+        f"{level.label} was to be measured, and nothing of it was read.",
+        f"Nothing shows that {CLAIMS[level]}.",
+        "Check that its source is running and that the audit reads the right place and window.",
+    )
+    return Ground(Outcome.INCONCLUSIVE, reason, level)
+
+
+def _reservations(account: LevelHealth) -> list[Ground]:
+    """What the state of a level's own account says."""
+    found = [_unmeasured(account.level)] if account.events == 0 else []
+    if account.missing:
+        found.append(_holes(account))
+    if account.malformed:
+        text = f"{account.malformed} events at {account.level.label} could not be understood and were kept aside."
+        found.append(Ground(Outcome.PASS, Reason("V04", text), account.level, account.malformed))
+    if account.hand_overs:
+        found.append(_hand_overs(account))
+    return found
+
+
+def _holes(account: LevelHealth) -> Ground:
+    reason = Reason(
+        "V02",
+        f"Audit events are missing in {len(account.missing)} ranges at {account.level.label}.",
+        "What was delivered there is not known; it is not counted as lost, nor as whole.",
+        "Look whether the named members ended hard or could not write their audit events; repeat the window.",
+    )
+    return Ground(Outcome.INCONCLUSIVE, reason, account.level, len(account.missing), account.missing)
+
+
+def _hand_overs(account: LevelHealth) -> Ground:
+    bound = 100 * unseen_rate(account.hand_overs)
+    text = f"{account.hand_overs} changes of owner were seen; a fault in fewer than {bound:.2g} % of them could have stayed unseen (95 %)."
+    return Ground(Outcome.PASS, Reason("V05", text), account.level, account.hand_overs)
+
+
+def unseen_rate(trials: int, confidence: float = 0.95) -> float:
+    """The largest fault rate that fits having seen none in `trials` independent trials (about 3 / trials); 1 without trials."""
+    return 1.0 if trials <= 0 else 1.0 - (1.0 - confidence) ** (1.0 / trials)
+
+
+def as_dict(verdict: Verdict) -> dict[str, Any]:
+    """The verdict as JSON takes it: levels by label, no NaN and no infinity (null: unbounded)."""
+    document = {"version": VERSION, "headline": verdict.headline, **_plain(asdict(verdict))}
+    document["levels"] = {level.label: outcome.value for level, outcome in sorted(verdict.levels.items())}
+    document["proven"] = [level.label for level in verdict.proven]
+    return document
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    if isinstance(value, Level):
+        return value.label
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def outcome_of(document: Mapping[str, Any]) -> Outcome:
+    """The outcome of a stored verdict; raises Refused (V09) for a version or an outcome that this release does not know."""
+    version, outcome = document.get("version"), document.get("outcome")
+    if version == VERSION and outcome in tuple(Outcome):
+        return Outcome(outcome)
+    reason = Reason(
+        "V09", f"A stored verdict has version {version!r} and outcome {outcome!r}; this release reads version {VERSION}."
+    )
+    raise Refused.because(reason)

@@ -1,0 +1,199 @@
+"""Histories of small clusters for the ledger's tests: a script that writes events as well-behaved clients do.
+
+Times advance by a second with every step, so that the order of steps is beyond any clock's skew.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from airflow_provider_kmigrate.core.events import (
+    Ack,
+    Change,
+    Commit,
+    DeliveryRun,
+    Event,
+    LogExtent,
+    Ownership,
+    Position,
+    Role,
+    Stamp,
+    Start,
+    Stop,
+    TopicPartition,
+)
+from airflow_provider_kmigrate.core.latency import bucket
+from airflow_provider_kmigrate.core.ledger import Facts
+
+TOPIC = "t"
+
+FINDINGS = ("lost", "unseen", "redelivered", "stored_twice", "reordered", "diverged", "overrun", "double_owned")
+
+
+def counts(facts: Facts) -> dict[str, int]:
+    """What was found, and how much of it."""
+    return {name: count for name in FINDINGS if (count := getattr(facts, name).count)}
+
+
+def codes(facts: Facts) -> set[str]:
+    """Why it is not complete."""
+    return {reason.code for reason in facts.reasons}
+
+
+@dataclass
+class History:
+    """Each call appends what one client writes; `end()` adds the stops."""
+
+    events: list[Event] = field(default_factory=list)
+    now: int = 1_000_000
+    numbers: Counter[str] = field(default_factory=Counter)
+    counted: Counter[tuple[str, int]] = field(default_factory=Counter)
+    position: int = 0
+    generation: int = 1
+
+    def stamp(self, writer: str) -> Stamp:
+        self.now += 1_000
+        self.numbers[writer] += 1
+        return Stamp(writer, self.numbers[writer] - 1, self.now)
+
+    def producer(self, name: str) -> None:
+        self.events.append(Start(self.stamp(name), Role.PRODUCER))
+
+    def consumer(self, name: str, group: str, topics: tuple[str, ...] = (TOPIC,), reset: str = "earliest") -> None:
+        self.events.append(Start(self.stamp(name), Role.CONSUMER, group=group, topics=topics, reset=reset))
+
+    def ack(self, producer: str, partition: int, first: int, seq: int, count: int) -> None:
+        stamp = self.stamp(producer)
+        last = first if first < 0 else first + count - 1
+        ends = (first, last, count, seq, seq + count - 1, stamp.t_ms - 5, stamp.t_ms)
+        self.events.append(Ack(stamp, producer, TOPIC, partition, *ends, 5_000, ((bucket(5_000), count),)))
+
+    def deliver(  # noqa: PLR0917  # one row of a table
+        self, group: str, member: str, partition: int, first: int, count: int, seq: int | None = None, *, producer: str = "p"
+    ) -> None:
+        """`seq` None: the consumer cannot tell whose records these are."""
+        stamp = self.stamp(member)
+        start = self.counted[member, partition]
+        self.counted[member, partition] += count
+        span = (first, first + count - 1, count, start, stamp.t_ms, stamp.t_ms)
+        who = (None, None) if seq is None else (producer, seq)
+        self.events.append(DeliveryRun(stamp, group, member, self.generation, TOPIC, partition, *span, None, 0, *who))
+
+    def inexact(self, group: str, member: str, first: int, last: int, count: int) -> None:
+        stamp = self.stamp(member)
+        start = self.counted[member, 0]
+        self.counted[member, 0] += count
+        self.events.append(DeliveryRun(stamp, group, member, None, TOPIC, 0, first, last, count, start, stamp.t_ms, stamp.t_ms))
+
+    def commit(self, group: str, member: str, partition: int, offset: int, ok: bool = True) -> None:
+        self.events.append(Commit(self.stamp(member), group, member, self.generation, (Position(TOPIC, partition, offset),), ok))
+
+    def own(self, group: str, member: str, change: Change, partitions: Sequence[int] = (0,), ordered: bool = True) -> None:
+        self.position += 1
+        where = tuple(TopicPartition(TOPIC, partition) for partition in partitions)
+        place = self.position if ordered else None
+        self.events.append(Ownership(self.stamp(member), group, member, self.generation, change, where, place))
+
+    def extent(self, partition: int, start: int, end: int, compacted: bool = False) -> None:
+        if "control" not in self.numbers:
+            self.events.append(Start(self.stamp("control"), Role.CONTROL))
+        self.events.append(LogExtent(self.stamp("control"), TOPIC, partition, start, end, compacted))
+
+    def end(self, *killed: str) -> list[Event]:
+        for writer in list(self.numbers):
+            if writer not in killed:
+                self.events.append(Stop(self.stamp(writer), clean=True))
+        return self.events
+
+
+def calm(count: int = 30, step: int = 10) -> History:
+    """One producer, one partition, one group of one member; everything arrives once, in order."""
+    history = History()
+    history.consumer("m", "g")
+    history.producer("p")
+    history.own("g", "m", Change.ACQUIRED)
+    for first in range(0, count, step):
+        history.ack("p", 0, first, first, step)
+        history.deliver("g", "m", 0, first, step, first)
+        history.commit("g", "m", 0, first + step)
+    return history
+
+
+@dataclass
+class Truth:
+    """What the same history says when it is read record by record."""
+
+    lost: int = 0
+    unread: int = 0
+    redelivered: int = 0
+    reordered: int = 0
+    overrun: int = 0
+    stored_twice: int = 0
+    diverged: int = 0
+
+
+def by_records(events: Sequence[Event]) -> Truth:
+    """The slow and obvious ledger of complete histories whose steps are a second apart."""
+    truth = Truth()
+    acks = [event for event in events if isinstance(event, Ack)]
+    runs = sorted((event for event in events if isinstance(event, DeliveryRun)), key=lambda run: run.t_first_ms)
+    commits = [event for event in events if isinstance(event, Commit) and event.ok]
+    starts = [event for event in events if isinstance(event, Start) and event.group]
+    for where in {(ack.topic, ack.partition) for ack in acks} | {(run.topic, run.partition) for run in runs}:
+        here = [ack for ack in acks if (ack.topic, ack.partition) == where]
+        _log_truth(truth, here, [run for run in runs if (run.topic, run.partition) == where])
+        for group in {start.group for start in starts}:
+            mine = [run for run in runs if (run.topic, run.partition) == where and run.group == group]
+            offsets = [
+                (at.offset, commit.stamp.t_ms)
+                for commit in commits
+                if commit.group == group
+                for at in commit.offsets
+                if at[:2] == where
+            ]
+            _group_truth(truth, here, mine, offsets)
+    return truth
+
+
+def _group_truth(truth: Truth, acks: list[Ack], runs: list[DeliveryRun], commits: list[tuple[int, int]]) -> None:
+    known = {(run.producer, run.producer_seq + i) for run in runs if run.producer_seq is not None for i in range(run.count)}
+    anonymous = {run.first + i for run in runs if run.producer is None for i in range(run.count)}
+    horizon = max([run.last for run in runs] + [offset - 1 for offset, _ in commits], default=-1)
+    for ack in acks:
+        for i in range(ack.count):
+            if (ack.producer, ack.seq_first + i) not in known and ack.first + i not in anonymous:
+                truth.lost += ack.first + i <= horizon
+                truth.unread += ack.first + i > horizon
+                truth.overrun += ack.first + i < max((offset for offset, _ in commits), default=0)
+    seen: set[int] = set()
+    for run in runs:
+        high = max(seen, default=-1)
+        committed = max((offset for offset, when in commits if when < run.t_first_ms), default=0)
+        for offset in range(run.first, run.last + 1):
+            truth.redelivered += offset in seen
+            truth.reordered += offset not in seen and offset < high
+            truth.overrun += offset not in seen and offset < committed
+        seen |= set(range(run.first, run.last + 1))
+
+
+def _log_truth(truth: Truth, acks: list[Ack], runs: list[DeliveryRun]) -> None:
+    held: dict[int, set[tuple[str, int]]] = defaultdict(set)
+    for ack in acks:
+        for i in range(ack.count):
+            held[ack.first + i].add((ack.producer, ack.seq_first + i))
+    for run in runs:
+        for i in range(run.count):
+            if run.producer is not None and run.producer_seq is not None:
+                held[run.first + i].add((run.producer, run.producer_seq + i))
+    numbers: dict[str, list[int]] = defaultdict(list)
+    for offset in sorted(held):
+        truth.diverged += len(held[offset]) - 1
+        for producer, seq in held[offset] if len(held[offset]) == 1 else ():
+            numbers[producer].append(seq)
+    for seqs in numbers.values():
+        for i, seq in enumerate(seqs):
+            twice = seq in seqs[:i]
+            truth.stored_twice += twice
+            truth.reordered += not twice and seq < max(seqs[:i], default=-1)

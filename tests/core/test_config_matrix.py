@@ -1,0 +1,179 @@
+"""The table of keys is complete, and each mistake in a file has its own code."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_kmigrate.core.config_matrix import (
+    MATRIX,
+    Rule,
+    Stage,
+    chroot_of,
+    inter_broker_listener,
+    is_original,
+    node_id,
+    problems,
+    rule,
+    stage_of,
+)
+from airflow_provider_kmigrate.core.versions import level_of, same_version, version_of
+
+ORIGINAL = {"broker.id": "1", "zookeeper.connect": "zk1:2181,zk2:2181/kafka", "log.dirs": "/data"}
+KRAFT = {
+    "process.roles": "broker",
+    "node.id": "1",
+    "controller.quorum.voters": "3000@c:9093",
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+}
+CONTROLLER = {
+    **KRAFT,
+    "process.roles": "controller",
+    "node.id": "3000",
+    "listeners": "CONTROLLER://c:9093",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "log.dir": "/kraft",
+    "metadata.log.dir": "/kraft",
+}
+MIGRATION = {
+    **{key: value for key, value in KRAFT.items() if key not in {"process.roles", "node.id"}},
+    **ORIGINAL,
+    "zookeeper.metadata.migration.enable": "True",
+    "inter.broker.protocol.version": "3.9",
+}
+FLAGGED_CONTROLLER = {**CONTROLLER, "zookeeper.connect": "zk1:2181/kafka", "zookeeper.metadata.migration.enable": "true"}
+HEALTHY = {
+    Stage.ZOOKEEPER: ORIGINAL,
+    Stage.MIGRATION: MIGRATION,
+    Stage.KRAFT: KRAFT,
+    Stage.CONTROLLER_MIGRATION: FLAGGED_CONTROLLER,
+    Stage.CONTROLLER_FINAL: CONTROLLER,
+}
+
+
+def test_every_row_says_something_for_every_stage() -> None:
+    letters = {str(letter) for letter in Rule}
+    assert all(len(row) == len(Stage) and set(row) <= letters for row in MATRIX.values())
+
+
+@pytest.mark.parametrize("stage", Stage)
+def test_a_healthy_file_is_recognised_and_has_no_problem(stage: Stage) -> None:
+    assert stage_of(HEALTHY[stage]) is stage
+    assert problems(HEALTHY[stage], stage, chroot="/kafka", metadata_version="3.9-IV0") == ()
+    assert is_original(HEALTHY[stage]) is (stage is Stage.ZOOKEEPER)
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [{}, {"broker.id": "1"}, {"process.roles": "broker,controller"}, {"process.roles": "observer"}],
+)
+def test_a_file_of_no_stage_is_none(properties: dict[str, str]) -> None:
+    assert stage_of(properties) is None
+    assert [reason.code for reason in problems(properties, Stage.ZOOKEEPER)] == ["C01"]
+
+
+@pytest.mark.parametrize(
+    ("stage", "changes", "code"),
+    [
+        (Stage.MIGRATION, {"zookeeper.metadata.migration.enable": "false"}, "C01"),
+        (Stage.ZOOKEEPER, {"broker.id": None}, "C02"),
+        (Stage.ZOOKEEPER, {"broker.id": "-1"}, "C02"),
+        (Stage.ZOOKEEPER, {"broker.id": "one"}, "C02"),
+        (Stage.ZOOKEEPER, {"node.id": "2"}, "C02"),
+        (Stage.KRAFT, {"node.id": None}, "C02"),
+        (Stage.ZOOKEEPER, {"broker.id": "1001"}, "C03"),
+        (Stage.MIGRATION, {"broker.id": "20", "reserved.broker.max.id": "19"}, "C03"),
+        (Stage.MIGRATION, {"inter.broker.protocol.version": None}, "C04"),
+        (Stage.MIGRATION, {"controller.quorum.voters": " "}, "C04"),
+        (Stage.CONTROLLER_MIGRATION, {"zookeeper.connect": None}, "C04"),
+        (Stage.CONTROLLER_FINAL, {"log.dir": None}, "C04"),
+        (Stage.KRAFT, {"control.plane.listener.name": "CP"}, "C05"),
+        (Stage.KRAFT, {"zookeeper.ssl.client.enable": "true"}, "C05"),
+        (Stage.KRAFT, {"zookeeper.metadata.migration.enable": "true"}, "C05"),
+        (Stage.ZOOKEEPER, {"controller.listener.names": "CONTROLLER"}, "C05"),
+        (Stage.CONTROLLER_FINAL, {"zookeeper.connect": "zk1:2181/kafka"}, "C05"),
+        (Stage.ZOOKEEPER, {"zookeeper.connect": "zk1:2181"}, "C06"),
+        (Stage.CONTROLLER_MIGRATION, {"zookeeper.connect": "zk1:2181/kafka2"}, "C06"),
+        (Stage.MIGRATION, {"inter.broker.protocol.version": "3.8"}, "C07"),
+        (Stage.ZOOKEEPER, {"listeners": "CONTROLLER://:9092"}, "C08"),
+        (Stage.CONTROLLER_FINAL, {"listeners": "OTHER://c:9093"}, "C08"),
+        (Stage.KRAFT, {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"}, "C09"),
+    ],
+)
+def test_one_mistake_has_one_code(stage: Stage, changes: dict[str, str | None], code: str) -> None:
+    changed = HEALTHY[stage] | changes
+    properties = {key: value for key, value in changed.items() if value is not None}
+
+    found = problems(properties, stage, chroot="/kafka", metadata_version="3.9-IV0")
+
+    assert [reason.code for reason in found] == [code]
+
+
+def test_a_high_id_is_fine_where_ids_are_not_generated() -> None:
+    properties = ORIGINAL | {"broker.id": "5000", "broker.id.generation.enable": "false"}
+    assert problems(properties, Stage.ZOOKEEPER) == ()
+
+
+def test_values_that_may_be_secret_are_in_no_reason() -> None:
+    properties = KRAFT | {"zookeeper.ssl.keystore.password": "geheim", "password.encoder.secret": "geheim"}
+    assert "geheim" not in str(problems(properties, Stage.KRAFT))
+    assert len(problems(properties, Stage.KRAFT)) == 2
+
+
+@pytest.mark.parametrize(
+    ("connect", "chroot"),
+    [("a:1,b:2", ""), ("a:1,b:2/", ""), ("a:1/k", "/k"), (" a:1,b:2/k/x/ ", "/k/x")],
+)
+def test_the_chroot_is_what_follows_the_first_slash(connect: str, chroot: str) -> None:
+    assert chroot_of(connect) == chroot
+
+
+@pytest.mark.parametrize(
+    ("properties", "expected"),
+    [({"broker.id": " 7 "}, 7), ({"node.id": "8"}, 8), ({"broker.id": "-1"}, None), ({"broker.id": "x"}, None), ({}, None)],
+)
+def test_the_id_is_explicit_or_unknown(properties: dict[str, str], expected: int | None) -> None:
+    assert node_id(properties) == expected
+
+
+@pytest.mark.parametrize(
+    ("properties", "name"),
+    [({}, "PLAINTEXT"), ({"security.inter.broker.protocol": "SSL"}, "SSL"), ({"inter.broker.listener.name": "INT"}, "INT")],
+)
+def test_the_inter_broker_listener_has_kafkas_defaults(properties: dict[str, str], name: str) -> None:
+    assert inter_broker_listener(properties) == name
+
+
+def test_listener_keys_belong_to_the_inter_broker_listener_only() -> None:
+    stage = Stage.CONTROLLER_FINAL
+    assert rule("listener.name.int.ssl.keystore.location", stage, "INT") is Rule.SAME
+    assert rule("listener.name.ext.ssl.keystore.location", stage, "INT") is Rule.ABSENT
+    assert rule("log.retention.hours", stage) is Rule.ABSENT
+    assert rule("log.retention.hours", Stage.KRAFT) is Rule.SAME
+
+
+@pytest.mark.parametrize(
+    ("version", "level"),
+    [
+        ("3.9", 21),
+        ("3.9.2", 21),
+        ("3.9-IV0", 21),
+        ("3.8", 20),
+        ("3.7", 19),
+        ("3.6-IV1", 13),
+        ("3.9-IV1", None),
+        ("2.8", None),
+        ("x", None),
+    ],
+)
+def test_versions_have_kafkas_levels(version: str, level: int | None) -> None:
+    assert level_of(version) == level
+
+
+def test_version_names_of_one_level_are_the_same() -> None:
+    assert same_version("3.9", "3.9-IV0")
+    assert same_version("2.8-IV1", "2.8-IV1")
+    assert not same_version("3.8", "3.9")
+    assert not same_version("2.8", "3.9")
+    assert version_of(14) == "3.6-IV2"
+    assert version_of(22) is None

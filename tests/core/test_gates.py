@@ -1,0 +1,108 @@
+"""Each measured gate opens on the healthy view, closes on its disaster, and never opens on an unknown."""
+
+from dataclasses import replace
+
+import pytest
+
+from airflow_provider_kmigrate.core import gates
+from airflow_provider_kmigrate.core.gates import Standing
+from airflow_provider_kmigrate.core.model import ClusterView, Malformed, NodeFiles, Partition
+from tests.core.views import CONTROLLERS, KRAFT, MIG, ZK, cluster, controller, migration, with_zk
+
+FLAGGED = (True, True, True)
+PRE = cluster([ZK, ZK, ZK], FLAGGED, -1)
+DUAL = cluster([MIG, MIG, MIG], FLAGGED, 90)
+ALL_KRAFT = cluster([KRAFT, KRAFT, KRAFT], FLAGGED, 90)
+BLIND = ClusterView(taken_at=0.0)
+EARLIER = cluster([MIG, MIG, MIG], FLAGGED, 80)
+UNUSED = replace(cluster([ZK, ZK, ZK]), controllers={c: controller(c, None, used=False) for c in CONTROLLERS})
+USED = replace(cluster([ZK, ZK, ZK]), controllers={c: controller(c, None, used=True) for c in CONTROLLERS})
+HEADLESS = replace(DUAL, partitions=(Partition("t", 0, -1, (0,), ()),))
+
+CASES = [
+    ("G3 fresh", gates.fresh_migration(cluster([ZK, ZK, ZK])), Standing.MET),
+    ("G3 controllers already wrote -1", gates.fresh_migration(PRE), Standing.MET),
+    ("G3 left over", gates.fresh_migration(with_zk(PRE, migration=migration(97))), Standing.NEVER),
+    ("G3 null", gates.fresh_migration(with_zk(PRE, migration=Malformed("/migration", ""))), Standing.NEVER),
+    ("G4 empty", gates.empty_controllers(UNUSED, CONTROLLERS), Standing.MET),
+    ("G4 used", gates.empty_controllers(USED, CONTROLLERS), Standing.NEVER),
+    ("G4 used by this migration", gates.empty_controllers(PRE, CONTROLLERS), Standing.MET),
+    ("G4 not in view", gates.empty_controllers(UNUSED, (3009,)), Standing.NOT_YET),
+    ("G5 all", gates.all_flagged(PRE), Standing.MET),
+    ("G5 one silent", gates.all_flagged(cluster([ZK], (True, True, None), -1)), Standing.NOT_YET),
+    ("G5 one bare", gates.all_flagged(cluster([ZK], (True, True, False), -1)), Standing.NEVER),
+    ("G7 moved", gates.dual_write_alive(DUAL, EARLIER), Standing.MET),
+    ("G7 frozen", gates.dual_write_alive(DUAL, DUAL), Standing.NOT_YET),
+    ("G7 first look", gates.dual_write_alive(DUAL, None), Standing.NOT_YET),
+    ("G7 not copied", gates.dual_write_alive(PRE, None), Standing.NOT_YET),
+    ("G7 old epoch", gates.dual_write_alive(with_zk(DUAL, migration=migration(95, epoch=4)), EARLIER), Standing.NOT_YET),
+    ("G8 all", gates.all_in_migration_mode(DUAL), Standing.MET),
+    ("G8 one plain", gates.all_in_migration_mode(cluster([MIG, MIG, ZK], FLAGGED, -1)), Standing.NOT_YET),
+    ("G8 one plain, the one to roll", gates.all_in_migration_mode(cluster([MIG, MIG, ZK], FLAGGED, -1), but=(2,)), Standing.MET),
+    ("G8 a broker nobody listed", gates.all_in_migration_mode(with_zk(DUAL, broker_ids=(0, 1, 2, 7))), Standing.NOT_YET),
+    ("G9 none", gates.no_client_metrics(DUAL), Standing.MET),
+    ("G9 one", gates.no_client_metrics(replace(DUAL, client_metrics=("sub1",))), Standing.NEVER),
+    ("G13 all led", gates.no_leaderless(DUAL), Standing.MET),
+    ("G13 one headless", gates.no_leaderless(HEADLESS), Standing.NOT_YET),
+    ("no groups", gates.no_live_groups(DUAL), Standing.MET),
+    ("a live old group", gates.no_live_groups(with_zk(DUAL, live_groups=("g",))), Standing.NEVER),
+    ("all KRaft", gates.all_kraft(ALL_KRAFT), Standing.MET),
+    ("one not", gates.all_kraft(DUAL), Standing.NOT_YET),
+    ("one still in ZooKeeper", gates.all_kraft(with_zk(ALL_KRAFT, broker_ids=(2,))), Standing.NOT_YET),
+    ("lag", gates.lag_below(DUAL, 5), Standing.MET),
+    ("too much lag", gates.lag_below(DUAL, 1), Standing.NOT_YET),
+    ("quorum", gates.quorum_healthy(DUAL), Standing.MET),
+    ("voter behind", gates.quorum_healthy(DUAL, max_lag=-1), Standing.NOT_YET),
+]
+
+
+@pytest.mark.parametrize(("gate", "standing"), [row[1:] for row in CASES], ids=[row[0] for row in CASES])
+def test_gate(gate, standing):
+    assert gate.standing is standing
+    assert bool(gate.reasons) is (standing is not Standing.MET)
+
+
+@pytest.mark.parametrize(
+    "gate",
+    [
+        gates.fresh_migration(BLIND),
+        gates.empty_controllers(BLIND, (3000,)),
+        gates.quorum_healthy(BLIND),
+        gates.all_in_migration_mode(BLIND),
+        gates.dual_write_alive(BLIND, None),
+        gates.lag_below(BLIND, 10),
+        gates.no_client_metrics(BLIND),
+        gates.no_leaderless(BLIND),
+        gates.no_live_groups(BLIND),
+        gates.left_in_charge(BLIND, 0, 60.0),
+    ],
+)
+def test_nothing_opens_on_an_unknown(gate):
+    assert gate.standing is Standing.NOT_YET
+
+
+def test_a_controller_whose_directory_was_not_read_is_not_empty():
+    unread = replace(UNUSED, controllers={3000: replace(UNUSED.controllers[3000], files=NodeFiles())})
+    assert gates.empty_controllers(unread, (3000,)).standing is Standing.NOT_YET
+
+
+@pytest.mark.parametrize(
+    ("rows", "seconds", "standing"),
+    [
+        ((Partition("t", 0, 1, (0, 1), (1,)),), 30.0, Standing.MET),
+        ((Partition("t", 0, 0, (0, 1), (0, 1)),), 2.0, Standing.MET),
+        ((Partition("t", 0, 0, (0, 1), (0, 1)),), 11.0, Standing.NEVER),
+        ((Partition("t", 0, 0, (0,), (0,)),), 11.0, Standing.MET),
+    ],
+    ids=["moved away", "quick", "stuck", "nowhere to go"],
+)
+def test_a_slow_stop_that_leaves_leaders_behind_is_an_alarm(rows, seconds, standing):
+    assert gates.left_in_charge(replace(DUAL, partitions=rows), 0, seconds).standing is standing
+
+
+def test_together_is_as_bad_as_its_worst_and_keeps_every_reason():
+    both = gates.together(
+        (gates.no_leaderless(HEADLESS), gates.no_client_metrics(replace(DUAL, client_metrics=("s",))), gates.MET)
+    )
+    assert both.standing is Standing.NEVER
+    assert [reason.code for reason in both.reasons] == ["G13", "G09"]

@@ -1,0 +1,95 @@
+"""What could hurt a Spark job: every flag alone, and none on a good one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from airflow_provider_kmigrate.core.cluster import HoldPolicy, SparkJobSpec
+from airflow_provider_kmigrate.core.findings import Severity
+from airflow_provider_kmigrate.core.job_risks import leaderless, risks
+from airflow_provider_kmigrate.core.model import ClusterView, Partition
+
+JOB = SparkJobSpec("orders", "/c", ("t",))
+WELL = Partition("t", 0, 0, (0, 1, 2), (0, 1, 2))
+VIEW = ClusterView(0.0, partitions=(WELL,), min_insync={"t": 2})
+NEVER = HoldPolicy.NEVER
+
+
+def flags(*jobs: SparkJobSpec, view: ClusterView = VIEW) -> list[str]:
+    return [f"{risk.reason.code} {risk.severity}" for risk in risks(jobs, view)]
+
+
+def with_options(**options: str) -> SparkJobSpec:
+    return replace(JOB, options={key.replace("__", "."): value for key, value in options.items()})
+
+
+def on(partition: Partition) -> ClusterView:
+    return replace(VIEW, partitions=(partition,))
+
+
+def test_a_job_on_defaults_over_healthy_topics_has_none() -> None:
+    assert flags(JOB) == []
+    assert flags(replace(JOB, hold=NEVER)) == []
+
+
+@pytest.mark.parametrize(
+    ("job", "expected"),
+    [
+        (with_options(failOnDataLoss="false"), ["J20 warn"]),
+        (with_options(failondataloss=" FALSE "), ["J20 warn"]),
+        (with_options(failOnDataLoss="true"), []),
+        (with_options(zookeeper__connect="zk:2181"), ["J22 block"]),
+        (with_options(fetchOffset__numRetries="1"), ["J23 warn"]),
+        (with_options(fetchoffset__numretries="1"), ["J23 warn"]),
+        (with_options(fetchOffset__numRetries="10"), []),
+        (with_options(kafka__default__api__timeout__ms="3000"), ["J23 warn"]),
+        (with_options(partition__metadata__cache__ttl__ms="60000"), ["J27 warn"]),
+        (with_options(partition__metadata__cache__ttl__ms="-1"), []),
+        (replace(JOB, topics=()), ["J26 warn"]),
+        (replace(JOB, topics=("t", "other")), ["J26 warn"]),
+    ],
+)
+def test_each_flag_alone(job: SparkJobSpec, expected: list[str]) -> None:
+    assert flags(job) == expected
+
+
+@pytest.mark.parametrize(
+    ("view", "hold", "expected"),
+    [
+        (on(Partition("t", 0, 0, (0,), (0,))), HoldPolicy.RISKY, ["J24 warn"]),
+        (on(Partition("t", 0, 0, (0,), (0,))), NEVER, ["J24 block"]),
+        (on(replace(WELL, isr=(0, 1))), HoldPolicy.RISKY, ["J25 warn"]),
+        (on(replace(WELL, isr=(0, 1))), NEVER, ["J25 warn"]),
+        (replace(VIEW, partitions=None), HoldPolicy.RISKY, ["J26 warn"]),
+        (replace(VIEW, min_insync=None), HoldPolicy.RISKY, ["J26 warn"]),
+    ],
+)
+def test_topics_that_may_lose_their_leader(view: ClusterView, hold: HoldPolicy, expected: list[str]) -> None:
+    assert flags(replace(JOB, hold=hold), view=view) == expected
+
+
+@pytest.mark.parametrize(
+    ("view", "topics", "codes"),
+    [
+        (VIEW, ("t",), []),
+        (on(replace(WELL, isr=(0, 1))), ("t",), []),
+        (on(Partition("t", 0, 0, (0,), (0,))), ("t",), ["J24"]),
+        (on(Partition("other", 0, 0, (0,), (0,))), ("t",), ["J26"]),
+        (VIEW, (), ["J26"]),
+        (replace(VIEW, partitions=None), ("t",), ["J26"]),
+    ],
+)
+def test_what_may_leave_a_job_without_a_leader_in_a_clean_roll(
+    view: ClusterView, topics: tuple[str, ...], codes: list[str]
+) -> None:
+    assert [reason.code for reason in leaderless(replace(JOB, topics=topics), view)] == codes
+
+
+def test_a_shared_group_is_a_flag_of_every_job_that_shares_it() -> None:
+    one, deprecated = with_options(kafka__group__id="g"), with_options(kafka__group__id="g", useDeprecatedOffsetFetching="true")
+    assert flags(one) == []
+    assert flags(one, replace(deprecated, name="two")) == ["J21 warn", "J21 block"]
+    assert [risk.severity for risk in risks([one], VIEW)] == []
+    assert Severity.BLOCK in {risk.severity for risk in risks([one, deprecated], VIEW)}

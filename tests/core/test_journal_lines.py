@@ -1,0 +1,116 @@
+"""Journals read again: phases, acts, alarms. The lines are those of tests.audit.reports, and of real journals' steps."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from airflow_provider_kmigrate.core import journal_lines
+from airflow_provider_kmigrate.core.journal_lines import Line, PhaseSpan, acts, alarms, phase_of, phases, read, unsettled
+
+
+def line(at: float, kind: str, step: str, text: str = "", *, seconds: float | None = None, run: str = "r") -> str:
+    more = {} if seconds is None else {"seconds": seconds}
+    return json.dumps({"at": at, "run": run, "kind": kind, "step": step, "text": text, **more})
+
+
+def spans(*texts: str) -> list[tuple[str, int, int, int]]:
+    return [(span.name, span.from_ms, span.to_ms, span.done) for span in phases(read(texts).lines)]
+
+
+def test_a_line_is_what_the_journal_wrote() -> None:
+    found = read([line(1795298448.978, "done", "backup", "saved", seconds=0.5)])
+    assert found == ((Line(1795298448978, "r", "done", "backup", "saved", seconds=0.5),), 0)
+    assert found.lines[0].began_ms == 1795298448478
+
+
+@pytest.mark.parametrize(
+    "text", ['{"at": 12', "[]", "null", "7", '{"at": "x", "run": 1, "kind": 2, "step": 3, "text": 4}', '{"at": 1e999}', '"at"']
+)
+def test_what_is_no_line_is_counted_and_left_out(text: str) -> None:
+    found = read([line(1, "done", "backup"), text, "", "\n"])
+    assert (len(found.lines), found.unreadable) == (1, 1)
+
+
+def test_journals_of_several_processes_are_one_story() -> None:
+    found = read([line(3, "done", "b"), line(1, "done", "a"), line(2, "done", "c")])
+    assert [each.step for each in found.lines] == ["a", "c", "b"]
+
+
+@pytest.mark.parametrize(
+    ("step", "phase"),
+    [
+        ("preflight", "preflight and backup"),
+        ("backup", "preflight and backup"),
+        ("provision controller 3000", "controllers"),
+        ("controllers ready", "controllers"),
+        ("broker 1 to migration", "first roll"),
+        ("metadata copy", "copy"),
+        ("broker 0 to kraft", "second roll"),
+        ("soak in dual-write", "soak"),
+        ("finalize controller 3001", "finalize"),
+        ("finalized", "finalize"),
+        ("broker 0 to zookeeper", "rollback"),
+        ("preferred leaders", None),
+        ("all brokers registered", None),
+        ("phase hybrid or dual-write", None),
+        ("something new", "something new"),
+    ],
+)
+def test_every_step_has_its_phase(step: str, phase: str | None) -> None:
+    assert phase_of(step) == phase
+
+
+def test_phases_follow_each_other_and_begin_with_their_first_step() -> None:
+    found = spans(
+        line(10, "done", "backup", seconds=2),
+        line(12, "act", "broker 1 to migration", "restart: x"),
+        line(12.5, "file", "broker 1", "written"),
+        line(20, "done", "broker 1 to migration", seconds=30),
+        line(21, "done", "preferred leaders", seconds=0.5),
+        line(30, "done", "metadata copy", seconds=4),
+    )
+    assert found == [
+        ("preflight and backup", 8000, 10000, 1),
+        ("first roll", 12000, 21000, 2),
+        ("copy", 26000, 30000, 1),
+    ], "a step that took 30 s by its own account does not reach into the phase before"
+
+
+def test_a_phase_that_comes_again_is_another_span() -> None:
+    names = [name for name, *_ in spans(line(1, "done", "backup"), line(2, "done", "metadata copy"), line(3, "done", "backup"))]
+    assert names == ["preflight and backup", "copy", "preflight and backup"]
+
+
+def test_a_journal_that_begins_anywhere() -> None:
+    assert phases(read([line(1, "done", "preferred leaders")]).lines) == (PhaseSpan("preferred leaders", 1000, 1000, 1),)
+    assert phases(()) == ()
+
+
+class TestActs:
+    def test_an_act_ends_and_settles(self) -> None:
+        text = [line(1, "act", "s", "restart: why"), line(2, "acted", "s", "restart"), line(5, "done", "s"), line(6, "done", "s")]
+        [act] = acts(read(text).lines)
+        assert (act.verb, act.from_ms, act.to_ms, act.settled_ms) == ("restart", 1000, 2000, 5000)
+        assert list(unsettled([act])) == []
+
+    def test_one_that_was_killed_stays_open_and_the_next_try_has_its_own_end(self) -> None:
+        text = [line(1, "act", "s", "restart: x"), line(9, "act", "s", "start: y"), line(10, "acted", "s"), line(12, "done", "s")]
+        killed, again = acts(read(text).lines)
+        assert (killed.to_ms, killed.settled_ms) == (None, None)
+        assert (again.verb, again.to_ms, again.settled_ms) == ("start", 10000, 12000)
+        assert list(unsettled([killed, again])) == []
+
+    def test_an_act_of_which_nothing_more_was_written_is_unsettled(self) -> None:
+        text = [line(1, "act", "a", "restart: x"), line(2, "acted", "a"), line(3, "act", "b", "stop: y")]
+        assert [act.step for act in unsettled(acts(read(text).lines))] == ["a", "b"]
+
+    def test_runs_do_not_answer_for_each_other(self) -> None:
+        text = [line(1, "act", "s", "x: y", run="one"), line(2, "done", "s", run="two")]
+        assert [act.run for act in unsettled(acts(read(text).lines))] == ["one"]
+
+
+def test_alarms() -> None:
+    [alarm] = alarms(read([line(1, "alarm", "s", "[G05] x"), line(2, "done", "s")]).lines)
+    assert alarm == journal_lines.AlarmMark(1000, "s", "[G05] x")

@@ -1,0 +1,329 @@
+"""The ledger: a planted fault is found, and only that one; nothing planted is clean; a hole is never clean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from airflow_provider_kmigrate.core.events import (
+    Ack,
+    Change,
+    DeliveryRun,
+    Event,
+    Expect,
+    Stop,
+)
+from airflow_provider_kmigrate.core.ledger import Verdict, balance
+from tests.core.histories import TOPIC, History, calm, codes, counts
+
+
+def test_nothing_planted_is_clean() -> None:
+    facts = balance(calm().end())
+    assert (facts.verdict, facts.complete, facts.reasons) == (Verdict.PASS, True, ())
+    assert (facts.acked, dict(facts.delivered), counts(facts)) == (30, {"g": 30}, {})
+
+
+def test_nothing_at_all_is_not_clean() -> None:
+    facts = balance([])
+    assert (facts.verdict, codes(facts)) == (Verdict.INCONCLUSIVE, {"L09", "L10"})
+
+
+def lost_in_the_middle(h: History) -> None:
+    h.ack("p", 0, 30, 30, 20)
+    h.deliver("g", "m", 0, 30, 5, 30)
+    h.deliver("g", "m", 0, 38, 12, 38)
+
+
+def lost_behind_a_commit(h: History) -> None:
+    h.ack("p", 0, 30, 30, 4)
+    h.commit("g", "m", 0, 34)
+
+
+def lost_from_the_log(h: History) -> None:
+    h.ack("p", 0, 30, 30, 3)
+    h.extent(0, 0, 30)
+
+
+def deleted_unread(h: History) -> None:
+    h.ack("p", 0, 30, 30, 3)
+    h.extent(0, 33, 33)
+
+
+def overwritten(h: History) -> None:
+    """An unclean election cut the log and other records took the offsets."""
+    h.ack("p", 0, 30, 30, 3)
+    h.producer("q")
+    h.ack("q", 0, 30, 0, 5)
+    h.deliver("g", "m", 0, 30, 5, 0, producer="q")
+
+
+def read_again(h: History) -> None:
+    h.deliver("g", "m", 0, 25, 5, 25)
+
+
+def stored_twice(h: History) -> None:
+    h.deliver("g", "m", 0, 30, 2, 28)
+
+
+def stored_out_of_order(h: History) -> None:
+    h.ack("p", 0, 32, 30, 2)
+    h.ack("p", 0, 30, 32, 2)
+    h.deliver("g", "m", 0, 30, 2, 32)
+    h.deliver("g", "m", 0, 32, 2, 30)
+
+
+def delivered_out_of_order(h: History) -> None:
+    h.ack("p", 0, 30, 30, 10)
+    h.deliver("g", "m", 0, 36, 4, 36)
+    h.deliver("g", "m", 0, 30, 6, 30)
+
+
+def committed_too_early(h: History) -> None:
+    h.ack("p", 0, 30, 30, 7)
+    h.commit("g", "m", 0, 37)
+    h.deliver("g", "m", 0, 30, 7, 30)
+
+
+def owned_twice(h: History) -> None:
+    h.consumer("n", "g")
+    h.own("g", "n", Change.ACQUIRED)
+    h.own("g", "m", Change.LOST)
+    h.own("g", "n", Change.RELEASED)
+
+
+@pytest.mark.parametrize(
+    ("plant", "found"),
+    [
+        (lost_in_the_middle, {"lost": 3}),
+        (lost_behind_a_commit, {"lost": 4, "overrun": 4}),
+        (lost_from_the_log, {"lost": 3}),
+        (deleted_unread, {"lost": 3}),
+        (overwritten, {"lost": 3, "diverged": 3}),
+        (read_again, {"redelivered": 5}),
+        (stored_twice, {"stored_twice": 2}),
+        (stored_out_of_order, {"reordered": 2}),
+        (delivered_out_of_order, {"reordered": 6}),
+        (committed_too_early, {"overrun": 7}),
+        (owned_twice, {"double_owned": 1_000}),
+    ],
+)
+def test_a_planted_fault_is_found_and_only_that(plant: Callable[[History], None], found: dict[str, int]) -> None:
+    history = calm()
+    plant(history)
+    facts = balance(history.end())
+    assert counts(facts) == found
+    assert (facts.verdict, facts.complete) == (Verdict.FAIL, True)
+
+
+def test_a_counter_example_can_be_looked_up() -> None:
+    history = calm()
+    lost_in_the_middle(history)
+    (case,) = balance(history.end()).lost.cases
+    assert (case.group, case.topic, case.partition, case.first, case.last) == ("g", TOPIC, 0, 35, 37)
+    assert (case.producer, case.seq_first, case.seq_last) == ("p", 35, 37)
+    history = calm()
+    read_again(history)
+    (case,) = balance(history.end()).redelivered.cases
+    assert (case.first, case.last, case.members) == (25, 29, ("m", "m"))
+
+
+def killed_consumer(h: History) -> list[Event]:
+    return h.end("m")
+
+
+def killed_producer(h: History) -> list[Event]:
+    return h.end("p")
+
+
+def unclean_stop(h: History) -> list[Event]:
+    return [replace(event, clean=False) if isinstance(event, Stop) else event for event in h.end()]
+
+
+def no_first_event(h: History) -> list[Event]:
+    return [event for event in h.end() if event.stamp[:2] != ("p", 0)]
+
+
+def a_lost_delivery_event(h: History) -> list[Event]:
+    return [event for event in h.end() if not (isinstance(event, DeliveryRun) and event.first == 10)]
+
+
+def a_lost_ack_event(h: History) -> list[Event]:
+    return [event for event in h.end() if not (isinstance(event, Ack) and event.first == 10)]
+
+
+def a_lost_commit_event(h: History) -> list[Event]:
+    events = h.end()
+    return [event for event in events if event.stamp[:2] != ("m", 3)]
+
+
+def renumbered(h: History) -> list[Event]:
+    """The event log was rewritten without a run: only the deliveries' own count can tell."""
+    kept = [event for event in h.end() if not (isinstance(event, DeliveryRun) and event.first == 10)]
+    mine = [event for event in kept if event.stamp.writer == "m"]
+    others = [event for event in kept if event.stamp.writer != "m"]
+    return others + [replace(event, stamp=event.stamp._replace(event_seq=i)) for i, event in enumerate(mine)]
+
+
+def an_expected_writer_missing(h: History) -> list[Event]:
+    h.extent(0, 0, 30)
+    h.events.append(Expect(h.stamp("control"), ("m", "p", "control", "n")))
+    return h.end()
+
+
+def two_truths(h: History) -> list[Event]:
+    events = h.end()
+    return [*events, replace(events[5], stamp=events[5].stamp._replace(t_ms=1))]
+
+
+def not_read_to_the_end(h: History) -> list[Event]:
+    h.ack("p", 0, 30, 30, 5)
+    return h.end()
+
+
+def nobody_reads_the_new_partition(h: History) -> list[Event]:
+    h.ack("p", 1, 0, 0, 5)
+    return h.end()
+
+
+def a_silent_second_group(h: History) -> list[Event]:
+    h.consumer("n", "g2", ("^t.*",))
+    return h.end()
+
+
+def a_run_that_cannot_tell(h: History) -> list[Event]:
+    h.ack("p", 0, 30, 30, 1)
+    h.inexact("g", "m", 30, 33, 2)
+    return h.end()
+
+
+def a_compacted_log(h: History) -> list[Event]:
+    lost_in_the_middle(h)
+    h.extent(0, 0, 50, compacted=True)
+    return h.end()
+
+
+def an_ack_without_its_place(h: History) -> list[Event]:
+    h.ack("p", 0, -1, 30, 2)
+    return h.end()
+
+
+@pytest.mark.parametrize(
+    ("tell", "why"),
+    [
+        (killed_consumer, {"L05"}),
+        (killed_producer, {"L05"}),
+        (unclean_stop, {"L06"}),
+        (no_first_event, {"L03", "L04"}),
+        (a_lost_delivery_event, {"L04", "L08"}),
+        (a_lost_ack_event, {"L04"}),
+        (a_lost_commit_event, {"L04"}),
+        (renumbered, {"L08"}),
+        (an_expected_writer_missing, {"L02"}),
+        (two_truths, {"L07"}),
+        (not_read_to_the_end, {"L11"}),
+        (nobody_reads_the_new_partition, {"L11"}),
+        (a_silent_second_group, {"L11"}),
+        (a_run_that_cannot_tell, {"L12"}),
+        (a_compacted_log, {"L13"}),
+        (an_ack_without_its_place, {"L11"}),
+    ],
+)
+def test_a_hole_in_the_evidence_is_inconclusive_never_clean(tell: Callable[[History], list[Event]], why: set[str]) -> None:
+    facts = balance(tell(calm()))
+    assert codes(facts) == why
+    assert (facts.verdict, facts.complete) == (Verdict.INCONCLUSIVE, False)
+    assert counts(facts).keys() <= {"unseen"}
+
+
+def test_unreadable_lines_are_a_hole() -> None:
+    facts = balance(calm().end(), refused=["a.jsonl:3 no JSON"])
+    assert (facts.verdict, codes(facts)) == (Verdict.INCONCLUSIVE, {"L01"})
+
+
+def test_what_a_killed_member_may_have_read_is_not_called_lost() -> None:
+    history = calm()
+    lost_in_the_middle(history)
+    facts = balance(history.end("m"))
+    assert (facts.verdict, counts(facts)) == (Verdict.INCONCLUSIVE, {"unseen": 3})
+
+
+def test_what_is_shown_is_a_violation_in_any_ledger() -> None:
+    history = calm()
+    read_again(history)
+    facts = balance(history.end("m"))
+    assert (facts.verdict, facts.complete, counts(facts)) == (Verdict.FAIL, False, {"redelivered": 5})
+
+
+def test_another_groups_killed_member_changes_nothing_for_this_one() -> None:
+    history = calm()
+    lost_in_the_middle(history)
+    history.consumer("n", "g2")
+    history.deliver("g2", "n", 0, 0, 50, 0)
+    facts = balance(history.end("n"))
+    assert counts(facts) == {"lost": 3}
+
+
+def test_a_record_without_a_known_place_is_found_by_its_number() -> None:
+    history = calm()
+    history.ack("p", 0, -1, 30, 2)
+    history.deliver("g", "m", 0, 30, 2, 30)
+    assert balance(history.end()).verdict is Verdict.PASS
+
+
+def test_markers_between_records_are_not_loss() -> None:
+    """Transaction markers and aborted records take offsets that nobody is delivered."""
+    history = calm()
+    history.ack("p", 0, 31, 30, 4)
+    history.ack("p", 0, 37, 34, 4)
+    history.inexact("g", "m", 31, 40, 8)
+    assert balance(history.end()).verdict is Verdict.PASS
+
+
+def test_a_run_that_is_short_is_loss_though_not_of_which() -> None:
+    history = calm()
+    history.ack("p", 0, 30, 30, 10)
+    history.inexact("g", "m", 30, 39, 7)
+    facts = balance(history.end())
+    assert (counts(facts), facts.lost.cases[0].last) == ({"lost": 3}, 39)
+
+
+def test_a_group_that_starts_at_the_end_owes_nothing_before() -> None:
+    history = calm()
+    history.consumer("n", "late", reset="latest")
+    history.ack("p", 0, 30, 30, 10)
+    history.deliver("g", "m", 0, 30, 10, 30)
+    history.deliver("late", "n", 0, 35, 5, 35)
+    assert balance(history.end()).verdict is Verdict.PASS
+
+
+def test_a_failed_commit_commits_nothing() -> None:
+    history = calm()
+    history.ack("p", 0, 30, 30, 7)
+    history.commit("g", "m", 0, 37, ok=False)
+    history.deliver("g", "m", 0, 30, 7, 30)
+    assert balance(history.end()).verdict is Verdict.PASS
+
+
+def test_who_is_killed_as_soon_as_it_has_acquired_does_not_own_for_ever() -> None:
+    history = calm()
+    history.own("g", "killed", Change.ACQUIRED, (1,), ordered=False)
+    history.own("g", "m", Change.ACQUIRED, (1,), ordered=False)
+    history.own("g", "m", Change.RELEASED, (1,), ordered=False)
+    assert balance(history.end("killed")).double_owned.count == 0
+
+
+def test_facts_go_into_json_whole() -> None:
+    history = calm()
+    read_again(history)
+    facts = balance(history.end()).as_dict()
+    assert (facts["verdict"], facts["duplicated"], facts["redelivered"]["cases"][0]["first"]) == ("FAIL", 5, 25)
+
+
+def test_at_most_so_many_cases_are_kept_and_all_are_counted() -> None:
+    history = calm()
+    for _ in range(30):
+        read_again(history)
+    finding = balance(history.end(), max_cases=7).redelivered
+    assert (finding.count, len(finding.cases)) == (150, 7)

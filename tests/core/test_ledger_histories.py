@@ -1,0 +1,142 @@
+"""The ledger on random histories: the same as a count record by record; and how long it takes."""
+
+from __future__ import annotations
+
+import random
+import time
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airflow_provider_kmigrate.core.events import (
+    Ack,
+    DeliveryRun,
+    Event,
+    Role,
+    Stamp,
+    Start,
+    Stop,
+)
+from airflow_provider_kmigrate.core.ledger import Verdict, balance
+from tests.core.histories import History, Truth, by_records, counts
+
+
+def cut(total: int, draw: st.DrawFn) -> list[tuple[int, int]]:
+    """(first, count) pieces of 0..total-1."""
+    points = sorted({0, total, *draw(st.lists(st.integers(0, total), max_size=4))})
+    return [(a, b - a) for a, b in pairwise(points)]
+
+
+@st.composite
+def messy_histories(draw: st.DrawFn) -> list[Event]:
+    """Complete histories in which anything may go wrong with the data, on two partitions."""
+    history = History()
+    history.consumer("m", "g")
+    history.consumer("n", "g")
+    history.producer("p")
+    for partition in (0, 1):
+        for first, count in cut(draw(st.integers(0, 12)), draw):
+            history.ack("p", partition, first + draw(st.sampled_from([0, 0, 0, 20])), first, count)
+    for _ in range(draw(st.integers(0, 8))):
+        member, partition = draw(st.sampled_from("mn")), draw(st.integers(0, 1))
+        first, count = draw(st.integers(0, 30)), draw(st.integers(1, 6))
+        known = draw(st.sampled_from([None, first, first - 20 if first >= 20 else first]))
+        history.deliver("g", member, partition, first, count, known)
+        if draw(st.booleans()):
+            history.commit("g", member, partition, draw(st.integers(0, 34)), draw(st.booleans()))
+    return history.end()
+
+
+@settings(max_examples=200, deadline=None)
+@given(messy_histories(), st.randoms(use_true_random=False))
+def test_intervals_say_what_records_say(events: list[Event], rng: random.Random) -> None:
+    """The ledger against a record by record count, with files read in any order and one of them twice."""
+    truth = by_records(events)
+    shuffled = [*events, *rng.sample(events, 3)]
+    rng.shuffle(shuffled)
+    facts = balance(shuffled)
+    found = Truth(
+        facts.lost.count,
+        facts.unseen.count,
+        facts.redelivered.count,
+        facts.reordered.count,
+        facts.overrun.count,
+        facts.stored_twice.count,
+        facts.diverged.count,
+    )
+    assert found == truth
+    assert facts == balance(events)
+
+
+@st.composite
+def fine_histories(draw: st.DrawFn) -> History:
+    """Anything that may lawfully happen: several producers, partitions and groups, hand-overs, gaps of markers."""
+    history = History()
+    for group in ("g1", "g2"):
+        for member in ("a", "b"):
+            history.consumer(f"{group}{member}", group, ("^t",))
+    for producer in ("p", "q"):
+        history.producer(producer)
+    for partition in (0, 1):
+        offset, numbers, log = 0, {"p": 0, "q": 0}, []
+        for _ in range(draw(st.integers(1, 6))):
+            producer, count = draw(st.sampled_from("pq")), draw(st.integers(1, 5))
+            history.ack(producer, partition, offset, numbers[producer], count)
+            log.append((producer, offset, numbers[producer], count))
+            numbers[producer] += count
+            offset += count + draw(st.integers(0, 2))
+        for group in ("g1", "g2"):
+            member = "a"
+            for producer, first, seq, count in log:
+                for start, size in cut(count, draw):
+                    member = draw(st.sampled_from("ab"))
+                    known = draw(st.booleans())
+                    history.deliver(
+                        group, group + member, partition, first + start, size, seq + start if known else None, producer=producer
+                    )
+    return history
+
+
+@settings(max_examples=100, deadline=None)
+@given(fine_histories())
+def test_what_is_lawful_is_clean(history: History) -> None:
+    facts = balance(history.end())
+    assert (facts.verdict, facts.reasons, counts(facts)) == (Verdict.PASS, (), {})
+
+
+@settings(max_examples=100, deadline=None)
+@given(fine_histories(), st.data())
+def test_no_event_can_vanish_unnoticed(history: History, data: st.DataObject) -> None:
+    events = history.end()
+    gone = data.draw(st.sampled_from(events))
+    facts = balance([event for event in events if event is not gone])
+    assert not facts.complete
+    assert facts.verdict is Verdict.INCONCLUSIVE
+
+
+def many(records: int, step: int) -> list[Event]:
+    """So many records over 100 partitions, acknowledged and delivered in runs of `step`."""
+    events: list[Event] = [
+        Start(Stamp("p", 0, 0), Role.PRODUCER),
+        Start(Stamp("m", 0, 0), Role.CONSUMER, group="g", topics=("t",)),
+    ]
+    number = 1
+    for first in range(0, records // 100, step):
+        for partition in range(100):
+            t, last = 1_000 + first * 10, first + step - 1
+            events.append(Ack(Stamp("p", number, t), "p", "t", partition, first, last, step, first, last, t, t))
+            events.append(DeliveryRun(Stamp("m", number, t), "g", "m", 1, "t", partition, first, last, step, first, t, t))
+            number += 1
+    return [*events, Stop(Stamp("p", number, 99_999), clean=True), Stop(Stamp("m", number, 99_999), clean=True)]
+
+
+@pytest.mark.parametrize(("records", "step"), [(200_000, 10), (20_000, 1)])
+def test_two_hundred_thousand_records_take_a_moment(records: int, step: int) -> None:
+    """0.3 s of processor on the machine this was written on; the limit allows for a slower one."""
+    events = many(records, step)
+    began = time.process_time()
+    facts = balance(events)
+    assert time.process_time() - began < 2.0
+    assert (facts.verdict, facts.acked) == (Verdict.PASS, records)

@@ -1,0 +1,140 @@
+"""Ownership, gaps and stalls: what the ledger says of time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from airflow_provider_kmigrate.core.events import (
+    Ack,
+    Change,
+    DeliveryRun,
+    Event,
+    Latencies,
+    Slow,
+    SlowRecord,
+)
+from airflow_provider_kmigrate.core.ledger import Verdict, balance, produce_between
+from tests.core.histories import TOPIC, History, calm, counts
+
+
+def test_a_hand_over_in_log_order_is_no_double_ownership_whatever_the_clocks() -> None:
+    history = calm()
+    history.consumer("n", "g")
+    history.own("g", "m", Change.RELEASED)
+    history.now -= 60_000  # the other machine is a minute behind
+    history.own("g", "n", Change.ACQUIRED)
+    history.own("g", "n", Change.RELEASED)
+    history.now += 60_000
+    assert balance(history.end()).verdict is Verdict.PASS
+
+
+def test_without_positions_only_an_overlap_beyond_the_skew_counts() -> None:
+    events = []
+    for apart in (99, 102):
+        history = History()
+        history.consumer("m", "g")
+        history.consumer("n", "g")
+        history.own("g", "m", Change.ACQUIRED, ordered=False)
+        history.own("g", "n", Change.ACQUIRED, ordered=False)
+        history.now += apart - 1_000
+        history.own("g", "m", Change.RELEASED, ordered=False)
+        history.own("g", "n", Change.RELEASED, ordered=False)
+        events.append(balance(history.end()).double_owned)
+    assert [finding.count for finding in events] == [0, 102]
+    assert events[1].cases[0].members == ("m", "n")
+
+
+def test_a_killed_owner_owns_until_its_last_sign_of_life() -> None:
+    history = calm()
+    history.consumer("n", "g")
+    history.own("g", "n", Change.ACQUIRED)
+    history.own("g", "n", Change.RELEASED)
+    facts = balance(history.end("m"))
+    assert (facts.verdict, counts(facts)) == (Verdict.INCONCLUSIVE, {})
+
+
+def test_the_longest_gap_counts_only_while_a_record_waits() -> None:
+    history = calm()
+    history.now += 60_000  # nothing is sent for a minute
+    history.ack("p", 0, 30, 30, 1)
+    sent = history.now - 5
+    history.now += 7_000
+    history.deliver("g", "m", 0, 30, 1, 30)
+    run = history.events[-1]
+    assert isinstance(run, DeliveryRun)
+    history.events[-1] = replace(run, t_sent_ms=sent)
+    gap = balance(history.end()).longest_gap
+    assert gap is not None
+    assert (gap.ms, gap.from_ms, gap.open) == (8_005, sent, False)
+
+
+def test_a_gap_that_never_ended_is_open() -> None:
+    history = calm()
+    history.ack("p", 0, 30, 30, 1)
+    history.now += 60_000
+    gap = balance(history.end()).longest_gap
+    assert gap is not None
+    assert gap.open
+    assert gap.ms > 60_000
+
+
+def test_a_window_leaves_a_cold_start_out() -> None:
+    history = History()
+    history.consumer("m", "g")
+    history.producer("p")
+    history.ack("p", 0, 0, 0, 30)
+    history.deliver("g", "m", 0, 0, 10, 0)
+    history.now += 9_000
+    history.deliver("g", "m", 0, 10, 10, 10)
+    warm = history.now + 1
+    history.deliver("g", "m", 0, 20, 10, 20)
+    events = history.end()
+    whole, late = (balance(events, window=window).longest_gap for window in (None, (warm, warm + 60_000)))
+    assert whole is not None
+    assert late is not None
+    assert (whole.ms, late.ms) == (10_000, 1_000)
+
+
+def produced(values: tuple[int, ...], slow: tuple[SlowRecord, ...] = ()) -> list[Event]:
+    history = calm(len(values), len(values))
+    history.events.append(Latencies(history.stamp("p"), "p", history.now - 1_000, values))
+    history.events.append(Slow(history.stamp("p"), "p", 100_000, slow))
+    return history.end()
+
+
+def test_produce_latencies_are_exact() -> None:
+    stall = SlowRecord(TOPIC, 0, 7, 7, 1_000, 1_500_000)
+    produce = balance(produced((*range(1_000, 1_998), 250_000, 1_500_000), (stall,))).produce
+    assert (produce.records, produce.exact, produce.slow_records) == (1_000, True, 2)
+    assert (produce.longest_ms, produce.p999_ms, produce.stalled_record_s) == (1500.0, 250.0, 1.75)
+    assert [(case.seq_first, case.from_ms, case.to_ms) for case in produce.worst] == [(7, 1_000, 2_500)]
+
+
+def test_too_few_latencies_are_not_exact() -> None:
+    events = produced((1_000,) * 30)
+    assert balance(events).produce.exact
+    short = [replace(event, values_us=event.values_us[1:]) if isinstance(event, Latencies) else event for event in events]
+    assert not balance(short).produce.exact
+
+
+def test_histograms_serve_where_there_is_no_list() -> None:
+    produce = balance(calm().end()).produce
+    assert (produce.records, produce.exact) == (30, False)
+    assert produce.longest_ms == pytest.approx(5.0, rel=0.01)
+
+
+def test_a_tool_without_send_times_still_shows_its_ack_gap() -> None:
+    events = [
+        replace(event, latency=(), latency_max_us=None, t_sent_ms=None) if isinstance(event, Ack) else event
+        for event in calm().end()
+    ]
+    produce = balance(events).produce
+    assert (produce.longest_ms, produce.longest_ack_gap_ms) == (None, 3_000)
+
+
+def test_a_window_has_its_own_stall() -> None:
+    slow = tuple(SlowRecord(TOPIC, 0, i, i, 10_000 * i, 200_000 + i) for i in range(5))
+    window = produce_between(produced((5_000,) * 25, slow), 20_000, 40_000)
+    assert (window.records, window.longest_ms, window.stalled_record_s) == (2, 200.003, 0.400005)

@@ -1,0 +1,186 @@
+"""`__consumer_offsets` decoded: bytes that a real 3.9.2 broker wrote, and bytes of Kafka's own serializers for what it no longer writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airflow_provider_kmigrate.core.coordinator import partition_for
+from airflow_provider_kmigrate.core.events import Commit, Position, Start, Stop, TopicPartition
+from airflow_provider_kmigrate.core.ledger import balance
+from airflow_provider_kmigrate.core.offsets_records import (
+    UNKNOWN_MEMBER,
+    BadRecord,
+    ConsumerAssignment,
+    ConsumerGroup,
+    ConsumerMember,
+    ConsumerMemberRemoved,
+    GroupMember,
+    GroupRemoved,
+    GroupState,
+    LivePlaces,
+    MalformedRecord,
+    OffsetCommitted,
+    OffsetRemoved,
+    OtherRecord,
+    RawRecord,
+    Scan,
+    UnknownRecord,
+    commit_events,
+    decode,
+)
+
+LINES = [line.split() for line in (Path(__file__).parent / "golden_offsets.txt").read_text().splitlines() if line[0] != "#"]
+GOLDEN = {name: bytes.fromhex(data) for name, data, *rest in LINES if name != "broker"}
+BROKER = [
+    RawRecord(int(partition), int(offset), int(t_ms), bytes.fromhex(key), None if value == "-" else bytes.fromhex(value))
+    for name, partition, offset, t_ms, key, value in (line for line in LINES if line[0] == "broker")
+]
+GROUP, T_MS = "grüppe", 1795241479346
+
+
+def test_what_a_broker_wrote() -> None:
+    records = [decode(raw.key, raw.value) for raw in BROKER]
+    state = records.pop(3)
+    assert records == [
+        OffsetCommitted("gone", "t", 2, 3, None, "", 1795297306598),
+        OffsetRemoved("gone", "t", 2),
+        OffsetCommitted("adm", "t", 1, 7, None, "", 1795297306593),
+        OffsetCommitted("grp", "t", 1, 10, None, "\0", 1795297305011),
+        OffsetCommitted("grp", "t", 0, 10, None, "märk\0", 1795297305011),  # librdkafka ends metadata with NUL
+        OffsetCommitted("grp", "t", 2, 10, None, "\0", 1795297305580),
+    ]
+    assert isinstance(state, GroupState)
+    assert (state.group, state.protocol_type, state.generation, state.protocol) == ("grp", "consumer", 1, "range")
+    two, one = state.members
+    assert (two.instance_id, two.client_id, two.assignment) == ("static-2", "two", (TopicPartition("t", 2),))
+    assert (one.instance_id, one.client_id, one.host, one.session_timeout_ms) == (None, "one", "/127.0.0.1", 10_000)
+    assert one.assignment == (TopicPartition("t", 0), TopicPartition("t", 1))
+    assert state.leader == one.id
+
+
+def test_a_broker_keeps_a_group_where_its_hash_says() -> None:
+    records = [(raw, decode(raw.key, raw.value)) for raw in BROKER]
+    assert {(record.group, raw.partition) for raw, record in records} == {
+        (group, partition_for(group, 50)) for group in ("gone", "adm", "grp")
+    }
+
+
+@pytest.mark.parametrize("key", [0, 1])
+@pytest.mark.parametrize("version", range(5))
+def test_every_version_of_a_commit(key: int, version: int) -> None:
+    found = decode(GOLDEN[f"offset_key_v{key}"], GOLDEN[f"offset_value_v{version}"])
+    epoch, expires = (17 if version >= 3 else None), (1795241999999 if version == 1 else None)
+    assert found == OffsetCommitted(GROUP, "orders", 11, 1234567890123, epoch, "märk", T_MS, expires)
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_every_version_of_a_group(version: int) -> None:
+    found = decode(GOLDEN["group_key"], GOLDEN[f"group_value_v{version}"])
+    assignment = (TopicPartition("orders", 0), TopicPartition("orders", 2), TopicPartition("bills", 1))
+    rebalance = (300_000, 60_000) if version >= 1 else (None, None)
+    static = "static-2" if version >= 3 else None
+    members = (
+        GroupMember("one-1", None, "one", "/127.0.0.1", 45_000, rebalance[0], assignment),
+        GroupMember("two-2", static, "two", "/127.0.0.2", 10_000, rebalance[1], ()),
+    )
+    assert found == GroupState(GROUP, "consumer", 42, "range", "one-1", T_MS if version >= 2 else None, members)
+    empty = decode(GOLDEN["group_key"], GOLDEN[f"group_empty_v{version}"])
+    assert empty == GroupState(GROUP, "consumer", 43, None, None, None, ())
+
+
+def test_tombstones() -> None:
+    assert decode(GOLDEN["offset_key_v1"], None) == OffsetRemoved(GROUP, "orders", 11)
+    assert decode(GOLDEN["group_key"], None) == GroupRemoved(GROUP)
+    assert decode(GOLDEN["consumer_group_key"], None) == GroupRemoved(GROUP, classic=False)
+    assert decode(GOLDEN["consumer_member_key"], None) == ConsumerMemberRemoved(GROUP, "m1")
+    assert decode(GOLDEN["consumer_current_key"], None) == ConsumerMemberRemoved(GROUP, "m1")
+
+
+def test_groups_of_kip_848() -> None:
+    def read(name: str) -> object:
+        return decode(GOLDEN[f"consumer_{name}_key"], GOLDEN[f"consumer_{name}_value"])
+
+    assert read("group") == ConsumerGroup(GROUP, 7)
+    assert read("member") == ConsumerMember(GROUP, "m1", None, "one", "/127.0.0.1", ("orders",))
+    assert read("current") == ConsumerAssignment(GROUP, "m1", 9, (("AAAAAAAAAAEAAAAAAAAAAg", (0, 2)),))
+    assert decode(GOLDEN["target_key"], b"") == OtherRecord(7)
+
+
+def test_an_assignment_that_is_no_consumers_or_damaged_spoils_nothing_else() -> None:
+    value = GOLDEN["group_value_v3"]
+    connect = decode(GOLDEN["group_key"], value.replace(b"consumer", b"connect!"))
+    damaged = decode(GOLDEN["group_key"], value.replace(b"\0\3\0\0\0\2\0\6orders", b"\0\3\0\0\x7f\2\0\6orders"))
+    for found in (connect, damaged):
+        assert isinstance(found, GroupState)
+        assert found.members[0].assignment is None
+        assert found.generation == 42
+
+
+def test_unknown_versions_are_refused_by_number() -> None:
+    with pytest.raises(UnknownRecord, match="version 5"):
+        decode(GOLDEN["offset_key_v1"], b"\0\5" + GOLDEN["offset_value_v3"][2:])
+    with pytest.raises(UnknownRecord, match="version -1"):
+        decode(GOLDEN["group_key"], b"\xff\xff")
+
+
+@pytest.mark.parametrize("name", [name for name in GOLDEN if "value" in name])
+def test_bytes_that_are_cut_or_too_long(name: str) -> None:
+    key = GOLDEN[{"offset": "offset_key_v1", "group": "group_key"}.get(name.partition("_")[0], name.replace("value", "key"))]
+    for size in range(len(GOLDEN[name])):
+        with pytest.raises(BadRecord):
+            decode(key, GOLDEN[name][:size])
+    with pytest.raises(MalformedRecord):
+        decode(key, GOLDEN[name] + b"\0")
+
+
+@settings(max_examples=300)
+@given(st.sampled_from(sorted(GOLDEN)), st.integers(0, 400), st.binary(max_size=6), st.sampled_from([*GOLDEN]))
+def test_damage_is_refused_or_read_never_an_accident(name: str, at: int, noise: bytes, other: str) -> None:
+    damaged = GOLDEN[name][:at] + noise + GOLDEN[name][at + len(noise) :]
+    for key, value in ((GOLDEN[other], damaged), (damaged, GOLDEN[other]), (damaged, None), (noise, noise)):
+        scan = Scan()
+        assert (scan.read(RawRecord(0, 0, 0, key, value)) is None) == (scan.refused == 1)
+
+
+def test_a_scan_counts_what_it_cannot_read_and_goes_on() -> None:
+    bad = [RawRecord(3, offset, 0, None if offset % 2 else b"\0", b"") for offset in range(30)]
+    scan = Scan()
+    records = [record for _, record in scan.read_all([*bad, *BROKER])]
+    assert len(records) == len(BROKER)
+    assert scan.refused == 30
+    assert len(scan.examples) == 20
+    assert scan.examples[1].startswith("__consumer_offsets-3 offset 1:")
+    assert scan.kinds[OffsetCommitted] == 5
+
+
+def test_commits_become_events_of_a_whole_writer() -> None:
+    start, *commits, stop = commit_events(Scan().read_all(BROKER), "offsets")
+    assert isinstance(start, Start)
+    assert isinstance(stop, Stop)
+    assert stop.clean
+    found = [commit for commit in commits if isinstance(commit, Commit) and commit.group == "grp"]
+    assert [(commit.generation, commit.offsets) for commit in found] == [
+        (1, (Position("t", partition, 10),)) for partition in (1, 0, 2)
+    ]
+    assert {commit.member for commit in found} == {UNKNOWN_MEMBER}
+    codes = {reason.code for reason in balance([start, *commits, stop]).reasons}
+    assert codes == {"L09", "L10"}, "nothing acknowledged and no group, but no hole"
+
+
+def test_a_group_with_living_records_in_two_partitions_is_found() -> None:
+    places = LivePlaces()
+    for raw, record in Scan().read_all(BROKER):
+        places.add(raw, record)
+    assert places.misplaced(50) == {}
+    assert places.misplaced(100) == {
+        group: (place,) for group, place in {"adm": 26, "grp": 29}.items() if partition_for(group, 100) != place
+    }
+    moved = RawRecord(79, 0, 0, BROKER[4].key, BROKER[4].value)
+    places.add(moved, decode(moved.key, moved.value))
+    assert places.misplaced(50) == {"grp": (29, 79)}
+    places.add(moved, decode(moved.key, None))
+    assert places.misplaced(50) == {}

@@ -1,0 +1,108 @@
+"""The phase is read from the cluster, and the migration table answers every pair of phase and intent."""
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from airflow_provider_kmigrate.core.model import Malformed, ZkController
+from airflow_provider_kmigrate.core.phase import TABLE, Intent, Permit, Phase, alarms, permit, refusal, where
+from tests.core.views import KRAFT, MIG, ZK, cluster, migration, with_zk
+
+FLAGGED, BARE = (True, True, True), (False, False, False)
+
+SEEN = [
+    ("plain", cluster([ZK, ZK, ZK]), Phase.ZOOKEEPER),
+    ("controllers with a trace of -1", cluster([ZK, ZK, ZK], FLAGGED, -1), Phase.PRE_MIGRATION),
+    ("one controller of three up", cluster([ZK, ZK, ZK], (True, None, None), -1), Phase.PRE_MIGRATION),
+    ("one broker moved", cluster([MIG, ZK, ZK], FLAGGED, -1), Phase.FIRST_ROLL),
+    ("one moved, one restarting", cluster([MIG, None, ZK], FLAGGED, -1), Phase.FIRST_ROLL),
+    ("last one restarting", cluster([MIG, MIG, None], FLAGGED, -1), Phase.FIRST_ROLL),
+    ("all moved", cluster([MIG, MIG, MIG], FLAGGED, -1), Phase.COPY),
+    ("copied", cluster([MIG, MIG, MIG], FLAGGED, 90), Phase.DUAL_WRITE_ZOOKEEPER),
+    ("copied, first of the second roll down", cluster([None, MIG, MIG], FLAGGED, 90), Phase.HYBRID),
+    ("hybrid", cluster([KRAFT, MIG, MIG], FLAGGED, 90), Phase.HYBRID),
+    ("last of the second roll down: not yet all", cluster([KRAFT, KRAFT, None], FLAGGED, 90), Phase.HYBRID),
+    ("all KRaft", cluster([KRAFT, KRAFT, KRAFT], FLAGGED, 90), Phase.DUAL_WRITE),
+    ("a standby without the flag", cluster([KRAFT, KRAFT, KRAFT], (True, True, False), 90), Phase.FINALIZING),
+    ("finalized", cluster([KRAFT, KRAFT, KRAFT], BARE, 90), Phase.FINALIZED),
+    ("finalized, ZooKeeper switched off", replace(cluster([KRAFT, KRAFT, KRAFT], BARE, 90), zk=None), Phase.FINALIZED),
+    ("finalized with a broker left", cluster([KRAFT, KRAFT, MIG], BARE, 90), Phase.STRANDED),
+    ("finalized, one broker unseen", cluster([KRAFT, KRAFT, None], BARE, 90), Phase.UNKNOWN),
+    ("a plain broker under KRaft", cluster([MIG, MIG, ZK], FLAGGED, 90), Phase.SPLIT),
+    ("left over from a rollback", with_zk(cluster([ZK, ZK, ZK]), migration=migration(97)), Phase.STALE),
+    ("ZooKeeper unread", replace(cluster([MIG, MIG, MIG], FLAGGED, 90), zk=None), Phase.UNKNOWN),
+    ("no broker answers", cluster([None, None, None]), Phase.UNKNOWN),
+    ("no broker answers in dual-write", cluster([None, None, None], FLAGGED, 90), Phase.UNKNOWN),
+    ("KRaft broker without a copy", cluster([KRAFT, MIG, MIG], FLAGGED, -1), Phase.UNKNOWN),
+    ("/migration is null", with_zk(cluster([ZK, ZK, ZK]), migration=Malformed("/migration", "")), Phase.UNKNOWN),
+    ("/controller is odd", with_zk(cluster([ZK, ZK, ZK]), controller=Malformed("/controller", "x")), Phase.UNKNOWN),
+]
+
+
+@pytest.mark.parametrize(("view", "phase"), [row[1:] for row in SEEN], ids=[row[0] for row in SEEN])
+def test_phase_is_what_the_cluster_shows(view, phase):
+    assert where(view).phase is phase
+
+
+def test_every_phase_is_recognised_somewhere():
+    assert {phase for _, _, phase in SEEN} == set(Phase)
+
+
+def test_the_table_is_total():
+    assert set(TABLE) == set(product(Phase, Intent))
+
+
+def test_finalized_is_absorbing_and_nothing_acts_in_a_state_that_must_not_be_but_its_cure():
+    acting = {(phase, intent) for (phase, intent), allowed in TABLE.items() if allowed is Permit.ACT}
+    assert not any(phase is Phase.FINALIZED for phase, _ in acting)
+    aside = {pair for pair in acting if pair[0] in {Phase.STALE, Phase.SPLIT, Phase.STRANDED, Phase.UNKNOWN}}
+    assert aside == {(Phase.STRANDED, Intent.TO_KRAFT), (Phase.SPLIT, Intent.TO_MIGRATION)}
+
+
+def test_finalization_acts_only_with_every_broker_on_kraft():
+    acting = {phase for (phase, intent), allowed in TABLE.items() if intent is Intent.FINALIZE and allowed is Permit.ACT}
+    assert acting == {Phase.DUAL_WRITE, Phase.FINALIZING}
+
+
+@pytest.mark.parametrize("intent", Intent)
+def test_what_is_done_stays_done_on_the_way_forward(intent):
+    forward = [TABLE[phase, intent] for phase in list(Phase)[: list(Phase).index(Phase.UNKNOWN)]]
+    first = forward.index(Permit.DONE)
+    assert set(forward[first:]) == {Permit.DONE}
+
+
+def test_a_silent_broker_turns_a_refusal_into_waiting():
+    view = cluster([KRAFT, KRAFT, None], FLAGGED, 90)
+    assert permit(where(view), Intent.FINALIZE) is Permit.WAIT
+
+
+def test_unknown_waits():
+    assert all(TABLE[Phase.UNKNOWN, intent] is Permit.WAIT for intent in Intent)
+
+
+def test_a_refusal_says_where_the_cluster_is_and_what_to_do():
+    reasons = refusal(where(cluster([ZK, ZK, ZK])), Intent.FINALIZE)
+    assert reasons[0].code == "P01"
+    assert reasons[0].remedy
+
+
+@pytest.mark.parametrize(
+    ("view", "codes"),
+    [
+        (cluster([ZK, ZK, ZK]), set()),
+        (cluster([MIG, MIG, MIG], FLAGGED, 90), set()),
+        (cluster([KRAFT, KRAFT, KRAFT], BARE, 90), set()),
+        (cluster([MIG, ZK, ZK], (True, False, True), -1), {"G05"}),
+        (cluster([KRAFT, KRAFT, MIG], BARE, 90), {"G05", "P02"}),
+        (cluster([MIG, MIG, ZK], FLAGGED, 90), {"P07"}),
+        (with_zk(cluster([ZK, ZK, ZK]), migration=migration(97)), {"P06"}),
+    ],
+)
+def test_alarms(view, codes):
+    assert {reason.code for reason in alarms(view)} == codes
+
+
+def test_a_kraft_claim_before_the_copy_is_still_the_copy():
+    view = with_zk(cluster([MIG, MIG, MIG], FLAGGED, -1), controller=ZkController(3001, 2, ephemeral=False))
+    assert where(view).phase is Phase.COPY

@@ -1,0 +1,329 @@
+"""One healthy cluster; each defect gives exactly its code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import pytest
+
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, HostSpec, NodeSpec, Role
+from airflow_provider_kmigrate.core.findings import RULES, Severity
+from airflow_provider_kmigrate.core.model import (
+    Broker,
+    BrokerMode,
+    ClusterView,
+    Controller,
+    Malformed,
+    Migration,
+    NodeFiles,
+    Partition,
+    Process,
+    ProcessState,
+    Reason,
+    TopicMetadata,
+    ZkController,
+    ZkView,
+)
+from airflow_provider_kmigrate.core.preflight import PreflightFacts, begun, blocking, findings, protocol_version
+
+CLUSTER_ID = "q1Sh-9_ISia_zwGINzRvyQ"
+HOSTS = HostSpec("local", "/etc/kafka/server.properties")
+FORMATTED = {"/data": {"version": "0", "broker.id": "0", "cluster.id": CLUSTER_ID}}
+Case = tuple[ClusterView, PreflightFacts]
+Change = Callable[[ClusterView, PreflightFacts], Case]
+
+
+def node(number: int, role: Role = Role.BROKER) -> NodeSpec:
+    return NodeSpec(number, role, f"node{number}", 9092, HOSTS, log_dir="/kraft")
+
+
+def config(number: int, **changes: str) -> dict[str, str]:
+    keys = {
+        "broker.id": str(number),
+        "zookeeper.connect": "zk:2181/kafka",
+        "inter.broker.protocol.version": "3.9-IV0",
+        "offsets.topic.num.partitions": "50",
+    }
+    return keys | {key.replace("_", "."): value for key, value in changes.items()}
+
+
+def broker(number: int) -> Broker:
+    return Broker(
+        number,
+        Process(ProcessState.RUNNING, 1, 1.0),
+        BrokerMode.ZOOKEEPER,
+        in_zookeeper=True,
+        files=NodeFiles(config(number), "hash", FORMATTED, has_metadata_log=False),
+    )
+
+
+def healthy(size: int = 3) -> Case:
+    ids = range(size)
+    rows = [tuple((p + r) % size for r in range(min(3, size))) for p in range(50)]
+    names = ["__consumer_offsets"] * 50 + ["orders"] * 2
+    partitions = [Partition(name, i % 50, rows[i % 50][0], rows[i % 50], rows[i % 50]) for i, name in enumerate(names)]
+    topics = {name: TopicMetadata(name, f"id of {name}", {}) for name in set(names)}
+    view = ClusterView(
+        taken_at=100.0,
+        kafka_cluster_id=CLUSTER_ID,
+        brokers={i: broker(i) for i in ids},
+        controllers={i: Controller(i, files=NodeFiles(meta={}, has_metadata_log=False)) for i in (3000, 3001, 3002)},
+        zk=ZkView(CLUSTER_ID, tuple(ids), ZkController(0, -1, ephemeral=True), 1, offsets_topic_version=0),
+        partitions=tuple(partitions),
+        min_insync=dict.fromkeys(topics, 2 if size > 2 else 1),
+        offsets_counts={i: frozenset({50}) for i in ids},
+        topics=(topics, topics),
+    )
+    controllers = tuple(node(i, Role.CONTROLLER) for i in (3000, 3001, 3002))
+    spec = ClusterSpec("prod", CLUSTER_ID, "zk", "kafka", tuple(node(i) for i in ids), controllers)
+    return view, PreflightFacts(spec, "/kafka", {i: config(i) for i in ids})
+
+
+def codes(case: Case) -> list[str]:
+    return [finding.code for finding in findings(*case)]
+
+
+def seen(**changes: object) -> Change:
+    """The view with other parts."""
+    return lambda view, facts: (replace(view, **changes), facts)  # type: ignore[arg-type]
+
+
+def zk(**changes: object) -> Change:
+    def change(view: ClusterView, facts: PreflightFacts) -> Case:
+        assert view.zk is not None
+        return replace(view, zk=replace(view.zk, **changes)), facts  # type: ignore[arg-type]
+
+    return change
+
+
+def broker_1(**changes: object) -> Change:
+    def change(view: ClusterView, facts: PreflightFacts) -> Case:
+        changed = replace(view.brokers[1], **changes)  # type: ignore[arg-type]
+        return replace(view, brokers={**view.brokers, 1: changed}), facts
+
+    return change
+
+
+def file_1(properties: Mapping[str, str] | None) -> Change:
+    return broker_1(files=NodeFiles(properties, None, FORMATTED))
+
+
+def controller_files(files: NodeFiles) -> Change:
+    def change(view: ClusterView, facts: PreflightFacts) -> Case:
+        return replace(view, controllers={**view.controllers, 3001: Controller(3001, files=files)}), facts
+
+    return change
+
+
+def controller_answers(flag: bool) -> Change:
+    def change(view: ClusterView, facts: PreflightFacts) -> Case:
+        seen = Controller(3001, answers=True, migration_flag=flag, files=NodeFiles(meta={}, has_metadata_log=False))
+        return replace(view, controllers={**view.controllers, 3001: seen}), facts
+
+    return change
+
+
+def known(**changes: object) -> Change:
+    """The facts with other parts."""
+    return lambda view, facts: (view, replace(facts, **changes))  # type: ignore[arg-type]
+
+
+def config_1(value: Mapping[str, str] | None) -> Change:
+    return lambda view, facts: (view, replace(facts, configs={**facts.configs, 1: value}))
+
+
+def spec(**changes: object) -> Change:
+    return lambda view, facts: (view, replace(facts, spec=replace(facts.spec, **changes)))  # type: ignore[arg-type]
+
+
+def orders(leader: int = 0, replicas: tuple[int, ...] = (0, 1, 2), isr: tuple[int, ...] = (0, 1, 2)) -> Change:
+    """The topic `orders` with one partition like this."""
+
+    def change(view: ClusterView, facts: PreflightFacts) -> Case:
+        others = tuple(partition for partition in view.partitions or () if partition.topic != "orders")
+        return replace(view, partitions=(*others, Partition("orders", 0, leader, replicas, isr))), facts
+
+    return change
+
+
+def no_offsets_topic(number: str) -> Change:
+    def change(view: ClusterView, facts: PreflightFacts) -> Case:
+        others = tuple(partition for partition in view.partitions or () if partition.topic == "orders")
+        changed = {**facts.configs, 1: config(1, offsets_topic_num_partitions=number)}
+        return replace(view, partitions=others, offsets_counts=None), replace(facts, configs=changed)
+
+    return change
+
+
+def controller_ids(*ids: int) -> Change:
+    def change(view: ClusterView, facts: PreflightFacts) -> Case:
+        controllers = {i: Controller(i, files=NodeFiles(meta={}, has_metadata_log=False)) for i in ids}
+        nodes = tuple(node(i, Role.CONTROLLER) for i in ids)
+        return replace(view, controllers=controllers), replace(facts, spec=replace(facts.spec, controllers=nodes))
+
+    return change
+
+
+def both(one: Change, other: Change) -> Change:
+    return lambda view, facts: other(*one(view, facts))
+
+
+VERSION_3_8 = config(1, inter_broker_protocol_version="3.8")
+STRANGER = {"/data": {"cluster.id": "another"}}
+EXPANDED = {0: frozenset({50}), 1: frozenset({25}), 2: frozenset({50})}
+AMBIGUOUS = {0: frozenset({50}), 1: frozenset({10, 50}), 2: frozenset({50})}
+OLD = {i: config(i, inter_broker_protocol_version="3.4") for i in range(3)}
+
+DEFECTS: list[tuple[str, Change, list[str]]] = [
+    ("ZooKeeper unread", seen(zk=None), ["B0"]),
+    ("partitions unread", seen(partitions=None), ["B0"]),
+    ("min.insync unread", seen(min_insync=None), ["B0"]),
+    ("topics unread", seen(topics=None), ["B0"]),
+    ("file unread", file_1(None), ["B0"]),
+    ("configuration unread", config_1(None), ["B0"]),
+    ("version unread", config_1({"broker.id": "1"}), ["B0"]),
+    ("host unreachable", seen(unknowns=(Reason("U01", "node1 does not answer"),)), ["U01"]),
+    ("offsets count unread", seen(offsets_counts=None), ["K02"]),
+    ("controller's directory unread", controller_files(NodeFiles()), ["G00"]),
+    ("ZooKeeper of another cluster", zk(cluster_id="another"), ["I01"]),
+    ("brokers of another cluster", seen(kafka_cluster_id="another"), ["I01"]),
+    ("disk of another cluster", broker_1(files=NodeFiles(config(1), None, STRANGER)), ["I01"]),
+    ("controller of another cluster", controller_files(NodeFiles(meta=STRANGER, has_metadata_log=False)), ["I01"]),
+    ("chroot without a cluster", zk(cluster_id=None), ["B2a"]),
+    ("versions differ", both(config_1(VERSION_3_8), file_1(VERSION_3_8)), ["B1a"]),
+    ("version of the file not in force", file_1(VERSION_3_8), ["B1a"]),
+    ("controllers of another version", known(metadata_version="3.8-IV0"), ["B1a"]),
+    ("controller id of a broker", controller_ids(2, 3001, 3002), ["B2b"]),
+    (
+        "controller id of a broker long gone",
+        both(orders(replicas=(0, 9), isr=(0, 9)), controller_ids(9, 3001, 3002)),
+        ["B2b", "W1"],
+    ),
+    ("broker not in the cluster file", zk(broker_ids=(0, 1, 2, 3)), ["B2c"]),
+    ("file of another broker", file_1(config(2)), ["B2d"]),
+    ("broker silent", broker_1(mode=None), ["B4a"]),
+    ("broker stopped", broker_1(process=Process(ProcessState.STOPPED)), ["B4a"]),
+    ("broker not registered", broker_1(in_zookeeper=False), ["B4a"]),
+    ("broker not seen at all", spec(brokers=tuple(node(i) for i in range(4))), ["B0", "B4a", "K02"]),
+    ("assignment to a broker long gone", orders(replicas=(0, 1, 9), isr=(0, 1, 9)), ["B4b"]),
+    ("under-replicated", orders(isr=(0, 1)), ["B4c"]),
+    ("no leader", orders(leader=-1), ["B4c"]),
+    ("reassignment", zk(reassigning=True), ["B4d"]),
+    ("deletion pending", zk(pending_deletions=("old",)), ["B5"]),
+    ("topic without id", seen(topics=({"t": TopicMetadata("t", None, {})}, {})), ["B6a"]),
+    ("no controller epoch", zk(controller_epoch=None), ["B6b"]),
+    ("stale /migration", zk(migration=Migration(3000, 4, 97, 4)), ["G03"]),
+    ("malformed /migration", zk(migration=Malformed("/migration", "")), ["G03"]),
+    ("fresh /migration", zk(migration=Migration(-1, -1, -1, -1)), []),
+    ("controller was in a quorum", controller_files(NodeFiles(meta={"/kraft": {}}, has_metadata_log=True)), ["G04"]),
+    ("controller without the flag", controller_answers(flag=False), ["G05"]),
+    ("controller of an earlier run with the flag", controller_answers(flag=True), []),
+    ("controllers silent", seen(unknowns=(Reason("U03", "Controller 3000 did not answer"),)), []),
+    ("file without broker.id", file_1({"zookeeper.connect": "zk:2181/kafka"}), ["C02"]),
+    ("generated id", file_1(config(1, broker_id="-1")), ["C02"]),
+    ("combined node", file_1({"process.roles": "broker,controller"}), ["C01"]),
+    ("KRaft file too early", file_1({"process.roles": "broker", "node.id": "1"}), ["C01"]),
+    ("wrong chroot in a file", file_1(config(1, zookeeper_connect="zk:2181")), ["C06"]),
+    ("wrong chroot in the connection", known(chroot=""), ["C06", "C06", "C06"]),
+    ("old expansion of the offsets topic", seen(offsets_counts=EXPANDED), ["K01"]),
+    ("count of the offsets topic ambiguous", seen(offsets_counts=AMBIGUOUS), []),
+    ("no offsets topic, one count", no_offsets_topic("50"), []),
+    ("no offsets topic, two counts", no_offsets_topic("25"), ["K04"]),
+    ("replicas as few as min.insync asks", orders(replicas=(0, 1), isr=(0, 1)), ["W1"]),
+    ("one replica", orders(replicas=(0,), isr=(0,)), ["W2"]),
+    ("one controller", spec(controllers=(node(3000, Role.CONTROLLER),)), ["W3"]),
+]
+
+
+@pytest.mark.parametrize("size", [3, 4, 5])
+def test_a_healthy_cluster_has_no_finding(size: int) -> None:
+    assert findings(*healthy(size)) == ()
+
+
+@pytest.mark.parametrize(("change", "expected"), [row[1:] for row in DEFECTS], ids=[row[0] for row in DEFECTS])
+def test_one_defect_gives_its_code(change: Change, expected: list[str]) -> None:
+    assert codes(change(*healthy())) == expected
+
+
+def test_an_old_protocol_version_blocks() -> None:
+    view, facts = healthy()
+    files = {i: replace(b, files=NodeFiles(OLD[i], None, FORMATTED)) for i, b in view.brokers.items()}
+    assert codes((replace(view, brokers=files), replace(facts, configs=OLD))) == ["B1b"]
+
+
+def test_an_ambiguous_count_of_a_topic_that_was_changed_is_a_warning() -> None:
+    (finding,) = findings(*zk(offsets_topic_version=2)(*seen(offsets_counts=AMBIGUOUS)(*healthy())))
+    assert (finding.code, finding.severity) == ("K03", Severity.WARN)
+
+
+def test_a_single_broker_may_migrate_with_its_outage_named() -> None:
+    found = findings(*healthy(1))
+
+    assert [finding.code for finding in found] == ["W2"]
+    assert blocking(found) == ()
+    assert "whole cluster" in found[0].reason.text
+
+
+def test_what_blocks_comes_first_and_every_finding_says_how_to_mend_it() -> None:
+    case = orders(replicas=(0,), isr=())(*healthy())
+    found = findings(*case)
+
+    assert [finding.severity for finding in found] == [Severity.BLOCK, Severity.WARN]
+    assert blocking(found) == found[:1]
+    assert all(finding.reason.why and finding.reason.remedy and finding.source for finding in found)
+    assert "B4c" in str(found[0])
+
+
+def test_every_code_of_preflight_has_a_test() -> None:
+    tested = {code for _, _, expected in DEFECTS for code in expected} | {"B1b"}
+    assert tested >= RULES.keys()
+
+
+def test_many_partitions_are_counted_and_a_few_named() -> None:
+    view, facts = healthy()
+    behind = tuple(replace(partition, isr=(partition.leader,)) for partition in view.partitions or ())
+    (finding,) = findings(replace(view, partitions=behind), facts)
+
+    assert "52 partitions" in finding.reason.text
+    assert "and 44 more" in finding.reason.text
+
+
+def rolled(view: ClusterView, facts: PreflightFacts) -> Case:
+    """Broker 0 is a KRaft broker, 1 in migration mode, and the first copy is done."""
+    kraft = NodeFiles(
+        {
+            "process.roles": "broker",
+            "node.id": "0",
+            "controller.quorum.voters": "3000@c:9093",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT",
+        }
+    )
+    assert view.zk is not None
+    brokers = {
+        0: replace(view.brokers[0], mode=BrokerMode.KRAFT, in_zookeeper=False, files=kraft),
+        1: replace(view.brokers[1], mode=BrokerMode.MIGRATION),
+        2: view.brokers[2],
+    }
+    controllers = {i: Controller(i, files=NodeFiles(has_metadata_log=True)) for i in view.controllers}
+    in_zookeeper = replace(view.zk, broker_ids=(1, 2), migration=Migration(3000, 4, 97, 4))
+    facts = replace(facts, configs={**facts.configs, 0: {"process.roles": "broker", "inter.broker.protocol.version": "3.0-IV1"}})
+    return replace(view, brokers=brokers, controllers=controllers, zk=in_zookeeper), facts
+
+
+def test_a_run_that_was_stopped_may_begin_again() -> None:
+    case = rolled(*healthy())
+
+    assert begun(case[0])
+    assert findings(*case) == ()
+
+
+def test_controllers_are_formatted_for_the_protocol_version_of_all_brokers() -> None:
+    _, facts = healthy()
+
+    assert protocol_version(facts) == "3.9-IV0"
+    assert protocol_version(rolled(*healthy())[1]) == "3.9-IV0"
+    assert protocol_version(config_1(VERSION_3_8)(*healthy())[1]) is None
+    assert protocol_version(config_1(None)(*healthy())[1]) is None
+    assert protocol_version(replace(facts, configs={})) is None

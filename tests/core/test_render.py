@@ -1,0 +1,248 @@
+"""Files of every stage come from the original; the expected ones were accepted by Kafka 3.9.2's own KafkaConfig."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, HostSpec, NodeSpec, Policy, Role
+from airflow_provider_kmigrate.core.config_matrix import Rule, Stage, problems, rule, stage_of
+from airflow_provider_kmigrate.core.properties import parse
+from airflow_provider_kmigrate.core.render import FAST_FAILOVER, RenderFacts, broker_properties, controller_properties
+from airflow_provider_kmigrate.exceptions import Refused
+
+HOSTS = HostSpec("local", "/etc/kafka/server.properties")
+NODE = NodeSpec(3000, Role.CONTROLLER, "ctl0", 9093, HOSTS, log_dir="/var/kraft")
+FACTS = RenderFacts("3000@ctl0:9093", "3.9-IV0")
+BROKER_STAGES = (Stage.ZOOKEEPER, Stage.MIGRATION, Stage.KRAFT)
+CONTROLLER_STAGES = (Stage.CONTROLLER_MIGRATION, Stage.CONTROLLER_FINAL)
+
+PLAIN = """\
+# Broker of rack a
+broker.id=1
+listeners = INT://kafka1:9092,EXT://kafka1:9094
+listener.security.protocol.map=INT:PLAINTEXT,EXT:PLAINTEXT
+inter.broker.listener.name=INT
+zookeeper.connect=zk1:2181,\\
+   zk2:2181/kafka
+zookeeper.session.timeout.ms=18000
+inter.broker.protocol.version=3.9
+log.dirs=/data
+num.partitions=12
+log.retention.hours=48
+"""
+
+SASL = """\
+broker.id=1
+listeners=L1://kafka1:9092
+listener.security.protocol.map=L1:SASL_PLAINTEXT
+inter.broker.listener.name=L1
+sasl.mechanism.inter.broker.protocol=PLAIN
+sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256
+listener.name.l1.plain.sasl.jaas.config=PlainLoginModule required;
+listener.name.ext.plain.sasl.jaas.config=PlainLoginModule required user_client="x";
+zookeeper.connect=zk1:2181/kafka
+zookeeper.set.acl=true
+authorizer.class.name=kafka.security.authorizer.AclAuthorizer
+super.users=User:broker;User:controller
+password.encoder.secret=s
+delegation.token.secret.key=d
+control.plane.listener.name=CP
+log.dirs=/data
+"""
+
+
+def test_a_broker_in_migration_mode_keeps_its_file_and_learns_of_the_controllers() -> None:
+    rendered = broker_properties(PLAIN, Stage.MIGRATION, FACTS)
+
+    same, added = rendered.split("zookeeper.metadata.migration.enable=true\n")
+    assert same == PLAIN.replace("EXT:PLAINTEXT", "EXT:PLAINTEXT,CONTROLLER:PLAINTEXT")
+    assert added == "controller.quorum.voters=3000@ctl0:9093\ncontroller.listener.names=CONTROLLER\n"
+
+
+def test_a_kraft_broker_has_its_id_under_the_new_name_and_nothing_of_zookeeper() -> None:
+    assert broker_properties(PLAIN, Stage.KRAFT, FACTS) == (
+        "# Broker of rack a\n"
+        "listeners = INT://kafka1:9092,EXT://kafka1:9094\n"
+        "listener.security.protocol.map=INT:PLAINTEXT,EXT:PLAINTEXT,CONTROLLER:PLAINTEXT\n"
+        "inter.broker.listener.name=INT\n"
+        "log.dirs=/data\n"
+        "num.partitions=12\n"
+        "log.retention.hours=48\n"
+        "process.roles=broker\n"
+        "node.id=1\n"
+        "controller.quorum.voters=3000@ctl0:9093\n"
+        "controller.listener.names=CONTROLLER\n"
+    )
+
+
+def test_a_controller_inherits_what_it_shares_with_the_brokers_and_no_more() -> None:
+    properties = parse(controller_properties(PLAIN, NODE, Stage.CONTROLLER_MIGRATION, FACTS))
+
+    assert properties == {
+        "process.roles": "controller",
+        "node.id": "3000",
+        "listeners": "CONTROLLER://ctl0:9093",
+        "inter.broker.listener.name": "INT",
+        "metadata.log.dir": "/var/kraft",
+        "log.dirs": "/var/kraft",
+        "zookeeper.connect": "zk1:2181,zk2:2181/kafka",
+        "zookeeper.metadata.migration.enable": "true",
+        "zookeeper.session.timeout.ms": "18000",
+        "num.partitions": "12",
+        "controller.quorum.voters": "3000@ctl0:9093",
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": "INT:PLAINTEXT,EXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    }
+
+
+def test_a_final_controller_differs_by_zookeeper_only() -> None:
+    before, after = (parse(controller_properties(PLAIN, NODE, stage, FACTS)) for stage in CONTROLLER_STAGES)
+    assert after == {key: value for key, value in before.items() if not key.startswith("zookeeper.")}
+
+
+def test_a_secured_cluster_keeps_its_security_in_every_stage() -> None:
+    facts = RenderFacts("3000@ctl0:9093", "3.9-IV0", controller_security="SASL_PLAINTEXT")
+    kraft = parse(broker_properties(SASL, Stage.KRAFT, facts))
+    copying, final = (parse(controller_properties(SASL, NODE, stage, facts)) for stage in CONTROLLER_STAGES)
+
+    for properties in (kraft, copying, final):
+        assert properties["authorizer.class.name"] == "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+        assert properties["sasl.mechanism.inter.broker.protocol"] == "PLAIN"  # without it a final controller exits (measured)
+        assert properties["sasl.mechanism.controller.protocol"] == "PLAIN"
+        assert properties["listener.name.controller.plain.sasl.jaas.config"] == "PlainLoginModule required;"
+        assert properties["super.users"] == "User:broker;User:controller"
+        assert properties["delegation.token.secret.key"] == "d"
+    assert "password.encoder.secret" in copying
+    assert "password.encoder.secret" not in kraft
+    assert "listener.name.ext.plain.sasl.jaas.config" not in copying
+    assert "control.plane.listener.name" not in kraft | copying | final
+    assert parse(broker_properties(SASL, Stage.MIGRATION, facts))["control.plane.listener.name"] == "CP"
+    assert copying["zookeeper.set.acl"] == "true"
+
+
+def test_a_file_without_a_listener_map_or_version_gets_both_spelled_out() -> None:
+    properties = parse(broker_properties("node.id=2\nzookeeper.connect=zk:2181", Stage.MIGRATION, FACTS))
+
+    assert properties["listener.security.protocol.map"].startswith("PLAINTEXT:PLAINTEXT,SSL:SSL")
+    assert properties["inter.broker.protocol.version"] == "3.9-IV0"
+    assert properties["node.id"] == "2"
+
+
+def test_fast_failover_serves_both_rolls_and_leaves_leader_balancing_as_it_was() -> None:
+    facts = RenderFacts("3000@ctl0:9093", "3.9-IV0", fast_failover=True)
+    original = PLAIN + "replica.fetch.wait.max.ms=300\n"
+    rendered = {stage: parse(broker_properties(original, stage, facts)) for stage in BROKER_STAGES}
+
+    assert rendered[Stage.MIGRATION].items() >= FAST_FAILOVER[Stage.MIGRATION].items()
+    assert rendered[Stage.KRAFT].items() >= FAST_FAILOVER[Stage.KRAFT].items()
+    assert "auto.leader.rebalance.enable" not in rendered[Stage.KRAFT]
+    assert rendered[Stage.ZOOKEEPER]["replica.fetch.wait.max.ms"] == "300"
+    copying, final = (parse(controller_properties(original, NODE, stage, facts)) for stage in CONTROLLER_STAGES)
+    assert copying["auto.leader.rebalance.enable"] == "false"
+    assert "auto.leader.rebalance.enable" not in final
+
+
+def test_the_cluster_file_may_add_keys_but_not_take_the_flag_away() -> None:
+    extra = {
+        "zookeeper.metadata.migration.enable": "false",
+        "zookeeper.ssl.keystore.location": "/ctl.jks",
+        "listeners": "CONTROLLER://0.0.0.0:9093",
+        "metadata.log.segment.bytes": "1048576",
+        "num.partitions": "3",
+        "node.id": "9",
+    }
+    facts = RenderFacts("3000@ctl0:9093", "3.9-IV0", controller_properties=extra)
+    copying, final = (parse(controller_properties(PLAIN, NODE, stage, facts)) for stage in CONTROLLER_STAGES)
+
+    assert copying["zookeeper.metadata.migration.enable"] == "true"
+    assert copying["zookeeper.ssl.keystore.location"] == "/ctl.jks"
+    assert copying["listeners"] == "CONTROLLER://0.0.0.0:9093"
+    assert copying["node.id"] == "3000"
+    assert (final["metadata.log.segment.bytes"], final["num.partitions"]) == ("1048576", "3")
+    assert not any(key.startswith("zookeeper.") for key in final)
+
+
+@pytest.mark.parametrize(
+    ("original", "code"),
+    [
+        (PLAIN.replace("broker.id=1\n", ""), "C02"),
+        (PLAIN.replace("3.9", "3.8"), "C07"),
+        (PLAIN.replace("EXT", "CONTROLLER"), "C08"),
+        (broker_properties(PLAIN, Stage.MIGRATION, FACTS), "C01"),
+    ],
+)
+def test_what_cannot_be_rendered_is_refused_with_its_reason(original: str, code: str) -> None:
+    with pytest.raises(Refused) as refused:
+        broker_properties(original, Stage.KRAFT, FACTS)
+    assert [reason.code for reason in refused.value.reasons] == [code]
+
+
+def test_a_version_that_nobody_knows_is_not_left_out() -> None:
+    original, facts = PLAIN.replace("inter.broker.protocol.version=3.9\n", ""), RenderFacts("3000@ctl0:9093", "")
+    with pytest.raises(Refused) as refused:
+        broker_properties(original, Stage.MIGRATION, facts)
+    assert [reason.code for reason in refused.value.reasons] == ["C04"]
+
+
+def test_the_way_back_is_open_even_to_an_original_with_problems() -> None:
+    original = PLAIN.replace("3.9", "3.8")
+    assert broker_properties(original, Stage.ZOOKEEPER, FACTS) == original
+
+
+def test_a_file_that_was_rendered_is_not_taken_for_the_original() -> None:
+    rendered = broker_properties(PLAIN, Stage.MIGRATION, FACTS)
+    with pytest.raises(Refused):
+        broker_properties(rendered, Stage.ZOOKEEPER, FACTS)
+
+
+def test_a_controller_without_a_directory_is_refused() -> None:
+    with pytest.raises(Refused) as refused:
+        controller_properties(PLAIN, NodeSpec(3000, Role.CONTROLLER, "ctl0", 9093, HOSTS), Stage.CONTROLLER_FINAL, FACTS)
+    assert {reason.code for reason in refused.value.reasons} == {"C04"}
+
+
+def test_roles_are_not_mixed_up() -> None:
+    with pytest.raises(ValueError, match="broker"):
+        broker_properties(PLAIN, Stage.CONTROLLER_FINAL, FACTS)
+    with pytest.raises(ValueError, match="controller"):
+        controller_properties(PLAIN, NODE, Stage.KRAFT, FACTS)
+
+
+def test_facts_come_from_the_cluster_file() -> None:
+    secret = {"listener.name.controller.plain.sasl.jaas.config": "geheim"}
+    spec = ClusterSpec(
+        "c",
+        "id",
+        "zk",
+        "kafka",
+        (),
+        (NODE,),
+        Policy(fast_failover=True),
+        controller_properties=secret,
+        controller_security="SASL_SSL",
+    )
+    facts = RenderFacts.of(spec, "3.9-IV0")
+
+    assert facts == RenderFacts("3000@ctl0:9093", "3.9-IV0", "CONTROLLER", "SASL_SSL", secret, fast_failover=True)
+    assert "geheim" not in repr(facts)
+
+
+OTHER_KEYS = st.sampled_from(
+    ["log.retention.hours", "zookeeper.ssl.client.enable", "ssl.key.password", "x", "num.partitions", "broker.rack"]
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sets(OTHER_KEYS), st.sampled_from(BROKER_STAGES), st.booleans())
+def test_every_rendering_obeys_the_table(others: set[str], stage: Stage, fast: bool) -> None:
+    original = PLAIN + "".join(f"{key}=v\n" for key in sorted(others))
+    facts = RenderFacts("3000@ctl0:9093", "3.9-IV0", fast_failover=fast)
+
+    before, after = parse(original), parse(broker_properties(original, stage, facts))
+
+    assert stage_of(after) is stage
+    assert problems(after, stage, chroot="/kafka", metadata_version="3.9") == ()
+    kept = {key for key in before if rule(key, stage) is Rule.SAME} - FAST_FAILOVER[Stage.MIGRATION].keys()
+    assert {key: after[key] for key in kept} == {key: before[key] for key in kept}

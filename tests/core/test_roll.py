@@ -1,0 +1,193 @@
+"""A roll never takes a partition below min.insync.replicas, never restarts a broker twice, and resumes from anywhere."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airflow_provider_kmigrate.core.gates import Standing
+from airflow_provider_kmigrate.core.model import Act, Done, NodeFiles, Partition, Process, Refuse, Wait, ZkController
+from airflow_provider_kmigrate.core.roll import decide_restart, may_stop, next_to_roll, postponed
+from tests.core.views import DOWN, KRAFT, MIG, UP, ZK, broker, cluster, migration, partitions, shrunk, with_broker, with_zk
+
+FLAGGED = (True, True, True)
+PRE = cluster([ZK, ZK, ZK], FLAGGED, -1)
+HYBRID = cluster([KRAFT, MIG, MIG], FLAGGED, 90)
+MIGRATION_FILE = NodeFiles({"zookeeper.connect": "z", "zookeeper.metadata.migration.enable": "true"})
+KRAFT_FILE = NodeFiles({"process.roles": "broker"})
+FILES = {MIG: MIGRATION_FILE, KRAFT: KRAFT_FILE}
+LAST = cluster([KRAFT, KRAFT, MIG], FLAGGED, 90)
+
+
+def codes(decision):
+    return {reason.code for reason in decision.reasons}
+
+
+def test_a_healthy_broker_is_restarted_in_its_turn():
+    assert decide_restart(PRE, 0, MIG).verb == "restart"
+    assert decide_restart(HYBRID, 1, KRAFT).verb == "restart"
+
+
+@pytest.mark.parametrize(("view", "node", "target"), [(HYBRID, 0, KRAFT), (HYBRID, 1, MIG), (HYBRID, 0, MIG)])
+def test_a_broker_that_is_there_is_never_stopped_again(view, node, target):
+    assert isinstance(decide_restart(view, node, target), Done)
+
+
+def test_a_stop_of_ours_that_was_interrupted_goes_on_with_the_start():
+    view = with_broker(cluster([MIG, None, ZK], FLAGGED, -1), 1, files=MIGRATION_FILE)
+    assert decide_restart(view, 1, MIG).verb == "start"
+
+
+def test_a_broker_down_with_the_file_of_a_later_mode_is_started_with_it():
+    view = with_broker(cluster([None, MIG, MIG], FLAGGED, 90), 0, files=KRAFT_FILE)
+    assert decide_restart(view, 0, MIG).verb == "start"
+
+
+def test_a_broker_that_somebody_else_stopped_is_waited_for():
+    view = cluster([MIG, None, ZK], FLAGGED, -1)
+    assert codes(decide_restart(view, 1, MIG)) == {"R02"}
+
+
+def test_a_process_that_runs_but_does_not_answer_is_waited_for():
+    view = with_broker(cluster([MIG, None, ZK], FLAGGED, -1), 1, process=UP)
+    assert codes(decide_restart(view, 1, MIG)) == {"R01"}
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"in_zookeeper": False}, "R03"),
+        ({"in_zookeeper": None}, "R03"),
+        ({"listed_by": frozenset({0})}, "R04"),
+        ({"listed_by": None}, "R04"),
+    ],
+)
+def test_a_broker_back_in_its_mode_is_not_done_before_it_is_registered_and_known(change, code):
+    view = with_broker(cluster([MIG, ZK, ZK], FLAGGED, -1), 0, **change)
+    assert codes(decide_restart(view, 0, MIG)) == {code}
+
+
+def test_a_broker_is_not_done_before_it_is_in_every_isr():
+    view = cluster([MIG, ZK, ZK], FLAGGED, -1)
+    behind = replace(view, partitions=shrunk(view.partitions, [1, 2]))
+    assert codes(decide_restart(behind, 0, MIG)) == {"R05"}
+
+
+REFUSED = [
+    ("no controllers", cluster([ZK, ZK, ZK]), 0, MIG, Refuse, {"P01"}),
+    ("not copied", cluster([MIG, MIG, ZK], FLAGGED, -1), 0, KRAFT, Refuse, {"P01"}),
+    ("controller without the flag", cluster([ZK, ZK, ZK], (True, True, False), -1), 0, MIG, Refuse, {"G05"}),
+    ("controller silent", cluster([ZK, ZK, ZK], (True, True, None), -1), 0, MIG, Wait, {"G23"}),
+    ("another broker down", cluster([ZK, None, ZK], FLAGGED, -1), 0, MIG, Wait, {"S01", "S02", "S03"}),
+    ("old group alive before the last", with_zk(LAST, live_groups=("g",)), 2, KRAFT, Refuse, {"G21"}),
+    ("host unreachable", with_broker(PRE, 0, process=Process()), 0, MIG, Wait, {"G25"}),
+    ("partitions unread", replace(PRE, partitions=None), 0, MIG, Wait, {"S00"}),
+    ("min.insync unread", replace(PRE, min_insync=None), 0, MIG, Wait, {"S00"}),
+    ("stale /migration", with_zk(cluster([ZK, ZK, ZK], FLAGGED), migration=migration(97)), 0, MIG, Refuse, {"P01", "P06"}),
+]
+
+
+@pytest.mark.parametrize(
+    ("view", "node", "target", "kind", "expected"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED]
+)
+def test_what_keeps_a_broker_from_being_stopped(view, node, target, kind, expected):
+    decision = decide_restart(view, node, target)
+    assert isinstance(decision, kind)
+    assert codes(decision) == expected
+
+
+def test_old_groups_may_live_until_the_last_broker():
+    assert isinstance(decide_restart(with_zk(HYBRID, live_groups=("g",)), 1, KRAFT), Act)
+
+
+def test_the_stranded_broker_is_rolled_forward_although_no_controller_has_the_flag():
+    view = cluster([KRAFT, KRAFT, MIG], (False, False, False), 90)
+    assert decide_restart(view, 2, KRAFT).verb == "restart"
+
+
+def test_a_plain_broker_cut_off_by_kraft_is_rolled_into_migration_mode():
+    view = cluster([MIG, MIG, ZK], FLAGGED, 90)
+    assert decide_restart(view, 2, MIG).verb == "restart"
+
+
+@pytest.mark.parametrize(
+    ("rf", "min_insync", "standing"),
+    [(3, 2, Standing.MET), (3, 3, Standing.MET), (3, 1, Standing.MET), (1, 1, Standing.MET), (2, 1, Standing.MET)],
+)
+def test_partitions_that_can_never_allow_a_stop_do_not_block(rf, min_insync, standing):
+    view = replace(PRE, partitions=partitions([0, 1, 2], rf=rf), min_insync={"t": min_insync})
+    assert may_stop(view, (0,)).standing is standing
+
+
+def test_two_brokers_of_one_partition_do_not_stop_together():
+    assert may_stop(PRE, (0, 1)).standing is Standing.NEVER
+
+
+def test_the_zookeeper_controller_goes_last():
+    view = with_zk(PRE, controller=ZkController(0, -1, ephemeral=True))
+    assert next_to_roll(view, (0, 1, 2), MIG) == 1
+    assert postponed(view, 0, (0, 1, 2), MIG)
+    assert not postponed(view, 1, (0, 1, 2), MIG)
+    assert not postponed(
+        with_zk(cluster([ZK, MIG, MIG], FLAGGED, -1), controller=ZkController(0, -1, ephemeral=True)), 0, (0, 1, 2), MIG
+    )
+
+
+def test_a_broker_under_way_goes_first():
+    assert next_to_roll(cluster([ZK, ZK, None], FLAGGED, -1), (0, 1, 2), MIG) == 2
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_any_roll_finishes_and_never_takes_a_partition_below_min_insync(data):
+    """Random layouts, random start; after each step the plan is made again from what is there."""
+    size = data.draw(st.integers(1, 6))
+    rf = data.draw(st.integers(1, size))
+    target = data.draw(st.sampled_from([MIG, KRAFT]))
+    old, offset = (ZK, -1) if target is MIG else (MIG, 90)
+    done = data.draw(st.integers(0, size))
+    modes = [target if node < done else old for node in range(size)]
+    controller_broker = data.draw(st.integers(0, size - 1))
+    rows = partitions(range(size), data.draw(st.integers(1, 12)), rf)
+    need = data.draw(st.integers(1, rf))
+    rolled = []
+    for _ in range(size * 3 + 1):
+        view = replace(cluster(modes, FLAGGED, offset), partitions=_led(rows, modes), min_insync={"t": need})
+        if target is MIG:
+            view = with_zk(view, controller=ZkController(controller_broker, -1, ephemeral=True))
+        for down in (n for n in range(size) if modes[n] is None):
+            view = with_broker(view, down, files=FILES[target])
+        node = next_to_roll(view, range(size), target)
+        if node is None:
+            break
+        decision = decide_restart(view, node, target)
+        if isinstance(decision, Act) and decision.verb == "restart":
+            rolled.append(node)
+            assert all(len(set(p.isr) - {node}) >= need for p in view.partitions if node in p.replicas and rf > need)
+            modes[node] = None
+        elif isinstance(decision, Act):
+            modes[node] = target
+    assert modes == [target] * size
+    assert len(rolled) == len(set(rolled)) == size - done
+    if target is MIG and controller_broker in rolled:
+        assert rolled[-1] == controller_broker
+
+
+def _led(rows, modes):
+    return shrunk(rows, [node for node, mode in enumerate(modes) if mode is not None])
+
+
+def test_a_roll_of_one_broker_with_one_replica_each_is_possible():
+    view = replace(cluster([ZK], FLAGGED, -1), partitions=(Partition("t", 0, 0, (0,), (0,)),), min_insync={"t": 1})
+    assert decide_restart(view, 0, MIG).verb == "restart"
+
+
+def test_a_broker_missing_from_the_view_is_waited_for():
+    view = replace(PRE, brokers={0: broker(0, ZK, [0, 1]), 1: broker(1, ZK, [0, 1])})
+    assert isinstance(decide_restart(view, 2, MIG), Wait)
+
+
+def test_a_stopped_process_is_not_taken_for_a_silent_one():
+    view = with_broker(PRE, 0, process=DOWN, mode=None)
+    assert codes(decide_restart(view, 0, MIG)) == {"R02"}

@@ -1,0 +1,180 @@
+"""Holding a job: what is read from its checkpoint, and every decision about it. Reason codes are compared, not sentences."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_provider_kmigrate.core import spark_hold
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.model import Decision, Done, Refuse, Wait
+from airflow_provider_kmigrate.core.spark_hold import Checkpoint, HeldRecord, Hold, JobReport, JobState, Signs
+from airflow_provider_kmigrate.exceptions import Refused
+
+HOLD = Hold("h1", "dag/run", "the rollback", 1_000)
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+SETTLED = Checkpoint("q", 7, 7, {T0: 100, T1: 50})
+HELD = JobReport(JobState.HELD, 10_000, "h1", "q", 7, 7, begun=False)
+RECORD = HeldRecord("h1", 9_000, JobState.HELD, SETTLED)
+NOW = 11_000
+
+
+def kind(decision: Decision) -> str:
+    return type(decision).__name__ + "".join(f" {reason.code}" for reason in getattr(decision, "reasons", ()))
+
+
+class TestReading:
+    def test_a_batch_of_two_sources_as_spark_4_writes_it(self) -> None:
+        text = 'v1\n{"batchWatermarkMs":0,"conf":{"a":"b"}}\n{"t":{"0":100,"1":50}}\n{"t":{"0":90},"u":{"0":1}}'
+        assert spark_hold.batch_offsets(text) == {T0: 90, T1: 50, TopicPartition("u", 0): 1}
+
+    def test_version_2_names_its_sources(self) -> None:
+        text = 'v2\n{"batchWatermarkMs":0}\n0:{"t":{"0":100}}\nother:-'
+        assert spark_hold.batch_offsets(text) == {T0: 100}
+
+    @pytest.mark.parametrize("line", ["-", "42", '{"logOffset":5}', "[1]", '"x"', '{"t":5}', "not json"])
+    def test_other_sources_are_left_out(self, line: str) -> None:
+        assert spark_hold.batch_offsets(f'v1\n{{}}\n{line}\n{{"t":{{"0":1}}}}') == {T0: 1}
+
+    @pytest.mark.parametrize("text", ["", "v1", "v3\n{}\n-", "{}"])
+    def test_a_format_that_is_not_known_is_refused(self, text: str) -> None:
+        with pytest.raises(Refused) as caught:
+            spark_hold.batch_offsets(text)
+        assert [reason.code for reason in caught.value.reasons] == ["J07"]
+
+    def test_batches_are_the_files_with_a_number(self) -> None:
+        assert spark_hold.batch_numbers(["10", "9", ".9.crc", "8.tmp", "11.compact", ""]) == [9, 10]
+
+    def test_the_query_is_in_the_metadata(self) -> None:
+        assert spark_hold.query_id('{"id":"6f1c"}') == "6f1c"
+        with pytest.raises(Refused):
+            spark_hold.query_id("{}")
+
+
+class TestFiles:
+    def test_everything_comes_back_as_it_was_written(self) -> None:
+        report = replace(HELD, resumed_at={T0: 5}, error="x\ny", progress_ms=3)
+        assert spark_hold.read_hold(spark_hold.hold_text(HOLD)) == HOLD
+        assert spark_hold.read_report(spark_hold.report_text(report)) == report
+        assert spark_hold.read_held(spark_hold.held_text(RECORD)) == RECORD
+
+    @given(
+        st.text(max_size=40) | st.sampled_from(['{"version": 2}', '{"version": 1}', "[]", '{"version":1,"id":1,"since_ms":"x"}'])
+    )
+    def test_anything_else_is_refused(self, text: str) -> None:
+        for read in (spark_hold.read_hold, spark_hold.read_report, spark_hold.read_held):
+            with pytest.raises(Refused) as caught:
+                read(text)
+            assert [reason.code for reason in caught.value.reasons] == ["J07"]
+
+
+@pytest.mark.parametrize(
+    ("report", "expected"),
+    [
+        (None, "Wait J05"),
+        (replace(HELD, at_ms=NOW - 60_001), "Wait J05"),
+        (replace(HELD, state=JobState.RUNNING, hold=None), "Wait J01"),
+        (replace(HELD, hold="an earlier one"), "Wait J01"),
+        (HELD, "Done"),
+        (replace(HELD, state=JobState.ENDED, at_ms=0), "Done"),
+        (replace(HELD, state=JobState.FAILED, at_ms=0), "Done"),
+    ],
+)
+def test_a_job_is_held_when_it_says_so_or_runs_no_more(report: JobReport | None, expected: str) -> None:
+    assert kind(spark_hold.decide_held(HOLD, report, NOW + (report is None) * 0)) == expected
+
+
+@pytest.mark.parametrize(
+    ("planned", "committed", "begun", "told", "harmless", "expected"),
+    [
+        (7, 7, True, 7, False, "Done"),
+        (None, None, True, None, False, "Done"),
+        (8, 7, False, 8, False, "Done"),
+        (0, None, False, 0, False, "Done"),
+        (8, 7, True, 8, False, "Refuse J02"),
+        (8, 7, False, 7, False, "Refuse J02"),
+        (8, 7, True, 8, True, "Done"),
+        (9, 7, False, 9, True, "Refuse J02"),
+    ],
+)
+def test_nothing_may_be_half_done(  # noqa: PLR0917
+    planned: int | None, committed: int | None, begun: bool, told: int | None, harmless: bool, expected: str
+) -> None:
+    report = replace(HELD, planned=told, begun=begun)
+    found = spark_hold.quiescent(Checkpoint("q", planned, committed), report, repeats_harmless=harmless)
+    assert kind(found) == expected
+
+
+def test_without_the_jobs_word_a_planned_batch_may_have_begun() -> None:
+    assert kind(spark_hold.quiescent(Checkpoint("q", 8, 7), None)) == "Refuse J02"
+
+
+ENDS = {T0: 100, T1: 70}
+
+
+@pytest.mark.parametrize(
+    ("now", "ends", "expected"),
+    [
+        (SETTLED, ENDS, "Done"),
+        (SETTLED, {T0: 99, T1: 70}, "Refuse J03"),
+        (SETTLED, {T0: 100}, "Refuse J04"),
+        (SETTLED, {T1: 40}, "Refuse J04 J03"),
+        (SETTLED, {T0: None, T1: 70}, "Wait J08"),
+        (SETTLED, {T0: None, T1: 40}, "Refuse J03"),
+        (replace(SETTLED, query="other"), ENDS, "Refuse J09"),
+        (replace(SETTLED, committed=8, planned=8), ENDS, "Refuse J10"),
+    ],
+)
+def test_a_job_goes_on_only_from_where_it_stopped_into_logs_that_hold_it(now: Checkpoint, ends: dict, expected: str) -> None:
+    assert kind(spark_hold.may_resume(SETTLED, now, ends)) == expected
+
+
+RUNNING = replace(HELD, state=JobState.RUNNING, progress_ms=9_500)
+
+
+@pytest.mark.parametrize(
+    ("record", "report", "expected"),
+    [
+        (RECORD, None, "Wait J05"),
+        (RECORD, HELD, "Wait J11"),
+        (RECORD, replace(RUNNING, progress_ms=None), "Wait J11"),
+        (RECORD, replace(RUNNING, progress_ms=8_000), "Wait J11"),
+        (RECORD, RUNNING, "Done"),
+        (RECORD, replace(RUNNING, resumed_at={T0: 100}), "Done"),
+        (RECORD, replace(RUNNING, resumed_at={T0: 101}), "Refuse J12"),
+        (RECORD, replace(RUNNING, resumed_at={TopicPartition("t", 2): 0}), "Done"),
+        (RECORD, replace(RUNNING, state=JobState.FAILED), "Refuse J06"),
+        (replace(RECORD, state=JobState.ENDED), None, "Done"),
+    ],
+)
+def test_a_job_runs_again_when_its_query_made_progress(record: HeldRecord, report: JobReport | None, expected: str) -> None:
+    assert kind(spark_hold.decide_resumed(record, report, NOW)) == expected
+
+
+BEFORE = Signs(NOW, RUNNING, 8, 7)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "expected"),
+    [
+        (BEFORE, BEFORE, "Wait J18"),
+        (BEFORE, replace(BEFORE, committed=8), "Wait J18"),  # it was planned before
+        (BEFORE, replace(BEFORE, planned=9, committed=9), "Done"),
+        (BEFORE, replace(BEFORE, report=replace(RUNNING, progress_ms=NOW)), "Wait J18"),
+        (BEFORE, replace(BEFORE, report=replace(RUNNING, progress_ms=NOW + 1)), "Done"),
+        (BEFORE, replace(BEFORE, report=replace(RUNNING, state=JobState.FAILED)), "Refuse J06"),
+        (BEFORE, replace(BEFORE, report=replace(RUNNING, state=JobState.ENDED)), "Done"),
+        (Signs(NOW, None, None, None), Signs(NOW, None, None, None), "Wait J18"),
+        (Signs(NOW, None, None, None), Signs(NOW, None, 0, 0), "Done"),
+        (Signs(NOW, None, 0, None), Signs(NOW, None, 0, 0), "Wait J18"),
+    ],
+)
+def test_progress_is_what_happened_since(before: Signs, now: Signs, expected: str) -> None:
+    assert kind(spark_hold.decide_progress(before, now)) == expected
+
+
+def test_a_decision_is_one_of_the_three() -> None:
+    assert {Done, Wait, Refuse} >= {type(spark_hold.may_resume(SETTLED, SETTLED, ENDS))}

@@ -1,0 +1,431 @@
+"""Cluster files: what they mean, and every way they can be wrong. Reason codes and keys are compared, not sentences."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import string
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airflow_provider_kmigrate import spec
+from airflow_provider_kmigrate.core.cluster import AuditSpec, ClusterSpec, HoldPolicy, HostSpec, Policy, Role, SparkJobSpec
+from airflow_provider_kmigrate.exceptions import SpecError
+from airflow_provider_kmigrate.spec.__main__ import main
+from airflow_provider_kmigrate.spec.model import Audit, Caution, Hosts, SparkJob
+
+GOOD = """\
+name: prod
+cluster_id: q1Sh-9_ISia_zwGINzRvyQ        # pinned
+zookeeper: {conn_id: prod_zk}
+kafka: {conn_id: prod_kafka}
+hosts:
+  driver: command
+  properties: /etc/kafka/server.properties
+  start: ssh {host} sudo systemctl start kafka
+  stop: [ssh, "{host}", sudo systemctl stop kafka]
+  status: ssh {host} 'systemctl show kafka'
+  format: ssh {host} kafka-storage format --cluster-id={cluster_id} -r {release} -c {properties}
+brokers:
+  - {id: 0, host: kafka0, rack: a}
+  - {id: 1, host: kafka1, rack: 1, port: 19092}
+  - {id: 2, host: kafka2, stop_timeout: 10m, properties: /opt/kafka/server.properties}
+controllers:
+  - {id: 3000, host: ctl0, log_dir: /var/lib/kraft}
+policy: {min_soak: 24h, canary_bake: 1h30m, sample_interval: 500ms, max_hybrid: 60, fast_failover: true}
+"""
+
+
+def changed(old: str, new: str) -> str:
+    assert GOOD.count(old) == 1, f"{old!r} must stand in the good file once"
+    return GOOD.replace(old, new)
+
+
+def problems(text: str) -> list[tuple[str, int, str]]:
+    """(code, line, key) of every problem, from the reasons that the error carries."""
+    with pytest.raises(SpecError) as caught:
+        spec.loads(text, "f.yaml")
+    found = []
+    for reason in caught.value.reasons:
+        _, line, rest = reason.text.split(":", 2)
+        key = rest.split(":")[0].strip() if ": found" in rest else ""
+        found.append((reason.code, int(line.split()[0]), key))
+        assert reason.why, "a problem says what is expected"
+        assert reason.remedy, "a problem says how to mend it"
+    return found
+
+
+class TestGoodFiles:
+    def test_the_documented_file_becomes_the_core_value(self) -> None:
+        cluster = spec.loads(GOOD, "f.yaml")
+        assert (cluster.name, cluster.cluster_id, cluster.path) == ("prod", "q1Sh-9_ISia_zwGINzRvyQ", "f.yaml")
+        assert (cluster.zookeeper_conn_id, cluster.kafka_conn_id) == ("prod_zk", "prod_kafka")
+        assert [node.id for node in cluster.nodes()] == [0, 1, 2, 3000]
+        assert [node.port for node in cluster.nodes()] == [9092, 19092, 9092, 9093]
+        assert cluster.node(Role.BROKER, 1).rack == "1"
+        assert cluster.voters == "3000@ctl0:9093"
+        assert cluster.policy == Policy(canary_bake=5400.0, sample_interval=0.5, max_hybrid=60.0, fast_failover=True)
+
+    def test_a_nodes_own_host_keys_win_over_the_defaults(self) -> None:
+        plain, own = spec.loads(GOOD).brokers[1:]
+        assert plain.hosts.properties == "/etc/kafka/server.properties"
+        assert plain.hosts.stop_timeout == HostSpec("", "").stop_timeout
+        assert own.hosts.properties == "/opt/kafka/server.properties"
+        assert own.hosts.stop_timeout == 600.0
+        assert own.hosts.start == plain.hosts.start
+
+    def test_commands_are_argument_lists_and_no_shell_reads_them(self) -> None:
+        hosts = spec.loads(GOOD).brokers[0].hosts
+        assert hosts.start == ("ssh", "{host}", "sudo", "systemctl", "start", "kafka")
+        assert hosts.stop == ("ssh", "{host}", "sudo systemctl stop kafka")
+        assert hosts.status == ("ssh", "{host}", "systemctl show kafka")
+
+    @pytest.mark.parametrize(
+        "cluster_id", ["-1Sh-9_ISia_zwGINzRvyQ", "--Sh-9_ISia_zwGINzRvyQ", "1234567890123456789012", "0x34567890123456789012"]
+    )
+    def test_ids_that_yaml_takes_for_something_else_stay_text(self, cluster_id: str) -> None:
+        assert spec.loads(changed("q1Sh-9_ISia_zwGINzRvyQ", cluster_id)).cluster_id == cluster_id
+
+    @pytest.mark.parametrize("name", ["on", "2024", "007", "no", "1_000", "-x"])
+    def test_names_that_yaml_takes_for_something_else_stay_text(self, name: str) -> None:
+        assert spec.loads(changed("name: prod", f"name: {name}")).name == name
+
+    def test_the_controller_listener_has_a_section(self) -> None:
+        quorum = "quorum: {listener: CTL, security: SASL_SSL, conn_id: c, properties: {num.io.threads: 8, auto.x: true}}\n"
+        cluster = spec.loads(GOOD + quorum)
+        assert (cluster.controller_listener, cluster.controller_security, cluster.controller_conn_id) == ("CTL", "SASL_SSL", "c")
+        assert cluster.controller_properties == {"num.io.threads": "8", "auto.x": "true"}
+
+    @pytest.mark.parametrize("section", ["groups:", "groups: []", "spark_jobs: []", "quorum:"])
+    def test_empty_sections_mean_their_defaults(self, section: str) -> None:
+        assert spec.loads(f"{GOOD}{section}\n") == spec.loads(GOOD)
+
+    def test_spark_jobs_are_listed_with_what_holding_needs(self) -> None:
+        section = """\
+spark_jobs:
+  - name: orders-to-lake
+    checkpoint: s3a://lake/checkpoints/orders
+    topics: [orders, payments]
+    options: {failOnDataLoss: true, kafka.group.id: lake}
+    hold: always
+    hold_timeout: 20m
+    conn_id: lake
+  - {name: watched, hold: never}
+"""
+        held, watched = spec.loads(GOOD + section).spark_jobs
+        options = {"failOnDataLoss": "true", "kafka.group.id": "lake"}
+        assert held == SparkJobSpec(
+            "orders-to-lake", "s3a://lake/checkpoints/orders", ("orders", "payments"), options, HoldPolicy.ALWAYS,
+            hold_timeout=1200.0, conn_id="lake",
+        )  # fmt: skip
+        assert watched == SparkJobSpec("watched", hold=HoldPolicy.NEVER)
+        assert spec.loads(GOOD + section).spark_job("watched") is not None
+
+    def test_an_audit_is_there_only_where_the_file_has_one(self) -> None:
+        section = "audit: {conn_id: spark, result: /r, events: [/e], schedule: '*/10 6-20 * * 1,3', extend_by: 5m}\n"
+        assert spec.loads(GOOD + section.replace("}", ", share: 0.25}")).audit.share == 0.25  # type: ignore[union-attr]
+        found = spec.loads(GOOD + section).audit
+        assert found == AuditSpec("spark", "/r", ("/e",), schedule="*/10 6-20 * * 1,3", extend_by=300.0)
+        assert (spec.loads(GOOD).audit, spec.loads(f"{GOOD}audit:\n").audit) == (None, None)
+
+    @pytest.mark.parametrize(
+        "schedule",
+        ["61 * * * *", "* * *", "@once", "* * * * * *", "5-2 * * * *", "0 0 0 * *", "mon * * * *", "*/0 * * * *", "7/2 * * * *"],
+    )
+    def test_a_schedule_that_airflow_would_not_take_is_refused(self, schedule: str) -> None:
+        with pytest.raises(SpecError) as caught:
+            spec.loads(f"{GOOD}audit: {{conn_id: spark, result: /r, events: [/e], schedule: '{schedule}'}}\n")
+        assert [reason.code for reason in caught.value.reasons] == ["F04"]
+
+    def test_secrets_may_be_references(self) -> None:
+        reference = "${file:/etc/kafka/secrets:keystore}"
+        cluster = spec.loads(GOOD + f"quorum: {{properties: {{ssl.keystore.password: '{reference}'}}}}\n")
+        assert cluster.controller_properties["ssl.keystore.password"] == reference
+
+    def test_aliases_and_merge_keys_work(self) -> None:
+        text = changed("  - {id: 0, host: kafka0, rack: a}", "  - &first {id: 0, host: kafka0, rack: a}").replace(
+            "{id: 1, ", "{<<: *first, id: 1, "
+        )
+        assert spec.loads(text).brokers[1].host == "kafka1"
+
+    def test_braces_of_other_tools_are_left_alone(self) -> None:
+        words = ["bash", "-c", 'echo ${HOME} {{x}} {"a": 1} {a,b}']
+        text = changed("ssh {host} 'systemctl show kafka'", json.dumps(words))
+        assert spec.loads(text).brokers[0].hosts.status == tuple(words)
+
+    def test_models_and_core_have_the_same_keys(self) -> None:
+        assert {field.name for field in fields(Policy)} == set(Caution.model_fields)
+        assert {field.name for field in fields(HostSpec)} == set(Hosts.model_fields)
+        assert {field.name for field in fields(SparkJobSpec)} == set(SparkJob.model_fields)
+        assert {field.name for field in fields(AuditSpec)} == set(Audit.model_fields)
+
+
+WRONG = [
+    ("name: prod", "name: prod east", [("F04", 1, "name")]),
+    ("name: prod", "", [("F03", 1, "name")]),
+    ("name: prod", "name: ''", [("F04", 1, "name")]),
+    ("q1Sh-9_ISia_zwGINzRvyQ", "q1Sh-9_ISia_zwGINzRvy", [("F04", 2, "cluster_id")]),
+    ("q1Sh-9_ISia_zwGINzRvyQ", "q1Sh+9_ISia_zwGINzRvyQ", [("F04", 2, "cluster_id")]),
+    ("zookeeper:", "zookeper:", [("F03", 1, "zookeeper"), ("F02", 3, "zookeper")]),
+    ("{conn_id: prod_zk}", "prod_zk", [("F04", 3, "zookeeper")]),
+    ("{conn_id: prod_zk}", "{conn_id: prod_zk, hosts: a}", [("F02", 3, "zookeeper.hosts")]),
+    ("driver: command", "driver: ssh", [("F07", 6, "hosts.driver")]),
+    ("driver: command", "driver: docker", [("F04", 6, "hosts.driver")]),
+    ("  driver: command\n", "", [("F03", 5, "hosts.driver")]),
+    ("  status: ssh {host} 'systemctl show kafka'\n", "", [("F03", 5, "hosts.status")]),
+    ("  status: ", "  read: cat {path}\n  status: ", [("F03", 5, "hosts.write")]),
+    ("{id: 0, host: kafka0, rack: a}", "{id: 0, host: kafka0, write: 'put {path}'}", [("F03", 13, "brokers[0].read")]),
+    (
+        "  format: ssh {host} kafka-storage format --cluster-id={cluster_id} -r {release} -c {properties}\n",
+        "",
+        [("F03", 16, "controllers[0].format")],
+    ),
+    ("driver: command", "driver: local", [("F03", 5, "hosts.state")]),
+    ("properties: /etc/kafka/server.properties", "properties: server.properties", [("F04", 7, "hosts.properties")]),
+    ("start: ssh {host}", "start: ssh {hots}", [("F04", 8, "hosts.start")]),
+    ("start: ssh {host}", "start: ssh {cluster_id}", [("F04", 8, "hosts.start")]),
+    ("'systemctl show kafka'", "'systemctl show kafka", [("F04", 10, "hosts.status")]),
+    ("start: ssh {host} sudo systemctl start kafka", "start: []", [("F04", 8, "hosts.start")]),
+    ("{id: 0, host: kafka0, rack: a}", "{id: zero, host: kafka0, rack: a}", [("F04", 13, "brokers[0].id")]),
+    ("{id: 0, host: kafka0, rack: a}", "{id: true, host: kafka0, rack: a}", [("F04", 13, "brokers[0].id")]),
+    ("{id: 0, host: kafka0, rack: a}", "{id: -1, host: kafka0, rack: a}", [("F04", 13, "brokers[0].id")]),
+    ("{id: 0, host: kafka0, rack: a}", "{id: 0, host: 'kafka0:9092', rack: a}", [("F04", 13, "brokers[0].host")]),
+    ("{id: 0, host: kafka0, rack: a}", "{id: 0, host: -oProxyCommand=x}", [("F04", 13, "brokers[0].host")]),
+    ("{id: 0, host: kafka0, rack: a}", "{id: 0, host: kafka0, rack: [a]}", [("F04", 13, "brokers[0].rack")]),
+    ("{id: 0, host: kafka0, rack: a}", "kafka0", [("F04", 13, "brokers[0]")]),
+    ("port: 19092", "port: 70000", [("F04", 14, "brokers[1].port")]),
+    ("stop_timeout: 10m", "stop_timeout: 10 minutes", [("F04", 15, "brokers[2].stop_timeout")]),
+    ("stop_timeout: 10m", "stop_timeout: 0", [("F04", 15, "brokers[2].stop_timeout")]),
+    ("id: 1, host: kafka1", "id: 0, host: kafka1", [("F05", 14, "brokers[1].id")]),
+    ("kafka1, rack: 1, port: 19092", "kafka0, properties: /b", [("F05", 14, "brokers[1].port")]),
+    ("host: kafka1", "host: kafka0", [("F05", 14, "brokers[1].properties")]),
+    ("id: 3000", "id: 1", [("F05", 17, "controllers[0].id")]),
+    ("host: ctl0, log_dir: /var/lib/kraft", "host: ctl0", [("F03", 17, "controllers[0].log_dir")]),
+    ("min_soak: 24h", "min_soak: a day", [("F04", 18, "policy.min_soak")]),
+    ("min_soak: 24h", "min_soak: .inf", [("F04", 18, "policy.min_soak")]),
+    ("min_soak: 24h", "min_soke: 24h", [("F02", 18, "policy.min_soke")]),
+    ("min_soak: 24h", "max_parallel: 2", [("F07", 18, "policy.max_parallel")]),
+    ("min_soak: 24h", "max_parallel: 0", [("F04", 18, "policy.max_parallel")]),
+    ("min_soak: 24h", "stable_samples: 0", [("F04", 18, "policy.stable_samples")]),
+    ("fast_failover: true", "fast_failover: yes", [("F04", 18, "policy.fast_failover")]),
+    ("policy:", "groups: [{name: g}]\npolicy:", [("F07", 18, "groups")]),
+    ("policy:", "spark_jobs: [{name: g}]\npolicy:", [("F03", 18, "spark_jobs[0].checkpoint")]),
+    ("policy:", "spark_jobs: [{name: g h, hold: never}]\npolicy:", [("F04", 18, "spark_jobs[0].name")]),
+    ("policy:", "spark_jobs: [{name: g, checkpoint: c}]\npolicy:", [("F04", 18, "spark_jobs[0].checkpoint")]),
+    ("policy:", "spark_jobs: [{name: g, hold: sometimes, checkpoint: /c}]\npolicy:", [("F04", 18, "spark_jobs[0].hold")]),
+    (
+        "policy:",
+        "spark_jobs:\n- {name: g, checkpoint: /c}\n- {name: h, checkpoint: /c}\npolicy:",
+        [("F05", 20, "spark_jobs[1].checkpoint")],
+    ),
+    (
+        "policy:",
+        "spark_jobs: [{name: g, hold: never, options: {kafka.sasl.jaas.config: x}}]\npolicy:",
+        [("F06", 18, "spark_jobs[0].options.kafka.sasl.jaas.config")],
+    ),
+    ("policy:", "audit: {conn_id: s, result: /r}\npolicy:", [("F03", 18, "audit.events")]),
+    ("policy:", "audit: {conn_id: s, result: /r, topics: [t], share: 1.5}\npolicy:", [("F04", 18, "audit.share")]),
+    ("policy:", "audit: {conn_id: s, result: /r, topics: [t], share: 0}\npolicy:", [("F04", 18, "audit.share")]),
+    ("policy:", "audit: {conn_id: s, result: /r, topics: [t], share: true}\npolicy:", [("F04", 18, "audit.share")]),
+    ("policy:", "audit: {result: /r, events: [/e]}\npolicy:", [("F03", 18, "audit.conn_id")]),
+    ("policy:", "audit: {conn_id: s, result: r, events: [/e]}\npolicy:", [("F04", 18, "audit.result")]),
+    ("policy:", "audit: {conn_id: s, result: /r, events: [/e], level: logs}\npolicy:", [("F04", 18, "audit.level")]),
+    ("policy:", "quorum: {properties: {sasl.jaas.config: x}}\npolicy:", [("F06", 18, "quorum.properties.sasl.jaas.config")]),
+    ("policy:", "quorum: {properties: {a.b: [x]}}\npolicy:", [("F04", 18, "quorum.properties.a.b")]),
+    ("policy:", "name: other\npolicy:", [("F05", 18, "name")]),
+]
+
+
+class TestWrongFiles:
+    @pytest.mark.parametrize(("old", "new", "expected"), WRONG, ids=[f"{new or '-' + old}"[:40] for old, new, _ in WRONG])
+    def test_each_mistake_is_found_where_it_is_and_nothing_else(
+        self, old: str, new: str, expected: list[tuple[str, int, str]]
+    ) -> None:
+        assert problems(changed(old, new)) == expected
+
+    @pytest.mark.parametrize(
+        "text", ["a: [", "\t- x", "a: 1\n---\nb: 2", "a: !!python/name:os.system x", "a: &a [*a]", "a: \x00", "a: !!int x"]
+    )
+    def test_text_that_is_no_yaml(self, text: str) -> None:
+        assert [code for code, _, _ in problems(text)] == ["F01"]
+
+    @pytest.mark.parametrize("text", ["", "- 1", "prod", "# only a comment"])
+    def test_yaml_that_is_no_mapping(self, text: str) -> None:
+        assert problems(text) == [("F04", 1, "")]
+
+    @pytest.mark.parametrize("section", ["brokers", "controllers"])
+    def test_a_cluster_without_nodes(self, section: str) -> None:
+        data = yaml.safe_load(GOOD) | {section: []}
+        assert [(code, key) for code, _, key in problems(yaml.safe_dump(data))] == [("F04", section)]
+
+    def test_all_mistakes_of_a_file_are_in_one_message(self) -> None:
+        text = (
+            changed("q1Sh-9_ISia_zwGINzRvyQ", "short")
+            .replace("id: 3000", "id: 1")
+            .replace("min_soak", "soak")
+            .replace("driver: command", "driver: dock")
+        )
+        assert problems(text) == [
+            ("F04", 2, "cluster_id"),
+            ("F04", 6, "hosts.driver"),
+            ("F05", 17, "controllers[0].id"),
+            ("F02", 18, "policy.soak"),
+        ]
+
+    def test_the_text_has_a_line_for_each_reason(self) -> None:
+        with pytest.raises(SpecError) as caught:
+            spec.loads(changed("id: 3000", "id: 1").replace("port: 19092", "port: 0"), "clusters/prod.yaml")
+        lines = str(caught.value).splitlines()
+        assert len(lines) == 1 + len(caught.value.reasons) == 3
+        assert lines[1].strip().startswith("clusters/prod.yaml:14: brokers[1].port:")
+
+    def test_an_unknown_key_is_answered_with_the_nearest_known_one(self) -> None:
+        with pytest.raises(SpecError) as caught:
+            spec.loads(changed("port: 19092", "prot: 19092"))
+        assert "`port`" in caught.value.reasons[0].remedy
+
+    @pytest.mark.parametrize(
+        "canary",
+        [
+            "quorum: {properties: {sasl.jaas.config: CANARY-7f31}}",
+            "quorum: {properties: {listener.password: CANARY-7f31, x: [CANARY-7f31]}}",
+            "password: CANARY-7f31",
+            "quorum: {ssl.key.pem: CANARY-7f31}",
+            "spark_jobs: [{name: g, hold: never, options: {kafka.ssl.key.password: CANARY-7f31, x: [CANARY-7f31]}}]",
+        ],
+    )
+    def test_no_secret_is_ever_repeated(self, canary: str) -> None:
+        with pytest.raises(SpecError) as caught:
+            spec.loads(f"{GOOD}{canary}\n")
+        assert "CANARY" not in f"{caught.value}{caught.value.reasons}"
+
+
+class TestFiles:
+    def test_a_file_and_a_missing_one(self, tmp_path: Path) -> None:
+        path = tmp_path / "prod.yaml"
+        path.write_text(GOOD, encoding="utf-8")
+        assert spec.load(path) == spec.loads(GOOD, str(path))
+        with pytest.raises(SpecError) as caught:
+            spec.load(tmp_path / "other.yaml")
+        assert [reason.code for reason in caught.value.reasons] == ["F00"]
+
+    def test_bytes_that_are_no_text(self, tmp_path: Path) -> None:
+        (tmp_path / "prod.yaml").write_bytes(b"name: \xff\xfe")
+        with pytest.raises(SpecError) as caught:
+            spec.load(tmp_path / "prod.yaml")
+        assert [reason.code for reason in caught.value.reasons] == ["F00"]
+
+    def test_a_folder_gives_what_is_right_and_what_is_wrong(self, tmp_path: Path) -> None:
+        (tmp_path / "a.yaml").write_text(GOOD, encoding="utf-8")
+        (tmp_path / "b.yml").write_text("name: [", encoding="utf-8")
+        (tmp_path / "notes.txt").write_text("no cluster", encoding="utf-8")
+        (tmp_path / ".hidden.yaml").write_text("no cluster", encoding="utf-8")
+        specs, errors = spec.load_folder(tmp_path)
+        assert [cluster.path for cluster in specs] == [str(tmp_path / "a.yaml")]
+        assert [error.reasons[0].code for error in errors] == ["F01"]
+
+    @pytest.mark.parametrize(
+        ("copy", "keys"),
+        [
+            (changed("name: prod", "name: other"), ["cluster_id"]),
+            (changed("q1Sh", "q2Sh"), ["name"]),
+            (GOOD, ["name", "cluster_id"]),
+        ],
+    )
+    def test_two_files_for_one_cluster_are_both_refused(self, tmp_path: Path, copy: str, keys: list[str]) -> None:
+        (tmp_path / "a.yaml").write_text(GOOD, encoding="utf-8")
+        (tmp_path / "b.yaml").write_text(copy, encoding="utf-8")
+        (tmp_path / "c.yaml").write_text(changed("name: prod", "name: third").replace("q1Sh", "q3Sh"), encoding="utf-8")
+        specs, errors = spec.load_folder(tmp_path)
+        assert [cluster.name for cluster in specs] == ["third"]
+        assert [[reason.code for reason in error.reasons] for error in errors] == [["F05"] * len(keys)] * 2
+        assert [key for key in keys if f" {key}: " not in str(errors[0])] == []
+
+    def test_a_missing_folder(self, tmp_path: Path) -> None:
+        specs, errors = spec.load_folder(tmp_path / "none")
+        assert specs == ()
+        assert [error.reasons[0].code for error in errors] == ["F00"]
+
+    def test_the_command_checks_files(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        (tmp_path / "a.yaml").write_text(GOOD, encoding="utf-8")
+        assert main([str(tmp_path)]) == 0
+        (tmp_path / "b.yaml").write_text("x: 1", encoding="utf-8")
+        assert main([str(tmp_path / "a.yaml"), str(tmp_path / "b.yaml")]) == 1
+        assert "b.yaml:1: x:" in capsys.readouterr().err
+
+
+class TestAdvice:
+    @pytest.mark.parametrize(("count", "codes"), [(1, ["F50"]), (2, ["F50"]), (3, []), (4, ["F50"]), (5, [])])
+    def test_an_unwise_number_of_controllers_is_a_warning(self, count: int, codes: list[str]) -> None:
+        cluster = with_controllers(count)
+        assert [reason.code for reason in spec.advice(cluster)] == codes
+
+
+def with_controllers(count: int) -> ClusterSpec:
+    data = yaml.safe_load(GOOD)
+    data["controllers"] = [{"id": 3000 + n, "host": f"ctl{n}", "log_dir": "/var/lib/kraft"} for n in range(count)]
+    return spec.loads(yaml.safe_dump(data))
+
+
+class TestSchema:
+    shipped = Path(spec.__file__).parents[1] / "cluster.schema.json"
+
+    def test_the_shipped_schema_is_the_models(self) -> None:
+        hint = f"run: python -m airflow_provider_kmigrate.spec --schema > {self.shipped.name}"
+        assert json.loads(self.shipped.read_text(encoding="utf-8")) == spec.schema(), hint
+
+    def test_it_accepts_the_good_file_and_refuses_unknown_keys(self) -> None:
+        validator = jsonschema.Draft202012Validator(spec.schema())
+        validator.check_schema(spec.schema())
+        data = yaml.safe_load(GOOD.replace("rack: 1", "rack: b"))
+        assert list(validator.iter_errors(data)) == []
+        assert len(list(validator.iter_errors(data | {"zookeper": {}}))) == 1
+
+
+class TestNoSurprises:
+    @settings(max_examples=80, deadline=None)
+    @given(st.data())
+    def test_a_file_with_anything_anywhere_loads_or_is_refused(self, data: st.DataObject) -> None:
+        """Any value at any place: a ClusterSpec or a SpecError, never another exception."""
+        tree = yaml.safe_load(GOOD)
+        place: object = tree
+        junk = st.recursive(
+            st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+            lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner, max_size=2),
+            max_leaves=4,
+        )
+        while isinstance(place, dict | list) and place:
+            key = data.draw(st.sampled_from(list(place) if isinstance(place, dict) else list(range(len(place)))))
+            inner = place[key]
+            if not isinstance(inner, dict | list) or data.draw(st.booleans()):
+                place[key] = data.draw(junk)
+                break
+            place = inner
+        with contextlib.suppress(SpecError):
+            assert isinstance(spec.loads(yaml.safe_dump(tree)), ClusterSpec)
+
+    @settings(max_examples=80, deadline=None)
+    @given(st.text(alphabet=string.printable + "é\x00\ud800"[:2], max_size=40))
+    def test_any_text_at_all(self, text: str) -> None:
+        with pytest.raises(SpecError):
+            spec.loads(text)
+
+    @given(st.integers(0, 99), st.integers(0, 59), st.sampled_from(["", "30s"]))
+    def test_durations_add_up(self, hours: int, minutes: int, seconds: str) -> None:
+        cluster = spec.loads(changed("min_soak: 24h", f"min_soak: {hours}h{minutes}m{seconds}"))
+        assert cluster.policy.min_soak == hours * 3600 + minutes * 60 + (30 if seconds else 0)
+
+
+def test_spec_needs_neither_airflow_nor_clients() -> None:
+    """The Spark environment and `localcluster` have no Airflow."""
+    code = "import sys; import airflow_provider_kmigrate.spec; print(sorted({m.split('.')[0] for m in sys.modules} & {'airflow', 'kazoo', 'kafka', 'confluent_kafka'}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"

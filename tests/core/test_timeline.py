@@ -1,0 +1,148 @@
+"""Owners, lag and stalls from events. What the ledger calls two owners at a time is drawn as two owners at a time, and nothing else."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airflow_provider_kmigrate.core.events import Ack, Change, Ownership, Stamp, Start, TopicPartition
+from airflow_provider_kmigrate.core.events import Role as Writing
+from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition
+from airflow_provider_kmigrate.core.ledger.ownership import double_owned
+from airflow_provider_kmigrate.core.timeline import Held, OwnerTrack, Window, alike, lag, owners, simpler, stalls
+from tests.core.histories import History
+
+SKEW = 100
+STEPS = st.lists(st.tuples(st.integers(0, 5_000), st.sampled_from("abc"), st.sampled_from(list(Change))), min_size=1, max_size=12)
+
+
+def book_of(steps: list[tuple[int, str, Change]], *, ordered: bool) -> Book:
+    where = (TopicPartition("t", 0),)
+    seq = {"a": 0, "b": 0, "c": 0}
+    events = []
+    for position, (t_ms, member, change) in enumerate(steps):
+        stamp = Stamp(member, seq[member], t_ms)
+        seq[member] += 1
+        events.append(Ownership(stamp, "g", member, 1, change, where, position if ordered else None))
+    return Book.of(events)
+
+
+@settings(max_examples=120, deadline=None)
+@given(STEPS, st.booleans())
+def test_two_owners_are_drawn_exactly_where_the_ledger_finds_them(steps: list[tuple[int, str, Change]], ordered: bool) -> None:
+    book = book_of(steps, ordered=ordered)
+    [track] = owners(book, SKEW)
+    last_ms = {name: writer.last_ms for name, writer in book.writers.items()}
+    cases = double_owned(GroupPartition("g", "t", 0), book.ownership[GroupPartition("g", "t", 0)], last_ms, SKEW)
+    assert bool(track.double_ms) == bool(cases)
+    spans = [span for span in track.held if len(span.owners) > 1]
+    if not ordered:  # by the log's order, the clocks of two members may contradict it, and only then do lengths differ
+        assert track.double_ms == sum(case.count for case in cases)
+        assert {(case.from_ms, case.to_ms) for case in cases} >= {
+            (span.from_ms, span.to_ms) for span in spans if len(cases) == len(spans)
+        }
+
+
+@settings(max_examples=60, deadline=None)
+@given(STEPS)
+def test_the_spans_of_one_clock_follow_each_other_without_holes(steps: list[tuple[int, str, Change]]) -> None:
+    for track in owners(book_of(sorted(steps), ordered=False), SKEW):
+        for one, other in zip(track.held, track.held[1:], strict=False):
+            assert one.to_ms == other.from_ms
+            assert one.owners != other.owners
+        assert all(span.ms > 0 for span in track.held)
+
+
+def test_a_hand_over_with_a_pause() -> None:
+    history = History(now=0)
+    history.own("g", "a", Change.ACQUIRED)
+    history.own("g", "a", Change.RELEASED)
+    history.own("g", "b", Change.ACQUIRED)
+    history.own("g", "b", Change.RELEASED)
+    [track] = owners(Book.of(history.events))
+    assert track.held == (Held(1000, 2000, ("a",)), Held(2000, 3000, ()), Held(3000, 4000, ("b",)))
+    assert (track.double_ms, track.unowned_ms) == (0, 1000)
+
+
+def test_who_never_gave_up_owned_until_its_last_sign_of_life() -> None:
+    history = History(now=0)
+    history.own("g", "a", Change.ACQUIRED)
+    history.commit("g", "a", 0, 1)
+    [track] = owners(Book.of(history.events))
+    assert track.held == (Held(1000, 2000, ("a",)),)
+
+
+def track(partition: int, *held: Held, topic: str = "t") -> OwnerTrack:
+    return OwnerTrack("g", topic, (partition,), held)
+
+
+def test_partitions_with_one_story_are_told_once_and_the_worst_first() -> None:
+    calm = [track(number, Held(0, 10, ("a",))) for number in (3, 0, 1)]
+    idle = track(5, Held(0, 5, ()), Held(5, 10, ("a",)))
+    twice = track(7, Held(0, 2, ("a", "b")), Held(2, 10, ("a",)))
+    other = track(0, Held(0, 10, ("a",)), topic="u")
+    assert [(each.topic, each.partitions) for each in alike([*calm, idle, twice, other])] == [
+        ("t", (7,)),
+        ("t", (5,)),
+        ("t", (0, 1, 3)),
+        ("u", (0,)),
+    ]
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 40), st.sampled_from([(), ("a",), ("b",), ("a", "b")])), min_size=1), st.integers(1, 60))
+def test_a_simpler_picture_hides_no_second_owner(parts: list[tuple[int, tuple[str, ...]]], step_ms: int) -> None:
+    held, at = [], 0
+    for length, members in parts:
+        held.append(Held(at, at + length, members))
+        at += length
+    drawn = simpler(track(0, *held), step_ms)
+    doubles = [span for span in drawn.held if len(span.owners) > 1]
+    for span in held:
+        if len(span.owners) > 1:
+            assert any(each.from_ms <= span.from_ms and span.to_ms <= each.to_ms for each in doubles)
+    assert len(drawn.held) <= 2 * (at // step_ms + 2)
+
+
+class TestLag:
+    def test_what_is_acknowledged_and_not_delivered(self) -> None:
+        history = History(now=0)
+        history.consumer("m", "g")
+        history.producer("p")
+        history.ack("p", 0, 0, 0, 10)  # at 3 s
+        history.deliver("g", "m", 0, 0, 4, 0)  # at 4 s
+        history.ack("p", 1, 0, 0, 5)  # at 5 s: a partition that is never delivered
+        history.deliver("g", "m", 0, 4, 6, 4)  # at 6 s
+        [found] = lag(Book.of(history.events), Window(0, 8_000))
+        at = dict(found.points)
+        assert (at[2_000], at[3_500], at[4_500], at[5_500], at[8_000]) == (0, 10, 6, 11, 5)
+        assert found.largest == 11
+
+    def test_redelivery_is_no_progress_and_a_late_start_no_lag(self) -> None:
+        history = History(now=0)
+        history.consumer("m", "g")
+        history.producer("p")
+        history.ack("p", 0, 0, 0, 100)
+        history.deliver("g", "m", 0, 90, 10, 90)
+        history.deliver("g", "m", 0, 90, 5, 90)
+        [found] = lag(Book.of(history.events), Window(0, 8_000))
+        assert found.points[-1] == (8_000, 0)
+        assert found.largest == 10
+
+    def test_without_acknowledgements_nothing_is_said(self) -> None:
+        history = History()
+        history.consumer("m", "g")
+        history.deliver("g", "m", 0, 0, 4)
+        assert lag(Book.of(history.events), Window(0, 8_000)) == ()
+
+
+def test_stalls_are_the_worst_of_their_moment() -> None:
+    acks = [
+        Ack(Stamp("p", number, t_ms), "p", "t", 0, number, number, 1, number, number, t_ms, t_ms, latency)
+        for number, (t_ms, latency) in enumerate([(100, 5_000), (101, 9_000), (2_000, 7_000), (2_300, None)], 1)
+    ]
+    found = stalls(Book.of([Start(Stamp("p", 0, 0), Writing.PRODUCER), *acks]), Window(0, 2_400))
+    assert [(stall.from_ms <= t_ms < stall.to_ms, stall.ms) for stall, t_ms in zip(found, (100, 2_000), strict=True)] == [
+        (True, 9.0),
+        (True, 7.0),
+    ]

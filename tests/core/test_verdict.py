@@ -1,0 +1,219 @@
+"""The combination of grounds, the audit's health and a canary into one verdict."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airflow_provider_kmigrate.core.ledger.facts import Case, Facts
+from airflow_provider_kmigrate.core.ledger.facts import Finding as Pile
+from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.verdict import (
+    CLAIMS,
+    VERSION,
+    CanaryVerdict,
+    Ground,
+    Level,
+    LevelHealth,
+    MetricVerdict,
+    Outcome,
+    Verdict,
+    as_dict,
+    combine,
+    of_facts,
+    outcome_of,
+    unseen_rate,
+    worst,
+)
+from airflow_provider_kmigrate.exceptions import Refused
+
+HEALTHY = (LevelHealth(Level.LOG, events=50), LevelHealth(Level.PROBE, events=50))
+LOST = Case("orders", 3, first=10, last=12, count=3, members=("m1",))
+UNKNOWN = -1
+
+
+def hole_at(topic: str, partition: int, first: int = UNKNOWN, last: int = UNKNOWN) -> Case:
+    return Case(topic, partition, first, last, count=1)
+
+
+def found(outcome: Outcome = Outcome.FAIL, level: Level = Level.CONSUMER, **more: object) -> Ground:
+    return Ground(outcome, Reason("A04", "3 records were skipped."), level, examples=(LOST,), **more)  # type: ignore[arg-type]
+
+
+def codes(verdict: Verdict) -> list[str]:
+    return [ground.reason.code for ground in verdict.grounds]
+
+
+def consumers(*missing: Case, events: int = 9) -> LevelHealth:
+    return LevelHealth(Level.CONSUMER, events, missing)
+
+
+def test_whole_evidence_without_findings_passes_and_says_what_was_shown() -> None:
+    verdict = combine([], HEALTHY)
+    assert verdict.outcome is Outcome.PASS
+    assert verdict.proven == (Level.LOG, Level.PROBE)
+    assert all(CLAIMS[level] in verdict.headline for level in verdict.proven)
+
+
+def test_nothing_at_all_is_inconclusive() -> None:
+    assert combine([], []).outcome is Outcome.INCONCLUSIVE
+    nothing_asked = combine([], [], required=())
+    assert nothing_asked.outcome is Outcome.INCONCLUSIVE
+    assert "INCONCLUSIVE" in nothing_asked.headline
+
+
+@pytest.mark.parametrize("health", [HEALTHY[:1], (*HEALTHY[:1], LevelHealth(Level.PROBE, events=0))])
+def test_a_required_level_without_events_is_inconclusive(health: tuple[LevelHealth, ...]) -> None:
+    verdict = combine([], health)
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert codes(verdict) == ["V01"]
+    assert verdict.proven == (Level.LOG,)
+
+
+def test_missing_audit_events_are_inconclusive_and_named() -> None:
+    hole = hole_at("orders", 3, 100, 200)
+    verdict = combine([], (*HEALTHY, consumers(hole)))
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert (verdict.grounds[0].reason.code, verdict.grounds[0].examples) == ("V02", (hole,))
+    assert verdict.proven == (Level.LOG, Level.PROBE)
+
+
+def test_a_violation_fails_whatever_else_holds() -> None:
+    verdict = combine([found()], (*HEALTHY, consumers()))
+    assert verdict.outcome is Outcome.FAIL
+    assert verdict.levels == {Level.LOG: Outcome.PASS, Level.PROBE: Outcome.PASS, Level.CONSUMER: Outcome.FAIL}
+    assert verdict.grounds[0].examples == (LOST,)
+    assert "[A04]" in verdict.headline
+
+
+@pytest.mark.parametrize("hole", [hole_at("orders", 3, 12, 90), hole_at("orders", 3), hole_at("orders", 3, UNKNOWN, 10)])
+def test_what_was_not_seen_inside_a_hole_is_not_lost(hole: Case) -> None:
+    verdict = combine([found(by_absence=True)], (*HEALTHY, consumers(hole)))
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert set(codes(verdict)) == {"V02", "V03"}
+
+
+@pytest.mark.parametrize(
+    "hole",
+    [
+        hole_at("orders", 3, 13, 90),
+        hole_at("orders", 3, 0, 9),
+        hole_at("orders", 2),
+        hole_at("other", 3),
+    ],
+)
+def test_what_was_not_seen_outside_the_holes_is_lost(hole: Case) -> None:
+    assert combine([found(by_absence=True)], (*HEALTHY, consumers(hole))).outcome is Outcome.FAIL
+
+
+def test_what_was_seen_stays_a_failure_inside_a_hole() -> None:
+    assert combine([found(by_absence=False)], (*HEALTHY, consumers(hole_at("orders", 3)))).outcome is Outcome.FAIL
+
+
+def test_a_hole_at_another_level_takes_nothing_back() -> None:
+    health = (*HEALTHY, consumers(), LevelHealth(Level.PRODUCER, 5, (hole_at("orders", 3),)))
+    assert combine([found(by_absence=True)], health).outcome is Outcome.FAIL
+
+
+def test_examples_in_a_hole_are_dropped_and_the_others_carry_the_finding() -> None:
+    sound = hole_at("orders", 4, 1, 1)
+    ground = Ground(Outcome.FAIL, Reason("A04", "Skipped."), Level.CONSUMER, 2, (LOST, sound), by_absence=True)
+    verdict = combine([ground], (*HEALTHY, consumers(hole_at("orders", 3))))
+    assert (verdict.outcome, verdict.grounds[0].examples) == (Outcome.FAIL, (sound,))
+
+
+def test_malformed_events_and_hand_overs_are_shown_and_decide_nothing() -> None:
+    verdict = combine([], (*HEALTHY[:1], LevelHealth(Level.PROBE, 50, malformed=2, hand_overs=60)))
+    assert verdict.outcome is Outcome.PASS
+    assert [(ground.reason.code, ground.count) for ground in verdict.grounds] == [("V04", 2), ("V05", 60)]
+
+
+VIOLATIONS = ("lost", "redelivered", "stored_twice", "reordered", "diverged", "overrun", "double_owned")
+
+
+@pytest.mark.parametrize("name", VIOLATIONS)
+def test_each_violation_of_a_ledger_fails_with_its_cases(name: str) -> None:
+    facts = Facts(complete=False, reasons=(Reason("L05", "No stop."),), acked=9, **{name: Pile(3, (LOST,))})  # type: ignore[arg-type]
+    grounds, health = of_facts(facts, Level.CONSUMER)
+    verdict = combine(grounds, (*HEALTHY, health))
+    assert (verdict.outcome, verdict.levels[Level.CONSUMER]) == (Outcome.FAIL, Outcome.FAIL)
+    assert (verdict.grounds[0].count, verdict.grounds[0].examples) == (3, (LOST,))
+    assert "3 " in verdict.grounds[0].reason.text
+    assert codes(verdict)[-1] == "L05"
+
+
+@pytest.mark.parametrize(
+    ("facts", "outcome"),
+    [
+        (Facts(complete=True, reasons=(), acked=9, delivered={"g": 9}), Outcome.PASS),
+        (Facts(complete=False, reasons=(Reason("L08", "A hole."),), acked=9), Outcome.INCONCLUSIVE),
+        (Facts(complete=True, reasons=()), Outcome.INCONCLUSIVE),
+    ],
+)
+def test_a_ledger_without_violations(facts: Facts, outcome: Outcome) -> None:
+    grounds, health = of_facts(facts, Level.PROBE)
+    assert combine(grounds, [HEALTHY[0], health]).outcome is outcome
+
+
+@pytest.mark.parametrize("outcome", list(Outcome))
+def test_a_canary_counts_as_a_finding(outcome: Outcome) -> None:
+    metric = MetricVerdict("lag", outcome, 1.25, 9, 1, grounds=(Ground(outcome, Reason("V17", "Worse.")),))
+    canary = CanaryVerdict(outcome, "single", 1, 1, (metric,))
+    verdict = combine([], HEALTHY, canary)
+    assert verdict.outcome is outcome
+    assert codes(verdict) == ["V17"]
+    assert verdict.levels[Level.LOG] is Outcome.PASS, "a slow canary says nothing about the log"
+
+
+OUTCOMES = st.sampled_from(list(Outcome))
+LEVELS = st.sampled_from(list(Level))
+RANGES = st.builds(hole_at, st.just("t"), st.integers(0, 1), st.integers(0, 9), st.integers(5, 12))
+GROUNDS = st.builds(Ground, OUTCOMES, st.just(Reason("A01", "x")), LEVELS, st.just(1), st.tuples(RANGES), st.booleans())
+HEALTH = st.lists(
+    st.builds(LevelHealth, LEVELS, st.integers(0, 2), st.lists(RANGES, max_size=2).map(tuple)),
+    unique_by=lambda account: account.level,
+)
+
+
+@given(st.lists(GROUNDS, max_size=4), GROUNDS, HEALTH)
+@settings(max_examples=100, deadline=None)
+def test_laws(grounds: list[Ground], another: Ground, health: list[LevelHealth]) -> None:
+    """More grounds never help, holes never pass, and the order of the grounds is irrelevant."""
+    verdict, more = combine(grounds, health), combine([*grounds, another], health)
+    assert more.outcome.rank >= verdict.outcome.rank
+    turned = combine(grounds[::-1], health)
+    assert (turned.outcome, turned.levels, set(turned.grounds)) == (verdict.outcome, verdict.levels, set(verdict.grounds))
+    assert verdict.grounds or verdict.outcome is Outcome.PASS
+    for account in health:
+        if account.missing or not account.events:
+            assert verdict.outcome is not Outcome.PASS
+            assert account.level not in verdict.proven
+    assert outcome_of(json.loads(json.dumps(as_dict(verdict), allow_nan=False))) is verdict.outcome
+
+
+def test_json_names_levels_and_holds_no_infinity() -> None:
+    metric = MetricVerdict("lag", Outcome.INCONCLUSIVE, 1.25, 3, 1, estimate=1.0, low=0.0, high=float("inf"), grounds=(found(),))
+    document = as_dict(combine([], HEALTHY, CanaryVerdict(Outcome.INCONCLUSIVE, "single", 1, 1, (metric,))))
+    text = json.dumps(document, allow_nan=False)
+    assert document["levels"] == {"L0": "PASS", "L1": "PASS"}
+    assert document["canary"]["metrics"][0]["high"] is None
+    assert json.loads(text)["grounds"][0]["level"] == "L2"
+
+
+@pytest.mark.parametrize("document", [{}, {"version": VERSION + 1, "outcome": "PASS"}, {"version": VERSION, "outcome": "FINE"}])
+def test_an_unknown_stored_verdict_is_refused_by_name(document: dict[str, object]) -> None:
+    with pytest.raises(Refused) as refusal:
+        outcome_of(document)
+    assert [reason.code for reason in refusal.value.reasons] == ["V09"]
+
+
+def test_worst_of_nothing_is_not_a_pass() -> None:
+    assert worst([]) is Outcome.INCONCLUSIVE
+
+
+@pytest.mark.parametrize(("trials", "rate"), [(0, 1.0), (1, 0.95), (60, 0.0487), (300, 0.00994)])
+def test_rule_of_three(trials: int, rate: float) -> None:
+    assert unseen_rate(trials) == pytest.approx(rate, rel=0.01)

@@ -1,0 +1,208 @@
+"""What each wait waits for, provision and finalization of one controller, identity, and preferred leaders."""
+
+from dataclasses import replace
+
+import pytest
+
+from airflow_provider_kmigrate.core import waiting
+from airflow_provider_kmigrate.core.cluster import ClusterSpec
+from airflow_provider_kmigrate.core.gates import Standing
+from airflow_provider_kmigrate.core.identity import strangers
+from airflow_provider_kmigrate.core.leaders import batch, decide_leaders, not_preferred
+from airflow_provider_kmigrate.core.model import (
+    Act,
+    ClusterView,
+    Done,
+    NodeFiles,
+    Partition,
+    Process,
+    Quorum,
+    Refuse,
+    TopicMetadata,
+    Wait,
+)
+from airflow_provider_kmigrate.core.provision import decide_finalize, decide_provision, postponed_controller
+from tests.core.views import DOWN, KRAFT, MIG, UP, ZK, cluster, controller, migration, with_broker, with_zk
+
+FLAGGED, BARE = (True, True, True), (False, False, False)
+PRE = cluster([ZK, ZK, ZK], FLAGGED, -1)
+DUAL_ZK = cluster([MIG, MIG, MIG], FLAGGED, 90)
+BEFORE = cluster([MIG, MIG, MIG], FLAGGED, 80)
+DUAL = cluster([KRAFT, KRAFT, KRAFT], FLAGGED, 90)
+DUAL_BEFORE = cluster([KRAFT, KRAFT, KRAFT], FLAGGED, 80)
+FINAL = cluster([KRAFT, KRAFT, KRAFT], BARE, 90)
+HEADLESS = (Partition("t", 0, -1, (0,), (0,)),)
+FLAG_FILE = NodeFiles({"process.roles": "controller", "zookeeper.metadata.migration.enable": "true"}, has_metadata_log=True)
+BARE_FILE = NodeFiles({"process.roles": "controller"}, has_metadata_log=True)
+ID = "q1Sh-9_ISia_zwGINzRvyQ"
+
+
+def outcome(decision):
+    return type(decision), [reason.code for reason in getattr(decision, "reasons", ())]
+
+
+def with_controller(view, node, **changes):
+    return replace(view, controllers={**view.controllers, node: replace(view.controllers[node], **changes)})
+
+
+@pytest.mark.parametrize(
+    ("decision", "expected"),
+    [
+        (waiting.controllers_ready(PRE), (Done, [])),
+        (waiting.controllers_ready(cluster([ZK, ZK, ZK], FLAGGED, None)), (Wait, ["G24"])),
+        (waiting.controllers_ready(cluster([ZK, ZK, ZK], (True, True, None), -1)), (Wait, ["G23"])),
+        (waiting.controllers_ready(cluster([ZK, ZK, ZK], (True, True, False), -1)), (Refuse, ["G05"])),
+        (waiting.controllers_ready(with_zk(PRE, migration=migration(97))), (Refuse, ["G03"])),
+        (waiting.controllers_ready(replace(PRE, quorum=None)), (Wait, ["G20"])),
+        (waiting.controllers_ready(FINAL), (Done, [])),
+        (waiting.brokers_registered(PRE, frozenset({0, 1, 2})), (Done, [])),
+        (waiting.brokers_registered(PRE, frozenset({0, 1, 2, 3})), (Wait, ["R04"])),
+        (waiting.brokers_registered(with_broker(PRE, 1, listed_by=frozenset({1})), frozenset({0, 1, 2})), (Wait, ["R04"])),
+        (waiting.brokers_registered(ClusterView(0.0), frozenset({0})), (Wait, ["G00"])),
+        (waiting.copied(DUAL_ZK, BEFORE), (Done, [])),
+        (waiting.copied(DUAL_ZK, DUAL_ZK), (Wait, ["G07"])),
+        (waiting.copied(cluster([MIG, MIG, MIG], FLAGGED, -1), BEFORE), (Wait, ["P11"])),
+        (waiting.copied(PRE, PRE), (Refuse, ["P01"])),
+        (waiting.copied(replace(DUAL_ZK, partitions=HEADLESS), BEFORE), (Act, [])),
+        (waiting.copied(replace(DUAL_ZK, partitions=None), BEFORE), (Wait, ["G00"])),
+        (waiting.copied(FINAL, FINAL), (Done, [])),
+        (waiting.lag_small(DUAL_ZK, BEFORE, 5), (Done, [])),
+        (waiting.lag_small(DUAL_ZK, BEFORE, 0), (Wait, ["G06"])),
+        (waiting.lag_small(FINAL, FINAL, 0), (Done, [])),
+        (waiting.equivalent(replace(DUAL_ZK, topics=({}, {}))), (Done, [])),
+        (waiting.equivalent(DUAL_ZK), (Wait, ["G00"])),
+        (waiting.equivalent(replace(DUAL_ZK, topics=({}, {"t": TopicMetadata("t", "id", {})}))), (Wait, ["E02"])),
+        (waiting.finalized(replace(FINAL, taken_at=110.0), FINAL), (Done, [])),
+        (waiting.finalized(FINAL, FINAL), (Wait, ["T02"])),
+        (waiting.finalized(replace(FINAL, taken_at=110.0), cluster([KRAFT], BARE, 80)), (Wait, ["T03"])),
+        (waiting.finalized(cluster([KRAFT, KRAFT, MIG], BARE, 90), FINAL), (Refuse, ["P02"])),
+        (waiting.finalized(replace(FINAL, zk=None), replace(FINAL, zk=None)), (Done, [])),
+    ],
+)
+def test_wait(decision, expected):
+    assert outcome(decision) == expected
+
+
+@pytest.mark.parametrize(
+    ("view", "standing"),
+    [
+        (DUAL, Standing.MET),
+        (DUAL_ZK, Standing.NEVER),
+        (cluster([KRAFT, KRAFT, None], FLAGGED, 90), Standing.NOT_YET),
+        (with_controller(DUAL, 3001, answers=False, migration_flag=None), Standing.NOT_YET),
+        (replace(DUAL, client_metrics=("s",)), Standing.NEVER),
+        (replace(DUAL, client_metrics=None), Standing.NOT_YET),
+        (replace(DUAL, zk=None), Standing.NOT_YET),
+        (with_zk(DUAL, broker_ids=(1,)), Standing.NOT_YET),
+    ],
+)
+def test_soaking_needs_every_gate(view, standing):
+    assert waiting.soaking(view, DUAL_BEFORE, 10).standing is standing
+
+
+DOWN_FRESH = {"process": DOWN, "answers": False, "migration_flag": None, "files": NodeFiles({}, None, {}, has_metadata_log=False)}
+DOWN_USED = {**DOWN_FRESH, "files": FLAG_FILE}
+DOWN_BARE = {**DOWN_FRESH, "files": BARE_FILE}
+
+
+@pytest.mark.parametrize(
+    ("view", "verb"),
+    [
+        (with_controller(cluster([ZK, ZK, ZK], (None,) * 3), 3000, **DOWN_FRESH), "provision"),
+        (with_controller(PRE, 3000, **DOWN_FRESH), "provision"),
+        (with_controller(PRE, 3000, **DOWN_USED), "start"),
+        (with_controller(DUAL, 3000, **DOWN_USED), "start"),
+        (with_controller(DUAL, 3000, **DOWN_BARE), "reflag"),
+        (with_controller(FINAL, 3000, **DOWN_BARE), "start"),
+    ],
+)
+def test_what_is_done_to_a_controller_that_is_down(view, verb):
+    assert decide_provision(view, 3000, ID).verb == verb
+
+
+@pytest.mark.parametrize(
+    ("view", "expected"),
+    [
+        (PRE, (Done, [])),
+        (FINAL, (Done, [])),
+        (cluster([ZK, ZK, ZK], (False, True, True), -1), (Refuse, ["G05"])),
+        (with_controller(DUAL, 3000, **DOWN_FRESH), (Refuse, ["R11"])),
+        (with_controller(with_zk(PRE, migration=migration(97)), 3000, **DOWN_FRESH), (Refuse, ["P01", "P06"])),
+        (with_controller(cluster([ZK, ZK, ZK], (None,) * 3), 3000, **DOWN_USED), (Refuse, ["G04"])),
+        (with_controller(PRE, 3000, answers=False, migration_flag=None, process=UP), (Wait, ["R10"])),
+        (with_controller(PRE, 3000, answers=False, migration_flag=None, process=UP, files=FLAG_FILE), (Done, [])),
+        (with_controller(replace(PRE, zk=None), 3000, **DOWN_FRESH), (Wait, ["P01", "P03"])),
+    ],
+)
+def test_when_a_controller_is_not_touched(view, expected):
+    assert outcome(decide_provision(view, 3000, ID)) == expected
+
+
+def test_a_directory_of_another_cluster_is_never_formatted():
+    files = NodeFiles({}, None, {"/data": {"cluster.id": "another"}}, has_metadata_log=False)
+    view = with_controller(PRE, 3000, **{**DOWN_FRESH, "files": files})
+    assert outcome(decide_provision(view, 3000, ID)) == (Refuse, ["I01"])
+
+
+@pytest.mark.parametrize(
+    ("view", "expected"),
+    [
+        (DUAL_ZK, (Refuse, ["P01"])),
+        (cluster([ZK, ZK, ZK], (False, True, True), -1), (Refuse, ["P01"])),
+        (cluster([ZK, ZK, ZK], (None,) * 3), (Refuse, ["P01"])),
+        (cluster([KRAFT, KRAFT, MIG], FLAGGED, 90), (Refuse, ["P01"])),
+        (cluster([KRAFT, KRAFT, None], FLAGGED, 90), (Wait, ["P01", "P10"])),
+        (with_controller(DUAL, 3001, answers=False, migration_flag=None), (Wait, ["G23"])),
+        (replace(DUAL, partitions=HEADLESS), (Wait, ["G13"])),
+        (with_controller(DUAL, 3000, process=Process()), (Wait, ["G25"])),
+        (with_controller(FINAL, 3000, answers=False, process=UP), (Wait, ["R10"])),
+        (FINAL, (Done, [])),
+    ],
+)
+def test_when_a_controller_is_not_finalized(view, expected):
+    assert outcome(decide_finalize(view, 3000)) == expected
+
+
+def test_a_finalization_acts_and_goes_on():
+    assert decide_finalize(DUAL, 3000).verb == "restart"
+    assert decide_finalize(with_controller(DUAL, 3000, **DOWN_BARE), 3000).verb == "start"
+
+
+def test_the_active_controller_is_finalized_last():
+    assert postponed_controller(DUAL, 3000)
+    assert not postponed_controller(DUAL, 3001)
+    last = replace(
+        DUAL, controllers={3000: controller(3000), 3001: controller(3001, flag=False)}, quorum=Quorum(3000, 5, 1, {}, {})
+    )
+    assert not postponed_controller(last, 3000)
+
+
+SPEC = ClusterSpec("c", ID, "z", "k", (), ())
+
+
+@pytest.mark.parametrize(
+    ("view", "codes"),
+    [
+        (PRE, []),
+        (with_zk(PRE, cluster_id="another"), ["I01"]),
+        (replace(PRE, kafka_cluster_id="another"), ["I01"]),
+        (with_broker(PRE, 0, files=NodeFiles(meta={"/d": {"cluster.id": "another"}})), ["I01"]),
+        (with_broker(PRE, 0, files=NodeFiles(meta={"/d": {"cluster.id": ID}, "/e": {}})), []),
+        (ClusterView(0.0), ["I02"]),
+    ],
+)
+def test_another_cluster_is_never_acted_on(view, codes):
+    assert [reason.code for reason in strangers(view, SPEC)] == codes
+
+
+MOVED = (*(Partition("t", p, 1, (0, 1), (0, 1)) for p in range(30)), Partition("t", 30, 1, (0, 1), (1,)))
+
+
+def test_leaders_are_brought_back_in_batches_that_stay_few():
+    view = replace(PRE, partitions=MOVED)
+    assert len(not_preferred(view)) == 30, "a replica out of the ISR cannot lead"
+    assert len(batch(view, 5, 30)) == 5
+    assert len(batch(view, 5, 240)) == 12
+    assert decide_leaders(view).verb == "elect"
+    assert isinstance(decide_leaders(PRE), Done)
+    assert isinstance(decide_leaders(replace(PRE, partitions=None)), Wait)

@@ -1,0 +1,100 @@
+"""Views built in a line: a healthy cluster of three brokers and three controllers, and changes to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from airflow_provider_kmigrate.core.model import (
+    Broker,
+    BrokerMode,
+    ClusterView,
+    Controller,
+    Migration,
+    NodeFiles,
+    Partition,
+    Process,
+    ProcessState,
+    Quorum,
+    ZkController,
+    ZkView,
+)
+
+ZK, MIG, KRAFT = BrokerMode.ZOOKEEPER, BrokerMode.MIGRATION, BrokerMode.KRAFT
+UP, DOWN = Process(ProcessState.RUNNING, 1, 1.0), Process(ProcessState.STOPPED)
+CONTROLLERS = (3000, 3001, 3002)
+
+
+def broker(node: int, mode: BrokerMode | None, everyone: Sequence[int], process: Process = UP) -> Broker:
+    listed = frozenset(everyone) if mode is not None else frozenset()
+    return Broker(node, process, mode, mode in {ZK, MIG}, listed, None)
+
+
+def controller(node: int, flag: bool | None = True, *, used: bool = True) -> Controller:
+    up = UP if flag is not None else DOWN
+    return Controller(node, up, flag is not None, flag, NodeFiles(has_metadata_log=used))
+
+
+def migration(offset: int, epoch: int = 5) -> Migration:
+    return Migration(3000, epoch, offset, epoch)
+
+
+def partitions(brokers: Sequence[int], count: int = 6, rf: int = 3) -> tuple[Partition, ...]:
+    """`count` partitions whose replicas go round the running brokers."""
+    rf = min(rf, len(brokers))
+    rows = [tuple(brokers[(p + r) % len(brokers)] for r in range(rf)) for p in range(count)]
+    return tuple(Partition("t", p, row[0], row, row) for p, row in enumerate(rows))
+
+
+def cluster(
+    modes: Sequence[BrokerMode | None],
+    flags: Sequence[bool | None] = (),
+    offset: int | None = None,
+    **changes: object,
+) -> ClusterView:
+    """Brokers 0.. with these modes (None: down), controllers with these flags, /migration at `offset` (None: absent)."""
+    ids = range(len(modes))
+    running = [node for node in ids if modes[node] is not None]
+    brokers = {node: broker(node, mode, running, UP if mode else DOWN) for node, mode in enumerate(modes)}
+    controllers = {node: controller(node, flag) for node, flag in zip(CONTROLLERS, flags, strict=False)}
+    owned = offset is not None and offset > 0
+    owner = ZkController(3000, 5, ephemeral=False) if owned else ZkController(running[0] if running else 0, -1, ephemeral=True)
+    quorum = Quorum(3000, 5, (offset or 0) + 3, dict.fromkeys(controllers, (offset or 0) + 3), {}) if controllers else None
+    zk = ZkView(
+        "q1Sh-9_ISia_zwGINzRvyQ",
+        tuple(node for node in running if modes[node] in {ZK, MIG}),
+        owner,
+        3,
+        None if offset is None else migration(offset),
+    )
+    view = ClusterView(
+        taken_at=100.0,
+        brokers=brokers,
+        controllers=controllers,
+        quorum=quorum,
+        zk=zk,
+        partitions=shrunk(partitions(list(ids)), running),
+        min_insync={"t": 2 if len(modes) > 2 else 1},
+        client_metrics=(),
+    )
+    return replace(view, **changes)  # type: ignore[arg-type]
+
+
+def shrunk(rows: Sequence[Partition], running: Sequence[int]) -> tuple[Partition, ...]:
+    """The same partitions when only these brokers run."""
+    kept = []
+    for row in rows:
+        isr = tuple(b for b in row.isr if b in running)
+        leader = row.leader if row.leader in isr else next(iter(isr), -1)
+        kept.append(replace(row, isr=isr, leader=leader))
+    return tuple(kept)
+
+
+def with_broker(view: ClusterView, node: int, **changes: object) -> ClusterView:
+    changed: Mapping[int, Broker] = {**view.brokers, node: replace(view.brokers[node], **changes)}  # type: ignore[arg-type]
+    return replace(view, brokers=changed)
+
+
+def with_zk(view: ClusterView, **changes: object) -> ClusterView:
+    assert view.zk is not None
+    return replace(view, zk=replace(view.zk, **changes))  # type: ignore[arg-type]
