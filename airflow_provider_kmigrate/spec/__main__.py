@@ -1,0 +1,44 @@
+"""`python -m airflow_provider_kmigrate.spec FILE_OR_FOLDER...` checks cluster files; `--schema` prints their JSON Schema."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from airflow_provider_kmigrate.core.cluster import ClusterSpec
+from airflow_provider_kmigrate.exceptions import SpecError
+from airflow_provider_kmigrate.spec import Folder, advice, load, load_folder, schema
+
+
+def main(argv: list[str] | None = None) -> int:
+    """0: every file is right; 1: something is wrong and was printed."""
+    parser = argparse.ArgumentParser(prog="python -m airflow_provider_kmigrate.spec", description="Check cluster files.")
+    parser.add_argument("paths", nargs="*", type=Path, metavar="FILE_OR_FOLDER")
+    parser.add_argument("--schema", action="store_true", help="print the JSON Schema for editors")
+    arguments = parser.parse_args(argv)
+    if arguments.schema:
+        sys.stdout.write(json.dumps(schema(), indent=2) + "\n")
+    results = [load_folder(path) if path.is_dir() else _one(path) for path in arguments.paths]
+    for spec in (spec for result in results for spec in result.specs):
+        sys.stdout.write("\n".join((_summary(spec), *map(str, advice(spec)))) + "\n")
+    errors = [error for result in results for error in result.errors]
+    for error in errors:
+        sys.stderr.write(f"{error}\n")
+    return 1 if errors else 0
+
+
+def _one(path: Path) -> Folder:
+    try:
+        return Folder((load(path),), ())
+    except SpecError as error:
+        return Folder((), (error,))
+
+
+def _summary(spec: ClusterSpec) -> str:
+    return f"{spec.path}: right; cluster {spec.name} ({spec.cluster_id}), brokers {len(spec.brokers)}, controllers {len(spec.controllers)}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

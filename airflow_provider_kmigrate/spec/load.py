@@ -1,0 +1,151 @@
+"""From a file or a folder to `ClusterSpec`s."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from airflow_provider_kmigrate.core.cluster import AuditSpec, ClusterSpec, HostSpec, NodeSpec, Policy, Role, SparkJobSpec
+from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.exceptions import SpecError
+from airflow_provider_kmigrate.spec.checks import check
+from airflow_provider_kmigrate.spec.document import Document
+from airflow_provider_kmigrate.spec.messages import problems_of
+from airflow_provider_kmigrate.spec.model import Audit, Broker, ClusterFile, Controller, Hosts, SparkJob
+from airflow_provider_kmigrate.spec.problems import Problem, spec_error
+
+_HOST_KEYS = frozenset(field.name for field in fields(HostSpec))
+
+
+class Folder(NamedTuple):
+    """What a folder of cluster files holds; a file is in one of the two, never in both."""
+
+    specs: tuple[ClusterSpec, ...]
+    errors: tuple[SpecError, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    spec: ClusterSpec
+    document: Document
+
+
+def load(path: str | Path) -> ClusterSpec:
+    """One cluster file; raises `SpecError` with all its problems."""
+    return _read(Path(path)).spec
+
+
+def loads(text: str, path: str = "") -> ClusterSpec:
+    """The same from text; `path` names the source in messages and in the result."""
+    return _parse(text, path).spec
+
+
+def load_folder(folder: str | Path) -> Folder:
+    """Every `*.yaml` and `*.yml` directly in `folder`, by name; files that claim one cluster are all errors, none of them is chosen."""
+    if not Path(folder).is_dir():
+        return Folder((), (spec_error(str(folder), [_unreadable(NotADirectoryError("no such folder"))]),))
+    loaded: list[_Loaded] = []
+    errors: list[SpecError] = []
+    for path in sorted(path for path in Path(folder).iterdir() if path.suffix in {".yaml", ".yml"} and path.name[0] != "."):
+        try:
+            loaded.append(_read(path))
+        except SpecError as error:
+            errors.append(error)
+    clashes = [list(_clashes(each, loaded)) for each in loaded]
+    errors += [spec_error(each.spec.path, found) for each, found in zip(loaded, clashes, strict=True) if found]
+    return Folder(tuple(each.spec for each, found in zip(loaded, clashes, strict=True) if not found), tuple(errors))
+
+
+def advice(spec: ClusterSpec) -> tuple[Reason, ...]:
+    """What is allowed but unwise, as warnings for the first log line and the preflight."""
+    count = len(spec.controllers)
+    if count == 1:
+        why = "While it restarts, or after its disk is lost, there is no controller at all."
+    elif count % 2 == 0:
+        why = f"They survive {(count - 1) // 2} failures, as {count - 1} would (a quorum is a majority)."
+    else:
+        return ()
+    text = f"{spec.path}: {count} controller{'s' if count > 1 else ''}."
+    return (Reason("F50", text, why, "Use three or five controllers in production."),)
+
+
+def _read(path: Path) -> _Loaded:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise spec_error(str(path), [_unreadable(error)]) from error
+    return _parse(text, str(path))
+
+
+def _parse(text: str, path: str) -> _Loaded:
+    document = Document(text)
+    problems = list(document.problems)
+    file = None
+    if document.parsed:
+        try:
+            file = ClusterFile.model_validate(document.data)
+        except ValidationError as error:
+            problems += problems_of(error, document.line)
+        problems += check(document.data, document.line)
+    if problems or file is None:
+        raise spec_error(path or "cluster file", problems)
+    return _Loaded(_spec(file, path), document)
+
+
+def _unreadable(error: Exception) -> Problem:
+    found = f"{getattr(error, 'strerror', None) or error}"
+    return Problem(code="F00", loc=(), line=1, found=found, expected="a readable UTF-8 file", fix="check the path and its rights")
+
+
+def _clashes(one: _Loaded, loaded: list[_Loaded]) -> Iterator[Problem]:
+    for key in ("name", "cluster_id"):
+        value = getattr(one.spec, key)
+        others = [other.spec.path for other in loaded if other is not one and getattr(other.spec, key) == value]
+        if others:
+            yield Problem(
+                code="F05",
+                loc=(key,),
+                line=one.document.line((key,)),
+                found=f"{value}, which {', '.join(others)} has too",
+                expected="one file a cluster",
+                fix="remove or rename the copy; until then none of these files is used",
+            )
+
+
+def _spec(file: ClusterFile, path: str) -> ClusterSpec:
+    return ClusterSpec(
+        name=file.name,
+        cluster_id=file.cluster_id,
+        zookeeper_conn_id=file.zookeeper.conn_id,
+        kafka_conn_id=file.kafka.conn_id,
+        brokers=tuple(_node(file.hosts, broker, Role.BROKER) for broker in file.brokers),
+        controllers=tuple(_node(file.hosts, controller, Role.CONTROLLER) for controller in file.controllers),
+        policy=Policy(**file.policy.model_dump()),
+        controller_listener=file.quorum.listener,
+        controller_security=file.quorum.security,
+        controller_conn_id=file.quorum.conn_id or "",
+        controller_properties=file.quorum.properties,
+        path=path,
+        spark_jobs=tuple(SparkJobSpec(**_written(job)) for job in file.spark_jobs),
+        audit=AuditSpec(**_written(file.audit)) if file.audit else None,
+    )
+
+
+def _written(section: SparkJob | Audit) -> dict[str, Any]:
+    """The keys that have a value; the others keep the defaults of the core."""
+    return {key: value for key in type(section).model_fields if (value := getattr(section, key)) is not None}
+
+
+def _node(defaults: Hosts, node: Broker | Controller, role: Role) -> NodeSpec:
+    hosts = HostSpec(**{**_given(defaults), **_given(node)})
+    return NodeSpec(node.id, role, node.host, node.port, hosts, node.rack, node.log_dir)
+
+
+def _given(hosts: Hosts) -> dict[str, Any]:
+    """The host keys that the user wrote here."""
+    pairs = ((key, getattr(hosts, key)) for key in hosts.model_fields_set & _HOST_KEYS)
+    return {key: value for key, value in pairs if value is not None}
