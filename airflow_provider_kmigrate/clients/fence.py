@@ -1,0 +1,217 @@
+"""One run at a time may change a cluster, and a run that lost it can do no harm: lock, epoch and proof of life in ZooKeeper.
+
+Below `/_kmigrate/<cluster id>` in the cluster's own chroot:
+
+========  ==========  ==============================================================================================
+`owner`   persistent  who may change the cluster: {"owner", "since", "host"}. Absent: nobody, the cluster is free.
+`epoch`   persistent  its data version is the fencing token. Never deleted; each taking raises it.
+`live`    persistent  parent of one ephemeral znode for each process that has taken the fence.
+========  ==========  ==============================================================================================
+
+A lock alone is not safe: a holder that is suspended past its session wakes up believing that it still holds it (measured: it
+deleted /controller while another run was at work). So every act carries the token: ZooKeeper transactions check `epoch`, the
+wrappers of hosts refuse a token lower than one they have seen.
+
+The owner is a *run* (`dag_id/run_id`), not a process, because each task of a run is its own short process:
+
+- the same run is never refused. Each taking raises the token, so that a retry fences the process it replaces, be that dead,
+  suspended or merely slow. Tasks of one run that act must therefore follow one another; threads of one task share one `Fence`.
+- leaving the `with` block ends only the proof of life. The run keeps the cluster between its tasks, when no process lives.
+- an outdated process is refused whatever it tries (code H03);
+- another run is refused (`Fenced`, code H01 while a process of the owner lives, H02 while none does) until the owner's last task
+  calls `release`, the caller can tell that the owning run is over (`finished`), or a human calls `break_lock`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import socket
+import uuid
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Self
+
+from airflow_provider_kmigrate.clients.outdated import outdated
+from airflow_provider_kmigrate.clients.znodes import readable
+from airflow_provider_kmigrate.clients.zookeeper import ROOT, Create, Delete, Operation, Set, ZooKeeper
+from airflow_provider_kmigrate.clients.zookeeper_session import Changed
+from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.exceptions import Fenced, SpecError, Unavailable, WrongCluster
+
+_ATTEMPTS = 5  # two runs that start together collide once
+_CLUSTER_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who holds the cluster; `since` is ISO 8601 in UTC, `host` where the run took it, both for people only."""
+
+    owner: str
+    since: str
+    host: str
+
+    def __str__(self) -> str:
+        return f"run {self.owner} (since {self.since}, from {self.host})"
+
+
+class Fence:
+    """The right of one run to change one cluster; `with` takes it and shows life, `release` gives it back."""
+
+    def __init__(
+        self,
+        zookeeper: ZooKeeper,
+        cluster_id: str,
+        owner: str,
+        *,
+        finished: Callable[[str], bool] = lambda _: False,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        if not _CLUSTER_ID.fullmatch(cluster_id):
+            text = f"{cluster_id!r} is not a Kafka cluster id"
+            raise SpecError.because(
+                Reason("F04", text, "The fence lies under this name.", "Correct cluster_id in the cluster file.")
+            )
+        self._zookeeper = zookeeper
+        self._cluster_id = cluster_id
+        self._root = f"{ROOT}/{cluster_id}"
+        self._me = owner
+        self._finished = finished
+        self._now = now
+        self._life = f"{self._root}/live/{uuid.uuid4().hex}"
+        self._token: int | None = None
+
+    def __enter__(self) -> Self:
+        self.take()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.leave()
+
+    @property
+    def path(self) -> str:
+        """The znode whose version is the token."""
+        return f"{self._root}/epoch"
+
+    @property
+    def token(self) -> int:
+        """Grows with every taking, by whomever; raises `Fenced` before `take`."""
+        if self._token is None:
+            text = f"run {self._me} has not taken the fence of {self._root}"
+            raise Fenced.because(Reason("H04", text, "Only the run that holds the cluster may act."))
+        return self._token
+
+    def take(self) -> int:
+        """Become, or go on being, the owner; the new token. Raises `Fenced` where another run is the owner, and `WrongCluster`."""
+        self._ensure_tree()
+        for _ in range(_ATTEMPTS):
+            with contextlib.suppress(Changed):  # somebody was faster: look who
+                self._token = self._raise(self._claim(), shows_life=True)
+                return self._token
+        raise Fenced.because(outdated(f"{self._root}: it changed hands {_ATTEMPTS} times while run {self._me} tried to take it"))
+
+    def check(self) -> None:
+        """Raise `Fenced` when anybody has taken the fence since; one round trip."""
+        found = self._zookeeper.read(self.path)
+        if found is None or found[1] != self.token:
+            text = f"token {self.token} of run {self._me} is outdated; the cluster is held by {self.holder() or 'nobody'}"
+            raise Fenced.because(outdated(text))
+
+    def leave(self) -> None:
+        """End this process's proof of life; the run keeps the cluster. Needs no answer: life ends with the session anyway."""
+        with contextlib.suppress(Unavailable):
+            found = self._zookeeper.read(self._life)
+            if found is not None:
+                self._zookeeper.commit([Delete(self._life, found[1])])
+
+    def release(self) -> None:
+        """The run is over: free the cluster for others. Raises `Fenced` where it is no longer ours."""
+        found = self._zookeeper.read(self._owner_path)
+        if found is not None:
+            self._zookeeper.commit([Delete(self._owner_path, found[1])], holding=self)
+
+    def holder(self) -> Owner | None:
+        """The run that owns the cluster now; None when nobody does."""
+        found = self._zookeeper.read(self._owner_path)
+        return _parse(found[0]) if found else None
+
+    def alive(self) -> bool:
+        """Whether any process shows life now; one that was killed seems to, until its ZooKeeper session is over."""
+        return bool(self._zookeeper.children(f"{self._root}/live"))
+
+    def break_lock(self) -> Owner | None:
+        """A human's decision: take the cluster from the run that owns it and leave it free; returns which run that was.
+
+        Whatever that run still does is refused from now on, by ZooKeeper and by the hosts that have seen a newer token.
+        """
+        self._ensure_tree()
+        found = self._zookeeper.read(self._owner_path)
+        self._raise([Delete(self._owner_path, found[1])] if found else [], shows_life=False)
+        return _parse(found[0]) if found else None
+
+    @property
+    def _owner_path(self) -> str:
+        return f"{self._root}/owner"
+
+    def _claim(self) -> list[Operation]:
+        """What makes us the owner, if nothing changes meanwhile."""
+        found = self._zookeeper.read(self._owner_path)
+        if found is None:
+            return [Create(self._owner_path, self._record())]
+        held = _parse(found[0])
+        if held.owner == self._me:
+            return [Set(self._owner_path, *found)]  # unchanged, but still there
+        if self._finished(held.owner):
+            return [Set(self._owner_path, self._record(), found[1])]
+        raise self._refusal(held)
+
+    def _raise(self, operations: list[Operation], *, shows_life: bool) -> int:
+        """Do it in one transaction with a new token, which is returned. Raises `Changed` where somebody was faster."""
+        life = self._zookeeper.read(self._life)
+        if shows_life and life is None:
+            operations.append(Create(self._life, self._record(), ephemeral=True))
+        _, version = self._zookeeper.read(self.path) or (b"", 0)
+        *_, token = self._zookeeper.commit([*operations, Set(self.path, self._record(), version)])
+        if token is None:
+            raise AssertionError("ZooKeeper answered a set without a version")
+        return token
+
+    def _record(self) -> bytes:
+        now = self._now().isoformat(timespec="seconds")
+        return json.dumps(asdict(Owner(self._me, now, f"{socket.gethostname()}:{os.getpid()}"))).encode()
+
+    def _refusal(self, held: Owner) -> Fenced:
+        text = f"The cluster is held by {held}"
+        why = "Two runs that change one cluster at the same time can lose data."
+        if self.alive():
+            reason = Reason("H01", f"{text}; a process of it is alive.", why, "Wait until that run has ended.")
+        else:
+            remedy = (
+                "Continue that run by clearing its failed task; if it is over for good, break its lock and start this run again."
+            )
+            reason = Reason("H02", f"{text}; no process of it is alive now.", why, remedy)
+        return Fenced.because(reason)
+
+    def _ensure_tree(self) -> None:
+        found = self._zookeeper.cluster_id()
+        if found != self._cluster_id:
+            text = f"ZooKeeper has cluster {found}, run {self._me} is for cluster {self._cluster_id}"
+            remedy = "Correct the ZooKeeper connection, or cluster_id in the cluster file."
+            raise WrongCluster.because(Reason("I01", text, "Going on would change another cluster.", remedy))
+        if self._zookeeper.read(self.path) is not None:  # made last: where it is, all is
+            return
+        for path in (ROOT, self._root, f"{self._root}/live", self.path):
+            with contextlib.suppress(Changed):  # it exists
+                self._zookeeper.commit([Create(path)])
+
+
+def _parse(data: bytes) -> Owner:
+    try:
+        fields = json.loads(data)
+        return Owner(str(fields["owner"]), str(fields["since"]), str(fields["host"]))
+    except (ValueError, KeyError, TypeError):
+        return Owner(f"unknown: {readable(data)}", "?", "?")

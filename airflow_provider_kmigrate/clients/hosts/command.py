@@ -1,0 +1,185 @@
+"""Driver `command`: nodes that the user's own commands start, stop and look at (systemctl, ssh, kubectl, a script).
+
+What a command must do, argument lists with places as in `argv`, never through a shell:
+
+| field | does | exit code |
+| --- | --- | --- |
+| status | tells whether the process is there | 0 running, 3 stopped (as `systemctl is-active`), any other: unknown |
+| start | starts it, and returns | 0 |
+| stop | asks it to stop; may return before it has stopped; must not escalate to SIGKILL within `stop_timeout` | 0 |
+| read | prints the file `{path}` (none: the file is on this machine) | 0; other and ENOENT's text on stderr: no such file |
+| write | replaces the file `{path}` by its standard input, atomically (none: as read) | 0 |
+| format | kafka-storage format, with `--cluster-id={cluster_id}` as one word: an id may begin with a dash | 0 |
+
+255 is ssh's word for a broken connection and raises `Unreachable`. systemd's own stop timeout (`TimeoutStopSec`, 90 s by default)
+ends in SIGKILL and must be raised above `stop_timeout`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from airflow_provider_kmigrate.clients.hosts import files
+from airflow_provider_kmigrate.clients.hosts.argv import fill, no_command, node_values
+from airflow_provider_kmigrate.clients.hosts.runner import Answer, LocalRunner, Runner
+from airflow_provider_kmigrate.clients.hosts.storage import must_format, refuse_data
+from airflow_provider_kmigrate.clients.hosts.tokens import admitted
+from airflow_provider_kmigrate.core.cluster import NodeSpec
+from airflow_provider_kmigrate.core.model import NodeFiles, Process, ProcessState
+from airflow_provider_kmigrate.exceptions import Failed, TimedOut, Unavailable, Unreachable
+
+_RUNNING, _STOPPED, _BROKEN_CONNECTION = 0, 3, 255
+_NO_SUCH_FILE = "No such file or directory"
+# `systemctl is-active` says 3 for a unit that is on its way too, and such a unit still has a process
+_ON_ITS_WAY = frozenset({"activating", "deactivating", "reloading"})
+
+
+class CommandHost:
+    """`hosts.base.Host` over commands; another `runner` (an SSH connection, say) runs the same ones elsewhere.
+
+    Fencing tokens lie in `<properties>.kmigrate/` where the file is on this machine. Where it is not, they lie in
+    `$XDG_STATE_HOME/kmigrate` (`~/.local/state/kmigrate`) of this one: there they fence the runs of this machine only, and runs on
+    other workers are fenced by ZooKeeper alone.
+    """
+
+    def __init__(self, runner: Runner | None = None, *, timeout: float = 30.0, poll: float = 0.2) -> None:
+        """`timeout` of a command in seconds (stop has its node's `stop_timeout`); `poll`: between two status commands."""
+        self._run_at = runner or LocalRunner()
+        self._timeout = timeout
+        self._poll = poll
+
+    def status(self, node: NodeSpec) -> Process:
+        answer = self._run(node, "status", node.hosts.status)
+        if answer.code == _RUNNING or (answer.code == _STOPPED and answer.out.strip() in _ON_ITS_WAY):
+            return Process(ProcessState.RUNNING)
+        return Process(ProcessState.STOPPED if answer.code == _STOPPED else ProcessState.UNKNOWN)
+
+    def start(self, node: NodeSpec, token: int) -> None:
+        with admitted(_token_folder(node), token):
+            if self._known(node) is ProcessState.STOPPED:
+                self._succeed(node, "start", node.hosts.start)
+        self._wait(node, ProcessState.RUNNING, self._timeout)
+
+    def stop(self, node: NodeSpec, token: int) -> float:
+        began = time.monotonic()
+        with admitted(_token_folder(node), token):
+            if self._known(node) is ProcessState.RUNNING:
+                self._succeed(node, "stop", node.hosts.stop, timeout=node.hosts.stop_timeout)
+        self._wait(node, ProcessState.STOPPED, began + node.hosts.stop_timeout - time.monotonic())
+        return time.monotonic() - began
+
+    def read_properties(self, node: NodeSpec) -> str:
+        text = self._reader(node)(node.hosts.properties)
+        if text is None:
+            raise Failed(f"{node.name} has no properties file at {node.hosts.properties}")
+        return text
+
+    def put_properties(self, node: NodeSpec, text: str, token: int) -> str:
+        with admitted(_token_folder(node), token):
+            if not node.hosts.write:
+                return files.put(Path(node.hosts.properties), text)
+            return self._put_elsewhere(node, text)
+
+    def _put_elsewhere(self, node: NodeSpec, text: str) -> str:
+        path, read = node.hosts.properties, self._reader(node)
+        old = read(path)
+        if old not in (None, text):
+            self._write(node, files.backup_name(path, str(old)), str(old))
+        if old != text:
+            self._write(node, path, text)
+        if read(path) != text:
+            raise Failed(f"{node.name}: {path} is not what was just written; does its `write` command replace the whole file?")
+        return files.sha256(text)
+
+    def files(self, node: NodeSpec) -> NodeFiles:
+        return files.look(node, self._reader(node))
+
+    def format_storage(self, node: NodeSpec, cluster_id: str, release: str, token: int) -> None:
+        values = {"cluster_id": cluster_id, "release": release}
+        with admitted(_token_folder(node), token):
+            seen = self.files(node)
+            if must_format(node, seen, cluster_id):
+                if not node.hosts.read:
+                    refuse_data(node, seen)
+                self._succeed(node, "format", node.hosts.format, values)
+
+    def log_tail(self, node: NodeSpec, lines: int = 40) -> str:  # noqa: ARG002  # part of the interface
+        return ""
+
+    def _known(self, node: NodeSpec) -> ProcessState:
+        state = self.status(node).state
+        if state is ProcessState.UNKNOWN:
+            raise Unreachable(f"{node.name}: its status command does not tell whether it runs; nothing was done")
+        return state
+
+    def _wait(self, node: NodeSpec, wanted: ProcessState, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        while self._state(node) is not wanted:
+            if time.monotonic() > deadline:
+                raise TimedOut(f"{node.name} is not {wanted} {timeout:.0f} s after its command was given")
+            time.sleep(self._poll)
+
+    def _state(self, node: NodeSpec) -> ProcessState:
+        """A connection that breaks while a node stops tells nothing; the next poll may."""
+        try:
+            return self.status(node).state
+        except Unavailable:
+            return ProcessState.UNKNOWN
+
+    def _reader(self, node: NodeSpec) -> Callable[[str], str | None]:
+        return (lambda path: self._read(node, path)) if node.hosts.read else files.read
+
+    def _read(self, node: NodeSpec, path: str) -> str | None:
+        answer = self._run(node, "read", node.hosts.read, {"path": path})
+        if answer.code == 0:
+            return answer.out
+        if _NO_SUCH_FILE in answer.err:
+            return None
+        raise Failed(f"{node.name}: cannot read {path}: exit code {answer.code}: {answer.err_tail}")
+
+    def _write(self, node: NodeSpec, path: str, text: str) -> None:
+        self._succeed(node, "write", node.hosts.write, {"path": path}, stdin=text)
+
+    def _succeed(
+        self,
+        node: NodeSpec,
+        field: str,
+        template: Sequence[str],
+        values: Mapping[str, str] | None = None,
+        *,
+        stdin: str = "",
+        timeout: float | None = None,
+    ) -> None:
+        answer = self._run(node, field, template, values, stdin=stdin, timeout=timeout)
+        if answer.code != 0:
+            raise Failed(f"{node.name}: its {field} command ended with exit code {answer.code}: {answer.err_tail}")
+
+    def _run(
+        self,
+        node: NodeSpec,
+        field: str,
+        template: Sequence[str],
+        values: Mapping[str, str] | None = None,
+        *,
+        stdin: str = "",
+        timeout: float | None = None,
+    ) -> Answer:
+        if not template:
+            raise no_command(f"{node.name}: the cluster file has no {field} command for it (hosts: {{{field}: [...]}})")
+        argv = fill(template, node_values(node) | dict(values or {}))
+        answer = self._run_at(argv, stdin, self._timeout if timeout is None else timeout)
+        if answer.code == _BROKEN_CONNECTION:
+            raise Unreachable(f"{node.name}: its {field} command found no connection: {answer.err_tail}")
+        return answer
+
+
+def _token_folder(node: NodeSpec) -> Path:
+    if not node.hosts.write:
+        return Path(f"{node.hosts.properties}.kmigrate")
+    home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    digest = hashlib.sha256(f"{node.host}\0{node.hosts.properties}".encode()).hexdigest()[:12]
+    return home / "kmigrate" / f"{node.role}-{node.id}-{digest}"

@@ -1,0 +1,158 @@
+"""Files of a node: replaced whole or not at all, and read into `NodeFiles`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from airflow_provider_kmigrate.core import properties
+from airflow_provider_kmigrate.core.cluster import NodeSpec
+from airflow_provider_kmigrate.core.model import NodeFiles
+from airflow_provider_kmigrate.exceptions import Failed
+
+ENCODING = "iso-8859-1"  # what Java reads properties as; every byte has a character, so nothing is lost
+_TAIL_BYTES = 65_536
+_METADATA_LOG = "__cluster_metadata-0/quorum-state"
+
+Read = Callable[[str], str | None]  # the text at a path, None where there is no such file; raises `Failed` where it cannot tell
+
+
+def sha256(text: str) -> str:
+    """The hash that identifies a properties file, in hex. Raises `Failed`."""
+    return hashlib.sha256(_encoded(text)).hexdigest()
+
+
+def replace(path: Path, data: bytes, like: os.stat_result | None = None) -> None:
+    """Put `data` at `path`: after a crash the old file is there or the new one, never a part. Raises `Failed`.
+
+    A new file is for its owner only (0600: it may hold passwords). `like` gives it another file's owner and mode instead, so that
+    a service that runs as its own user can read its file afterwards as it could before.
+    """
+    path = Path(os.path.realpath(path))  # a link stays a link
+    new = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
+    try:
+        _write(new, data, like)
+        new.replace(path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        new.unlink(missing_ok=True)
+        raise Failed(f"cannot write {path}: {error}") from error
+
+
+def _write(path: Path, data: bytes, like: os.stat_result | None) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        if like is not None:
+            if (like.st_uid, like.st_gid) != (os.geteuid(), os.getegid()):
+                os.fchown(handle, like.st_uid, like.st_gid)
+            os.fchmod(handle, like.st_mode & 0o777)
+        file.write(data)
+        file.flush()
+        os.fsync(handle)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def backup_name(path: str, text: str) -> str:
+    """Where the replaced `text` of `path` is kept; named by its content, so that a repeated step keeps it once."""
+    return f"{path}.{sha256(text)[:12]}.bak"
+
+
+def put(path: Path, text: str) -> str:
+    """Replace a properties file, the old one kept beside it; returns the new SHA-256. Raises `Failed`."""
+    data, digest = _encoded(text), sha256(text)
+    old = read(str(path))
+    if old is None:
+        make_folder(path.parent)
+        replace(path, data)
+    elif old != text:
+        like = path.stat()
+        replace(Path(backup_name(str(path), old)), _encoded(old), like)
+        replace(path, data, like)
+    return digest
+
+
+def _encoded(text: str) -> bytes:
+    try:
+        return text.encode(ENCODING)
+    except UnicodeEncodeError as error:
+        raise Failed(f"a properties file cannot hold {error.object[error.start]!r} unless it is escaped") from error
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and its parents, if it is not there. Raises `Failed`."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Failed(f"cannot make the folder {path}: {error}") from error
+
+
+def read(path: str) -> str | None:
+    """A local file's text, `None` where there is none; raises `Failed` where that cannot be told."""
+    try:
+        return Path(path).read_bytes().decode(ENCODING)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise Failed(f"cannot read {path}: {error}") from error
+
+
+def log_dirs(node: NodeSpec, keys: Mapping[str, str] | None) -> tuple[str, ...]:
+    """The directories that hold a meta.properties, as Kafka finds them (`log.dirs`, else `log.dir`, else /tmp/kafka-logs).
+
+    A controller that has no properties yet has the directory that the cluster file gives it.
+    """
+    if keys is None:
+        return (node.log_dir,) if node.log_dir else ()
+    data = keys.get("log.dirs") or keys.get("log.dir") or "/tmp/kafka-logs"  # noqa: S108  # Kafka's default
+    dirs = [part.strip() for part in data.split(",")] + [keys.get("metadata.log.dir", "").strip()]
+    return tuple(dict.fromkeys(part for part in dirs if part))
+
+
+def look(node: NodeSpec, read_at: Read = read) -> NodeFiles:
+    """A node's files. An absent properties file has no keys and no hash; raises `Failed` where something is there but unreadable."""
+    text = read_at(node.hosts.properties)
+    keys = None if text is None else properties.parse(text)
+    dirs = log_dirs(node, keys)
+    return NodeFiles(
+        properties=keys,
+        properties_sha256=None if text is None else sha256(text),
+        meta={path: properties.parse(read_at(f"{path}/meta.properties") or "") for path in dirs} if dirs else None,
+        has_metadata_log=any(read_at(f"{path}/{_METADATA_LOG}") is not None for path in dirs) if dirs else None,
+    )
+
+
+def tail(path: Path, lines: int) -> str:
+    """The last lines of a log under its path; empty where no log can be read."""
+    try:
+        with path.open("rb") as log:
+            log.seek(0, os.SEEK_END)
+            log.seek(max(0, log.tell() - _TAIL_BYTES))
+            text = log.read().decode(errors="replace")
+    except OSError:
+        return ""
+    return "\n".join([f"the end of {path}:", *text.splitlines()[-lines:]])
+
+
+def read_object(path: Path) -> dict[str, Any] | None:
+    """The JSON object in a file, `None` where there is no file; raises `Failed` for anything else."""
+    text = read(str(path))
+    if text is None:
+        return None
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise Failed(f"{path} is damaged: {error}") from error
+    if not isinstance(value, dict):
+        raise Failed(f"{path} is damaged: an object was expected")
+    return value

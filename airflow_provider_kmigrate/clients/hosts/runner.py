@@ -1,0 +1,71 @@
+"""Runs a command and tells how it ended; the one place where the `command` driver meets a machine."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import IO, Protocol
+
+from airflow_provider_kmigrate.exceptions import Failed, TimedOut
+
+_TAIL = 1_000
+_ENCODING = "iso-8859-1"  # as properties files are read: any byte survives the way there and back
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How a command ended, and what it printed; not in `repr`, because a properties file holds passwords."""
+
+    code: int
+    out: str = field(repr=False, default="")
+    err: str = field(repr=False, default="")
+
+    @property
+    def err_tail(self) -> str:
+        return self.err.strip()[-_TAIL:] or "nothing on stderr"
+
+
+class Runner(Protocol):
+    """Runs an argument list with a text as its standard input, for at most `timeout` seconds.
+
+    Raises `TimedOut` (what the command did is unknown), `Unreachable` where the machine cannot be reached, `Failed` where there is
+    no such program. An exit code is an answer, not an error.
+    """
+
+    def __call__(self, argv: Sequence[str], stdin: str, timeout: float) -> Answer: ...
+
+
+class LocalRunner:
+    """Runs commands here, with `env` added to an environment that has none of Airflow's own settings and connections."""
+
+    def __init__(self, env: Mapping[str, str] | None = None) -> None:
+        kept = {name: value for name, value in os.environ.items() if not name.lstrip("_").startswith("AIRFLOW")}
+        self._env = kept | {"LC_ALL": "C"} | dict(env or {})  # C: messages in the words that the driver knows
+
+    def __call__(self, argv: Sequence[str], stdin: str, timeout: float) -> Answer:
+        # Files, not pipes: a start command may leave a child that keeps them open for ever
+        with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            given.write(stdin.encode(_ENCODING))
+            given.seek(0)
+            code = self._wait(argv, timeout, given, out, err)
+            return Answer(code, _text(out), _text(err))
+
+    def _wait(self, argv: Sequence[str], timeout: float, given: IO[bytes], out: IO[bytes], err: IO[bytes]) -> int:
+        try:
+            child = subprocess.Popen(argv, stdin=given, stdout=out, stderr=err, env=self._env, start_new_session=True)
+        except (OSError, ValueError) as error:
+            raise Failed(f"cannot run {argv[0]!r}: {error}") from error
+        with child:
+            try:
+                return child.wait(timeout)
+            except subprocess.TimeoutExpired as error:
+                child.kill()  # the command alone; a node that it started is not its to take along
+                raise TimedOut(f"{argv[0]!r} did not end within {timeout:.0f} s") from error
+
+
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode(_ENCODING)

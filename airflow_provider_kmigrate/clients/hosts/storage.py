@@ -1,0 +1,47 @@
+"""Whether a node's directories may be formatted: once for this cluster and node, never over something else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from airflow_provider_kmigrate.core.cluster import NodeSpec
+from airflow_provider_kmigrate.core.model import NodeFiles, Reason
+from airflow_provider_kmigrate.exceptions import Failed, Refused
+
+
+def must_format(node: NodeSpec, seen: NodeFiles, cluster_id: str) -> bool:
+    """False where every directory is already formatted for this cluster and node.
+
+    Raises `Refused` for directories of another cluster or node and for ones with a metadata log but no meta.properties, and
+    `Failed` where they cannot be read.
+    """
+    if seen.properties is None or not seen.meta:
+        raise Failed(f"{node.name}: cannot tell what its directories hold; is {node.hosts.properties} there and readable?")
+    for path, meta in seen.meta.items():
+        if meta and _owner(meta) != (cluster_id, str(node.id)):
+            text = f"{path} is formatted for cluster and node {_owner(meta)}, not for {(cluster_id, str(node.id))}"
+            raise _refused(node, text, "Correct log_dir in the cluster file.")
+    if seen.has_metadata_log and not all(seen.meta.values()):
+        text = "a directory has a metadata log but no meta.properties"
+        raise _refused(node, text, "Save what is needed of it and empty it first.")
+    return not all(seen.meta.values())
+
+
+def _owner(meta: Mapping[str, str]) -> tuple[str | None, str | None]:
+    return meta.get("cluster.id"), meta.get("node.id", meta.get("broker.id"))
+
+
+def refuse_data(node: NodeSpec, seen: NodeFiles) -> None:
+    """For directories of this machine: raises `Refused` where one is not formatted but holds something."""
+    for path, meta in (seen.meta or {}).items():
+        held = [] if meta or not Path(path).is_dir() else sorted({found.name for found in Path(path).iterdir()} - {"lost+found"})
+        if held:
+            raise _refused(
+                node, f"{path} is not formatted but holds {', '.join(held[:5])}", "Save what is needed of it and empty it first."
+            )
+
+
+def _refused(node: NodeSpec, text: str, remedy: str) -> Refused:
+    why = "It may be somebody's data; kmigrate formats empty directories only."
+    return Refused.because(Reason("M01", f"{node.name}: {text}.", why, remedy))

@@ -1,0 +1,120 @@
+"""What the leaders say of their logs: where each begins and ends, its newest leader epoch, its topic's id and clean-up.
+
+The end is the high watermark: what lies behind it was acknowledged to nobody who waits for all replicas. A leader that has just
+taken over refuses to tell an end until it knows one that is not too low (KIP-207), so an end that went back really did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any, Final
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType  # type: ignore[attr-defined]
+
+from airflow_provider_kmigrate.clients.admin import asked, error_of
+from airflow_provider_kmigrate.clients.batches import batches
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.fingerprint import LogMark
+from airflow_provider_kmigrate.exceptions import KMigrateError
+
+_BATCH: Final = 500  # partitions, or topics, of a request
+
+
+def cluster_id(properties: Mapping[str, Any], timeout: float = 30.0) -> str:
+    """The id of the cluster that these properties reach. Raises ours."""
+    admin = _connect(properties)  # a client that nothing refers to ends, with its requests
+    return str(_asked("DescribeCluster", admin.describe_cluster(request_timeout=timeout), timeout).cluster_id)
+
+
+def read_marks(properties: Mapping[str, Any], topics: Iterable[str], timeout: float = 30.0) -> dict[TopicPartition, LogMark]:
+    """The logs of all partitions of these topics now.
+
+    A topic that does not exist is left out; a partition that does not tell has the reason in `unread`. Raises ours where the
+    cluster does not answer at all. `timeout` in seconds, for each request.
+    """
+    admin, marks = _connect(properties), dict[TopicPartition, LogMark]()
+    for some in batches(sorted(set(topics)), _BATCH):
+        described = _describe(admin, some, timeout)
+        compacted = _compacted(admin, described, timeout)
+        for name, topic in described.items():
+            where = [TopicPartition(name, partition.id) for partition in topic.partitions]
+            for part in batches(where, _BATCH):
+                marks |= _marks(admin, part, str(topic.topic_id), compacted=name in compacted, timeout=timeout)
+    return marks
+
+
+def _connect(properties: Mapping[str, Any]) -> AdminClient:
+    try:
+        return AdminClient(dict(properties))
+    except KafkaException as error:
+        raise error_of(error.args[0], "the properties of a Kafka connection") from error
+
+
+def _describe(admin: AdminClient, topics: Sequence[str], timeout: float) -> dict[str, Any]:
+    found = {}
+    for name, future in admin.describe_topics(TopicCollection(list(topics)), request_timeout=timeout).items():
+        with suppress(_Missing):
+            found[name] = _asked(f"DescribeTopics of {name}", future, timeout)
+    return found
+
+
+class _Missing(Exception):
+    """There is no such topic."""
+
+
+def _asked(what: str, future: Future[Any], timeout: float) -> Any:
+    try:
+        return asked(what, future, timeout)
+    except KMigrateError as error:
+        cause = error.__cause__
+        if isinstance(cause, KafkaException) and cause.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise _Missing from error
+        raise
+
+
+def _compacted(admin: AdminClient, topics: Iterable[str], timeout: float) -> set[str]:
+    resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
+    futures = admin.describe_configs(resources, request_timeout=timeout) if resources else {}
+    found = set()
+    for key, future in futures.items():
+        with suppress(_Missing):
+            entries = _asked(f"DescribeConfigs of {key.name}", future, timeout)
+            found |= {key.name} if "compact" in (entries["cleanup.policy"].value or "") else set()
+    return found
+
+
+def _marks(
+    admin: AdminClient, wheres: Sequence[TopicPartition], topic_id: str, *, compacted: bool, timeout: float
+) -> dict[TopicPartition, LogMark]:
+    first = _offsets(admin, wheres, OffsetSpec.earliest, timeout)
+    last = _offsets(admin, wheres, OffsetSpec.latest, timeout)
+    return {where: _mark(first[where], last[where], topic_id, compacted=compacted) for where in wheres}
+
+
+def _offsets(
+    admin: AdminClient, wheres: Sequence[TopicPartition], spec: Callable[[], Any], timeout: float
+) -> dict[TopicPartition, Any]:
+    """Of each partition the answer, or our exception."""
+    wanted = {KafkaPartition(*where): spec() for where in wheres}
+    futures = admin.list_offsets(wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=timeout)
+    return {TopicPartition(key.topic, key.partition): _or_error(future, timeout) for key, future in futures.items()}
+
+
+def _or_error(future: Future[Any], timeout: float) -> Any:
+    try:
+        return _asked("ListOffsets", future, timeout)
+    except KMigrateError as error:
+        return error
+    except _Missing:
+        return "ListOffsets: no such partition"
+
+
+def _mark(first: Any, last: Any, topic_id: str, *, compacted: bool) -> LogMark:
+    for answer in (first, last):
+        if isinstance(answer, KMigrateError | str):
+            return LogMark(topic_id=topic_id, compacted=compacted, unread=str(answer))
+    return LogMark(first.offset, last.offset, last.leader_epoch, topic_id, compacted)

@@ -1,0 +1,61 @@
+"""Jars that a pom names, resolved once by Maven into a cache: `$KMIGRATE_CACHE`, or `~/.cache/kmigrate`.
+
+A folder of jars is named by its pom's content and appears by one rename, so it is either whole or not there; a lock keeps two
+first starts from resolving twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from airflow_provider_kmigrate.clients.hosts.tokens import locked
+from airflow_provider_kmigrate.exceptions import Failed, Refused, TimedOut
+
+_TIMEOUT_S: Final = 900.0
+
+
+def cache() -> Path:
+    """Where downloads are kept."""
+    return Path(os.environ.get("KMIGRATE_CACHE") or Path.home() / ".cache" / "kmigrate").absolute()
+
+
+def resolved(pom: Path, name: str, without_maven: Refused) -> Path:
+    """The folder that holds the run-time jars of `pom`; Maven is asked where it is not there yet, within 15 minutes.
+
+    `name` begins the folder's name and says what is resolved. Raises `without_maven` where that is missing, `TimedOut`, or `Failed`
+    with the end of what Maven said.
+    """
+    folder = cache() / f"{name}-{hashlib.sha256(pom.read_bytes()).hexdigest()[:12]}"
+    if not folder.is_dir():
+        with locked(cache(), timeout=_TIMEOUT_S):
+            if not folder.is_dir():
+                _resolve(pom, folder, without_maven)
+    return folder
+
+
+def _resolve(pom: Path, folder: Path, without_maven: Refused) -> None:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise without_maven
+    print(f"resolving the jars of {folder.name.rpartition('-')[0]} with Maven, once ...", file=sys.stderr)  # noqa: T201  # minutes
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as scratch:
+        target = Path(scratch) / "libs"
+        goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={target}"]
+        _run_maven([maven, "-q", "-B", "-f", str(pom), *goal])
+        target.rename(folder)
+
+
+def _run_maven(argv: list[str]) -> None:
+    try:
+        subprocess.run(argv, check=True, capture_output=True, text=True, timeout=_TIMEOUT_S)
+    except subprocess.TimeoutExpired as error:
+        raise TimedOut(f"Maven did not resolve the jars in {_TIMEOUT_S:.0f} s; check its mirrors and proxy settings") from error
+    except subprocess.CalledProcessError as error:
+        raise Failed(f"Maven could not resolve the jars: {(error.stdout + error.stderr).strip()[-2000:]}") from error

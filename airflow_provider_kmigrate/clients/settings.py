@@ -1,0 +1,83 @@
+"""How to reach each outside system: frozen, comparable, and without secrets in `repr`.
+
+Airflow's hooks build these from connections; without Airflow, `read_connections` builds them from the same JSON.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+_BROKER_PORT = 9092
+_SERVER = re.compile(r"(?:[A-Za-z_]+://)?(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
+
+
+@dataclass(frozen=True, slots=True)
+class ZooKeeperSettings:
+    """`hosts` is `host:port,host:port` without chroot; `chroot` is empty or starts with a slash. Times in seconds."""
+
+    hosts: str
+    chroot: str = ""
+    session_timeout: float = 10.0
+    connect_timeout: float = 10.0
+    use_tls: bool = False
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    key_password: str | None = field(default=None, repr=False)
+    verify_hostname: bool = True
+    digest: str | None = field(default=None, repr=False)  # user:password of the digest scheme
+    sasl_mechanism: str | None = None  # DIGEST-MD5 or GSSAPI
+    sasl_user: str | None = None
+    sasl_password: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSettings:
+    """librdkafka properties, such as `bootstrap.servers`; also the source of TLS and SASL for the wire client."""
+
+    properties: Mapping[str, str] = field(repr=False)
+
+    @property
+    def bootstrap(self) -> str:
+        return self.properties.get("bootstrap.servers", "")
+
+    @property
+    def servers(self) -> tuple[tuple[str, int], ...]:
+        """Host and port of each bootstrap server; librdkafka takes them with a protocol in front and without a port, too."""
+        split = (_SERVER.fullmatch(server.strip()) for server in self.bootstrap.split(","))
+        return tuple((match[1].strip("[]"), int(match[2] or _BROKER_PORT)) for match in split if match)
+
+
+@dataclass(frozen=True, slots=True)
+class WireSecurity:
+    """TLS and SASL of a connection to one node; PLAINTEXT by default."""
+
+    protocol: str = "PLAINTEXT"  # PLAINTEXT | SSL | SASL_PLAINTEXT | SASL_SSL
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    key_password: str | None = field(default=None, repr=False)
+    verify_hostname: bool = True
+    sasl_mechanism: str | None = None  # PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512
+    sasl_user: str | None = None
+    sasl_password: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class HostSettings:
+    """What a node's commands get added to their environment; the values may be secrets."""
+
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSettings:
+    """How to reach everything of one cluster; `hosts` has an entry for each connection id that a node's `hosts` names."""
+
+    zookeeper: ZooKeeperSettings
+    kafka: KafkaSettings
+    brokers: WireSecurity
+    controllers: WireSecurity
+    hosts: Mapping[str, HostSettings] = field(default_factory=dict)

@@ -1,0 +1,64 @@
+"""Every client of one cluster, opened together and closed together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from airflow_provider_kmigrate.clients.admin import Admin
+from airflow_provider_kmigrate.clients.hosts import host_for
+from airflow_provider_kmigrate.clients.hosts.base import Host
+from airflow_provider_kmigrate.clients.settings import ClusterSettings, WireSecurity
+from airflow_provider_kmigrate.clients.wire import Wire
+from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
+from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
+
+WIRE_TIMEOUT = 2.0  # seconds a call: a node that takes longer is a finding, not something to wait for
+
+
+class Wires:
+    """One kept connection to each node, made when it is first asked for."""
+
+    def __init__(self, security: Mapping[Role, WireSecurity], timeout: float = WIRE_TIMEOUT) -> None:
+        self._security = security
+        self._timeout = timeout
+        self._wires: dict[tuple[str, int, Role], Wire] = {}
+
+    def __call__(self, node: NodeSpec) -> Wire:
+        key = (node.host, node.port, node.role)
+        found = self._wires.get(key)
+        # setdefault is atomic: of two threads that come at once, both get the same one, and the other was never connected
+        return found or self._wires.setdefault(key, Wire(node.host, node.port, self._security[node.role], self._timeout))
+
+    def close(self) -> None:
+        for wire in tuple(self._wires.values()):
+            wire.close()
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What steps and observers work with; `chroot` is that of the ZooKeeper connection, empty for none."""
+
+    zk: ZooKeeper
+    admin: Admin
+    wire: Callable[[NodeSpec], Wire]
+    host: Callable[[NodeSpec], Host]
+    chroot: str = ""
+
+
+@contextmanager
+def opened(settings: ClusterSettings) -> Iterator[Tools]:
+    """Tools that connect when they are first used; closed at the end, whatever happened."""
+
+    def host(node: NodeSpec) -> Host:
+        connection = settings.hosts.get(node.hosts.conn_id)
+        return host_for(node, connection.environment if connection else None)
+
+    wires = Wires({Role.BROKER: settings.brokers, Role.CONTROLLER: settings.controllers})
+    admin, zk = Admin(settings.kafka), ZooKeeper(settings.zookeeper)
+    try:
+        yield Tools(zk, admin, wires, host, settings.zookeeper.chroot)
+    finally:
+        for client in (wires, admin, zk):
+            client.close()

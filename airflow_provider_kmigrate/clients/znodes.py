@@ -1,0 +1,119 @@
+"""What Kafka writes into its znodes, parsed without trust; sources: ZkData.scala and ZkMigrationLeadershipState, Kafka 3.9.
+
+Whatever is not as Kafka writes it becomes `Malformed`, or `None` in a list of many, never an exception: a broken znode is a finding.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from airflow_provider_kmigrate.core.model import Malformed, Migration, PartitionMetadata, TopicMetadata, ZkController
+
+Parsed = TypeVar("Parsed")
+
+_SHOWN = 200  # characters of a malformed znode that a message may carry
+
+
+def cluster_id(data: bytes) -> str | Malformed:
+    """/cluster/id: {"version":"1","id":"..."}"""
+    return _parse("/cluster/id", data, lambda fields: _text(fields["id"]))
+
+
+def controller(data: bytes, *, ephemeral: bool) -> ZkController | Malformed:
+    """/controller; version 1 (before KIP-866) has no kraftControllerEpoch, which means -1."""
+    return _parse(
+        "/controller",
+        data,
+        lambda fields: ZkController(_int(fields["brokerid"]), _int(fields.get("kraftControllerEpoch", -1)), ephemeral),
+    )
+
+
+def controller_epoch(data: bytes) -> int | None:
+    """/controller_epoch is bare decimal text."""
+    try:
+        return int(data)
+    except ValueError:
+        return None
+
+
+def migration(data: bytes, version: int) -> Migration | Malformed:
+    """/migration; null data, which wedges the migration driver for ever (KAFKA-19480), is malformed too."""
+    return _parse(
+        "/migration",
+        data,
+        lambda fields: Migration(
+            kraft_controller_id=_int(fields["kraft_controller_id"]),
+            kraft_controller_epoch=_int(fields["kraft_controller_epoch"]),
+            metadata_offset=_int(fields["kraft_metadata_offset"]),
+            metadata_epoch=_int(fields["kraft_metadata_epoch"]),
+            version=version,
+        ),
+    )
+
+
+def endpoint(path: str, data: bytes) -> tuple[str, int] | Malformed:
+    """/brokers/ids/<id>: host and port of the first endpoint (version 5; without a PLAINTEXT listener `host` is null)."""
+
+    def first(fields: Mapping[str, Any]) -> tuple[str, int]:
+        url = urlsplit(fields["endpoints"][0])
+        return _text(url.hostname), _int(url.port)
+
+    return _parse(path, data, first)
+
+
+def topic(name: str, data: bytes) -> TopicMetadata | Malformed:
+    """/brokers/topics/<topic>: replicas of each partition; leader -1 and no ISR until the states are read too."""
+
+    def assignment(fields: Mapping[str, Any]) -> TopicMetadata:
+        partitions = {int(index): PartitionMetadata(_ints(ids), leader=-1) for index, ids in fields["partitions"].items()}
+        return TopicMetadata(name, fields.get("topic_id"), partitions)
+
+    return _parse(f"/brokers/topics/{name}", data, assignment)
+
+
+def partition_state(path: str, data: bytes) -> tuple[int, tuple[int, ...]] | Malformed:
+    """/brokers/topics/<topic>/partitions/<n>/state: leader (-1: none) and ISR."""
+    return _parse(path, data, lambda fields: (_int(fields["leader"]), _ints(fields["isr"])))
+
+
+def configs(path: str, data: bytes) -> Mapping[str, str] | Malformed:
+    """/config/<kind>/<name>: the overrides; KRaft's dual-write leaves empty ones behind, which mean none."""
+    return _parse(path, data, lambda fields: {_text(key): str(value) for key, value in fields["config"].items()})
+
+
+def readable(data: bytes | None) -> str:
+    """A znode's content for a message: text as it is, bytes as base64, both cut."""
+    try:
+        text = (data or b"").decode()
+    except UnicodeDecodeError:
+        text = base64.b64encode(data or b"").decode()
+    return text[:_SHOWN]
+
+
+def _parse(path: str, data: bytes, build: Callable[[Mapping[str, Any]], Parsed]) -> Parsed | Malformed:
+    try:
+        return build(json.loads(data))
+    except (ValueError, TypeError, KeyError, AttributeError, IndexError):
+        return Malformed(path, readable(data))
+
+
+def _int(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(value)
+    return value
+
+
+def _ints(values: object) -> tuple[int, ...]:
+    if not isinstance(values, list):
+        raise TypeError(values)
+    return tuple(_int(value) for value in values)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise TypeError(value)
+    return value

@@ -1,0 +1,275 @@
+"""Kafka's tree in ZooKeeper: read in few round trips, written only by fenced transactions on an allow-list of exact paths.
+
+Every path is below the chroot of the settings, which is never created: a wrong chroot is a wrong cluster. Raises what
+`zookeeper_session` maps kazoo's errors to; `WrongCluster` with code Z01 (no such chroot), Z02 (no Kafka cluster in it) or Z03 (its
+id cannot be read).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any, Final, NoReturn, Protocol, Self, TypeVar
+
+from kazoo.client import TransactionRequest
+from kazoo.exceptions import RolledBackError, RuntimeInconsistency
+
+from airflow_provider_kmigrate.clients import znodes
+from airflow_provider_kmigrate.clients.outdated import outdated
+from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
+from airflow_provider_kmigrate.clients.zookeeper_reads import Kind, Read
+from airflow_provider_kmigrate.clients.zookeeper_session import Session, error_for
+from airflow_provider_kmigrate.core.model import Malformed, PartitionMetadata, Reason, TopicMetadata, ZkView
+from airflow_provider_kmigrate.exceptions import Failed, Fenced, Forbidden, WrongCluster
+
+ROOT: Final = "/_kmigrate"
+#: The znodes of Kafka that a rollback writes or deletes; everything else of Kafka's tree is only read.
+WRITABLE: Final = frozenset({"/controller", "/controller_epoch", "/migration"})
+
+_OWN = re.compile(rf"{ROOT}(/[A-Za-z0-9_-]+)*")
+_ANY_VERSION = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Set:
+    """Replace a znode's data if its version is still `version`."""
+
+    path: str
+    data: bytes
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete a znode if its version is still `version`."""
+
+    path: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Create a znode that must not exist; an ephemeral one lives as long as this client's session."""
+
+    path: str
+    data: bytes = b""
+    ephemeral: bool = False
+
+
+Operation = Set | Delete | Create
+Parsed = TypeVar("Parsed")
+
+
+class Holding(Protocol):
+    """Proof of owning the cluster, as `fence.Fence` gives it: `path` had version `token` when the fence was taken."""
+
+    @property
+    def path(self) -> str:
+        """The znode whose version tells who is the newest owner."""
+
+    @property
+    def token(self) -> int:
+        """Its version when we became the owner."""
+
+
+class ZooKeeper:
+    """One session; connects at the first call and again when needed. Thread-safe."""
+
+    def __init__(self, settings: ZooKeeperSettings, read_timeout: float = 5.0) -> None:
+        self._session = Session(settings, read_timeout)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the session; a later call opens a new one."""
+        self._session.close()
+
+    def view(self, *, groups: bool = False) -> ZkView:
+        """One instant of the tree in one round trip; with `groups` a second one, a moment later."""
+        root, identity, ids, controller, epoch, migration, deletions, moves, offsets = self._session.read(
+            "view",
+            Read(Kind.DATA, "/"),
+            Read(Kind.DATA, "/cluster/id"),
+            Read(Kind.CHILDREN, "/brokers/ids"),
+            Read(Kind.DATA, "/controller"),
+            Read(Kind.DATA, "/controller_epoch"),
+            Read(Kind.DATA, "/migration"),
+            Read(Kind.CHILDREN, "/admin/delete_topics"),
+            Read(Kind.DATA, "/admin/reassign_partitions"),
+            Read(Kind.DATA, "/brokers/topics/__consumer_offsets"),
+        )
+        return ZkView(
+            cluster_id=self._identity(root, identity),
+            broker_ids=_broker_ids(ids),
+            controller=controller and znodes.controller(_data(controller), ephemeral=bool(controller[1].ephemeralOwner)),
+            controller_epoch=znodes.controller_epoch(_data(epoch)) if epoch else None,
+            migration=migration and znodes.migration(_data(migration), migration[1].version),
+            pending_deletions=tuple(sorted(deletions or ())),
+            reassigning=moves is not None,
+            live_groups=self._live_groups() if groups else (),
+            offsets_topic_version=offsets[1].version if offsets else None,
+        )
+
+    def cluster_id(self) -> str:
+        """What the first broker of this cluster chose."""
+        return self._identity(*self._session.read("cluster id", Read(Kind.DATA, "/"), Read(Kind.DATA, "/cluster/id")))
+
+    def broker_endpoints(self) -> dict[int, tuple[str, int]]:
+        """Host and port of the first endpoint of every broker that is registered now, which KRaft brokers are not."""
+        (names,) = self._session.read("broker ids", Read(Kind.CHILDREN, "/brokers/ids"))
+        paths = {f"/brokers/ids/{number}": number for number in _broker_ids(names)}
+        seen = self._session.stream("broker endpoints", Kind.DATA, paths)
+        return {paths[path]: _sound(znodes.endpoint(path, _data(found))) for path, found in seen}
+
+    def topics(self) -> dict[str, TopicMetadata]:
+        """Every topic with its overrides and each partition's replicas, leader (-1: none, or never elected) and ISR."""
+        (names,) = self._session.read("topics", Read(Kind.CHILDREN, "/brokers/topics"))
+        topics = {name: _sound(znodes.topic(name, data)) for name, data in self._each("/brokers/topics", names or ())}
+        overrides = {
+            name: _sound(znodes.configs(f"/config/topics/{name}", data)) for name, data in self._each("/config/topics", topics)
+        }
+        states = self._states(topics.values())
+        return {
+            name: replace(topic, partitions=states[name], configs=overrides.get(name, {}))
+            for name, topic in sorted(topics.items())
+        }
+
+    def leaderless(self) -> list[str]:
+        """The names of partitions without a leader."""
+        return [
+            f"{topic.name}-{index}"
+            for topic in self.topics().values()
+            for index, partition in sorted(topic.partitions.items())
+            if partition.leader < 0
+        ]
+
+    def tree(self, path: str = "/") -> Iterator[tuple[str, bytes | None]]:
+        """Every znode below `path` and itself, parents first; znodes that vanish meanwhile are left out. For backups."""
+        level = [path]
+        while level:
+            found = [(name, data) for name, (data, _) in self._session.stream("tree", Kind.DATA, level)]
+            yield from found
+            families = self._session.stream("tree", Kind.CHILDREN, (name for name, _ in found))
+            level = [f"{name.rstrip('/')}/{child}" for name, children in families for child in sorted(children)]
+
+    def read(self, path: str) -> tuple[bytes, int] | None:
+        """A znode's data and version; None where it is absent."""
+        (found,) = self._session.read(path, Read(Kind.DATA, path))
+        return (_data(found), found[1].version) if found else None
+
+    def children(self, path: str) -> list[str]:
+        """The names below a znode, sorted; none where it is absent."""
+        (names,) = self._session.read(path, Read(Kind.CHILDREN, path))
+        return sorted(names or ())
+
+    def commit(self, operations: Sequence[Operation], holding: Holding | None = None) -> list[int | None]:
+        """All of it or nothing, and nothing unless the fence is still held; the new version of each znode that was set.
+
+        Kafka's znodes need a fence and a version; without a fence only our own root may be written. Raises `Forbidden` before
+        anything is sent, `Fenced`, or `Changed` where a znode is not as it was; after `Unreachable` and `TimedOut` look again:
+        whether it was done is unknown.
+        """
+        for operation in operations:
+            _check_allowed(operation, holding)
+        transaction = self._session.client().transaction()
+        paths = [operation.path for operation in operations]
+        if holding is not None:
+            transaction.check(holding.path, holding.token)
+            paths.insert(0, holding.path)
+        for operation in operations:
+            self._add(transaction, operation)
+        results = self._session.result("commit", transaction.commit_async())
+        self._check_results(paths, results, fenced=holding is not None)
+        return [getattr(result, "version", None) for result in results[-len(operations) :]]
+
+    def _identity(self, root: object, found: Any) -> str:
+        if root is None:
+            self._refuse("Z01", "there is no such chroot", "A wrong chroot is another cluster, or none.")
+        if found is None:
+            self._refuse("Z02", "there is no /cluster/id", "No Kafka cluster lives here.")
+        identity = znodes.cluster_id(_data(found))
+        if isinstance(identity, Malformed):
+            self._refuse("Z03", f"/cluster/id is {identity.content!r}", "Nothing else says which cluster this is.")
+        return identity
+
+    def _refuse(self, code: str, text: str, why: str) -> NoReturn:
+        reason = Reason(code, f"{self._session.where}: {text}.", why, "Correct hosts and chroot of the ZooKeeper connection.")
+        raise WrongCluster.because(reason)
+
+    def _live_groups(self) -> tuple[str, ...]:
+        (groups,) = self._session.read("groups", Read(Kind.CHILDREN, "/consumers"))
+        paths = {f"/consumers/{group}/ids": group for group in groups or ()}
+        return tuple(sorted(paths[path] for path, ids in self._session.stream("groups", Kind.CHILDREN, paths) if ids))
+
+    def _each(self, folder: str, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+        paths = {f"{folder}/{name}": name for name in names}
+        return ((paths[path], _data(found)) for path, found in self._session.stream(folder, Kind.DATA, paths))
+
+    def _states(self, topics: Iterable[TopicMetadata]) -> Mapping[str, Mapping[int, PartitionMetadata]]:
+        topics = tuple(topics)
+        paths = {
+            f"/brokers/topics/{topic.name}/partitions/{index}/state": (topic.name, index, partition)
+            for topic in topics
+            for index, partition in topic.partitions.items()
+        }
+        states: dict[str, dict[int, PartitionMetadata]] = {topic.name: dict(topic.partitions) for topic in topics}
+        for path, found in self._session.stream("partition states", Kind.DATA, paths):
+            name, index, partition = paths[path]
+            leader, isr = _sound(znodes.partition_state(path, _data(found)))
+            states[name][index] = replace(partition, leader=leader, isr=isr)
+        return states
+
+    def _add(self, transaction: TransactionRequest, operation: Operation) -> None:
+        match operation:
+            case Set(path, data, version):
+                transaction.set_data(path, data, version)
+            case Delete(path, version):
+                transaction.delete(path, version)
+            case Create(path, data, ephemeral):
+                transaction.create(path, data, acl=self._session.acl, ephemeral=ephemeral)
+
+    def _check_results(self, paths: Sequence[str], results: Sequence[Any], *, fenced: bool) -> None:
+        for position, (path, result) in enumerate(zip(paths, results, strict=True)):
+            if not isinstance(result, Exception) or isinstance(result, RolledBackError | RuntimeInconsistency):
+                continue
+            if fenced and position == 0:
+                text = f"{self._session.where}: another run has taken the cluster over ({path} has a newer version)"
+                raise Fenced.because(outdated(text))
+            raise error_for(result, f"{self._session.where}: {path}, nothing was changed")
+
+
+def _data(found: Any) -> bytes:
+    """The data of a (data, stat) pair; kazoo gives None for a znode with null data."""
+    return found[0] or b""
+
+
+def _broker_ids(names: Sequence[str] | None) -> tuple[int, ...]:
+    return tuple(sorted(int(name) for name in names or () if name.isdecimal()))
+
+
+def _sound(parsed: Parsed | Malformed) -> Parsed:
+    if isinstance(parsed, Malformed):
+        raise Failed(f"{parsed.path} is not what Kafka writes: {parsed.content!r}")
+    return parsed
+
+
+def _check_allowed(operation: Operation, holding: Holding | None) -> None:
+    if _OWN.fullmatch(operation.path):
+        return
+    if operation.path not in WRITABLE:
+        raise _forbidden(f"{operation.path} is not on the list of znodes that may be written")
+    if holding is None:
+        raise _forbidden(f"{operation.path} may only be written by the run that holds the fence")
+    if isinstance(operation, Create) or operation.version == _ANY_VERSION:
+        raise _forbidden(f"{operation.path} may only be changed from a version that was looked at")
+
+
+def _forbidden(text: str) -> Forbidden:
+    why = "Nothing was sent: a write that nobody foresaw can cost a cluster its metadata."
+    return Forbidden.because(Reason("Z04", f"{text}.", why, "This is a mistake in kmigrate; keep the log and report it."))

@@ -1,0 +1,261 @@
+"""One kazoo session: opened when it is needed, bounded in everything, its errors made ours at one place."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final
+
+from kazoo import exceptions as kazoo
+from kazoo.client import KazooClient
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import KeeperState
+from kazoo.retry import ForceRetryError, RetryFailedError
+from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
+
+from airflow_provider_kmigrate.clients.batches import batches
+from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
+from airflow_provider_kmigrate.clients.zookeeper_reads import Kind, Read, send, send_singly, unless_absent
+from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, KMigrateError, TimedOut, Unavailable, Unreachable
+
+#: Reads a request, and requests under way. Single reads wake kazoo's thread through a pipe that blocks the caller for ever when
+#: some 270 are waiting in it: the product must stay below.
+_BATCH, _IN_FLIGHT = 100, 2
+_CLOSE_TIMEOUT = 3.0  # seconds for kazoo to say goodbye; a hung server would keep it for a session timeout
+
+
+class Changed(Unavailable):
+    """The znode is not what the look before the act showed; nothing was changed, look again."""
+
+
+#: Every exception class of kazoo and what the caller may do about it.
+ERRORS: Final[dict[type[Exception], type[KMigrateError]]] = {
+    **dict.fromkeys(
+        (
+            kazoo.AuthFailedError,
+            kazoo.InvalidACLError,
+            kazoo.NoAuthError,
+            kazoo.SASLException,
+            kazoo.SessionClosedRequireSaslError,
+        ),
+        AuthenticationFailed,
+    ),
+    **dict.fromkeys((KazooTimeoutError, kazoo.LockTimeout, kazoo.OperationTimeoutError, kazoo.RequestTimeoutError), TimedOut),
+    **dict.fromkeys(
+        (
+            ForceRetryError,
+            RetryFailedError,
+            kazoo.CancelledError,
+            kazoo.ConnectionClosedError,
+            kazoo.ConnectionDropped,
+            kazoo.ConnectionLoss,
+            kazoo.NewConfigNoQuorumError,
+            kazoo.NotReadOnlyCallError,
+            kazoo.ReconfigInProcessError,
+            kazoo.SessionExpiredError,
+            kazoo.SessionMovedError,
+            kazoo.ThrottledOpError,
+            kazoo.UnknownSessionError,
+            kazoo.WriterNotClosedException,
+            kazoo.ZookeeperStoppedError,
+        ),
+        Unreachable,
+    ),
+    **dict.fromkeys((kazoo.BadVersionError, kazoo.NoNodeError, kazoo.NodeExistsError, kazoo.NotEmptyError), Changed),
+    **dict.fromkeys(
+        (
+            kazoo.APIError,
+            kazoo.BadArgumentsError,
+            kazoo.ConfigurationError,
+            kazoo.DataInconsistency,
+            kazoo.EphemeralOnLocalSessionError,
+            kazoo.InvalidCallbackError,
+            kazoo.MarshallingError,
+            kazoo.NoChildrenForEphemeralsError,
+            kazoo.NoWatcherError,
+            kazoo.QuotaExceededError,
+            kazoo.ReconfigDisabledError,
+            kazoo.RolledBackError,
+            kazoo.RuntimeInconsistency,
+            kazoo.SystemZookeeperError,
+            kazoo.UnimplementedError,
+        ),
+        Failed,
+    ),
+}
+
+
+def error_for(error: Exception, text: str) -> KMigrateError:
+    """Our exception for one of kazoo's, by the nearest class in `ERRORS`; one that kazoo adds later is `Failed`."""
+    ours = next((ERRORS[kind] for kind in type(error).__mro__ if kind in ERRORS), Failed)
+    return ours(f"{text}: {type(error).__name__}{f' {error}' if str(error) else ''}")
+
+
+class _LastWarning(logging.Handler):
+    """Kazoo tells why it cannot connect only in its log: keep the last line for the error, and whether it gave up on our identity."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.text = ""
+        self.refused = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.text = record.getMessage()
+        self.refused = self.refused or self.text.startswith("AUTH_FAILED")
+
+
+class Session:
+    """Thread-safe. Reconnects by itself for a while; when kazoo has given up, the next call starts afresh."""
+
+    def __init__(self, settings: ZooKeeperSettings, read_timeout: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.where = f"ZooKeeper {settings.hosts}{settings.chroot}"
+        self.acl = CREATOR_ALL_ACL if _has_identity(settings) else OPEN_ACL_UNSAFE
+        self._settings = settings
+        self._read_timeout = read_timeout
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._client: KazooClient | None = None
+        self._live = threading.Event()
+        self._warning = _LastWarning()
+        self._many: bool | None = None  # whether the server knows multiRead; None: not tried yet
+
+    def client(self) -> KazooClient:
+        """The connected client; raises `TimedOut` when there is no session within `connect_timeout`."""
+        with self._lock:
+            client = self._client = self._alive() or self._start()
+        if not self._live.wait(self._settings.connect_timeout):
+            kind = AuthenticationFailed if self._warning.refused else TimedOut
+            raise kind(
+                f"{self.where}: no session within {self._settings.connect_timeout:g} s ({self._warning.text or 'no answer'})"
+            )
+        return client
+
+    def close(self) -> None:
+        """End the session, with it our ephemeral znodes; waits a moment only, since a hung server would hold us."""
+        with self._lock:
+            client, self._client = self._client, None
+        if client is not None:
+            ending = threading.Thread(target=_end, args=(client,), daemon=True)
+            ending.start()
+            ending.join(_CLOSE_TIMEOUT)
+
+    def read(self, what: str, *reads: Read) -> list[Any]:
+        """Answers to questions asked at one instant, not before this call even where a lagging follower answers."""
+        client = self.client()
+        synced = client.sync_async("/")
+        if self._many is None:  # a server that does not know multiRead refuses it out of turn, on which kazoo's thread would die
+            self.result("sync", synced)
+        return self._receive(what, self._send(client, reads))
+
+    def stream(self, what: str, kind: Kind, paths: Iterable[str]) -> Iterator[tuple[str, Any]]:
+        """(path, answer) in order, for any number of znodes; only those that exist."""
+        client = self.client()
+        waiting: deque[tuple[tuple[str, ...], Any]] = deque()
+        for batch in batches(paths, _BATCH):
+            waiting.append((batch, self._send(client, [Read(kind, path) for path in batch])))
+            if len(waiting) == _IN_FLIGHT:
+                yield from self._next(what, waiting)
+        while waiting:
+            yield from self._next(what, waiting)
+
+    @contextlib.contextmanager
+    def errors(self, what: str) -> Iterator[None]:
+        """The boundary: kazoo's exceptions become ours; `what` names the request."""
+        try:
+            yield
+        except KazooTimeoutError as error:
+            raise TimedOut(f"{self.where}: {what}: no answer within {self._read_timeout:g} s") from error
+        except (kazoo.KazooException, ForceRetryError) as error:
+            raise error_for(error, f"{self.where}: {what}") from error
+
+    def result(self, what: str, result: Any) -> Any:
+        """The value of one of kazoo's asynchronous results."""
+        with self.errors(what):
+            return result.get(timeout=self._read_timeout)
+
+    def _send(self, client: KazooClient, reads: Sequence[Read]) -> Any:
+        return send_singly(client, reads) if self._many is False else send(client, reads)
+
+    def _receive(self, what: str, sent: Any) -> list[Any]:
+        end = self._clock() + self._read_timeout
+        with self.errors(what):
+            if isinstance(sent, list):
+                return [_value(result, end - self._clock()) for result in sent]
+            try:
+                answers = sent.get(timeout=self._read_timeout)
+                self._many = True
+                return [unless_absent(answer) for answer in answers]
+            except kazoo.UnimplementedError as error:
+                self._many = False
+                raise Unreachable(f"{self.where}: older than 3.6, it hung up on multiRead; single reads from now on") from error
+
+    def _next(self, what: str, waiting: deque[tuple[tuple[str, ...], Any]]) -> Iterator[tuple[str, Any]]:
+        paths, sent = waiting.popleft()
+        answers = zip(paths, self._receive(what, sent), strict=True)
+        return ((path, answer) for path, answer in answers if answer is not None)
+
+    def _alive(self) -> KazooClient | None:
+        client = self._client
+        if client is None or client.client_state not in (KeeperState.CLOSED, KeeperState.AUTH_FAILED):
+            return client
+        client.close()
+        return None
+
+    def _start(self) -> KazooClient:
+        self._warning = _LastWarning()
+        with self.errors("connect"):
+            client = KazooClient(**_arguments(self._settings, self._warning))
+            self._live = client.start_async()
+        return client
+
+
+def _value(result: Any, timeout: float) -> Any:
+    try:
+        return result.get(timeout=max(0.0, timeout))
+    except kazoo.NoNodeError:
+        return None
+
+
+def _end(client: KazooClient) -> None:
+    with contextlib.suppress(kazoo.KazooException, OSError):
+        client.stop()
+        client.close()
+
+
+def _has_identity(settings: ZooKeeperSettings) -> bool:
+    return any((settings.digest, settings.sasl_mechanism, settings.use_tls and settings.cert_file))
+
+
+def _arguments(settings: ZooKeeperSettings, warning: logging.Handler) -> dict[str, Any]:
+    logger = logging.Logger("kazoo", logging.WARNING)  # noqa: LOG001 - apart from the tree: a task's log is for operators
+    logger.addHandler(warning)
+    return {
+        "hosts": f"{settings.hosts}{settings.chroot}",
+        "timeout": settings.session_timeout,
+        "connection_retry": {"max_tries": 20, "delay": 0.1, "backoff": 1.5, "max_delay": 1.0},  # some 15 s, then afresh
+        "logger": logger,
+        "auth_data": [("digest", settings.digest)] if settings.digest else None,
+        "sasl_options": _sasl(settings),
+        "use_ssl": settings.use_tls,
+        "ca": settings.ca_file,
+        "certfile": settings.cert_file,
+        "keyfile": settings.key_file,
+        "keyfile_password": settings.key_password,
+        "check_hostname": settings.use_tls and settings.verify_hostname,
+    }
+
+
+def _sasl(settings: ZooKeeperSettings) -> dict[str, Any] | None:
+    if settings.sasl_mechanism is None:
+        return None
+    if settings.sasl_mechanism == "GSSAPI":
+        return {
+            "mechanism": "GSSAPI",
+            "service": "zookeeper",
+            **({"principal": settings.sasl_user} if settings.sasl_user else {}),
+        }
+    return {"mechanism": settings.sasl_mechanism, "username": settings.sasl_user, "password": settings.sasl_password}

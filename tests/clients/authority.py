@@ -1,0 +1,58 @@
+"""Certificates made on the spot."""
+
+from __future__ import annotations
+
+import datetime as dt
+import ipaddress
+import ssl
+from pathlib import Path
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+
+class Authority:
+    """A certificate authority in a folder; `issue` leaves `<name>.pem` and `<name>.key` there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority")])
+        self.ca = str(self._write("ca.pem", self._sign("authority", self._key, ca=True)))
+
+    def issue(self, name: str, host: str = "127.0.0.1") -> tuple[str, str]:
+        key = ec.generate_private_key(ec.SECP256R1())
+        text = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        return str(self._write(f"{name}.pem", self._sign(name, key, host))), str(self._write(f"{name}.key", text))
+
+    def _sign(self, name: str, key: Any, host: str = "127.0.0.1", *, ca: bool = False) -> bytes:
+        now = dt.datetime.now(dt.UTC)
+        builder = x509.CertificateBuilder(
+            self._name,
+            x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]),
+            key.public_key(),
+            x509.random_serial_number(),
+            now - dt.timedelta(days=1),
+            now + dt.timedelta(days=1),
+        ).add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
+        alternative = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(host))])
+        return (
+            builder.add_extension(alternative, critical=False)
+            .sign(self._key, hashes.SHA256())
+            .public_bytes(serialization.Encoding.PEM)
+        )
+
+    def _write(self, name: str, content: bytes) -> Path:
+        path = self.folder / name
+        path.write_bytes(content)
+        return path
+
+    def server(self, host: str = "127.0.0.1", *, wants_client: bool = False) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*self.issue("server", host))
+        context.load_verify_locations(self.ca)
+        context.verify_mode = ssl.CERT_REQUIRED if wants_client else ssl.CERT_NONE
+        return context

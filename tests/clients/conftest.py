@@ -1,0 +1,56 @@
+"""A real cluster for the clients' tests, and corners of its ZooKeeper that look like a cluster and may be broken."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+from kazoo.client import KazooClient
+
+from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
+from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from airflow_provider_kmigrate.localcluster.plan import Shape
+
+CHROOT = "/kafka/main"
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Three brokers in ZooKeeper mode below a chroot."""
+    there = LocalCluster(tmp_path_factory.mktemp("cluster"))
+    try:
+        there.up(Shape(name="clients", brokers=3, controllers=1, chroot=CHROOT))
+        yield there
+    finally:
+        there.clean()
+
+
+@pytest.fixture
+def own_chroot(cluster: LocalCluster) -> Iterator[ZooKeeperSettings]:
+    """A chroot of the test's own, with the least that makes it a cluster: `cluster-1`, led by broker 0 for the third time."""
+    hosts, chroot = cluster.plan.zookeeper, f"/test-{next(_numbers)}"
+    root = KazooClient(hosts)
+    root.start()
+    try:
+        root.create(f"{chroot}/cluster/id", b'{"version":"1","id":"cluster-1"}', makepath=True)
+        root.create(f"{chroot}/controller", b'{"version":2,"brokerid":0,"timestamp":"1","kraftControllerEpoch":-1}')
+        root.create(f"{chroot}/controller_epoch", b"3")
+        yield ZooKeeperSettings(hosts, chroot)
+        root.delete(chroot, recursive=True)
+    finally:
+        root.stop()
+        root.close()
+
+
+@pytest.fixture
+def kazoo_client(own_chroot: ZooKeeperSettings) -> Iterator[KazooClient]:
+    """A plain client in the test's own chroot, to put things there."""
+    client = KazooClient(f"{own_chroot.hosts}{own_chroot.chroot}")
+    client.start()
+    try:
+        yield client
+    finally:
+        client.stop()
+        client.close()

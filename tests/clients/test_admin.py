@@ -1,0 +1,135 @@
+"""The librdkafka client: what its errors mean, and whole-cluster reads and elections on real brokers."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import KafkaError
+from confluent_kafka.admin import AdminClient, NewTopic
+from tenacity import retry, stop_after_delay, wait_fixed
+
+from airflow_provider_kmigrate.clients.admin import Admin, _topic, error_of
+from airflow_provider_kmigrate.clients.settings import KafkaSettings
+from airflow_provider_kmigrate.core.model import Partition
+from airflow_provider_kmigrate.exceptions import (
+    AuthenticationFailed,
+    Failed,
+    KMigrateError,
+    TimedOut,
+    Unavailable,
+    Unreachable,
+)
+from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+
+
+class TestTopicIds:
+    def test_are_written_as_kafka_writes_them(self) -> None:
+        class Described:
+            name, topic_id, partitions = "t", "tcAZIQy2/cmHdv0I+67XWA", ()
+
+        assert _topic(Described, {}).topic_id == "tcAZIQy2_cmHdv0I-67XWA"
+
+
+class TestErrors:
+    CODES = tuple(getattr(KafkaError, name) for name in dir(KafkaError) if name.strip("_").isupper())
+
+    def test_every_code_is_ours(self) -> None:
+        assert len(self.CODES) > 150
+        for code in self.CODES:
+            assert isinstance(error_of(KafkaError(code), "x"), KMigrateError)
+
+    @pytest.mark.parametrize(
+        ("code", "ours"),
+        [
+            (KafkaError._TRANSPORT, Unreachable),
+            (KafkaError._ALL_BROKERS_DOWN, Unreachable),
+            (KafkaError._TIMED_OUT, TimedOut),
+            (KafkaError._PARTIAL, Unavailable),
+            (KafkaError._AUTHENTICATION, AuthenticationFailed),
+            (KafkaError.CLUSTER_AUTHORIZATION_FAILED, AuthenticationFailed),
+            (KafkaError.NOT_CONTROLLER, Unavailable),
+            (KafkaError._INVALID_ARG, Failed),
+        ],
+    )
+    def test_what_the_caller_may_do(self, code: int, ours: type[KMigrateError]) -> None:
+        assert type(error_of(KafkaError(code), "x")) is ours
+
+    def test_a_property_that_librdkafka_does_not_know(self) -> None:
+        with Admin(KafkaSettings({"no.such.property": "s3cr3t"})) as client, pytest.raises(Failed) as failed:
+            client.cluster_id()
+        assert "s3cr3t" not in str(failed.value)
+
+    def test_nobody_listens(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with Admin(KafkaSettings({"bootstrap.servers": address}), timeout=0.3) as client:
+            for call in (client.cluster_id, client.partitions):
+                with pytest.raises((Unreachable, TimedOut)):
+                    call()
+
+
+@pytest.fixture(scope="module")
+def settings(cluster: LocalCluster) -> KafkaSettings:
+    return KafkaSettings({"bootstrap.servers": cluster.bootstrap})
+
+
+@pytest.fixture(scope="module")
+def topic(settings: KafkaSettings) -> str:
+    """Two partitions on three brokers, with an override."""
+    admin = AdminClient(dict(settings.properties))
+    new = NewTopic("admin-test", 2, 3, config={"min.insync.replicas": "2", "retention.ms": "7"})
+    for created in admin.create_topics([new]).values():
+        created.result(timeout=30)
+    with Admin(settings) as look:
+        _until_known(look, "admin-test")
+    return "admin-test"
+
+
+@retry(stop=stop_after_delay(30), wait=wait_fixed(0.1))
+def _until_known(look: Admin, topic: str) -> None:
+    """The controller answers a creation before every broker knows the topic."""
+    for _ in range(10):  # whichever broker answers
+        assert topic in look.topics()
+        assert sum(partition.topic == topic for partition in look.partitions()) == 2
+
+
+@pytest.fixture
+def admin(settings: KafkaSettings) -> Iterator[Admin]:
+    with Admin(settings) as client:
+        yield client
+
+
+@pytest.mark.cluster
+class TestRealBrokers:
+    def test_the_cluster_names_itself(self, admin: Admin, cluster: LocalCluster) -> None:
+        assert admin.cluster_id() == cluster.plan.cluster_id
+
+    def test_partitions(self, admin: Admin, topic: str) -> None:
+        found = {partition.index: partition for partition in admin.partitions() if partition.topic == topic}
+        assert sorted(found) == [0, 1]
+        assert all(set(partition.replicas) == {0, 1, 2} for partition in found.values())
+        assert all(partition.leader in partition.isr for partition in found.values())
+
+    def test_topics_have_ids_and_overrides_only(self, admin: Admin, topic: str) -> None:
+        found = admin.topics()[topic]
+        assert found.configs == {"min.insync.replicas": "2", "retention.ms": "7"}
+        assert set(found.partitions[1].replicas) == {0, 1, 2}
+
+    def test_min_insync_in_force(self, admin: Admin, topic: str) -> None:
+        assert admin.min_insync()[topic] == 2
+
+    def test_a_brokers_configuration(self, admin: Admin) -> None:
+        assert admin.broker_config(1)["broker.id"] == "1"
+
+    def test_a_broker_that_does_not_exist(self, settings: KafkaSettings) -> None:
+        with Admin(settings, timeout=1.0) as client, pytest.raises(Unavailable):
+            client.broker_config(77)
+
+    def test_electing_those_that_lead_already_is_fine(self, admin: Admin, topic: str) -> None:
+        wanted = [partition for partition in admin.partitions() if partition.topic == topic]
+        admin.elect_preferred(wanted)
+        admin.elect_preferred([])
+        admin.elect_preferred([Partition("deleted-meanwhile", 0, -1, (0,), (0,))])
+        assert all(p.leader == p.replicas[0] for p in admin.partitions() if p.topic == topic)

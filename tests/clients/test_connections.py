@@ -1,0 +1,382 @@
+"""Connections as settings: what each field means, what is refused by name, and what must never be shown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_provider_kmigrate.clients import connections
+from airflow_provider_kmigrate.clients.connection_fields import secrets_of
+from airflow_provider_kmigrate.clients.settings import HostSettings, WireSecurity, ZooKeeperSettings
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, HostSpec, NodeSpec, Role
+from airflow_provider_kmigrate.exceptions import Refused
+
+CANARY = "canary-5e1f0c"
+SASL = {
+    "bootstrap.servers": "k:9092",
+    "security.protocol": "sasl_ssl",
+    "sasl.mechanism": "PLAIN",
+    "sasl.username": "u",
+    "sasl.password": CANARY,
+}
+
+
+def zookeeper(**fields: Any) -> dict[str, Any]:
+    return {"conn_type": "kmigrate_zookeeper", "host": "zk1:2181"} | fields
+
+
+def kafka(**properties: Any) -> dict[str, Any]:
+    return {"conn_type": "kafka", "extra": {"bootstrap.servers": "k:9092"} | properties}
+
+
+def controller(login: str = "", password: str = "", **extra: Any) -> dict[str, Any]:
+    return {"conn_type": "kmigrate_controller", "login": login, "password": password, "extra": extra}
+
+
+def codes(read: Callable[..., object], connection: Mapping[str, Any]) -> list[str]:
+    with pytest.raises(Refused) as caught:
+        read("c", connection)
+    assert CANARY not in f"{caught.value}{caught.value!r}{caught.value.reasons}"
+    assert all(reason.remedy for reason in caught.value.reasons)
+    return [reason.code for reason in caught.value.reasons]
+
+
+class TestZooKeeper:
+    @pytest.mark.parametrize(
+        ("fields", "hosts", "chroot"),
+        [
+            ({"host": "zk1:2181"}, "zk1:2181", ""),
+            ({"host": "zk1"}, "zk1:2181", ""),
+            ({"host": "zk1", "port": 2182}, "zk1:2182", ""),
+            ({"host": "zk1:1, zk2:2,zk3/kafka"}, "zk1:1,zk2:2,zk3:2181", "/kafka"),
+            ({"host": "zk1:1,zk2:2/a/b/"}, "zk1:1,zk2:2", "/a/b"),
+            ({"host": "zk1:1/"}, "zk1:1", ""),
+            ({"host": "[::1]:2181/k"}, "[::1]:2181", "/k"),
+            ({"host": "zk1:1", "extra": {"chroot": "/kafka"}}, "zk1:1", "/kafka"),
+            ({"host": "zk1:1", "extra": {"chroot": "kafka"}}, "zk1:1", "/kafka"),
+            ({"host": "zk1:1", "extra": {"chroot": ""}}, "zk1:1", ""),
+            ({"host": "zk1:1/kafka", "extra": {"chroot": "/kafka"}}, "zk1:1", "/kafka"),
+            ({"host": "zk1", "port": "1", "schema": "kafka"}, "zk1:1", "/kafka"),
+        ],
+    )
+    def test_where(self, fields: dict[str, Any], hosts: str, chroot: str) -> None:
+        settings = connections.zookeeper_settings("c", zookeeper(**fields))
+        assert (settings.hosts, settings.chroot) == (hosts, chroot)
+
+    def test_what_nobody_wrote_has_a_default(self) -> None:
+        assert connections.zookeeper_settings("c", zookeeper()) == ZooKeeperSettings(hosts="zk1:2181")
+
+    def test_a_login_is_a_digest(self) -> None:
+        settings = connections.zookeeper_settings("c", zookeeper(login="u", password=CANARY))
+        assert (settings.digest, settings.sasl_user) == (f"u:{CANARY}", None)
+        assert CANARY not in repr(settings)
+
+    def test_a_login_with_a_mechanism_is_sasl(self) -> None:
+        settings = connections.zookeeper_settings(
+            "c", zookeeper(login="u", password=CANARY, extra={"sasl_mechanism": "digest-md5"})
+        )
+        assert (settings.digest, settings.sasl_mechanism, settings.sasl_user, settings.sasl_password) == (
+            None,
+            "DIGEST-MD5",
+            "u",
+            CANARY,
+        )
+        assert CANARY not in repr(settings)
+
+    def test_kerberos_needs_no_password(self) -> None:
+        assert connections.zookeeper_settings("c", zookeeper(extra={"sasl_mechanism": "GSSAPI"})).sasl_mechanism == "GSSAPI"
+
+    def test_tls_as_the_form_and_as_a_uri_carry_it(self) -> None:
+        extra = {
+            "use_tls": "True",
+            "ca_file": "/ca",
+            "cert_file": "/c",
+            "key_file": "/k",
+            "key_password": CANARY,
+            "verify_hostname": False,
+        }
+        settings = connections.zookeeper_settings("c", zookeeper(extra=json.dumps(extra | {"session_timeout": "4.5"})))
+        assert (settings.use_tls, settings.verify_hostname, settings.session_timeout) == (True, False, 4.5)
+        assert (settings.ca_file, settings.cert_file, settings.key_file, settings.key_password) == ("/ca", "/c", "/k", CANARY)
+        assert CANARY not in repr(settings)
+
+    @pytest.mark.parametrize(
+        ("fields", "expected"),
+        [
+            ({"conn_type": "http"}, ["N05"]),
+            ({"conn_type": None}, ["N05"]),
+            ({"host": ""}, ["N03"]),
+            ({"host": "zk://zk1"}, ["N03"]),
+            ({"host": f"u:{CANARY}@zk1"}, ["N03"]),
+            ({"host": "zk1:99999999"}, ["N03"]),
+            ({"host": "zk1/kafka,zk2/kafka"}, ["N03"]),
+            ({"host": "zk1/../x"}, ["N03"]),
+            ({"host": "zk1/a//b"}, ["N03"]),
+            ({"host": "zk1/a", "extra": {"chroot": "/b"}}, ["N06"]),
+            ({"extra": "not json"}, ["N03"]),
+            ({"extra": [1]}, ["N03"]),
+            ({"extra": {"chrot": "/a"}}, ["N02"]),
+            ({"extra": {"digest": CANARY, "auth_data": CANARY}}, ["N02", "N02"]),
+            ({"extra": {"use_tls": "perhaps"}}, ["N03"]),
+            ({"extra": {"session_timeout": 0}}, ["N03"]),
+            ({"extra": {"session_timeout": True}}, ["N03"]),
+            ({"extra": {"session_timeout": CANARY}}, ["N03"]),
+            ({"extra": {"session_timeout": "inf"}}, ["N03"]),
+            ({"extra": {"chroot": ["/a"]}}, ["N03"]),
+            ({"extra": {"sasl_mechanism": "PLAIN"}}, ["N03"]),
+            ({"extra": {"sasl_mechanism": "DIGEST-MD5"}}, ["N04"]),
+            ({"login": "u"}, ["N04"]),
+            ({"password": CANARY}, ["N04"]),
+            ({"login": "u:v", "password": CANARY}, ["N03"]),
+            ({"extra": {"ca_file": "/ca"}}, ["N06"]),
+            ({"extra": {"use_tls": True, "key_file": "/k"}}, ["N04"]),
+            ({"host": "", "login": "u", "extra": {"x": 1}}, ["N02", "N03", "N04"]),
+        ],
+    )
+    def test_refused(self, fields: dict[str, Any], expected: list[str]) -> None:
+        assert codes(connections.zookeeper_settings, zookeeper(**fields)) == expected
+
+    @given(
+        st.text(max_size=30),
+        st.dictionaries(
+            st.sampled_from(connections.ZOOKEEPER_EXTRAS),
+            st.none() | st.booleans() | st.integers() | st.text(max_size=9),
+            max_size=4,
+        ),
+    )
+    def test_anything_is_settings_or_a_refusal(self, host: str, extra: dict[str, Any]) -> None:
+        try:
+            settings = connections.zookeeper_settings("c", zookeeper(host=host, extra=extra))
+        except Refused:
+            return
+        assert settings.chroot == "" or settings.chroot.startswith("/")
+        assert all(server.rpartition(":")[2].isdigit() for server in settings.hosts.split(","))
+
+
+class TestKafka:
+    def test_values_become_text_as_librdkafka_wants_it(self) -> None:
+        settings = connections.kafka_settings(
+            "c", kafka(**{"socket.timeout.ms": 5, "log.connection.close": False, "retry.x": 0.5})
+        )
+        assert settings.properties == {
+            "bootstrap.servers": "k:9092",
+            "socket.timeout.ms": "5",
+            "log.connection.close": "false",
+            "retry.x": "0.5",
+        }
+        assert settings.bootstrap == "k:9092"
+
+    @pytest.mark.parametrize(
+        ("bootstrap", "servers"),
+        [
+            ("k:9092", (("k", 9092),)),
+            ("k, SASL_SSL://l:9093", (("k", 9092), ("l", 9093))),
+            ("[::1]:9093,[fe80::1]", (("::1", 9093), ("fe80::1", 9092))),
+        ],
+    )
+    def test_bootstrap_servers_as_librdkafka_takes_them(self, bootstrap: str, servers: tuple[tuple[str, int], ...]) -> None:
+        assert connections.kafka_settings("c", kafka(**{"bootstrap.servers": bootstrap})).servers == servers
+
+    def test_debug_output_is_never_switched_on(self) -> None:
+        assert "debug" not in connections.kafka_settings("c", kafka(debug="security")).properties
+
+    def test_secrets_stay_out_of_repr(self) -> None:
+        settings = connections.kafka_settings("c", kafka(**SASL))
+        assert settings.properties["sasl.password"] == CANARY
+        assert CANARY not in repr(settings)
+
+    @pytest.mark.parametrize(
+        ("connection", "expected"),
+        [
+            ({"conn_type": "kafka"}, ["N04"]),
+            ({"conn_type": "kafka", "extra": {"bootstrap.servers": ""}}, ["N04"]),
+            ({"conn_type": "kafka", "extra": {"bootstrap.servers": "k:9092,,l:9092"}}, ["N04"]),
+            ({"conn_type": "kafka", "extra": {"bootstrap.servers": f"u:{CANARY}@k:9092"}}, ["N04"]),
+            (kafka() | {"conn_type": "kmigrate_zookeeper"}, ["N05"]),
+            (kafka(**{"ssl.key.pem": CANARY}), ["N07"]),
+            (kafka(**{"ssl.ca.pem": "x", "ssl.keystore.location": "x"}), ["N07", "N07"]),
+            (kafka(oauth_cb="os.system"), ["N07"]),
+            (kafka(**{"enable.ssl.certificate.verification": False}), ["N07"]),
+            (kafka(**{"security.protocol": "TLS"}), ["N03"]),
+            (kafka(**SASL | {"sasl.mechanism": "OAUTHBEARER"}), ["N07"]),
+            (kafka(**SASL | {"sasl.password": ""}), ["N04"]),
+            (kafka(**{"client.id": None}), ["N03"]),
+            (kafka(**{"client.id": {"x": CANARY}}), ["N03"]),
+        ],
+    )
+    def test_refused(self, connection: dict[str, Any], expected: list[str]) -> None:
+        assert codes(connections.kafka_settings, connection) == expected
+
+
+class TestControllers:
+    def test_plaintext_is_the_default(self) -> None:
+        assert connections.controller_security("c", controller()) == WireSecurity()
+
+    def test_tls_and_sasl(self) -> None:
+        security = connections.controller_security(
+            "c", controller("u", CANARY, protocol="sasl_ssl", sasl_mechanism="SCRAM-SHA-512", ca_file="/ca")
+        )
+        assert security == WireSecurity(
+            "SASL_SSL", ca_file="/ca", sasl_mechanism="SCRAM-SHA-512", sasl_user="u", sasl_password=CANARY
+        )
+        assert CANARY not in repr(security)
+
+    @pytest.mark.parametrize(
+        ("connection", "expected"),
+        [
+            (controller(protocol="TLS"), ["N03"]),
+            (controller(protocol="SASL_SSL"), ["N04", "N06"]),
+            (controller("u", CANARY, protocol="SASL_SSL"), ["N06"]),
+            (controller("u", CANARY, sasl_mechanism="PLAIN"), ["N06"]),
+            (controller("u", CANARY, protocol="SASL_SSL", sasl_mechanism="GSSAPI"), ["N03"]),
+            (controller(ca_file="/ca"), ["N06"]),
+            (controller(**{"ssl.key.pem": CANARY}), ["N02"]),
+        ],
+    )
+    def test_refused(self, connection: dict[str, Any], expected: list[str]) -> None:
+        assert sorted(set(codes(connections.controller_security, connection))) == expected
+
+
+class TestHosts:
+    def test_the_environment_of_commands(self) -> None:
+        extra = {"environment": {"SSH_AUTH_SOCK": "/s"}, "secret_environment": json.dumps({"TOKEN": CANARY})}
+        settings = connections.host_settings("c", {"conn_type": "kmigrate_host", "extra": extra})
+        assert settings == HostSettings({"SSH_AUTH_SOCK": "/s", "TOKEN": CANARY})
+        assert CANARY not in repr(settings)
+
+    @pytest.mark.parametrize(
+        ("extra", "expected"),
+        [
+            ({"environment": {"A B": "x"}}, ["N03"]),
+            ({"environment": {"A": 1}}, ["N03"]),
+            ({"secret_environment": CANARY}, ["N03"]),
+            ({"environment": {"A": "x"}, "secret_environment": {"A": CANARY}}, ["N06"]),
+            ({"env": {}}, ["N02"]),
+        ],
+    )
+    def test_refused(self, extra: dict[str, Any], expected: list[str]) -> None:
+        assert codes(connections.host_settings, {"conn_type": "kmigrate_host", "extra": extra}) == expected
+
+
+SPEC = ClusterSpec(
+    name="prod",
+    cluster_id="q1Sh-9_ISia_zwGINzRvyQ",
+    zookeeper_conn_id="zk",
+    kafka_conn_id="kf",
+    brokers=(NodeSpec(0, Role.BROKER, "k", 9092, HostSpec("command", "/p", conn_id="hosts")),),
+    controllers=(NodeSpec(3000, Role.CONTROLLER, "c", 9093, HostSpec("command", "/p")),),
+    path="prod.yaml",
+)
+KNOWN: dict[str, dict[str, Any]] = {
+    "zk": zookeeper(),
+    "kf": kafka(),
+    "sasl": kafka(**SASL),
+    "ctl": controller("u", "secret", protocol="SASL_SSL", sasl_mechanism="PLAIN"),
+    "hosts": {"conn_type": "kmigrate_host", "extra": {"environment": {"A": "x"}}},
+}
+
+
+class TestCluster:
+    def settings(self, spec: ClusterSpec) -> connections.ClusterSettings:
+        return connections.settings_for(spec, connections.lookup_in(KNOWN, spec))
+
+    def test_everything_of_a_cluster(self) -> None:
+        settings = self.settings(SPEC)
+        assert settings.zookeeper == ZooKeeperSettings("zk1:2181")
+        assert (settings.brokers, settings.controllers) == (WireSecurity(), WireSecurity())
+        assert settings.hosts == {"hosts": HostSettings({"A": "x"})}
+
+    def test_controllers_take_the_brokers_identity_unless_they_have_their_own(self) -> None:
+        spec = replace(SPEC, kafka_conn_id="sasl", controller_security="SASL_PLAINTEXT")
+        settings = self.settings(spec)
+        assert settings.brokers.protocol == "SASL_SSL"
+        assert settings.controllers == replace(settings.brokers, protocol="SASL_PLAINTEXT")
+        own = self.settings(replace(spec, controller_conn_id="ctl", controller_security="SASL_SSL"))
+        assert own.controllers.sasl_user == "u"
+
+    @pytest.mark.parametrize(
+        "spec",
+        [
+            replace(SPEC, controller_security="SASL_SSL"),
+            replace(SPEC, controller_security="SSL", controller_conn_id="ctl"),
+        ],
+    )
+    def test_contradictions_about_the_controllers_are_refused(self, spec: ClusterSpec) -> None:
+        with pytest.raises(Refused) as caught:
+            self.settings(spec)
+        assert [reason.code for reason in caught.value.reasons] == ["N06"]
+
+    @pytest.mark.parametrize(
+        ("spec", "key", "conn_type"),
+        [
+            (replace(SPEC, zookeeper_conn_id="none"), "zookeeper.conn_id", "kmigrate_zookeeper"),
+            (replace(SPEC, kafka_conn_id="none"), "kafka.conn_id", "kafka"),
+            (replace(SPEC, controller_conn_id="none"), "quorum.conn_id", "kmigrate_controller"),
+            (
+                replace(SPEC, brokers=(replace(SPEC.brokers[0], hosts=HostSpec("command", "/p", conn_id="none")),)),
+                "hosts.conn_id",
+                "kmigrate_host",
+            ),
+        ],
+    )
+    def test_a_missing_connection_says_where_it_is_named_and_how_to_create_it(
+        self, spec: ClusterSpec, key: str, conn_type: str
+    ) -> None:
+        with pytest.raises(Refused) as caught:
+            self.settings(spec)
+        [reason] = caught.value.reasons
+        assert reason.code == "N01"
+        assert key in reason.text
+        assert "prod.yaml" in reason.text
+        assert f"airflow connections add none --conn-type {conn_type} " in reason.remedy
+
+    def test_connections_from_a_file(self, tmp_path: Path) -> None:
+        (tmp_path / "connections.json").write_text(json.dumps(KNOWN), encoding="utf-8")
+        assert connections.read_connections(tmp_path / "connections.json") == KNOWN
+
+    @pytest.mark.parametrize("text", [None, "{", "[]", '{"a": 1}'])
+    def test_a_file_that_holds_none(self, tmp_path: Path, text: str | None) -> None:
+        if text is not None:
+            (tmp_path / "connections.json").write_text(text, encoding="utf-8")
+        with pytest.raises(Refused, match="N08"):
+            connections.read_connections(tmp_path / "connections.json")
+
+
+PEM = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0B\nAQEFAASCBKcwggSjAgEAAoIB\n-----END PRIVATE KEY-----\n"
+
+
+class TestSecrets:
+    @pytest.mark.parametrize(
+        ("connection", "expected"),
+        [
+            ({"login": "u", "password": CANARY}, [f"u:{CANARY}", CANARY]),
+            ({"extra": {"ssl.key.password": CANARY}}, [CANARY]),
+            ({"extra": {"key_password": CANARY}}, [CANARY]),
+            ({"extra": {"digest": f"u:{CANARY}"}}, [f"u:{CANARY}"]),
+            ({"extra": {"auth_data": [["digest", CANARY]]}}, [CANARY]),
+            ({"extra": {"sasl.jaas.config": f'X required username="user1" password="{CANARY}";'}}, [CANARY]),
+            ({"extra": {"ssl.key.pem": PEM}}, ["MIIEvQIBADANBgkqhkiG9w0B", json.dumps(PEM)[1:-1], PEM]),
+            ({"extra": {"secret_environment": {"A": CANARY, "B": {"C": CANARY + "2"}}}}, [CANARY, CANARY + "2"]),
+            ({"extra": {"secret_environment": json.dumps({"A": CANARY})}}, [CANARY]),
+            ({"extra": {"environment": {"DB_PASSWORD": CANARY}}}, [CANARY]),
+            ({"extra": json.dumps({"sasl.password": CANARY})}, [CANARY]),
+        ],
+    )
+    def test_every_form_is_known(self, connection: dict[str, Any], expected: list[str]) -> None:
+        assert set(expected) <= set(secrets_of(connection))
+
+    def test_what_is_no_secret_stays_readable(self) -> None:
+        extra = {"ca_file": "/ca", "key_file": "/k", "chroot": "/kafka", "environment": {"A": "x"}, "ssl.key.location": "/k"}
+        assert secrets_of(zookeeper(extra=extra)) == ()
+        assert not [
+            secret
+            for secret in secrets_of({"extra": {"ssl.key.pem": PEM}})
+            if secret.startswith("-----") and "\n" not in secret and "\\n" not in secret
+        ]

@@ -1,0 +1,186 @@
+"""Who may change the cluster: every rule of the fence, in memory and on a real ZooKeeper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from memory_zookeeper import Ensemble, MemoryZooKeeper
+
+from airflow_provider_kmigrate.clients.fence import Fence
+from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
+from airflow_provider_kmigrate.clients.zookeeper import Delete, Set, ZooKeeper
+from airflow_provider_kmigrate.exceptions import Fenced, Forbidden, SpecError, WrongCluster
+
+RUN, OTHER = "zk_to_kraft/manual_1", "zk_to_kraft/manual_2"
+
+Client = ZooKeeper | MemoryZooKeeper
+
+
+class Place:
+    """Somewhere to fence: opens sessions, and knows the cluster's id."""
+
+    def __init__(self, cluster_id: str, connect: Callable[[], Client]) -> None:
+        self.cluster_id = cluster_id
+        self._connect = connect
+        self.opened: list[Client] = []
+
+    def session(self) -> Client:
+        self.opened.append(self._connect())
+        return self.opened[-1]
+
+    def fence(self, owner: str, session: Client | None = None, **options: Callable[[str], bool]) -> Fence:
+        return Fence(session or self.session(), self.cluster_id, owner, **options)
+
+
+@pytest.fixture(params=["memory", pytest.param("real", marks=pytest.mark.cluster)])
+def place(request: pytest.FixtureRequest) -> Iterator[Place]:
+    if request.param == "memory":
+        ensemble = Ensemble("cluster-1")
+        there = Place("cluster-1", lambda: MemoryZooKeeper(ensemble))
+    else:
+        settings: ZooKeeperSettings = request.getfixturevalue("own_chroot")
+        there = Place("cluster-1", lambda: ZooKeeper(settings))
+    yield there
+    for session in there.opened:
+        session.close()
+
+
+def codes(refused: pytest.ExceptionInfo[Fenced]) -> list[str]:
+    return [reason.code for reason in refused.value.reasons]
+
+
+class TestOneRun:
+    def test_every_task_of_a_run_gets_a_higher_token(self, place: Place) -> None:
+        tokens = []
+        for _ in range(3):
+            with place.fence(RUN) as fence:
+                tokens.append(fence.token)
+                fence.check()
+        assert tokens == sorted(set(tokens))
+
+    def test_a_retry_fences_the_process_that_it_replaces(self, place: Place) -> None:
+        with place.fence(RUN) as zombie:
+            with place.fence(RUN) as retry:
+                retry.check()
+                with pytest.raises(Fenced, match="H03"):
+                    zombie.check()
+            with pytest.raises(Fenced):
+                zombie.check()
+
+    def test_a_task_whose_process_was_killed_is_continued_at_once(self, place: Place) -> None:
+        place.fence(RUN, killed := place.session()).take()
+        killed.close()
+        retry = place.fence(RUN)
+        retry.take()
+        assert retry.alive()
+
+    def test_the_run_keeps_the_cluster_between_its_tasks(self, place: Place) -> None:
+        with place.fence(RUN) as first:
+            since = first.holder()
+        assert not first.alive()
+        with place.fence(RUN) as second:
+            assert second.holder() == since, "the run owns the cluster since its first task"
+            assert second.alive()
+
+    def test_the_token_is_unknown_before_the_fence_is_taken(self, place: Place) -> None:
+        with pytest.raises(Fenced, match="H04"):
+            _ = place.fence(RUN).token
+
+
+class TestTwoRuns:
+    def test_a_run_at_work_keeps_others_out(self, place: Place) -> None:
+        with place.fence(RUN) as fence:
+            with pytest.raises(Fenced) as refused:
+                place.fence(OTHER).take()
+            fence.check()
+        assert codes(refused) == ["H01"]
+        assert RUN in str(refused.value)
+
+    def test_so_does_a_run_between_two_tasks(self, place: Place) -> None:
+        with place.fence(RUN):
+            pass
+        with pytest.raises(Fenced) as refused:
+            place.fence(OTHER).take()
+        assert codes(refused) == ["H02"]
+
+    def test_a_released_cluster_is_free(self, place: Place) -> None:
+        with place.fence(RUN) as fence:
+            fence.release()
+            assert fence.holder() is None
+        with place.fence(OTHER) as other:
+            holder = other.holder()
+            assert holder is not None
+            assert holder.owner == OTHER
+
+    def test_a_finished_run_is_replaced(self, place: Place) -> None:
+        place.fence(RUN).take()
+        asked = []
+        with place.fence(OTHER, finished=lambda owner: asked.append(owner) or True) as other:
+            other.check()
+        assert asked == [RUN]
+
+    def test_breaking_the_lock_fences_its_owner_and_frees_the_cluster(self, place: Place) -> None:
+        with place.fence(RUN) as broken:
+            former = place.fence("a human").break_lock()
+            assert former is not None
+            assert former.owner == RUN
+            with pytest.raises(Fenced):
+                broken.check()
+            with place.fence(OTHER) as other:
+                assert other.token > broken.token
+                with pytest.raises(Fenced):
+                    broken.release()
+
+    def test_a_free_cluster_needs_no_breaking(self, place: Place) -> None:
+        assert place.fence("a human").break_lock() is None
+
+    def test_an_outdated_process_cannot_release_what_another_run_holds(self, place: Place) -> None:
+        with place.fence(RUN) as outdated:
+            with place.fence(RUN):
+                pass
+            with pytest.raises(Fenced):
+                outdated.release()
+
+
+class TestWhatIsRefused:
+    def test_another_cluster(self, place: Place) -> None:
+        with pytest.raises(WrongCluster):
+            Fence(place.session(), "cluster-2", RUN).take()
+
+    @pytest.mark.parametrize("cluster_id", ["", "a/b", "..", "x" * 65])
+    def test_what_is_no_cluster_id(self, place: Place, cluster_id: str) -> None:
+        with pytest.raises(SpecError):
+            Fence(place.session(), cluster_id, RUN)
+
+
+@pytest.mark.cluster
+class TestTransactions:
+    """What only a real ZooKeeper can refuse."""
+
+    def test_an_outdated_holder_changes_nothing(self, own_chroot: ZooKeeperSettings) -> None:
+        with ZooKeeper(own_chroot) as first, ZooKeeper(own_chroot) as second:
+            place = Place("cluster-1", lambda: first)
+            outdated, newest = place.fence(RUN), place.fence(RUN, second)
+            outdated.take()
+            newest.take()
+            epoch = first.read("/controller_epoch")
+            assert epoch is not None
+            with pytest.raises(Fenced):
+                first.commit([Set("/controller_epoch", b"99", epoch[1])], holding=outdated)
+            assert first.read("/controller_epoch") == epoch
+            second.commit([Set("/controller_epoch", b"99", epoch[1])], holding=newest)
+            assert first.read("/controller_epoch") == (b"99", epoch[1] + 1)
+
+    def test_all_of_a_transaction_or_nothing(self, own_chroot: ZooKeeperSettings) -> None:
+        with ZooKeeper(own_chroot) as client, Fence(client, "cluster-1", RUN) as fence:
+            epoch, controller = client.read("/controller_epoch"), client.read("/controller")
+            assert epoch is not None
+            assert controller is not None
+            with pytest.raises(Exception, match="nothing was changed"):
+                client.commit([Set("/controller_epoch", b"9", epoch[1]), Delete("/controller", controller[1] + 1)], holding=fence)
+            assert (client.read("/controller_epoch"), client.read("/controller")) == (epoch, controller)
+
+    def test_kafkas_znodes_need_the_fence(self, own_chroot: ZooKeeperSettings) -> None:
+        with ZooKeeper(own_chroot) as client, pytest.raises(Forbidden):
+            client.commit([Delete("/controller", 0)])

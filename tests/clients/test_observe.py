@@ -1,0 +1,425 @@
+"""The observer with hand-written sources: what each answer and each silence becomes in the view."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_provider_kmigrate.clients.tools import Tools
+from airflow_provider_kmigrate.clients.wire import ApiVersions, Led, NodeMetadata, NotLeader
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, HostSpec, NodeSpec, Role
+from airflow_provider_kmigrate.core.coordinator import OFFSETS_TOPIC, partition_for
+from airflow_provider_kmigrate.core.model import (
+    BrokerMode,
+    ClusterView,
+    Look,
+    NodeFiles,
+    Partition,
+    Process,
+    ProcessState,
+    Quorum,
+    TopicMetadata,
+    ZkView,
+)
+from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, TimedOut, Unreachable, WrongCluster
+from airflow_provider_kmigrate.observe import Observer, Patience
+from airflow_provider_kmigrate.observe.assemble import newest
+
+CLUSTER = "cluster-1"
+EVERYTHING = ~Look(0)
+QUICK = Patience(nodes=0.2, partitions=0.2, hosts=0.2, topics=0.2)
+
+
+def node(number: int, role: Role) -> NodeSpec:
+    return NodeSpec(number, role, "h", 9000 + number, HostSpec("local", "p"))
+
+
+BROKERS = tuple(node(number, Role.BROKER) for number in (1, 2, 3))
+CONTROLLERS = tuple(node(number, Role.CONTROLLER) for number in (3001, 3002))
+SPEC = ClusterSpec("test", CLUSTER, "zk", "kafka", BROKERS, CONTROLLERS)
+
+
+@dataclass
+class FakeWire:
+    """One node; any attribute may be replaced by a test, and a value that is an exception is raised."""
+
+    versions: Any = field(default_factory=lambda: ApiVersions({}, migration_ready=False))
+    peers: Any = field(default_factory=lambda: NodeMetadata(CLUSTER, 1, frozenset({1, 2, 3})))
+    quorum: Any = field(default_factory=lambda: NotLeader("not me"))
+    leds: Any = ()
+    metrics: Any = None
+    offsets_leaders: Any = None
+    offsets_count: int = 0
+    asked: list[str] = field(default_factory=list)
+
+    def _say(self, verb: str, answer: Any) -> Any:
+        self.asked.append(verb)
+        answer = answer() if callable(answer) else answer
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def api_versions(self) -> ApiVersions:
+        return self._say("api_versions", self.versions)
+
+    def metadata(self) -> NodeMetadata:
+        return self._say("metadata", self.peers)
+
+    def describe_quorum(self) -> Quorum:
+        return self._say("describe_quorum", self.quorum)
+
+    def partitions(self) -> tuple[Led, ...]:
+        return self._say("partitions", self.leds)
+
+    def client_metrics(self) -> tuple[str, ...] | None:
+        return self._say("client_metrics", self.metrics)
+
+    def leaders(self, topic: str) -> dict[int, int] | None:
+        assert topic == OFFSETS_TOPIC
+        return self._say("leaders", self.offsets_leaders)
+
+    def find_coordinators(self, groups: tuple[str, ...]) -> dict[str, int | None]:
+        leaders = self._say("find_coordinators", self.offsets_leaders)
+        return {group: leaders[partition_for(group, self.offsets_count)] for group in groups}
+
+    def topic_configs(self, key: str, topics: list[str]) -> dict[str, str]:
+        assert key == "min.insync.replicas"
+        return self._say("topic_configs", dict.fromkeys(topics, "2"))
+
+
+@dataclass
+class FakeZooKeeper:
+    answer: Any = field(default_factory=lambda: ZkView(cluster_id=CLUSTER, broker_ids=(1, 2, 3)))
+    topics_answer: Any = field(default_factory=dict)
+    asked_groups: bool | None = None
+
+    def view(self, *, groups: bool) -> ZkView:
+        self.asked_groups = groups
+        return _given(self.answer)
+
+    def topics(self) -> dict[str, TopicMetadata]:
+        return _given(self.topics_answer)
+
+
+@dataclass
+class FakeAdmin:
+    topics_answer: Any = field(default_factory=dict)
+
+    def topics(self) -> dict[str, TopicMetadata]:
+        return _given(self.topics_answer)
+
+
+@dataclass
+class FakeHost:
+    process: Any = field(default_factory=lambda: Process(ProcessState.RUNNING, 7))
+    on_disk: Any = field(default_factory=lambda: NodeFiles(properties={"a": "b"}))
+    asked: list[tuple[str, str]] = field(default_factory=list)
+
+    def status(self, node: NodeSpec) -> Process:
+        self.asked.append(("status", node.name))
+        return _given(self.process)
+
+    def files(self, node: NodeSpec) -> NodeFiles:
+        self.asked.append(("files", node.name))
+        return _given(self.on_disk)
+
+
+def _given(answer: Any) -> Any:
+    answer = answer() if callable(answer) else answer
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
+class Cluster:
+    """Everything that an observer of `SPEC` talks to."""
+
+    def __init__(self) -> None:
+        self.wires = {each.id: FakeWire() for each in SPEC.nodes()}
+        self.zk, self.admin, self.host = FakeZooKeeper(), FakeAdmin(), FakeHost()
+        self.released = threading.Event()
+        tools: Any = Tools(self.zk, self.admin, lambda each: self.wires[each.id], lambda _: self.host)  # type: ignore[arg-type]
+        self.observer = Observer(SPEC, tools, QUICK)
+
+    def look(self, what: Look) -> ClusterView:
+        return self.observer.look(what)
+
+    def hang(self) -> None:
+        """An answer that does not come."""
+        self.released.wait(30)
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    there = Cluster()
+    yield there
+    there.released.set()
+    there.observer.close()
+
+
+def codes(view: ClusterView) -> list[str]:
+    return [reason.code for reason in view.unknowns]
+
+
+class TestNodes:
+    def test_a_healthy_look(self, cluster: Cluster) -> None:
+        view = cluster.look(Look.BROKERS | Look.ZOOKEEPER)
+        assert view.unknowns == ()
+        assert view.kafka_cluster_id == CLUSTER
+        assert view.modes() == dict.fromkeys((1, 2, 3), BrokerMode.ZOOKEEPER)
+        assert {broker.listed_by for broker in view.brokers.values()} == {frozenset({1, 2, 3})}
+        assert all(broker.in_zookeeper and broker.controller_id == 1 for broker in view.brokers.values())
+        assert view.took >= 0
+
+    def test_nothing_is_asked_that_is_not_wanted(self, cluster: Cluster) -> None:
+        view = cluster.look(Look.CONTROLLERS)
+        assert [wire.asked for wire in cluster.wires.values()] == [[], [], [], ["api_versions"], ["api_versions"]]
+        assert (view.zk, view.partitions, view.quorum, view.topics, view.client_metrics) == (None, None, None, None, None)
+        assert cluster.host.asked == []
+        broker = view.brokers[1]
+        assert (broker.mode, broker.in_zookeeper, broker.listed_by) == (None, None, None)
+
+    def test_a_broker_that_is_gone_is_unknown(self, cluster: Cluster) -> None:
+        cluster.wires[2].versions = Unreachable("refused")
+        cluster.wires[1].peers = cluster.wires[3].peers = NodeMetadata(CLUSTER, 1, frozenset({1, 3}))
+        view = cluster.look(Look.BROKERS)
+        assert codes(view) == ["U02"]
+        assert view.brokers[2].mode is None
+        assert view.brokers[2].listed_by == frozenset()
+        assert view.brokers[1].listed_by == frozenset({1, 3})
+
+    def test_a_broker_that_hangs_costs_its_patience_and_spoils_nothing(self, cluster: Cluster) -> None:
+        cluster.wires[2].versions = cluster.hang
+        began = time.monotonic()
+        view = cluster.look(Look.BROKERS | Look.ZOOKEEPER)
+        assert time.monotonic() - began < 5 * QUICK.nodes
+        assert codes(view) == ["U02"]
+        assert view.modes() == {1: BrokerMode.ZOOKEEPER, 2: None, 3: BrokerMode.ZOOKEEPER}
+
+    def test_a_broker_that_the_spec_does_not_name_is_seen(self, cluster: Cluster) -> None:
+        cluster.zk.answer = ZkView(cluster_id=CLUSTER, broker_ids=(1, 2, 3, 8))
+        cluster.wires[1].peers = NodeMetadata(CLUSTER, 1, frozenset({1, 9}))
+        view = cluster.look(Look.BROKERS | Look.ZOOKEEPER)
+        assert sorted(view.brokers) == [1, 2, 3, 8, 9]
+        assert (view.brokers[8].in_zookeeper, view.brokers[8].mode) == (True, None)
+        assert view.brokers[9].listed_by == frozenset({1})
+
+    def test_controllers_show_their_flag(self, cluster: Cluster) -> None:
+        cluster.wires[3001].versions = ApiVersions({55: (0, 2)}, migration_ready=True, metadata_version=21)
+        cluster.wires[3002].versions = TimedOut("late")
+        view = cluster.look(Look.CONTROLLERS)
+        assert (view.controllers[3001].answers, view.controllers[3001].migration_flag) == (True, True)
+        assert (view.controllers[3002].answers, view.controllers[3002].migration_flag) == (False, None)
+        assert view.metadata_version == "3.9-IV0"
+        assert codes(view) == ["U03"]
+
+    def test_hosts_are_asked_for_the_given_nodes_only(self, cluster: Cluster) -> None:
+        view = cluster.observer.look(Look.PROCESSES | Look.FILES, BROKERS[:1])
+        assert sorted(cluster.host.asked) == [("files", "broker 1"), ("status", "broker 1")]
+        assert view.brokers[1].process.pid == 7
+        assert view.brokers[1].files.properties == {"a": "b"}
+        assert view.brokers[2].process.state is ProcessState.UNKNOWN
+
+    def test_a_process_is_known_even_if_its_files_are_not(self, cluster: Cluster) -> None:
+        cluster.host.on_disk = Failed("no file")
+        view = cluster.observer.look(Look.PROCESSES | Look.FILES, BROKERS[:1])
+        assert codes(view) == ["U04"]
+        assert view.brokers[1].process.state is ProcessState.RUNNING
+
+    def test_a_host_that_does_not_tell_is_a_host_that_does_not_answer(self, cluster: Cluster) -> None:
+        cluster.host.process = Process(ProcessState.UNKNOWN)
+        view = cluster.observer.look(Look.PROCESSES, BROKERS[:1])
+        assert codes(view) == ["U04"]
+        assert view.brokers[1].process.state is ProcessState.UNKNOWN
+
+
+class TestZooKeeper:
+    @pytest.mark.parametrize("what", [Look.ZOOKEEPER, Look.GROUPS, Look.ZOOKEEPER | Look.GROUPS])
+    def test_groups_only_where_wanted(self, cluster: Cluster, what: Look) -> None:
+        assert cluster.look(what).zk is not None
+        assert cluster.zk.asked_groups is (Look.GROUPS in what)
+
+    @pytest.mark.parametrize("silence", [Unreachable("lost"), None])
+    def test_its_silence_leaves_registrations_unknown(self, cluster: Cluster, silence: Exception | None) -> None:
+        cluster.zk.answer = silence or cluster.hang
+        view = cluster.look(Look.ZOOKEEPER | Look.BROKERS)
+        assert codes(view) == ["U01"]
+        assert view.zk is None
+        assert view.brokers[1].in_zookeeper is None
+        assert view.brokers[1].mode is BrokerMode.ZOOKEEPER
+
+
+class TestQuorum:
+    def test_the_leader_answers_for_all(self, cluster: Cluster) -> None:
+        cluster.wires[3002].quorum = led = Quorum(3002, 5, 9, {3001: 9, 3002: 9}, {})
+        view = cluster.look(Look.QUORUM)
+        assert view.quorum == led
+        assert view.unknowns == ()
+
+    def test_of_two_that_believe_to_lead_the_newer_is_right(self, cluster: Cluster) -> None:
+        cluster.wires[3001].quorum = Quorum(3001, 4, 9, {}, {})
+        cluster.wires[3002].quorum = newer = Quorum(3002, 5, 9, {}, {})
+        assert cluster.look(Look.QUORUM).quorum == newer
+
+    def test_without_a_leader_that_is_one_unknown(self, cluster: Cluster) -> None:
+        cluster.wires[3001].quorum = cluster.hang
+        view = cluster.look(Look.QUORUM)
+        assert view.quorum is None
+        assert codes(view) == ["U06"]
+
+
+def led(epoch: int, leader: int, *isr: int, topic: str = "t") -> Led:
+    return Led(epoch, Partition(topic, 0, leader, (1, 2, 3), isr))
+
+
+class TestPartitions:
+    def test_two_witnesses_are_asked(self, cluster: Cluster) -> None:
+        for number in (1, 2, 3):
+            cluster.wires[number].leds = (led(1, 1, 1, 2, 3),)
+        assert cluster.look(Look.PARTITIONS).partitions == (Partition("t", 0, 1, (1, 2, 3), (1, 2, 3)),)
+        assert [len(cluster.wires[number].asked) for number in (1, 2, 3)] == [1, 1, 0]
+
+    def test_a_witness_that_is_gone_is_replaced_and_asked_last_from_then_on(self, cluster: Cluster) -> None:
+        cluster.wires[1].leds = Unreachable("down")
+        cluster.wires[2].leds = cluster.wires[3].leds = (led(1, 2, 2, 3),)
+        for _ in range(2):
+            view = cluster.look(Look.PARTITIONS)
+            assert view.partitions is not None
+            assert view.unknowns == ()
+        assert [len(cluster.wires[number].asked) for number in (1, 2, 3)] == [1, 2, 2]
+
+    def test_one_witness_is_enough(self, cluster: Cluster) -> None:
+        cluster.wires[1].leds = cluster.wires[3].leds = Unreachable("down")
+        cluster.wires[2].leds = (led(1, 2, 2),)
+        view = cluster.look(Look.PARTITIONS)
+        assert view.partitions is not None
+        assert view.unknowns == ()
+
+    def test_nobody_tells(self, cluster: Cluster) -> None:
+        for number in (1, 2, 3):
+            cluster.wires[number].leds = Unreachable("down")
+        view = cluster.look(Look.PARTITIONS | Look.MIN_INSYNC)
+        assert (view.partitions, view.min_insync) == (None, None)
+        assert codes(view) == ["U05"]
+
+    def test_min_insync_of_every_topic(self, cluster: Cluster) -> None:
+        for number in (1, 2, 3):
+            cluster.wires[number].leds = (led(1, 1, 1, topic="a"), led(1, 1, 1, topic="b"))
+        assert cluster.look(Look.MIN_INSYNC).min_insync == {"a": 2, "b": 2}
+
+
+class TestNewest:
+    def test_the_higher_epoch_wins(self) -> None:
+        assert newest([(led(2, 2, 2, 3),), (led(1, 1, 1, 2, 3),)]) == (Partition("t", 0, 2, (1, 2, 3), (2, 3)),)
+
+    def test_within_an_epoch_only_what_both_count_is_in_sync(self) -> None:
+        assert newest([(led(1, 1, 1, 2),), (led(1, 1, 1, 3),)]) == (Partition("t", 0, 1, (1, 2, 3), (1,)),)
+
+    def test_a_partition_that_one_has_not_heard_of(self) -> None:
+        assert [partition.topic for partition in newest([(led(1, 1, 1, topic="b"),), (led(1, 1, 1, topic="a"),)])] == ["a", "b"]
+
+    @given(st.lists(st.builds(led, st.integers(0, 3), st.integers(-1, 3), st.integers(1, 3)), min_size=1, max_size=6))
+    def test_the_order_of_witnesses_is_no_matter_for_what_is_in_sync(self, leds: list[Led]) -> None:
+        top = max(one.leader_epoch for one in leds)
+        for order in (leds, leds[::-1]):
+            (partition,) = newest([(one,) for one in order])
+            candidates = [one.partition for one in leds if one.leader_epoch == top]
+            assert set(partition.isr) == set.intersection(*(set(one.isr) for one in candidates))
+
+
+LEADERS = {partition: 1 + partition * partition % 3 for partition in range(10)}
+
+
+class TestOffsetsTopic:
+    def test_each_broker_has_its_count(self, cluster: Cluster) -> None:
+        for number, count in ((1, 10), (2, 10), (3, 7)):
+            cluster.wires[number].offsets_leaders = LEADERS
+            cluster.wires[number].offsets_count = count
+        counts = cluster.look(Look.OFFSETS_TOPIC).offsets_counts
+        assert counts is not None
+        assert (10 in counts[1], 10 in counts[2], 10 in counts[3], 7 in counts[3]) == (True, True, False, True)
+
+    def test_an_absent_topic_is_not_created_by_asking(self, cluster: Cluster) -> None:
+        view = cluster.look(Look.OFFSETS_TOPIC)
+        assert [wire.asked for wire in cluster.wires.values()][:3] == [["leaders"]] * 3
+        assert view.offsets_counts == dict.fromkeys((1, 2, 3), frozenset())
+        assert view.unknowns == ()
+
+    def test_leaders_that_move_meanwhile_prove_nothing(self, cluster: Cluster) -> None:
+        for number in (1, 2, 3):
+            cluster.wires[number].offsets_leaders = LEADERS
+            cluster.wires[number].offsets_count = 10
+        moving = iter([LEADERS, LEADERS, {**LEADERS, 0: 3}])
+        cluster.wires[2].offsets_leaders = lambda: next(moving)
+        view = cluster.look(Look.OFFSETS_TOPIC)
+        assert codes(view) == ["U08"]
+        assert view.offsets_counts is not None
+        assert sorted(view.offsets_counts) == [1, 3]
+
+
+class TestRest:
+    def test_client_metrics_from_the_first_that_lists_them(self, cluster: Cluster) -> None:
+        cluster.wires[2].metrics = ("m",)
+        assert cluster.look(Look.CLIENT_METRICS).client_metrics == ("m",)
+
+    def test_zookeeper_brokers_have_no_client_metrics(self, cluster: Cluster) -> None:
+        assert cluster.look(Look.CLIENT_METRICS).client_metrics == ()
+
+    def test_a_silent_broker_might_know_some(self, cluster: Cluster) -> None:
+        cluster.wires[3].metrics = Unreachable("down")
+        view = cluster.look(Look.CLIENT_METRICS)
+        assert view.client_metrics is None
+        assert codes(view) == ["U09"]
+
+    def test_topics_of_both_sides(self, cluster: Cluster) -> None:
+        cluster.zk.topics_answer = {"t": TopicMetadata("t", "id", {})}
+        assert cluster.look(Look.TOPICS).topics == ({"t": TopicMetadata("t", "id", {})}, {})
+
+    def test_one_side_alone_cannot_be_compared(self, cluster: Cluster) -> None:
+        cluster.admin.topics_answer = TimedOut("late")
+        view = cluster.look(Look.TOPICS)
+        assert view.topics is None
+        assert codes(view) == ["U10"]
+
+
+class TestWhatEndsALook:
+    @pytest.mark.parametrize(
+        "spoil",
+        [
+            lambda cluster: setattr(cluster.wires[2], "peers", NodeMetadata("other", 1, frozenset({1}))),
+            lambda cluster: setattr(cluster.zk, "answer", ZkView(cluster_id="other")),
+            lambda cluster: setattr(cluster.zk, "answer", WrongCluster("no such chroot")),
+        ],
+        ids=["broker", "ZooKeeper", "chroot"],
+    )
+    def test_another_cluster(self, cluster: Cluster, spoil: Callable[[Cluster], None]) -> None:
+        spoil(cluster)
+        with pytest.raises(WrongCluster):
+            cluster.look(Look.BROKERS | Look.ZOOKEEPER)
+
+    def test_a_refused_identity(self, cluster: Cluster) -> None:
+        cluster.wires[2].peers = AuthenticationFailed("no")
+        with pytest.raises(AuthenticationFailed):
+            cluster.look(Look.BROKERS)
+
+    def test_a_witness_that_refuses_our_identity(self, cluster: Cluster) -> None:
+        cluster.wires[1].leds = AuthenticationFailed("no")
+        with pytest.raises(AuthenticationFailed):
+            cluster.look(Look.PARTITIONS)
+
+    def test_everything_at_once_when_nothing_answers(self, cluster: Cluster) -> None:
+        silence = Unreachable("nobody")
+        for wire in cluster.wires.values():
+            wire.versions = wire.peers = wire.quorum = wire.leds = wire.metrics = wire.offsets_leaders = silence
+        cluster.zk.answer = cluster.zk.topics_answer = cluster.admin.topics_answer = silence
+        cluster.host.process = cluster.host.on_disk = silence
+        view = cluster.look(EVERYTHING)
+        assert set(codes(view)) == {"U01", "U02", "U03", "U04", "U05", "U06", "U08", "U09", "U10"}
+        assert view.kafka_cluster_id is None

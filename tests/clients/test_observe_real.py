@@ -1,0 +1,179 @@
+"""The observer on three real brokers: healthy, one killed, one suspended, and the wrong cluster."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+from confluent_kafka import Consumer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from airflow_provider_kmigrate.clients.hosts import host_for
+from airflow_provider_kmigrate.clients.settings import ClusterSettings, KafkaSettings, WireSecurity, ZooKeeperSettings
+from airflow_provider_kmigrate.clients.tools import WIRE_TIMEOUT, opened
+from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
+from airflow_provider_kmigrate.core import equivalence
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
+from airflow_provider_kmigrate.core.coordinator import OFFSETS_TOPIC
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look, ProcessState, ZkController
+from airflow_provider_kmigrate.exceptions import WrongCluster
+from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from airflow_provider_kmigrate.observe import Observer
+
+pytestmark = pytest.mark.cluster
+
+ALL = Look.BROKERS | Look.ZOOKEEPER | Look.GROUPS | Look.PARTITIONS | Look.MIN_INSYNC
+
+
+def settings_of(cluster: LocalCluster, chroot: str) -> ClusterSettings:
+    zookeeper = ZooKeeperSettings(cluster.plan.zookeeper, chroot)
+    return ClusterSettings(zookeeper, KafkaSettings({"bootstrap.servers": cluster.bootstrap}), WireSecurity(), WireSecurity())
+
+
+@pytest.fixture(scope="module")
+def spec(cluster: LocalCluster) -> ClusterSpec:
+    return ClusterSpec("real", cluster.plan.cluster_id, "zk", "kafka", cluster.plan.brokers, cluster.plan.controllers)
+
+
+@pytest.fixture
+def observer(cluster: LocalCluster, spec: ClusterSpec) -> Iterator[Observer]:
+    with opened(settings_of(cluster, cluster.plan.shape.chroot)) as tools, Observer(spec, tools) as there:
+        yield there
+
+
+@pytest.fixture(scope="module")
+def topic(cluster: LocalCluster) -> str:
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    new = NewTopic("observed", 6, 3, config={"min.insync.replicas": "2"})
+    for created in admin.create_topics([new]).values():
+        created.result(timeout=30)
+    return "observed"
+
+
+def until(look: Callable[[], ClusterView], holds: Callable[[ClusterView], bool], what: str, timeout: float = 60.0) -> ClusterView:
+    end = time.monotonic() + timeout
+    while not holds(view := look()):
+        assert time.monotonic() < end, f"in vain: {what}; {view.unknowns}"
+    return view
+
+
+def whole(view: ClusterView) -> bool:
+    everyone = frozenset(view.brokers)
+    at_home = all(broker.in_zookeeper and broker.listed_by == everyone for broker in view.brokers.values())
+    return at_home and bool(view.partitions) and not any(partition.under_replicated for partition in view.partitions or ())
+
+
+def pid_of(node: NodeSpec) -> int:
+    pid = host_for(node).status(node).pid
+    assert pid is not None
+    return pid
+
+
+class TestHealthy:
+    def test_a_whole_look(self, observer: Observer, spec: ClusterSpec, topic: str) -> None:
+        view = until(lambda: observer.look(ALL), whole, "a whole cluster")
+        assert view.unknowns == ()
+        assert view.kafka_cluster_id == spec.cluster_id
+        assert view.modes() == dict.fromkeys((0, 1, 2), BrokerMode.ZOOKEEPER)
+        assert view.zk is not None
+        assert isinstance(view.zk.controller, ZkController)
+        assert view.zk.controller.ephemeral
+        assert {broker.controller_id for broker in view.brokers.values()} == {view.zk.controller.broker_id}
+        assert view.zk.migration is None
+        assert sum(partition.topic == topic for partition in view.partitions or ()) == 6
+        until(lambda: observer.look(ALL), lambda seen: (seen.min_insync or {}).get(topic) == 2, "the topic's limit")
+
+    def test_looks_are_quick_over_kept_connections(self, observer: Observer, topic: str) -> None:
+        observer.look(ALL)
+        assert min(observer.look(ALL).took for _ in range(10)) < 0.2
+
+    def test_processes_and_files(self, observer: Observer) -> None:
+        view = observer.look(Look.PROCESSES | Look.FILES)
+        assert all(broker.process.state is ProcessState.RUNNING for broker in view.brokers.values())
+        assert (view.brokers[2].files.properties or {})["broker.id"] == "2"
+        assert all(controller.process.state is ProcessState.STOPPED for controller in view.controllers.values())
+        assert view.unknowns == ()
+
+    def test_controllers_that_do_not_exist_yet(self, observer: Observer, spec: ClusterSpec) -> None:
+        view = observer.look(Look.CONTROLLERS | Look.QUORUM)
+        assert {reason.code for reason in view.unknowns} == {"U03", "U06"}
+        assert not any(controller.answers for controller in view.controllers.values())
+
+    def test_both_sides_hold_the_same_topics(self, observer: Observer, topic: str) -> None:
+        view = observer.look(Look.TOPICS)
+        assert view.topics is not None
+        assert topic in view.topics[0]
+        assert equivalence.compare(*view.topics) == ()
+
+    def test_the_count_of_the_offsets_topic(self, observer: Observer, cluster: LocalCluster) -> None:
+        consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "g"})
+        consumer.subscribe(["observed"])
+        consumer.poll(1.0)  # makes the brokers create the topic
+        consumer.close()
+
+        def counted(view: ClusterView) -> bool:
+            counts = view.offsets_counts or {}
+            return len(counts) == 3 and all(counts.values())
+
+        what = Look.OFFSETS_TOPIC | Look.PARTITIONS
+        view = until(lambda: observer.look(what), counted, "a fingerprint of every broker")
+        count = sum(partition.topic == OFFSETS_TOPIC for partition in view.partitions or ())
+        assert count > 1
+        assert all(count in possible for possible in (view.offsets_counts or {}).values())
+
+    def test_no_client_metrics_in_zookeeper_mode(self, observer: Observer) -> None:
+        assert observer.look(Look.CLIENT_METRICS).client_metrics == ()
+
+
+class TestTrouble:
+    def test_a_suspended_broker_is_unknown_and_holds_nobody_up(self, observer: Observer, spec: ClusterSpec, topic: str) -> None:
+        until(lambda: observer.look(ALL), whole, "a whole cluster")
+        suspended = spec.brokers[0]
+        pid = pid_of(suspended)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            for _ in range(3):
+                view = observer.look(ALL)
+                assert view.took < WIRE_TIMEOUT + 1.0
+                assert view.brokers[0].mode is None
+                assert view.partitions is not None, "the others told"
+                assert [reason.code for reason in view.unknowns] == ["U02"]
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        until(lambda: observer.look(ALL), whole, "the broker is back", timeout=120)
+
+    def test_a_killed_broker_is_unknown_and_seen_again_after_its_start(
+        self, observer: Observer, spec: ClusterSpec, topic: str
+    ) -> None:
+        until(lambda: observer.look(ALL), whole, "a whole cluster")
+        killed = spec.brokers[1]
+        os.kill(pid_of(killed), signal.SIGKILL)
+        try:
+            view = until(lambda: observer.look(ALL), lambda seen: seen.brokers[1].mode is None, "its silence")
+            assert view.took < WIRE_TIMEOUT + 1.0
+            assert [reason.code for reason in view.unknowns] == ["U02"]
+        finally:
+            # A ZooKeeper-mode broker ends at once if the registration of its former life is still there.
+            until(lambda: observer.look(Look.ZOOKEEPER), lambda seen: not seen.brokers[1].in_zookeeper, "the session's end")
+            host_for(killed).start(killed, token=0)
+        until(lambda: observer.look(ALL), whole, "the broker is back", timeout=120)
+
+    def test_another_cluster_id_ends_the_look(self, cluster: LocalCluster, spec: ClusterSpec) -> None:
+        other = replace(spec, cluster_id="another")
+        with (
+            opened(settings_of(cluster, cluster.plan.shape.chroot)) as tools,
+            Observer(other, tools) as observer,
+        ):
+            for what in (Look.ZOOKEEPER, Look.BROKERS):
+                with pytest.raises(WrongCluster):
+                    observer.look(what)
+
+    def test_a_wrong_chroot_ends_the_look_and_is_not_made(self, cluster: LocalCluster, spec: ClusterSpec) -> None:
+        with opened(settings_of(cluster, "/wrong")) as tools, Observer(spec, tools) as observer, pytest.raises(WrongCluster):
+            observer.look(Look.ZOOKEEPER)
+        with ZooKeeper(ZooKeeperSettings(cluster.plan.zookeeper)) as root:
+            assert "wrong" not in root.children("/")

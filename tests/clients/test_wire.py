@@ -1,0 +1,350 @@
+"""The wire client against a node of our own: real frames, every answer and every failure that a node can give."""
+
+from __future__ import annotations
+
+import struct
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from fake_node import CLOSE, HANG, KRAFT, ZOOKEEPER, FakeNode, api_versions
+from kafka.errors import kafka_errors
+from kafka.protocol.admin import (
+    DescribeClusterResponse,
+    DescribeConfigsResponse,
+    DescribeQuorumResponse,
+    ListConfigResourcesResponse,
+)
+from kafka.protocol.metadata import ApiVersionsResponse, FindCoordinatorResponse, MetadataResponse
+
+from airflow_provider_kmigrate.clients import kafka_errors as ours
+from airflow_provider_kmigrate.clients.wire import Led, NodeMetadata, NotLeader, Wire
+from airflow_provider_kmigrate.core.model import BrokerMode, Partition, Quorum
+from airflow_provider_kmigrate.exceptions import (
+    AuthenticationFailed,
+    Failed,
+    TimedOut,
+    Unavailable,
+    Unreachable,
+    WrongCluster,
+)
+
+METADATA, FIND_COORDINATOR, API_VERSIONS, CONFIGS, QUORUM, CLUSTER, LIST_CONFIGS = 3, 10, 18, 32, 55, 60, 74
+QUICK = 0.3  # seconds; a deadline that a test waits out
+
+
+def wire(node: FakeNode, timeout: float = 5.0) -> Wire:
+    return Wire("127.0.0.1", node.port, timeout=timeout)
+
+
+def metadata(**fields: object) -> MetadataResponse:
+    peers = [MetadataResponse.MetadataResponseBroker(node_id=i, host="h", port=1, rack=None) for i in (0, 1)]
+    return MetadataResponse(**{"brokers": peers, "cluster_id": "c", "controller_id": 1, "topics": [], **fields})
+
+
+class TestMode:
+    @pytest.mark.parametrize(
+        ("keys", "flag", "mode"),
+        [
+            (ZOOKEEPER, False, BrokerMode.ZOOKEEPER),
+            (ZOOKEEPER, True, BrokerMode.MIGRATION),
+            (KRAFT, False, BrokerMode.KRAFT),
+        ],
+    )
+    def test_key_55_and_tag_3_tell_the_mode(self, keys: dict[int, tuple[int, int]], flag: bool, mode: BrokerMode) -> None:
+        with FakeNode({API_VERSIONS: api_versions(keys, zk_migration_ready=flag)}) as node, wire(node) as client:
+            assert client.api_versions().mode is mode
+
+    def test_a_controller_shows_its_flag_and_the_metadata_version(self) -> None:
+        level = ApiVersionsResponse.FinalizedFeatureKey(name="metadata.version", max_version_level=21, min_version_level=21)
+        answer = api_versions(KRAFT, zk_migration_ready=True, finalized_features=[level], finalized_features_epoch=7)
+        with FakeNode({API_VERSIONS: answer}) as node, wire(node) as client:
+            seen = client.api_versions()
+        assert (seen.migration_ready, seen.metadata_version) == (True, 21)
+
+    def test_features_without_an_epoch_are_no_features(self) -> None:
+        level = ApiVersionsResponse.FinalizedFeatureKey(name="metadata.version", max_version_level=21, min_version_level=21)
+        with FakeNode({API_VERSIONS: api_versions(KRAFT, finalized_features=[level])}) as node, wire(node) as client:
+            assert client.api_versions().metadata_version is None
+
+    def test_a_node_that_knows_no_v3_is_asked_in_v0(self) -> None:
+        def old(request: object) -> ApiVersionsResponse:
+            code = 35 if request.API_VERSION == 3 else 0
+            entry = ApiVersionsResponse.ApiVersion(api_key=18, min_version=0, max_version=2)
+            return ApiVersionsResponse(version=0, error_code=code, api_keys=[entry])
+
+        with FakeNode({API_VERSIONS: old}) as node, wire(node) as client:
+            assert client.api_versions().mode is BrokerMode.ZOOKEEPER
+
+
+class TestQuorum:
+    @staticmethod
+    def answer(code: int = 0, level: str = "partition", high_watermark: int = 90) -> DescribeQuorumResponse:
+        topic = DescribeQuorumResponse.TopicData
+        replica = topic.PartitionData.ReplicaState
+        state = topic.PartitionData(
+            partition_index=0,
+            error_code=code if level == "partition" else 0,
+            leader_id=3001,
+            leader_epoch=4,
+            high_watermark=high_watermark,
+            current_voters=[replica(replica_id=i, log_end_offset=o) for i, o in ((3000, 89), (3001, 91))],
+            observers=[replica(replica_id=0, log_end_offset=88)],
+        )
+        return DescribeQuorumResponse(
+            error_code=code if level == "top" else 0, topics=[topic(topic_name="__cluster_metadata", partitions=[state])]
+        )
+
+    def test_the_leader_describes_voters_and_observers(self) -> None:
+        with FakeNode({QUORUM: self.answer()}) as node, wire(node) as client:
+            assert client.describe_quorum() == Quorum(3001, 4, 90, {3000: 89, 3001: 91}, {0: 88})
+
+    @pytest.mark.parametrize("level", ["partition", "top"])
+    def test_the_others_say_that_they_do_not_lead(self, level: str) -> None:
+        with FakeNode({QUORUM: self.answer(6, level)}) as node, wire(node) as client, pytest.raises(NotLeader):
+            client.describe_quorum()
+
+    def test_a_leader_without_a_high_watermark_is_not_ready(self) -> None:
+        with FakeNode({QUORUM: self.answer(high_watermark=-1)}) as node, wire(node) as client:
+            with pytest.raises(Unavailable) as early:
+                client.describe_quorum()
+            assert early.type is not NotLeader
+
+    def test_a_zookeeper_broker_has_no_quorum(self) -> None:
+        with FakeNode({API_VERSIONS: api_versions(ZOOKEEPER)}) as node, wire(node) as client, pytest.raises(Failed):
+            client.describe_quorum()
+
+    def test_controllers_are_described_by_their_own_kind(self) -> None:
+        entry = DescribeClusterResponse.DescribeClusterBroker(broker_id=3000, host="h", port=9093, rack=None)
+        answer = DescribeClusterResponse(error_code=0, cluster_id="c", controller_id=3000, brokers=[entry])
+        with FakeNode({CLUSTER: answer}) as node, wire(node) as client:
+            assert client.describe_cluster() == ("c", 3000, {3000: ("h", 9093)})
+        assert node.seen[-1].endpoint_type == 2
+
+
+class TestMetadata:
+    def test_peers_and_controller_cost_no_topics(self) -> None:
+        with FakeNode({METADATA: metadata()}) as node, wire(node) as client:
+            assert client.metadata() == NodeMetadata("c", 1, frozenset({0, 1}))
+        assert (node.seen[-1].topics, node.seen[-1].allow_auto_topic_creation) == ([], False)
+
+    def test_no_controller_is_none(self) -> None:
+        with FakeNode({METADATA: metadata(controller_id=-1)}) as node, wire(node) as client:
+            assert client.metadata().controller_id is None
+
+    def test_a_broker_that_knows_nothing_yet_is_no_witness(self) -> None:
+        with FakeNode({METADATA: metadata(brokers=[])}) as node, wire(node) as client:
+            for call in (client.metadata, client.partitions):
+                with pytest.raises(Unavailable):
+                    call()
+
+    def test_partitions_carry_their_leader_epoch(self) -> None:
+        with FakeNode({METADATA: metadata(topics=[self.topic("t")])}) as node, wire(node) as client:
+            assert client.partitions() == (Led(7, Partition("t", 0, 2, (2, 1), (2,))),)
+
+    def test_a_topic_that_cannot_be_read_spoils_the_answer(self) -> None:
+        with (
+            FakeNode({METADATA: metadata(topics=[self.topic("t", code=29)])}) as node,
+            wire(node) as client,
+            pytest.raises(AuthenticationFailed),
+        ):
+            client.partitions()
+
+    def test_leaders_of_one_topic(self) -> None:
+        with FakeNode({METADATA: metadata(topics=[self.topic("t")])}) as node, wire(node) as client:
+            assert client.leaders("t") == {0: 2}
+        assert not node.seen[-1].allow_auto_topic_creation
+
+    def test_a_topic_that_does_not_exist_has_none(self) -> None:
+        with FakeNode({METADATA: metadata(topics=[self.topic("t", code=3)])}) as node, wire(node) as client:
+            assert client.leaders("t") is None
+
+    @staticmethod
+    def topic(name: str, code: int = 0) -> MetadataResponse.MetadataResponseTopic:
+        kind = MetadataResponse.MetadataResponseTopic
+        state = kind.MetadataResponsePartition(
+            error_code=0, partition_index=0, leader_id=2, leader_epoch=7, replica_nodes=[2, 1], isr_nodes=[2], offline_replicas=[]
+        )
+        return kind(error_code=code, name=name, partitions=[] if code else [state])
+
+
+class TestCoordinators:
+    @pytest.mark.parametrize(("code", "named"), [(0, 2), (14, None), (15, None)])
+    def test_many_groups_in_one_request(self, code: int, named: int | None) -> None:
+        entry = FindCoordinatorResponse.Coordinator
+        answer = FindCoordinatorResponse(
+            coordinators=[entry(key=k, node_id=2, host="h", port=1, error_code=code, error_message=None) for k in "ab"]
+        )
+        with FakeNode({FIND_COORDINATOR: answer}) as node, wire(node) as client:
+            assert client.find_coordinators("ab") == {"a": named, "b": named}
+        assert node.keys_seen().count(FIND_COORDINATOR) == 1
+
+    def test_one_request_a_group_before_v4(self) -> None:
+        def answer(request: object) -> FindCoordinatorResponse:
+            return FindCoordinatorResponse(error_code=0, node_id={"a": 1, "b": 2}[request.key], host="h", port=1)
+
+        old = {**ZOOKEEPER, FIND_COORDINATOR: (0, 3)}
+        with FakeNode({API_VERSIONS: api_versions(old), FIND_COORDINATOR: answer}) as node, wire(node) as client:
+            assert client.find_coordinators("ab") == {"a": 1, "b": 2}
+
+
+class TestConfigs:
+    def test_one_key_of_every_topic_in_batches(self) -> None:
+        def answer(request: object) -> DescribeConfigsResponse:
+            result = DescribeConfigsResponse.DescribeConfigsResult
+            entry = result.DescribeConfigsResourceResult(name="k", value="v", read_only=False, is_sensitive=False, synonyms=[])
+            return DescribeConfigsResponse(
+                results=[
+                    result(
+                        error_code=3 if asked.resource_name == "t7" else 0,
+                        error_message=None,
+                        resource_type=2,
+                        resource_name=asked.resource_name,
+                        configs=[entry],
+                    )
+                    for asked in request.resources
+                ]
+            )
+
+        with FakeNode({CONFIGS: answer}) as node, wire(node) as client:
+            seen = client.topic_configs("k", (f"t{i}" for i in range(501)))
+        assert (len(seen), seen["t500"], "t7" in seen) == (500, "v", False)
+        assert [len(request.resources) for request in node.seen if request.API_KEY == CONFIGS] == [500, 1]
+
+    def test_client_metrics_are_listed_where_they_exist(self) -> None:
+        entry = ListConfigResourcesResponse.ConfigResource
+        answer = ListConfigResourcesResponse(error_code=0, config_resources=[entry(resource_name=n) for n in ("b", "a")])
+        with FakeNode({LIST_CONFIGS: answer}) as node, wire(node) as client:
+            assert client.client_metrics() == ("a", "b")
+
+    def test_a_zookeeper_broker_cannot_list_client_metrics(self) -> None:
+        with FakeNode({API_VERSIONS: api_versions(ZOOKEEPER)}) as node, wire(node) as client:
+            assert client.client_metrics() is None
+
+
+class TestConnection:
+    def test_one_connection_serves_many_calls(self) -> None:
+        with FakeNode({METADATA: metadata()}) as node, wire(node) as client:
+            client.metadata()
+            client.metadata()
+        assert (node.connections, node.keys_seen()) == (1, [18, 3, 3])
+
+    def test_a_connection_that_the_node_closed_is_opened_again(self) -> None:
+        with FakeNode({METADATA: metadata()}) as node, wire(node) as client:
+            client.metadata()
+            node.drop_connections()
+            assert client.metadata().cluster_id == "c"
+        assert node.connections == 2
+
+    def test_a_node_that_closes_every_connection_is_unreachable_and_asked_twice_at_most(self) -> None:
+        with FakeNode({METADATA: metadata()}) as node, wire(node) as client:
+            client.metadata()
+            node.handlers[METADATA] = CLOSE
+            with pytest.raises(Unreachable):
+                client.metadata()
+        assert node.connections == 2
+
+    def test_nobody_listens(self) -> None:
+        with FakeNode() as node:
+            port = node.port
+        with pytest.raises(Unreachable):
+            Wire("127.0.0.1", port).metadata()
+
+    def test_an_unknown_host(self) -> None:
+        with pytest.raises((Unreachable, TimedOut)):
+            Wire("no-such-host.invalid", 9092, timeout=QUICK).metadata()
+
+    def test_a_node_that_hangs_costs_the_timeout_once(self) -> None:
+        with FakeNode({METADATA: HANG}) as node, wire(node, timeout=QUICK) as client:
+            began = time.monotonic()
+            with pytest.raises(TimedOut):
+                client.metadata()
+            assert QUICK <= time.monotonic() - began < 3 * QUICK
+            node.handlers[METADATA] = metadata()
+            assert client.metadata().cluster_id == "c", "a late answer must not be read as this one's"
+
+    def test_a_node_that_drips_bytes_meets_the_same_deadline(self) -> None:
+        closed = threading.Event()
+
+        def slowly(_: object) -> Iterator[bytes]:
+            yield struct.pack(">i", 100)
+            while not closed.wait(QUICK / 5):
+                yield b"\0"
+
+        began = time.monotonic()
+        with FakeNode({METADATA: slowly}) as node, wire(node, timeout=QUICK) as client, pytest.raises(TimedOut):
+            client.metadata()
+        closed.set()
+        assert time.monotonic() - began < 3 * QUICK
+
+    def test_threads_take_turns_but_not_for_ever(self) -> None:
+        with FakeNode({METADATA: HANG}) as node, wire(node, timeout=QUICK) as client:
+            outcomes: list[type[BaseException]] = []
+
+            def call() -> None:
+                with pytest.raises(TimedOut) as caught:
+                    client.metadata()
+                outcomes.append(caught.type)
+
+            threads = [threading.Thread(target=call) for _ in range(3)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(5)
+        assert outcomes == [TimedOut] * 3
+
+    @pytest.mark.parametrize(
+        "answer",
+        [
+            struct.pack(">ii", 8, 999) + bytes(4),  # another request's answer
+            struct.pack(">ii", 8, 2) + b"\xff" * 4,  # cut short
+            b"HTTP/1.1 400 Bad Request\r\n\r\n",
+            struct.pack(">i", -1),
+            struct.pack(">i", 2**31 - 1),
+        ],
+        ids=["correlation", "garbage", "http", "negative", "huge"],
+    )
+    def test_what_is_not_kafka_is_unreachable(self, answer: bytes) -> None:
+        with FakeNode({METADATA: answer}) as node, wire(node) as client, pytest.raises(Unreachable):
+            client.metadata()
+
+    def test_versions_that_do_not_meet(self) -> None:
+        with (
+            FakeNode({API_VERSIONS: api_versions({**KRAFT, METADATA: (13, 14)})}) as node,
+            wire(node) as client,
+            pytest.raises(Failed),
+        ):
+            client.metadata()
+
+
+class TestErrorCodes:
+    def test_every_code_is_ours_and_keeps_its_name(self) -> None:
+        for code in filter(None, kafka_errors):
+            error = ours.error_for(code, "h:1 X")
+            assert isinstance(error, (Unavailable, AuthenticationFailed, Failed, WrongCluster)), code
+            assert kafka_errors[code].message in str(error)
+
+    @pytest.mark.parametrize(
+        ("code", "kind"),
+        [
+            (7, TimedOut),
+            (5, Unavailable),
+            (41, Unavailable),
+            (31, AuthenticationFailed),
+            (58, AuthenticationFailed),
+            (104, WrongCluster),
+            (42, Failed),
+            (-1, Failed),
+        ],
+    )
+    def test_what_the_caller_may_do(self, code: int, kind: type[Exception]) -> None:
+        assert type(ours.error_for(code, "h:1 X")) is kind
+
+    def test_a_code_of_a_newer_kafka_keeps_its_number(self) -> None:
+        assert "ERROR_9999" in str(ours.error_for(9999, "h:1 X"))
+
+    def test_no_error_is_no_exception(self) -> None:
+        ours.check(0, "h:1 X")
+        with pytest.raises(ours.KMigrateError):
+            ours.check(1, "h:1 X")

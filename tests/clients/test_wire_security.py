@@ -1,0 +1,179 @@
+"""TLS and SASL of the wire client: real handshakes with a node of our own, certificates made on the spot."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+from pathlib import Path
+from typing import Any
+
+import pytest
+from authority import Authority
+from fake_node import FakeNode
+from kafka.protocol.metadata import MetadataResponse
+from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
+
+from airflow_provider_kmigrate.clients.settings import KafkaSettings, WireSecurity
+from airflow_provider_kmigrate.clients.wire import Wire
+from airflow_provider_kmigrate.clients.wire_security import from_kafka
+from airflow_provider_kmigrate.exceptions import AuthenticationFailed, KMigrateError, Unreachable
+
+HANDSHAKE, AUTHENTICATE, METADATA = 17, 36, 3
+USER, PASSWORD = "observer", "correct horse"
+PEER = MetadataResponse.MetadataResponseBroker(node_id=0, host="h", port=1, rack=None)
+
+
+def metadata() -> MetadataResponse:
+    return MetadataResponse(brokers=[PEER], cluster_id="c", controller_id=0, topics=[])
+
+
+def cluster_id(node: FakeNode, security: WireSecurity) -> str | None:
+    with Wire("127.0.0.1", node.port, security) as client:
+        return client.metadata().cluster_id
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path)
+
+
+class TestTls:
+    def test_a_trusted_node(self, authority: Authority) -> None:
+        with FakeNode({METADATA: metadata()}, authority.server()) as node:
+            assert cluster_id(node, WireSecurity("SSL", ca_file=authority.ca)) == "c"
+
+    def test_an_unknown_authority_is_refused(self, authority: Authority) -> None:
+        with FakeNode({METADATA: metadata()}, authority.server()) as node, pytest.raises(AuthenticationFailed):
+            cluster_id(node, WireSecurity("SSL"))
+
+    def test_a_wrong_name_is_refused_unless_told_otherwise(self, authority: Authority) -> None:
+        with FakeNode({METADATA: metadata()}, authority.server(host="10.9.8.7")) as node:
+            with pytest.raises(AuthenticationFailed):
+                cluster_id(node, WireSecurity("SSL", ca_file=authority.ca))
+            assert cluster_id(node, WireSecurity("SSL", ca_file=authority.ca, verify_hostname=False)) == "c"
+
+    def test_a_node_that_wants_our_certificate(self, authority: Authority) -> None:
+        certificate, key = authority.issue("client")
+        ours = WireSecurity("SSL", ca_file=authority.ca, cert_file=certificate, key_file=key)
+        with FakeNode({METADATA: metadata()}, authority.server(wants_client=True)) as node:
+            assert cluster_id(node, ours) == "c"
+            with pytest.raises((AuthenticationFailed, Unreachable)):
+                cluster_id(node, WireSecurity("SSL", ca_file=authority.ca))
+
+    def test_tls_to_a_plain_port_is_unreachable(self, authority: Authority) -> None:
+        with FakeNode({METADATA: metadata()}) as node, pytest.raises(KMigrateError):
+            Wire("127.0.0.1", node.port, WireSecurity("SSL", ca_file=authority.ca), timeout=0.3).metadata()
+
+    def test_a_missing_file_names_itself(self) -> None:
+        with FakeNode() as node, pytest.raises(AuthenticationFailed, match=r"nowhere\.pem"):
+            cluster_id(node, WireSecurity("SSL", ca_file="nowhere.pem"))
+
+
+class Sasl:
+    """The node's half of PLAIN and SCRAM (RFC 5802), as Kafka answers it."""
+
+    def __init__(self, mechanism: str, password: str = PASSWORD, *, honest: bool = True) -> None:
+        self.mechanism = mechanism
+        self.handlers = {HANDSHAKE: self._handshake, AUTHENTICATE: self._step, METADATA: metadata()}
+        self._password = password
+        self._honest = honest
+        self._first = b""
+
+    def _handshake(self, request: Any) -> SaslHandshakeResponse:
+        known = request.mechanism == self.mechanism
+        return SaslHandshakeResponse(error_code=0 if known else 33, mechanisms=[self.mechanism])
+
+    def _step(self, request: Any) -> SaslAuthenticateResponse:
+        if self.mechanism == "PLAIN":
+            expected = f"{USER}\0{USER}\0{self._password}".encode()
+            return self._answer(b"") if request.auth_bytes == expected else self._refuse()
+        return self._scram(bytes(request.auth_bytes))
+
+    def _scram(self, message: bytes) -> SaslAuthenticateResponse:
+        if message.startswith(b"n,,"):
+            self._bare = message[3:]
+            nonce = self._bare.split(b"r=")[1] + b"ours"
+            self._first = b"r=" + nonce + b",s=" + base64.b64encode(b"salt") + b",i=4096"
+            return self._answer(self._first)
+        algorithm = self.mechanism.replace("SCRAM-SHA-", "sha")
+        salted = hashlib.pbkdf2_hmac(algorithm, self._password.encode(), b"salt", 4096)
+        auth = b",".join((self._bare, self._first, message.rsplit(b",p=", 1)[0]))
+        stored = hashlib.new(algorithm, hmac.digest(salted, b"Client Key", algorithm)).digest()
+        proof = base64.b64decode(message.rsplit(b",p=", 1)[1])
+        client_key = bytes(a ^ b for a, b in zip(proof, hmac.digest(stored, auth, algorithm), strict=True))
+        if hashlib.new(algorithm, client_key).digest() != stored:
+            return self._refuse()
+        signature = hmac.digest(hmac.digest(salted, b"Server Key", algorithm), auth, algorithm)
+        return self._answer(b"v=" + base64.b64encode(signature if self._honest else b"x" * 32))
+
+    @staticmethod
+    def _answer(data: bytes) -> SaslAuthenticateResponse:
+        return SaslAuthenticateResponse(error_code=0, error_message=None, auth_bytes=data, session_lifetime_ms=0)
+
+    @staticmethod
+    def _refuse() -> SaslAuthenticateResponse:
+        return SaslAuthenticateResponse(error_code=58, error_message="no", auth_bytes=b"", session_lifetime_ms=0)
+
+
+def sasl(mechanism: str | None, password: str | None = PASSWORD) -> WireSecurity:
+    return WireSecurity("SASL_PLAINTEXT", sasl_mechanism=mechanism, sasl_user=USER, sasl_password=password)
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
+class TestSasl:
+    def test_the_right_password(self, mechanism: str) -> None:
+        with FakeNode(Sasl(mechanism).handlers) as node:
+            assert cluster_id(node, sasl(mechanism)) == "c"
+        assert node.keys_seen()[:2] == [18, HANDSHAKE], "a node says what it serves before it knows who asks"
+
+    def test_a_wrong_password_is_refused_and_not_shown(self, mechanism: str) -> None:
+        with FakeNode(Sasl(mechanism).handlers) as node, pytest.raises(AuthenticationFailed) as refused:
+            cluster_id(node, sasl(mechanism, "s3cr3t-guess"))
+        assert "s3cr3t-guess" not in str(refused.value)
+
+    def test_sasl_inside_tls(self, mechanism: str, authority: Authority) -> None:
+        security = WireSecurity(
+            "SASL_SSL", ca_file=authority.ca, sasl_mechanism=mechanism, sasl_user=USER, sasl_password=PASSWORD
+        )
+        with FakeNode(Sasl(mechanism).handlers, authority.server()) as node:
+            assert cluster_id(node, security) == "c"
+
+
+class TestSaslRefusals:
+    def test_a_node_that_does_not_know_the_password_is_no_node_of_ours(self) -> None:
+        with FakeNode(Sasl("SCRAM-SHA-256", honest=False).handlers) as node, pytest.raises(AuthenticationFailed):
+            cluster_id(node, sasl("SCRAM-SHA-256"))
+
+    def test_a_mechanism_that_the_node_does_not_offer(self) -> None:
+        with FakeNode(Sasl("PLAIN").handlers) as node, pytest.raises(AuthenticationFailed):
+            cluster_id(node, sasl("SCRAM-SHA-256"))
+
+    @pytest.mark.parametrize(("mechanism", "password"), [("GSSAPI", "x"), (None, "x"), ("PLAIN", None)])
+    def test_what_we_cannot_speak(self, mechanism: str | None, password: str | None) -> None:
+        with FakeNode(Sasl("PLAIN").handlers) as node, pytest.raises(AuthenticationFailed):
+            cluster_id(node, sasl(mechanism, password))
+
+
+class TestSettings:
+    def test_librdkafka_properties_give_the_same_identity(self) -> None:
+        settings = KafkaSettings(
+            {
+                "security.protocol": "sasl_ssl",
+                "ssl.ca.location": "ca.pem",
+                "ssl.endpoint.identification.algorithm": "none",
+                "sasl.mechanisms": "PLAIN",
+                "sasl.username": USER,
+                "sasl.password": PASSWORD,
+            }
+        )
+        assert from_kafka(settings) == WireSecurity(
+            "SASL_SSL", "ca.pem", verify_hostname=False, sasl_mechanism="PLAIN", sasl_user=USER, sasl_password=PASSWORD
+        )
+
+    def test_names_are_checked_unless_told_otherwise(self) -> None:
+        assert from_kafka(KafkaSettings({})) == WireSecurity()
+        assert from_kafka(KafkaSettings({})).verify_hostname
+
+    def test_no_secret_in_a_repr(self) -> None:
+        assert PASSWORD not in repr(from_kafka(KafkaSettings({"sasl.password": PASSWORD, "ssl.key.password": PASSWORD})))

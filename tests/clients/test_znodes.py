@@ -1,0 +1,98 @@
+"""Kafka's znodes as they are, and as they must not be: a broken one is a finding, never an exception."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_provider_kmigrate.clients import znodes
+from airflow_provider_kmigrate.core.model import Malformed, Migration, PartitionMetadata, TopicMetadata, ZkController
+
+PARSERS: dict[str, Callable[[bytes], Any]] = {
+    "cluster id": znodes.cluster_id,
+    "controller": lambda data: znodes.controller(data, ephemeral=True),
+    "migration": lambda data: znodes.migration(data, 3),
+    "endpoint": lambda data: znodes.endpoint("/brokers/ids/1", data),
+    "topic": lambda data: znodes.topic("t", data),
+    "state": lambda data: znodes.partition_state("/s", data),
+    "configs": lambda data: znodes.configs("/config/topics/t", data),
+}
+
+
+class TestAsKafkaWrites:
+    def test_cluster_id(self) -> None:
+        assert znodes.cluster_id(b'{"version":"1","id":"8KsVXPxQQ"}') == "8KsVXPxQQ"
+
+    def test_a_zookeeper_controller(self) -> None:
+        data = b'{"version":2,"brokerid":1,"timestamp":"1700000000000","kraftControllerEpoch":-1}'
+        assert znodes.controller(data, ephemeral=True) == ZkController(1, -1, ephemeral=True)
+
+    def test_a_controller_from_before_kip_866(self) -> None:
+        assert znodes.controller(b'{"version":1,"brokerid":1}', ephemeral=True) == ZkController(1, -1, ephemeral=True)
+
+    def test_a_kraft_controller(self) -> None:
+        data = b'{"version":2,"brokerid":3000,"timestamp":"1","kraftControllerEpoch":4}'
+        seen = znodes.controller(data, ephemeral=False)
+        assert isinstance(seen, ZkController)
+        assert seen.is_kraft
+
+    def test_migration(self) -> None:
+        data = (
+            b'{"version":0,"kraft_controller_id":3000,"kraft_controller_epoch":4,'
+            b'"kraft_metadata_offset":1234,"kraft_metadata_epoch":3}'
+        )
+        assert znodes.migration(data, 7) == Migration(3000, 4, 1234, 3, version=7)
+
+    @pytest.mark.parametrize(("data", "epoch"), [(b"7", 7), (b"", None), (b"seven", None)])
+    def test_controller_epoch(self, data: bytes, epoch: int | None) -> None:
+        assert znodes.controller_epoch(data) == epoch
+
+    def test_an_endpoint_without_a_plain_listener(self) -> None:
+        data = b'{"listener_security_protocol_map":{"S":"SSL"},"endpoints":["S://b1.example:9093"],"port":-1,"host":null}'
+        assert znodes.endpoint("/brokers/ids/1", data) == ("b1.example", 9093)
+
+    def test_a_topic(self) -> None:
+        data = b'{"removing_replicas":{},"partitions":{"0":[1,2]},"topic_id":"abc","adding_replicas":{},"version":3}'
+        assert znodes.topic("t", data) == TopicMetadata("t", "abc", {0: PartitionMetadata((1, 2), leader=-1)})
+
+    def test_a_topic_from_before_topic_ids(self) -> None:
+        seen = znodes.topic("t", b'{"version":2,"partitions":{}}')
+        assert isinstance(seen, TopicMetadata)
+        assert seen.topic_id is None
+
+    def test_a_partition_state(self) -> None:
+        data = b'{"controller_epoch":1,"leader":-1,"version":1,"leader_epoch":2,"isr":[2]}'
+        assert znodes.partition_state("/s", data) == (-1, (2,))
+
+    def test_configs(self) -> None:
+        assert znodes.configs("/c", b'{"version":1,"config":{"retention.ms":"1"}}') == {"retention.ms": "1"}
+        assert znodes.configs("/c", b'{"version":1,"config":{}}') == {}
+
+
+class TestBroken:
+    @pytest.mark.parametrize("parse", PARSERS.values(), ids=PARSERS)
+    @pytest.mark.parametrize("data", [b"", b"null", b"[]", b"{}", b"7", b'"x"', b"{", b"\xff\xfe", b'{"id":7,"isr":0}'])
+    def test_is_malformed(self, parse: Callable[[bytes], Any], data: bytes) -> None:
+        assert isinstance(parse(data), Malformed)
+
+    @pytest.mark.parametrize("parse", PARSERS.values(), ids=PARSERS)
+    @given(data=st.binary(max_size=64))
+    def test_no_bytes_at_all_raise(self, parse: Callable[[bytes], Any], data: bytes) -> None:
+        found = parse(data)
+        assert isinstance(found, Malformed) or found == parse(data)
+
+    def test_a_number_in_quotes_is_no_number(self) -> None:
+        data = b'{"brokerid":"1","kraftControllerEpoch":-1}'
+        assert isinstance(znodes.controller(data, ephemeral=True), Malformed)
+
+    def test_null_data_is_shown_as_empty(self) -> None:
+        assert znodes.migration(b"", 0) == Malformed("/migration", "")
+
+    def test_content_is_cut(self) -> None:
+        seen = znodes.cluster_id(b"x" * 10_000)
+        assert isinstance(seen, Malformed)
+        assert len(seen.content) < 1_000

@@ -1,0 +1,247 @@
+"""The ZooKeeper client without a server: what may be sent, what errors mean; and on a real one: views, bulk reads, refusals."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import socket
+import time
+from dataclasses import replace
+
+import kazoo.exceptions
+import pytest
+from kazoo.client import KazooClient
+
+from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
+from airflow_provider_kmigrate.clients.zookeeper import Create, Delete, Operation, Set, ZooKeeper
+from airflow_provider_kmigrate.clients.zookeeper_session import ERRORS, Changed, error_for
+from airflow_provider_kmigrate.core.model import Malformed, Migration, PartitionMetadata, ZkController
+from airflow_provider_kmigrate.exceptions import (
+    AuthenticationFailed,
+    Failed,
+    Forbidden,
+    KMigrateError,
+    TimedOut,
+    Unavailable,
+    Unreachable,
+    WrongCluster,
+)
+
+
+class Held:
+    path = "/_kmigrate/c/epoch"
+    token = 1
+
+
+class TestErrors:
+    ABSTRACT = (kazoo.exceptions.KazooException, kazoo.exceptions.ZookeeperError)
+
+    def test_every_exception_of_kazoo_has_its_meaning(self) -> None:
+        known = [
+            kind
+            for _, kind in inspect.getmembers(kazoo.exceptions, inspect.isclass)
+            if issubclass(kind, kazoo.exceptions.KazooException) and kind not in self.ABSTRACT
+        ]
+        assert [kind for kind in known if kind not in ERRORS] == []
+
+    @pytest.mark.parametrize(
+        ("theirs", "ours"),
+        [
+            (kazoo.exceptions.ConnectionLoss, Unreachable),
+            (kazoo.exceptions.SessionExpiredError, Unreachable),
+            (kazoo.exceptions.NoAuthError, AuthenticationFailed),
+            (kazoo.exceptions.BadVersionError, Changed),
+            (kazoo.exceptions.OperationTimeoutError, TimedOut),
+            (kazoo.exceptions.QuotaExceededError, Failed),
+        ],
+    )
+    def test_what_the_caller_may_do(self, theirs: type[Exception], ours: type[KMigrateError]) -> None:
+        assert type(error_for(theirs(), "x")) is ours
+
+    def test_an_exception_that_kazoo_adds_later(self) -> None:
+        class New(kazoo.exceptions.ZookeeperError):
+            pass
+
+        assert type(error_for(New("why"), "x")) is Failed
+
+
+class TestAllowList:
+    """Nobody listens on the port: what is forbidden is forbidden before anything is sent."""
+
+    @pytest.mark.parametrize(
+        "operation",
+        [
+            Delete("/brokers", 0),
+            Delete("/brokers/topics/t", 0),
+            Set("/cluster/id", b"", 0),
+            Set("/controller_epoch/", b"", 0),
+            Set("//controller", b"", 0),
+            Create("/_kmigrate/../brokers/ids/7"),
+            Create("/_kmigrate/a.b"),
+            Create("/_kmigrate2"),
+            Create("/controller"),
+            Delete("/controller", -1),
+            Set("/controller_epoch", b"1", -1),
+            Create(""),
+            Create("/"),
+        ],
+        ids=str,
+    )
+    def test_everything_else_is_forbidden(self, operation: Operation) -> None:
+        with ZooKeeper(ZooKeeperSettings("127.0.0.1:1")) as client, pytest.raises(Forbidden, match="Z04"):
+            client.commit([operation], holding=Held())
+
+    def test_one_forbidden_operation_forbids_the_transaction(self) -> None:
+        with ZooKeeper(ZooKeeperSettings("127.0.0.1:1")) as client, pytest.raises(Forbidden):
+            client.commit([Create("/_kmigrate"), Delete("/brokers", 0)], holding=Held())
+
+
+class TestNoServer:
+    def test_nobody_listens(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+        settings = ZooKeeperSettings(f"127.0.0.1:{port}", connect_timeout=0.3)
+        with ZooKeeper(settings) as client, pytest.raises(TimedOut, match="refused"):
+            client.view()
+
+    def test_a_server_that_says_nothing_costs_the_timeout_only(self) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            settings = ZooKeeperSettings(f"127.0.0.1:{silent.getsockname()[1]}", connect_timeout=0.3)
+            client = ZooKeeper(settings)
+            began = time.monotonic()
+            with pytest.raises(TimedOut):
+                client.view()
+            assert time.monotonic() - began < 1.0
+        client.close()
+
+
+@pytest.mark.cluster
+class TestRealTree:
+    def test_a_chroot_that_is_not_there_is_refused_and_not_made(self, own_chroot: ZooKeeperSettings) -> None:
+        wrong = ZooKeeperSettings(own_chroot.hosts, chroot="/no-such-chroot")
+        with ZooKeeper(wrong) as client:
+            for call in (client.view, client.cluster_id):
+                with pytest.raises(WrongCluster) as refused:
+                    call()
+                assert [reason.code for reason in refused.value.reasons] == ["Z01"]
+        with ZooKeeper(ZooKeeperSettings(own_chroot.hosts)) as root:
+            assert "no-such-chroot" not in root.children("/")
+
+    def test_a_chroot_without_a_cluster_is_refused(self, own_chroot: ZooKeeperSettings, kazoo_client: KazooClient) -> None:
+        kazoo_client.ensure_path("/elsewhere")
+        with (
+            ZooKeeper(ZooKeeperSettings(own_chroot.hosts, chroot=f"{own_chroot.chroot}/elsewhere")) as client,
+            pytest.raises(WrongCluster) as refused,
+        ):
+            client.view()
+        assert [reason.code for reason in refused.value.reasons] == ["Z02"]
+
+    def test_a_cluster_without_a_readable_id_is_refused(self, own_chroot: ZooKeeperSettings, kazoo_client: KazooClient) -> None:
+        kazoo_client.set("/cluster/id", b"{}")
+        with ZooKeeper(own_chroot) as client, pytest.raises(WrongCluster) as refused:
+            client.view()
+        assert [reason.code for reason in refused.value.reasons] == ["Z03"]
+
+    def test_the_tree_of_a_migration(self, own_chroot: ZooKeeperSettings, kazoo_client: KazooClient) -> None:
+        migration = {
+            "version": 0,
+            "kraft_controller_id": 3000,
+            "kraft_controller_epoch": 4,
+            "kraft_metadata_offset": 9,
+            "kraft_metadata_epoch": 4,
+        }
+        kazoo_client.create("/migration", json.dumps(migration).encode())
+        kazoo_client.create("/brokers/ids/10", b"{}", ephemeral=True, makepath=True)
+        kazoo_client.create("/brokers/ids/9", b"{}", ephemeral=True)
+        kazoo_client.create("/admin/delete_topics/gone", makepath=True)
+        kazoo_client.create("/admin/reassign_partitions", b"{}")
+        kazoo_client.create("/consumers/alive/ids/member", makepath=True)
+        kazoo_client.create("/consumers/left/ids", makepath=True)
+        kazoo_client.create("/consumers/never", makepath=True)
+        with ZooKeeper(own_chroot) as client:
+            view = client.view(groups=True)
+        assert view.cluster_id == "cluster-1"
+        assert view.broker_ids == (9, 10)
+        assert view.controller == ZkController(0, -1, ephemeral=False)
+        assert view.controller_epoch == 3
+        assert view.migration == Migration(3000, 4, 9, 4, version=0)
+        assert (view.pending_deletions, view.reassigning) == (("gone",), True)
+        assert view.live_groups == ("alive",)
+
+    def test_what_is_absent_and_what_is_broken(self, own_chroot: ZooKeeperSettings, kazoo_client: KazooClient) -> None:
+        kazoo_client.delete("/controller")
+        kazoo_client.create("/migration", b"")
+        with ZooKeeper(own_chroot) as client:
+            view = client.view()
+        assert view.controller is None
+        assert view.migration == Malformed("/migration", "")
+        assert (view.broker_ids, view.offsets_topic_version) == ((), None)
+
+    def test_topics_with_states_and_overrides(self, own_chroot: ZooKeeperSettings, kazoo_client: KazooClient) -> None:
+        topic = {"version": 3, "topic_id": "id", "partitions": {"0": [1, 2], "1": [2, 1]}}
+        kazoo_client.create("/brokers/topics/t", json.dumps(topic).encode(), makepath=True)
+        kazoo_client.create("/brokers/topics/t/partitions/0/state", b'{"leader":1,"isr":[1]}', makepath=True)
+        kazoo_client.create("/config/topics/t", b'{"version":1,"config":{"retention.ms":"7"}}', makepath=True)
+        with ZooKeeper(own_chroot) as client:
+            seen = client.topics()["t"]
+            assert client.leaderless() == ["t-1"]
+        assert seen.partitions == {0: PartitionMetadata((1, 2), 1, (1,)), 1: PartitionMetadata((2, 1), -1)}
+        assert (seen.topic_id, seen.configs) == ("id", {"retention.ms": "7"})
+
+    def test_a_broken_topic_names_its_znode(self, own_chroot: ZooKeeperSettings, kazoo_client: KazooClient) -> None:
+        kazoo_client.create("/brokers/topics/t", b"?", makepath=True)
+        with ZooKeeper(own_chroot) as client, pytest.raises(Failed, match="/brokers/topics/t"):
+            client.topics()
+
+    def test_more_topics_than_fit_into_one_request(self, own_chroot: ZooKeeperSettings, kazoo_client: KazooClient) -> None:
+        kazoo_client.ensure_path("/brokers/topics")
+        data = b'{"partitions":{"0":[1]},"topic_id":"x"}'
+        for created in [kazoo_client.create_async(f"/brokers/topics/t{number}", data) for number in range(350)]:
+            created.get(timeout=10)
+        with ZooKeeper(own_chroot) as client:
+            assert sorted(client.topics()) == sorted(f"t{number}" for number in range(350))
+            assert len(client.leaderless()) == 350
+
+    def test_the_whole_tree_for_a_backup(self, own_chroot: ZooKeeperSettings, kazoo_client: KazooClient) -> None:
+        kazoo_client.create("/a/b/c", b"7", makepath=True)
+        with ZooKeeper(own_chroot) as client:
+            tree = dict(client.tree())
+        assert tree["/a/b/c"] == b"7"
+        assert set(tree) == {"/", "/a", "/a/b", "/a/b/c", "/cluster", "/cluster/id", "/controller", "/controller_epoch"}
+
+    def test_endpoints_of_registered_brokers(self, own_chroot: ZooKeeperSettings, kazoo_client: KazooClient) -> None:
+        kazoo_client.create("/brokers/ids/4", b'{"endpoints":["PLAINTEXT://h:9092"]}', makepath=True)
+        with ZooKeeper(own_chroot) as client:
+            assert client.broker_endpoints() == {4: ("h", 9092)}
+
+    def test_the_same_answers_one_by_one(self, own_chroot: ZooKeeperSettings, kazoo_client: KazooClient) -> None:
+        kazoo_client.create("/brokers/topics/t", b'{"partitions":{"0":[1]},"topic_id":"x"}', makepath=True)
+        with ZooKeeper(own_chroot) as many, ZooKeeper(own_chroot) as single:
+            single._session._many = False  # as after an answer of a server before 3.6
+            assert single.view() == many.view()
+            assert single.topics() == many.topics()
+            assert list(single.tree()) == list(many.tree())
+
+    def test_our_own_znodes_are_closed_to_others_where_we_have_an_identity(self, own_chroot: ZooKeeperSettings) -> None:
+        with ZooKeeper(replace(own_chroot, digest="kmigrate:secret")) as ours, ZooKeeper(own_chroot) as stranger:
+            ours.commit([Create("/_kmigrate", b"1")])
+            assert ours.read("/_kmigrate") == (b"1", 0)
+            for call in (lambda: stranger.read("/_kmigrate"), lambda: stranger.commit([Set("/_kmigrate", b"2", 0)])):
+                with pytest.raises(AuthenticationFailed):
+                    call()
+            ours.commit([Delete("/_kmigrate", 0)])
+
+    def test_a_broken_session_is_replaced(self, own_chroot: ZooKeeperSettings) -> None:
+        with ZooKeeper(own_chroot) as client:
+            client.view()
+            client.close()
+            assert client.view().cluster_id == "cluster-1"
+
+    def test_a_znode_that_changed_since_the_look(self, own_chroot: ZooKeeperSettings) -> None:
+        with ZooKeeper(own_chroot) as client:
+            client.commit([Create("/_kmigrate"), Create("/_kmigrate/x", b"1")])
+            assert client.commit([Set("/_kmigrate/x", b"2", 0)]) == [1]
+            for late in (Set("/_kmigrate/x", b"3", 0), Delete("/_kmigrate/x", 0), Create("/_kmigrate/x")):
+                with pytest.raises(Unavailable):
+                    client.commit([late])
+            assert client.read("/_kmigrate/x") == (b"2", 1)
