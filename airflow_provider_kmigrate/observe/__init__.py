@@ -1,0 +1,20 @@
+"""From the clients to one frozen `ClusterView`.
+
+`observer` decides what to ask, `reads` asks it, `questions` waits for the answers but not long, `assemble` makes a view of them.
+A source that fails or is late leaves `None` and a `Reason` in `ClusterView.unknowns`; the look goes on without it:
+
+====  ================================================  ====  ================================================
+U01   ZooKeeper                                         U06   the leader of the metadata quorum
+U02   a broker                                          U07   min.insync.replicas
+U03   a controller                                      U08   a broker's idea of the __consumer_offsets count
+U04   a node's host: its process or its files           U09   client-metrics subscriptions
+U05   the partitions                                    U10   the topics of ZooKeeper and of the brokers
+====  ================================================  ====  ================================================
+
+Only two things end a look: another cluster answers (`WrongCluster`), or our identity is refused (`AuthenticationFailed`).
+"""
+
+from airflow_provider_kmigrate.clients.tools import Tools
+from airflow_provider_kmigrate.observe.observer import Observer, Patience
+
+__all__ = ["Observer", "Patience", "Tools"]

@@ -1,0 +1,110 @@
+"""Answers become a view: pure, so that every combination of answers and silence can be tested."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from airflow_provider_kmigrate.clients.wire import ApiVersions, Led
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
+from airflow_provider_kmigrate.core.model import Broker, Controller, NodeFiles, Partition, Process, Quorum, Reason, ZkView
+from airflow_provider_kmigrate.core.versions import version_of
+from airflow_provider_kmigrate.exceptions import WrongCluster
+from airflow_provider_kmigrate.observe.reads import Seen
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What the nodes, their hosts and ZooKeeper said; whoever said nothing is absent."""
+
+    zk: ZkView | None = None
+    brokers: Mapping[NodeSpec, Seen] = field(default_factory=dict)
+    controllers: Mapping[NodeSpec, ApiVersions] = field(default_factory=dict)
+    processes: Mapping[NodeSpec, Process] = field(default_factory=dict)
+    files: Mapping[NodeSpec, NodeFiles] = field(default_factory=dict)
+
+
+def identify(spec: ClusterSpec, answers: Answers) -> str | None:
+    """The cluster id that the brokers name, None where none did; raises `WrongCluster` where anybody names another than the spec."""
+    named = {f"{node.name} at {node.endpoint}": seen.metadata.cluster_id for node, seen in answers.brokers.items()}
+    told = [found for found in named.values() if found]
+    if answers.zk is not None:
+        named["ZooKeeper's /cluster/id"] = answers.zk.cluster_id
+    for who, found in named.items():
+        if found and found != spec.cluster_id:
+            text = f"{who} belongs to cluster {found}, the cluster file names {spec.cluster_id}."
+            remedy = "Correct the addresses, the connections, or cluster_id in the cluster file."
+            reason = Reason("I01", text, "Going on would change another cluster.", remedy)
+            raise WrongCluster(str(reason), [reason])
+    return told[0] if told else None
+
+
+def brokers(spec: ClusterSpec, answers: Answers) -> dict[int, Broker]:
+    """Every broker that the spec names, ZooKeeper has registered or a peer lists."""
+    nodes = {node.id: node for node in spec.brokers}
+    listed = {number for seen in answers.brokers.values() for number in seen.metadata.broker_ids}
+    registered = set(answers.zk.broker_ids) if answers.zk else set()
+    return {number: _broker(number, nodes.get(number), answers) for number in sorted(nodes.keys() | listed | registered)}
+
+
+def controllers(spec: ClusterSpec, answers: Answers) -> dict[int, Controller]:
+    """Every controller of the spec."""
+    return {node.id: _controller(node, answers) for node in spec.controllers}
+
+
+def newest(witnesses: Iterable[tuple[Led, ...]]) -> tuple[Partition, ...]:
+    """One picture of the partitions from several brokers' caches, sorted.
+
+    The higher leader epoch is the newer truth. Within one epoch only the ISR changes, which Metadata does not number: what only one
+    witness counts as in sync does not count. A partition that one witness lacks, having heard less, is taken from the other.
+    """
+    best: dict[tuple[str, int], Led] = {}
+    for led in (led for witness in witnesses for led in witness):
+        key = (led.partition.topic, led.partition.index)
+        best[key] = _newer(best[key], led) if key in best else led
+    return tuple(led.partition for _, led in sorted(best.items()))
+
+
+def leader_of(quorums: Iterable[Quorum]) -> Quorum | None:
+    """The newest of those who believe to lead: a leader that was cut off may not know that it was replaced."""
+    return max(quorums, key=lambda quorum: quorum.leader_epoch, default=None)
+
+
+def metadata_version(answers: Answers) -> str | None:
+    """The finalized metadata.version as controllers and KRaft brokers tell it; the highest, since it only grows."""
+    told = [*answers.controllers.values(), *(seen.versions for seen in answers.brokers.values())]
+    levels = [versions.metadata_version for versions in told if versions.metadata_version]
+    return version_of(max(levels)) if levels else None
+
+
+def _broker(number: int, node: NodeSpec | None, answers: Answers) -> Broker:
+    seen = answers.brokers.get(node) if node else None
+    listed_by = frozenset(peer.id for peer, other in answers.brokers.items() if number in other.metadata.broker_ids)
+    broker = Broker(
+        number,
+        mode=seen.versions.mode if seen else None,
+        in_zookeeper=number in answers.zk.broker_ids if answers.zk else None,
+        listed_by=listed_by if answers.brokers else None,
+        controller_id=seen.metadata.controller_id if seen else None,
+    )
+    if node is None:
+        return broker
+    return replace(broker, process=answers.processes.get(node, Process()), files=answers.files.get(node, NodeFiles()))
+
+
+def _controller(node: NodeSpec, answers: Answers) -> Controller:
+    seen = answers.controllers.get(node)
+    return Controller(
+        node.id,
+        process=answers.processes.get(node, Process()),
+        answers=seen is not None,
+        migration_flag=seen.migration_ready if seen else None,
+        files=answers.files.get(node, NodeFiles()),
+    )
+
+
+def _newer(one: Led, other: Led) -> Led:
+    if one.leader_epoch != other.leader_epoch:
+        return max(one, other, key=lambda led: led.leader_epoch)
+    both = set(one.partition.isr) & set(other.partition.isr)
+    return one._replace(partition=replace(one.partition, isr=tuple(number for number in one.partition.isr if number in both)))

@@ -1,0 +1,185 @@
+"""Looks at one cluster again and again, over the same connections, and never waits long for a node that hangs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from airflow_provider_kmigrate.clients.tools import Tools
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
+from airflow_provider_kmigrate.core.model import ClusterView, Look, Reason
+from airflow_provider_kmigrate.observe import assemble, unknowns
+from airflow_provider_kmigrate.observe.assemble import Answers
+from airflow_provider_kmigrate.observe.questions import Question, Questions
+from airflow_provider_kmigrate.observe.reads import Reads
+
+Value = TypeVar("Value")
+Finish = Callable[[], dict[str, Any]]
+
+_THREADS = 64  # a read that hangs keeps its thread until the client's own timeout
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """Seconds that a look waits for answers: of nodes and ZooKeeper, for all partitions (a hanging witness is replaced by then), of
+    hosts, and for requests that read every topic's settings.
+    """
+
+    nodes: float = 2.5
+    partitions: float = 10.0
+    hosts: float = 15.0
+    topics: float = 60.0
+
+
+class Observer:
+    """For one thread at a time. The tools stay open at the end: they belong to whoever opened them."""
+
+    def __init__(
+        self,
+        spec: ClusterSpec,
+        tools: Tools,
+        patience: Patience | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._spec = spec
+        self._reads = Reads(spec.brokers, tools)
+        self._patience = patience or Patience()
+        self._clock = clock
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix=f"observe-{spec.name}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the threads, without waiting for reads that hang."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def look(self, what: Look, nodes: Sequence[NodeSpec] = ()) -> ClusterView:
+        """One frozen view of what was asked for; `nodes` limits whose hosts are asked for processes and files.
+
+        Raises `WrongCluster` and `AuthenticationFailed` only. A broker that ZooKeeper or a peer names is in the view even if the spec
+        does not know it.
+        """
+        glance = _Glance(self._spec, self._reads, self._patience, Questions(self._pool, self._clock))
+        started = self._clock()
+        fields = glance.view_fields(what, tuple(nodes) or tuple(self._spec.nodes()))
+        now = self._clock()
+        return ClusterView(taken_at=now, took=now - started, unknowns=tuple(glance.unknowns), **fields)
+
+
+class _Glance:
+    """One look. Each part asks at once and returns how to finish it, so that all answers are waited for at the same time."""
+
+    def __init__(self, spec: ClusterSpec, reads: Reads, patience: Patience, questions: Questions) -> None:
+        self._spec = spec
+        self._reads = reads
+        self._patience = patience
+        self._questions = questions
+
+    @property
+    def unknowns(self) -> list[Reason]:
+        return self._questions.unknowns
+
+    def view_fields(self, what: Look, hosts: Sequence[NodeSpec]) -> dict[str, Any]:
+        """Fields of `ClusterView`."""
+        parts = (
+            self._nodes(what, hosts),
+            self._quorum(what),
+            self._partitions(what),
+            self._offsets(what),
+            self._metrics(what),
+            self._topics(what),
+        )
+        return {name: value for finish in parts for name, value in finish().items()}
+
+    def _nodes(self, what: Look, hosts: Sequence[NodeSpec]) -> Finish:
+        spec, reads, limit = self._spec, self._reads, self._patience
+        zk = self._ask(
+            what & (Look.ZOOKEEPER | Look.GROUPS), unknowns.ZOOKEEPER, limit.nodes, reads.zookeeper, Look.GROUPS in what
+        )
+        brokers = self._ask_each(what & Look.BROKERS, spec.brokers, unknowns.broker, limit.nodes, reads.broker)
+        controllers = self._ask_each(
+            what & Look.CONTROLLERS, spec.controllers, unknowns.controller, limit.nodes, reads.controller
+        )
+        processes = self._ask_each(what & Look.PROCESSES, hosts, unknowns.host, limit.hosts, reads.process)
+        files = self._ask_each(what & Look.FILES, hosts, unknowns.host, limit.hosts, reads.files)
+
+        def finish() -> dict[str, Any]:
+            each = self._questions.answers
+            answers = Answers(self._questions.answer(zk), each(brokers), each(controllers), each(processes), each(files))
+            return {
+                "zk": answers.zk,
+                "kafka_cluster_id": assemble.identify(spec, answers),
+                "brokers": assemble.brokers(spec, answers),
+                "controllers": assemble.controllers(spec, answers),
+                "metadata_version": assemble.metadata_version(answers),
+            }
+
+        return finish
+
+    def _quorum(self, what: Look) -> Finish:
+        asked = self._ask_each(
+            what & Look.QUORUM, self._spec.controllers, unknowns.quorum, self._patience.nodes, self._reads.quorum
+        )
+        return lambda: {"quorum": assemble.leader_of(self._questions.any_answers(asked.values()))}
+
+    def _partitions(self, what: Look) -> Finish:
+        if not what & (Look.PARTITIONS | Look.MIN_INSYNC):
+            return dict
+        read, limit = self._reads.partitions, self._patience.partitions
+        witnesses = [self._questions.ask(unknowns.PARTITIONS, limit, read, group) for group in self._reads.witnesses()]
+
+        def finish() -> dict[str, Any]:
+            seen = self._questions.any_answers(witnesses)
+            partitions = assemble.newest(seen) if seen else None
+            wanted = what & Look.MIN_INSYNC and partitions is not None
+            topics = sorted({partition.topic for partition in partitions or ()})
+            min_insync = self._ask(wanted, unknowns.MIN_INSYNC, self._patience.topics, self._reads.min_insync, topics)
+            return {"partitions": partitions, "min_insync": self._questions.answer(min_insync)}
+
+        return finish
+
+    def _offsets(self, what: Look) -> Finish:
+        if not what & Look.OFFSETS_TOPIC:
+            return dict
+        asked = self._ask_each(True, self._spec.brokers, unknowns.offsets, self._patience.nodes, self._reads.offsets_counts)
+        return lambda: {"offsets_counts": {node.id: found for node, found in self._questions.answers(asked).items()}}
+
+    def _metrics(self, what: Look) -> Finish:
+        asked = self._ask(what & Look.CLIENT_METRICS, unknowns.METRICS, self._patience.nodes, self._reads.client_metrics)
+        return lambda: {"client_metrics": self._questions.answer(asked)}
+
+    def _topics(self, what: Look) -> Finish:
+        limit = self._patience.topics
+        asked = [
+            self._ask(what & Look.TOPICS, unknowns.TOPICS, limit, read)
+            for read in (self._reads.zookeeper_topics, self._reads.broker_topics)
+        ]
+
+        def finish() -> dict[str, Any]:
+            zookeeper, brokers = (self._questions.answer(question) for question in asked)
+            return {"topics": None if zookeeper is None or brokers is None else (zookeeper, brokers)}
+
+        return finish
+
+    def _ask(
+        self, wanted: object, reason: Reason, patience: float, read: Callable[..., Value], *given: Any
+    ) -> Question[Value] | None:
+        return self._questions.ask(reason, patience, read, *given) if wanted else None
+
+    def _ask_each(
+        self,
+        wanted: object,
+        nodes: Sequence[NodeSpec],
+        reason: Callable[[NodeSpec], Reason],
+        patience: float,
+        read: Callable[[NodeSpec], Value],
+    ) -> dict[NodeSpec, Question[Value]]:
+        return {node: self._questions.ask(reason(node), patience, read, node) for node in nodes if wanted}

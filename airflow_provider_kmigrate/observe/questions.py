@@ -1,0 +1,76 @@
+"""Reads that run at the same time, each waited for only so long, each failure kept as a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
+
+from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.exceptions import AuthenticationFailed, KMigrateError, WrongCluster
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+Answer_co = TypeVar("Answer_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Question(Generic[Answer_co]):
+    """A read under way; `reason` says what is unknown without its answer, `end` on the clock when to stop waiting for it."""
+
+    future: Future[Answer_co]
+    reason: Reason
+    patience: float
+    end: float
+
+
+class Questions:
+    """All questions of one look. An answer that comes too late is dropped: it can enter no other look."""
+
+    def __init__(self, pool: ThreadPoolExecutor, clock: Callable[[], float]) -> None:
+        self._pool = pool
+        self._clock = clock
+        self.unknowns: list[Reason] = []
+
+    def ask(self, reason: Reason, patience: float, read: Callable[..., Value], *arguments: Any) -> Question[Value]:
+        """Start a read in a thread; `patience` in seconds from now."""
+        return Question(self._pool.submit(read, *arguments), reason, patience, self._clock() + patience)
+
+    def answer(self, question: Question[Value] | None) -> Value | None:
+        """The answer, or None and a reason among the unknowns; None alone where nothing was asked."""
+        if question is None:
+            return None
+        found, reason = self._result(question)
+        self._note(reason)
+        return found
+
+    def answers(self, questions: Mapping[Key, Question[Value]]) -> dict[Key, Value]:
+        """The answers of those that gave one."""
+        found = {key: self.answer(question) for key, question in questions.items()}
+        return {key: answer for key, answer in found.items() if answer is not None}
+
+    def any_answers(self, questions: Iterable[Question[Value]]) -> list[Value]:
+        """The answers to one question that was asked of several; only if nobody gave one, there is a reason."""
+        results = [self._result(question) for question in questions]
+        found = [answer for answer, _ in results if answer is not None]
+        if not found:
+            for _, reason in results[:1]:
+                self._note(reason)
+        return found
+
+    def _note(self, reason: Reason | None) -> None:
+        if reason is not None:
+            self.unknowns.append(reason)
+
+    def _result(self, question: Question[Value]) -> tuple[Value | None, Reason | None]:
+        try:
+            return question.future.result(timeout=max(0.0, question.end - self._clock())), None
+        except (WrongCluster, AuthenticationFailed):
+            raise
+        except FutureTimeoutError:
+            why = f"no answer within {question.patience:g} s"
+        except KMigrateError as error:
+            why = str(error)
+        return None, replace(question.reason, text=f"{question.reason.text}: {why}")

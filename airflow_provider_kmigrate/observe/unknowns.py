@@ -1,0 +1,47 @@
+"""What it means that something could not be read; the observer adds why to the text."""
+
+from __future__ import annotations
+
+from airflow_provider_kmigrate.core.cluster import NodeSpec
+from airflow_provider_kmigrate.core.model import Reason
+
+_ACL = "Check that brokers are up, and what our principal may do."
+
+ZOOKEEPER = Reason(
+    "U01", "ZooKeeper was not read", "Where a migration stands is written there.", "Check the ensemble, and that it has a quorum."
+)
+PARTITIONS = Reason("U05", "No broker told the partitions", "Stopping a broker could take partitions offline.", _ACL)
+MIN_INSYNC = Reason("U07", "min.insync.replicas was not read", "Without it nobody knows which broker may stop.", _ACL)
+METRICS = Reason("U09", "Client-metrics subscriptions were not read", "One would stop the dual-write at the next failover.", _ACL)
+TOPICS = Reason("U10", "The topics of ZooKeeper and the brokers were not both read", "They cannot be compared.", _ACL)
+
+
+def broker(node: NodeSpec) -> Reason:
+    return Reason("U02", f"{_named(node)} did not answer", "Its mode is unknown.", _look_at(node))
+
+
+def controller(node: NodeSpec) -> Reason:
+    return Reason("U03", f"{_named(node)} did not answer", "Its migration flag is unknown.", _look_at(node))
+
+
+def host(node: NodeSpec) -> Reason:
+    remedy = "Check that its host can be reached, and the commands of the cluster file."
+    return Reason("U04", f"The host of {node.name} did not answer", "Whether the node runs, and with what, is unknown.", remedy)
+
+
+def quorum(node: NodeSpec) -> Reason:
+    text = f"No controller answered as the leader of the quorum, {_named(node)}"
+    return Reason("U06", text, "The controllers elect one, or have lost their majority.", "Look at the controllers' logs.")
+
+
+def offsets(node: NodeSpec) -> Reason:
+    why = "Brokers with different counts split consumer groups once they are restarted."
+    return Reason("U08", f"{_named(node)} did not tell its coordinators", why, _look_at(node))
+
+
+def _named(node: NodeSpec) -> str:
+    return f"{node.name.capitalize()} at {node.endpoint}"
+
+
+def _look_at(node: NodeSpec) -> str:
+    return f"Look at the process and the log of {node.name}."
