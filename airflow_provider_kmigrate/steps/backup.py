@@ -1,0 +1,143 @@
+"""Copies of what a way back needs: every broker's original properties file and ZooKeeper's tree, each with its hash.
+
+One folder a cluster id, readable by its owner only (the files hold secrets)::
+
+    <folder>/<name>_<cluster id>/manifest.json            {"version": 1, "cluster": ..., "files": {"broker-0.properties": sha256, ...}}
+    <folder>/<name>_<cluster id>/broker-0.properties      the original, byte for byte
+    <folder>/<name>_<cluster id>/metadata.version         what brokers speak among each other, as controllers are formatted
+    <folder>/<name>_<cluster id>/zookeeper.jsonl          one znode a line: {"path": ..., "data": base64 or null}
+
+An original is written once and never overwritten: a run that begins again finds files of a later stage on the hosts.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from airflow_provider_kmigrate.core.cluster import NodeSpec
+from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.exceptions import Refused
+
+_VERSION = "metadata.version"
+_ENCODING = "iso-8859-1"  # what Kafka reads properties files as; keeps every byte
+
+
+class BackupStore:
+    """The backup of one cluster. Raises `Refused` where a file is missing or altered."""
+
+    def __init__(self, folder: Path, cluster: str, cluster_id: str) -> None:
+        # A cluster id may begin with a dash, which is fine for a folder but not for commands; hence the name in front.
+        self.folder = folder / f"{cluster}_{cluster_id}"
+        self._cluster = cluster
+
+    def keep_original(self, node: NodeSpec, text: str) -> str:
+        """Store a broker's original unless there is one; its SHA-256. Refuses a different original."""
+        name, data = _name(node), text.encode(_ENCODING)
+        known = self._manifest().get(name)
+        if known is None:
+            self._write(name, data)
+        elif known != _digest(data):
+            raise self._differs(node, name)
+        return _digest(data)
+
+    def replace_original(self, node: NodeSpec, text: str) -> str:
+        """Store a broker's original, in place of an earlier one; its SHA-256."""
+        data = text.encode(_ENCODING)
+        self._write(_name(node), data)
+        return _digest(data)
+
+    def original(self, node: NodeSpec) -> str:
+        """The original's text, its hash checked."""
+        return self._read(_name(node)).decode(_ENCODING)
+
+    def keep_version(self, version: str) -> None:
+        """Store the brokers' metadata version, such as `3.9-IV0`; a KRaft broker cannot be asked for it any more."""
+        self._write(_VERSION, version.encode())
+
+    def version(self) -> str:
+        """The metadata version that controllers are formatted with and brokers in migration mode speak."""
+        return self._read(_VERSION).decode()
+
+    def keep_tree(self, nodes: Iterable[tuple[str, bytes | None]]) -> int:
+        """Store ZooKeeper's tree as it is now; the number of znodes."""
+        lines = [json.dumps({"path": path, "data": _coded(data)}) for path, data in nodes]
+        self._write("zookeeper.jsonl", ("\n".join(lines) + "\n").encode())
+        return len(lines)
+
+    def verify(self) -> tuple[str, ...]:
+        """Read every file again and compare it with its hash; the names that hold. Raises `Refused` at the first that does not."""
+        names = tuple(sorted(self._manifest()))
+        for name in names:
+            self._read(name)
+        return names
+
+    def _manifest(self) -> dict[str, str]:
+        try:
+            document = json.loads((self.folder / "manifest.json").read_text())
+        except FileNotFoundError:
+            return {}
+        files: dict[str, str] = document["files"]
+        return files
+
+    def _write(self, name: str, data: bytes) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _replace(self.folder / name, data)
+        files = {**self._manifest(), name: _digest(data)}
+        document = {"version": 1, "cluster": self._cluster, "files": files}
+        _replace(self.folder / "manifest.json", json.dumps(document, indent=1).encode())
+
+    def _read(self, name: str) -> bytes:
+        known = self._manifest().get(name)
+        path = self.folder / name
+        if known is None or not path.exists():
+            raise self._missing(path)
+        data = path.read_bytes()
+        if _digest(data) != known:
+            raise self._altered(path)
+        return data
+
+    def _missing(self, path: Path) -> Refused:
+        why = "Later stages of the file, and the way back, are rendered from the original."
+        remedy = "Run the backup task on this worker, or let the backup folder be shared by all workers ([kmigrate] folder)."
+        return _refused(Reason("O01", f"The backup {path} is missing.", why, remedy))
+
+    def _altered(self, path: Path) -> Refused:
+        remedy = "Restore it from your own backup; its SHA-256 stands in manifest.json."
+        return _refused(Reason("O02", f"The backup {path} was altered.", "Its hash is not the one it was saved with.", remedy))
+
+    def _differs(self, node: NodeSpec, name: str) -> Refused:
+        text = f"The properties of {node.name} are not those in the backup ({self.folder / name})."
+        why = "Somebody changed the file since the backup was made; a way back would install the old one."
+        remedy = "If the change is wanted, delete the backup's folder and run the backup again; otherwise restore the file."
+        return _refused(Reason("O03", text, why, remedy))
+
+
+def _name(node: NodeSpec) -> str:
+    return f"{node.role}-{node.id}.properties"
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _refused(reason: Reason) -> Refused:
+    return Refused(str(reason), (reason,))
+
+
+def _coded(data: bytes | None) -> str | None:
+    return None if data is None else base64.b64encode(data).decode()
+
+
+def _replace(path: Path, data: bytes) -> None:
+    temporary = path.with_name(f".{path.name}.tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)

@@ -1,0 +1,87 @@
+"""Restart one broker in its next mode."""
+
+from __future__ import annotations
+
+from airflow_provider_kmigrate.core import gates, roll
+from airflow_provider_kmigrate.core.cluster import NodeSpec, Policy
+from airflow_provider_kmigrate.core.config_matrix import Stage
+from airflow_provider_kmigrate.core.model import Act, BrokerMode, ClusterView, Decision, Done, Look, Reason, Wait
+from airflow_provider_kmigrate.core.waiting import as_decision
+from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.steps.files import install
+from airflow_provider_kmigrate.steps.green import Green
+from airflow_provider_kmigrate.steps.journal import told
+from airflow_provider_kmigrate.steps.run import Step, World
+
+STAGE = {BrokerMode.MIGRATION: Stage.MIGRATION, BrokerMode.KRAFT: Stage.KRAFT}
+
+ROLL_LOOKS = (
+    Look.BROKERS
+    | Look.CONTROLLERS
+    | Look.ZOOKEEPER
+    | Look.GROUPS
+    | Look.PARTITIONS
+    | Look.MIN_INSYNC
+    | Look.PROCESSES
+    | Look.FILES
+)
+
+
+class RollBroker(Step):
+    """Bring one broker into migration mode or into KRaft mode; `core.roll.decide_restart` says when, and what is left."""
+
+    looks = ROLL_LOOKS
+
+    def __init__(self, node: NodeSpec, target: BrokerMode, policy: Policy, held: float = 0.0) -> None:
+        self.node, self.target = node, target
+        self.name = f"{node.name} to {target}"
+        self.samples, self.interval, self._bake = policy.stable_samples, policy.sample_interval, policy.canary_bake
+        self.patience = policy.start_timeout
+        self.nodes = (node,)
+        self._green = Green(held, self.interval)
+
+    @property
+    def held(self) -> float:
+        """Seconds that the first broker of the pass has baked so far."""
+        return self._green.held
+
+    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+        del first
+        decision = roll.decide_restart(view, self.node.id, self.target)
+        if isinstance(decision, Done) and roll.is_canary(view, self.node.id, self.target):
+            return self._baked(view, decision)
+        return decision
+
+    def _baked(self, view: ClusterView, done: Done) -> Decision:
+        gate = roll.may_bake(view)
+        self._green.saw(view, gate.met)
+        if not gate.met:
+            return as_decision(gate, "")
+        if self.held >= self._bake:
+            return done
+        text = f"{self.node.name} bakes as the first of this pass: green for {self.held:.0f} of {self._bake:.0f} s."
+        return Wait((Reason("T04", text, "What its new mode does to the cluster is seen on one broker first."),), healthy=True)
+
+    def act(self, world: World, act: Act) -> None:
+        host = world.tools.host(self.node)
+        if act.verb == "start":
+            host.start(self.node, world.fence.token)
+            return
+        install(world, self.node, STAGE[self.target])
+        seconds = host.stop(self.node, world.fence.token)
+        world.say(f"{self.node.name} stopped after {seconds:.1f} s.")
+        moved = self._left_in_charge(world, seconds)
+        host.start(self.node, world.fence.token)
+        if not moved.met:
+            raise Refused(f"{self.name}: {told(moved.reasons)}", moved.reasons)
+
+    def traces(self, world: World) -> str:
+        return world.tools.host(self.node).log_tail(self.node)
+
+    def _left_in_charge(self, world: World, seconds: float) -> gates.Gate:
+        """G12, looked at only after a slow stop: a look costs time in which the broker is down."""
+        if seconds < gates.slow_stop_limit(0):
+            return gates.MET
+        view = world.observer.look(Look.PARTITIONS)
+        gate = gates.left_in_charge(view, self.node.id, seconds)
+        return gate if gate.standing is gates.Standing.NEVER else gates.MET

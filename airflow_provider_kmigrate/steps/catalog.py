@@ -1,0 +1,89 @@
+"""Every step by name and plain arguments, so that a trigger in another process can make the same step again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, Role
+from airflow_provider_kmigrate.core.model import BrokerMode
+from airflow_provider_kmigrate.core.phase import Phase
+from airflow_provider_kmigrate.steps.brokers import RollBroker
+from airflow_provider_kmigrate.steps.controllers import FinalizeController, ProvisionController
+from airflow_provider_kmigrate.steps.run import Step
+from airflow_provider_kmigrate.steps.waits import (
+    BrokersRegistered,
+    ControllersReady,
+    Copied,
+    Equivalent,
+    Finalized,
+    LagSmall,
+    PhaseReached,
+    PreferredLeaders,
+    Soak,
+)
+
+Arguments = Mapping[str, Any]
+
+
+def build(spec: ClusterSpec, kind: str, arguments: Arguments) -> Step:
+    """The step `kind` for this cluster; `arguments` hold JSON values, any step's may hold what it has `waited`.
+
+    Raises KeyError for a name that is not in `KINDS`.
+    """
+    step = KINDS[kind](spec, arguments)
+    step.waited = arguments.get("waited", 0.0)
+    return step
+
+
+def _roll(spec: ClusterSpec, arguments: Arguments) -> Step:
+    node = spec.node(Role.BROKER, arguments["node"])
+    return RollBroker(node, BrokerMode(arguments["target"]), spec.policy, arguments.get("held", 0.0))
+
+
+def _provision(spec: ClusterSpec, arguments: Arguments) -> Step:
+    return ProvisionController(spec.node(Role.CONTROLLER, arguments["node"]), spec.cluster_id)
+
+
+def _finalize(spec: ClusterSpec, arguments: Arguments) -> Step:
+    return FinalizeController(spec.node(Role.CONTROLLER, arguments["node"]))
+
+
+def _registered(spec: ClusterSpec, arguments: Arguments) -> Step:
+    del arguments
+    return BrokersRegistered([node.id for node in spec.brokers])
+
+
+def _phase(spec: ClusterSpec, arguments: Arguments) -> Step:
+    del spec
+    return PhaseReached([Phase(phase) for phase in arguments["phases"]], arguments.get("patience", 600.0))
+
+
+def _lag(spec: ClusterSpec, arguments: Arguments) -> Step:
+    return LagSmall(arguments.get("limit", 10), spec.policy.copy_timeout)
+
+
+def _leaders(spec: ClusterSpec, arguments: Arguments) -> Step:
+    del arguments
+    # Small batches pay only where followers come back quickly (measured); otherwise they multiply the stall.
+    return PreferredLeaders(spec.policy.elect_batch if spec.policy.fast_failover else 1_000_000)
+
+
+def _soak(spec: ClusterSpec, arguments: Arguments) -> Step:
+    return Soak(arguments.get("seconds", spec.policy.min_soak), arguments.get("held", 0.0))
+
+
+KINDS: Mapping[str, Callable[[ClusterSpec, Arguments], Step]] = {
+    "provision": _provision,
+    "controllers ready": lambda _spec, _arguments: ControllersReady(),
+    "roll": _roll,
+    "registered": _registered,
+    "phase": _phase,
+    "copied": lambda spec, _arguments: Copied(spec.policy.copy_timeout),
+    "lag": _lag,
+    "equivalent": lambda spec, _arguments: Equivalent(spec.policy.copy_timeout),
+    "leaders": _leaders,
+    "soak": _soak,
+    "finalize": _finalize,
+    "finalized": lambda _spec, _arguments: Finalized(),
+}

@@ -1,0 +1,65 @@
+"""Start controllers with the migration flag, and restart them without it at the end."""
+
+from __future__ import annotations
+
+from airflow_provider_kmigrate.core import provision
+from airflow_provider_kmigrate.core.cluster import NodeSpec
+from airflow_provider_kmigrate.core.config_matrix import Stage
+from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Look
+from airflow_provider_kmigrate.steps.files import install
+from airflow_provider_kmigrate.steps.run import Step, World
+
+
+class ProvisionController(Step):
+    """One controller: file, format, start, until it answers with the flag."""
+
+    looks = Look.CONTROLLERS | Look.BROKERS | Look.ZOOKEEPER | Look.PROCESSES | Look.FILES
+    patience = 180.0
+
+    def __init__(self, node: NodeSpec, cluster_id: str) -> None:
+        self.node, self._cluster_id = node, cluster_id
+        self.name = f"provision {node.name}"
+        self.nodes = (node,)
+
+    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+        del first
+        return provision.decide_provision(view, self.node.id, self._cluster_id)
+
+    def act(self, world: World, act: Act) -> None:
+        host = world.tools.host(self.node)
+        if act.verb != "start":
+            install(world, self.node, Stage.CONTROLLER_MIGRATION)
+        if act.verb == "provision":
+            host.format_storage(self.node, self._cluster_id, world.backup.version(), world.fence.token)
+        host.start(self.node, world.fence.token)
+
+    def traces(self, world: World) -> str:
+        return world.tools.host(self.node).log_tail(self.node)
+
+
+class FinalizeController(Step):
+    """One controller without the flag. The point of no return lies between the first of these and the next election."""
+
+    looks = Look.CONTROLLERS | Look.BROKERS | Look.ZOOKEEPER | Look.QUORUM | Look.PARTITIONS | Look.PROCESSES | Look.FILES
+    patience = 180.0
+    expected = frozenset({"G05"})
+
+    def __init__(self, node: NodeSpec) -> None:
+        self.node = node
+        self.name = f"finalize {node.name}"
+        self.nodes = (node,)
+
+    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+        del first
+        return provision.decide_finalize(view, self.node.id)
+
+    def act(self, world: World, act: Act) -> None:
+        host = world.tools.host(self.node)
+        if act.verb == "restart":
+            install(world, self.node, Stage.CONTROLLER_FINAL)
+            seconds = host.stop(self.node, world.fence.token)
+            world.say(f"{self.node.name} stopped after {seconds:.1f} s.")
+        host.start(self.node, world.fence.token)
+
+    def traces(self, world: World) -> str:
+        return world.tools.host(self.node).log_tail(self.node)

@@ -1,0 +1,56 @@
+"""The diary of a run as evidence: one JSON object a line, appended and flushed to disk before an act and after it.
+
+It is never read back to decide anything; where the cluster is, the cluster says.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Protocol
+
+from airflow_provider_kmigrate.core.model import ClusterView, Migration, Reason
+
+
+class Journal(Protocol):
+    """Where a step writes what it saw, decided and did."""
+
+    def write(self, kind: str, step: str, text: str, **facts: object) -> None:
+        """One line; `facts` must be JSON values without secrets."""
+
+
+class FileJournal:
+    """`{"at": epoch seconds, "run": ..., "kind": ..., "step": ..., "text": ..., ...}` a line, in one file a run."""
+
+    def __init__(self, path: Path, run: str, now: Callable[[], float]) -> None:
+        self._path, self._run, self._now = path, run, now
+        path.parent.mkdir(parents=True, exist_ok=True)
+
+    def write(self, kind: str, step: str, text: str, **facts: object) -> None:
+        line = {"at": round(self._now(), 3), "run": self._run, "kind": kind, "step": step, "text": text, **facts}
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def evidence(view: ClusterView) -> dict[str, object]:
+    """What allowed an act, small enough for a line: modes, flags, ISR health, /migration and the quorum."""
+    partitions = view.partitions
+    behind = None if partitions is None else sum(partition.under_replicated for partition in partitions)
+    migration = view.zk.migration if view.zk else None
+    return {
+        "took_s": round(view.took, 3),
+        "modes": {str(broker.id): broker.mode for broker in view.brokers.values()},
+        "flags": {str(c.id): c.migration_flag for c in view.controllers.values()},
+        "under_replicated": behind,
+        "migration_offset": migration.metadata_offset if isinstance(migration, Migration) else None,
+        "leader_epoch": view.quorum.leader_epoch if view.quorum else None,
+    }
+
+
+def told(reasons: Iterable[Reason]) -> str:
+    """Reasons as one text for logs and journals."""
+    return " | ".join(map(str, reasons))

@@ -1,0 +1,95 @@
+"""Before anything is touched: look at everything, and save what a way back needs."""
+
+from __future__ import annotations
+
+from airflow_provider_kmigrate.core import preflight
+from airflow_provider_kmigrate.core.config_matrix import Stage, stage_of
+from airflow_provider_kmigrate.core.findings import Finding
+from airflow_provider_kmigrate.core.model import ClusterView, Done, Look, Reason
+from airflow_provider_kmigrate.core.preflight import PreflightFacts
+from airflow_provider_kmigrate.core.properties import parse
+from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused, Unavailable
+from airflow_provider_kmigrate.steps.journal import told
+from airflow_provider_kmigrate.steps.run import World
+
+
+def run_preflight(world: World) -> tuple[Finding, ...]:
+    """All findings of one look, said and journaled; raises `Refused` with every blocking one."""
+    view = world.observer.look(preflight.LOOK)
+    found = preflight.findings(view, _facts(world, view))
+    for finding in found:
+        world.say(str(finding))
+    world.journal.write("findings", "preflight", f"{len(found)} findings", findings=[as_json(finding) for finding in found])
+    blocking = preflight.blocking(found)
+    if blocking:
+        reasons = tuple(finding.reason for finding in blocking)
+        raise Refused(f"preflight: {len(blocking)} findings block the migration; nothing was changed. {told(reasons)}", reasons)
+    world.say(f"Done: nothing blocks the migration; {len(found)} warnings.")
+    return found
+
+
+def as_json(finding: Finding) -> dict[str, str]:
+    """`{"code", "severity", "seen", "why", "remedy", "source"}`."""
+    reason = finding.reason
+    return {
+        "code": reason.code,
+        "severity": str(finding.severity),
+        "seen": reason.text,
+        "why": reason.why,
+        "remedy": reason.remedy,
+        "source": finding.source,
+    }
+
+
+def _facts(world: World, view: ClusterView) -> PreflightFacts:
+    return PreflightFacts(world.spec, world.tools.chroot, _configs(world, view), view.metadata_version)
+
+
+def _configs(world: World, view: ClusterView) -> dict[int, dict[str, str] | None]:
+    return {node.id: _config(world, node.id) if _answers(view, node.id) else None for node in world.spec.brokers}
+
+
+def _answers(view: ClusterView, broker: int) -> bool:
+    return broker in view.brokers and view.brokers[broker].mode is not None
+
+
+def _config(world: World, broker: int) -> dict[str, str] | None:
+    try:
+        return world.tools.admin.broker_config(broker)
+    except (Unavailable, AuthenticationFailed) as error:
+        world.say(f"Could not read the configuration of broker {broker}: {error}")
+        return None
+
+
+def run_backup(world: World) -> Done:
+    """Save every broker's original and ZooKeeper's tree, read them back by hash. Raises `Refused` without an original.
+
+    While no broker has moved, a changed file simply is the new original; afterwards it is refused.
+    """
+    view = world.observer.look(Look.BROKERS)
+    begun = preflight.begun(view)
+    if not begun:
+        world.backup.keep_version(_version(world, view))
+    for node in world.spec.brokers:
+        text = world.tools.host(node).read_properties(node)
+        if stage_of(parse(text)) is Stage.ZOOKEEPER:
+            keep = world.backup.keep_original if begun else world.backup.replace_original
+            digest = keep(node, text)
+            world.journal.write("backup", node.name, "original server.properties", sha256=digest)
+        else:
+            world.backup.original(node)
+            world.say(f"{node.name}: its file is of a later stage; the original in the backup holds.")
+    count = world.backup.keep_tree(world.tools.zk.tree())
+    names = world.backup.verify()
+    text = f"{count} znodes and {len(world.spec.brokers)} originals saved in {world.backup.folder}, {len(names)} files verified by hash."
+    world.journal.write("done", "backup", text)
+    world.say(f"Done: {text}")
+    return Done(text)
+
+
+def _version(world: World, view: ClusterView) -> str:
+    version = preflight.protocol_version(_facts(world, view))
+    if version is None:
+        reason = Reason("B1a", "The brokers' inter.broker.protocol.version is not known, or not the same on all.")
+        raise Refused(str(reason), (reason,))
+    return version

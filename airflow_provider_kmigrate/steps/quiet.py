@@ -1,0 +1,32 @@
+"""Looks whether users' own work may begin: the partitions, who holds the cluster, and the journals of its runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from airflow_provider_kmigrate.clients.fence import Fence
+from airflow_provider_kmigrate.core import journal_lines, quiet
+from airflow_provider_kmigrate.core.model import Decision, Look
+from airflow_provider_kmigrate.exceptions import Unavailable
+from airflow_provider_kmigrate.steps.run import World
+
+
+def look(world: World, journals: Path, calm: float) -> Decision:
+    """One look; changes nothing. `journals` is the folder of the cluster's journals, `calm` in seconds."""
+    acts = journal_lines.acts(journal_lines.read(_lines(journals)).lines)
+    view, holder = world.observer.look(Look.PARTITIONS), _holder(world)
+    return quiet.decide(view, acts, holder, round(1000 * world.clock.now()), round(1000 * calm))
+
+
+def _lines(folder: Path) -> Iterator[str]:
+    for path in sorted(folder.glob("*.jsonl")) if folder.is_dir() else ():
+        yield from path.read_text(encoding="utf-8", errors="replace").splitlines()
+
+
+def _holder(world: World) -> quiet.Holder:
+    try:
+        owner = Fence(world.tools.zk, world.spec.cluster_id, "watching").holder()
+    except Unavailable:
+        return quiet.Holder(known=False)
+    return quiet.Holder(owner.owner if owner else None)

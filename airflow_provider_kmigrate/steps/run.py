@@ -1,0 +1,231 @@
+"""The one loop behind every step: look, decide, act at most once a look, until there is nothing left to do.
+
+A step keeps nothing: killed anywhere and run again, it looks, finds what is already so, and does the rest. Every act is
+preceded by the same four checks: the view is young, the cluster is the named one, the run still holds the fence, and the act is in
+the journal with what allowed it.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
+from airflow_provider_kmigrate.core.identity import strangers
+from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Done, Look, Reason, Refuse, Wait
+from airflow_provider_kmigrate.core.phase import alarms
+from airflow_provider_kmigrate.exceptions import Failed, Refused, TimedOut, Unavailable, WrongCluster
+from airflow_provider_kmigrate.observe import Tools
+from airflow_provider_kmigrate.steps.backup import BackupStore
+from airflow_provider_kmigrate.steps.journal import Journal, evidence, told
+
+MAX_VIEW_AGE = 5.0  # seconds; older views allow no act
+_REPEAT = 10.0  # seconds after which an unchanged reason is said again
+
+
+class Clock(Protocol):
+    """Time as an argument, so that tests need not wait."""
+
+    def monotonic(self) -> float: ...
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+
+    def sleep(self, seconds: float) -> None: ...
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    monotonic = staticmethod(time.monotonic)
+    now = staticmethod(time.time)
+    sleep = staticmethod(time.sleep)
+
+
+class Observing(Protocol):
+    """`observe.Observer`, or a test's stand-in."""
+
+    def look(self, what: Look, nodes: Sequence[NodeSpec] = ()) -> ClusterView:
+        """One frozen view of what was asked for; `nodes` limits whose hosts are asked for processes and files."""
+
+
+class Fencing(Protocol):
+    """`clients.fence.Fence`, or a test's stand-in."""
+
+    @property
+    def token(self) -> int: ...
+
+    def check(self) -> None:
+        """Raises `Fenced` when a newer run holds the cluster."""
+
+    def release(self) -> None:
+        """The run is over: free the cluster for others."""
+
+
+@dataclass(frozen=True)
+class World:
+    """Everything a step may touch."""
+
+    spec: ClusterSpec
+    observer: Observing
+    tools: Tools
+    fence: Fencing
+    journal: Journal
+    backup: BackupStore
+    say: Callable[[str], None]
+    clock: Clock = field(default_factory=SystemClock)
+
+
+class Step(ABC):
+    """One thing to bring about. `patience`: seconds of waiting, none of it healthy, after which it gives up."""
+
+    name: str
+    looks: Look
+    patience: float = 600.0
+    waited: float = 0.0  # seconds that count against the patience, of earlier runs of the same wait too
+    most_acts: int = 5  # more of the same verb would not help
+    samples: int = 1  # how many looks in a row must say Done
+    interval: float = 0.2  # seconds between looks
+    nodes: tuple[NodeSpec, ...] = ()  # whose hosts are asked for processes and files; none: every node's
+    expected: frozenset[str] = frozenset()  # codes of alarms that this step itself brings about
+
+    @abstractmethod
+    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+        """What is left to do; `first` is this run's first look, for conditions on change."""
+
+    def act(self, world: World, act: Act) -> None:
+        """Do what `decide` asked for; idempotent, and safe to be killed in."""
+        raise AssertionError(f"{self.name} only waits, but was asked to {act.verb} in {world.spec.name}")
+
+    def traces(self, world: World) -> str:
+        """What says why acting was in vain, such as the end of a node's log."""
+        del world
+        return ""
+
+
+def run_step(step: Step, world: World, sync_for: float = float("inf")) -> Done | Wait:
+    """Run until done; `Wait` when `sync_for` seconds of mere waiting have passed (then defer, and run again later).
+
+    Raises `Refused` with reasons, `TimedOut` when `step.patience` is over, `Failed` when acting does not help, and what the clients
+    raise.
+    """
+    diary = _Diary(step, world)
+    first: ClusterView | None = None
+    good = 0
+    while True:
+        view = world.observer.look(step.looks, step.nodes)
+        first = first or view
+        decision = step.decide(view, first)
+        diary.saw(view, decision)
+        if isinstance(decision, Refuse):
+            raise Refused(f"{step.name}: {told(decision.reasons)}", decision.reasons)
+        good = good + 1 if isinstance(decision, Done) else 0
+        if isinstance(decision, Done) and good >= step.samples:
+            return diary.done(decision)
+        if isinstance(decision, Act):
+            _act(step, world, view, decision, diary)
+            continue
+        if isinstance(decision, Wait):
+            step.waited = diary.waited()
+            if step.waited >= step.patience:
+                raise TimedOut(f"{step.name}: gave up after {step.patience:.0f} s without progress. {told(decision.reasons)}")
+            if diary.idle() >= sync_for:
+                return decision
+        world.clock.sleep(step.interval)
+
+
+def _act(step: Step, world: World, view: ClusterView, decision: Act, diary: _Diary) -> None:
+    age = world.clock.monotonic() - view.taken_at
+    if age > MAX_VIEW_AGE:
+        world.say(f"The last look is {age:.1f} s old; looking again before acting.")
+        return
+    reasons = strangers(view, world.spec)
+    if reasons:
+        raise WrongCluster(f"{step.name}: {told(reasons)}", reasons)
+    world.fence.check()
+    if diary.times(decision.verb) >= step.most_acts:
+        told_again = f"{step.name}: did '{decision.verb}' {step.most_acts} times in vain. {decision.text}"
+        raise Failed(f"{told_again} {step.traces(world)}".strip())
+    world.journal.write("act", step.name, f"{decision.verb}: {decision.text}", **evidence(view))
+    started = world.clock.monotonic()
+    step.act(world, decision)
+    diary.acted(decision, world.clock.monotonic() - started)
+
+
+class _Diary:
+    """What a good operator would write down: each change of what is seen, and from time to time that nothing changes."""
+
+    def __init__(self, step: Step, world: World) -> None:
+        self._step, self._world = step, world
+        self._begun = self._idle_since = self._said = world.clock.monotonic()
+        self._well = self._begun - step.waited  # when there last was an act or a healthy look
+        self._last: object = None
+        self._acts: list[str] = []
+        self._alarms: tuple[Reason, ...] = ()
+
+    def saw(self, view: ClusterView, decision: Decision) -> None:
+        now = self._world.clock.monotonic()
+        self._well = now if isinstance(decision, Wait) and decision.healthy else self._well
+        self._alarm(tuple(reason for reason in alarms(view) if reason.code not in self._step.expected))
+        if isinstance(decision, Done) or (_key(decision) == self._last and now - self._said < _REPEAT):
+            return
+        self._last, self._said = _key(decision), now
+        self._world.say(f"{_words(decision)} ({now - self._begun:.1f} s)")
+
+    def _alarm(self, seen: tuple[Reason, ...]) -> None:
+        if seen and seen != self._alarms:
+            self._world.say(f"ALARM: {told(seen)}")
+            self._world.journal.write("alarm", self._step.name, told(seen))
+        self._alarms = seen
+
+    def acted(self, decision: Act, seconds: float) -> None:
+        self._idle_since = self._well = self._world.clock.monotonic()
+        self._acts.append(decision.verb)
+        self._world.journal.write("acted", self._step.name, decision.verb, seconds=round(seconds, 3))
+        self._world.say(f"Did '{decision.verb}' in {seconds:.1f} s.")
+
+    def times(self, verb: str) -> int:
+        """How often this run has done it."""
+        return self._acts.count(verb)
+
+    def waited(self) -> float:
+        """Seconds without an act or a healthy look, over all runs of this wait."""
+        return self._world.clock.monotonic() - self._well
+
+    def idle(self) -> float:
+        """Seconds without an act in this run."""
+        return self._world.clock.monotonic() - self._idle_since
+
+    def done(self, decision: Done) -> Done:
+        seconds = self._world.clock.monotonic() - self._begun
+        self._world.journal.write("done", self._step.name, decision.text, seconds=round(seconds, 3))
+        self._world.say(f"Done: {decision.text} ({seconds:.1f} s)")
+        return decision
+
+
+def _key(decision: Decision) -> object:
+    return tuple(reason.code for reason in decision.reasons) if isinstance(decision, Wait | Refuse) else decision
+
+
+def _words(decision: Decision) -> str:
+    if isinstance(decision, Act):
+        return f"Decided to {decision.verb}: {decision.text}"
+    if isinstance(decision, Done):
+        return decision.text
+    return f"{'Waiting' if isinstance(decision, Wait) else 'Refused'}: {told(decision.reasons)}"
+
+
+def settle(check: Callable[[], bool], clock: Clock, timeout: float, what: str) -> None:
+    """Wait until `check` holds; an `Unavailable` answer counts as no. Raises `TimedOut`."""
+    deadline = clock.monotonic() + timeout
+    while clock.monotonic() < deadline:
+        try:
+            if check():
+                return
+        except Unavailable:
+            pass
+        clock.sleep(0.1)
+    raise TimedOut(f"Waited {timeout:.0f} s in vain: {what}")

@@ -1,0 +1,176 @@
+"""The waits of a migration, and the elections that two of them need."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from airflow_provider_kmigrate.core import leaders, waiting
+from airflow_provider_kmigrate.core.gates import leaderless
+from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Done, Look, Reason, Wait
+from airflow_provider_kmigrate.core.phase import Phase, where
+from airflow_provider_kmigrate.steps.green import Green
+from airflow_provider_kmigrate.steps.run import Step, World
+
+_POSITION = Look.BROKERS | Look.CONTROLLERS | Look.ZOOKEEPER
+
+
+class ControllersReady(Step):
+    """All controllers up, flagged and following one leader."""
+
+    name = "controllers ready"
+    looks = _POSITION | Look.QUORUM
+    samples = 2
+    patience = 180.0
+
+    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+        del first
+        return waiting.controllers_ready(view)
+
+
+class BrokersRegistered(Step):
+    """Every broker of the cluster file is registered and known to all others."""
+
+    name = "all brokers registered"
+    looks = _POSITION
+    samples = 2
+
+    def __init__(self, expected: Collection[int]) -> None:
+        self._expected = frozenset(expected)
+
+    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+        del first
+        return waiting.brokers_registered(view, self._expected)
+
+
+class PhaseReached(Step):
+    """The cluster shows one of these phases, `samples` times in a row."""
+
+    name = "migration phase"
+    looks = _POSITION
+    samples = 2
+
+    def __init__(self, phases: Collection[Phase], patience: float = 600.0) -> None:
+        self._phases, self.patience = frozenset(phases), patience
+
+    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+        del first
+        position = where(view)
+        if position.phase in self._phases:
+            return Done(f"The cluster is in phase '{position.phase}'.")
+        return Wait((Reason("P11", f"The cluster is in phase '{position.phase}'."), *position.reasons))
+
+
+class Copied(Step):
+    """The copy is over and the dual-write alive; elects leaders that the takeover left out."""
+
+    name = "metadata copy"
+    most_acts = 60
+    looks = _POSITION | Look.QUORUM | Look.PARTITIONS
+
+    def __init__(self, patience: float = 600.0) -> None:
+        self.patience = patience
+
+    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+        return waiting.copied(view, first)
+
+    def act(self, world: World, act: Act) -> None:
+        del act
+        world.tools.admin.elect_preferred(leaderless(world.observer.look(Look.PARTITIONS)))
+
+
+class LagSmall(Step):
+    """The dual-write lag is small while /migration moves."""
+
+    name = "dual-write lag"
+    looks = _POSITION | Look.QUORUM
+    samples = 2
+
+    def __init__(self, limit: int = 10, patience: float = 600.0) -> None:
+        self._limit, self.patience = limit, patience
+
+    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+        return waiting.lag_small(view, first, self._limit)
+
+
+class Equivalent(Step):
+    """ZooKeeper and the brokers store the same topics."""
+
+    name = "metadata equivalence"
+    looks = _POSITION | Look.TOPICS
+    interval = 1.0
+
+    def __init__(self, patience: float = 600.0) -> None:
+        self.patience = patience
+
+    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+        del first
+        return waiting.equivalent(view)
+
+
+class PreferredLeaders(Step):
+    """Leadership back to the preferred replicas."""
+
+    name = "preferred leaders"
+    most_acts = 3 * leaders.MOST_ROUNDS
+    looks = Look.ZOOKEEPER | Look.PARTITIONS
+
+    def __init__(self, batch: int, patience: float = 300.0) -> None:
+        self._batch, self._total, self.patience = batch, 0, patience
+
+    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+        self._total = len(leaders.not_preferred(first))
+        return leaders.decide_leaders(view)
+
+    def act(self, world: World, act: Act) -> None:
+        del act
+        batch = leaders.batch(world.observer.look(Look.PARTITIONS), self._batch, self._total)
+        world.tools.admin.elect_preferred(batch)
+        world.clock.sleep(self.interval)
+
+
+class Soak(Step):
+    """Every gate stays green for `seconds`; `held` of them were already watched. One red look and the time begins again."""
+
+    name = "soak in dual-write"
+    patience = 3600.0  # red for an hour is more than a hiccup
+    looks = _POSITION | Look.QUORUM | Look.PARTITIONS | Look.CLIENT_METRICS
+
+    def __init__(self, seconds: float, held: float = 0.0, interval: float | None = None, lag_limit: int = 50) -> None:
+        self.seconds, self._lag_limit = seconds, lag_limit
+        self.interval = min(2.0, max(0.2, seconds / 10)) if interval is None else interval
+        self._green = Green(held, self.interval)
+
+    @property
+    def held(self) -> float:
+        """Seconds soaked so far."""
+        return self._green.held
+
+    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+        if where(view).phase in {Phase.FINALIZING, Phase.FINALIZED}:
+            return Done("The finalization has already begun.")
+        gate = waiting.soaking(view, first, self._lag_limit)
+        self._green.saw(view, gate.met)
+        if not gate.met:
+            return waiting.as_decision(gate, "")
+        if self.held >= self.seconds:
+            return Done(f"Every gate stayed green for {self.held:.0f} s.")
+        return Wait((Reason("T01", f"Soaking: green for {self.held:.0f} of {self.seconds:.0f} s."),), healthy=True)
+
+
+class Finalized(Step):
+    """No controller carries the flag any more, and nothing is written to ZooKeeper."""
+
+    name = "finalized"
+    looks = _POSITION | Look.QUORUM | Look.PARTITIONS
+    patience = 180.0
+    expected = frozenset({"G05"})
+
+    def __init__(self) -> None:
+        self._still: ClusterView | None = None  # since when /migration has not moved
+
+    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+        del first
+        moved = self._still is None or self._still.zk is None or view.zk is None or self._still.zk.migration != view.zk.migration
+        if moved or self._still is None:
+            self._still = view
+        return waiting.finalized(view, self._still)

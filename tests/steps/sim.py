@@ -1,0 +1,330 @@
+"""A cluster in memory that behaves as measured on real ones: what a properties file makes of a node, sticky registrations, the copy.
+
+Steps run on it with their real code; time is a number. `Mortal` kills the tool before any chosen side effect or look.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+
+from airflow_provider_kmigrate.core import properties
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, HostSpec, NodeSpec, Policy, Role
+from airflow_provider_kmigrate.core.config_matrix import Stage, stage_of
+from airflow_provider_kmigrate.core.model import (
+    Broker,
+    BrokerMode,
+    ClusterView,
+    Controller,
+    Look,
+    Migration,
+    NodeFiles,
+    Partition,
+    Process,
+    ProcessState,
+    Quorum,
+    ZkController,
+    ZkView,
+)
+from airflow_provider_kmigrate.exceptions import Fenced
+from airflow_provider_kmigrate.steps.backup import BackupStore
+from airflow_provider_kmigrate.steps.run import World
+
+CLUSTER_ID = "-1Sh-9_ISia_zwGINzRvyQ"
+parse = cache(properties.parse)
+MODES = {Stage.ZOOKEEPER: BrokerMode.ZOOKEEPER, Stage.MIGRATION: BrokerMode.MIGRATION, Stage.KRAFT: BrokerMode.KRAFT}
+
+
+class Killed(BaseException):
+    """The tool died here."""
+
+
+@dataclass
+class SimNode:
+    spec: NodeSpec
+    text: str = ""
+    running: str | None = None  # the file it runs with
+    formatted: str | None = None
+    log: bool = False
+    starts: int = 0
+    stops: int = 0
+
+    @property
+    def stage(self) -> Stage | None:
+        return stage_of(parse(self.running)) if self.running is not None else None
+
+
+@dataclass
+class Mortal:
+    """Counts every side effect and look; dies before number `at`."""
+
+    at: int = -1
+    count: int = 0
+
+    def step(self) -> None:
+        self.count += 1
+        if self.count == self.at:
+            raise Killed
+
+
+@dataclass
+class SimClock:
+    time: float = 1000.0
+
+    def monotonic(self) -> float:
+        return self.time
+
+    def now(self) -> float:
+        return self.time
+
+    def sleep(self, seconds: float) -> None:
+        self.time += seconds
+
+
+@dataclass
+class SimCluster:
+    """Three brokers, three controllers unless told otherwise; every partition has three replicas."""
+
+    brokers: int = 3
+    controllers: int = 3
+    clock: SimClock = field(default_factory=SimClock)
+    mortal: Mortal = field(default_factory=Mortal)
+    offset: int | None = None  # /migration; None: absent
+    kraft_owns: bool = False
+    finalized: bool = False
+    registered: set[int] = field(default_factory=set)  # registered with the controllers; sticks
+    live_groups: tuple[str, ...] = ()
+    leader: int = 3000
+    token: int = 0
+
+    def __post_init__(self) -> None:
+        nodes = [_node(Role.BROKER, node) for node in range(self.brokers)]
+        quorum = [_node(Role.CONTROLLER, 3000 + node) for node in range(self.controllers)]
+        policy = Policy(min_soak=3.0, canary_bake=0.0)
+        self.spec = ClusterSpec("sim", CLUSTER_ID, "zk", "kafka", tuple(nodes), tuple(quorum), policy)
+        self.nodes = {(node.role, node.id): SimNode(node) for node in self.spec.nodes()}
+        for node in nodes:
+            mine = self.nodes[Role.BROKER, node.id]
+            mine.text = mine.running = _original(node.id)
+        self.leaders = {p: p % self.brokers for p in range(2 * self.brokers)}
+
+    # What the host of a node does.
+
+    def start(self, node: NodeSpec) -> None:
+        mine = self.nodes[node.role, node.id]
+        if mine.running is not None:
+            return
+        mine.running, mine.starts = mine.text, mine.starts + 1
+        if node.role is Role.CONTROLLER:
+            assert mine.formatted == CLUSTER_ID
+            mine.log = True
+            self.offset = -1 if self.offset is None else self.offset
+            self._elect()
+        elif mine.stage in {Stage.MIGRATION, Stage.KRAFT}:
+            self.registered.add(node.id)
+        self._takeover()
+
+    def stop(self, node: NodeSpec) -> None:
+        mine = self.nodes[node.role, node.id]
+        mine.running, mine.stops = None, mine.stops + 1
+        if node.role is Role.CONTROLLER:
+            self._elect()
+            return
+        for partition, leader in self.leaders.items():
+            if leader == node.id:
+                self.leaders[partition] = next((b for b in self._replicas(partition) if self._up(b)), -1)
+
+    def _up(self, broker: int) -> bool:
+        return self.nodes[Role.BROKER, broker].running is not None
+
+    def _elect(self) -> None:
+        """The present leader stays while it runs; a leader without the flag finalizes."""
+        up = [n for n in self.spec.controllers if self.nodes[n.role, n.id].running is not None]
+        if len(up) * 2 <= len(self.spec.controllers):
+            return
+        if self.leader not in {n.id for n in up}:
+            self.leader = up[0].id
+        leads = self.nodes[Role.CONTROLLER, self.leader]
+        if self.kraft_owns and leads.stage is Stage.CONTROLLER_FINAL:
+            self.finalized = True
+
+    def _takeover(self) -> None:
+        flagged = all(self.nodes[n.role, n.id].stage is Stage.CONTROLLER_MIGRATION for n in self.spec.controllers)
+        if flagged and not self.kraft_owns and self.registered == set(range(self.brokers)):
+            self.kraft_owns, self.offset = True, 50
+
+    def _replicas(self, partition: int) -> tuple[int, ...]:
+        count = min(3, self.brokers)
+        return tuple((partition + r) % self.brokers for r in range(count))
+
+    # What a look shows.
+
+    def look(self, what: Look, nodes: Sequence[NodeSpec] = ()) -> ClusterView:
+        del what, nodes
+        self.mortal.step()
+        self.clock.time += 0.1
+        if self.kraft_owns and not self.finalized and self.offset is not None:
+            self.offset += 1
+        return ClusterView(
+            taken_at=self.clock.time,
+            kafka_cluster_id=CLUSTER_ID,
+            brokers={n.id: self._broker(n) for n in self.spec.brokers},
+            controllers={n.id: self._controller(n) for n in self.spec.controllers},
+            quorum=self._quorum(),
+            zk=self._zk(),
+            partitions=self._partitions(),
+            min_insync={"t": min(2, self.brokers - 1) or 1},
+            client_metrics=(),
+            topics=({}, {}),
+        )
+
+    def _broker(self, node: NodeSpec) -> Broker:
+        mine = self.nodes[node.role, node.id]
+        up = [b.id for b in self.spec.brokers if self._up(b.id)]
+        mode = MODES.get(mine.stage) if mine.stage else None
+        return Broker(
+            node.id,
+            _process(mine),
+            mode,
+            mine.stage in {Stage.ZOOKEEPER, Stage.MIGRATION},
+            frozenset(up if mode else []),
+            None,
+            _files(mine),
+        )
+
+    def _controller(self, node: NodeSpec) -> Controller:
+        mine = self.nodes[node.role, node.id]
+        flag = None if mine.running is None else mine.stage is Stage.CONTROLLER_MIGRATION
+        return Controller(node.id, _process(mine), mine.running is not None, flag, _files(mine))
+
+    def _quorum(self) -> Quorum | None:
+        up = [n.id for n in self.spec.controllers if self.nodes[n.role, n.id].running is not None]
+        if len(up) * 2 <= len(self.spec.controllers):
+            return None
+        end = (self.offset or 0) + 2
+        return Quorum(self.leader, 5, end, dict.fromkeys(up, end), {})
+
+    def _zk(self) -> ZkView:
+        up = tuple(b.id for b in self.spec.brokers if self.nodes[b.role, b.id].stage in {Stage.ZOOKEEPER, Stage.MIGRATION})
+        owner = (
+            ZkController(self.leader, 5, ephemeral=False)
+            if self.kraft_owns
+            else ZkController(up[0] if up else -1, -1, ephemeral=True)
+        )
+        migration = None if self.offset is None else Migration(self.leader, 5, self.offset, 5)
+        return ZkView(CLUSTER_ID, up, owner, 3, migration, live_groups=self.live_groups)
+
+    def _partitions(self) -> tuple[Partition, ...]:
+        rows = []
+        for partition, leader in self.leaders.items():
+            replicas = self._replicas(partition)
+            isr = tuple(b for b in replicas if self._up(b))
+            if leader not in isr:
+                self.leaders[partition] = isr[0] if isr else -1
+            rows.append(Partition("t", partition, self.leaders[partition], replicas, isr))
+        return tuple(rows)
+
+    def elect_preferred(self, partitions: Sequence[Partition]) -> None:
+        self.mortal.step()
+        for partition in partitions:
+            first = self._replicas(partition.index)[0]
+            self.leaders[partition.index] = first if self._up(first) else self.leaders[partition.index]
+
+    def broker_config(self, broker: int) -> dict[str, str]:
+        return dict(parse(self.nodes[Role.BROKER, broker].running or ""))
+
+    def tree(self) -> list[tuple[str, bytes | None]]:
+        return [("/", None), ("/controller_epoch", b"3")]
+
+    def world(self, folder: Path) -> World:
+        """A new run of the tool on this cluster."""
+        said: list[str] = []
+        tools = SimpleNamespace(host=lambda node: SimHost(self), admin=self, zk=self, chroot="/kafka")
+        store = BackupStore(folder, "sim", CLUSTER_ID)
+        for node in self.spec.brokers:
+            store.keep_original(node, _original(node.id))
+        store.keep_version("3.9-IV0")
+        self.token += 1
+        return World(self.spec, self, tools, SimFence(self, self.token), SimJournal(), store, said.append, self.clock)  # type: ignore[arg-type]
+
+
+@dataclass
+class SimFence:
+    cluster: SimCluster
+    token: int
+
+    def check(self) -> None:
+        if self.token < self.cluster.token:
+            raise Fenced("a newer run holds the cluster")
+
+    def release(self) -> None:
+        self.check()
+
+
+class SimJournal:
+    def write(self, kind: str, step: str, text: str, **facts: object) -> None:
+        assert kind
+        assert step
+        assert text
+
+
+@dataclass
+class SimHost:
+    """The host of any node; dies before any verb that changes something."""
+
+    cluster: SimCluster
+
+    def _mine(self, node: NodeSpec) -> SimNode:
+        return self.cluster.nodes[node.role, node.id]
+
+    def _act(self, token: int) -> None:
+        self.cluster.mortal.step()
+        if token < self.cluster.token:
+            raise Fenced("a newer run holds the node")
+
+    def start(self, node: NodeSpec, token: int) -> None:
+        self._act(token)
+        self.cluster.start(node)
+
+    def stop(self, node: NodeSpec, token: int) -> float:
+        self._act(token)
+        self.cluster.stop(node)
+        return 0.5
+
+    def read_properties(self, node: NodeSpec) -> str:
+        return self._mine(node).text
+
+    def put_properties(self, node: NodeSpec, text: str, token: int) -> str:
+        self._act(token)
+        self._mine(node).text = text
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def format_storage(self, node: NodeSpec, cluster_id: str, release: str, token: int) -> None:
+        self._act(token)
+        assert release == "3.9-IV0"
+        self._mine(node).formatted = cluster_id
+
+
+def _node(role: Role, node: int) -> NodeSpec:
+    host = HostSpec("local", f"properties-{node}")
+    return NodeSpec(node, role, "127.0.0.1", 10000 + node, host, log_dir=f"/data/{node}")
+
+
+def _process(node: SimNode) -> Process:
+    return Process(ProcessState.RUNNING, 1, 1.0) if node.running is not None else Process(ProcessState.STOPPED)
+
+
+def _files(node: SimNode) -> NodeFiles:
+    meta = {"/data": {"cluster.id": CLUSTER_ID}} if node.formatted or node.spec.role is Role.BROKER else {"/data": {}}
+    return NodeFiles(parse(node.text) if node.text else None, "", meta, node.log)
+
+
+def _original(node: int) -> str:
+    return (
+        f"broker.id={node}\nlisteners=PLAINTEXT://127.0.0.1:{10000 + node}\nlog.dirs=/data\n"
+        "zookeeper.connect=127.0.0.1:2181/kafka\ninter.broker.protocol.version=3.9\n"
+    )

@@ -1,0 +1,61 @@
+"""Originals are kept once, checked on every use, and never mixed up."""
+
+import json
+import stat
+
+import pytest
+
+from airflow_provider_kmigrate.core.cluster import HostSpec, NodeSpec, Role
+from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.steps.backup import BackupStore
+
+NODE = NodeSpec(0, Role.BROKER, "h", 9092, HostSpec("local", "p"))
+
+
+@pytest.fixture
+def store(tmp_path):
+    return BackupStore(tmp_path, "prod", "-1Sh-9_ISia_zwGINzRvyQ")
+
+
+def code(refused):
+    return refused.value.reasons[0].code
+
+
+def test_an_original_comes_back_byte_for_byte_and_is_private(store):
+    text = "broker.id=0\r\n# caf\xe9\n"
+    store.keep_original(NODE, text)
+    assert store.original(NODE) == text
+    files = list(store.folder.iterdir())
+    assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+    assert {file.name for file in files} == {"manifest.json", "broker-0.properties"}
+
+
+def test_the_same_original_again_is_fine_another_is_refused(store):
+    store.keep_original(NODE, "a=1\n")
+    store.keep_original(NODE, "a=1\n")
+    with pytest.raises(Refused) as refused:
+        store.keep_original(NODE, "a=2\n")
+    assert code(refused) == "O03"
+    assert store.original(NODE) == "a=1\n"
+
+
+def test_a_missing_original_is_refused(store):
+    with pytest.raises(Refused) as refused:
+        store.original(NODE)
+    assert code(refused) == "O01"
+
+
+def test_an_altered_original_is_refused(store):
+    store.keep_original(NODE, "a=1\n")
+    (store.folder / "broker-0.properties").write_text("a=2\n")
+    for read in (lambda: store.original(NODE), store.verify):
+        with pytest.raises(Refused) as refused:
+            read()
+        assert code(refused) == "O02"
+
+
+def test_zookeepers_tree_is_kept_with_its_hash(store):
+    assert store.keep_tree([("/", None), ("/controller_epoch", b"3")]) == 2
+    assert store.verify() == ("zookeeper.jsonl",)
+    lines = (store.folder / "zookeeper.jsonl").read_text().splitlines()
+    assert [json.loads(line)["path"] for line in lines] == ["/", "/controller_epoch"]

@@ -1,0 +1,219 @@
+"""The whole way forward on the simulated cluster: once undisturbed, then killed before every single look and side effect."""
+
+import pytest
+
+from airflow_provider_kmigrate.core.cluster import Policy, Role
+from airflow_provider_kmigrate.core.config_matrix import Stage
+from airflow_provider_kmigrate.core.model import BrokerMode
+from airflow_provider_kmigrate.core.phase import Phase, where
+from airflow_provider_kmigrate.core.provision import postponed_controller
+from airflow_provider_kmigrate.core.roll import next_to_roll
+from airflow_provider_kmigrate.exceptions import Fenced, Refused, TimedOut
+from airflow_provider_kmigrate.steps.brokers import RollBroker
+from airflow_provider_kmigrate.steps.controllers import FinalizeController, ProvisionController
+from airflow_provider_kmigrate.steps.run import run_step
+from airflow_provider_kmigrate.steps.waits import (
+    ControllersReady,
+    Copied,
+    Equivalent,
+    Finalized,
+    LagSmall,
+    PreferredLeaders,
+    Soak,
+)
+from tests.steps.sim import Killed, Mortal, SimCluster
+
+EVERYTHING = 0
+
+
+def forward(cluster, world):
+    """The order of the DAG, each step as a task would run it."""
+    spec = cluster.spec
+    for node in spec.controllers:
+        run_step(ProvisionController(node, spec.cluster_id), world)
+    run_step(ControllersReady(), world)
+    roll(cluster, world, BrokerMode.MIGRATION)
+    run_step(Copied(), world)
+    run_step(LagSmall(), world)
+    run_step(Equivalent(), world)
+    roll(cluster, world, BrokerMode.KRAFT)
+    run_step(PreferredLeaders(5), world)
+    run_step(Soak(3.0), world)
+    finalize(cluster, world)
+    run_step(Finalized(), world)
+
+
+def roll(cluster, world, target):
+    order = [node.id for node in cluster.spec.brokers]
+    policy = cluster.spec.policy
+    while (node := next_to_roll(cluster.look(EVERYTHING), order, target)) is not None:
+        run_step(RollBroker(cluster.spec.node(Role.BROKER, node), target, policy), world)
+    for node in cluster.spec.brokers:
+        run_step(RollBroker(node, target, policy), world)
+
+
+def finalize(cluster, world):
+    view = cluster.look(EVERYTHING)
+    for node in sorted(cluster.spec.controllers, key=lambda n: postponed_controller(view, n.id)):
+        run_step(FinalizeController(node), world)
+
+
+def check_end(cluster, controller_stops=1):
+    assert where(cluster.look(EVERYTHING)).phase is Phase.FINALIZED
+    assert cluster.finalized
+    for (role, _), node in cluster.nodes.items():
+        assert node.stage is (Stage.KRAFT if role is Role.BROKER else Stage.CONTROLLER_FINAL)
+        stops = {2} if role is Role.BROKER else {1, controller_stops}
+        assert node.stops in stops, "no node is restarted more often than needed"
+        assert node.starts == node.stops + (0 if role is Role.BROKER else 1)
+
+
+@pytest.mark.parametrize(("brokers", "controllers"), [(3, 3), (1, 1), (5, 3), (2, 1)])
+def test_clusters_of_any_shape_get_through(tmp_path, brokers, controllers):
+    cluster = SimCluster(brokers, controllers)
+    forward(cluster, cluster.world(tmp_path))
+    check_end(cluster)
+
+
+def test_a_tool_killed_anywhere_resumes_to_the_same_end_without_another_restart(tmp_path):
+    rehearsal = SimCluster()
+    forward(rehearsal, rehearsal.world(tmp_path))
+    for at in range(1, rehearsal.mortal.count + 1):
+        cluster = SimCluster(mortal=Mortal(at))
+        with pytest.raises(Killed):
+            forward(cluster, cluster.world(tmp_path))
+        forward(cluster, cluster.world(tmp_path))
+        # A whole new run gives a controller that was caught without the flag its flag back first.
+        check_end(cluster, controller_stops=2)
+
+
+def test_running_it_all_again_changes_nothing(tmp_path):
+    cluster = SimCluster()
+    forward(cluster, cluster.world(tmp_path))
+    before = {key: (node.starts, node.stops, node.text) for key, node in cluster.nodes.items()}
+    world = cluster.world(tmp_path)
+    for node in cluster.spec.brokers:
+        run_step(RollBroker(node, BrokerMode.MIGRATION, cluster.spec.policy), world)
+        run_step(RollBroker(node, BrokerMode.KRAFT, cluster.spec.policy), world)
+    for node in cluster.spec.controllers:
+        run_step(ProvisionController(node, cluster.spec.cluster_id), world)
+        run_step(FinalizeController(node), world)
+    assert before == {key: (node.starts, node.stops, node.text) for key, node in cluster.nodes.items()}
+
+
+def test_an_older_run_that_wakes_up_is_refused_and_changes_nothing(tmp_path):
+    cluster = SimCluster()
+    older = cluster.world(tmp_path)
+    cluster.world(tmp_path)
+    with pytest.raises(Fenced):
+        run_step(ProvisionController(cluster.spec.controllers[0], cluster.spec.cluster_id), older)
+    assert all(node.formatted is None for (role, _), node in cluster.nodes.items() if role is Role.CONTROLLER)
+
+
+def test_finalizing_with_a_broker_left_is_refused(tmp_path):
+    cluster = SimCluster()
+    world = cluster.world(tmp_path)
+    for node in cluster.spec.controllers:
+        run_step(ProvisionController(node, cluster.spec.cluster_id), world)
+    roll(cluster, world, BrokerMode.MIGRATION)
+    with pytest.raises(Refused) as refused:
+        run_step(FinalizeController(cluster.spec.controllers[0]), world)
+    assert refused.value.reasons[0].code == "P01"
+    assert not cluster.finalized
+
+
+def test_the_second_roll_is_refused_before_the_copy(tmp_path):
+    cluster = SimCluster()
+    world = cluster.world(tmp_path)
+    with pytest.raises(Refused):
+        run_step(RollBroker(cluster.spec.brokers[0], BrokerMode.KRAFT, Policy(canary_bake=0.0)), world)
+    assert cluster.nodes[Role.BROKER, 0].stops == 0
+
+
+def test_the_last_broker_waits_for_groups_on_zookeeper_to_be_moved(tmp_path):
+    cluster = SimCluster(live_groups=("legacy",))
+    world = cluster.world(tmp_path)
+    for node in cluster.spec.controllers:
+        run_step(ProvisionController(node, cluster.spec.cluster_id), world)
+    roll(cluster, world, BrokerMode.MIGRATION)
+    with pytest.raises(Refused) as refused:
+        roll(cluster, world, BrokerMode.KRAFT)
+    assert refused.value.reasons[0].code == "G21"
+    assert [cluster.nodes[Role.BROKER, node].stage for node in range(3)] == [Stage.KRAFT, Stage.KRAFT, Stage.MIGRATION]
+
+
+def test_a_dead_broker_stops_the_roll_with_its_name(tmp_path):
+    cluster = SimCluster()
+    world = cluster.world(tmp_path)
+    for node in cluster.spec.controllers:
+        run_step(ProvisionController(node, cluster.spec.cluster_id), world)
+    cluster.stop(cluster.spec.brokers[2])
+    with pytest.raises(TimedOut, match="S01"):
+        run_step(RollBroker(cluster.spec.brokers[0], BrokerMode.MIGRATION, Policy(start_timeout=5.0, canary_bake=0.0)), world)
+    assert cluster.nodes[Role.BROKER, 0].stops == 0
+
+
+def test_leftovers_of_an_earlier_quorum_are_refused(tmp_path):
+    cluster = SimCluster()
+    cluster.nodes[Role.CONTROLLER, 3000].log = True
+    with pytest.raises(Refused) as refused:
+        run_step(ProvisionController(cluster.spec.controllers[0], cluster.spec.cluster_id), cluster.world(tmp_path))
+    assert [reason.code for reason in refused.value.reasons] == ["G04"]
+
+
+def test_a_stale_migration_node_is_refused(tmp_path):
+    cluster = SimCluster(offset=97)
+    with pytest.raises(Refused) as refused:
+        run_step(ProvisionController(cluster.spec.controllers[0], cluster.spec.cluster_id), cluster.world(tmp_path))
+    assert {reason.code for reason in refused.value.reasons} == {"P01", "P06"}
+
+
+def test_a_wait_hands_over_when_it_lasts(tmp_path):
+    cluster = SimCluster()
+    outcome = run_step(ControllersReady(), cluster.world(tmp_path), sync_for=1.0)
+    assert {reason.code for reason in outcome.reasons} == {"G23", "G20", "G24"}
+
+
+def test_soaking_begins_again_after_a_red_look(tmp_path):
+    cluster = SimCluster()
+    world = cluster.world(tmp_path)
+    for node in cluster.spec.controllers:
+        run_step(ProvisionController(node, cluster.spec.cluster_id), world)
+    roll(cluster, world, BrokerMode.MIGRATION)
+    run_step(Copied(), world)
+    roll(cluster, world, BrokerMode.KRAFT)
+    soak = Soak(30.0, held=20.0, interval=1.0)
+    run_step(soak, world, sync_for=5.0)
+    assert 24.0 < soak.held < 30.0
+    cluster.stop(cluster.spec.brokers[1])
+    run_step(soak, world, sync_for=1.0)
+    assert soak.held == 0.0
+
+
+def test_the_first_broker_of_a_pass_bakes_and_the_others_do_not(tmp_path):
+    cluster = SimCluster()
+    world = cluster.world(tmp_path)
+    policy = Policy(canary_bake=60.0)
+    for node in cluster.spec.controllers:
+        run_step(ProvisionController(node, cluster.spec.cluster_id), world)
+    spent = []
+    for node in cluster.spec.brokers:
+        began = cluster.clock.time
+        run_step(RollBroker(node, BrokerMode.MIGRATION, policy), world)
+        spent.append(cluster.clock.time - began)
+    assert spent[0] > 60.0
+    assert max(spent[1:]) < 20.0
+
+
+def test_a_broker_that_dies_while_the_canary_bakes_sets_its_time_back(tmp_path):
+    cluster = SimCluster()
+    world = cluster.world(tmp_path)
+    for node in cluster.spec.controllers:
+        run_step(ProvisionController(node, cluster.spec.cluster_id), world)
+    step = RollBroker(cluster.spec.brokers[0], BrokerMode.MIGRATION, Policy(canary_bake=600.0))
+    run_step(step, world, sync_for=30.0)
+    assert step.held > 20.0
+    cluster.stop(cluster.spec.brokers[2])
+    outcome = run_step(step, world, sync_for=1.0)
+    assert step.held == 0.0
+    assert "S01" in {reason.code for reason in outcome.reasons}

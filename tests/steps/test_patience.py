@@ -1,0 +1,132 @@
+"""How long a step waits, over how many runs, and how often it tries."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from airflow_provider_kmigrate.core.cluster import Policy, Role
+from airflow_provider_kmigrate.core.model import Act, BrokerMode, ClusterView, Decision, Done, Look, Reason, Wait
+from airflow_provider_kmigrate.exceptions import Failed, TimedOut
+from airflow_provider_kmigrate.steps.brokers import RollBroker
+from airflow_provider_kmigrate.steps.controllers import ProvisionController
+from airflow_provider_kmigrate.steps.green import Green
+from airflow_provider_kmigrate.steps.run import Step, run_step
+from tests.steps.sim import SimCluster, SimHost
+
+WHY = (Reason("X01", "not yet"),)
+
+
+class Scripted(Step):
+    """Decides by a function of the seconds since its first look."""
+
+    name = "scripted"
+    looks = Look.BROKERS
+    patience = 100.0
+    interval = 1.0
+
+    def __init__(self, script, waited=0.0):
+        self._script, self.waited = script, waited
+
+    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+        return self._script(view.taken_at - first.taken_at)
+
+    def act(self, world, act):
+        pass
+
+
+def test_patience_ends_however_often_the_wait_was_handed_over(tmp_path):
+    cluster, waited = SimCluster(), 0.0
+    for _ in range(3):
+        step = Scripted(lambda _: Wait(WHY), waited)
+        assert isinstance(run_step(step, cluster.world(tmp_path), sync_for=30.0), Wait)
+        waited = step.waited
+    with pytest.raises(TimedOut):
+        run_step(Scripted(lambda _: Wait(WHY), waited), cluster.world(tmp_path), sync_for=30.0)
+
+
+def test_a_healthy_wait_tries_nobodys_patience_and_is_handed_over_all_the_same(tmp_path):
+    cluster = SimCluster()
+    step = Scripted(lambda _: Wait(WHY, healthy=True))
+    assert isinstance(run_step(step, cluster.world(tmp_path), sync_for=500.0), Wait)
+    assert step.waited < 2.0
+
+
+def test_patience_begins_again_when_health_is_lost(tmp_path):
+    cluster = SimCluster()
+    began = cluster.clock.time
+    with pytest.raises(TimedOut):
+        run_step(Scripted(lambda seconds: Wait(WHY, healthy=seconds < 300.0)), cluster.world(tmp_path))
+    assert 399.0 < cluster.clock.time - began < 405.0
+
+
+def test_an_act_gives_new_patience(tmp_path):
+    cluster = SimCluster()
+    acted = []
+
+    def script(seconds):
+        if seconds > 90.0 and not acted:
+            acted.append(seconds)
+            return Act("push", "now")
+        return Wait(WHY) if seconds < 180.0 else Done("there")
+
+    assert run_step(Scripted(script), cluster.world(tmp_path)) == Done("there")
+
+
+def test_acting_in_vain_ends(tmp_path):
+    acted = []
+
+    def script(_):
+        acted.append(1)
+        return Act("push", "again")
+
+    with pytest.raises(Failed, match="'push' 5 times"):
+        run_step(Scripted(script), SimCluster().world(tmp_path))
+    assert len(acted) == 6
+
+
+class Crashing(SimCluster):
+    """Broker 0 dies whenever it is started in migration mode."""
+
+    def start(self, node):
+        super().start(node)
+        if node.role is Role.BROKER and node.id == 0:
+            super().stop(node)
+            self.registered.discard(0)
+
+
+class Logged(SimHost):
+    def log_tail(self, node, lines=40):
+        return f"the end of the log of {node.name}"
+
+
+def test_a_broker_that_dies_at_every_start_is_started_a_few_times_and_its_log_is_told(tmp_path):
+    cluster = Crashing()
+    world = cluster.world(tmp_path)
+    world.tools.host = lambda _: Logged(cluster)
+    for node in cluster.spec.controllers:
+        run_step(ProvisionController(node, cluster.spec.cluster_id), world)
+    with pytest.raises(Failed, match="the end of the log of broker 0"):
+        run_step(RollBroker(cluster.spec.brokers[0], BrokerMode.MIGRATION, Policy(canary_bake=0.0)), world)
+    assert cluster.nodes[Role.BROKER, 0].starts == 1 + 5
+
+
+def looked(green, cluster, looks):
+    """Show it looks as (seconds to pass first, green or not)."""
+    for seconds, is_green in looks:
+        cluster.clock.sleep(seconds)
+        green.saw(replace(cluster.look(Look.BROKERS), taken_at=cluster.clock.time), is_green)
+    return green.held
+
+
+@pytest.mark.parametrize(
+    ("looks", "held"),
+    [
+        ([(0, False), (2, True), (2, True)], 50.0 + 2),  # a movement has to be seen first
+        ([(0, False), (6, False), (6, False), (2, True)], 0.0),  # red for good
+        ([(0, True), (2, True), (2, False), (2, True)], 0.0),
+    ],
+)
+def test_only_the_first_moments_of_a_life_may_be_red(looks, held):
+    assert looked(Green(50.0, 2.0), SimCluster(), looks) == pytest.approx(held, abs=0.2)

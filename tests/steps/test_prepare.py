@@ -1,0 +1,78 @@
+"""Preflight says everything at once and changes nothing; the backup keeps originals, and only originals."""
+
+import pytest
+
+from airflow_provider_kmigrate.core.cluster import Role
+from airflow_provider_kmigrate.core.model import BrokerMode
+from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.steps.brokers import RollBroker
+from airflow_provider_kmigrate.steps.controllers import ProvisionController
+from airflow_provider_kmigrate.steps.prepare import run_backup, run_preflight
+from airflow_provider_kmigrate.steps.run import run_step
+from tests.steps.sim import SimCluster
+
+
+def begin(cluster, world):
+    for node in cluster.spec.controllers:
+        run_step(ProvisionController(node, cluster.spec.cluster_id), world)
+    run_step(RollBroker(cluster.spec.brokers[0], BrokerMode.MIGRATION, cluster.spec.policy), world)
+
+
+def test_the_backup_holds_what_a_way_back_needs(tmp_path):
+    cluster = SimCluster()
+    world = cluster.world(tmp_path)
+    run_backup(world)
+    assert world.backup.version() == "3.9-IV0"
+    assert world.backup.original(cluster.spec.brokers[2]) == cluster.nodes[Role.BROKER, 2].text
+    assert "zookeeper.jsonl" in world.backup.verify()
+
+
+def test_before_anything_moved_a_changed_file_is_the_new_original(tmp_path):
+    cluster = SimCluster()
+    world = cluster.world(tmp_path)
+    node = cluster.nodes[Role.BROKER, 1]
+    node.text += "log.retention.hours=1\n"
+    run_backup(world)
+    assert world.backup.original(node.spec) == node.text
+
+
+def test_after_the_first_broker_moved_a_changed_file_is_refused(tmp_path):
+    cluster = SimCluster()
+    world = cluster.world(tmp_path)
+    begin(cluster, world)
+    cluster.nodes[Role.BROKER, 1].text += "log.retention.hours=1\n"
+    with pytest.raises(Refused) as refused:
+        run_backup(world)
+    assert refused.value.reasons[0].code == "O03"
+
+
+def test_a_rendered_file_never_becomes_an_original(tmp_path):
+    cluster = SimCluster()
+    world = cluster.world(tmp_path)
+    before = cluster.nodes[Role.BROKER, 0].text
+    begin(cluster, world)
+    run_backup(world)
+    assert cluster.nodes[Role.BROKER, 0].text != before
+    assert world.backup.original(cluster.spec.brokers[0]) == before
+
+
+def test_brokers_of_different_versions_are_refused(tmp_path):
+    cluster = SimCluster()
+    world = cluster.world(tmp_path)
+    node = cluster.nodes[Role.BROKER, 1]
+    node.running = node.text.replace("protocol.version=3.9", "protocol.version=3.8")
+    with pytest.raises(Refused) as refused:
+        run_backup(world)
+    assert refused.value.reasons[0].code == "B1a"
+
+
+def test_preflight_tells_all_that_blocks_and_touches_nothing(tmp_path):
+    cluster = SimCluster(offset=97)
+    cluster.nodes[Role.CONTROLLER, 3000].log = True
+    cluster.stop(cluster.spec.brokers[2])
+    before = {key: (node.starts, node.stops, node.text) for key, node in cluster.nodes.items()}
+    with pytest.raises(Refused) as refused:
+        run_preflight(cluster.world(tmp_path))
+    codes = {reason.code for reason in refused.value.reasons}
+    assert {"B4a", "B4c", "G03"} <= codes
+    assert before == {key: (node.starts, node.stops, node.text) for key, node in cluster.nodes.items()}
