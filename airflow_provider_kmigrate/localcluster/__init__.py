@@ -1,0 +1,1 @@
+"""A real ZooKeeper, Kafka brokers and KRaft controllers on one machine, to rehearse on and to test against."""

@@ -1,0 +1,111 @@
+"""Class archives: parsed and verified classes of every kind of node, mapped into memory instead of loaded at each start.
+
+They halve a broker's start (measured: 1.9 s to 1.0 s on 2 cores) and are made once for a Java and a class path, by a small cluster
+that goes as far into a migration as is needed to load what any later node loads. Java checks an archive against itself and the
+class path, and goes on without one that does not fit.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from airflow_provider_kmigrate.clients.hosts import files, host_for
+from airflow_provider_kmigrate.clients.hosts.runner import LocalRunner
+from airflow_provider_kmigrate.clients.hosts.tokens import locked
+from airflow_provider_kmigrate.clients.wire import Wire
+from airflow_provider_kmigrate.core.cluster import NodeSpec
+from airflow_provider_kmigrate.core.config_matrix import Stage
+from airflow_provider_kmigrate.core.render import RenderFacts, broker_properties, controller_properties
+from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
+from airflow_provider_kmigrate.localcluster import config, jars, members, plan, ready, runtime
+from airflow_provider_kmigrate.localcluster.plan import Plan, Shape
+from airflow_provider_kmigrate.localcluster.runtime import Runtime
+
+_RELEASE = "3.9-IV0"
+_TIMEOUT = 120.0
+_DUMP_TIMEOUT = 60.0
+_TOKEN = 1
+
+
+def prepare() -> Runtime:
+    """Everything that the first `up` would miss: the jars and the class archives. Quick where they are there.
+
+    Raises as `runtime.find`. Nodes run without archives too, so that one which cannot be made is only said.
+    """
+    found = runtime.find()
+    try:
+        with locked(jars.cache(), timeout=_TIMEOUT * 2):
+            if not found.archives.is_dir():
+                _make(found)
+    except KMigrateError as error:
+        print(f"no class archives, nodes will start more slowly: {error}", flush=True)
+    return found
+
+
+def _make(found: Runtime) -> None:
+    print("recording class archives for quicker starts, once ...", flush=True)
+    with tempfile.TemporaryDirectory(dir=jars.cache(), prefix=".training.") as scratch:
+        made = Path(scratch) / "classes"
+        made.mkdir()
+        try:
+            _train(Path(scratch) / "cluster", replace(found, recorded_in=made))
+        finally:
+            members.stop_all(Path(scratch) / "cluster", 0.0)
+        for archive in made.iterdir():
+            _check(found, archive)
+        made.rename(found.archives)
+
+
+def _train(folder: Path, recording: Runtime) -> None:
+    current = plan.make(folder, Shape("training", brokers=1, controllers=1, racks=0))
+    current.save()
+    config.write(current, recording)
+    deadline = time.monotonic() + _TIMEOUT
+    members.start(current.zookeeper_folder)
+    ready.wait_for(current.zookeeper_folder, partial(ready.zookeeper_answers, current), deadline, "an answer to a read")
+    _migrate(current, deadline)
+    members.stop_all(folder, _DUMP_TIMEOUT)  # each writes its archive as it ends
+
+
+def _migrate(current: Plan, deadline: float) -> None:
+    """As far as the copy, which makes broker and controller load the code of both worlds."""
+    (broker,), (controller,) = current.brokers, current.controllers
+    original = files.read(broker.hosts.properties) or ""
+    facts = RenderFacts(f"{controller.id}@{controller.endpoint}", _RELEASE)
+    host_for(broker).put_properties(broker, broker_properties(original, Stage.MIGRATION, facts), _TOKEN)
+    host_for(broker).start(broker, _TOKEN)
+    with ready.registry(current) as registry:
+        ready.wait_registered(current, registry, deadline)
+        cluster_id = registry.cluster_id()
+    text = controller_properties(original, controller, Stage.CONTROLLER_MIGRATION, facts)
+    host_for(controller).put_properties(controller, text, _TOKEN)
+    host_for(controller).format_storage(controller, cluster_id, _RELEASE, _TOKEN)
+    host_for(controller).start(controller, _TOKEN)
+    ready.wait_for(Path(controller.hosts.state), partial(_has_observer, controller), deadline, "a broker that follows it")
+
+
+def _has_observer(controller: NodeSpec) -> bool:
+    try:
+        with Wire(controller.host, controller.port) as wire:
+            return bool(wire.describe_quorum().observers)
+    except KMigrateError:
+        return False
+
+
+def _check(found: Runtime, archive: Path) -> None:
+    """A truncated archive would crash every JVM that maps it: one that Java does not verify is thrown away."""
+    argv = [
+        found.java,
+        "-XX:+UseSerialGC",
+        "-Xshare:on",
+        "-XX:+VerifySharedSpaces",
+        f"-XX:SharedArchiveFile={archive}",
+        "-version",
+    ]
+    answer = LocalRunner(found.env)(argv, "", _TIMEOUT)
+    if answer.code != 0:
+        raise Failed(f"Java does not accept its own class archive {archive.name}: {answer.out[-500:]} {answer.err_tail}")

@@ -1,0 +1,150 @@
+"""A real cluster on this machine that outlives the process that started it."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
+from airflow_provider_kmigrate.clients.hosts.tokens import locked
+from airflow_provider_kmigrate.core.cluster import NodeSpec
+from airflow_provider_kmigrate.core.model import Process, ProcessState
+from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.localcluster import config, export, members, plan, ready, runtime
+from airflow_provider_kmigrate.localcluster.plan import Plan, Shape
+
+DEFAULT_FOLDER = Path("build/localcluster")
+_PORT_TRIES = 3
+_LOCK_TIMEOUT = 180.0
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One process of the cluster, as it is now."""
+
+    name: str
+    process: Process
+    port: int | None
+    log: Path
+
+    @property
+    def runs(self) -> bool:
+        return self.process.state is ProcessState.RUNNING
+
+
+class LocalCluster:
+    """The cluster that lives in `folder`. Every verb may be repeated, from any state, by any process."""
+
+    def __init__(self, folder: Path | str = DEFAULT_FOLDER) -> None:
+        self.folder = Path(folder).absolute()
+
+    @property
+    def plan(self) -> Plan:
+        """What the cluster consists of; raises `Refused` before the first `up`."""
+        found = plan.load(self.folder)
+        if found is None:
+            raise Refused(f"there is no local cluster in {self.folder}: run `up` first")
+        return found
+
+    @property
+    def spec_path(self) -> Path:
+        return self.plan.spec_path
+
+    @property
+    def bootstrap(self) -> str:
+        return self.plan.bootstrap
+
+    @property
+    def zookeeper(self) -> str:
+        """ZooKeeper's connect string, with chroot."""
+        return f"{self.plan.zookeeper}{self.plan.shape.chroot}"
+
+    def up(self, shape: Shape | None = None, timeout: float = 120.0) -> Plan:
+        """Start whatever does not run and wait, at most `timeout` seconds, until it serves; write the files for kmigrate.
+
+        ZooKeeper and the brokers run afterwards. A controller runs only where a migration has given it properties and a format.
+        Raises `Refused` where something must be installed first or the folder holds a cluster of another shape, and `Failed` or
+        `TimedOut` with the end of the log where a node does not serve; what was started then stays up, to be looked at.
+        """
+        with locked(self.folder, _LOCK_TIMEOUT):
+            current = self._planned(shape)
+            for _ in range(_PORT_TRIES - 1):
+                try:
+                    return self._start(current, time.monotonic() + timeout)
+                except ready.PortTaken:
+                    if current.cluster_id:
+                        raise
+                    current = self._moved(current)
+            return self._start(current, time.monotonic() + timeout)
+
+    def _planned(self, shape: Shape | None) -> Plan:
+        found = plan.load(self.folder)
+        if found is None:
+            self._refuse_strange_folder()
+            return plan.make(self.folder, shape or Shape())
+        if shape not in (None, found.shape):
+            raise Refused(f"{self.folder} holds another cluster, {found.shape}; `clean` it or choose another --dir for {shape}")
+        return found
+
+    def _refuse_strange_folder(self) -> None:
+        held = sorted(path.name for path in self.folder.iterdir() if path.name != "lock")
+        if held:
+            raise Refused(f"{self.folder} is no local cluster but holds {', '.join(held[:5])}; choose another --dir")
+
+    def _start(self, current: Plan, deadline: float) -> Plan:
+        current.save()
+        config.write(current, runtime.find())
+        members.start(current.zookeeper_folder)
+        ready.wait_for(current.zookeeper_folder, partial(ready.zookeeper_answers, current), deadline, "an answer to a read")
+        with ready.registry(current) as registry:
+            for node in (*filter(_is_provisioned, current.controllers), *current.brokers):
+                ready.wait_expired(node, registry, deadline)
+                members.start(Path(node.hosts.state), node.hosts.properties)
+            ready.wait_registered(current, registry, deadline)
+            ready.wait_serving(current, deadline)
+            current = current.identified(current.cluster_id or registry.cluster_id())
+        current.save()
+        export.write(current)
+        return current
+
+    def status(self) -> tuple[Member, ...]:
+        """Every process there is or should be; empty before the first `up`."""
+        found = plan.load(self.folder)
+        if found is None:
+            return ()
+        processes = {name: NodeProcess(self.folder / name) for name in found.shape.members()}
+        return tuple(Member(name, process.find(), found.ports[name], process.log) for name, process in processes.items())
+
+    def down(self, grace: float = 20.0) -> None:
+        """Stop everything of this folder: clients, brokers, controllers, ZooKeeper. After `grace` seconds a kind gets SIGKILL.
+
+        Works whatever state the folder is in; a cluster that a migration left half-way stops too.
+        """
+        if plan.exists(self.folder):
+            with locked(self.folder, _LOCK_TIMEOUT):
+                members.stop_all(self.folder, grace)
+
+    def clean(self) -> None:
+        """`down` at once, and remove the folder with all data and logs. Raises `Refused` for a folder that `up` did not make."""
+        if not self.folder.exists():
+            return
+        with locked(self.folder, _LOCK_TIMEOUT):
+            if not plan.exists(self.folder):
+                self._refuse_strange_folder()
+            members.stop_all(self.folder, 0.0)
+            shutil.rmtree(self.folder)
+
+    def _moved(self, current: Plan) -> Plan:
+        """The same shape on other ports; only for a cluster that never served, so that there is nothing to lose."""
+        members.stop_all(self.folder, 0.0)
+        for path in self.folder.glob("*/launch.json"):
+            shutil.rmtree(path.parent)
+        return plan.make(self.folder, current.shape)
+
+
+def _is_provisioned(controller: NodeSpec) -> bool:
+    """Whether a migration has rendered its file and formatted its directory."""
+    return Path(controller.hosts.properties).exists() and Path(f"{controller.log_dir}/meta.properties").exists()

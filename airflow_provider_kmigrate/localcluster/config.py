@@ -1,0 +1,116 @@
+"""What each process of a local cluster runs and reads: JVM arguments, zoo.cfg, server.properties, logging."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from airflow_provider_kmigrate.clients.hosts import files
+from airflow_provider_kmigrate.clients.hosts.process import Launch, NodeProcess
+from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
+from airflow_provider_kmigrate.localcluster.plan import HOST, Plan
+from airflow_provider_kmigrate.localcluster.runtime import Runtime
+
+_ZOOKEEPER_MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+_LOGGING = """\
+log4j.rootLogger=INFO, stdout
+log4j.appender.stdout=org.apache.log4j.ConsoleAppender
+log4j.appender.stdout.layout=org.apache.log4j.PatternLayout
+log4j.appender.stdout.layout.ConversionPattern=[%d] %p %m (%c)%n
+log4j.logger.org.apache.zookeeper=WARN
+log4j.logger.org.apache.kafka.metadata.migration=TRACE
+"""
+
+
+def write(plan: Plan, runtime: Runtime) -> None:
+    """Lay out every node's folder. Files that a migration has changed since are left as they are."""
+    _write_zookeeper(plan, runtime)
+    for node in (*plan.brokers, *plan.controllers):
+        folder = Path(node.hosts.state)
+        _put(folder / "log4j.properties", _LOGGING)
+        NodeProcess(folder).define(_kafka_launch(node, runtime))
+    for node in plan.brokers:
+        if not Path(node.hosts.properties).exists():
+            _put(Path(node.hosts.properties), render(broker_properties(plan, node)))
+
+
+def _put(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    files.replace(path, text.encode())
+
+
+def render(keys: Mapping[str, str]) -> str:
+    """A properties file; the values here need no escapes."""
+    return "".join(f"{key}={value}\n" for key, value in keys.items())
+
+
+def _write_zookeeper(plan: Plan, runtime: Runtime) -> None:
+    folder = plan.zookeeper_folder
+    _put(folder / "log4j.properties", _LOGGING.replace("org.apache.zookeeper=WARN", "org.apache.zookeeper=INFO"))
+    _put(folder / "zoo.cfg", render(zookeeper_properties(plan)))
+    start = runtime.command(_ZOOKEEPER_MAIN, [f"{folder}/zoo.cfg"], kind="zookeeper", heap="128m", folder=folder)
+    NodeProcess(folder).define(Launch(start, env=runtime.env))
+
+
+def zookeeper_properties(plan: Plan) -> dict[str, str]:
+    """A single real ZooKeeper server; no limit on connections, since all clients share one address."""
+    return {
+        "tickTime": "2000",
+        "dataDir": f"{plan.zookeeper_folder}/snapshots",
+        "dataLogDir": f"{plan.zookeeper_folder}/transactions",
+        "clientPort": str(plan.ports["zookeeper"]),
+        "clientPortAddress": HOST,
+        "maxClientCnxns": "0",
+        "admin.enableServer": "false",
+        "4lw.commands.whitelist": "*",
+        "preAllocSize": "1024",
+        "forceSync": "no",  # survives kill -9, not a power cut
+    }
+
+
+def _kafka_launch(node: NodeSpec, runtime: Runtime) -> Launch:
+    folder = Path(node.hosts.state)
+    heap = "256m" if node.role is Role.BROKER else "192m"
+    form = [
+        "format",
+        "--cluster-id={cluster_id}",
+        "--release-version",
+        "{release}",
+        "--config",
+        "{properties}",
+        "--ignore-formatted",
+    ]
+    return Launch(
+        start=runtime.command("kafka.Kafka", ["{properties}"], kind=node.role, heap=heap, folder=folder),
+        format=runtime.command("kafka.tools.StorageTool", form, kind="storage", heap="64m", folder=folder),
+        env=runtime.env,
+    )
+
+
+def broker_properties(plan: Plan, node: NodeSpec) -> dict[str, str]:
+    """A broker of Kafka 3.9 in ZooKeeper mode, as its operator would have written it, with buffers cut to a small heap."""
+    replicas = min(3, plan.shape.brokers)
+    in_sync = max(1, replicas - 1)
+    return {
+        "broker.id": str(node.id),
+        "broker.id.generation.enable": "false",
+        **({"broker.rack": node.rack} if node.rack else {}),
+        "listeners": f"PLAINTEXT://{node.endpoint}",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "inter.broker.protocol.version": "3.9",
+        "zookeeper.connect": f"{plan.zookeeper}{plan.shape.chroot}",
+        "log.dirs": f"{node.hosts.state}/data",
+        "auto.create.topics.enable": "false",
+        "default.replication.factor": str(replicas),
+        "min.insync.replicas": str(in_sync),
+        "offsets.topic.num.partitions": "10",  # each costs at every restart; a count other than the default 50 is worth rehearsing
+        "offsets.topic.replication.factor": str(replicas),
+        "transaction.state.log.replication.factor": str(replicas),
+        "transaction.state.log.min.isr": str(in_sync),
+        "group.initial.rebalance.delay.ms": "200",
+        "log.cleaner.dedupe.buffer.size": "4194304",  # Kafka's default takes half of this heap
+        "log.index.size.max.bytes": "1048576",
+        "num.network.threads": "2",
+        "num.io.threads": "4",
+        "background.threads": "4",
+    }

@@ -1,0 +1,159 @@
+"""What a local cluster consists of: its shape, its ports, its folders and the nodes as the migration sees them."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import socket
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from string import ascii_lowercase
+
+from airflow_provider_kmigrate.clients.hosts import files
+from airflow_provider_kmigrate.core.cluster import HostSpec, NodeSpec, Role
+from airflow_provider_kmigrate.exceptions import Failed, Refused
+
+HOST = "127.0.0.1"
+FIRST_CONTROLLER = 3000
+_FORMAT_VERSION = 1
+_NAME = re.compile(r"[A-Za-z0-9_-]+")
+_PORTS = range(15_000, 32_000)  # below Linux's ephemeral range, where a client's socket may take a stopped node's port
+_STOP_TIMEOUT = 330.0
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What the user asked for; `chroot` is empty or starts with a slash."""
+
+    name: str = "demo"
+    brokers: int = 3
+    controllers: int = 3
+    racks: int = 3
+    chroot: str = ""
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise Refused(f"a cluster's name has letters, digits, dashes and underscores only: {self.name!r}")
+        if self.brokers < 1 or self.controllers < 1 or not 0 <= self.racks <= len(ascii_lowercase):
+            raise Refused(f"a cluster has at least one broker, one controller and 0 to {len(ascii_lowercase)} racks: {self}")
+        if self.chroot and (not self.chroot.startswith("/") or self.chroot.endswith("/")):
+            raise Refused(f"a chroot starts with a slash and does not end with one: {self.chroot!r}")
+
+    def members(self) -> Iterator[str]:
+        """The names of all folders of processes; each process has one port."""
+        yield "zookeeper"
+        yield from (f"broker-{number}" for number in range(self.brokers))
+        yield from (f"controller-{FIRST_CONTROLLER + number}" for number in range(self.controllers))
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A cluster in `folder`, written there as cluster.json; `cluster_id` is empty until the cluster has served once."""
+
+    folder: Path
+    shape: Shape
+    ports: Mapping[str, int]
+    cluster_id: str = ""
+
+    @property
+    def zookeeper_folder(self) -> Path:
+        return self.folder / "zookeeper"
+
+    @property
+    def zookeeper(self) -> str:
+        """ZooKeeper's address, without chroot."""
+        return f"{HOST}:{self.ports['zookeeper']}"
+
+    @property
+    def brokers(self) -> tuple[NodeSpec, ...]:
+        return tuple(self._node(Role.BROKER, number) for number in range(self.shape.brokers))
+
+    @property
+    def controllers(self) -> tuple[NodeSpec, ...]:
+        return tuple(self._node(Role.CONTROLLER, FIRST_CONTROLLER + number) for number in range(self.shape.controllers))
+
+    @property
+    def bootstrap(self) -> str:
+        """All brokers' addresses, as librdkafka and Java clients take them."""
+        return ",".join(node.endpoint for node in self.brokers)
+
+    @property
+    def spec_path(self) -> Path:
+        """The cluster file that `up` writes."""
+        return self.folder / "clusters" / f"{self.shape.name}.yaml"
+
+    @property
+    def connections_path(self) -> Path:
+        """Airflow's connections to this cluster, as its local secrets backend and `airflow connections import` read them."""
+        return self.folder / "connections.json"
+
+    def _node(self, role: Role, number: int) -> NodeSpec:
+        name = f"{role}-{number}"
+        state = self.folder / name
+        hosts = HostSpec("local", properties=f"{state}/server.properties", state=str(state), stop_timeout=_STOP_TIMEOUT)
+        is_broker = role is Role.BROKER
+        rack = ascii_lowercase[number % self.shape.racks] if is_broker and self.shape.racks else None
+        return NodeSpec(number, role, HOST, self.ports[name], hosts, rack, None if is_broker else f"{state}/data")
+
+    def identified(self, cluster_id: str) -> Plan:
+        """The same cluster, after it has served and told its id."""
+        return replace(self, cluster_id=cluster_id)
+
+    def save(self) -> None:
+        """Write cluster.json atomically."""
+        state = {
+            "version": _FORMAT_VERSION,
+            "shape": asdict(self.shape),
+            "ports": dict(self.ports),
+            "cluster_id": self.cluster_id,
+        }
+        self.folder.mkdir(parents=True, exist_ok=True)
+        files.replace(self.folder / "cluster.json", json.dumps(state, indent=1).encode())
+
+
+def exists(folder: Path) -> bool:
+    """Whether an `up` has begun in this folder."""
+    return (folder / "cluster.json").exists()
+
+
+def load(folder: Path) -> Plan | None:
+    """The cluster that `folder` holds, `None` where it holds none. Raises `Failed` where cluster.json is damaged."""
+    path = folder / "cluster.json"
+    try:
+        state = json.loads(path.read_text())
+        if state["version"] != _FORMAT_VERSION:
+            raise Failed(f"{path} was written by another version of kmigrate: bring it down with that one, then remove {folder}")
+        return Plan(folder, Shape(**state["shape"]), state["ports"], state["cluster_id"])
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise Failed(f"{path} is damaged: {error!r}") from error
+
+
+def make(folder: Path, shape: Shape) -> Plan:
+    """A new cluster on ports that are free now; whether they still are when the nodes start is for the start to see."""
+    names = list(shape.members())
+    return Plan(folder, shape, dict(zip(names, free_ports(len(names)), strict=True)))
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on now, at random, so that two clusters that start together hardly ever choose the same."""
+    found: list[int] = []
+    for port in random.sample(_PORTS, k=len(_PORTS)):
+        if len(found) == count:
+            return found
+        if _is_free(port):
+            found.append(port)
+    raise Failed(f"fewer than {count} ports between {_PORTS.start} and {_PORTS.stop} are free")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as Java binds: a port in TIME_WAIT is free
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+        return True

@@ -1,0 +1,251 @@
+"""The real thing: ZooKeeper, brokers and a controller as processes of this machine."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+from kazoo.client import KazooClient
+
+from airflow_provider_kmigrate.clients.hosts import host_for
+from airflow_provider_kmigrate.clients.wire import Wire
+from airflow_provider_kmigrate.core.cluster import NodeSpec
+from airflow_provider_kmigrate.core.config_matrix import Stage
+from airflow_provider_kmigrate.core.model import BrokerMode, Migration, ProcessState
+from airflow_provider_kmigrate.core.render import RenderFacts, broker_properties, controller_properties
+from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused
+from airflow_provider_kmigrate.localcluster import plan, ready
+from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from airflow_provider_kmigrate.localcluster.plan import Shape
+
+pytestmark = pytest.mark.cluster
+
+
+def wait_until(condition: Callable[[], bool], what: str, timeout: float = 60.0) -> None:
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, f"in vain: {what}"
+        os.sched_yield()
+
+
+def serves(cluster: LocalCluster, node: NodeSpec) -> bool:
+    return ready.knows_all(cluster.plan, node)
+
+
+def pids(cluster: LocalCluster) -> dict[str, int | None]:
+    return {member.name: member.process.pid for member in cluster.status()}
+
+
+def running(cluster: LocalCluster) -> set[str]:
+    return {member.name for member in cluster.status() if member.runs}
+
+
+def processes_in(folder: Path) -> list[int]:
+    """Every process that works in this folder, whatever the cluster itself believes."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.status() != psutil.STATUS_ZOMBIE and Path(process.cwd()).is_relative_to(folder):
+                found.append(process.pid)
+        except psutil.Error:
+            continue
+    return found
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    cluster = LocalCluster(tmp_path_factory.mktemp("three"))
+    try:
+        cluster.up(Shape(controllers=1))
+        yield cluster
+    finally:
+        cluster.clean()
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[LocalCluster]:
+    """Not up yet: one broker below a chroot."""
+    cluster = LocalCluster(tmp_path / "small")
+    try:
+        yield cluster
+    finally:
+        cluster.clean()
+        assert processes_in(tmp_path) == []
+
+
+SMALL = Shape(name="small", brokers=1, controllers=1, racks=0, chroot="/kafka/one")
+
+
+def test_up_is_up(three: LocalCluster) -> None:
+    assert running(three) == {"zookeeper", "broker-0", "broker-1", "broker-2"}
+    for node in three.plan.brokers:
+        with Wire(node.host, node.port) as wire:
+            assert wire.metadata().cluster_id == three.plan.cluster_id
+            assert wire.api_versions().mode is BrokerMode.ZOOKEEPER
+
+
+def test_up_twice_is_harmless(three: LocalCluster) -> None:
+    before = pids(three)
+    three.up()
+    assert pids(three) == before
+
+
+def test_a_broker_is_restarted_through_its_host(three: LocalCluster) -> None:
+    node = three.plan.brokers[1]
+    host = host_for(node)
+    first = host.status(node).pid
+    assert host.stop(node, 1) < 60
+    assert host.status(node).state is ProcessState.STOPPED
+    assert not serves(three, node)
+    host.start(node, 1)
+    wait_until(lambda: serves(three, node), "the broker serves again")
+    assert host.status(node).pid != first
+    assert "broker-1" in running(three)
+
+
+def test_a_killed_broker_is_seen_and_brought_back(three: LocalCluster) -> None:
+    """Its ZooKeeper session outlives it; a start before that expires would end at once."""
+    node = three.plan.brokers[2]
+    pid = host_for(node).status(node).pid
+    assert pid
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: "broker-2" not in running(three), "the kill is seen")
+    three.up()
+    assert running(three) == {"zookeeper", "broker-0", "broker-1", "broker-2"}
+
+
+def migration_properties(cluster: LocalCluster) -> str:
+    (node,) = cluster.plan.controllers
+    return (
+        f"process.roles=controller\nnode.id={node.id}\ncontroller.quorum.voters={node.id}@{node.endpoint}\n"
+        f"listeners=CONTROLLER://{node.endpoint}\ncontroller.listener.names=CONTROLLER\n"
+        "listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT\ninter.broker.listener.name=PLAINTEXT\n"
+        f"zookeeper.connect={cluster.zookeeper}\nzookeeper.metadata.migration.enable=true\nlog.dirs={node.log_dir}\n"
+    )
+
+
+def test_a_controller_is_provisioned_through_its_host_and_lives_as_long_as_the_cluster(three: LocalCluster) -> None:
+    (node,) = three.plan.controllers
+    host, cluster_id = host_for(node), three.plan.cluster_id
+    host.put_properties(node, migration_properties(three), 1)
+    for _ in range(2):
+        host.format_storage(node, cluster_id, "3.9-IV0", 1)
+    assert (host.files(node).meta or {})[str(node.log_dir)]["cluster.id"] == cluster_id
+    with pytest.raises(Refused):
+        host.format_storage(node, "-AAAAAAAAAAAAAAAAAAAAA", "3.9-IV0", 1)
+    host.start(node, 1)
+
+    def leads() -> bool:
+        with Wire(node.host, node.port) as wire:
+            try:
+                return wire.describe_quorum().leader_id == node.id and wire.api_versions().migration_ready
+            except KMigrateError:
+                return False
+
+    wait_until(leads, "the controller leads and has the migration flag")
+    three.down()
+    assert running(three) == set()
+    assert processes_in(three.folder) == []
+    assert three.up().cluster_id == cluster_id
+    assert "controller-3000" in running(three)
+    wait_until(leads, "the controller leads again")
+
+
+def test_format_takes_an_id_that_begins_with_a_dash(three: LocalCluster, tmp_path: Path) -> None:
+    (node,) = three.plan.controllers
+    other = replace(node, hosts=replace(node.hosts, properties=f"{tmp_path}/server.properties"), log_dir=f"{tmp_path}/data")
+    host = host_for(other)
+    host.put_properties(other, migration_properties(three).replace(str(node.log_dir), f"{tmp_path}/data"), 1)
+    host.format_storage(other, "-AAAAAAAAAAAAAAAAAAAAA", "3.9", 1)
+    assert (host.files(other).meta or {})[f"{tmp_path}/data"]["cluster.id"] == "-AAAAAAAAAAAAAAAAAAAAA"
+
+
+def test_one_broker_below_a_chroot(small: LocalCluster) -> None:
+    small.up(SMALL)
+    client = KazooClient(small.plan.zookeeper)
+    client.start(10)
+    try:
+        assert client.get_children("/kafka/one/brokers/ids") == ["0"]
+        assert set(client.get_children("/")) == {"kafka", "zookeeper"}
+    finally:
+        client.stop()
+        client.close()
+
+
+def test_a_port_that_was_taken_meanwhile_is_given_up(small: LocalCluster) -> None:
+    first = plan.make(small.folder, SMALL)
+    first.save()
+    with socket.socket() as thief:
+        thief.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        thief.bind((plan.HOST, first.ports["broker-0"]))
+        thief.listen()
+        found = small.up()
+    assert found.ports["broker-0"] != first.ports["broker-0"]
+    assert running(small) == {"zookeeper", "broker-0"}
+
+
+def test_down_works_after_an_up_that_was_killed_and_up_goes_on(small: LocalCluster) -> None:
+    argv = [sys.executable, "-m", "airflow_provider_kmigrate.localcluster", "up", "--dir", str(small.folder)]
+    shape = ["--name", "small", "--brokers", "1", "--controllers", "1"]
+    with subprocess.Popen([*argv, *shape], stdout=subprocess.DEVNULL) as killed:
+        wait_until((small.folder / "zookeeper" / "process.json").exists, "ZooKeeper was started")
+        killed.kill()
+    assert "zookeeper" in running(small)
+    small.down()
+    assert processes_in(small.folder) == []
+    small.up()
+    assert running(small) == {"zookeeper", "broker-0"}
+
+
+def test_a_node_that_does_not_start_shows_its_log(small: LocalCluster) -> None:
+    found = small.up(SMALL)
+    small.down()
+    path = Path(found.brokers[0].hosts.properties)
+    path.write_text(path.read_text() + "num.io.threads=none\n")
+    with pytest.raises(Failed, match=r"num\.io\.threads") as error:
+        small.up()
+    assert f"{small.folder}/broker-0/node.log" in str(error.value)
+
+
+def test_a_migrated_cluster_comes_up_again_as_it_was_left(small: LocalCluster) -> None:
+    """In dual-write: controllers start before brokers, and no broker is waited for in ZooKeeper."""
+    found = small.up(SMALL)
+    (broker,), (controller,) = found.brokers, found.controllers
+    host, original = host_for(broker), host_for(broker).read_properties(broker)
+    facts = RenderFacts(f"{controller.id}@{controller.endpoint}", "3.9-IV0")
+    host.put_properties(controller, controller_properties(original, controller, Stage.CONTROLLER_MIGRATION, facts), 1)
+    host.format_storage(controller, found.cluster_id, "3.9-IV0", 1)
+    host.start(controller, 1)
+    for stage, mode in ((Stage.MIGRATION, BrokerMode.MIGRATION), (Stage.KRAFT, BrokerMode.KRAFT)):
+        host.stop(broker, 1)
+        host.put_properties(broker, broker_properties(original, stage, facts), 1)
+        host.start(broker, 1)
+        wait_until(partial(in_mode, broker, mode), f"the broker is in mode {mode}")
+        wait_until(partial(kraft_owns, small), "the controllers took the cluster over")
+    small.down()
+    assert processes_in(small.folder) == []
+    small.up()
+    assert running(small) == {"zookeeper", "controller-3000", "broker-0"}
+    assert in_mode(broker, BrokerMode.KRAFT)
+
+
+def in_mode(node: NodeSpec, mode: BrokerMode) -> bool:
+    try:
+        with Wire(node.host, node.port) as wire:
+            return wire.api_versions().mode is mode
+    except KMigrateError:
+        return False
+
+
+def kraft_owns(cluster: LocalCluster) -> bool:
+    with ready.registry(cluster.plan) as zookeeper:
+        migration = zookeeper.view().migration
+    return isinstance(migration, Migration) and migration.metadata_offset > 0
