@@ -1,0 +1,358 @@
+"""A consumer of confluent-kafka that writes down what it was delivered, committed and owned.
+
+Put it around your own; everything else stays as it is::
+
+    consumer = AuditedConsumer(Consumer(properties), FileSink("/var/log/audit"), reset="earliest")
+    consumer = AuditedConsumer.of(properties, TopicSink(properties, "audit-events"))  # knows `reset`, sees automatic commits too
+
+What makes the record trustworthy is the order of writing:
+
+1. `acquired` is written before the first poll of a partition.
+2. Deliveries are written before a commit that covers them is sent: a member that is killed in between leaves records that come
+   again, not records that are committed and unheard of. (Automatic commits run beside the application: there, a kill may leave up
+   to `batch_s` of deliveries unwritten; the missing stop says so.)
+3. `released` is written after the commit in the application's `on_revoke`, before the coordinator learns that a partition is free.
+
+It also carries the way round librdkafka's stall after a coordinator has moved (`consumer.assignment`). An audit that cannot be
+written never stops the application: its gaps are numbered (`consumer.event_log`).
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self
+
+from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from airflow_provider_kmigrate.consumer.assignment import COORDINATOR_MOVED, Assignment, Patience, place
+from airflow_provider_kmigrate.consumer.event_log import EventLog, Sink, new_writer
+from airflow_provider_kmigrate.consumer.record import Content
+from airflow_provider_kmigrate.consumer.runs import DeliveryRuns
+from airflow_provider_kmigrate.core.events import Change, Commit, Position, Role, Start, TopicPartition
+
+Callback = Callable[[Any, list[KafkaPartition]], object]
+Identify = Callable[[Message], Content | None]
+_METADATA_MAGIC: Final = b"CGMDv2:"
+
+
+class Membership(NamedTuple):
+    """What librdkafka's opaque group metadata say; `generation` None: in no generation now."""
+
+    group: str
+    generation: int | None
+
+
+def membership(metadata: bytes | None) -> Membership | None:
+    """Librdkafka's group metadata: its magic, an int32 in the machine's byte order, the group's name up to a zero byte."""
+    if metadata is None or not metadata.startswith(_METADATA_MAGIC) or len(metadata) < len(_METADATA_MAGIC) + 4:
+        return None
+    (generation,) = struct.unpack_from("=i", metadata, len(_METADATA_MAGIC))
+    name, _, _ = metadata[len(_METADATA_MAGIC) + 4 :].partition(b"\0")
+    return Membership(name.decode(errors="replace"), generation if generation >= 0 else None)
+
+
+class AuditedConsumer:
+    """One member of a group, as `consumer` is; methods that are not in here are the consumer's own.
+
+    `reset` is its auto.offset.reset; None where it is not known: then nothing is claimed about what the group had to be delivered
+    before its first record, and partitions without a commit are left to librdkafka. `incremental`: see `Assignment`. Deliveries are written every `batch_s`
+    seconds and before every commit. `identify` gives the number of a record that carries one. Raises where the sink cannot be
+    written at the very beginning.
+    """
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        sink: Sink,
+        *,
+        reset: str | None = None,
+        incremental: bool | None = None,
+        writer: str | None = None,
+        batch_s: float = 1.0,
+        identify: Identify | None = None,
+        patience: Patience | None = None,
+        must_write: bool = False,
+    ) -> None:
+        found = membership(consumer.consumer_group_metadata())
+        self.group = found.group if found else ""
+        self.log = EventLog(sink, writer or new_writer(self.group), must_write=must_write)
+        self._consumer = consumer
+        self._reset = reset
+        self._identify = identify or _unnumbered
+        self._batch_s = batch_s
+        self._runs = DeliveryRuns(self.group, self.log.writer)
+        self._assignment = Assignment(consumer, self.log.remark, reset, patience, incremental=incremental)
+        self._generation: int | None = None
+        self._callbacks: dict[str, Callback | None] = {}
+        self._assigned_by_application = False
+        self._started = self._closed = False
+        self._next_write = time.monotonic() + batch_s
+        self._lock = threading.RLock()
+
+    @classmethod
+    def of(
+        cls,
+        properties: Mapping[str, Any],
+        sink: Sink,
+        *,
+        connect: Callable[[dict[str, Any]], Consumer] = Consumer,
+        **options: Any,
+    ) -> Self:
+        """One with a consumer of its own, which `connect` makes. `on_commit` in the properties is called as ever, and what it is
+        told is written down.
+        """
+        made: list[Self] = []
+        theirs = properties.get("on_commit")
+
+        def committed(error: KafkaError | None, partitions: list[KafkaPartition]) -> None:
+            for audited in made:
+                audited._committed(partitions, error)  # noqa: SLF001
+            if theirs is not None:
+                theirs(error, partitions)
+
+        known = {"reset": str(properties.get("auto.offset.reset", "latest")), "incremental": _is_incremental(properties)}
+        made.append(cls(connect({**properties, "on_commit": committed}), sink, **{**known, **options}))
+        return made[0]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._consumer, name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    @property
+    def writer(self) -> str:
+        """The name of this incarnation in the events."""
+        return self.log.writer
+
+    def subscribe(
+        self,
+        topics: list[str],
+        on_assign: Callback | None = None,
+        on_revoke: Callback | None = None,
+        on_lost: Callback | None = None,
+    ) -> None:
+        """As the consumer's; callbacks get this wrapper."""
+        self._callbacks = {"assign": on_assign, "revoke": on_revoke, "lost": on_lost or on_revoke}
+        self._begin(topics)
+        self._consumer.subscribe(topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
+
+    def _begin(self, topics: Iterable[str]) -> None:
+        names = tuple(sorted(topics))
+        if self._started:
+            self.log.remark("consumer-subscribed", ", ".join(names))
+            return
+        self._started = True
+        reset = "earliest" if self._reset in {"earliest", "smallest", "beginning"} else "latest"
+        stamp, clock = self.log.stamp(), self.log.clock.reading()
+        self.log.write(Start(stamp, Role.CONSUMER, clock, group=self.group, topics=names, reset=reset))
+        self.log.flush()
+
+    def poll(self, timeout: float | None = None) -> Message | None:
+        """As the consumer's. A long wait is cut into pieces of `batch_s`, so that what was delivered is written meanwhile."""
+        deadline = math.inf if timeout is None or timeout < 0 else time.monotonic() + timeout
+        while True:
+            left = max(0.0, deadline - time.monotonic())
+            message = self._consumer.poll(min(left, self._batch_s))
+            self._took(() if message is None else (message,))
+            if message is not None or left <= self._batch_s:
+                return message
+
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
+        """As the consumer's. Not cut into pieces: librdkafka drops a batch's records of partitions that a rebalance took meanwhile."""
+        messages = self._consumer.consume(num_messages, timeout)
+        self._took(messages)
+        return messages
+
+    def _took(self, messages: Sequence[Message]) -> None:
+        with self._lock:
+            now_ms = self.log.clock.now_ms() if messages else 0
+            for message in messages:
+                error = message.error()
+                if error is None:
+                    self._delivered(message, now_ms)
+                else:
+                    self._failed(error)
+            now = time.monotonic()
+            if now >= self._next_write:
+                self._next_write = now + self._batch_s
+                self.log.beat()
+                self._write()
+            if not messages:
+                self._assignment.watch()
+
+    def _delivered(self, message: Message, now_ms: int) -> None:
+        where, offset = place_of(message)
+        content = self._identify(message)
+        self._runs.add(where, offset, now_ms, _sent_ms(message) if content is None else content.t_sent_ms, content)
+        self._assignment.delivered(where, offset)
+
+    def _failed(self, error: KafkaError) -> None:
+        if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
+            return
+        self.log.remark("consumer-error", f"{error.name()}: {error.str()}")
+        if error.code() in COORDINATOR_MOVED:
+            self._assignment.coordinator_moved()
+
+    def _write(self) -> None:
+        with self._lock:
+            self.log.write(*self._runs.drain(self.log.stamp, self._generation))
+            self.log.flush()
+
+    def commit(self, *args: Any, **kwargs: Any) -> list[KafkaPartition] | None:
+        """As the consumer's, after everything that was delivered is written."""
+        self._write()
+        try:
+            answer: list[KafkaPartition] | None = self._consumer.commit(*args, **kwargs)
+        except KafkaException as error:
+            self._committed(_asked(*args, **kwargs), error.args[0])
+            raise
+        if answer is not None:
+            self._committed(answer, None)
+        return answer
+
+    def _committed(self, partitions: Iterable[KafkaPartition], error: KafkaError | None) -> None:
+        """One event for those that were accepted, and one for each kind of refusal."""
+        answers: dict[str | None, list[Position]] = {}
+        for one in partitions:
+            cause = one.error or error
+            if one.offset >= 0:
+                answers.setdefault(cause.name() if cause else None, []).append(Position(one.topic, one.partition, one.offset))
+        with self._lock:
+            for refused, found in answers.items():
+                stamp, ok = self.log.stamp(), refused is None
+                self.log.write(Commit(stamp, self.group, self.writer, self._generation, tuple(found), ok, refused))
+            self.log.flush()
+
+    def assign(self, partitions: list[KafkaPartition]) -> None:
+        """As the consumer's."""
+        self._assigned_by_application = True
+        if not self._started:
+            self._begin({one.topic for one in partitions})
+        self._consumer.assign(partitions)
+        self._assignment.clear()
+        self._assignment.hold(partitions)
+
+    def incremental_assign(self, partitions: list[KafkaPartition]) -> None:
+        """As the consumer's."""
+        self._assigned_by_application = True
+        self._consumer.incremental_assign(partitions)
+        self._assignment.hold(partitions)
+
+    def incremental_unassign(self, partitions: list[KafkaPartition]) -> None:
+        """As the consumer's."""
+        self._consumer.incremental_unassign(partitions)
+        self._assignment.drop(partitions)
+
+    def unassign(self) -> None:
+        """As the consumer's."""
+        self._consumer.unassign()
+        self._assignment.clear()
+
+    def seek(self, partition: KafkaPartition) -> None:
+        """As the consumer's."""
+        self._consumer.seek(partition)
+        self._assignment.moved(place(partition), partition.offset)
+
+    def pause(self, partitions: list[KafkaPartition]) -> None:
+        """As the consumer's."""
+        self._consumer.pause(partitions)
+        self._assignment.pause(partitions, paused=True)
+
+    def resume(self, partitions: list[KafkaPartition]) -> None:
+        """As the consumer's."""
+        self._consumer.resume(partitions)
+        self._assignment.pause(partitions, paused=False)
+
+    def positions(self) -> dict[TopicPartition, int]:
+        """Of each partition that is held and of which a record came, the offset behind the last one."""
+        return self._assignment.positions()
+
+    def slipped(self, seconds: float) -> None:
+        """The application's own loop came back this much too late; the next heartbeat says so."""
+        self.log.slipped(seconds)
+
+    def _on_assign(self, _: Consumer, partitions: list[KafkaPartition]) -> None:
+        self._write()  # it belongs to the generation before
+        found = membership(self._consumer.consumer_group_metadata())
+        self._generation = found.generation if found else None
+        starts = self._assignment.starts(partitions)
+        self._own(Change.ACQUIRED, partitions)
+        self._assigned_by_application = False
+        self._call("assign", starts)
+        if not self._assigned_by_application:
+            self._assignment.assign(starts)
+            self._assignment.hold(starts)
+
+    def _on_revoke(self, _: Consumer, partitions: list[KafkaPartition]) -> None:
+        self._call("revoke", partitions)
+        self._write()
+        self._own(Change.RELEASED, partitions)
+        self._assignment.drop(partitions)
+
+    def _on_lost(self, _: Consumer, partitions: list[KafkaPartition]) -> None:
+        """Another member may own them already."""
+        self._write()
+        self._own(Change.LOST, partitions)
+        self._assignment.drop(partitions)
+        self._call("lost", partitions)
+
+    def _call(self, name: str, partitions: list[KafkaPartition]) -> None:
+        callback = self._callbacks.get(name)
+        if callback is not None:
+            callback(self, partitions)
+
+    def _own(self, change: Change, partitions: Sequence[KafkaPartition]) -> None:
+        if partitions:
+            self.log.own(self.group, self._generation, change, [place(one) for one in partitions])
+
+    def close(self, *, clean: bool = True, reason: str = "") -> None:
+        """As the consumer's; then the last event. May be repeated."""
+        try:
+            self._consumer.close()  # revokes, which writes and releases
+        finally:
+            if not self._closed and self._started:
+                self._closed = True
+                self._write()
+                self.log.close(clean=clean, reason=reason)
+
+
+def _is_incremental(properties: Mapping[str, Any]) -> bool:
+    """Librdkafka refuses to mix both ways in one list of strategies; a KIP-848 group knows only this one."""
+    strategies = str(properties.get("partition.assignment.strategy", ""))
+    return "cooperative-sticky" in strategies or str(properties.get("group.protocol", "")).lower() == "consumer"
+
+
+def place_of(message: Message) -> tuple[TopicPartition, int]:
+    """Where a delivered or acknowledged record lies; the offset is negative where it is not known."""
+    topic, partition, offset = message.topic(), message.partition(), message.offset()
+    return TopicPartition(topic or "", -1 if partition is None else partition), -1 if offset is None else offset
+
+
+def _sent_ms(message: Message) -> int | None:
+    kind, value = message.timestamp()
+    return int(value) if kind == TIMESTAMP_CREATE_TIME and value >= 0 else None
+
+
+def _unnumbered(_: Message) -> None:
+    return None
+
+
+def _asked(
+    message: Message | None = None, offsets: list[KafkaPartition] | None = None, asynchronous: bool = True
+) -> list[KafkaPartition]:
+    """What a commit with these arguments was to commit, as far as they say it."""
+    del asynchronous
+    if message is not None:
+        where, offset = place_of(message)
+        return [KafkaPartition(*where, offset + 1)]
+    return offsets or []

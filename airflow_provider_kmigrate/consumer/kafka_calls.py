@@ -1,0 +1,170 @@
+"""What a workload asks of Kafka besides producing and consuming; librdkafka's errors become ours here."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType  # type: ignore[attr-defined]
+
+from airflow_provider_kmigrate.clients.admin import error_of
+from airflow_provider_kmigrate.core import events
+from airflow_provider_kmigrate.exceptions import KMigrateError, TimedOut
+
+_POLL_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlan:
+    """A topic to create; `replication` -1: the brokers' default."""
+
+    name: str
+    partitions: int = 12
+    replication: int = -1
+    config: Mapping[str, str] = field(default_factory=dict)
+
+
+@contextmanager
+def kafka_calls(what: str) -> Iterator[None]:
+    """Raises our exceptions for librdkafka's."""
+    try:
+        yield
+    except KafkaException as error:
+        raise error_of(error.args[0], what) from error
+    except FutureTimeout as error:
+        raise TimedOut(f"{what}: no answer in time") from error
+
+
+def quiet_admin(properties: Mapping[str, str]) -> AdminClient:
+    """What goes wrong comes as an exception, and the clients' properties are not for librdkafka's log to comment on."""
+    return AdminClient({**properties, "log_level": "2"})
+
+
+def create_topics(properties: Mapping[str, str], plans: Sequence[TopicPlan], timeout: float = 60.0) -> None:
+    """Create what is not there yet and wait until every partition has a leader. Raises ours; `TimedOut` after `timeout` s."""
+    deadline = time.monotonic() + timeout
+    what = f"creating {len(plans)} topics"
+    with kafka_calls(what):
+        admin = quiet_admin(properties)
+        new = [NewTopic(plan.name, plan.partitions, plan.replication, config=dict(plan.config)) for plan in plans]
+        for future in admin.create_topics(new, request_timeout=timeout).values():
+            _unless_there(future, deadline)
+        wait_for_leaders(admin, {plan.name: plan.partitions for plan in plans}, deadline - time.monotonic())
+
+
+def wait_for_leaders(admin: AdminClient, wanted: Mapping[str, int], timeout: float) -> None:
+    """Until each topic has so many partitions and all of them have leaders; `TimedOut` after `timeout` s."""
+    deadline = time.monotonic() + timeout
+    while not _has_leaders(admin, wanted):
+        if time.monotonic() > deadline:
+            raise TimedOut(f"not every partition of {len(wanted)} topics had a leader in time")
+        time.sleep(_POLL_S)
+
+
+def _unless_there(future: Future[None], deadline: float) -> None:
+    try:
+        future.result(max(1.0, deadline - time.monotonic()))
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise
+
+
+def _has_leaders(admin: AdminClient, wanted: Mapping[str, int]) -> bool:
+    found = admin.list_topics(timeout=10.0).topics
+    return all(
+        name in found
+        and len(found[name].partitions) >= count
+        and all(part.leader >= 0 for part in found[name].partitions.values())
+        for name, count in wanted.items()
+    )
+
+
+def matches(patterns: Sequence[str], topic: str) -> bool:
+    """As librdkafka subscribes: a name, or a regular expression where it begins with `^`."""
+    return any(re.match(pattern, topic) if pattern.startswith("^") else pattern == topic for pattern in patterns)
+
+
+class Lists(Protocol):
+    """Producers, consumers and admin clients alike."""
+
+    def list_topics(self, *, timeout: float) -> Any: ...
+
+
+def partitions_of(client: Lists, patterns: Sequence[str], timeout: float = 10.0) -> tuple[events.TopicPartition, ...]:
+    """Every partition of the topics, in order. Raises ours."""
+    with kafka_calls("listing topics"):
+        found = client.list_topics(timeout=timeout).topics
+    names = sorted(name for name, topic in found.items() if matches(patterns, name) and topic.error is None)
+    return tuple(events.TopicPartition(name, index) for name in names for index in sorted(found[name].partitions))
+
+
+def topology(properties: Mapping[str, str], patterns: Sequence[str]) -> tuple[events.TopicPartition, ...]:
+    """`partitions_of` with a client of its own."""
+    with kafka_calls("connecting"):
+        admin = quiet_admin(properties)
+    return partitions_of(admin, patterns)
+
+
+class PartitionWatch(threading.Thread):
+    """Keeps the list of partitions fresh beside a loop that must not wait for metadata. Caller: the producer's loop."""
+
+    def __init__(self, client: Lists, patterns: Sequence[str], every: float = 2.0) -> None:
+        super().__init__(daemon=True, name="partition-watch")
+        self._client, self._patterns, self._every = client, patterns, every
+        self._end = threading.Event()
+        self.partitions: tuple[events.TopicPartition, ...] = ()  # replaced as a whole, never changed
+
+    def run(self) -> None:
+        while not self._end.is_set():
+            try:
+                self.partitions = partitions_of(self._client, self._patterns) or self.partitions
+            except KMigrateError:  # the old list serves until the brokers answer again
+                self._end.wait(_POLL_S)
+            self._end.wait(self._every if self.partitions else _POLL_S)
+
+    def end(self) -> None:
+        self._end.set()
+        self.join(timeout=15.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """What a partition's log holds: offsets from `start` to before `end`."""
+
+    where: events.TopicPartition
+    start: int
+    end: int
+    compacted: bool
+
+
+def extents(properties: Mapping[str, str], patterns: Sequence[str], timeout: float = 30.0) -> list[Extent]:
+    """The extent of every log of these topics, as the leaders have it now. Raises ours."""
+    with kafka_calls("reading the logs' extents"):
+        admin = quiet_admin(properties)
+        wanted = partitions_of(admin, patterns, timeout)
+        if not wanted:
+            return []
+        starts = _offsets(admin, wanted, OffsetSpec.earliest(), timeout)  # type: ignore[no-untyped-call]
+        ends = _offsets(admin, wanted, OffsetSpec.latest(), timeout)  # type: ignore[no-untyped-call]
+        compacted = _compacted(admin, {where.topic for where in wanted}, timeout)
+    return [Extent(where, starts[where], ends[where], where.topic in compacted) for where in wanted]
+
+
+def _offsets(admin: AdminClient, wanted: Sequence[events.TopicPartition], spec: OffsetSpec, timeout: float) -> dict[Any, int]:
+    futures = admin.list_offsets({TopicPartition(*where): spec for where in wanted}, request_timeout=timeout)
+    return {events.TopicPartition(key.topic, key.partition): future.result(timeout).offset for key, future in futures.items()}
+
+
+def _compacted(admin: AdminClient, topics: set[str], timeout: float) -> set[str]:
+    futures = admin.describe_configs(
+        [ConfigResource(ResourceType.TOPIC, topic) for topic in sorted(topics)], request_timeout=timeout
+    )
+    return {key.name for key, future in futures.items() if "compact" in future.result(timeout)["cleanup.policy"].value}

@@ -1,0 +1,198 @@
+"""A producer of confluent-kafka that writes down what the brokers acknowledged, and what it gave up.
+
+Put it around your own::
+
+    producer = AuditedProducer(Producer(properties), FileSink("/var/log/audit"), name="orders", on_delivery=yours)
+
+Records get their number when they are acknowledged, partition by partition, because only then the partition is known; where each
+record carries its number, `identify` tells it, and the audit sees records that changed places too. What a transaction sent
+counts when it is committed; what was aborted is in the log, but nobody is to read it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from airflow_provider_kmigrate.consumer.audited import Identify, place_of
+from airflow_provider_kmigrate.consumer.event_log import EventLog, Sink, new_writer
+from airflow_provider_kmigrate.consumer.record import Content
+from airflow_provider_kmigrate.consumer.runs import AckRuns
+from airflow_provider_kmigrate.core.events import Role, Start, TopicPartition
+
+OnDelivery = Callable[[KafkaError | None, Message], object]
+
+
+class AuditedProducer:
+    """As `producer` is; methods that are not in here are the producer's own.
+
+    `on_delivery` is called for every record that has no callback of its own: one in the producer's properties is not called.
+    Acknowledgements are written every `batch_s` seconds, when `poll` or `flush` is called. `each_latency`: see `AckRuns`.
+    """
+
+    def __init__(
+        self,
+        producer: Producer,
+        sink: Sink,
+        *,
+        name: str = "producer",
+        writer: str | None = None,
+        on_delivery: OnDelivery | None = None,
+        batch_s: float = 1.0,
+        each_latency: bool = False,
+        identify: Identify | None = None,
+        topics: Iterable[str] = (),
+        must_write: bool = False,
+    ) -> None:
+        self.log = EventLog(sink, writer or new_writer(name), must_write=must_write)
+        self._producer = producer
+        self._on_delivery = on_delivery
+        self._batch_s = batch_s
+        self._identify = identify
+        self._runs = AckRuns(self.log.writer, each_latency=each_latency)
+        self._numbers: Counter[TopicPartition] = Counter()
+        self._in_transaction: list[tuple[KafkaError | None, Message]] | None = None
+        self._next_write = time.monotonic() + batch_s
+        self._lock = threading.RLock()
+        self._closed = False
+        stamp, clock = self.log.stamp(), self.log.clock.reading()
+        self.log.write(Start(stamp, Role.PRODUCER, clock, topics=tuple(topics)))
+        self.log.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._producer, name)
+
+    def __len__(self) -> int:
+        return len(self._producer)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    @property
+    def writer(self) -> str:
+        """The name of this incarnation in the events."""
+        return self.log.writer
+
+    def produce(  # noqa: PLR0917  # the producer's own
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int = -1,
+        callback: OnDelivery | None = None,
+        on_delivery: OnDelivery | None = None,
+        timestamp: int = 0,
+        headers: Any = None,
+    ) -> None:
+        """As the producer's."""
+        rest = {"timestamp": timestamp} if headers is None else {"timestamp": timestamp, "headers": headers}
+        noted = partial(self._delivered, on_delivery or callback)
+        self._producer.produce(topic, value, key, partition, on_delivery=noted, **rest)
+
+    def produce_batch(
+        self, topic: str, messages: list[dict[str, Any]], partition: int = -1, on_delivery: OnDelivery | None = None
+    ) -> int:
+        """As the producer's."""
+        noted = [{**each, "callback": partial(self._delivered, each.get("callback") or on_delivery)} for each in messages]
+        queued: int = self._producer.produce_batch(topic, noted, partition)
+        for theirs, ours in zip(messages, noted, strict=True):
+            if "_error" in ours:
+                theirs["_error"] = ours["_error"]
+        return queued
+
+    def poll(self, timeout: float = -1.0) -> int:
+        """As the producer's."""
+        served: int = self._producer.poll(timeout)
+        self._write_in_time()
+        return served
+
+    def flush(self, timeout: float = -1.0) -> int:
+        """As the producer's."""
+        left: int = self._producer.flush(timeout)
+        self._write_in_time()
+        self._write()
+        return left
+
+    def slipped(self, seconds: float) -> None:
+        """The application's own loop came back this much too late; the next heartbeat says so."""
+        self.log.slipped(seconds)
+
+    def _delivered(self, theirs: OnDelivery | None, error: KafkaError | None, message: Message) -> None:
+        if self._in_transaction is None:
+            self._note(error, message)
+        else:
+            self._in_transaction.append((error, message))
+        callback = theirs or self._on_delivery
+        if callback is not None:
+            callback(error, message)
+
+    def _note(self, error: KafkaError | None, message: Message) -> None:
+        where, offset = place_of(message)
+        latency_us = round((message.latency() or 0.0) * 1_000_000)
+        with self._lock:
+            content = self._content(where, message, latency_us)
+            if error is None:
+                self._runs.acked(where, offset, content, latency_us)
+            else:
+                self._runs.failed(where, content, error.name(), latency_us)
+
+    def _content(self, where: TopicPartition, message: Message, latency_us: int) -> Content:
+        found = self._identify(message) if self._identify else None
+        if found is not None:
+            return found
+        self._numbers[where] += 1
+        return Content(self.writer, self._numbers[where] - 1, self.log.clock.now_ms() - latency_us // 1000)
+
+    def _write_in_time(self) -> None:
+        now = time.monotonic()
+        if now >= self._next_write:
+            self._next_write = now + self._batch_s
+            self.log.beat()
+            self._write()
+
+    def _write(self) -> None:
+        with self._lock:
+            self.log.write(*self._runs.drain(self.log.stamp))
+            self.log.flush()
+
+    def begin_transaction(self) -> None:
+        """As the producer's."""
+        self._producer.begin_transaction()
+        self._in_transaction = []
+
+    def commit_transaction(self, *args: Any) -> None:
+        """As the producer's; what it sent counts from now on."""
+        self._producer.commit_transaction(*args)
+        sent, self._in_transaction = self._in_transaction or [], None
+        for error, message in sent:
+            self._note(error, message)
+        self._write()
+
+    def abort_transaction(self, *args: Any) -> None:
+        """As the producer's; what it sent counts for nothing."""
+        self._producer.abort_transaction(*args)
+        sent, self._in_transaction = self._in_transaction or [], None
+        self.log.remark("producer-aborted", f"{len(sent)} records of an aborted transaction")
+
+    def close(self, timeout: float = 130.0, *, reason: str = "") -> None:
+        """Flush and write the last event; it says so where records are neither acknowledged nor given up in `timeout` seconds.
+
+        The producer itself stays open.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        left = self.flush(timeout)
+        if left:
+            reason = f"{left} records were neither acknowledged nor given up within {timeout:g} s"
+        self.log.close(clean=not reason, reason=reason)

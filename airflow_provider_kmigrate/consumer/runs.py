@@ -1,0 +1,193 @@
+"""From single records to runs: what producers and consumers keep between two writes to their event logs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from airflow_provider_kmigrate.consumer.record import Content
+from airflow_provider_kmigrate.core import latency
+from airflow_provider_kmigrate.core.events import (
+    UNKNOWN_OFFSET,
+    Ack,
+    DeliveryRun,
+    Event,
+    Latencies,
+    SendFailure,
+    Slow,
+    SlowRecord,
+    Stamp,
+    TopicPartition,
+)
+
+SLOW_US: Final = 100_000
+NewStamp = Callable[[], Stamp]
+
+
+@dataclass(slots=True)
+class _Acked:
+    """An ack run that may still grow."""
+
+    first: int
+    seq: int
+    t_sent_ms: int
+    t_acked_ms: int = 0
+    latencies: list[int] = field(default_factory=list)
+
+    def continued_by(self, offset: int, seq: int) -> bool:
+        count = len(self.latencies)
+        located = self.first + count == offset or (self.first == offset == UNKNOWN_OFFSET)
+        return located and self.seq + count == seq
+
+
+class AckRuns:
+    """One producer's acknowledgements and failures since the last `drain`.
+
+    `each_latency`: every single one is written (exact percentiles), for rates of up to some thousand records a second; else only
+    the histograms of the runs.
+    """
+
+    def __init__(self, producer: str, *, each_latency: bool = True) -> None:
+        self._producer = producer
+        self._each_latency = each_latency
+        self._open: dict[TopicPartition, _Acked] = {}
+        self._closed: list[tuple[TopicPartition, _Acked]] = []
+        self._failed: list[tuple[TopicPartition, int, str, int, int]] = []
+        self._latencies: list[int] = []
+        self._slow: list[SlowRecord] = []
+        self._since_ms: int | None = None
+
+    def acked(self, where: TopicPartition, offset: int, content: Content, latency_us: int) -> None:
+        """A negative `offset`: the broker did not say it."""
+        offset = max(offset, UNKNOWN_OFFSET)
+        run = self._open.get(where)
+        if run is None or not run.continued_by(offset, content.seq):
+            if run is not None:
+                self._closed.append((where, run))
+            run = self._open[where] = _Acked(offset, content.seq, content.t_sent_ms)
+        run.latencies.append(latency_us)
+        run.t_acked_ms = max(run.t_acked_ms, content.t_sent_ms + latency_us // 1000)
+        self._note(where, offset, content, latency_us)
+
+    def failed(self, where: TopicPartition, content: Content, error: str, latency_us: int) -> None:
+        """The client gave the record up; it may be in the log."""
+        self._failed.append((where, content.seq, error, content.t_sent_ms, content.t_sent_ms + latency_us // 1000))
+        self._note(where, UNKNOWN_OFFSET, content, latency_us)
+
+    def _note(self, where: TopicPartition, offset: int, content: Content, latency_us: int) -> None:
+        if not self._each_latency:
+            return
+        self._latencies.append(latency_us)
+        if latency_us > SLOW_US:
+            self._slow.append(SlowRecord(*where, offset, content.seq, content.t_sent_ms, latency_us))
+
+    def drain(self, stamp: NewStamp) -> list[Event]:
+        """Everything since the last time, as events."""
+        runs = [*self._closed, *self._open.items()]
+        events: list[Event] = [self._ack(stamp(), where, run) for where, run in runs]
+        for where, seq, error, t_sent_ms, t_failed_ms in self._failed:
+            events.append(SendFailure(stamp(), self._producer, *where, seq, seq, error, t_sent_ms, t_failed_ms))
+        if self._each_latency:
+            events += self._singly(stamp)
+        self._open, self._closed, self._failed, self._latencies, self._slow = {}, [], [], [], []
+        return events
+
+    def _singly(self, stamp: NewStamp) -> Iterator[Event]:
+        last = stamp()
+        since, self._since_ms = last.t_ms if self._since_ms is None else self._since_ms, last.t_ms
+        yield Latencies(last, self._producer, since, tuple(self._latencies))
+        if self._slow:
+            yield Slow(stamp(), self._producer, SLOW_US, tuple(self._slow))
+
+    def _ack(self, stamp: Stamp, where: TopicPartition, run: _Acked) -> Ack:
+        count = len(run.latencies)
+        last = run.first if run.first == UNKNOWN_OFFSET else run.first + count - 1
+        return Ack(
+            stamp,
+            self._producer,
+            *where,
+            run.first,
+            last,
+            count,
+            run.seq,
+            run.seq + count - 1,
+            run.t_sent_ms,
+            run.t_acked_ms,
+            max(run.latencies),
+            latency.histogram(run.latencies),
+        )
+
+
+@dataclass(slots=True)
+class _Delivered:
+    """A delivery run that may still grow."""
+
+    first: int
+    seq: int
+    content: Content | None
+    t_sent_ms: int | None
+    t_first_ms: int
+    t_last_ms: int
+    count: int = 1
+    gap_ms: int = 0
+    latencies: list[int] = field(default_factory=list)
+
+    def continued_by(self, offset: int, content: Content | None) -> bool:
+        if offset != self.first + self.count:
+            return False
+        if content is None or self.content is None:
+            return content is self.content
+        return content.producer == self.content.producer and content.seq == self.content.seq + self.count
+
+
+class DeliveryRuns:
+    """One member's deliveries since the last `drain`; counts its deliveries of each partition for as long as it lives."""
+
+    def __init__(self, group: str, member: str) -> None:
+        self._group = group
+        self._member = member
+        self._counted: Counter[TopicPartition] = Counter()
+        self._open: dict[TopicPartition, _Delivered] = {}
+        self._closed: list[tuple[TopicPartition, _Delivered]] = []
+
+    def add(self, where: TopicPartition, offset: int, now_ms: int, sent_ms: int | None, content: Content | None = None) -> None:
+        """One record was handed to the application now; `sent_ms` None: it does not say when it was sent."""
+        run = self._open.get(where)
+        if run is None or not run.continued_by(offset, content):
+            if run is not None:
+                self._closed.append((where, run))
+            run = self._open[where] = _Delivered(offset, self._counted[where], content, sent_ms, now_ms, now_ms)
+        else:
+            run.count += 1
+            waited_from = run.t_last_ms if sent_ms is None else max(run.t_last_ms, sent_ms)
+            run.gap_ms = max(run.gap_ms, now_ms - waited_from)
+            run.t_last_ms = now_ms
+        if sent_ms is not None:
+            run.latencies.append(max(0, now_ms - sent_ms) * 1000)
+        self._counted[where] += 1
+
+    def drain(self, stamp: NewStamp, generation: int | None) -> Iterator[DeliveryRun]:
+        """Everything since the last time, as events; call it before the generation changes."""
+        runs = [*self._closed, *self._open.items()]
+        self._open, self._closed = {}, []
+        for where, run in runs:
+            yield DeliveryRun(
+                stamp(),
+                self._group,
+                self._member,
+                generation,
+                *where,
+                run.first,
+                run.first + run.count - 1,
+                run.count,
+                run.seq,
+                run.t_first_ms,
+                run.t_last_ms,
+                t_sent_ms=run.t_sent_ms,
+                gap_ms=run.gap_ms,
+                producer=None if run.content is None else run.content.producer,
+                producer_seq=None if run.content is None else run.content.seq,
+                latency=latency.histogram(run.latencies),
+            )

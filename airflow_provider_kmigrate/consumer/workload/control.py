@@ -1,0 +1,226 @@
+"""A whole workload: its processes, which outlive their starter, and what they wrote down.
+
+Everything lies in one folder: `plan.json` (what runs), `properties.json` (how to reach Kafka; for the owner's eyes only),
+`processes/<writer>/` (pid, birth and output of each process), `events/` (what they saw). Removing the folder ends the processes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import airflow_provider_kmigrate
+from airflow_provider_kmigrate.clients.hosts import files
+from airflow_provider_kmigrate.clients.hosts.process import Launch, NodeProcess
+from airflow_provider_kmigrate.consumer.event_files import FileSink, Reading, read_events
+from airflow_provider_kmigrate.consumer.event_log import EventLog
+from airflow_provider_kmigrate.consumer.kafka_calls import extents, matches, topology
+from airflow_provider_kmigrate.consumer.workload.plan import WorkloadPlan, plan_of
+from airflow_provider_kmigrate.consumer.workload.progress import Progress
+from airflow_provider_kmigrate.core.events import Expect, LogExtent, Remark, Role, Start
+from airflow_provider_kmigrate.core.ledger import Facts, balance
+from airflow_provider_kmigrate.core.model import Process, ProcessState, Reason
+from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut
+
+_POLL_S = 0.1
+_CALM_POLL_S = 1.5  # longer than producers take between two writes
+_STOP_PRODUCER_S = 140.0  # longer than a producer waits for its last acknowledgement
+_STOP_CONSUMER_S = 60.0  # a last commit may wait for the coordinator as long as a session
+_KILLED_S = 10.0
+
+
+class Workload:
+    """The workload that lives in `folder`. `attach` finds a running one, `stop` may be repeated, by any process."""
+
+    def __init__(self, folder: Path | str, properties: Mapping[str, str], plan: WorkloadPlan) -> None:
+        self.folder = Path(folder).absolute()
+        self.events = self.folder / "events"
+        self.plan = plan
+        self._properties = dict(properties)
+
+    @classmethod
+    def attach(cls, folder: Path | str) -> Workload:
+        """The workload that `start` left in the folder. Raises `Refused` where there is none."""
+        folder = Path(folder).absolute()
+        plan, properties = (files.read_object(folder / name) for name in ("plan.json", "properties.json"))
+        if plan is None or properties is None:
+            text = f"There is no workload or probe in {folder}."
+            raise Refused.because(Reason("Y01", text, remedy="Start one there, or name the folder of the one that runs."))
+        return cls(folder, properties, plan_of(plan))
+
+    def start(self, timeout: float = 90.0) -> None:
+        """Start consumers, wait until they own every partition, start producers, wait for an acknowledgement from each.
+
+        Raises `Refused` where the folder holds a workload already, `TimedOut` or `Failed` with the end of a log where it does
+        not get going; nothing of it runs then.
+        """
+        self._prepare()
+        deadline = time.monotonic() + timeout
+        try:
+            self._spawn(self.plan.consumer_commands())
+            self._wait(self._settled(), deadline, "every group to own every partition")
+            self._spawn(self.plan.producer_commands())
+            writers = self.plan.producer_commands().keys()
+            self._wait(lambda seen: seen.producing >= writers, deadline, "an acknowledgement for every producer")
+        except BaseException:
+            self._end(self._processes(), 0.0)
+            raise
+
+    def _prepare(self) -> None:
+        if (self.folder / "plan.json").exists():
+            text = f"{self.folder} holds a workload or probe already."
+            raise Refused.because(
+                Reason("Y02", text, "Two runs in one ledger cannot be told apart.", "Give each its own folder.")
+            )
+        self.plan = replace(self.plan, run=self.plan.run or os.urandom(3).hex())
+        files.make_folder(self.events)
+        files.replace(self.folder / "properties.json", json.dumps(self._properties).encode())
+        files.replace(self.folder / "plan.json", json.dumps(self.plan.as_dict(), indent=1).encode())
+        writers = (*self.plan.producer_commands(), *self.plan.consumer_commands())
+        self._testify("begin", lambda log: log.write(Expect(log.stamp(), writers)))
+
+    def _testify(self, what: str, say: Callable[[EventLog], None]) -> None:
+        """Each statement has a writer of its own, so that a caller that is killed leaves no record without its stop."""
+        log = EventLog(FileSink(self.events), f"control-{what}-{os.urandom(3).hex()}")
+        log.write(Start(log.stamp(), Role.CONTROL, log.clock.reading(), os.getpid()))
+        say(log)
+        log.close(clean=True)
+
+    def _spawn(self, commands: Mapping[str, list[str]]) -> None:
+        for writer, command in commands.items():
+            paths = ["--events", str(self.events), "--writer", writer, "--properties", str(self.folder / "properties.json")]
+            process = NodeProcess(self.folder / "processes" / writer)
+            argv = (sys.executable, "-m", __package__, command[0], *paths, *command[1:])
+            process.define(Launch(argv, env={"PYTHONPATH": str(Path(airflow_provider_kmigrate.__file__).parents[1])}))
+            process.start()
+
+    def _processes(self, writers: Iterable[str] | None = None) -> list[NodeProcess]:
+        there = {path.parent.name: path.parent for path in sorted(self.folder.glob("processes/*/launch.json"))}
+        return [NodeProcess(there[name]) for name in (there if writers is None else writers) if name in there]
+
+    def status(self) -> dict[str, Process]:
+        """Every process of the workload, by writer."""
+        return {process.folder.name: process.find() for process in self._processes()}
+
+    def progress(self) -> Progress:
+        """To follow a running workload with."""
+        return Progress(self.events)
+
+    def wait_calm(self, seconds: float = 3.0, limit_ms: float = 100.0, timeout: float = 60.0) -> bool:
+        """Until every acknowledgement took less than `limit_ms` for so many seconds; False where that does not come in time.
+
+        A cold cluster stalls by itself (measured: 1.5 to 3.8 s), which must not be held against what is done to it later.
+        """
+        progress, acked = self.progress().update(), 0
+        calm_since, deadline = time.monotonic(), time.monotonic() + timeout
+        while (now := time.monotonic()) < deadline:
+            if progress.slowest_ms > limit_ms or progress.acked == acked:
+                calm_since = now
+            elif now - calm_since >= seconds:
+                return True
+            acked = progress.acked
+            time.sleep(_CALM_POLL_S)
+            progress.update()
+        return False
+
+    def _settled(self) -> Callable[[Progress], bool]:
+        found, plan = topology(self._properties, self.plan.topics), self.plan
+        wanted = {group: [where for where in found if matches(plan.topics_of(group), where.topic)] for group in plan.groups}
+
+        def settled(seen: Progress) -> bool:
+            started = seen.started >= plan.consumer_commands().keys()
+            return started and all(seen.settled(group, wheres) for group, wheres in wanted.items())
+
+        return settled
+
+    def _wait(self, condition: Callable[[Progress], bool], deadline: float, what: str) -> None:
+        progress = self.progress()
+        while not condition(progress.update()):
+            ended = [process for process in self._processes() if process.find().state is ProcessState.STOPPED]
+            if ended:
+                raise Failed(f"{ended[0].folder.name} ended by itself; {ended[0].log_tail(10)}")
+            if time.monotonic() > deadline:
+                raise TimedOut(f"the workload in {self.folder} waited in vain for {what}")
+            time.sleep(_POLL_S)
+
+    def stop(self, drain: float = 60.0) -> None:
+        """Stop producers, read the logs' extents, wait until the groups have read everything, stop them.
+
+        The wait ends after `drain` seconds, or with the last consumer; the ledger then shows what is unread. A process that does
+        not end on SIGTERM is killed, which the ledger shows too.
+        """
+        ran = any(process.state is not ProcessState.STOPPED for process in self.status().values())
+        self._end(self._processes(self.plan.producer_commands()), _STOP_PRODUCER_S)
+        if ran:
+            self._testify("end", self._note_extents)
+            self._drain(time.monotonic() + drain)
+        self._end(self._processes(self.plan.consumer_commands()), _STOP_CONSUMER_S)
+
+    def _note_extents(self, log: EventLog) -> None:
+        try:
+            for one in extents(self._properties, self.plan.topics):
+                log.write(LogExtent(log.stamp(), *one.where, one.start, one.end, one.compacted))
+        except KMigrateError as error:  # the ledger does with less
+            log.write(Remark(log.stamp(), "control-no-extents", str(error)))
+
+    def _drain(self, deadline: float) -> None:
+        progress, consumers = self.progress(), self._processes(self.plan.consumer_commands())
+        while progress.update().unread(self.plan) and time.monotonic() < deadline:
+            if all(process.find().state is ProcessState.STOPPED for process in consumers):
+                return
+            time.sleep(_POLL_S)
+
+    def _end(self, processes: Iterable[NodeProcess], grace: float) -> None:
+        """SIGTERM to all, and SIGKILL after `grace` seconds to those that are left."""
+        pids = [(process, process.signal(signal.SIGTERM if grace else signal.SIGKILL)) for process in processes]
+        deadline = time.monotonic() + grace
+        for process, pid in pids:
+            if not process.wait_gone(pid, max(0.0, deadline - time.monotonic())):
+                process.signal(signal.SIGKILL)
+                process.wait_gone(pid, _KILLED_S)
+
+    def reading(self) -> Reading:
+        """All events so far."""
+        return read_events(self.events)
+
+    def facts(self, window: tuple[int, int] | None = None) -> Facts:
+        """The ledger of all events so far; complete only after `stop`. `window` as for `balance`."""
+        reading = self.reading()
+        return balance(reading.events, refused=reading.refused, window=window)
+
+    def summary(self, window: tuple[int, int] | None = None) -> dict[str, Any]:
+        """The facts in short, for JSON."""
+        return summary_of(self.facts(window))
+
+
+def summary_of(facts: Facts) -> dict[str, Any]:
+    """Figures with their units in the names, reasons as sentences, and the first counter-examples of each violation."""
+    gap = facts.longest_gap
+    violations = {name: [str(case) for case in finding.cases[:5]] for name, finding in facts.violations.items()}
+    return {
+        "verdict": str(facts.verdict),
+        "complete": facts.complete,
+        "reasons": [str(reason) for reason in facts.reasons],
+        "acked": facts.acked,
+        "delivered": dict(facts.delivered),
+        "lost": facts.lost.count,
+        "unseen": facts.unseen.count,
+        "duplicated": facts.duplicated,
+        "reordered": facts.reordered.count,
+        "committed_unprocessed": facts.overrun.count,
+        "diverged": facts.diverged.count,
+        "double_owned_ms": facts.double_owned.count,
+        "send_failures": facts.send_failures,
+        "longest_stall_ms": facts.produce.longest_ms,
+        "p999_ms": facts.produce.p999_ms,
+        "stalled_record_s": facts.produce.stalled_record_s,
+        "longest_delivery_gap_ms": None if gap is None else gap.ms,
+        "violations": violations,
+    }

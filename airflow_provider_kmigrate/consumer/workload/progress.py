@@ -1,0 +1,75 @@
+"""How far a running workload is, from the events that it has written so far."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+
+from airflow_provider_kmigrate.consumer.event_files import Reader
+from airflow_provider_kmigrate.consumer.kafka_calls import matches
+from airflow_provider_kmigrate.consumer.workload.plan import GroupPlan, WorkloadPlan
+from airflow_provider_kmigrate.core.events import Ack, Change, Commit, Event, Latencies, Ownership, Start, TopicPartition
+
+
+class Progress:
+    """Call `update` to take in what came since the last time."""
+
+    def __init__(self, events: Path) -> None:
+        self._reader = Reader(events)
+        self.started: set[str] = set()
+        self.acked = 0
+        self.slowest_ms = 0.0  # of what the last update brought
+        self.producing: set[str] = set()
+        self.ends: dict[TopicPartition, int] = {}  # behind the last acknowledged record
+        self.committed: dict[str, dict[TopicPartition, int]] = defaultdict(dict)
+        self.owners: dict[str, dict[TopicPartition, set[str]]] = defaultdict(lambda: defaultdict(set))
+
+    def update(self) -> Progress:
+        self.slowest_ms = 0.0
+        for event in self._reader.read().events:
+            self._take(event)
+        return self
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case Start():
+                self.started.add(event.stamp.writer)
+            case Ack():
+                self._ack(event)
+            case Latencies():
+                self.slowest_ms = max(self.slowest_ms, max(event.values_us, default=0) / 1000)
+            case Ownership():
+                self._own(event)
+            case Commit(ok=True):
+                for at in event.offsets:
+                    self.committed[event.group][TopicPartition(at.topic, at.partition)] = at.offset
+
+    def _ack(self, event: Ack) -> None:
+        self.acked += event.count
+        self.producing.add(event.stamp.writer)
+        where = TopicPartition(event.topic, event.partition)
+        self.ends[where] = max(self.ends.get(where, 0), event.last + 1)
+
+    def _own(self, event: Ownership) -> None:
+        for where in event.partitions:
+            owners = self.owners[event.group][where]
+            if event.change is Change.ACQUIRED:
+                owners.add(event.member)
+            else:
+                owners.discard(event.member)
+
+    def settled(self, group: GroupPlan, wanted: Iterable[TopicPartition]) -> bool:
+        """Every partition has an owner, and every member its share as far as there is one for it."""
+        wanted, owned = set(wanted), self.owners[group.name]
+        members = {member for where in wanted for member in owned[where]}
+        return all(owned[where] for where in wanted) and len(members) >= min(group.members, len(wanted))
+
+    def unread(self, plan: WorkloadPlan) -> int:
+        """How many offsets the groups have not committed of what was acknowledged."""
+        return sum(
+            max(0, end - self.committed[group.name].get(where, 0))
+            for group in plan.groups
+            for where, end in self.ends.items()
+            if matches(plan.topics_of(group), where.topic)
+        )

@@ -1,0 +1,11 @@
+from collections.abc import Iterator
+
+import pytest
+
+from tests.consumer.mock_kafka import MockKafka
+
+
+@pytest.fixture
+def kafka() -> Iterator[MockKafka]:
+    with MockKafka() as mock:
+        yield mock

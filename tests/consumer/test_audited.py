@@ -1,0 +1,344 @@
+"""The wrapper around confluent-kafka's consumer, on librdkafka's mock brokers: same face, trustworthy record, no stall."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from airflow_provider_kmigrate.consumer.assignment import Patience
+from airflow_provider_kmigrate.consumer.audited import AuditedConsumer, Membership, membership
+from airflow_provider_kmigrate.consumer.event_files import FileSink, read_events
+from airflow_provider_kmigrate.consumer.event_topic import TopicSink, read_topic
+from airflow_provider_kmigrate.core.events import (
+    Change,
+    Commit,
+    DeliveryRun,
+    Event,
+    Heartbeat,
+    Ownership,
+    Position,
+    Remark,
+    Start,
+    Stop,
+    TopicPartition,
+)
+from airflow_provider_kmigrate.core.ledger import balance
+from airflow_provider_kmigrate.exceptions import Failed
+from tests.consumer.mock_kafka import NOT_COORDINATOR, OFFSET_FETCH, MockKafka
+
+PARTITIONS, EACH = 4, 50
+ALL = PARTITIONS * EACH
+
+
+@pytest.fixture
+def full(kafka: MockKafka) -> MockKafka:
+    kafka.topic("t", PARTITIONS)
+    kafka.fill("t", dict.fromkeys(range(PARTITIONS), EACH))
+    return kafka
+
+
+def properties(kafka: MockKafka, **more: Any) -> dict[str, Any]:
+    fixed = {"bootstrap.servers": kafka.bootstrap, "group.id": "g", "auto.offset.reset": "earliest", "log_level": 0}
+    return {**fixed, "enable.auto.commit": False, **{name.replace("_", "."): value for name, value in more.items()}}
+
+
+def quick(kafka: MockKafka) -> dict[str, Any]:
+    """The mock rebalances a second before a session would end."""
+    return properties(kafka, session_timeout_ms=2000, heartbeat_interval_ms=200)
+
+
+def read(consumer: Any, count: int, timeout: float = 20.0) -> list[TopicPartition]:
+    """Poll until so many records came."""
+    found: list[TopicPartition] = []
+    deadline = time.monotonic() + timeout
+    while len(found) < count:
+        assert time.monotonic() < deadline, f"only {len(found)} of {count} records came"
+        message = consumer.poll(0.2)
+        if message is not None and message.error() is None:
+            found.append(TopicPartition(message.topic(), message.partition()))
+    return found
+
+
+def events(folder: Path) -> list[Event]:
+    reading = read_events(folder)
+    assert reading.refused == []
+    return sorted(reading.events, key=lambda event: event.stamp.event_seq)
+
+
+def of(kind: type, found: Sequence[Event]) -> list[Any]:
+    return [event for event in found if isinstance(event, kind)]
+
+
+def covered(found: Sequence[Event]) -> dict[int, list[tuple[int, int]]]:
+    runs: dict[int, list[tuple[int, int]]] = {}
+    for run in of(DeliveryRun, found):
+        runs.setdefault(run.partition, []).append((run.first, run.last))
+    return runs
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_everything_that_came_is_written_before_it_is_committed(full: MockKafka, tmp_path: Path, strategy: str) -> None:
+    consumer = AuditedConsumer.of(properties(full, partition_assignment_strategy=strategy), FileSink(tmp_path))
+    consumer.subscribe(["t"])
+    read(consumer, ALL)
+    assert consumer.position([KafkaPartition("t", 0)])[0].offset == EACH
+    committed = consumer.commit(asynchronous=False)
+    assert {one.offset for one in committed or []} == {EACH}
+    consumer.close()
+    consumer.close()
+
+    found = events(tmp_path)
+    assert [event.stamp.event_seq for event in found] == list(range(len(found))), "no number is missing"
+    start, stop = found[0], found[-1]
+    assert isinstance(start, Start)
+    assert (start.group, start.topics, start.reset) == ("g", ("t",), "earliest")
+    assert isinstance(stop, Stop)
+    assert stop.clean
+    assert {partition: (min(runs)[0], max(runs)[1]) for partition, runs in covered(found).items()} == dict.fromkeys(
+        range(4), (0, 49)
+    )
+    assert sum(run.count for run in of(DeliveryRun, found)) == ALL
+    (commit,) = of(Commit, found)
+    assert commit.ok
+    assert set(commit.offsets) == {Position("t", partition, EACH) for partition in range(4)}
+    assert all(run.stamp.event_seq < commit.stamp.event_seq for run in of(DeliveryRun, found))
+    assert commit.generation is not None
+    assert {run.generation for run in of(DeliveryRun, found)} == {commit.generation}
+    acquired, released = of(Ownership, found)
+    assert (acquired.change, released.change) == (Change.ACQUIRED, Change.RELEASED)
+    assert acquired.position < released.position
+    assert len(acquired.partitions) == len(released.partitions) == PARTITIONS
+    assert acquired.stamp.event_seq < min(run.stamp.event_seq for run in of(DeliveryRun, found))
+    facts = balance(found)
+    assert {reason.code for reason in facts.reasons} == {"L09"}, "only that no producer said anything"
+    assert (tmp_path / f"{consumer.writer}.done").exists()
+
+
+def test_the_next_member_goes_on_behind_the_commit(full: MockKafka, tmp_path: Path) -> None:
+    for count in (80, ALL - 80):
+        consumer = AuditedConsumer.of(quick(full), FileSink(tmp_path))
+        consumer.subscribe(["t"])
+        read(consumer, count)
+        consumer.commit(asynchronous=False)
+        consumer.close()
+    facts = balance(events(tmp_path))
+    assert facts.delivered == {"g": ALL}
+    assert facts.violations == {}
+
+
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_a_joiner_takes_over_and_nobody_owns_twice(full: MockKafka, tmp_path: Path, strategy: str) -> None:
+    settings = {**quick(full), "partition.assignment.strategy": strategy}
+    first, second = (AuditedConsumer.of(settings, FileSink(tmp_path)) for _ in range(2))
+    with first, second:
+        first.subscribe(["t"])
+        read(first, ALL)
+        first.commit(asynchronous=False)  # not in on_revoke: the mock refuses commits while a group rebalances, brokers do not
+        second.subscribe(["t"])
+        deadline = time.monotonic() + 20
+        while not (first.assignment() and second.assignment()):
+            assert time.monotonic() < deadline, "the joiner got nothing"
+            first.poll(0.05)
+            second.poll(0.05)
+        full.fill("t", dict.fromkeys(range(PARTITIONS), EACH))
+        left = ALL
+        while left:
+            assert time.monotonic() < deadline, f"{left} records did not come"
+            messages = [first.poll(0.02), second.poll(0.02)]
+            left -= sum(message is not None and message.error() is None for message in messages)
+    facts = balance(read_events(tmp_path).events)
+    assert facts.delivered == {"g": 2 * ALL}
+    assert facts.violations == {}
+    assert {reason.code for reason in facts.reasons} == {"L09"}
+
+
+def test_batches_are_written_too(full: MockKafka, tmp_path: Path) -> None:
+    with AuditedConsumer(Consumer(properties(full)), FileSink(tmp_path), reset="earliest") as consumer:
+        consumer.subscribe(["t"])
+        count, deadline = 0, time.monotonic() + 20
+        while count < ALL and time.monotonic() < deadline:
+            count += len(consumer.consume(64, timeout=0.5))
+    assert sum(run.count for run in of(DeliveryRun, events(tmp_path))) == ALL == count
+
+
+def test_automatic_and_asynchronous_commits_are_seen_where_the_wrapper_makes_the_consumer(
+    full: MockKafka, tmp_path: Path
+) -> None:
+    theirs: list[int] = []
+    settings = {**properties(full), "enable.auto.commit": True, "auto.commit.interval.ms": 200}
+    settings["on_commit"] = lambda _, partitions: theirs.append(len(partitions))
+    consumer = AuditedConsumer.of(settings, FileSink(tmp_path))
+    consumer.subscribe(["t"])
+    read(consumer, ALL)
+    deadline = time.monotonic() + 10
+    while not theirs:
+        assert time.monotonic() < deadline, "no automatic commit"
+        consumer.poll(0.1)
+    consumer.commit(offsets=[KafkaPartition("t", 0, 7)], asynchronous=True)
+    before = len(theirs)
+    while len(theirs) == before:
+        assert time.monotonic() < deadline, "no asynchronous commit"
+        consumer.poll(0.1)
+    consumer.close()
+    commits = of(Commit, events(tmp_path))
+    assert any((Position("t", 0, 7),) == commit.offsets for commit in commits)
+    assert {at.offset for commit in commits for at in commit.offsets} >= {7, EACH}
+
+
+def test_a_refused_commit_is_written_and_raised(full: MockKafka, tmp_path: Path) -> None:
+    with AuditedConsumer.of(properties(full), FileSink(tmp_path)) as consumer:
+        consumer.subscribe(["t"])
+        read(consumer, ALL)
+        full.fail(8, 22, 22, 22)  # ILLEGAL_GENERATION
+        with pytest.raises(KafkaException):
+            consumer.commit(offsets=[KafkaPartition("t", 1, 5)], asynchronous=False)
+    refused = [commit for commit in of(Commit, events(tmp_path)) if not commit.ok]
+    assert [(commit.offsets, commit.error) for commit in refused] == [((Position("t", 1, 5),), "ILLEGAL_GENERATION")]
+
+
+def test_callbacks_get_the_wrapper_and_their_offsets_count(full: MockKafka, tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    def assigned(consumer: AuditedConsumer, partitions: list[KafkaPartition]) -> None:
+        seen.append("assigned")
+        for one in partitions:
+            one.offset = 40
+        consumer.assign(partitions)
+
+    def revoked(consumer: AuditedConsumer, partitions: list[KafkaPartition]) -> None:
+        seen.append(f"revoked {len(partitions)}")
+        consumer.commit(asynchronous=False)
+
+    with AuditedConsumer.of(properties(full), FileSink(tmp_path)) as consumer:
+        consumer.subscribe(["t"], on_assign=assigned, on_revoke=revoked)
+        read(consumer, 40)
+    assert seen == ["assigned", "revoked 4"]
+    found = events(tmp_path)
+    assert {partition: min(runs)[0] for partition, runs in covered(found).items()} == dict.fromkeys(range(4), 40)
+    (commit,) = of(Commit, found)
+    released = of(Ownership, found)[-1]
+    assert commit.stamp.event_seq < released.stamp.event_seq
+
+
+def test_partitions_that_are_assigned_by_hand(full: MockKafka, tmp_path: Path) -> None:
+    with AuditedConsumer.of(properties(full), FileSink(tmp_path)) as consumer:
+        consumer.assign([KafkaPartition("t", 2, 10)])
+        read(consumer, 5)
+        consumer.seek(KafkaPartition("t", 2, 10))
+        read(consumer, 40)
+    found = events(tmp_path)
+    assert of(Ownership, found) == []
+    assert of(Start, found)[0].topics == ("t",)
+    assert sum(run.count for run in of(DeliveryRun, found)) == 45
+
+
+def test_a_moved_coordinator_does_not_stall_the_member(full: MockKafka, tmp_path: Path) -> None:
+    """One NOT_COORDINATOR to OffsetFetch after an assignment stops a plain librdkafka member for good."""
+    full.fail(OFFSET_FETCH, NOT_COORDINATOR)
+    with AuditedConsumer.of(properties(full), FileSink(tmp_path)) as consumer:
+        consumer.subscribe(["t"])
+        read(consumer, ALL)
+    assert sum(run.count for run in of(DeliveryRun, events(tmp_path))) == ALL
+
+
+def test_a_stall_that_a_poll_reports_is_ended(full: MockKafka, tmp_path: Path) -> None:
+    """Here the application assigns without offsets, so that librdkafka asks for them itself and is told NOT_COORDINATOR."""
+
+    def assigned(consumer: AuditedConsumer, partitions: list[KafkaPartition]) -> None:
+        full.fail(OFFSET_FETCH, NOT_COORDINATOR)
+        consumer.assign([KafkaPartition(one.topic, one.partition) for one in partitions])
+
+    with AuditedConsumer.of(properties(full), FileSink(tmp_path)) as consumer:
+        consumer.subscribe(["t"], on_assign=assigned)
+        read(consumer, ALL)
+    codes = [remark.code for remark in of(Remark, events(tmp_path))]
+    assert codes.count("consumer-error") >= 1
+    assert "consumer-assigned-again" in codes
+
+
+def test_offsets_that_nobody_tells_are_left_to_librdkafka(full: MockKafka, tmp_path: Path) -> None:
+    full.fail(OFFSET_FETCH, *[NOT_COORDINATOR] * 2)
+    patience = Patience(committed=0.0)
+    with AuditedConsumer.of(properties(full), FileSink(tmp_path), patience=patience) as consumer:
+        consumer.subscribe(["t"])
+        read(consumer, ALL)
+    assert of(Remark, events(tmp_path))[0].code == "consumer-no-offsets"
+
+
+class BrokenDisk:
+    """A sink that refuses some of its lines."""
+
+    def __init__(self, folder: Path, refuse: Callable[[int], bool]) -> None:
+        self._inner = FileSink(folder)
+        self._refuse = refuse
+        self._calls = 0
+
+    def _check(self) -> None:
+        self._calls += 1
+        if self._refuse(self._calls):
+            raise Failed("no space left on device")
+
+    def append(self, writer: str, lines: Sequence[str]) -> None:
+        self._check()
+        self._inner.append(writer, lines)
+
+    def own(self, event: Ownership) -> None:
+        self._check()
+        self._inner.own(event)
+
+    def close(self, writer: str, events: int, *, clean: bool) -> None:
+        self._inner.close(writer, events, clean=clean)
+
+
+def test_an_audit_that_cannot_write_does_not_stop_the_application_and_says_so(full: MockKafka, tmp_path: Path) -> None:
+    sink = BrokenDisk(tmp_path, lambda call: call == 2)
+    with AuditedConsumer.of(properties(full), sink, batch_s=0.1) as consumer:
+        consumer.subscribe(["t"])
+        read(consumer, ALL)
+        consumer.commit(asynchronous=False)
+    found = events(tmp_path)
+    stop = found[-1]
+    assert isinstance(stop, Stop)
+    assert not stop.clean
+    assert "no space left" in stop.reason
+    assert {reason.code for reason in balance(found).reasons} >= {"L04", "L06"}, "numbers are missing, and the writer says so"
+
+
+def test_a_long_wait_is_interrupted_to_write(full: MockKafka, tmp_path: Path) -> None:
+    with AuditedConsumer.of(properties(full), FileSink(tmp_path), batch_s=0.1) as consumer:
+        consumer.subscribe(["t"])
+        read(consumer, ALL)
+        assert consumer.poll(0.5) is None
+        assert sum(run.count for run in of(DeliveryRun, events(tmp_path))) == ALL
+        assert len(of(Heartbeat, events(tmp_path))) >= 3
+
+
+def test_events_through_a_topic(full: MockKafka, tmp_path: Path) -> None:
+    full.topic("audit", 3)
+    sink = TopicSink({"bootstrap.servers": full.bootstrap, "log_level": 0}, "audit")
+    with AuditedConsumer.of(properties(full), sink) as consumer:
+        consumer.subscribe(["t"])
+        read(consumer, ALL)
+        consumer.commit(asynchronous=False)
+    full.fill("audit", {0: 1})
+    reading = read_topic({"bootstrap.servers": full.bootstrap, "log_level": 0}, "audit")
+    assert len(reading.refused) == 1
+    assert "audit-0" in reading.refused[0]
+    found = sorted(reading.events, key=lambda event: event.stamp.event_seq)
+    assert [event.stamp.event_seq for event in found] == list(range(len(found)))
+    assert sum(run.count for run in of(DeliveryRun, found)) == ALL
+    acquired, released = of(Ownership, found)
+    assert acquired.position < released.position
+
+
+def test_group_metadata() -> None:
+    assert membership(b"CGMDv2:\x05\x00\x00\x00gr\xc3\xbcppe\x00m\x00\x01") == Membership("grüppe", 5)
+    assert membership(b"CGMDv2:\xff\xff\xff\xffg\x00\x00\x01") == Membership("g", None)
+    for unknown in (None, b"", b"CGMDv9:\x05\x00\x00\x00", b"CGMDv2:\x05"):
+        assert membership(unknown) is None

@@ -1,0 +1,111 @@
+"""The probe: where its replicas lie, and that it is whole through a broker's restart."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_provider_kmigrate.clients.hosts import host_for
+from airflow_provider_kmigrate.consumer import probe as cli
+from airflow_provider_kmigrate.consumer.probe import TOPIC, Probe, ProbePlan
+from airflow_provider_kmigrate.consumer.probe_topic import ensure_topic, layout
+from airflow_provider_kmigrate.core.model import ProcessState
+from airflow_provider_kmigrate.core.verdict import Level, Outcome, combine
+from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from airflow_provider_kmigrate.localcluster.plan import Shape
+
+
+@pytest.mark.parametrize(
+    ("racks", "expected"),
+    [
+        ({0: None}, [[0]]),
+        ({0: None, 1: None}, [[0, 1], [1, 0]]),
+        ({0: None, 1: None, 2: None, 3: None}, [[0, 1, 2], [1, 2, 3], [2, 3, 0], [3, 0, 1]]),
+        ({0: "a", 1: "a", 2: "b", 3: "b"}, [[0, 2, 1], [1, 2, 3], [2, 0, 3], [3, 0, 1]]),
+        ({0: "a", 1: "b", 2: "c"}, [[0, 1, 2], [1, 2, 0], [2, 0, 1]]),
+    ],
+)
+def test_replicas_lie_on_other_brokers_and_in_other_racks(racks: dict[int, str | None], expected: list[list[int]]) -> None:
+    assert layout(racks, sorted(racks)) == expected
+
+
+@given(st.dictionaries(st.integers(0, 50), st.sampled_from([None, "a", "b", "c"]), min_size=1, max_size=12))
+def test_every_layout_is_lawful(racks: dict[int, str | None]) -> None:
+    found = layout(racks, sorted(racks))
+    assert [replicas[0] for replicas in found] == sorted(racks)
+    for replicas in found:
+        assert len(replicas) == len(set(replicas)) == min(3, len(racks))
+        possible = min(len(replicas), len(set(racks.values())))
+        assert len({racks[broker] for broker in replicas}) == possible, "as many racks as there are"
+
+
+def test_before_the_first_start(tmp_path: Path) -> None:
+    probe = Probe(tmp_path / "p", {"bootstrap.servers": "127.0.0.1:1"})
+    assert probe.status() == {}
+    probe.stop()
+    assert cli.main(["status", "--dir", str(tmp_path / "p")]) == 3
+    assert cli.main(["verdict", "--dir", str(tmp_path / "p")]) == 1
+
+
+def wait_until(condition: Callable[[], bool], what: str, timeout: float = 60.0) -> None:
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, f"in vain: {what}"
+        os.sched_yield()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    found = LocalCluster(tmp_path_factory.mktemp("probe") / "cluster")
+    try:
+        found.up(Shape(name="probe", brokers=3, controllers=1, racks=3))
+        yield found
+    finally:
+        found.clean()
+
+
+@pytest.mark.cluster
+def test_through_a_restart_of_a_broker(cluster: LocalCluster, tmp_path: Path) -> None:
+    properties = {"bootstrap.servers": cluster.bootstrap}
+    probe = Probe(tmp_path / "run", properties, ProbePlan(rate=20.0))
+    try:
+        probe.start()
+        metadata = AdminClient(properties).list_topics(TOPIC, timeout=10).topics[TOPIC]
+        assert {partition.replicas[0] for partition in metadata.partitions.values()} == {0, 1, 2}
+        assert all(len(partition.replicas) == 3 for partition in metadata.partitions.values())
+        assert ensure_topic(properties, TOPIC) == 3, "what is there is kept"
+        pids = {name: process.pid for name, process in probe.status().items()}
+        again = Probe(tmp_path / "run", properties)
+        again.start()
+        assert {name: process.pid for name, process in again.status().items()} == pids
+        host_for(cluster.plan.brokers[1]).stop(cluster.plan.brokers[1], 1)
+        cluster.up()
+        acked = probe.facts().acked
+        wait_until(lambda: probe.facts().acked > acked + 200, "records after the restart")
+        again.stop()
+    finally:
+        probe.stop(0.0)
+    assert {process.state for process in probe.status().values()} == {ProcessState.STOPPED}
+    facts = probe.facts()
+    grounds, health = probe.evidence()
+    verdict = combine(grounds, [health], required=[Level.PROBE])
+    assert verdict.outcome is Outcome.PASS, verdict.headline
+    assert facts.delivered == {"kmigrate-probe": facts.acked}
+    with pytest.raises(Refused):
+        probe.start()
+    second = Probe(tmp_path / "second", properties, ProbePlan(rate=20.0))
+    try:
+        second.start()
+        wait_until(lambda: second.facts().acked > 50, "records of the second run")
+    finally:
+        second.stop()
+    facts = second.facts()
+    assert facts.delivered == {"kmigrate-probe": facts.acked}, "it begins where the first one ended"

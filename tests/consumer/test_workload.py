@@ -1,0 +1,256 @@
+"""The load generator without a cluster: runs from records, event files, plans, progress."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airflow_provider_kmigrate.consumer.event_files import FileSink, Reader, read_events
+from airflow_provider_kmigrate.consumer.event_log import EventLog
+from airflow_provider_kmigrate.consumer.kafka_calls import matches
+from airflow_provider_kmigrate.consumer.record import Content, pack, unpack
+from airflow_provider_kmigrate.consumer.runs import AckRuns, DeliveryRuns
+from airflow_provider_kmigrate.consumer.workload import GroupPlan, Workload, WorkloadPlan
+from airflow_provider_kmigrate.consumer.workload import __main__ as cli
+from airflow_provider_kmigrate.consumer.workload.plan import plan_of
+from airflow_provider_kmigrate.consumer.workload.progress import Progress
+from airflow_provider_kmigrate.core.events import (
+    UNKNOWN_OFFSET,
+    Ack,
+    Change,
+    DeliveryRun,
+    Latencies,
+    Ownership,
+    Remark,
+    Role,
+    SendFailure,
+    Slow,
+    Stamp,
+    Start,
+    TopicPartition,
+)
+from airflow_provider_kmigrate.exceptions import Failed, Refused
+
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class Numbering:
+    """Stamps as an event log gives them, on a clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.number = -1
+        self.now_ms = 1_000
+
+    def __call__(self) -> Stamp:
+        self.number += 1
+        return Stamp("w", self.number, self.now_ms)
+
+
+@given(st.text(max_size=40), st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1), st.integers(0, 200))
+def test_a_record_says_whose_it_is(producer: str, seq: int, sent: int, size: int) -> None:
+    value = pack(producer.encode(), seq, sent, size)
+    assert unpack(value) == Content(producer, seq, sent)
+    assert len(value) >= size
+
+
+@pytest.mark.parametrize("value", [None, b"", b"short", b"somebody else's record, long enough"])
+def test_a_foreign_record_says_nothing(value: bytes | None) -> None:
+    assert unpack(value) is None
+
+
+def test_acks_become_runs_and_every_latency_is_kept() -> None:
+    runs, stamp = AckRuns("p"), Numbering()
+    for seq, offset, latency in (
+        (0, 10, 500),
+        (1, 11, 150_000),
+        (2, 13, 700),
+        (3, UNKNOWN_OFFSET, 100),
+        (4, UNKNOWN_OFFSET, 100),
+    ):
+        runs.acked(A, offset, Content("p", seq, 1_000 + seq), latency)
+    runs.acked(B, 5, Content("p", 0, 1_000), 900)
+    runs.failed(B, Content("p", 1, 1_001), "_MSG_TIMED_OUT", 120_000_000)
+    events = runs.drain(stamp)
+    acks = [event for event in events if isinstance(event, Ack)]
+    assert [(ack.partition, ack.first, ack.last, ack.seq_first, ack.seq_last, ack.count) for ack in acks] == [
+        (0, 10, 11, 0, 1, 2),
+        (0, 13, 13, 2, 2, 1),
+        (0, -1, -1, 3, 4, 2),
+        (1, 5, 5, 0, 0, 1),
+    ]
+    assert all(ack.flaw() is None for ack in acks)
+    assert acks[0].t_acked_ms == 1_001 + 150
+    (latencies,) = (event for event in events if isinstance(event, Latencies))
+    assert sorted(latencies.values_us) == [100, 100, 500, 700, 900, 150_000, 120_000_000]
+    (slow,) = (event for event in events if isinstance(event, Slow))
+    assert [(record.seq, record.latency_us) for record in slow.records] == [(1, 150_000), (1, 120_000_000)]
+    (failure,) = (event for event in events if isinstance(event, SendFailure))
+    assert (failure.seq_first, failure.error, failure.t_failed_ms) == (1, "_MSG_TIMED_OUT", 121_001)
+    assert [event.stamp.event_seq for event in events] == list(range(len(events)))
+
+
+def test_a_drained_producer_starts_anew() -> None:
+    runs, stamp = AckRuns("p"), Numbering()
+    runs.acked(A, 0, Content("p", 0, 1_000), 500)
+    runs.drain(stamp)
+    stamp.now_ms = 2_000
+    runs.acked(A, 1, Content("p", 1, 1_001), 500)
+    ack, latencies = runs.drain(stamp)
+    assert isinstance(ack, Ack)
+    assert isinstance(latencies, Latencies)
+    assert (ack.first, ack.count, latencies.t_from_ms, latencies.values_us) == (1, 1, 1_000, (500,))
+
+
+def test_a_delivery_run_notes_its_longest_wait() -> None:
+    runs = DeliveryRuns("g", "m")
+    for offset, sent, now in ((0, 1_000, 1_010), (1, 1_020, 1_030), (2, 5_000, 5_040), (3, 5_001, 6_000)):
+        runs.add(A, offset, now, sent, Content("p", offset, sent))
+    (run,) = runs.drain(Numbering(), 7)
+    assert (run.t_sent_ms, run.t_first_ms, run.t_last_ms, run.gap_ms, run.generation) == (1_000, 1_010, 6_000, 960, 7)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([A, B]), st.integers(0, 9), st.sampled_from("pq"), st.integers(0, 9), st.booleans()),
+        max_size=40,
+    )
+)
+def test_runs_hold_exactly_what_was_delivered(rows: list[tuple[TopicPartition, int, str, int, bool]]) -> None:
+    """Whatever comes in whatever order, and wherever it is cut into events."""
+    runs, stamp, found = DeliveryRuns("g", "m"), Numbering(), list[DeliveryRun]()
+    for where, offset, producer, seq, cut in rows:
+        runs.add(where, offset, 1_000, 0, Content(producer, seq, 0))
+        if cut:
+            found += runs.drain(stamp, 1)
+    found += runs.drain(stamp, 1)
+    for where in (A, B):
+        mine = sorted((run for run in found if run.partition == where.partition), key=lambda run: run.seq)
+        told = [(run.first + i, run.producer, (run.producer_seq or 0) + i) for run in mine for i in range(run.count)]
+        assert told == [row[1:4] for row in rows if row[0] == where]
+        assert [run.seq for run in mine] == [sum(run.count for run in mine[:i]) for i in range(len(mine))]
+        assert all(run.flaw() is None for run in mine)
+
+
+def begun(folder: Path, writer: str) -> EventLog:
+    log = EventLog(FileSink(folder), writer)
+    log.write(Start(log.stamp(), Role.CONSUMER, group="g"))
+    log.flush()
+    return log
+
+
+def test_a_closed_log_is_whole_and_marked(tmp_path: Path) -> None:
+    log = begun(tmp_path, "m")
+    assert not (tmp_path / "m.done").exists()
+    log.close(clean=True)
+    reading = read_events(tmp_path)
+    assert [event.stamp[:2] for event in reading.events] == [("m", 0), ("m", 1)]
+    assert json.loads((tmp_path / "m.done").read_text()) == {"events": 2, "clean": True}
+
+
+def test_a_writers_name_is_used_once(tmp_path: Path) -> None:
+    begun(tmp_path, "m")
+    with pytest.raises(Failed):
+        begun(tmp_path, "m")
+
+
+def test_a_torn_line_waits_for_its_end(tmp_path: Path) -> None:
+    log = begun(tmp_path, "m")
+    with (tmp_path / "m.jsonl").open("a") as file:
+        file.write('{"v":1,"kind"')
+    reader = Reader(tmp_path)
+    first = reader.read()
+    assert (len(first.events), first.refused) == (1, [])
+    with (tmp_path / "m.jsonl").open("a") as file:
+        file.write(":}\n")
+    log.write(Remark(log.stamp(), "c", "text"))
+    log.flush()
+    second = reader.read()
+    assert (len(second.events), len(second.refused)) == (1, 1)
+    assert not reader.read().events
+
+
+def test_ownership_has_one_order_and_survives_a_torn_line(tmp_path: Path) -> None:
+    one, two = begun(tmp_path, "m"), begun(tmp_path, "n")
+    one.own("g", 1, Change.ACQUIRED, [A])
+    with (tmp_path / "ownership.jsonl").open("a") as file:
+        file.write('{"v":1,"kind":"owner')  # a member was killed here
+    two.own("g", 2, Change.ACQUIRED, [A])
+    one.own("g", 1, Change.LOST, [A])
+    reading = read_events(tmp_path)
+    changes = [event for event in reading.events if isinstance(event, Ownership)]
+    assert [(change.member, change.change) for change in changes] == [("m", "acquired"), ("n", "acquired"), ("m", "lost")]
+    positions = [change.position or 0 for change in changes]
+    assert positions == sorted(set(positions))
+    assert len(reading.refused) == 1
+
+
+def test_a_folder_that_was_removed_stays_removed(tmp_path: Path) -> None:
+    folder = tmp_path / "events"
+    folder.mkdir()
+    log = begun(folder, "m")
+    for path in folder.iterdir():
+        path.unlink()
+    folder.rmdir()
+    log.own("g", 1, Change.RELEASED, [A])
+    assert not folder.exists()
+
+
+PLAN = WorkloadPlan(("^load-", "x"), 300.0, 2, (GroupPlan("g", 2, "eager"), GroupPlan("h", 1, topics=("x",))), run="r")
+
+
+def test_a_plan_survives_its_file() -> None:
+    assert plan_of(json.loads(json.dumps(PLAN.as_dict()))) == PLAN
+
+
+@pytest.mark.parametrize("change", [{"schema": 2}, {"groups": None}, {"colour": "red"}, {"topics": 3}])
+def test_a_plan_of_another_release_is_refused(change: dict[str, object]) -> None:
+    with pytest.raises(Refused):
+        plan_of(PLAN.as_dict() | change)
+
+
+def test_a_plan_has_one_process_a_producer_and_member() -> None:
+    assert set(PLAN.producer_commands()) == {"producer0-r", "producer1-r"}
+    assert set(PLAN.consumer_commands()) == {"g.0-r", "g.1-r", "h.0-r"}
+    commands = PLAN.producer_commands() | PLAN.consumer_commands()
+    assert "150.0" in commands["producer1-r"]
+    assert "--topic=x" in commands["h.0-r"]
+    assert "--topic=^load-" not in commands["h.0-r"]
+    paths = ["--events", "e", "--writer", "w", "--bootstrap", "h:1"]
+    for command in commands.values():
+        assert cli._parser().parse_args([command[0], *paths, *command[1:]]).verb == command[0]
+
+
+def test_a_folder_without_a_workload_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Refused):
+        Workload.attach(tmp_path)
+    assert cli.main(["summary", "--dir", str(tmp_path)]) == 1
+
+
+def test_a_used_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text("{}")
+    with pytest.raises(Refused):
+        Workload(tmp_path, {}, PLAN).start()
+
+
+def test_progress_follows_what_is_written(tmp_path: Path) -> None:
+    log, progress, group = begun(tmp_path, "m"), Progress(tmp_path), GroupPlan("g", 2)
+    assert progress.update().started == {"m"}
+    assert not progress.settled(group, [A, B])
+    log.own("g", 1, Change.ACQUIRED, [A, B])
+    assert not progress.update().settled(group, [A, B])
+    assert progress.settled(GroupPlan("g", 1), [A, B])
+    log.own("g", 2, Change.RELEASED, [B])
+    begun(tmp_path, "n").own("g", 2, Change.ACQUIRED, [B])
+    assert progress.update().settled(group, [A, B])
+
+
+@pytest.mark.parametrize(
+    ("patterns", "topic", "found"), [(("a",), "ab", False), (("^a",), "ab", True), (("^b", "ab"), "ab", True)]
+)
+def test_topics_are_matched_as_librdkafka_subscribes(patterns: tuple[str, ...], topic: str, found: bool) -> None:
+    assert matches(patterns, topic) is found

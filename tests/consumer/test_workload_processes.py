@@ -1,0 +1,154 @@
+"""The load generator as processes: against librdkafka's own mock brokers, and (marked) against a real cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from confluent_kafka import Producer
+
+from airflow_provider_kmigrate.consumer.workload import GroupPlan, TopicPlan, Workload, WorkloadPlan, create_topics
+from airflow_provider_kmigrate.consumer.workload import __main__ as cli
+from airflow_provider_kmigrate.core.events import (
+    TopicPartition,
+)
+from airflow_provider_kmigrate.core.ledger import Verdict
+from airflow_provider_kmigrate.core.model import ProcessState
+from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from airflow_provider_kmigrate.localcluster.plan import Shape
+
+
+def wait_until(condition: Callable[[], bool], what: str, timeout: float = 60.0) -> None:
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, f"in vain: {what}"
+        os.sched_yield()
+
+
+@pytest.fixture
+def mock_brokers() -> Iterator[str]:
+    """The addresses of three mock brokers inside this process; topics load-a and load-b have 4 partitions each."""
+    home = Producer({"bootstrap.servers": "mock", "test.mock.num.brokers": 3, "log_level": 0})
+    found = home.list_topics(timeout=10.0)
+    for topic in ("load-a", "load-b"):
+        wait_until(lambda topic=topic: len(home.list_topics(topic, timeout=10.0).topics[topic].partitions) == 4, topic)  # type: ignore[misc]
+    yield ",".join(f"{broker.host}:{broker.port}" for broker in found.brokers.values())
+    home.flush(0)
+
+
+def consume_once(bootstrap: str, events: Path, writer: str) -> subprocess.Popen[bytes]:
+    command = ["consume", "--events", str(events), "--writer", writer, "--bootstrap", bootstrap, "--group", "g", "--topic=^load-"]
+    return subprocess.Popen([sys.executable, "-m", cli.__package__, *command], stderr=subprocess.DEVNULL)
+
+
+def test_a_client_process_ends_cleanly_by_signal_and_when_its_folder_goes(mock_brokers: str, tmp_path: Path) -> None:
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for folder in folders:
+        folder.mkdir()
+    processes = [consume_once(mock_brokers, folder, "m") for folder in folders]
+    try:
+        for folder in folders:
+            wait_until(lambda folder=folder: (folder / "m.jsonl").exists(), "an event file")  # type: ignore[misc]
+        processes[0].send_signal(signal.SIGTERM)
+        assert processes[0].wait(30) == 0
+        assert json.loads((folders[0] / "m.done").read_text())["clean"] is True
+        folders[1].rename(tmp_path / "gone")
+        assert processes[1].wait(30) == 0
+        assert not folders[1].exists()
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def test_a_process_that_cannot_start_says_why(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", cli.__package__, "produce", "--events", str(tmp_path), "--writer", "p", "--topic=t"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 1
+    assert "bootstrap.servers" in result.stderr
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    found = LocalCluster(tmp_path_factory.mktemp("workload") / "cluster")
+    try:
+        found.up(Shape(brokers=1, controllers=1, racks=0))
+        yield found
+    finally:
+        found.clean()
+
+
+@pytest.fixture
+def running(cluster: LocalCluster, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Workload]:
+    """A workload of two groups on topics of its own."""
+    name = f"{request.node.name}-"
+    properties = {"bootstrap.servers": cluster.bootstrap, "session.timeout.ms": "6000"}
+    create_topics(properties, [TopicPlan(f"{name}a", 6), TopicPlan(f"{name}b", 3, config={"retention.ms": "3600000"})])
+    groups = (GroupPlan(f"{name}coop", 2), GroupPlan(f"{name}eager", 2, "eager"))
+    workload = Workload(tmp_path / "w", properties, WorkloadPlan((f"^{name}",), rate=500, producers=2, groups=groups))
+    try:
+        workload.start()
+        yield workload
+    finally:
+        workload.stop(drain=0.0)
+
+
+def member(workload: Workload, prefix: str) -> psutil.Process:
+    (pid,) = (process.pid for writer, process in workload.status().items() if writer.startswith(prefix))
+    assert pid is not None
+    return psutil.Process(pid)
+
+
+@pytest.mark.cluster
+def test_everything_acknowledged_is_delivered_and_new_topics_are_taken_in(cluster: LocalCluster, running: Workload) -> None:
+    pattern = running.plan.topics[0][1:]
+    progress = running.progress()
+    wait_until(lambda: progress.update().acked > 2_000, "2,000 records")
+    create_topics({"bootstrap.servers": cluster.bootstrap}, [TopicPlan(f"{pattern}new", 2)])
+    new = TopicPartition(f"{pattern}new", 1)
+    wait_until(lambda: progress.update().ends.get(new, 0) > 20, "records on the new topic")
+    again = Workload.attach(running.folder)
+    assert {process.state for process in again.status().values()} == {ProcessState.RUNNING}
+    again.stop()
+    facts = running.facts()
+    assert (facts.verdict, facts.reasons) == (Verdict.PASS, ())
+    assert set(facts.delivered.values()) == {facts.acked}
+    assert facts.produce.exact
+    assert facts.produce.records == facts.acked
+    assert {process.state for process in running.status().values()} == {ProcessState.STOPPED}
+    again.stop()
+
+
+@pytest.mark.cluster
+def test_a_killed_consumer_is_never_clean_by_accident(running: Workload) -> None:
+    progress = running.progress()
+    wait_until(lambda: progress.update().acked > 1_000, "1,000 records")
+    member(running, f"{running.plan.groups[0].name}.0").kill()
+    acked = progress.update().acked
+    wait_until(lambda: progress.update().acked > acked + 5_000, "5,000 records more")
+    running.stop()
+    facts = running.facts()
+    assert facts.verdict is not Verdict.PASS
+    assert not facts.complete
+    assert "L05" in {reason.code for reason in facts.reasons}
+    assert facts.lost.count == 0
+    assert facts.unseen.count == 0
+    assert facts.overrun.count == 0
+
+
+@pytest.mark.cluster
+def test_a_killed_producer_is_incomplete(running: Workload) -> None:
+    progress = running.progress()
+    wait_until(lambda: progress.update().acked > 1_000, "1,000 records")
+    member(running, "producer0").kill()
+    running.stop()
+    facts = running.facts()
+    assert (facts.verdict, facts.lost.count) == (Verdict.INCONCLUSIVE, 0)
