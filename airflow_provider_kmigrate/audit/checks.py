@@ -1,0 +1,248 @@
+"""The checks of ownership that need clients' own words about it: who delivered what was not its own, unowned time, even shares.
+
+Codes:
+
+====  ======================================================================================================
+A09   a member delivered records of a partition that it did not own by its own account (its own clock, no skew)
+A10   time without an owner, or a wait, longer than the policy allows; the longest is always shown
+A11   in some generation the partitions were not shared evenly (at most one more than another, per topic or over all)
+A13   doubtful partitions that there was no room to judge
+====  ======================================================================================================
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from airflow_provider_kmigrate.audit.algebra import Flags, codes, column, last_not_above
+from airflow_provider_kmigrate.audit.engine import Engine
+from airflow_provider_kmigrate.audit.history import Control, History
+from airflow_provider_kmigrate.audit.policy import Policy
+from airflow_provider_kmigrate.core.events import Change, Ownership, TopicPartition
+from airflow_provider_kmigrate.core.ledger import Case, Facts
+from airflow_provider_kmigrate.core.ledger.book import GroupPartition
+from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.verdict import Ground, Level, Outcome
+
+_FOREVER: Final = np.iinfo(np.int64).max
+_OWNED: Final = pa.schema(
+    [
+        ("consumer_group", pa.string()),
+        ("member", pa.string()),
+        ("topic", pa.string()),
+        ("part", pa.int32()),
+        ("t_lo", pa.int64()),
+        ("t_hi", pa.int64()),
+    ]
+)
+_KEY: Final = ("consumer_group", "member", "topic", "part")
+
+
+def grounds(
+    engine: Engine, control: Control, history: History, facts: Facts, *, policy: Policy, level: Level
+) -> Iterator[Ground]:
+    """What these checks say."""
+    changes = [event for event in control.events if isinstance(event, Ownership)]
+    if changes:
+        doubted = any(reason.code <= "L08" for reason in facts.reasons)
+        yield from _not_owned(engine, changes, history, policy, level, doubted=doubted)
+        yield from _unowned(changes, policy, level)
+        yield from _uneven(changes, level)
+    yield from _waits(facts, policy, level)
+    if history.left_out:
+        yield _left_out(history, level)
+
+
+def _not_owned(
+    engine: Engine, changes: Sequence[Ownership], history: History, policy: Policy, level: Level, *, doubted: bool
+) -> Iterator[Ground]:
+    """Deliveries outside their member's own intervals. A hole in the events may have swallowed the acquisition."""
+    owned = _intervals(changes)
+    found: list[pa.Table] = []
+    for view in history.deliveries:
+        suspects = view.table.filter(_outside(view.table, owned))
+        pieces = view.closer(engine, {TopicPartition(*pair) for pair in _pairs(suspects)})
+        found += (piece.filter(_outside(piece, owned)) for piece in pieces)
+    rows = pa.concat_tables(found) if found else None
+    if rows is None or not rows.num_rows:
+        return
+    count = int((column(rows, "o_hi") - column(rows, "o_lo") + 1).sum())
+    text = f"{count} records were delivered to a member that did not own their partition."
+    reason = Reason("A09", text, "Two members may have worked on them.", "Look at the group's rebalances at that time.")
+    outcome = Outcome.INCONCLUSIVE if doubted else Outcome.FAIL
+    yield Ground(outcome, reason, level, count, _delivery_cases(rows, policy.max_cases))
+
+
+def _intervals(changes: Iterable[Ownership]) -> pa.Table:
+    """When each member owned each partition, by its own words."""
+    since: dict[tuple[str, str, str, int], int] = {}
+    rows = []
+    for change in sorted(changes, key=lambda change: (change.stamp.writer, change.stamp.event_seq)):
+        for where in change.partitions:
+            key = (change.group, change.member, *where)
+            if change.change is Change.ACQUIRED:
+                since.setdefault(key, change.stamp.t_ms)
+            elif key in since:
+                rows.append((*key, since.pop(key), change.stamp.t_ms))
+    rows += [(*key, begin, _FOREVER) for key, begin in since.items()]
+    return pa.table([list(values) for values in zip(*rows, strict=True)] or [[]] * len(_OWNED), schema=_OWNED)
+
+
+def _outside(deliveries: pa.Table, owned: pa.Table) -> pa.Array:
+    """Which deliveries are not within an interval of their member; groups that say nothing of ownership are not asked."""
+    both = [pa.chunked_array([*owned[name].chunks, *deliveries[name].cast(_OWNED.field(name).type).chunks]) for name in _KEY]
+    code = codes(both)
+    groups = np.isin(codes(both[:1])[owned.num_rows :], codes(both[:1])[: owned.num_rows])
+    order = np.lexsort((column(owned, "t_lo"), code[: owned.num_rows]))
+    begin, end = column(owned, "t_lo")[order], column(owned, "t_hi")[order]
+    at = last_not_above(code[: owned.num_rows][order], begin, code[owned.num_rows :], column(deliveries, "t_lo"))
+    inside: Flags = (at >= 0) & (end[at] >= column(deliveries, "t_hi")) if len(end) else at >= 0
+    return pa.array(groups & ~inside)
+
+
+def _pairs(table: pa.Table) -> set[tuple[str, int]]:
+    return set(zip(table["topic"].to_pylist(), table["part"].to_pylist(), strict=True))
+
+
+def _delivery_cases(rows: pa.Table, limit: int) -> tuple[Case, ...]:
+    first = rows.sort_by([(name, "ascending") for name in ("consumer_group", "topic", "part", "o_lo")]).slice(0, limit)
+    return tuple(
+        Case(
+            row["topic"],
+            row["part"],
+            row["o_lo"],
+            row["o_hi"],
+            row["o_hi"] - row["o_lo"] + 1,
+            group=row["consumer_group"],
+            members=(row["member"],),
+            from_ms=row["t_lo"],
+            to_ms=row["t_hi"],
+        )
+        for row in first.to_pylist()
+    )
+
+
+def _unowned(changes: Iterable[Ownership], policy: Policy, level: Level) -> Iterator[Ground]:
+    """Time between one owner's end and the next one's beginning."""
+    cases = [case for where, steps in sorted(_by_partition(changes).items()) for case in _pauses(where, steps)]
+    if not cases:
+        return
+    cases.sort(key=lambda case: (-case.count, case.order))
+    total, longest = sum(case.count for case in cases), cases[0]
+    text = f"Partitions had no owner for {total} ms in all, {longest.topic}-{longest.partition} for {longest.count} ms at once."
+    late = policy.max_unowned_ms is not None and longest.count > policy.max_unowned_ms
+    reason = Reason("A10", text, "Nobody reads them meanwhile.", "Look at what held up the rebalance." if late else "")
+    yield Ground(Outcome.FAIL if late else Outcome.PASS, reason, level, total, tuple(cases[: policy.max_cases]))
+
+
+def _by_partition(changes: Iterable[Ownership]) -> dict[GroupPartition, list[Ownership]]:
+    """In the order of the log where it is known, else of time."""
+    found: dict[GroupPartition, list[Ownership]] = defaultdict(list)
+    for change in changes:
+        for where in change.partitions:
+            found[GroupPartition(change.group, *where)].append(change)
+    for steps in found.values():
+        in_log = all(step.position is not None for step in steps)
+        steps.sort(key=lambda step: (step.position if in_log else step.stamp.t_ms, step.change is Change.ACQUIRED, step.stamp))
+    return found
+
+
+def _pauses(where: GroupPartition, steps: Iterable[Ownership]) -> Iterator[Case]:
+    owners: set[str] = set()
+    free: Ownership | None = None
+    for step in steps:
+        if step.change is not Change.ACQUIRED:
+            free = step if owners == {step.member} else free
+            owners.discard(step.member)
+            continue
+        if not owners and free is not None and step.stamp.t_ms > free.stamp.t_ms:
+            ends = free.stamp.t_ms, step.stamp.t_ms
+            members = (free.member, step.member)
+            yield Case(
+                where.topic,
+                where.partition,
+                -1,
+                -1,
+                ends[1] - ends[0],
+                where.group,
+                members=members,
+                from_ms=ends[0],
+                to_ms=ends[1],
+            )
+        owners.add(step.member)
+
+
+def _uneven(changes: Iterable[Ownership], level: Level) -> Iterator[Ground]:
+    """Generations that at their fullest were shared unevenly."""
+    found = []
+    for (group, generation), shares in sorted(_fullest(changes).items()):
+        topics = {topic for share in shares.values() for topic, _ in share}
+        per_topic = [_spread([sum(at.topic == topic for at in share) for share in shares.values()]) for topic in topics]
+        if min(_spread(list(map(len, shares.values()))), max(per_topic, default=0)) > 1:
+            counts = ", ".join(f"{member} {len(share)}" for member, share in sorted(shares.items()))
+            found.append(f"generation {generation} of {group}: {counts}")
+    if found:
+        text = f"{len(found)} generations shared their partitions unevenly, first {found[0]}."
+        yield Ground(Outcome.PASS, Reason("A11", text, "Some members work more than others."), level, len(found))
+
+
+def _spread(counts: Sequence[int]) -> int:
+    return max(counts, default=0) - min(counts, default=0)
+
+
+def _fullest(changes: Iterable[Ownership]) -> dict[tuple[str, int], dict[str, set[TopicPartition]]]:
+    """Of each group's generation, who owned what when most partitions had an owner."""
+    owned: dict[str, dict[str, set[TopicPartition]]] = defaultdict(lambda: defaultdict(set))
+    best: dict[tuple[str, int], dict[str, set[TopicPartition]]] = {}
+    for change in sorted(changes, key=lambda change: (change.group, change.position or 0, change.stamp.t_ms)):
+        mine = owned[change.group][change.member]
+        owned[change.group][change.member] = (
+            mine | set(change.partitions) if change.change is Change.ACQUIRED else mine - set(change.partitions)
+        )
+        if change.generation is not None:
+            key, now = (
+                (change.group, change.generation),
+                {member: share for member, share in owned[change.group].items() if share},
+            )
+            if sum(map(len, now.values())) >= sum(map(len, best.get(key, {}).values())):
+                best[key] = now
+    return best
+
+
+def _waits(facts: Facts, policy: Policy, level: Level) -> Iterator[Ground]:
+    long = [gap for gap in facts.gaps if policy.max_gap_ms is not None and gap.ms > policy.max_gap_ms]
+    if long:
+        text = f"A record of {long[0].topic}-{long[0].partition} waited {long[0].ms} ms and {long[0].group} was delivered nothing of it."
+        reason = Reason(
+            "A12", text, f"At most {policy.max_gap_ms} ms may pass.", "Look at the group and the partition's leader then."
+        )
+        cases = [
+            Case(gap.topic, gap.partition, -1, -1, gap.ms, gap.group, members=gap.members, from_ms=gap.from_ms, to_ms=gap.to_ms)
+            for gap in long
+        ]
+        yield Ground(Outcome.FAIL, reason, level, len(long), tuple(cases[: policy.max_cases]))
+
+
+def _left_out(history: History, level: Level) -> Ground:
+    first = history.left_out[0]
+    text = f"{len(history.left_out)} more partitions are in doubt and were not judged one by one, first {first.topic}-{first.partition}."
+    remedy = "Counts are at least what they say; raise max_runs, with memory for it, to judge all."
+    return Ground(
+        Outcome.INCONCLUSIVE, Reason("A13", text, "What is in them is not known.", remedy), level, len(history.left_out)
+    )
+
+
+def hand_overs(control: Control) -> int:
+    """How often a partition went from one member to another."""
+    changes = _by_partition(event for event in control.events if isinstance(event, Ownership))
+    total = Counter[GroupPartition]()
+    for where, steps in changes.items():
+        takers = [step.member for step in steps if step.change is Change.ACQUIRED]
+        total[where] = sum(one != other for one, other in pairwise(takers))
+    return sum(total.values())

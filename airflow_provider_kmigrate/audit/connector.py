@@ -1,0 +1,38 @@
+"""The jars with which Spark reads Kafka; its wheel has none. `python -m airflow_provider_kmigrate.audit.connector` fetches them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from airflow_provider_kmigrate.clients.maven import resolved
+from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
+
+POM = Path(__file__).with_name("pom.xml")
+
+
+def jars() -> tuple[str, ...]:
+    """Paths for `session.start(jars=...)` on this machine; fetched once. Raises as `maven.resolved`."""
+    text, why = (
+        "Spark's jars for Kafka are not here, and there is no Maven to fetch them.",
+        "Spark cannot read Kafka without them.",
+    )
+    missing = Refused.because(
+        Reason("X06", text, why, "Install Maven (Debian, Ubuntu: apt-get install maven), or name the jars.")
+    )
+    return tuple(sorted(str(path) for path in resolved(POM, "spark-kafka", missing).glob("*.jar")))
+
+
+def main() -> int:
+    """Print them, one a line; 2 with the reason where they cannot be had."""
+    try:
+        print("\n".join(jars()))  # noqa: T201  # a program's own words
+    except KMigrateError as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,200 @@
+"""Fingerprints of logs and commits taken by Spark (level L0): nothing in any client is changed for it.
+
+::
+
+    before = take(session, properties, topics)            # then the step
+    grounds, health = compare(before, take(session, properties, topics, before=before))
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from airflow_provider_kmigrate.audit.kafka_source import Spans, options_of, read_spans, spark_errors
+from airflow_provider_kmigrate.audit.session import ship_package
+from airflow_provider_kmigrate.clients.log_marks import cluster_id, read_marks
+from airflow_provider_kmigrate.core import commit_tracks, fingerprint
+from airflow_provider_kmigrate.core.commit_tracks import CommitLook, Tracks, judge_commits
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.fingerprint import BLOCK, Fingerprint, LogMark, Print, Sample, remaining, stretches
+from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.offsets_records import RawRecord, Scan
+from airflow_provider_kmigrate.core.verdict import Ground, LevelHealth
+from airflow_provider_kmigrate.exceptions import Failed, Refused
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+_TRIES: Final = 3  # a read fails where retention removes what it is reading; then the logs' beginnings are read again
+
+# Null and empty are told apart by their lengths; xxhash64 passes over nulls, so that without them a key could pass for a value.
+_PRINTS: Final = """
+SELECT topic, partition, offset DIV {block} AS number, count(*) AS records, bit_xor(hash) AS exclusive,
+       sum(hash & 4294967295) AS low, sum(shiftrightunsigned(hash, 32)) AS high
+FROM (
+  SELECT topic, partition, offset,
+         xxhash64(offset, timestamp, coalesce(octet_length(key), -1), key, coalesce(octet_length(value), -1), value,
+                  transform(headers, h -> struct(h.key, coalesce(octet_length(h.value), -1), h.value))) AS hash
+  FROM {{records}}
+) GROUP BY topic, partition, offset DIV {block}
+"""
+_TRACKS_SCHEMA: Final = "partition int, place long, row string"
+
+
+@dataclass(frozen=True, slots=True)
+class LogLook:
+    """Everything of level L0 at one time."""
+
+    logs: Fingerprint
+    commits: CommitLook
+
+
+def take(
+    session: SparkSession,
+    properties: Mapping[str, str],
+    topics: Iterable[str],
+    sample: Sample | None = None,
+    *,
+    before: LogLook | None = None,
+    block: int = BLOCK,
+    spark_options: Mapping[str, str] | None = None,
+) -> LogLook:
+    """Look at the logs of the topics and at all commits; with `before`, at what there was then and at the commits since.
+
+    `properties` are librdkafka's; `spark_options` go over those that are made from them. Raises ours.
+    """
+    ship_package(session)
+    options = {**options_of(properties), **(spark_options or {})}
+    commits = _commits(session, properties, options, before.commits if before else None)
+    for left in reversed(range(_TRIES)):
+        marks = read_marks(properties, topics)
+        spans = _spans(marks, sample or Sample(), before.logs if before else None, block)
+        try:
+            prints = hash_logs(session, options, spans, before.logs.block if before else block)
+        except Failed:
+            if not (left and _moved(marks, read_marks(properties, topics))):
+                raise
+            continue
+        logs = Fingerprint(_now_ms(), cluster_id(properties), marks, prints, before.logs.block if before else block)
+        return LogLook(logs, commits)
+    raise AssertionError("unreachable")
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _spans(marks: Mapping[TopicPartition, LogMark], sample: Sample, before: Fingerprint | None, block: int) -> Spans:
+    if before is not None:
+        return remaining(before, marks)
+    return {where: stretches(mark, sample, block) for where, mark in marks.items() if not mark.unread}
+
+
+def _moved(marks: Mapping[TopicPartition, LogMark], now: Mapping[TopicPartition, LogMark]) -> bool:
+    return any(where in now and now[where].start > mark.start for where, mark in marks.items())
+
+
+def hash_logs(
+    session: SparkSession, options: Mapping[str, str], spans: Spans, block: int
+) -> dict[TopicPartition, dict[int, Print]]:
+    """The prints of all blocks in these offsets."""
+    prints: dict[TopicPartition, dict[int, Print]] = {where: {} for where in spans}
+    with spark_errors("Spark could not read the logs"):
+        records = read_spans(session, options, spans)
+        if records is None:
+            return prints
+        table = session.sql(_PRINTS.format(block=block), records=records).toArrow()
+    for topic, partition, number, *found in zip(*(column.to_pylist() for column in table.columns), strict=True):
+        prints[TopicPartition(topic, partition)][number] = Print(*found)
+    return prints
+
+
+def _commits(
+    session: SparkSession, properties: Mapping[str, str], options: Mapping[str, str], before: CommitLook | None
+) -> CommitLook:
+    marks = {where.partition: mark for where, mark in read_marks(properties, [OFFSETS_TOPIC]).items()}
+    unread = [f"{partition}: {mark.unread}" for partition, mark in marks.items() if mark.unread]
+    if unread:
+        text = f"Partitions of {OFFSETS_TOPIC} could not be read: {unread[0]}"
+        raise Refused.because(Reason("X02", text, "Its groups' commits are unknown.", "Wait until each has a leader."))
+    begins = before.ends if before else {}
+    spans = {
+        TopicPartition(OFFSETS_TOPIC, partition): [(max(mark.start, begins.get(partition, 0)), mark.end)]
+        for partition, mark in marks.items()
+    }
+    tracks, refused = read_tracks(session, options, spans)
+    ends = {partition: mark.end for partition, mark in marks.items()}
+    return CommitLook(_now_ms(), tracks.found, tracks.members, refused, ends)
+
+
+def read_tracks(session: SparkSession, options: Mapping[str, str], spans: Spans) -> tuple[Tracks, int]:
+    """How commits moved in these offsets of `__consumer_offsets`, and how many records could not be read."""
+    tracks, refused = Tracks.empty(), 0
+    with spark_errors(f"Spark could not read {OFFSETS_TOPIC}"):
+        records = read_spans(_sees_internal(session), options, spans)
+        if records is None:
+            return tracks, 0
+        columns = records.selectExpr("partition", "offset", "unix_millis(timestamp) AS t_ms", "key", "value")
+        table = columns.mapInArrow(_tracker(), _TRACKS_SCHEMA).toArrow()
+    pieces = sorted(zip(*(column.to_pylist() for column in table.columns), strict=True))
+    for _, _, row in pieces:
+        found = json.loads(row)
+        refused += found["refused"]
+        tracks.join(Tracks.of_rows(found["tracks"], found["members"]))
+    return tracks, refused
+
+
+def _sees_internal(session: SparkSession) -> SparkSession:
+    """Spark's connector finds no partition of an internal topic when it asks by an admin client (measured, 4.2.0), by a consumer it does."""
+    own = session.newSession()
+    own.conf.set("spark.sql.streaming.kafka.useDeprecatedOffsetFetching", "true")
+    return own
+
+
+def _tracker() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What a worker runs over its stretch of the topic. A closure, which executors get by value; of this package it needs the core."""
+
+    def track(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        pieces: dict[int, tuple[int, Tracks, Scan]] = {}
+        for batch in batches:
+            for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                raw = RawRecord(*values)
+                _, tracks, scan = pieces.setdefault(raw.partition, (raw.offset, Tracks.empty(), Scan()))
+                record = scan.read(raw)
+                if record is not None:
+                    tracks.add(raw, record)
+        rows = [
+            (partition, place, json.dumps({"tracks": tracks.rows(), "members": tracks.members, "refused": scan.refused}))
+            for partition, (place, tracks, scan) in pieces.items()
+        ]
+        kinds = (pa.int32(), pa.int64(), pa.string())
+        arrays = [pa.array([row[at] for row in rows], kind) for at, kind in enumerate(kinds)]
+        yield pa.RecordBatch.from_arrays(arrays, ["partition", "place", "row"])
+
+    return track
+
+
+def compare(before: LogLook, after: LogLook) -> tuple[tuple[Ground, ...], LevelHealth]:
+    """What became of logs and commits, as `core.verdict.combine` takes it."""
+    grounds, health = fingerprint.compare(before.logs, after.logs)
+    ends = {where: mark.end for where, mark in before.logs.marks.items()}
+    return (*grounds, *judge_commits(before.commits, after.commits, ends)), health
+
+
+def as_dict(look: LogLook) -> dict[str, Any]:
+    """For a file, in which a look waits for the step's end."""
+    return {"logs": fingerprint.as_dict(look.logs), "commits": commit_tracks.as_dict(look.commits)}
+
+
+def from_dict(document: Mapping[str, Any]) -> LogLook:
+    """What `as_dict` made. Raises `Refused` (X09, or D00 for another version)."""
+    try:
+        return LogLook(fingerprint.from_dict(document["logs"]), commit_tracks.from_dict(document["commits"]))
+    except (KeyError, TypeError, ValueError) as error:
+        text = f"A stored fingerprint is damaged: {error!r}."
+        raise Refused.because(Reason("X09", text, remedy="Take a new one before the step.")) from error

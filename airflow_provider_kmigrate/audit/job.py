@@ -1,0 +1,191 @@
+"""The audit from end to end: `run(sources, policy, engine)`; as a program, `python -m airflow_provider_kmigrate.audit.job`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from airflow_provider_kmigrate.audit import checks, examples, latencies, polls, records, reporting, request
+from airflow_provider_kmigrate.audit.engine import Engine
+from airflow_provider_kmigrate.audit.history import Control, History
+from airflow_provider_kmigrate.audit.judge import judge
+from airflow_provider_kmigrate.audit.latencies import MemberLatency
+from airflow_provider_kmigrate.audit.policy import Policy
+from airflow_provider_kmigrate.audit.request import LogsRequest, Request
+from airflow_provider_kmigrate.audit.sources import Source, attach
+from airflow_provider_kmigrate.core.events import Event
+from airflow_provider_kmigrate.core.ledger import Facts
+from airflow_provider_kmigrate.core.verdict import Ground, Level, LevelHealth, Outcome, Verdict, as_dict, combine, of_facts
+from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
+
+
+@dataclass(frozen=True, slots=True)
+class Audited:
+    """What one source came to. `refused`: lines that are no events, each with the reason; `pictured`: events for a report."""
+
+    level: Level
+    facts: Facts
+    grounds: tuple[Ground, ...]
+    health: LevelHealth
+    members: tuple[MemberLatency, ...] = ()
+    refused: tuple[tuple[str, str], ...] = ()
+    pictured: tuple[Event, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The verdict over all sources, and what it rests on."""
+
+    verdict: Verdict
+    sources: tuple[Audited, ...]
+
+
+class Finding(NamedTuple):
+    """What something that is no source says, such as a comparison of logs."""
+
+    grounds: tuple[Ground, ...]
+    health: LevelHealth
+
+
+def run(
+    sources: Iterable[Source], policy: Policy, engine: Engine, *, also: Sequence[Finding] = (), pictured: bool = False
+) -> Result:
+    """Audit every source and conclude, from `also` too. `pictured`: keep events for a report.
+
+    Raises `Refused` where a schema version or a name is unknown, `Failed` where a source cannot be read. No source, or nothing in
+    one, is INCONCLUSIVE.
+    """
+    audited = tuple(audit(source, policy, engine, pictured=pictured) for source in sources)
+    found = [*also, *(Finding(source.grounds, source.health) for source in audited)]
+    accounts = [finding.health for finding in found]
+    required = {account.level for account in accounts} if policy.required is None else policy.required
+    grounds = [ground for finding in found for ground in finding.grounds]
+    return Result(combine(grounds, accounts, required=required), audited)
+
+
+def audit(source: Source, policy: Policy, engine: Engine, *, pictured: bool = False) -> Audited:
+    """One source's facts, and what they mean."""
+    attach(source, engine)
+    control = Control.read(engine)
+    history = _reduce(source, control, policy, engine)
+    facts = judge(history, policy)
+    if policy.window is None:
+        facts = replace(facts, produce=latencies.produce(engine, history.events, facts.produce))
+    if source.records is not None:
+        facts = examples.timed(facts, history.places, engine)
+    grounds, health = of_facts(facts, source.level)
+    own = checks.grounds(engine, control, history, facts, policy=policy, level=source.level)
+    health = replace(
+        health, malformed=len(control.refused), hand_overs=checks.hand_overs(control), includes=_included(source.level, facts)
+    )
+    members = latencies.of_members(engine, single_records=source.records is not None)
+    events = reporting.events(engine) if pictured else ()
+    every = (*_tolerated(grounds, facts, policy), *own)
+    return Audited(source.level, facts, every, health, members, tuple(control.refused), events)
+
+
+def _included(level: Level, facts: Facts) -> tuple[Level, ...]:
+    """Where producers and consumers told everything, what the consumers told proves their own level."""
+    return (Level.CONSUMER,) if level is Level.PRODUCER and facts.delivered else ()
+
+
+def _reduce(source: Source, control: Control, policy: Policy, engine: Engine) -> History:
+    if source.records is None:
+        return polls.reduce(engine, control, policy)
+    single = records.reduce(engine, control, policy)
+    history = polls.reduce(engine, control, policy, single.places)
+    history.add(single)
+    return history
+
+
+def _tolerated(grounds: Iterable[Ground], facts: Facts, policy: Policy) -> tuple[Ground, ...]:
+    """What the policy puts up with is shown, and does not fail."""
+    spared = {facts.violations[name].cases for name in policy.tolerated & facts.violations.keys()}
+    return tuple(
+        replace(ground, outcome=Outcome.PASS) if ground.outcome is Outcome.FAIL and ground.examples in spared else ground
+        for ground in grounds
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """`job REQUEST FOLDER`: leaves `verdict.json`, `facts.json` and `refused.jsonl` in the folder, and the report where one is wanted.
+
+    0 whatever the verdict is; 2: nothing could be concluded, for the reason printed.
+    """
+    parser = argparse.ArgumentParser(description="Audits deliveries and leaves a verdict.")
+    parser.add_argument("request", type=Path, help="JSON, see request.py")
+    parser.add_argument("folder", type=Path, help="where the result goes; it is made")
+    options = parser.parse_args(arguments)
+    try:
+        wanted = request.load(options.request)
+        with _engine(wanted) as engine:
+            also = [_logs(wanted.logs, engine)] if wanted.logs else []
+            result = run(wanted.sources, wanted.policy, engine, also=also, pictured=wanted.report is not None)
+        if wanted.report:
+            reporting.write(wanted.report, result, options.folder)
+        write(result, options.folder)
+    except KMigrateError as error:
+        print(f"no verdict: {error}", file=sys.stderr)  # noqa: T201  # a program's own words
+        return 2
+    print(result.verdict.headline)  # noqa: T201
+    return 0
+
+
+def _logs(wanted: LogsRequest, engine: Engine) -> Finding:
+    from airflow_provider_kmigrate.audit import look  # noqa: PLC0415  # needs Spark
+    from airflow_provider_kmigrate.audit.spark_engine import SparkEngine  # noqa: PLC0415
+
+    if not isinstance(engine, SparkEngine):
+        raise TypeError("only Spark reads logs")
+    return Finding(*look.compared(engine.session, wanted))
+
+
+@contextmanager
+def _engine(wanted: Request) -> Iterator[Engine]:
+    """An engine is imported only when it is asked for: each is a large package, and may be missing."""
+    if wanted.engine == "duckdb":
+        from airflow_provider_kmigrate.audit.duckdb_engine import DuckDBEngine  # noqa: PLC0415
+
+        with DuckDBEngine() as engine:
+            yield engine
+        return
+    from airflow_provider_kmigrate.audit import session as sessions  # noqa: PLC0415
+    from airflow_provider_kmigrate.audit.spark_engine import SparkEngine  # noqa: PLC0415
+
+    session = sessions.start(wanted.spark.master, jars=wanted.spark.jars, settings=wanted.spark.settings)
+    try:
+        yield SparkEngine(session)
+    finally:
+        session.stop()
+
+
+def write(result: Result, folder: Path) -> None:
+    """The result as files, each whole or not at all; the verdict last. Raises `Failed`."""
+    facts = [
+        {"level": source.level.label, "members": [asdict(member) for member in source.members], **source.facts.as_dict()}
+        for source in result.sources
+    ]
+    refused = [json.dumps({"why": why, "line": line}) + "\n" for source in result.sources for why, line in source.refused]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _replace(folder / "refused.jsonl", "".join(refused))
+        _replace(folder / "facts.json", json.dumps({"sources": facts}))
+        _replace(folder / "verdict.json", json.dumps(as_dict(result.verdict)))
+    except OSError as error:
+        raise Failed(f"the result cannot be written to {folder}: {error}") from error
+
+
+def _replace(path: Path, text: str) -> None:
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+"""Kafka as Spark reads it: options from librdkafka's properties, and exact ranges of offsets as one table.
+
+Spark's connector is a Java client, so an identity is translated: PEM files are passed by their content, because executors on other
+machines have no such files.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import reduce
+from pathlib import Path
+from typing import Final
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.exceptions import Failed, Refused
+
+Spans = Mapping[TopicPartition, Sequence[tuple[int, int]]]  # of each partition offsets from .. before
+
+_SAME: Final = ("bootstrap.servers", "security.protocol", "ssl.endpoint.identification.algorithm", "client.id")
+_LOGIN: Final = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+#: A roll may leave a partition without a leader for longer than Spark's three quick tries (measured: 1 s apart, then the query fails).
+#: After each fetch Spark asks for the log's ends, on a connection on which the client's next fetch already waits for new records: by
+#: default half a second for each partition and batch (measured: 60 s for a batch of 108 partitions).
+READING: Final = {"fetchOffset.numRetries": "10", "fetchOffset.retryIntervalMs": "5000", "kafka.fetch.max.wait.ms": "10"}
+
+
+def options_of(properties: Mapping[str, str], read: Callable[[str], str] | None = None) -> dict[str, str]:
+    """The options of Spark's Kafka source for librdkafka's `properties`. They hold secrets: show them to nobody.
+
+    `read` gives the text of a file. Raises `Refused` (X01) for a mechanism that cannot be translated.
+    """
+    read = read or (lambda path: Path(path).read_text(encoding="utf-8"))
+    java = {name: properties[name] for name in _SAME if properties.get(name)}
+    mechanism = properties.get("sasl.mechanism") or properties.get("sasl.mechanisms")
+    if mechanism and "SASL" in properties.get("security.protocol", "").upper():
+        java |= {"sasl.mechanism": mechanism, "sasl.jaas.config": _jaas(mechanism, properties)}
+    if properties.get("ssl.ca.location"):
+        java |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": read(properties["ssl.ca.location"])}
+    if properties.get("ssl.certificate.location") and properties.get("ssl.key.location"):
+        java |= {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.certificate.chain": read(properties["ssl.certificate.location"]),
+            "ssl.keystore.key": read(properties["ssl.key.location"]),
+        }
+    if properties.get("ssl.key.password"):
+        java["ssl.key.password"] = properties["ssl.key.password"]
+    return {f"kafka.{name}": value for name, value in java.items()}
+
+
+def _jaas(mechanism: str, properties: Mapping[str, str]) -> str:
+    module = _LOGIN.get(mechanism)
+    if module is None:
+        text = f"Spark is given no identity for the SASL mechanism {mechanism}."
+        raise Refused.because(Reason("X01", text, remedy=f"Use one of {', '.join(_LOGIN)}, or give Spark its own options."))
+    user, password = (
+        properties.get(name, "").replace("\\", "\\\\").replace('"', '\\"') for name in ("sasl.username", "sasl.password")
+    )
+    return f'{module} required username="{user}" password="{password}";'
+
+
+def read_spans(session: SparkSession, options: Mapping[str, str], spans: Spans) -> DataFrame | None:
+    """The records in these offsets with keys, values, times and headers, aborted ones too; None where there are none.
+
+    One span of each partition is one read, so a sample in four pieces is four. A read fails where offsets have gone meanwhile.
+    """
+    rounds = [frame for number in range(max(map(len, spans.values()), default=0)) if (frame := _nth(spans, number))]
+    frames = [_read(session, options, ranges) for ranges in rounds]
+    return reduce(DataFrame.unionAll, frames) if frames else None
+
+
+def _nth(spans: Spans, number: int) -> dict[TopicPartition, tuple[int, int]]:
+    return {where: found[number] for where, found in spans.items() if len(found) > number and found[number][0] < found[number][1]}
+
+
+def _read(session: SparkSession, options: Mapping[str, str], ranges: Mapping[TopicPartition, tuple[int, int]]) -> DataFrame:
+    partitions: dict[str, list[int]] = defaultdict(list)
+    first: dict[str, dict[str, int]] = defaultdict(dict)
+    end: dict[str, dict[str, int]] = defaultdict(dict)
+    for (topic, partition), (begin, before) in ranges.items():
+        partitions[topic].append(partition)
+        first[topic][str(partition)], end[topic][str(partition)] = begin, before
+    exact = {"assign": json.dumps(partitions), "startingOffsets": json.dumps(first), "endingOffsets": json.dumps(end)}
+    fixed = {"includeHeaders": "true", "failOnDataLoss": "true", "kafka.isolation.level": "read_uncommitted"}
+    return session.read.format("kafka").options(**{**READING, **options, **fixed, **exact}).load()
+
+
+@contextmanager
+def spark_errors(what: str) -> Iterator[None]:
+    """Raises `Failed` for Spark's exceptions, with the first line of their words."""
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise Failed(f"{what}: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    """Without the Java stack behind it, which may repeat options."""
+    return str(error).strip().partition("\n")[0][:500]

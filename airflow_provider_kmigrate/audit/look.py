@@ -1,0 +1,92 @@
+"""Level L0 of a request: the look before the step, and its comparison with the logs as they are after it.
+
+`python -m airflow_provider_kmigrate.audit.look REQUEST` takes the look and leaves it where the request's `logs.before` says; the
+audit with the same request compares.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from airflow_provider_kmigrate.audit import fingerprint, request
+from airflow_provider_kmigrate.audit import session as sessions
+from airflow_provider_kmigrate.audit.fingerprint import LogLook
+from airflow_provider_kmigrate.audit.request import LogsRequest
+from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.verdict import Ground, LevelHealth
+from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused
+
+
+def compared(session: SparkSession, wanted: LogsRequest) -> tuple[tuple[Ground, ...], LevelHealth]:
+    """What became of the logs and commits since the look before. Raises ours."""
+    before = fingerprint.from_dict(_read(wanted.before))
+    after = fingerprint.take(session, properties(wanted), wanted.topics, before=before)
+    return fingerprint.compare(before, after)
+
+
+def taken(session: SparkSession, wanted: LogsRequest) -> LogLook:
+    """Take the look before the step and keep it. Raises ours."""
+    look = fingerprint.take(session, properties(wanted), wanted.topics, wanted.sample)
+    place = Path(wanted.before)
+    part = place.with_name(f"{place.name}.part")
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with part.open("w", encoding="utf-8") as file:
+            json.dump(fingerprint.as_dict(look), file)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(place)
+    except OSError as error:
+        raise Failed(f"the look before the step cannot be kept in {place}: {error}") from error
+    return look
+
+
+def properties(wanted: LogsRequest) -> Mapping[str, str]:
+    """How to reach Kafka; show it to nobody. Raises `Failed`, or `Refused` (X09)."""
+    return {str(name): str(value) for name, value in _read(wanted.properties).items()}
+
+
+def _read(place: str) -> Mapping[str, Any]:
+    try:
+        found = json.loads(Path(place).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise Failed(f"the audit cannot read {place}: {error}") from error
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        text = f"{place} holds no JSON object."
+        raise Refused.because(Reason("X09", text, remedy="Take a new look before the step, or correct the file."))
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0, or 2 with the reason where nothing could be looked at."""
+    parser = argparse.ArgumentParser(description="Takes a fingerprint of logs and commits before a step.")
+    parser.add_argument("request", type=Path, help="JSON, see request.py; its `logs` say where the fingerprint goes")
+    options = parser.parse_args(arguments)
+    try:
+        wanted = request.load(options.request)
+        if wanted.logs is None:
+            raise Refused.because(Reason("X08", "The request names no logs.", remedy="See audit/request.py."))
+        session = sessions.start(wanted.spark.master, jars=wanted.spark.jars, settings=wanted.spark.settings)
+        try:
+            look = taken(session, wanted.logs)
+        finally:
+            session.stop()
+    except KMigrateError as error:
+        print(f"no look: {error}", file=sys.stderr)  # noqa: T201  # a program's own words
+        return 2
+    print(f"{look.logs.records} records of {len(look.logs.marks)} partitions")  # noqa: T201
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,31 @@
+"""What an audit may tolerate, and how much it looks at."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from airflow_provider_kmigrate.core.verdict import Level
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Times are milliseconds.
+
+    `skew_ms`: by how much the members' clocks may differ. `max_cases`: counter-examples kept of a finding. `window`: limits stalls
+    and gaps to what was sent or delivered from .. before (ms since the epoch). `tolerated`: findings that are shown and do not
+    fail, such as `redelivered` where clients are killed on purpose. `required`: levels that must have been measured; None: those
+    of the sources. `max_gap_ms`, `max_unowned_ms`: the longest wait and the longest time without an owner that may pass.
+    `max_runs`: how many events and chains of doubtful partitions are judged one by one, which bounds the memory (about 1 kB each);
+    `batch_rows`: how many single records are looked at together (about 100 bytes each).
+    """
+
+    skew_ms: int = 100
+    max_cases: int = 20
+    window: tuple[int, int] | None = None
+    tolerated: frozenset[str] = frozenset()
+    required: Collection[Level] | None = None
+    max_gap_ms: int | None = None
+    max_unowned_ms: int | None = None
+    max_runs: int = 1_000_000
+    batch_rows: int = 8_000_000

@@ -1,0 +1,179 @@
+"""Reduces event lines: what each poll delivered and each producer was told, as `core.events` has it.
+
+Events of partitions beyond doubt are left out, and their writers' other events numbered anew, so that the ledger sees a history
+without holes and says of it what it would say of the whole one. A writer whose own account is not whole keeps all that it wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from airflow_provider_kmigrate.audit import queries, screen
+from airflow_provider_kmigrate.audit.algebra import Flags, Ints, Spans, codes, column, unbroken
+from airflow_provider_kmigrate.audit.engine import Engine
+from airflow_provider_kmigrate.audit.history import Control, Deliveries, History, renumbered
+from airflow_provider_kmigrate.audit.naming import Naming
+from airflow_provider_kmigrate.audit.policy import Policy
+from airflow_provider_kmigrate.audit.schema import Pile
+from airflow_provider_kmigrate.core.event_lines import decode
+from airflow_provider_kmigrate.core.events import Event, Stamp, TopicPartition
+from airflow_provider_kmigrate.core.ledger.facts import Gap
+
+
+def reduce(engine: Engine, control: Control, policy: Policy, also: Collection[TopicPartition] = ()) -> History:
+    """The history that is left of the engine's `events`. `also` are partitions that something else has put in doubt."""
+    whole, others = _writers(engine, control)
+    polls = _Polls(engine, control, whole, policy)
+    judged, left_out = polls.room_for(polls.doubtful())
+    events = [*control.events, *_events(engine, judged | set(also), others)]
+    if left_out:
+        events += _stand_ins(engine, others, events)
+    refused = [why for why, _ in control.refused]
+    history = History(renumbered(events, whole), refused, left_out=sorted(left_out), deliveries=[polls.deliveries])
+    polls.count_the_rest(history, judged | left_out)
+    return history
+
+
+def _writers(engine: Engine, control: Control) -> tuple[set[str], list[str]]:
+    """Writers whose account is whole: every number from a start to a clean stop, once; and all others."""
+    table = engine.ask(queries.WRITERS)
+    start, end = column(table, "number_lo"), column(table, "number_hi") + 1
+    exact = (start == 0) & unbroken(start, end, column(table, "n"), column(table, "chain"))
+    names = table["writer"].to_pylist()
+    whole = {name for name, last, fine in zip(names, end - 1, exact, strict=True) if fine and control.has_ends(name, int(last))}
+    return whole, sorted(set(names) - whole)
+
+
+def _events(engine: Engine, places: Collection[TopicPartition], others: Sequence[str]) -> Iterator[Event]:
+    """What the ledger must see: all of doubtful places, of writers whose account is not whole, and of latencies."""
+    lines = [engine.ask(queries.LATENCY_LINES)["line"]]
+    if places:
+        _attach_places(engine, places)
+        lines.append(engine.ask(queries.LINES)["line"])
+    if others:
+        engine.attach("writers", [pa.table({"writer": pa.array(others, pa.string())})])
+        lines.append(engine.ask(queries.LINES_OF_WRITERS)["line"])
+    yield from map(decode, dict.fromkeys(line for found in lines for line in found.to_pylist()))
+
+
+def _attach_places(engine: Engine, places: Collection[TopicPartition]) -> None:
+    parts = pa.array([place.partition for place in places], pa.int32())
+    engine.attach("wanted", [pa.table({"topic": pa.array([place.topic for place in places], pa.string()), "part": parts})])
+
+
+def _closer(engine: Engine, places: Collection[TopicPartition]) -> Iterator[pa.Table]:
+    if places:
+        _attach_places(engine, places)
+        yield engine.ask(queries.DELIVERIES)
+
+
+def _stand_ins(engine: Engine, others: Sequence[str], events: Sequence[Event]) -> list[Event]:
+    """For events that were left out, so that the ledger does not take them for missing."""
+    if not others:
+        return []
+    seen = {event.stamp[:2] for event in events}
+    table = engine.ask(queries.NUMBERS_OF_WRITERS)
+    stamps = map(Stamp, *(table[name].to_pylist() for name in ("writer", "number", "t_ms")))
+    return [Event(stamp) for stamp in stamps if stamp[:2] not in seen]
+
+
+class _Polls:
+    """The chains of all partitions, and what they leave in doubt."""
+
+    def __init__(self, engine: Engine, control: Control, whole: set[str], policy: Policy) -> None:
+        self._engine, self._policy = engine, policy
+        table = engine.ask(queries.CHAINS)
+        is_delivery = pc.equal(table["pile"], Pile.DELIVERY.value)
+        self._deliveries, self._acks = table.filter(is_delivery), table.filter(pc.invert(is_delivery))
+        self._whole = pa.array(sorted(whole), pa.string())
+        self._waits = engine.ask(queries.waits(policy.window))
+        self._names = Naming.of(self._deliveries, self._acks, control)
+        self._places = list(self._names.places)
+        self._chains = self._names.chains(self._deliveries)
+        self._commits = self._names.commits(control.commits)
+
+    @property
+    def deliveries(self) -> Deliveries:
+        return Deliveries(self._deliveries, _closer)
+
+    def doubtful(self) -> set[TopicPartition]:
+        """What the ledger must look at."""
+        place_of, chains = self._names.place_of, self._chains
+        readers = (screen.uncounted(chains), self._going_back(), self._undelivered(), self._early_commits())
+        places = [chains.place[self._faulty(self._deliveries)], self._names.places_in(self._acks)[self._faulty(self._acks)]]
+        places += [self._disputed(), *(place_of[found] for found in readers)]
+        return {self._places[place] for place in np.unique(np.concatenate(places))}
+
+    def _faulty(self, chains: pa.Table) -> Flags:
+        """Broken chains, and those of a writer whose account is not whole."""
+        start, end, total = column(chains, "seq_lo"), column(chains, "seq_end"), column(chains, "total")
+        fine = unbroken(start, end, total, column(chains, "chain"))
+        fine &= column(chains, "o_hi") - column(chains, "o_lo") + 1 == total
+        return ~(fine & _flags(chains["whole"]) & _flags(pc.is_in(chains["writer"], self._whole)))
+
+    def _going_back(self) -> Ints:
+        readers: Ints = self._names.readers_in(self._waits)[column(self._waits, "goes_back") == 1]
+        return readers
+
+    def _undelivered(self) -> Ints:
+        acked = Spans(self._names.places_in(self._acks), column(self._acks, "o_lo"), column(self._acks, "o_hi"))
+        return screen.undelivered(acked, self._chains, self._names.place_of).key
+
+    def _disputed(self) -> Ints:
+        """An acknowledgement claims its offsets for its producer, a delivery only where it knows the producer."""
+        claims = pa.concat_tables([self._deliveries, self._acks])
+        claims = claims.filter(pc.is_valid(claims["producer"]))
+        values = (column(claims, name) for name in ("shift", "o_lo", "o_hi"))
+        return screen.disputed(self._names.places_in(claims), codes([claims["producer"]]), *values)
+
+    def _early_commits(self) -> Ints:
+        """Readers of which it cannot be shown that all that they committed had been delivered."""
+        commits, _ = screen.unsettled(screen.leading(self._commits), self._chains, self._policy.skew_ms)
+        if not len(commits.reader):
+            return commits.reader
+        names = list(self._names.readers)
+        keys = [names[reader] for reader in commits.reader]
+        columns = dict(zip(("consumer_group", "topic", "part"), map(list, zip(*keys, strict=True)), strict=True))
+        columns["part"] = pa.array(columns["part"], pa.int32())
+        self._engine.attach("asked", [pa.table({"id": np.arange(len(keys)), **columns, "hi": commits.last})])
+        answer = self._engine.ask(queries.DELIVERED_AT)
+        number, in_time = column(answer, "id"), np.zeros(len(keys), np.bool_)
+        in_time[number] = column(answer, "t_ms") <= commits.t_ms[number] + self._policy.skew_ms
+        late: Ints = commits.reader[~in_time]
+        return late
+
+    def room_for(self, doubtful: set[TopicPartition]) -> tuple[set[TopicPartition], set[TopicPartition]]:
+        """As many of them as the policy has room for, and the others."""
+        weight = np.zeros(len(self._places), np.int64)
+        for table in (self._deliveries, self._acks):
+            np.add.at(weight, self._names.places_in(table), column(table, "pieces"))
+        ordered = sorted(doubtful)
+        upto = np.cumsum([weight[self._names.places[place]] for place in ordered])
+        fitting = {place for place, size in zip(ordered, upto, strict=True) if size <= self._policy.max_runs}
+        return fitting, doubtful - fitting
+
+    def count_the_rest(self, history: History, judged: set[TopicPartition]) -> None:
+        """Add the totals of the places that the ledger does not see."""
+        gone = [self._names.places[place] for place in judged]
+        acks, rest = (
+            table.filter(pa.array(~np.isin(self._names.places_in(table), gone))) for table in (self._acks, self._deliveries)
+        )
+        history.acked += int(column(acks, "total").sum())
+        totals = rest.group_by("consumer_group").aggregate([("total", "sum")])
+        history.delivered.update(dict(zip(totals["consumer_group"].to_pylist(), totals["total_sum"].to_pylist(), strict=True)))
+        history.gaps += self._gaps(judged)
+
+    def _gaps(self, judged: set[TopicPartition]) -> Iterator[Gap]:
+        for row in self._waits.to_pylist():
+            if row["ms"] is not None and TopicPartition(row["topic"], row["part"]) not in judged:
+                members = (row["member_before"], row["member_after"])
+                ends = row["from_ms"], row["from_ms"] + row["ms"]
+                yield Gap(row["consumer_group"], row["topic"], row["part"], row["ms"], *ends, members)
+
+
+def _flags(values: pa.ChunkedArray) -> Flags:
+    return np.asarray(values.to_numpy(), np.bool_)

@@ -1,0 +1,159 @@
+"""What is asked of an engine: one text for each question, read alike by Spark and DuckDB.
+
+Names avoid words that either dialect reserves. Sums are cast, because DuckDB widens them. A hint that only Spark knows is a comment
+to DuckDB. Views: `events`, `records`, `log` (`schema`), and small tables attached for one question: `wanted`, `asked`, `spans`.
+"""
+
+# ruff: noqa: S608  # what is put into the texts are numbers of ours, never words of others
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import groupby
+from typing import Final
+
+from airflow_provider_kmigrate.audit.algebra import mix_sql
+
+CONTROL: Final = "SELECT pile, line, why FROM events WHERE pile IN ('control', 'refused', 'version')"
+
+# Of each writer, whether its numbers are whole.
+WRITERS: Final = f"""
+SELECT writer, count(*) AS n, min(number) AS number_lo, max(number) AS number_hi,
+  CAST(sum({mix_sql("number + 1")} - {mix_sql("number")}) AS BIGINT) AS chain
+FROM events WHERE nth = 0 AND pile NOT IN ('refused', 'version') GROUP BY writer"""
+
+# Deliveries of a member, and acknowledgements of a producer, that continue each other.
+CHAINS: Final = f"""
+SELECT pile, writer, consumer_group, member, topic, part, producer, whole, shift,
+  min(lo) AS o_lo, max(hi) AS o_hi, CAST(sum(n) AS BIGINT) AS total, count(*) AS pieces,
+  min(seq) AS seq_lo, max(seq + n) AS seq_end, CAST(sum({mix_sql("seq + n")} - {mix_sql("seq")}) AS BIGINT) AS chain,
+  min(t_first_ms) AS t_lo, max(t_last_ms) AS t_hi
+FROM (SELECT *, lo - seq AS base, lo - producer_seq AS shift, lo >= 0 AND hi - lo + 1 = n AS whole
+  FROM events WHERE pile IN ('delivery', 'ack')) AS pieces_of
+GROUP BY pile, writer, consumer_group, member, topic, part, producer, whole, shift, base"""
+
+COMMITS: Final = "SELECT writer, consumer_group, topic, part, hi, t_ms FROM events WHERE pile = 'commit'"
+
+# When the deliveries began that ended with a committed offset.
+DELIVERED_AT: Final = """
+SELECT /*+ BROADCAST(asked) */ asked.id AS id, min(events.t_first_ms) AS t_ms
+FROM events JOIN asked ON events.consumer_group = asked.consumer_group AND events.topic = asked.topic
+  AND events.part = asked.part AND events.hi = asked.hi
+WHERE events.pile = 'delivery' GROUP BY asked.id"""
+
+# All that the ledger must see of some partitions and some writers.
+LINES: Final = """
+SELECT /*+ BROADCAST(wanted) */ events.line AS line, events.writer AS writer
+FROM events JOIN wanted ON events.topic = wanted.topic AND events.part = wanted.part
+WHERE events.pile IN ('delivery', 'ack', 'commit')"""
+LINES_OF_WRITERS: Final = """
+SELECT /*+ BROADCAST(writers) */ events.line AS line, events.writer AS writer
+FROM events JOIN writers ON events.writer = writers.writer WHERE events.pile IN ('commit', 'sign') AND events.nth = 0"""
+NUMBERS_OF_WRITERS: Final = """
+SELECT /*+ BROADCAST(writers) */ events.writer AS writer, events.number AS number, events.t_ms AS t_ms
+FROM events JOIN writers ON events.writer = writers.writer WHERE events.nth = 0"""
+
+# How long producers' records took.
+LATENCY_LINES: Final = "SELECT line FROM events WHERE pile = 'latency'"
+ACK_LATENCIES: Final = "SELECT writer, number, producer, n, latency, topic, part, t_last_ms FROM events WHERE pile = 'ack'"
+DELIVERY_LATENCIES: Final = "SELECT consumer_group, member, latency FROM events WHERE pile = 'delivery'"
+
+# When each poll of some partitions was delivered, and to whom.
+DELIVERIES: Final = """
+SELECT /*+ BROADCAST(wanted) */ events.consumer_group AS consumer_group, events.member AS member, events.topic AS topic,
+  events.part AS part, events.lo AS o_lo, events.hi AS o_hi, events.t_first_ms AS t_lo, events.t_last_ms AS t_hi
+FROM events JOIN wanted ON events.topic = wanted.topic AND events.part = wanted.part WHERE events.pile = 'delivery'"""
+
+
+def waits(window: tuple[int, int] | None) -> str:
+    """Of each partition and group: whether deliveries ever went back, in offsets or time, and the longest wait in the window.
+
+    For partitions where nothing goes back this is what `core.ledger` calls the gap.
+    """
+    inside = "TRUE" if window is None else f"t_first_ms >= {window[0]} AND t_first_ms < {window[1]}"
+    return f"""
+WITH ordered AS (
+  SELECT *, lag(hi) OVER walk AS prev_hi, lag(t_last_ms) OVER walk AS prev_t, lag(member) OVER walk AS prev_member
+  FROM events WHERE pile = 'delivery'
+  WINDOW walk AS (PARTITION BY consumer_group, topic, part ORDER BY t_first_ms, seq, member)),
+waiting AS (
+  SELECT *, CASE WHEN prev_t IS NOT NULL THEN greatest(prev_t, coalesce(t_sent_ms, prev_t)) END AS since,
+    CASE WHEN lo <= prev_hi OR t_first_ms < prev_t OR t_last_ms < prev_t THEN 1 ELSE 0 END AS back
+  FROM ordered),
+measured AS (
+  SELECT *, coalesce(t_first_ms - since >= gap_ms, FALSE) AS between_two,
+    CASE WHEN {inside} THEN greatest(gap_ms, coalesce(t_first_ms - since, gap_ms)) END AS ms FROM waiting),
+ranked AS (
+  SELECT *, row_number() OVER (PARTITION BY consumer_group, topic, part ORDER BY ms DESC NULLS LAST, t_first_ms, seq, member) AS place,
+    max(back) OVER (PARTITION BY consumer_group, topic, part) AS goes_back
+  FROM measured)
+SELECT consumer_group, topic, part, goes_back, ms, CASE WHEN between_two THEN since ELSE t_last_ms - gap_ms END AS from_ms,
+  CASE WHEN between_two THEN prev_member ELSE member END AS member_before, member AS member_after
+FROM ranked WHERE place = 1"""
+
+
+# For pictures of what happened when: everything, or what says who owned what and how long producers waited.
+EVENT_COUNT: Final = "SELECT count(*) AS n FROM events WHERE nth = 0"
+ALL_LINES: Final = "SELECT line FROM events WHERE nth = 0 AND pile NOT IN ('refused', 'version')"
+FEW_LINES: Final = "SELECT line FROM events WHERE nth = 0 AND pile IN ('control', 'latency')"
+
+
+# Records: the same questions in whole numbers.
+
+NAMES: Final = "SELECT kind, id, name, consumer_group FROM names"
+
+RECORD_CHAINS: Final = f"""
+SELECT tid, part, mid, min(pos) AS o_lo, max(pos) AS o_hi, count(*) AS total, min(seq) AS seq_lo, max(seq) + 1 AS seq_end,
+  CAST(sum({mix_sql("seq + 1")} - {mix_sql("seq")}) AS BIGINT) AS chain, min(t_ms) AS t_lo, max(t_ms) AS t_hi
+FROM records GROUP BY tid, part, mid, pos - seq"""
+
+LOG_EXTENTS: Final = f"""
+SELECT tid, part, min(pos) AS o_lo, max(pos) AS o_hi, count(*) AS total,
+  CAST(sum({mix_sql("pos + 1")} - {mix_sql("pos")}) AS BIGINT) AS chain
+FROM log GROUP BY tid, part"""
+
+RECORD_DELIVERED_AT: Final = """
+SELECT /*+ BROADCAST(asked) */ asked.id AS id, min(records.t_ms) AS t_ms
+FROM records JOIN asked ON records.tid = asked.tid AND records.part = asked.part AND records.mid = asked.mid AND records.pos = asked.pos
+GROUP BY asked.id"""
+
+
+def record_rows(partitions: Iterable[tuple[int, int]]) -> str:
+    """Every record of some partitions (topic id, partition)."""
+    return f"SELECT tid, part, mid, pos, seq, t_ms FROM records WHERE {_among(partitions)}"
+
+
+def log_rows(partitions: Iterable[tuple[int, int]]) -> str:
+    """What the log holds in the attached `spans` of some partitions."""
+    return f"""
+SELECT /*+ BROADCAST(spans) */ log.tid AS tid, log.part AS part, log.pos AS pos
+FROM log JOIN spans ON log.tid = spans.tid AND log.part = spans.part AND log.pos BETWEEN spans.o_lo AND spans.o_hi
+WHERE {_among(partitions, "log.")}"""
+
+
+def record_times(partitions: Iterable[tuple[int, int]]) -> str:
+    """When the records of the attached `spans` were delivered."""
+    return f"""
+SELECT /*+ BROADCAST(spans) */ spans.id AS id, min(records.t_ms) AS t_lo, max(records.t_ms) AS t_hi
+FROM records JOIN spans ON records.tid = spans.tid AND records.part = spans.part AND records.mid = spans.mid
+  AND records.pos BETWEEN spans.o_lo AND spans.o_hi AND records.t_ms BETWEEN spans.t_lo AND spans.t_hi
+WHERE {_among(partitions, "records.")} GROUP BY spans.id"""
+
+
+def record_latencies() -> str:
+    """Of each member, how many records had a latency in each bucket of `core.latency`."""
+    octaves = " ".join(f"WHEN us < {128 << octave} THEN {octave}" for octave in range(40))
+    return f"""
+SELECT mid, 64 * octave + (us >> octave) AS bucket, count(*) AS n
+FROM (SELECT mid, us, CASE {octaves} ELSE 40 END AS octave
+  FROM (SELECT mid, greatest(latency_us, CAST(0 AS BIGINT)) AS us FROM records) AS clipped) AS measured
+GROUP BY mid, 64 * octave + (us >> octave)"""
+
+
+def _among(partitions: Iterable[tuple[int, int]], table: str = "") -> str:
+    """Literal, so that Parquet's row groups of other partitions are not even opened."""
+    terms = (
+        f"({table}tid = {tid} AND {table}part IN ({', '.join(str(part) for _, part in parts)}))"
+        for tid, parts in groupby(sorted(partitions), key=lambda pair: pair[0])
+    )
+    return f"({' OR '.join(terms) or 'FALSE'})"

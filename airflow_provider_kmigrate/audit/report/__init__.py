@@ -1,0 +1,66 @@
+"""The report of one run: one HTML file that needs nothing else, and the same facts as JSON beside it.
+
+The page has no script and, by its own policy, fetches nothing; pictures are SVG written here. It says first what the verdict is
+and what it rests on, then what was found, then what happened when. Its size is bounded: what is left out is counted and in the JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import NamedTuple
+
+from airflow_provider_kmigrate.audit.report import pictures, words
+from airflow_provider_kmigrate.audit.report.charts import Axis
+from airflow_provider_kmigrate.audit.report.text import safe
+from airflow_provider_kmigrate.core.report_facts import ReportFacts
+
+HTML, JSON = "report.html", "report.json"
+
+
+class Report(NamedTuple):
+    """Where the two files are."""
+
+    html: Path
+    json: Path
+
+
+def render(facts: ReportFacts, json_name: str = JSON) -> str:
+    """The page; it names `json_name` as the file with the same facts, in the same folder."""
+    axis = Axis(facts.window)
+    body = "\n".join(
+        (
+            words.header(facts),
+            words.evidence(facts),
+            words.findings(facts),
+            pictures.canary(facts.verdict.canary),
+            pictures.run(facts, axis),
+            pictures.owners(facts, axis),
+            words.figures(facts),
+            words.about(facts, json_name),
+        )
+    )
+    title = f"{facts.verdict.outcome}: audit of {facts.subject.cluster}"
+    template = Template(files(__name__).joinpath("page.html").read_text(encoding="utf-8"))
+    guides = axis.guides(phase.from_ms for phase in facts.phases[1:])
+    return template.substitute(title=safe(title), body=body, guides=guides)
+
+
+def write(facts: ReportFacts, folder: Path) -> Report:
+    """Both files into `folder`, which is made where there is none; each is whole or as it was before."""
+    folder.mkdir(parents=True, exist_ok=True)
+    document = json.dumps(facts.as_dict(), ensure_ascii=False, allow_nan=False)
+    return Report(_replace(folder / HTML, render(facts)), _replace(folder / JSON, document))
+
+
+def _replace(path: Path, text: str) -> Path:
+    temporary = path.with_name(f".{path.name}.tmp")
+    with temporary.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    return path

@@ -1,0 +1,165 @@
+"""The parts of the page that are words and tables: verdict, evidence, findings, figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from airflow_provider_kmigrate.audit.report.text import date, duration, moment, number, offsets, safe
+from airflow_provider_kmigrate.core.ledger.facts import Case, Facts
+from airflow_provider_kmigrate.core.report_facts import Ledger, ReportFacts
+from airflow_provider_kmigrate.core.verdict import CLAIMS, Ground, Level, Outcome, Verdict
+
+_MARKS = {Outcome.PASS: "\N{CHECK MARK}", Outcome.FAIL: "\N{MULTIPLICATION X}", Outcome.INCONCLUSIVE: "?"}
+_MEANING = {
+    Outcome.PASS: "Everything that was measured is as it must be.",
+    Outcome.FAIL: "Something that must not happen has happened, and the records that show it are below.",
+    Outcome.INCONCLUSIVE: "Nothing wrong was shown, but the evidence is not enough to say that all is well.",
+}
+_NAMES = {
+    Level.LOG: "the log itself, no client changed",
+    Level.PROBE: "kmigrate's own records through every broker",
+    Level.CONSUMER: "consumers that write down what they get",
+    Level.PRODUCER: "producers that write down what was acknowledged",
+}
+_GROUND_WORDS = {Outcome.FAIL: "broken", Outcome.INCONCLUSIVE: "not known", Outcome.PASS: "note"}
+MAX_FINDINGS = 60
+
+
+def header(facts: ReportFacts) -> str:
+    """The verdict in words, and what it is about."""
+    outcome, subject = facts.verdict.outcome, facts.subject
+    about = {
+        "Cluster": f"{subject.cluster} ({subject.cluster_id})",
+        "Run": subject.run,
+        "Window": f"{date(facts.window.from_ms)}, {duration(facts.window.to_ms - facts.window.from_ms)}",
+        "Report made": date(subject.made_ms),
+    }
+    described = "".join(f"<div><dt>{name}</dt><dd>{safe(value)}</dd></div>" for name, value in about.items())
+    return (
+        f'<header class="verdict {outcome.lower()}"><h1>Audit of {safe(subject.cluster)}</h1>'
+        f'<p class="outcome"><span aria-hidden="true">{_MARKS[outcome]}</span> {outcome}</p>'
+        f'<p class="headline">{safe(_told(facts.verdict))}</p><p class="soft">{_MEANING[outcome]}</p>'
+        f'<dl class="facts">{described}</dl></header>'
+    )
+
+
+def _told(verdict: Verdict) -> str:
+    """The headline without the outcome in front, as a sentence."""
+    text = verdict.headline.removeprefix(f"{verdict.outcome}: ")
+    return text[:1].upper() + text[1:]
+
+
+def mark(outcome: Outcome | None, words: str = "") -> str:
+    """An outcome as sign and word, so that no colour is needed to read it."""
+    if outcome is None:
+        return '<span class="mark none">not measured</span>'
+    return f'<span class="mark {outcome.lower()}"><span aria-hidden="true">{_MARKS[outcome]}</span> {words or outcome}</span>'
+
+
+def evidence(facts: ReportFacts) -> str:
+    """Each level of evidence: what it could show, and what it says."""
+    lines = []
+    for level in Level:
+        found = facts.verdict.levels.get(level)
+        cells = (mark(found), safe(CLAIMS[level]), safe(_NAMES[level]))
+        lines.append(f"<tr><th scope=row>{level.label}</th>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
+    table = scrolling("Levels of evidence", ("Level", "Says", "What it can show", "Made of"), lines)
+    return f'<section id="evidence"><h2>What the verdict rests on</h2>{table}</section>'
+
+
+def scrolling(caption: str, heads: Sequence[str], lines: Iterable[str], *, show_caption: bool = False) -> str:
+    """A table that may be wider than the screen; the keyboard can move it."""
+    head = "".join(f"<th scope=col>{safe(name)}</th>" for name in heads)
+    title = f"<caption>{safe(caption)}</caption>" if show_caption else ""
+    body = f"<table>{title}<thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+    return f'<div class="scroll" role="region" aria-label="{safe(caption)}" tabindex="0">{body}</div>'
+
+
+def findings(facts: ReportFacts) -> str:
+    """All grounds of the verdict, worst first, each with its counter-examples."""
+    grounds = facts.verdict.grounds
+    if not grounds:
+        return '<section id="findings"><h2>Findings</h2><p>None.</p></section>'
+    left = len(grounds) - MAX_FINDINGS
+    more = f'<p class="soft">{left} more are in the JSON file.</p>' if left > 0 else ""
+    return f'<section id="findings"><h2>Findings</h2>{"".join(map(_finding, grounds[:MAX_FINDINGS]))}{more}</section>'
+
+
+def _finding(ground: Ground) -> str:
+    reason, level = ground.reason, f" &middot; {ground.level.label}" if ground.level is not None else ""
+    why = f"<p>{safe(reason.why)}</p>" if reason.why else ""
+    remedy = f"<p><strong>Next:</strong> {safe(reason.remedy)}</p>" if reason.remedy else ""
+    first = f"<p>{mark(ground.outcome, _GROUND_WORDS[ground.outcome])} <strong>{safe(reason.text)}</strong></p>"
+    source = f'<span class="soft"><code>{safe(reason.code)}</code>{level}</span>'
+    return f'<article class="finding">{first}{why}{remedy}{source}{_examples(ground)}</article>'
+
+
+def _examples(ground: Ground) -> str:
+    if not ground.examples:
+        return ""
+    title = f"{ground.reason.code}: the first {len(ground.examples)} of the places where it can be looked up"
+    lasts = ground.reason.code in {"A08", "A10", "A12"}  # milliseconds; everything else counts records
+    heads = (
+        "Partition",
+        "Offsets",
+        "Time" if lasts else "Count",
+        "Group",
+        "Members and producers",
+        "From (UTC)",
+        "To (UTC)",
+        "Note",
+    )
+    lines = (_example(case, duration(case.count) if lasts else number(case.count)) for case in ground.examples)
+    if ground.outcome is Outcome.PASS:  # nothing that has to be looked up
+        return f"<details><summary>{safe(title)}</summary>{scrolling(title, heads, lines)}</details>"
+    return scrolling(title, heads, lines, show_caption=True)
+
+
+def _example(case: Case, count: str) -> str:
+    who = ", ".join((*case.members, *([case.producer] if case.producer else [])))
+    cells = (f"{case.topic}-{case.partition}", offsets(case), count, case.group or "", who)
+    times = (moment(case.from_ms), moment(case.to_ms))
+    classes = (' class="keep"', ' class="keep"', ' class="right"', "", "", ' class="keep"', ' class="keep"', "")
+    pairs = zip(classes, (*cells, *times, case.note), strict=True)
+    return f"<tr>{''.join(f'<td{css}>{safe(value)}</td>' for css, value in pairs)}</tr>"
+
+
+def figures(facts: ReportFacts) -> str:
+    """The totals of every ledger."""
+    if not facts.ledgers:
+        return ""
+    parts = "".join(_totals(ledger) for ledger in facts.ledgers)
+    return f'<section id="figures"><h2>Figures</h2>{parts}</section>'
+
+
+def _totals(ledger: Ledger) -> str:
+    cells = "".join(f"<div><dt>{safe(name)}</dt><dd>{safe(value)}</dd></div>" for name, value in _figures(ledger.facts).items())
+    return f'<h3>{ledger.level.label}: {safe(_NAMES[ledger.level])}</h3><dl class="numbers">{cells}</dl>'
+
+
+def _figures(found: Facts) -> dict[str, str]:
+    values = {"acknowledged": number(found.acked)}
+    values |= {f"delivered to {group}": number(count) for group, count in sorted(found.delivered.items())}
+    values |= {"lost": number(found.lost.count), "not seen": number(found.unseen.count)}
+    values |= {"duplicated": number(found.duplicated), "out of order": number(found.reordered.count)}
+    values["two owners at once"] = duration(found.double_owned.count)
+    if found.produce.longest_ms is not None:
+        values["longest produce stall"] = duration(found.produce.longest_ms)
+    if found.longest_gap:
+        values["longest delivery gap"] = duration(found.longest_gap.ms)
+    return values
+
+
+def about(facts: ReportFacts, json_name: str) -> str:
+    """How to read the page, and where the same is for programs."""
+    unreadable = f"{facts.unreadable} lines of the journal could not be read. " if facts.unreadable else ""
+    return (
+        '<section id="about"><h2>How to read this</h2>'
+        "<p>A verdict is the worst of its findings. PASS needs every required level of evidence without a hole; what was not "
+        "measured is never counted as good. Offsets, members and times of each finding are those of the brokers and clients, "
+        "so that any of them can be looked up with Kafka's own tools.</p>"
+        "<p>Times are UTC, from the clocks of the machines that wrote them. Who owned a partition is decided by the order of the "
+        "entries in one log where the clients keep one, not by clocks.</p>"
+        f'<p class="soft">{unreadable}The same facts for programs: <a href="{safe(json_name)}"><code>{safe(json_name)}</code></a>.'
+        "</p></section>"
+    )

@@ -1,0 +1,47 @@
+"""The report of an audit: its verdict, its facts, and what happened when by the journals and the clients' events."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from airflow_provider_kmigrate.audit import queries, report
+from airflow_provider_kmigrate.audit.engine import Engine
+from airflow_provider_kmigrate.audit.request import ReportRequest
+from airflow_provider_kmigrate.core import journal_lines
+from airflow_provider_kmigrate.core.event_lines import decode
+from airflow_provider_kmigrate.core.events import Event
+from airflow_provider_kmigrate.core.report_facts import Ledger, Subject, collect
+from airflow_provider_kmigrate.exceptions import Failed
+
+if TYPE_CHECKING:
+    from airflow_provider_kmigrate.audit.job import Result
+
+_MOST: Final = 300_000  # events that are kept in memory for pictures, about 1 kB each
+
+
+def events(engine: Engine) -> tuple[Event, ...]:
+    """Of the source that is attached: all events, or of a large one those of owners and stalls."""
+    few = engine.ask(queries.EVENT_COUNT)["n"][0].as_py() > _MOST
+    lines = engine.ask(queries.FEW_LINES if few else queries.ALL_LINES)["line"].to_pylist()
+    return tuple(map(decode, lines))
+
+
+def write(wanted: ReportRequest, result: Result, folder: Path) -> report.Report:
+    """`report.html` and `report.json` in the folder. Raises `Failed` where a journal cannot be read or the folder not written."""
+    subject = Subject(wanted.cluster, wanted.cluster_id, wanted.run, time.time_ns() // 1_000_000)
+    pictured = [event for source in result.sources for event in source.pictured]
+    ledgers = [Ledger(source.level, source.facts) for source in result.sources]
+    try:
+        journal = journal_lines.read(_lines(wanted.journals))
+        return report.write(collect(subject, result.verdict, ledgers=ledgers, journal=journal, events=pictured), folder)
+    except OSError as error:
+        raise Failed(f"the report cannot be made in {folder}: {error}") from error
+
+
+def _lines(journals: Iterable[str]) -> Iterator[str]:
+    for place in map(Path, journals):
+        for path in sorted(place.glob("*.jsonl")) if place.is_dir() else [place]:
+            yield from path.read_text(encoding="utf-8").splitlines()

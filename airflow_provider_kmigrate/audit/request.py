@@ -1,0 +1,156 @@
+"""An audit as a JSON file: what the DAG writes and the job reads, wherever Spark runs it.
+
+::
+
+    {"engine": "spark", "spark": {"master": "local[2]", "jars": [], "settings": {}},
+     "policy": {"skew_ms": 100, "tolerated": ["redelivered"], "required": ["L2"]},
+     "sources": [{"level": "L2", "lines": ["/audit/events"]},
+                 {"level": "L3", "ledgers": ["hdfs:///audit/ledger"], "records": {"records": "…", "log": "…", "names": "…"}}],
+     "logs": {"properties": "/audit/kafka.json", "topics": ["orders"], "before": "/audit/before.json"},
+     "report": {"cluster": "prod", "cluster_id": "…", "run": "…", "journals": ["/journal/prod"]}}
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NoReturn, TypeVar
+
+from airflow_provider_kmigrate.audit.policy import Policy
+from airflow_provider_kmigrate.audit.sources import RecordTables, Source, ToolOutput
+from airflow_provider_kmigrate.core.fingerprint import Sample
+from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.verdict import Level
+from airflow_provider_kmigrate.exceptions import Failed, Refused
+
+_LEVELS: Final = {level.label: level for level in Level}
+_Made = TypeVar("_Made")
+
+
+@dataclass(frozen=True, slots=True)
+class SparkRequest:
+    """Where Spark runs. `master` None: where spark-submit said."""
+
+    master: str | None = None
+    jars: tuple[str, ...] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LogsRequest:
+    """Level L0. `properties`: a file with librdkafka's properties as JSON, which may hold secrets and therefore is no part of this.
+
+    `before`: where the look before the step is; `audit.look` leaves it there. `sample` as for `core.fingerprint`.
+    """
+
+    properties: str
+    topics: tuple[str, ...]
+    before: str
+    sample: Sample = field(default_factory=Sample)
+
+
+@dataclass(frozen=True, slots=True)
+class ReportRequest:
+    """What the page says it is about. `journals`: files, or folders of `*.jsonl`, on this machine."""
+
+    cluster: str
+    cluster_id: str = ""
+    run: str = ""
+    journals: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One audit. `logs` None: level L0 is not measured; `report` None: no page."""
+
+    sources: tuple[Source, ...]
+    policy: Policy = field(default_factory=Policy)
+    engine: str = "spark"
+    spark: SparkRequest = SparkRequest()
+    logs: LogsRequest | None = None
+    report: ReportRequest | None = None
+
+
+def load(path: Path) -> Request:
+    """The request in a file. Raises `Failed` where it cannot be read, `Refused` (X08) where it makes no sense."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise Failed(f"the audit's request {path} cannot be read: {error}") from error
+    try:
+        return parse(json.loads(text))
+    except ValueError as error:
+        _refuse(f"it is no JSON: {error}")
+
+
+def parse(document: Any) -> Request:
+    """The request that a JSON document describes. Raises `Refused` (X08)."""
+    readers = {"sources": _all(_source), "policy": _policy, "spark": _spark, "logs": _logs, "report": _report}
+    request = _made(Request, document, readers)
+    if request.engine not in {"spark", "duckdb"}:
+        _refuse(f"there is no engine {request.engine!r}")
+    if request.logs is not None and request.engine != "spark":
+        _refuse("only Spark reads logs")
+    return request
+
+
+def _source(value: Any) -> Source:
+    lists = {name: _all(str) for name in ("lines", "ledgers")}
+    tools = _all(lambda tool: _made(ToolOutput, tool, {"topics": _all(str)}))
+    return _made(Source, value, {"level": _level, **lists, "tools": tools, "records": lambda item: _made(RecordTables, item, {})})
+
+
+def _policy(value: Any) -> Policy:
+    readers = {"required": _all(_level), "tolerated": lambda names: frozenset(_all(str)(names)), "window": _window}
+    return _made(Policy, value, readers)
+
+
+def _spark(value: Any) -> SparkRequest:
+    return _made(SparkRequest, value, {"jars": _all(str)})
+
+
+def _logs(value: Any) -> LogsRequest | None:
+    readers: dict[str, Callable[[Any], Any]] = {"topics": _all(str), "sample": lambda item: _made(Sample, item, {})}
+    return None if value is None else _made(LogsRequest, value, readers)
+
+
+def _report(value: Any) -> ReportRequest | None:
+    return None if value is None else _made(ReportRequest, value, {"journals": _all(str)})
+
+
+def _window(value: Any) -> tuple[int, int] | None:
+    if value is None:
+        return None
+    begin, end = _all(int)(value)
+    return begin, end
+
+
+def _level(value: Any) -> Level:
+    return _LEVELS[value]
+
+
+def _all(read: Callable[[Any], _Made]) -> Callable[[Any], tuple[_Made, ...]]:
+    def read_list(value: Any) -> tuple[_Made, ...]:
+        if not isinstance(value, list):
+            raise TypeError(f"{value!r} is no list")
+        return tuple(map(read, value))
+
+    return read_list
+
+
+def _made(cls: Callable[..., _Made], value: Any, readers: Mapping[str, Callable[[Any], Any]]) -> _Made:
+    try:
+        return cls(**{name: readers.get(name, _same)(item) for name, item in value.items()})
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        _refuse(str(error))
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _refuse(what: str) -> NoReturn:
+    text = f"The audit's request makes no sense: {what}."
+    raise Refused.because(Reason("X08", text, "An audit of something else would prove nothing.", "See audit/request.py."))

@@ -1,0 +1,178 @@
+"""The audit's tables: events with their index, and single records.
+
+**Events** (`EVENTS`): every line as it was written, beside it the columns that the group-bys need. `pile` says what it is and is
+the folder in Parquet (`pile=delivery/…`). An event that is about several partitions has a row for each, numbered by `nth`; one
+that is about none has one row. Lines that are no events are rows too, with the reason in `why`.
+
+**Records** (`RECORDS`, `LOG`, `NAMES`), for audits that note each record: whole numbers only, because a string as a key costs
+Spark nearly twice the time (measured); `names` says what they stand for. Files should hold a row group for each partition, so
+that the rows of one can be read alone. A member's `t_ms` must come from a steady clock, as `core.events` says of all times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
+from functools import singledispatch
+from typing import Any, Final
+
+import pyarrow as pa
+
+from airflow_provider_kmigrate.core.event_lines import BadEvent, UnknownVersion, decode, encode
+from airflow_provider_kmigrate.core.events import Ack, Commit, DeliveryRun, Event, Heartbeat, Latencies, Slow
+
+
+class Pile(StrEnum):
+    """What a row is."""
+
+    DELIVERY = "delivery"
+    ACK = "ack"
+    COMMIT = "commit"
+    CONTROL = "control"  # few, and all of them are always read: starts, stops, ownership, extents
+    SIGN = "sign"  # shows only that its writer lived: heartbeats, refused commits
+    LATENCY = "latency"  # of producers; long, and read only for their stalls
+    REFUSED = "refused"  # no event, kept aside
+    VERSION = "version"  # of a schema that this release does not know
+
+
+EVENTS: Final = pa.schema(
+    [
+        ("pile", pa.string()),
+        ("writer", pa.string()),
+        ("number", pa.int64()),  # event_seq
+        ("nth", pa.int32()),
+        ("t_ms", pa.int64()),
+        ("line", pa.string()),
+        ("why", pa.string()),
+        ("consumer_group", pa.string()),
+        ("member", pa.string()),
+        ("topic", pa.string()),
+        ("part", pa.int32()),
+        ("lo", pa.int64()),  # first offset; of a commit the offset
+        ("hi", pa.int64()),  # last offset; of a commit the last offset before it
+        ("n", pa.int64()),  # records
+        ("seq", pa.int64()),  # number of the first: of the member's deliveries, or of the producer's records
+        ("t_first_ms", pa.int64()),
+        ("t_last_ms", pa.int64()),
+        ("t_sent_ms", pa.int64()),
+        ("gap_ms", pa.int64()),
+        ("producer", pa.string()),
+        ("producer_seq", pa.int64()),
+        ("latency", pa.list_(pa.int64())),  # bucket, count, bucket, count ...
+    ]
+)
+RECORDS: Final = pa.schema(
+    [
+        ("tid", pa.int32()),  # topic
+        ("part", pa.int32()),
+        ("mid", pa.int32()),  # member
+        ("pos", pa.int64()),  # offset
+        ("seq", pa.int64()),  # the member's deliveries of this partition, counted from 0
+        ("t_ms", pa.int64()),  # when it was delivered
+        ("latency_us", pa.int64()),  # from sent to delivered
+    ]
+)
+LOG: Final = pa.schema([("tid", pa.int32()), ("part", pa.int32()), ("pos", pa.int64())])
+NAMES: Final = pa.schema(
+    [
+        ("kind", pa.string()),  # topic or member
+        ("id", pa.int32()),
+        ("name", pa.string()),
+        ("consumer_group", pa.string()),  # of a member
+    ]
+)
+
+Row = dict[str, Any]
+
+
+def rows_of_line(line: str, place: str = "") -> Iterator[Row]:
+    """One line as rows. `place` is put before the reason where the line is no event."""
+    try:
+        event = decode(line)
+    except BadEvent as error:
+        pile = Pile.VERSION if isinstance(error, UnknownVersion) else Pile.REFUSED
+        yield {"pile": pile.value, "nth": 0, "line": line, "why": f"{place}{line[:80]!r}: {error}"}
+        return
+    yield from rows_of(event, line)
+
+
+def rows_of(event: Event, line: str | None = None) -> Iterator[Row]:
+    """One event as rows; `line` is its text where that is at hand."""
+    stamp = event.stamp
+    envelope = {"writer": stamp.writer, "number": stamp.event_seq, "t_ms": stamp.t_ms, "line": line or encode(event)}
+    for nth, index in enumerate(_index(event)):
+        yield {"pile": _pile(event).value, "nth": nth, **envelope, **index}
+
+
+def table_of(rows: Iterable[Row]) -> pa.Table:
+    """Rows as a table of `EVENTS`."""
+    return pa.Table.from_pylist(list(rows), schema=EVENTS)
+
+
+def _pile(event: Event) -> Pile:
+    match event:
+        case DeliveryRun():
+            return Pile.DELIVERY
+        case Ack():
+            return Pile.ACK
+        case Commit(ok=True, offsets=[_, *_]):
+            return Pile.COMMIT
+        case Commit() | Heartbeat():
+            return Pile.SIGN
+        case Latencies() | Slow():
+            return Pile.LATENCY
+    return Pile.CONTROL
+
+
+@singledispatch
+def _index(_event: Event) -> Iterable[Mapping[str, Any]]:
+    """The columns that are not in every event, once for each partition that it is about."""
+    return ({},)
+
+
+@_index.register
+def _(event: DeliveryRun) -> Iterable[Mapping[str, Any]]:
+    yield {
+        "consumer_group": event.group,
+        "member": event.member,
+        "topic": event.topic,
+        "part": event.partition,
+        "lo": event.first,
+        "hi": event.last,
+        "n": event.count,
+        "seq": event.seq,
+        "t_first_ms": event.t_first_ms,
+        "t_last_ms": event.t_last_ms,
+        "t_sent_ms": event.t_sent_ms,
+        "gap_ms": event.gap_ms,
+        "producer": event.producer,
+        "producer_seq": event.producer_seq,
+        "latency": [number for pair in event.latency for number in pair],
+    }
+
+
+@_index.register
+def _(event: Ack) -> Iterable[Mapping[str, Any]]:
+    yield {
+        "topic": event.topic,
+        "part": event.partition,
+        "lo": event.first,
+        "hi": event.last,
+        "n": event.count,
+        "seq": event.seq_first,
+        "t_sent_ms": event.t_sent_ms,
+        "t_last_ms": event.t_acked_ms,
+        "producer": event.producer,
+        "producer_seq": event.seq_first,
+        "latency": [number for pair in event.latency for number in pair],
+    }
+
+
+@_index.register
+def _(event: Commit) -> Iterable[Mapping[str, Any]]:
+    if not (event.ok and event.offsets):
+        yield {}
+        return
+    for topic, partition, offset in event.offsets:
+        place = {"topic": topic, "part": partition, "lo": offset, "hi": offset - 1}
+        yield {"consumer_group": event.group, "member": event.member, **place}

@@ -1,0 +1,133 @@
+"""A Spark session that fails in words: what is missing, and what to do about it."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import socket
+import sys
+import tempfile
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+import airflow_provider_kmigrate
+from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.exceptions import Failed, Refused, Unreachable
+
+CONNECT_TIMEOUT_S: Final = 5.0
+SETTINGS: Final[Mapping[str, str]] = {
+    "spark.driver.memory": "3g",  # the audit's answers are small; its chains come through here
+    "spark.ui.enabled": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.pushdown.inFilterThreshold": "1000",  # above the default of 10 row groups are not left out
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+}
+_LOCAL: Final[Mapping[str, str]] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+
+def start(
+    master: str | None = None,
+    *,
+    jars: Sequence[str] = (),
+    settings: Mapping[str, str] | None = None,
+    name: str = "kmigrate audit",
+) -> SparkSession:
+    """A session on `master` (`local[2]`, `local-cluster[2,1,1024]`, `spark://host:port`, `yarn`, `k8s://…`).
+
+    None leaves master, deploy mode and jars to spark-submit. `jars` are paths, `settings` go over `SETTINGS`. Raises `Refused`
+    with the remedy where Java or a jar is missing, `Unreachable` where the master does not answer within 5 s, `Failed` where
+    Spark refuses. The caller stops the session.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers start whatever python3 is first on the PATH
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    _check(master, jars)
+    builder = SparkSession.builder.appName(name)
+    for key, value in {**_settings(master, jars), **(settings or {})}.items():
+        builder = builder.config(key, value)
+    try:
+        session: SparkSession = builder.getOrCreate()
+        session.sparkContext.setLogLevel("ERROR")
+    except (PySparkException, Py4JError, OSError) as error:
+        raise Failed(
+            f"Spark did not start on {master or 'the submitted master'}: {str(error).strip().splitlines()[0]}"
+        ) from error
+    return session
+
+
+def _settings(master: str | None, jars: Sequence[str]) -> dict[str, str]:
+    settings = dict(SETTINGS)
+    if master is not None:
+        settings["spark.master"] = master
+    if jars:
+        settings["spark.jars"] = ",".join(jars)
+    if master is not None and master.startswith("local"):
+        settings |= _LOCAL
+        settings["spark.sql.warehouse.dir"] = str(Path(tempfile.gettempdir()) / "kmigrate-spark-warehouse")
+        settings["spark.sql.shuffle.partitions"] = str(_cores(master))
+    return settings
+
+
+def _cores(master: str) -> int:
+    """Few and large: an audit shuffles thousands of rows, not millions."""
+    inside = master.partition("[")[2].rstrip("]").split(",")
+    if master.startswith("local-cluster"):
+        return int(inside[0]) * int(inside[1])
+    return int(inside[0]) if inside[0].isdigit() else min(os.cpu_count() or 1, 8)
+
+
+def _check(master: str | None, jars: Sequence[str]) -> None:
+    missing = [jar for jar in jars if "://" not in jar and not Path(jar).is_file()]
+    if missing:
+        text = f"Spark jars are missing: {', '.join(missing)}"
+        raise Refused.because(Reason("X06", text, "Spark cannot read Kafka without them.", "Build them with audit/pom.xml."))
+    if shutil.which("java") is None and not _java_home():
+        text = "Java is missing: neither JAVA_HOME nor the PATH has it."
+        raise Refused.because(Reason("X07", text, "Spark runs on it.", "Install a Java 17 runtime or set JAVA_HOME."))
+    if master is not None and master.startswith("spark://"):
+        for address in master.removeprefix("spark://").split(","):
+            _check_answers(address)
+
+
+def _java_home() -> bool:
+    home = os.environ.get("JAVA_HOME")
+    return home is not None and (Path(home) / "bin" / "java").is_file()
+
+
+def _check_answers(address: str) -> None:
+    """Spark itself would try for a minute and then say that all masters are unresponsive."""
+    parts = urlsplit(f"//{address}")
+    try:
+        socket.create_connection((parts.hostname or "", parts.port or 7077), CONNECT_TIMEOUT_S).close()
+    except OSError as error:
+        text = f"no Spark master answers at {address} ({error}); check the connection's host and port, and that the master runs"
+        raise Unreachable(text) from error
+
+
+_SHIPPED: set[str] = set()  # applications whose executors have the package
+
+
+def ship_package(session: SparkSession) -> None:
+    """Give this package to the executors, which have none of their own on the users' cluster; once an application.
+
+    A second archive of the same name is refused by executors, and they fetch the first whenever they start: it stays until we end.
+    """
+    application = str(session.sparkContext.applicationId)
+    if application in _SHIPPED:
+        return
+    root = Path(airflow_provider_kmigrate.__file__).parent
+    folder = Path(tempfile.mkdtemp(prefix="kmigrate-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    archive = folder / "airflow_provider_kmigrate.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as target:
+        for file in [*root.glob("*.py"), *(root / "core").rglob("*.py"), *(root / "audit").rglob("*.py")]:
+            target.write(file, file.relative_to(root.parent))
+    session.sparkContext.addPyFile(str(archive))
+    _SHIPPED.add(application)

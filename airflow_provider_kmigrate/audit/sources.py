@@ -1,0 +1,98 @@
+"""What is audited: event lines, ledgers in Parquet, the output of Kafka's own tools, single records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Literal
+
+from airflow_provider_kmigrate.audit.engine import Engine
+from airflow_provider_kmigrate.audit.schema import Row, rows_of, rows_of_line, table_of
+from airflow_provider_kmigrate.core.events import Event
+from airflow_provider_kmigrate.core.verdict import Level
+from airflow_provider_kmigrate.core.verifiable import consumer_events, producer_events
+from airflow_provider_kmigrate.exceptions import Failed
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutput:
+    """What one run of Kafka's VerifiableProducer or VerifiableConsumer printed. A consumer's settings are as it was started."""
+
+    path: str
+    tool: Literal["producer", "consumer"]
+    name: str  # of this run, unlike any other run's
+    group: str = ""
+    topics: tuple[str, ...] = ()
+    reset: str = "earliest"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordTables:
+    """Folders of Parquet as `schema.RECORDS`, `LOG` and `NAMES` say. Starts, stops and ownership come as events beside them."""
+
+    records: str
+    log: str
+    names: str
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One body of evidence, judged by itself, of one `level`. All parts of it are read together.
+
+    `lines`: files or folders of event lines (`*.jsonl`) on this machine. `ledgers`: folders of Parquet as `schema.EVENTS`,
+    anywhere the engine can read. `events`: as they are in memory.
+    """
+
+    level: Level
+    lines: tuple[str, ...] = ()
+    ledgers: tuple[str, ...] = ()
+    tools: tuple[ToolOutput, ...] = ()
+    events: tuple[Event, ...] = ()
+    records: RecordTables | None = None
+
+
+def attach(source: Source, engine: Engine) -> None:
+    """Make the source's views in the engine: `events`, and `records`, `log` and `names` where there are any."""
+    engine.attach("events", [*source.ledgers, table_of(_rows(source))])
+    if source.records is not None:
+        engine.attach("records", [source.records.records])
+        engine.attach("log", [source.records.log])
+        engine.attach("names", [source.records.names])
+
+
+def read_lines(paths: Iterable[str]) -> Iterator[Row]:
+    """The lines of files, and of the `*.jsonl` in folders, as rows. Raises `Failed` where one cannot be read."""
+    for path in paths:
+        for file in _files(Path(path)):
+            for line in _whole_lines(file):
+                yield from rows_of_line(line, f"{file.name} ")
+
+
+def _rows(source: Source) -> Iterable[Row]:
+    in_memory = chain(source.events, *map(_tool_events, source.tools))
+    return chain(read_lines(source.lines), chain.from_iterable(map(rows_of, in_memory)))
+
+
+def _tool_events(output: ToolOutput) -> Iterable[Event]:
+    lines = _text(Path(output.path)).splitlines()
+    if output.tool == "producer":
+        return producer_events(lines, output.name)
+    return consumer_events(lines, output.name, output.group, output.topics, output.reset)
+
+
+def _files(path: Path) -> Sequence[Path]:
+    return sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
+
+
+def _whole_lines(path: Path) -> list[str]:
+    """Without a last line that has no end: it is being written, or its writer was killed there and will leave no stop."""
+    return _text(path).split("\n")[:-1]
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise Failed(f"the audit cannot read {path}: {error}") from error

@@ -1,0 +1,45 @@
+"""Spark: the audit on one machine or on the users' cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import reduce
+
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from airflow_provider_kmigrate.audit.engine import Data
+from airflow_provider_kmigrate.exceptions import Failed
+
+
+class SparkEngine:
+    """Asks a session that belongs to the caller (`session.start`)."""
+
+    name = "spark"
+
+    def __init__(self, session: SparkSession) -> None:
+        self.session = session
+
+    def attach(self, view: str, data: Sequence[Data]) -> None:
+        with _named_errors(view):
+            frames = [self._frame(part) for part in data]
+            reduce(lambda one, other: one.unionByName(other), frames).createOrReplaceTempView(view)
+
+    def _frame(self, data: Data) -> DataFrame:
+        return self.session.read.parquet(data) if isinstance(data, str) else self.session.createDataFrame(data)
+
+    def ask(self, question: str) -> pa.Table:
+        with _named_errors(question):
+            return self.session.sql(question).toArrow()
+
+
+@contextmanager
+def _named_errors(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        text = str(error).strip().partition("\n")[0]
+        raise Failed(f"Spark could not answer: {text} (asked: {' '.join(what.split())[:120]})") from error

@@ -1,0 +1,251 @@
+"""Events from their Kafka topic into Parquet (`schema.EVENTS`, a folder a pile), while clients write them; exactly once.
+
+Spark's own file sink and checkpoint make it exact: a query that is killed anywhere goes on where its last whole batch ended. That
+holds as long as topic, checkpoint and output stay together, and Spark does not check that they do: an old checkpoint skips what
+another topic holds, a new checkpoint beside an old output drops its first batches without a word. So they are tied together by a
+file in the checkpoint, and whatever does not fit is refused.
+
+What is no event is a row like every other, in the piles `refused` and `version`, with the reason and its place in the topic.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
+
+from airflow_provider_kmigrate.audit.kafka_source import READING, options_of, spark_errors
+from airflow_provider_kmigrate.audit.schema import EVENTS, rows_of, rows_of_line, table_of
+from airflow_provider_kmigrate.audit.session import ship_package
+from airflow_provider_kmigrate.audit.storage import Storage
+from airflow_provider_kmigrate.clients.log_marks import cluster_id
+from airflow_provider_kmigrate.core.event_lines import BadEvent, decode
+from airflow_provider_kmigrate.core.events import Ownership
+from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.exceptions import Failed, Refused, TimedOut
+
+_VERSION: Final = 1
+_TIE: Final = "kmigrate-stream.json"
+_POLL_S: Final = 0.2
+_BATCH: Final = 2_000  # rows that a worker decodes together
+#: One worker process decodes some ten thousand events a second; a batch must not grow without bound after a hold.
+_SETTINGS: Final = {**READING, "failOnDataLoss": "true", "startingOffsets": "earliest", "maxOffsetsPerTrigger": "500000"}
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPlan:
+    """What belongs together: paths are anything that Spark's file systems know."""
+
+    topic: str
+    folder: str
+    checkpoint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How far a checkpoint is: the numbers of the last batch that was begun and of the last one that is in the output."""
+
+    begun: int | None
+    done: int | None
+
+    @property
+    def settled(self) -> bool:
+        """No batch is half done: a restart repeats nothing."""
+        return self.begun == self.done
+
+
+class EventStream:
+    """A query that runs, is watched, and stops only between its triggers."""
+
+    def __init__(
+        self,
+        session: SparkSession,
+        properties: Mapping[str, str],
+        plan: StreamPlan,
+        *,
+        every_s: float = 5.0,
+        spark_options: Mapping[str, str] | None = None,
+    ) -> None:
+        self.plan = plan
+        self._session = session
+        self._storage = Storage(session)
+        self._every_s = every_s
+        self._options = {**options_of(properties), **_SETTINGS, **(spark_options or {}), "subscribe": plan.topic}
+        self._cluster_id = cluster_id(properties)
+        self._query: StreamingQuery | None = None
+
+    def start(self) -> None:
+        """Begin, or go on. Raises `Refused` (X03) where checkpoint and output do not belong to this topic and to each other."""
+        self._tie()
+        self._begin({"processingTime": f"{self._every_s} seconds"})
+
+    def catch_up(self, timeout: float = 600.0) -> None:
+        """Take in what the topic holds now, and end. Raises `Failed`, or `TimedOut` after `timeout` seconds."""
+        self._tie()
+        self._begin({"availableNow": True})
+        query = self._running()
+        with spark_errors("the event stream ended"):
+            if not query.awaitTermination(math.ceil(timeout)):
+                query.stop()
+                raise TimedOut(f"the events in {self.plan.topic} were not taken in within {timeout:g} s")
+
+    def _begin(self, trigger: Mapping[str, Any]) -> None:
+        ship_package(self._session)
+        with spark_errors("the event stream did not start"):
+            source = self._session.readStream.format("kafka").options(**self._options).load()
+            writer = decoded(source).writeStream.format("parquet").partitionBy("pile").queryName(f"events of {self.plan.topic}")
+            writer = writer.option("checkpointLocation", self.plan.checkpoint).trigger(**trigger)
+            self._query = writer.start(self.plan.folder)
+
+    def _running(self) -> StreamingQuery:
+        if self._query is None:
+            raise Failed("the event stream was not started")
+        return self._query
+
+    def check(self) -> Mapping[str, Any] | None:
+        """The last progress; None before the first. Raises `Failed` where the query has ended by itself."""
+        query = self._running()
+        with spark_errors("the event stream ended"):
+            error = query.exception()
+            if error is not None:
+                raise error
+        if not query.isActive:
+            raise Failed("the event stream ended")
+        progress: Mapping[str, Any] | None = query.lastProgress
+        return progress
+
+    def run(self, ended: Callable[[], bool], restarts: int = 20, pause_s: float = 15.0) -> None:
+        """Keep it running until `ended()`; then stop it. A query that dies goes on from its checkpoint, `restarts` times in all.
+
+        Within a roll a partition may be without a leader for longer than a query waits: that ends the query, not the stream.
+        """
+        self.start()
+        while not ended():
+            try:
+                self.check()
+            except Failed:
+                if restarts == 0:
+                    raise
+                restarts -= 1
+                _wait(pause_s, ended)
+                if not ended():
+                    self.start()
+            time.sleep(_POLL_S)
+        self.stop()
+
+    def stop(self, timeout: float = 120.0) -> Standing:
+        """Between two triggers. Raises `TimedOut`, and the query goes on, where none ends in `timeout` seconds."""
+        query = self._running()
+        deadline = time.monotonic() + timeout
+        while query.isActive and query.status["isTriggerActive"]:
+            if time.monotonic() > deadline:
+                raise TimedOut(f"no trigger of the event stream ended within {timeout:g} s; it was not stopped")
+            time.sleep(0.01)
+        with spark_errors("the event stream did not stop"):
+            query.stop()
+        return self.standing()
+
+    def standing(self) -> Standing:
+        """How far the checkpoint is."""
+        return standing(self._storage, self.plan.checkpoint)
+
+    def _tie(self) -> None:
+        path = f"{self.plan.checkpoint}/{_TIE}"
+        mine = {"version": _VERSION, "cluster_id": self._cluster_id, **asdict(self.plan)}
+        text = self._storage.read(path)
+        if text is None:
+            self._refuse_strangers()
+            self._storage.write(path, json.dumps(mine))
+        elif (theirs := _parse(text)) != mine:
+            raise _unfit(f"the checkpoint {self.plan.checkpoint} belongs to another query: {theirs}, this one is {mine}")
+        elif self._storage.exists(f"{self.plan.checkpoint}/commits/0") and not self._storage.exists(self._log):
+            raise _unfit(f"the output {self.plan.folder} of the checkpoint {self.plan.checkpoint} is gone")
+
+    @property
+    def _log(self) -> str:
+        """What Spark's file sink has written, as it knows it."""
+        return f"{self.plan.folder}/_spark_metadata"
+
+    def _refuse_strangers(self) -> None:
+        if any(self._storage.exists(f"{self.plan.checkpoint}/{name}") for name in ("metadata", "offsets", "commits")):
+            raise _unfit(f"the checkpoint {self.plan.checkpoint} belongs to another query, which kmigrate did not start")
+        if self._storage.exists(self._log):
+            raise _unfit(
+                f"the output {self.plan.folder} belongs to another checkpoint; Spark would drop batches that it thinks are there"
+            )
+
+
+def _wait(seconds: float, ended: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and not ended():
+        time.sleep(_POLL_S)
+
+
+def _parse(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _unfit(text: str) -> Refused:
+    why = "Events would be left out, or be there twice, and nothing would say so."
+    remedy = "Give a new checkpoint together with a new, empty output folder; the topic is then read from its beginning."
+    return Refused.because(Reason("X03", f"{text[:1].upper()}{text[1:]}.", why, remedy))
+
+
+def standing(storage: Storage, checkpoint: str) -> Standing:
+    """How far any streaming query's checkpoint is, ours or a user's."""
+    begun, done = (_last(storage.names(f"{checkpoint}/{name}")) for name in ("offsets", "commits"))
+    return Standing(begun, done)
+
+
+def _last(names: list[str]) -> int | None:
+    return max((int(name) for name in names if name.isdigit()), default=None)
+
+
+def decoded(source: DataFrame) -> DataFrame:
+    """Records of an events topic as rows of `schema.EVENTS`."""
+    columns = source.selectExpr("topic", "partition", "offset", "value")
+    return columns.mapInArrow(_decoder(), _spark_schema())
+
+
+def _spark_schema() -> StructType:
+    from pyspark.sql.pandas.types import from_arrow_schema  # noqa: PLC0415  # pandas, which costs a second, only where it is used
+
+    schema: StructType = from_arrow_schema(EVENTS)
+    return schema
+
+
+def _decoder() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What a worker runs; see `session.ship_package` for how it comes to have this package."""
+
+    def rows(topic: str, partition: int, offset: int, value: bytes | None) -> Iterator[dict[str, Any]]:
+        """The place in the topic orders changes of ownership, which is why each group's are in one partition."""
+        line = (value or b"").decode(errors="replace")
+        try:
+            event = decode(line)
+        except BadEvent:
+            return rows_of_line(line, f"{topic}-{partition} offset {offset} ")
+        if isinstance(event, Ownership):
+            return rows_of(replace(event, position=offset))
+        return rows_of(event, line)
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for begin in range(0, batch.num_rows, _BATCH):
+                part = batch.slice(begin, _BATCH)
+                found = [
+                    row for record in zip(*(column.to_pylist() for column in part.columns), strict=True) for row in rows(*record)
+                ]
+                yield from table_of(found).to_batches()
+
+    return read

@@ -1,0 +1,40 @@
+"""Engines for the audit's tests. Every test module here begins with `importorskip`: only Spark's own environment has the engines."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def spark_session() -> Iterator[Any]:
+    """On `KMIGRATE_SPARK_MASTER`, such as `local-cluster[2,1,1024]`; by default in this process. There is one in a process."""
+    from airflow_provider_kmigrate.audit import connector  # noqa: PLC0415
+    from airflow_provider_kmigrate.audit import session as sessions  # noqa: PLC0415
+
+    session = sessions.start(os.environ.get("KMIGRATE_SPARK_MASTER", "local[2]"), jars=connector.jars())
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def spark(spark_session: Any) -> Any:
+    from airflow_provider_kmigrate.audit.spark_engine import SparkEngine  # noqa: PLC0415
+
+    return SparkEngine(spark_session)
+
+
+@pytest.fixture(scope="session")
+def duck() -> Iterator[Any]:
+    from airflow_provider_kmigrate.audit.duckdb_engine import DuckDBEngine  # noqa: PLC0415
+
+    with DuckDBEngine(threads=2) as engine:
+        yield engine
+
+
+@pytest.fixture(params=["duck", "spark"])
+def engine(request: pytest.FixtureRequest) -> Any:
+    return request.getfixturevalue(request.param)

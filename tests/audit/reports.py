@@ -1,0 +1,136 @@
+"""Report facts for tests: a run in which everything went wrong, and one of the largest size that is promised."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from airflow_provider_kmigrate.core import journal_lines
+from airflow_provider_kmigrate.core.events import Change
+from airflow_provider_kmigrate.core.ledger import balance
+from airflow_provider_kmigrate.core.ledger.facts import Case
+from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.report_facts import Ledger, ReportFacts, Subject, collect
+from airflow_provider_kmigrate.core.timeline import Held, OwnerTrack, Window
+from airflow_provider_kmigrate.core.verdict import (
+    CanaryVerdict,
+    Ground,
+    Level,
+    LevelHealth,
+    MetricVerdict,
+    Outcome,
+    Verdict,
+    combine,
+    of_facts,
+)
+from tests.core.histories import History
+
+HOSTILE = '<script>alert("x")</script><img src=http://example.org/x.png onerror=alert(1)>\x00&"\''
+SUBJECT = Subject("prod", "q1Sh-9_ISia_zwGINzRvyQ", "kmigrate_zk_to_kraft__prod/manual__2026-11-21", 1_795_241_479_346)
+START = 1_000_000
+
+
+def journal_text(start_ms: int = START) -> list[str]:
+    """A run with an act that nobody saw the end of, an alarm, and a last line that was cut."""
+    rows = [
+        (0, "findings", "preflight", "0 findings", ""),
+        (4, "act", "provision controller 3000", "provision: it is empty", ""),
+        (6, "acted", "provision controller 3000", "provision", ', "seconds": 2.0'),
+        (7, "done", "provision controller 3000", "started", ', "seconds": 3.0'),
+        (8, "act", "broker 0 to migration", "restart: it may stop", ""),
+        (11, "act", "broker 0 to migration", "start: it is stopped with the new file", ""),
+        (12, "acted", "broker 0 to migration", "start", ', "seconds": 1.0'),
+        (13, "alarm", "broker 0 to migration", f"[G05] {HOSTILE!r}", ""),
+        (18, "done", "broker 0 to migration", "back in every ISR", ', "seconds": 7.0'),
+        (19, "done", "preferred leaders", "all are", ', "seconds": 0.5'),
+    ]
+    lines = [
+        f'{{"at": {start_ms / 1000 + at}, "run": "r", "kind": "{kind}", "step": "{step}", "text": {_quoted(text)}{more}}}'
+        for at, kind, step, text, more in rows
+    ]
+    return [*lines, '{"at": 12']
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def broken_history() -> History:
+    """Records lost and delivered twice, and two owners at once."""
+    history = History(now=START)
+    history.consumer("billing-0", "billing")
+    history.consumer("billing-1", "billing")
+    history.producer("p")
+    history.own("billing", "billing-0", Change.ACQUIRED, (0, 1, 2))
+    for first in range(0, 60, 10):
+        for partition in range(3):
+            history.ack("p", partition, first, first, 10)
+            if (partition, first) != (1, 30):
+                history.deliver("billing", "billing-0", partition, first, 10, first)
+    history.own("billing", "billing-1", Change.ACQUIRED, (2,))
+    history.deliver("billing", "billing-1", 2, 40, 10, 40)
+    history.own("billing", "billing-0", Change.RELEASED, (0, 2))
+    history.own("billing", "billing-1", Change.ACQUIRED, (0,))
+    return history
+
+
+def broken() -> ReportFacts:
+    """FAIL with everything that a page can show, and hostile text wherever text comes from outside."""
+    events = broken_history().end()
+    facts = balance(events)
+    grounds, health = of_facts(facts, Level.PRODUCER)
+    case = Case(HOSTILE, 3, 5, 9, 5, HOSTILE, members=(HOSTILE, "b"), from_ms=START, to_ms=START + 5, note=HOSTILE)
+    hostile = Ground(Outcome.FAIL, Reason("A04", HOSTILE, HOSTILE, HOSTILE), Level.CONSUMER, 5, (case,))
+    accounts = [health, LevelHealth(Level.LOG, 10, hand_overs=60), LevelHealth(Level.CONSUMER, 5, missing=(case,))]
+    verdict = combine([*grounds, hostile], accounts, canary())
+    ledgers = [Ledger(Level.PRODUCER, facts)]
+    journal = journal_lines.read(journal_text())
+    return collect(replace(SUBJECT, run=HOSTILE), verdict, ledgers=ledgers, journal=journal, events=events)
+
+
+def canary() -> CanaryVerdict:
+    metrics = (
+        MetricVerdict("latency p99", Outcome.PASS, 1.25, 9, 3, 1.02, 0.95, 1.11, 1.3),
+        MetricVerdict("service time", Outcome.FAIL, 1.25, 9, 3, 1.9, 1.5, float("inf"), 1.4),
+        MetricVerdict("lag slope", Outcome.INCONCLUSIVE, 0.5, 9, 3, -0.1, -0.8, 0.9, 0.7, neutral=0.0),
+        MetricVerdict("lag p99", Outcome.INCONCLUSIVE, 1.25, 2, 1),
+    )
+    return CanaryVerdict(Outcome.FAIL, "obrien-fleming-4", 2, 4, metrics)
+
+
+def nothing() -> ReportFacts:
+    """No evidence of any kind."""
+    return collect(SUBJECT, combine([], []))
+
+
+def passing() -> ReportFacts:
+    """Nothing to complain of, and no client that wrote anything down."""
+    return collect(SUBJECT, Verdict(Outcome.PASS, {Level.LOG: Outcome.PASS, Level.PROBE: Outcome.PASS}))
+
+
+def largest(partitions: int = 1_000, changes: int = 200) -> ReportFacts:
+    """Every partition with owners of its own, changing often; findings with as many examples as an audit keeps."""
+    window = Window(0, 3_600_000)
+    length = (window.to_ms - window.from_ms) // changes
+    tracks = []
+    for partition in range(partitions):
+        held = [
+            Held(at * length, (at + 1) * length, (f"consumer-{(at + partition) % 40}-6f1c9e2a",))
+            if at % 7
+            else Held(at * length + partition, (at + 1) * length, ("a", "b") if at % 2 else ())
+            for at in range(changes)
+        ]
+        tracks.append(OwnerTrack("a-group-with-a-long-name", "a-topic-with-a-long-name", (partition,), tuple(held)))
+    case = Case(
+        "a-topic-with-a-long-name", 1, 5, 9, 5, "a-group-with-a-long-name", members=("consumer-1-6f1c9e2a",) * 2, from_ms=1
+    )
+    examples = tuple(replace(case, partition=number) for number in range(20))
+    grounds = [Ground(Outcome.FAIL, Reason(f"A{n:02}", "text " * 30, "why " * 30), Level.LOG, 20, examples) for n in range(12)]
+    verdict = combine(grounds, [LevelHealth(Level.LOG, 1)], canary())
+    return ReportFacts(SUBJECT, window, verdict, owners=tuple(tracks))
+
+
+def write_page(facts: ReportFacts, folder: Path) -> Path:
+    from airflow_provider_kmigrate.audit.report import write  # noqa: PLC0415  # core's tests read this module too
+
+    return write(facts, folder).html

@@ -1,0 +1,119 @@
+"""Every engine says of thousands of random histories what the ledger says of their events: counts, cases, reasons, gaps, stalls."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the audit has its own environment")
+pytest.importorskip("duckdb", reason="the audit has its own environment")
+
+import pyarrow.parquet as pq
+
+from airflow_provider_kmigrate.audit.engine import Engine
+from airflow_provider_kmigrate.audit.job import audit
+from airflow_provider_kmigrate.audit.judge import FINDINGS, joined
+from airflow_provider_kmigrate.audit.policy import Policy
+from airflow_provider_kmigrate.audit.sources import RecordTables, Source
+from airflow_provider_kmigrate.core.events import Event
+from airflow_provider_kmigrate.core.ledger import Facts, Finding, balance
+from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.verdict import Level
+from tests.audit.random_histories import SingleRecords, packed, single_records
+
+ALL = Policy(max_cases=sys.maxsize)
+
+
+def told_by_ledger(events: Sequence[Event], policy: Policy = ALL) -> dict[str, Any]:
+    window: dict[str, Any] = {} if policy.window is None else {"window": policy.window}
+    return told(joined(balance(events, skew_ms=policy.skew_ms, max_cases=sys.maxsize, **window), sys.maxsize))
+
+
+def told(facts: Facts) -> dict[str, Any]:
+    """Everything, made readable where it differs. Sentences only as far as both must agree."""
+    values = {item.name: getattr(facts, item.name) for item in fields(facts)}
+    return values | {"reasons": sorted(map(essence, facts.reasons))}
+
+
+def essence(reason: Reason) -> str:
+    """Without how many records follow a first one, and how often one number was used again: that depends on the order of reading."""
+    text = re.sub(r"\.\.-?\d+$", "", reason.text)
+    return f"{reason.code} {re.sub(r'under [0-9]+ numbers', '', text)}"
+
+
+def differences(mine: dict[str, Any], ledger: dict[str, Any]) -> dict[str, Any]:
+    """What only one side says."""
+    found = {}
+    for name, theirs in ledger.items():
+        if mine[name] == theirs:
+            continue
+        parts = [value.cases if isinstance(value, Finding) else value for value in (mine[name], theirs)]
+        if isinstance(parts[0], tuple | list):
+            found[name] = [[item for item in one if item not in other][:3] for one, other in (parts, parts[::-1])]
+        else:
+            found[name] = parts
+    return found
+
+
+def of_polls(events: Sequence[Event], engine: Engine, policy: Policy = ALL) -> dict[str, Any]:
+    return told(audit(Source(Level.CONSUMER, events=tuple(events)), policy, engine).facts)
+
+
+def of_records(story: SingleRecords, engine: Engine, folder: Path, policy: Policy = ALL) -> dict[str, Any]:
+    paths = {}
+    for name, table in story.tables().items():
+        paths[name] = str(folder / f"{name}.parquet")
+        pq.write_table(table, paths[name], row_group_size=100)
+    source = Source(Level.CONSUMER, events=tuple(story.events), records=RecordTables(**paths))
+    facts = audit(source, policy, engine).facts
+    return told(facts)
+
+
+def as_records(facts: dict[str, Any]) -> dict[str, Any]:
+    """What is not judged from single records is left out, and the times of acknowledgements, of which the log knows nothing."""
+    return {name: value for name, value in facts.items() if name not in {"gaps", "produce"}}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_polls(engine: Engine, seed: int) -> None:
+    events = packed(300, seed)
+    facts = told_by_ledger(events)
+    assert all(facts[name].count for name in FINDINGS), "this pack does not ask enough"
+    assert differences(of_polls(events, engine), facts) == {}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_records(engine: Engine, seed: int, tmp_path: Path) -> None:
+    story = single_records(300, seed)
+    facts = as_records(told_by_ledger(story.as_events()))
+    assert all(facts[name].count for name in ("lost", "unseen", "redelivered", "reordered", "overrun")), (
+        "this pack does not ask enough"
+    )
+    assert differences(of_records(story, engine, tmp_path), facts) == {}
+
+
+def test_records_read_in_many_small_batches(duck: Engine, tmp_path: Path) -> None:
+    story = single_records(100, 77)
+    facts = as_records(told_by_ledger(story.as_events()))
+    assert differences(of_records(story, duck, tmp_path, replace(ALL, batch_rows=20)), facts) == {}
+
+
+@pytest.mark.parametrize("skew_ms", [0, 39, 41, 5_000])
+def test_any_skew(duck: Engine, skew_ms: int, tmp_path: Path) -> None:
+    policy = replace(ALL, skew_ms=skew_ms)
+    events, story = packed(150, 10), single_records(150, 11)
+    assert differences(of_polls(events, duck, policy), told_by_ledger(events, policy)) == {}
+    facts = as_records(told_by_ledger(story.as_events(), policy))
+    assert differences(of_records(story, duck, tmp_path, policy), facts) == {}
+
+
+def test_a_window_for_gaps(engine: Engine) -> None:
+    events = packed(100, 20)
+    policy = replace(ALL, window=(1_010_000, 1_030_000))
+    assert differences(of_polls(events, engine, policy), told_by_ledger(events, policy)) == {}

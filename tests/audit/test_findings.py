@@ -1,0 +1,237 @@
+"""What an audit concludes: planted faults by their codes, what is tolerated, what it cannot judge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the audit has its own environment")
+pytest.importorskip("duckdb", reason="the audit has its own environment")
+
+import pyarrow.parquet as pq
+
+from airflow_provider_kmigrate.audit.engine import Engine
+from airflow_provider_kmigrate.audit.job import Result, audit, run
+from airflow_provider_kmigrate.audit.policy import Policy
+from airflow_provider_kmigrate.audit.sources import RecordTables, Source
+from airflow_provider_kmigrate.core.events import Change, DeliveryRun, Event, Ownership
+from airflow_provider_kmigrate.core.ledger import balance
+from airflow_provider_kmigrate.core.verdict import Ground, Level, Outcome
+from airflow_provider_kmigrate.exceptions import Refused
+from tests.audit.random_histories import SingleRecords, packed, single_records
+from tests.core.histories import History, calm
+
+
+def concluded(events: Sequence[Event], engine: Engine, policy: Policy | None = None) -> Result:
+    return run([Source(Level.CONSUMER, events=tuple(events))], policy or Policy(), engine)
+
+
+def grounds(result: Result, *outcomes: Outcome) -> dict[str, Ground]:
+    wanted = outcomes or (Outcome.FAIL, Outcome.INCONCLUSIVE)
+    return {ground.reason.code: ground for ground in result.verdict.grounds if ground.outcome in wanted}
+
+
+def test_nothing_planted_passes(engine: Engine) -> None:
+    result = concluded(calm().end(), engine)
+    assert (result.verdict.outcome, grounds(result)) == (Outcome.PASS, {})
+    assert result.sources[0].facts == balance(calm().end())
+
+
+def test_nothing_at_all_is_inconclusive(engine: Engine) -> None:
+    result = concluded([], engine)
+    assert (result.verdict.outcome, set(grounds(result))) == (Outcome.INCONCLUSIVE, {"L09", "L10", "V01"})
+    assert run([], Policy(), engine).verdict.outcome is Outcome.INCONCLUSIVE
+
+
+def lose(h: History) -> None:
+    h.ack("p", 0, 30, 30, 20)
+    h.deliver("g", "m", 0, 30, 5, 30)
+    h.deliver("g", "m", 0, 38, 12, 38)
+
+
+def repeat(h: History) -> None:
+    h.deliver("g", "m", 0, 25, 5, 25)
+
+
+def reorder(h: History) -> None:
+    h.ack("p", 0, 30, 30, 10)
+    h.deliver("g", "m", 0, 36, 4, 36)
+    h.deliver("g", "m", 0, 30, 6, 30)
+
+
+def own_twice(h: History) -> None:
+    h.consumer("n", "g")
+    h.own("g", "n", Change.ACQUIRED)
+    h.own("g", "m", Change.RELEASED)
+    h.own("g", "n", Change.RELEASED)
+
+
+def overwrite(h: History) -> None:
+    h.ack("p", 0, 30, 30, 3)
+    h.producer("q")
+    h.ack("q", 0, 30, 0, 5)
+    h.deliver("g", "m", 0, 30, 5, 0, producer="q")
+
+
+def store_twice(h: History) -> None:
+    h.deliver("g", "m", 0, 30, 2, 28)
+
+
+def commit_early(h: History) -> None:
+    h.ack("p", 0, 30, 30, 7)
+    h.commit("g", "m", 0, 37)
+    h.deliver("g", "m", 0, 30, 7, 30)
+
+
+def deliver_unowned(h: History) -> None:
+    h.own("g", "m", Change.RELEASED)
+    h.ack("p", 0, 30, 30, 7)
+    h.deliver("g", "m", 0, 30, 7, 30)
+
+
+@pytest.mark.parametrize(
+    ("plant", "codes"),
+    [
+        (lose, {"A01"}),
+        (repeat, {"A06"}),
+        (reorder, {"A07"}),
+        (own_twice, {"A08"}),
+        (overwrite, {"A01", "A02"}),
+        (store_twice, {"A03"}),
+        (commit_early, {"A05"}),
+        (deliver_unowned, {"A09"}),
+    ],
+)
+def test_a_planted_fault_fails_by_its_code_and_only_that(duck: Engine, plant: Callable[[History], None], codes: set[str]) -> None:
+    history = calm()
+    plant(history)
+    result = concluded(history.end(), duck)
+    assert (result.verdict.outcome, set(grounds(result))) == (Outcome.FAIL, codes)
+
+
+def test_a_lost_audit_event_is_never_a_lost_record(engine: Engine) -> None:
+    events = [event for event in calm().end() if not (isinstance(event, DeliveryRun) and event.first == 10)]
+    result = concluded(events, engine)
+    assert (result.verdict.outcome, set(grounds(result))) == (Outcome.INCONCLUSIVE, {"L04", "L08"})
+
+
+def test_what_was_not_owned_is_found_behind_an_unbroken_chain(engine: Engine) -> None:
+    """The member gave the partition up in the middle, took it again, and delivered once in between."""
+    history = calm()
+    for first, change in ((30, Change.RELEASED), (40, None), (50, Change.ACQUIRED), (60, None)):
+        if change:
+            history.own("g", "m", change)
+        history.ack("p", 0, first, first, 10)
+        history.deliver("g", "m", 0, first, 10, first)
+    ground = grounds(concluded(history.end(), engine))["A09"]
+    assert (ground.outcome, ground.count, [(case.first, case.last, case.members) for case in ground.examples]) == (
+        Outcome.FAIL,
+        20,
+        [(30, 39, ("m",)), (40, 49, ("m",))],
+    )
+
+
+def test_what_a_lost_acquisition_hides_is_inconclusive(duck: Engine) -> None:
+    events = [event for event in calm().end() if not isinstance(event, Ownership)]
+    history = calm()
+    deliver_unowned(history)
+    history.own("g", "m", Change.ACQUIRED)
+    events = [event for event in history.end() if not (isinstance(event, Ownership) and event.position == 1)]
+    assert grounds(concluded(events, duck))["A09"].outcome is Outcome.INCONCLUSIVE
+
+
+def test_unowned_time_is_shown_and_fails_beyond_its_limit(duck: Engine) -> None:
+    history = calm()
+    history.consumer("n", "g")
+    history.own("g", "m", Change.RELEASED)
+    history.now += 6_000
+    history.own("g", "n", Change.ACQUIRED)
+    events = history.end()
+    shown = grounds(concluded(events, duck), Outcome.PASS)
+    assert (shown["A10"].count, shown["A10"].examples[0].members, shown["V05"].count) == (7_000, ("m", "n"), 1)
+    assert "A10" in grounds(concluded(events, duck, Policy(max_unowned_ms=6_999)))
+    assert "A10" not in grounds(concluded(events, duck, Policy(max_unowned_ms=7_000)))
+
+
+def test_a_long_wait_fails_beyond_its_limit(duck: Engine) -> None:
+    assert "A12" in grounds(concluded(calm().end(), duck, Policy(max_gap_ms=100)))
+    assert "A12" not in grounds(concluded(calm().end(), duck, Policy(max_gap_ms=60_000)))
+
+
+@pytest.mark.parametrize(
+    ("shares", "uneven"), [(((0, 1, 2), (3, 4)), False), (((0, 1, 2, 3), (4, 5)), True), (((0, 1), ()), False)]
+)
+def test_uneven_shares_are_shown(duck: Engine, shares: tuple[tuple[int, ...], ...], uneven: bool) -> None:
+    history = calm()
+    history.own("g", "m", Change.RELEASED)
+    history.generation = 2
+    for member, partitions in zip("xy", shares, strict=True):
+        history.consumer(member, "g")
+        history.own("g", member, Change.ACQUIRED, partitions)
+    for member, partitions in zip("xy", shares, strict=True):
+        history.own("g", member, Change.RELEASED, partitions)
+    assert ("A11" in grounds(concluded(history.end(), duck), Outcome.PASS)) is uneven
+
+
+def test_what_the_policy_tolerates_is_shown_and_does_not_fail(duck: Engine) -> None:
+    history = calm()
+    repeat(history)
+    result = concluded(history.end(), duck, Policy(tolerated=frozenset({"redelivered"})))
+    assert result.verdict.outcome is Outcome.PASS
+    assert grounds(result, Outcome.PASS)["A06"].count == 5
+
+
+def test_members_latencies(engine: Engine) -> None:
+    history = calm()
+    run = next(event for event in history.events if isinstance(event, DeliveryRun))
+    events = [replace(event, latency=((5, 9), (700, 1))) if event is run else event for event in history.end()]
+    (member,) = concluded(events, engine).sources[0].members
+    assert (member.group, member.member, member.records, member.p50_ms, member.p999_ms) == ("g", "m", 10, 0.005, 63.7435)
+
+
+def test_doubt_beyond_the_room_for_it_is_said(duck: Engine) -> None:
+    """What is judged is right, the writers whose events are left out are not blamed, and the rest is not passed."""
+    events = packed(60, 5)
+    whole = audit(Source(Level.CONSUMER, events=tuple(events)), Policy(), duck)
+    part = audit(Source(Level.CONSUMER, events=tuple(events)), Policy(max_runs=150), duck)
+    assert "A13" in {ground.reason.code for ground in part.grounds}
+    for name, found in part.facts.violations.items():
+        assert found.count <= getattr(whole.facts, name).count
+    health = [{reason.text for reason in audited.facts.reasons if reason.code <= "L07"} for audited in (part, whole)]
+    assert health[0] == health[1]
+
+
+def test_many_partitions_are_left_out_of_single_records(duck: Engine, tmp_path: Path) -> None:
+    source = in_files(single_records(60, 5), tmp_path)
+    whole, part = (audit(source, Policy(max_runs=rooms), duck) for rooms in (10**6, 20))
+    assert "A13" in {ground.reason.code for ground in part.grounds}
+    assert (part.facts.delivered, part.facts.acked) == (whole.facts.delivered, whole.facts.acked)
+
+
+def in_files(story: SingleRecords, folder: Path) -> Source:
+    for name, table in story.tables().items():
+        pq.write_table(table, folder / f"{name}.parquet")
+    tables = RecordTables(*(str(folder / f"{name}.parquet") for name in ("records", "log", "names")))
+    return Source(Level.CONSUMER, events=tuple(story.events), records=tables)
+
+
+def test_single_records_without_a_name_are_refused(engine: Engine, tmp_path: Path) -> None:
+    story = single_records(3, 1)
+    story.names = story.names[1:]
+    with pytest.raises(Refused) as caught:
+        audit(in_files(story, tmp_path), Policy(), engine)
+    assert caught.value.reasons[0].code == "X05"
+
+
+def test_no_single_records_at_all_are_inconclusive(engine: Engine, tmp_path: Path) -> None:
+    result = run([in_files(SingleRecords(), tmp_path)], Policy(), engine)
+    assert (result.verdict.outcome, set(grounds(result))) == (Outcome.INCONCLUSIVE, {"L09", "L10", "V01"})
+
+
+def test_levels_that_are_required_and_absent(duck: Engine) -> None:
+    result = concluded(calm().end(), duck, Policy(required=(Level.LOG, Level.CONSUMER)))
+    assert (result.verdict.outcome, set(grounds(result))) == (Outcome.INCONCLUSIVE, {"V01"})
+    assert result.verdict.proven == (Level.CONSUMER,)

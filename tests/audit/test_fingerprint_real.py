@@ -1,0 +1,209 @@
+"""Fingerprints by Spark over real brokers: unchanged through a restart, and every planted damage found by its own code."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark.sql.functions", reason="Spark's own environment has it: make test-spark")
+
+from confluent_kafka import Consumer, Producer
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import SparkSession
+
+from airflow_provider_kmigrate.audit import fingerprint
+from airflow_provider_kmigrate.audit.fingerprint import LogLook, compare, take
+from airflow_provider_kmigrate.audit.kafka_source import options_of
+from airflow_provider_kmigrate.clients.hosts import host_for
+from airflow_provider_kmigrate.clients.log_marks import read_marks
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.fingerprint import Print, Sample
+from airflow_provider_kmigrate.core.verdict import Level, Outcome, combine
+from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from airflow_provider_kmigrate.localcluster.plan import Shape
+
+pytestmark = pytest.mark.cluster
+COUNT, PARTITIONS = 3_000, 3
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    found = LocalCluster(tmp_path_factory.mktemp("fingerprint"))
+    try:
+        found.up(Shape(name="prints", brokers=1, controllers=1, racks=0))
+        yield found
+    finally:
+        found.clean()
+
+
+@pytest.fixture(scope="module")
+def spark(spark_session: SparkSession) -> SparkSession:
+    return spark_session
+
+
+@pytest.fixture(scope="module")
+def properties(cluster: LocalCluster) -> Mapping[str, str]:
+    return {"bootstrap.servers": cluster.bootstrap}
+
+
+def create(properties: Mapping[str, str], name: str, **config: str) -> None:
+    topic = NewTopic(name, PARTITIONS, 1, config={key.replace("_", "."): value for key, value in config.items()})
+    admin = AdminClient(dict(properties))  # a client that nothing refers to ends with its requests
+    admin.create_topics([topic])[name].result(30)
+
+
+def fill(properties: Mapping[str, str], topic: str, count: int = COUNT) -> None:
+    producer = Producer({**properties, "linger.ms": 20})
+    for number in range(count):
+        headers = [("n", str(number).encode()), ("none", None)] if number % 2 else None
+        producer.produce(topic, f"value {number}", f"key {number}" if number % 3 else None, number % PARTITIONS, headers=headers)
+    assert producer.flush(30) == 0
+
+
+def commit(properties: Mapping[str, str], group: str, offset: int) -> None:
+    consumer = Consumer({**properties, "group.id": group})
+    try:
+        consumer.commit(offsets=[KafkaPartition("t", 0, offset)], asynchronous=False)
+    finally:
+        consumer.close()
+
+
+def codes(before: LogLook, after: LogLook) -> dict[str, int]:
+    grounds, _ = compare(before, after)
+    return {ground.reason.code: ground.count for ground in grounds}
+
+
+@pytest.fixture(scope="module")
+def before(spark: SparkSession, properties: Mapping[str, str]) -> LogLook:
+    create(properties, "t")
+    fill(properties, "t")
+    commit(properties, "g", 500)
+    found = take(spark, properties, ["t"], block=100)
+    assert found.logs.records == COUNT
+    return fingerprint.from_dict(json.loads(json.dumps(fingerprint.as_dict(found))))
+
+
+def test_equal_through_a_restart_and_new_records(
+    spark: SparkSession, cluster: LocalCluster, properties: Mapping[str, str], before: LogLook
+) -> None:
+    node = cluster.plan.brokers[0]
+    host_for(node).stop(node, 1)
+    cluster.up()
+    fill(properties, "t", 300)
+    commit(properties, "g", 700)
+    after = take(spark, properties, ["t"], before=before)
+    grounds, health = compare(before, after)
+    assert codes(before, after) == {"D10": COUNT}
+    assert health.events == COUNT
+    assert combine(grounds, [health], required=[Level.LOG]).outcome is Outcome.PASS
+    assert after.logs.marks[TopicPartition("t", 0)].leader_epoch is not None
+    (track,) = after.commits.tracks.values()
+    assert (track.first, track.last) == (700, 700)
+
+
+def test_one_changed_byte_in_one_record(spark: SparkSession, properties: Mapping[str, str], before: LogLook) -> None:
+    """The log cannot be changed from outside, so what is compared is another topic whose records differ in one byte, or places."""
+    options = options_of(properties)
+    create(properties, "same")
+    create(properties, "other")
+    fill(properties, "same", 9)
+    producer = Producer(dict(properties))
+    for number in range(9):
+        headers = [("n", str(number).encode()), ("none", None)] if number % 2 else None
+        key = f"key {number}" if number % 3 else None
+        producer.produce("other", f"valu{'E' if number == 4 else 'e'} {number}", key, number % 3, headers=headers)
+    assert producer.flush(30) == 0
+    prints = {}
+    for topic in ("same", "other"):
+        marks = read_marks(properties, [topic])
+        spans = {where: [(mark.start, mark.end)] for where, mark in marks.items()}
+        prints[topic] = fingerprint.hash_logs(spark, options, spans, 100)
+    assert {found[0].records for topic in prints.values() for found in topic.values()} == {3}
+    assert prints["same"][TopicPartition("same", 1)] != prints["other"][TopicPartition("other", 1)]
+
+
+def test_records_that_are_deleted_below_and_a_commit_that_goes_back(
+    spark: SparkSession, properties: Mapping[str, str], before: LogLook
+) -> None:
+    admin = AdminClient(dict(properties))
+    for future in admin.delete_records([KafkaPartition("t", 1, 250)]).values():
+        future.result(30)
+    commit(properties, "g", 100)
+    found = codes(before, take(spark, properties, ["t"], before=before))
+    assert found["D09"] == 250, "named as retention"
+    assert found["D10"] == COUNT - 300, "the block that it reached is left out"
+    assert found["D11"] == 1
+    assert "D01" not in found
+
+
+def test_planted_damage(spark: SparkSession, properties: Mapping[str, str], before: LogLook) -> None:
+    """What was there before is made up: it is as if the log of now had lost it."""
+    where = TopicPartition("t", 2)
+    prints = {**before.logs.prints, where: {**before.logs.prints[where]}}
+    prints[where][3] = Print(101, *prints[where][3][1:])
+    marks = {**before.logs.marks}
+    marks[TopicPartition("t", 0)] = replace(marks[TopicPartition("t", 0)], end=9_999)
+    marks[TopicPartition("gone", 0)] = replace(marks[where])
+    planted = replace(before, logs=replace(before.logs, prints=prints, marks=marks))
+    found = codes(planted, take(spark, properties, ["t", "gone"], before=planted))
+    assert found["D01"] == 1
+    assert found["D03"] == 9_999 - 1_100
+    assert "D05" in found
+
+
+def test_a_sample_reads_what_it_says(spark: SparkSession, properties: Mapping[str, str], before: LogLook) -> None:
+    look = take(spark, properties, ["t"], Sample(share=0.2, pieces=2, tail=200), block=100)
+    assert 3 * 200 <= look.logs.records < 3 * 600
+    grounds, _ = compare(look, take(spark, properties, ["t"], before=look))
+    assert [ground.reason.code for ground in grounds] == ["D10"]
+    assert "every offset" not in grounds[0].reason.text
+
+
+def test_transactions_leave_gaps_that_are_none(spark: SparkSession, properties: Mapping[str, str]) -> None:
+    create(properties, "tx")
+    producer = Producer({**properties, "transactional.id": "x"})
+    producer.init_transactions(30)
+    for end in (producer.commit_transaction, producer.abort_transaction, producer.commit_transaction):
+        producer.begin_transaction()
+        for number in range(10):
+            producer.produce("tx", str(number), partition=0)
+        producer.flush(10)
+        end(30)
+    look = take(spark, properties, ["tx"], block=100)
+    assert look.logs.records == 30
+    assert look.logs.marks[TopicPartition("tx", 0)].end == 33
+    assert codes(look, take(spark, properties, ["tx"], before=look)) == {"D10": 30}
+
+
+def test_groups_of_real_members_in_the_offsets_topic(spark: SparkSession, properties: Mapping[str, str], before: LogLook) -> None:
+    settings = {**properties, "group.id": "live", "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    consumer = Consumer(settings)
+    try:
+        consumer.subscribe(["t"])
+        assert consumer.consume(50, timeout=30)
+        consumer.commit(asynchronous=False)
+        look = take(spark, properties, ["t"], before=before)
+        assert look.commits.members["live"] == 1
+        assert any(reader.group == "live" for reader in look.commits.tracks)
+        assert look.commits.refused == 0
+    finally:
+        consumer.close()
+
+
+def test_an_empty_and_an_unknown_topic(spark: SparkSession, properties: Mapping[str, str]) -> None:
+    create(properties, "empty")
+    look = take(spark, properties, ["empty", "unknown"])
+    assert {where.topic for where in look.logs.marks} == {"empty"}
+    grounds, health = compare(look, take(spark, properties, ["empty", "unknown"], before=look))
+    assert combine(grounds, [health], required=[Level.LOG]).outcome is Outcome.INCONCLUSIVE
+
+
+def test_it_is_no_task_of_ours_to_leave_anything_behind(tmp_path: Path) -> None:
+    assert not (Path(os.curdir) / "spark-warehouse").exists()
+    assert list(tmp_path.iterdir()) == []

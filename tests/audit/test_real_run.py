@@ -1,0 +1,262 @@
+"""The audit of a real run: its verdict, its levels, its report; and what faults planted in the run's own files make of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+pytest.importorskip("pyspark.sql.functions", reason="only Spark's own environment has it")
+
+from airflow_provider_kmigrate.audit import connector, job, look, request
+from airflow_provider_kmigrate.audit.engine import Engine
+from airflow_provider_kmigrate.audit.policy import Policy
+from airflow_provider_kmigrate.audit.sources import Source
+from airflow_provider_kmigrate.clients.hosts import host_for
+from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
+from airflow_provider_kmigrate.consumer.workload.control import Workload
+from airflow_provider_kmigrate.consumer.workload.plan import GroupPlan, WorkloadPlan
+from airflow_provider_kmigrate.core.event_lines import decode, encode
+from airflow_provider_kmigrate.core.events import Change, DeliveryRun, Event, Ownership, Stop
+from airflow_provider_kmigrate.core.verdict import Level, Outcome, Verdict
+from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from airflow_provider_kmigrate.localcluster.plan import Shape
+from airflow_provider_kmigrate.sparkjobs import example
+
+pytestmark = pytest.mark.cluster
+GROUP = "billing"
+OWNERSHIP = "ownership.jsonl"
+
+
+class Run:
+    """One real run: a look at the logs, then the broker is restarted; a user's streaming job reads all the time."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.cluster = LocalCluster(folder / "cluster")
+        self.events = folder / "load" / "events"
+        self.request = folder / "request.json"
+        self.stream: subprocess.Popen[bytes] | None = None
+
+    def play(self, spark: Any) -> None:
+        self.cluster.up(Shape(name="run", brokers=1, controllers=1, racks=0))
+        properties = {"bootstrap.servers": self.cluster.bootstrap}
+        create_topics(properties, [TopicPlan("orders", 4, replication=1)])
+        plan = WorkloadPlan(("orders",), 200.0, 1, (GroupPlan(GROUP, 2),), batch_s=0.2)
+        workload = Workload(self.folder / "load", properties, plan)
+        workload.start()
+        self.stream = self.start_stream()
+        (self.folder / "kafka.json").write_text(json.dumps(properties))
+        logs = {"properties": str(self.folder / "kafka.json"), "topics": ["orders"], "before": str(self.folder / "before.json")}
+        source = {"level": "L3", "lines": [str(self.events)]}
+        self.request.write_text(json.dumps({"sources": [source], "logs": logs, "report": {"cluster": "run"}}))
+        wanted = request.load(self.request)
+        assert wanted.logs is not None
+        assert look.taken(spark.session, wanted.logs).logs.records > 0
+        self.wait_first_batch()
+        node = self.cluster.plan.brokers[0]
+        host_for(node).stop(node, 1)
+        self.cluster.up()
+        workload.stop()
+        self.stream.terminate()
+        assert self.stream.wait(90) == 0, (self.folder / "stream.log").read_text()[-2000:]
+
+    def start_stream(self) -> subprocess.Popen[bytes]:
+        where = ["--bootstrap", self.cluster.bootstrap, "--topic=orders", "--folder", str(self.folder / "stream")]
+        words = [sys.executable, "-m", example.__name__, *where, "--jars", ",".join(connector.jars())]
+        with (self.folder / "stream.log").open("wb") as log:
+            return subprocess.Popen(words, stdout=log, stderr=log, start_new_session=True)
+
+    def wait_first_batch(self) -> None:
+        pause, deadline = threading.Event(), time.monotonic() + 90
+        while not (self.folder / "stream" / "checkpoint" / "commits" / "0").exists():
+            assert time.monotonic() < deadline, (self.folder / "stream.log").read_text()[-2000:]
+            pause.wait(0.2)
+
+    def close(self) -> None:
+        if self.stream is not None and self.stream.poll() is None:
+            os.killpg(self.stream.pid, signal.SIGKILL)
+            self.stream.wait(10)
+        self.cluster.clean()
+
+    def audited(self, spark: Any) -> job.Result:
+        wanted = request.load(self.request)
+        assert wanted.logs is not None
+        also = [job.Finding(*look.compared(spark.session, wanted.logs))]
+        return job.run(wanted.sources, wanted.policy, spark, also=also, pictured=True)
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory, spark: Any) -> Iterator[Run]:
+    run = Run(tmp_path_factory.mktemp("run"))
+    try:
+        run.play(spark)
+        yield run
+    finally:
+        run.close()
+
+
+def test_a_real_run_passes_and_names_its_levels(real: Run, spark: Any, tmp_path: Path) -> None:
+    result = real.audited(spark)
+    assert result.verdict.outcome is Outcome.PASS, result.verdict.headline
+    assert result.verdict.proven == (Level.LOG, Level.CONSUMER, Level.PRODUCER)
+    facts = result.sources[0].facts
+    assert facts.acked == facts.delivered[GROUP] > 500
+    wanted = request.load(real.request).report
+    assert wanted is not None
+    report = job.reporting.write(wanted, result, tmp_path)
+    document = json.loads(report.json.read_text())
+    assert document["verdict"]["outcome"] == "PASS"
+    assert len(document["owners"]) == 4
+    assert all(f">{label}" in report.html.read_text() for label in ("L0", "L2", "L3"))
+
+
+def test_a_streaming_job_has_every_record_of_it_once(real: Run, duck: Engine) -> None:
+    acked = job.run([Source(Level.PRODUCER, lines=(str(real.events),))], Policy(), duck).sources[0].facts.acked
+    assert json.loads((real.folder / "stream" / "sink.json").read_text()) == {"records": acked, "distinct": acked}
+
+
+class Files:
+    """The lines of a run's files, changed as a fault would have made them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.lines = {path.name: [decode(line) for line in path.read_text().splitlines()] for path in folder.glob("*.jsonl")}
+
+    def member(self) -> tuple[str, list[Event]]:
+        """A file in which some partition was delivered at least six times."""
+        return next((name, lines) for name, lines in self.lines.items() if len(runs(lines)) >= 6)
+
+    def other(self, name: str) -> tuple[str, list[Event]]:
+        """The file of another member of the group."""
+        return next((each, lines) for each, lines in self.lines.items() if each not in {name, OWNERSHIP} and runs(lines))
+
+    def save(self) -> None:
+        for name, events in self.lines.items():
+            (self.folder / name).write_text("".join(encode(event) + "\n" for event in events))
+
+
+def runs(events: Iterable[Event]) -> list[DeliveryRun]:
+    """Those of one partition, each with more than one record."""
+    found = [event for event in events if isinstance(event, DeliveryRun)]
+    first = found[0].partition if found else None
+    return [run for run in found if run.partition == first and run.count > 1]
+
+
+def swapped(events: list[Event], old: Event, *new: Event) -> None:
+    at = events.index(old)
+    events[at : at + 1] = new
+
+
+def counted_on(events: list[Event], run: DeliveryRun, records: int) -> None:
+    """Of the same partition, everything behind `run` has this many deliveries more before it."""
+    for at in range(events.index(run) + 1, len(events)):
+        event = events[at]
+        if isinstance(event, DeliveryRun) and event.partition == run.partition:
+            events[at] = replace(event, seq=event.seq + records)
+
+
+def lose(files: Files) -> None:
+    """The member was never given the last record of a poll."""
+    _, events = files.member()
+    run = runs(events)[2]
+    counted_on(events, run, -1)
+    swapped(events, run, replace(run, last=run.last - 1, count=run.count - 1))
+
+
+def repeat(files: Files) -> None:
+    """The member was given a poll's first record again at the end of it, in place of nothing: one delivery more."""
+    _, events = files.member()
+    one, other = runs(events)[2:4]
+    counted_on(events, other, other.first - one.last)
+    number = None if other.producer_seq is None else other.producer_seq - (other.first - one.last)
+    more = replace(other, first=one.last, count=other.last - one.last + 1, producer_seq=number)
+    swapped(events, other, more)
+
+
+def reorder(files: Files) -> None:
+    """Two polls of a partition came the other way round."""
+    _, events = files.member()
+    one, other = runs(events)[2:4]
+    places = ("first", "last", "count", "producer", "producer_seq")
+    told = {name: getattr(other, name) for name in places}, {name: getattr(one, name) for name in places}
+    swapped(events, one, replace(one, **told[0]))
+    swapped(events, other, replace(other, seq=one.seq + other.count, **told[1]))
+
+
+def own_twice(files: Files) -> None:
+    """Another member took a partition while its owner still had it."""
+    name, events = files.member()
+    other, others = files.other(name)
+    run = runs(events)[2]
+    stop = next(event for event in others if isinstance(event, Stop))
+    number, writer = stop.stamp.event_seq, stop.stamp.writer
+    swapped(others, stop, replace(stop, stamp=stop.stamp._replace(event_seq=number + 2)))
+    held = [event for event in files.lines[OWNERSHIP] if isinstance(event, Ownership) and event.member == run.member]
+    taken = max(event.position or 0 for event in held if event.change is Change.ACQUIRED)
+    for step, change in enumerate((Change.ACQUIRED, Change.RELEASED)):
+        stamp = stop.stamp._replace(event_seq=number + step, t_ms=run.t_last_ms + 500 * step)
+        where = tuple(place for place in held[0].partitions if place.partition == run.partition)
+        files.lines[OWNERSHIP].append(Ownership(stamp, GROUP, writer, 1, change, where, position=taken + 1 + step))
+    assert other != name
+
+
+def forget(files: Files) -> None:
+    """An event never reached the disk."""
+    _, events = files.member()
+    events.remove(runs(events)[2])
+
+
+def cut(files: Files) -> None:
+    """A member was killed, and the end of its account is missing."""
+    _, events = files.member()
+    del events[events.index(runs(events)[3]) :]
+
+
+def verdict(folder: Path, engine: Engine) -> Verdict:
+    return job.run([Source(Level.PRODUCER, lines=(str(folder),))], Policy(), engine).verdict
+
+
+class Planted(NamedTuple):
+    """A fault, the verdict that it must make, and the code that must be in it."""
+
+    plant: Callable[[Files], None]
+    outcome: Outcome
+    code: str
+
+
+PLANTED = (
+    Planted(lose, Outcome.FAIL, "A01"),
+    Planted(repeat, Outcome.FAIL, "A06"),
+    Planted(reorder, Outcome.FAIL, "A07"),
+    Planted(own_twice, Outcome.FAIL, "A08"),
+    Planted(forget, Outcome.INCONCLUSIVE, "L04"),
+    Planted(cut, Outcome.INCONCLUSIVE, "L05"),
+)
+
+
+@pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.plant.__name__)
+def test_what_is_planted_flips_the_verdict(real: Run, engine: Engine, tmp_path: Path, planted: Planted) -> None:
+    folder = tmp_path / "events"
+    shutil.copytree(real.events, folder)
+    files = Files(folder)
+    planted.plant(files)
+    files.save()
+    found = verdict(folder, engine)
+    grounds = {ground.reason.code: ground for ground in found.grounds if ground.outcome is not Outcome.PASS}
+    assert (found.outcome, planted.code in grounds) == (planted.outcome, True), found.headline
+    if planted.outcome is Outcome.FAIL:
+        assert grounds[planted.code].examples
+    else:
+        assert "A01" not in grounds, "a lost audit event is no lost record"

@@ -1,0 +1,79 @@
+"""What the program makes beside its verdict: the report, of lines and journals; and what it refuses to look at."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the audit has its own environment")
+pytest.importorskip("duckdb", reason="the audit has its own environment")
+
+from airflow_provider_kmigrate.audit import look
+from airflow_provider_kmigrate.audit.job import main
+from airflow_provider_kmigrate.audit.request import parse
+from airflow_provider_kmigrate.core.fingerprint import Sample
+from airflow_provider_kmigrate.exceptions import Failed, Refused
+from tests.audit.reports import journal_text
+from tests.audit.test_sources import request_for, written
+
+LOGS = {"properties": "p.json", "topics": ["t"], "before": "b.json"}
+
+
+def test_a_report_of_lines_and_journals(tmp_path: Path) -> None:
+    events, journal = tmp_path / "events", tmp_path / "journal"
+    for folder in (events, journal):
+        folder.mkdir()
+    (journal / "1.jsonl").write_text("\n".join(journal_text()))
+    document = {**request_for(written(events)), "report": {"cluster": "prod", "run": "r1", "journals": [str(journal)]}}
+    (tmp_path / "request.json").write_text(json.dumps(document))
+    assert main([str(tmp_path / "request.json"), str(tmp_path / "out")]) == 0
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert (report["subject"]["run"], report["verdict"]["outcome"], report["unreadable"]) == ("r1", "PASS", 1)
+    assert report["phases"]
+    assert report["owners"]
+    assert "prod" in (tmp_path / "out" / "report.html").read_text()
+    assert (tmp_path / "out" / "verdict.json").exists()
+
+
+def test_a_journal_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    document = {**request_for(written(tmp_path)), "report": {"cluster": "prod", "journals": [str(tmp_path / "gone.jsonl")]}}
+    (tmp_path / "request.json").write_text(json.dumps(document))
+    assert main([str(tmp_path / "request.json"), str(tmp_path / "out")]) == 2
+    assert "gone.jsonl" in capsys.readouterr().err
+    assert not (tmp_path / "out" / "verdict.json").exists()
+
+
+def test_logs_in_a_request() -> None:
+    request = parse({"sources": [], "logs": {**LOGS, "sample": {"share": 0.5}}, "report": None})
+    assert request.logs is not None
+    assert (request.logs.topics, request.logs.sample, request.report) == (("t",), Sample(share=0.5), None)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"logs": {"topics": ["t"]}},
+        {"logs": {**LOGS, "topics": "t"}},
+        {"logs": {**LOGS, "sample": {"pieces": "many"}}},
+        {"logs": LOGS, "engine": "duckdb"},
+        {"report": {}},
+    ],
+)
+def test_what_makes_no_sense(more: dict[str, object]) -> None:
+    with pytest.raises(Refused) as caught:
+        parse({"sources": [], **more})
+    assert caught.value.reasons[0].code == "X08"
+
+
+def test_properties_that_are_none(tmp_path: Path) -> None:
+    wanted = parse({"sources": [], "logs": {**LOGS, "properties": str(tmp_path / "p.json")}}).logs
+    assert wanted is not None
+    with pytest.raises(Failed):
+        look.properties(wanted)
+    (tmp_path / "p.json").write_text("secret")
+    with pytest.raises(Refused) as caught:
+        look.properties(wanted)
+    assert caught.value.reasons[0].code == "X09"
+    assert "secret" not in str(caught.value)

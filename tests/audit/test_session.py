@@ -1,0 +1,59 @@
+"""A Spark session that cannot be says why, and what to do."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the audit has its own environment")
+
+from airflow_provider_kmigrate.audit import session as sessions
+from airflow_provider_kmigrate.exceptions import Refused, Unreachable
+
+
+def test_missing_jars_are_named(tmp_path: Path) -> None:
+    with pytest.raises(Refused) as caught:
+        sessions.start("local[1]", jars=[str(tmp_path / "connector.jar"), "hdfs://there/other.jar"])
+    assert caught.value.reasons[0].code == "X06"
+    assert "connector.jar" in str(caught.value)
+    assert "other.jar" not in str(caught.value)
+
+
+def test_missing_java_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(Refused) as caught:
+        sessions.start("local[1]")
+    assert caught.value.reasons[0].code == "X07"
+
+
+def test_a_master_that_is_not_there_is_said_at_once() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with pytest.raises(Unreachable, match=str(port)):
+        sessions.start(f"spark://127.0.0.1:{port}")
+
+
+def test_executors_have_the_package(spark: Any) -> None:
+    """They have none of their own on the users' cluster, and use this Python."""
+    session = spark.session
+    sessions.ship_package(session)
+
+    def decode(batches: Any) -> Any:
+        from airflow_provider_kmigrate.audit import schema  # noqa: PLC0415
+
+        for batch in batches:
+            rows = [row for line in batch["line"].to_pylist() for row in schema.rows_of_line(line)]
+            yield from schema.table_of(rows).select(["pile"]).to_batches()
+
+    lines = session.createDataFrame(
+        [('{"v":1,"kind":"stop","writer":"w","event_seq":3,"t_ms":9,"clean":true}',), ("no",)], "line string"
+    )
+    answer = lines.mapInArrow(decode, "pile string").toArrow()
+    assert sorted(answer["pile"].to_pylist()) == ["control", "refused"]
+    assert os.environ["PYSPARK_PYTHON"]

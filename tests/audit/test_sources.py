@@ -1,0 +1,211 @@
+"""What an audit reads: lines of files, Parquet, Kafka's own tools; and what it does with what it cannot read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the audit has its own environment")
+pytest.importorskip("duckdb", reason="the audit has its own environment")
+
+import pyarrow.parquet as pq
+
+from airflow_provider_kmigrate.audit.engine import Engine
+from airflow_provider_kmigrate.audit.job import main, run
+from airflow_provider_kmigrate.audit.policy import Policy
+from airflow_provider_kmigrate.audit.request import parse
+from airflow_provider_kmigrate.audit.schema import Pile, rows_of, table_of
+from airflow_provider_kmigrate.audit.sources import Source, ToolOutput
+from airflow_provider_kmigrate.core.event_lines import encode
+from airflow_provider_kmigrate.core.ledger import balance
+from airflow_provider_kmigrate.core.verdict import Level, Outcome, outcome_of
+from airflow_provider_kmigrate.exceptions import Failed, Refused
+from tests.core.histories import History, calm
+
+
+def written(folder: Path, *more: str) -> Source:
+    """A calm history in a file a writer, and more lines."""
+    lines: dict[str, list[str]] = {}
+    for event in calm().end():
+        lines.setdefault(event.stamp.writer, []).append(encode(event))
+    for writer, found in lines.items():
+        (folder / f"{writer}.jsonl").write_text("".join(f"{line}\n" for line in found))
+    if more:
+        (folder / "more.jsonl").write_text("\n".join(more))
+    return Source(Level.CONSUMER, lines=(str(folder),))
+
+
+def test_lines_of_a_folder(engine: Engine, tmp_path: Path) -> None:
+    result = run([written(tmp_path)], Policy(), engine)
+    assert result.verdict.outcome is Outcome.PASS
+    assert result.sources[0].facts == balance(calm().end())
+
+
+@pytest.mark.parametrize(
+    "line", ["", "{", "[1]", '{"name":"startup_complete"}', '{"v":1,"kind":"telepathy"}', '{"v":1,"kind":"delivery"}']
+)
+def test_what_is_no_event_is_counted_kept_and_shown(duck: Engine, tmp_path: Path, line: str) -> None:
+    result = run([written(tmp_path, line, line, "the last line has no end")], Policy(), duck)
+    assert result.verdict.outcome is Outcome.INCONCLUSIVE
+    assert [refused for _, refused in result.sources[0].refused] == [line, line]
+    assert {"L01", "V04"} <= {ground.reason.code for ground in result.verdict.grounds}
+
+
+def test_an_unknown_version_is_refused_by_name(engine: Engine, tmp_path: Path) -> None:
+    source = written(tmp_path, '{"v":7,"kind":"delivery"}', "")
+    with pytest.raises(Refused) as caught:
+        run([source], Policy(), engine)
+    assert caught.value.reasons[0].code == "X04"
+    assert "more.jsonl" in str(caught.value)
+    assert "version 7" in str(caught.value)
+
+
+def test_a_torn_last_line_is_left_for_later(duck: Engine, tmp_path: Path) -> None:
+    source = written(tmp_path)
+    with (tmp_path / "m.jsonl").open("a") as file:
+        file.write('{"v":1,"kind":"heart')
+    assert run([source], Policy(), duck).verdict.outcome is Outcome.PASS
+
+
+def test_a_file_read_twice_counts_once(engine: Engine, tmp_path: Path) -> None:
+    source = written(tmp_path)
+    twice = Source(Level.CONSUMER, lines=(*source.lines, str(tmp_path / "m.jsonl")))
+    assert run([twice], Policy(), engine).sources[0].facts == balance(calm().end())
+
+
+def test_a_ledger_in_parquet_with_a_folder_a_pile(engine: Engine, tmp_path: Path) -> None:
+    """As the streaming job writes it, with what is not there yet still in lines."""
+    events = calm().end()
+    table = table_of(row for event in events[:-3] for row in rows_of(event))
+    pq.write_to_dataset(table, tmp_path / "ledger", partition_cols=["pile"])
+    source = Source(Level.CONSUMER, ledgers=(str(tmp_path / "ledger"),), events=tuple(events[-3:]))
+    result = run([source], Policy(), engine)
+    assert (result.verdict.outcome, result.sources[0].facts) == (Outcome.PASS, balance(events))
+
+
+def test_rows_say_what_an_event_is_about() -> None:
+    history = History()
+    history.commit("g", "m", 0, 10)
+    history.commit("g", "m", 0, 10, ok=False)
+    history.deliver("g", "m", 3, 5, 2, 7)
+    commit, refused, delivery = (row for event in history.events for row in rows_of(event))
+    assert (commit["pile"], commit["lo"], commit["hi"]) == (Pile.COMMIT, 10, 9)
+    assert (refused["pile"], "topic" in refused) == (Pile.SIGN, False)
+    assert (delivery["pile"], delivery["part"], delivery["lo"], delivery["hi"], delivery["producer_seq"]) == (
+        Pile.DELIVERY,
+        3,
+        5,
+        6,
+        7,
+    )
+
+
+def test_kafkas_own_tools(engine: Engine, tmp_path: Path) -> None:
+    sent = [{"name": "startup_complete", "timestamp": 1}]
+    sent += [
+        {
+            "name": "producer_send_success",
+            "timestamp": 2 + at,
+            "topic": "t",
+            "partition": 0,
+            "offset": at,
+            "key": None,
+            "value": str(at),
+        }
+        for at in range(5)
+    ]
+    sent += [{"name": "shutdown_complete", "timestamp": 9}, {"name": "tool_data", "timestamp": 10, "sent": 5, "acked": 5}]
+    part = {"topic": "t", "partition": 0}
+    got = [
+        {"name": "startup_complete", "timestamp": 1},
+        {"name": "partitions_assigned", "timestamp": 2, "partitions": [part]},
+        {
+            "name": "records_consumed",
+            "timestamp": 9,
+            "count": 3,
+            "partitions": [{**part, "count": 3, "minOffset": 0, "maxOffset": 2}],
+        },
+        {
+            "name": "records_consumed",
+            "timestamp": 11,
+            "count": 1,
+            "partitions": [{**part, "count": 1, "minOffset": 4, "maxOffset": 4}],
+        },
+        {"name": "partitions_revoked", "timestamp": 12, "partitions": [part]},
+        {"name": "shutdown_complete", "timestamp": 13},
+    ]
+    for name, lines in (("sent", sent), ("got", got)):
+        (tmp_path / name).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    tools = (
+        ToolOutput(str(tmp_path / "sent"), "producer", "p1"),
+        ToolOutput(str(tmp_path / "got"), "consumer", "c1", "g", ("t",)),
+    )
+    facts = run([Source(Level.CONSUMER, tools=tools)], Policy(), engine).sources[0].facts
+    assert (facts.complete, facts.acked, facts.lost.count, facts.lost.cases[0].first) == (True, 5, 1, 3)
+
+
+def test_what_cannot_be_read_fails_in_words(engine: Engine, tmp_path: Path) -> None:
+    with pytest.raises(Failed, match="nowhere"):
+        run([Source(Level.CONSUMER, lines=(str(tmp_path / "nowhere.jsonl"),))], Policy(), engine)
+    with pytest.raises(Failed):
+        run([Source(Level.CONSUMER, ledgers=(str(tmp_path / "nowhere"),))], Policy(), engine)
+
+
+def request_for(source: Source) -> dict[str, object]:
+    return {"engine": "duckdb", "sources": [{"level": source.level.label, "lines": list(source.lines)}]}
+
+
+def test_the_program_leaves_its_verdict(tmp_path: Path) -> None:
+    (tmp_path / "events").mkdir()
+    source = written(tmp_path / "events", "no event", "")
+    (tmp_path / "request.json").write_text(json.dumps(request_for(source)))
+    assert main([str(tmp_path / "request.json"), str(tmp_path / "out" / "deep")]) == 0
+    out = tmp_path / "out" / "deep"
+    assert outcome_of(json.loads((out / "verdict.json").read_text())) is Outcome.INCONCLUSIVE
+    assert json.loads((out / "facts.json").read_text())["sources"][0]["acked"] == 30
+    assert json.loads((out / "refused.jsonl").read_text())["line"] == "no event"
+    assert {path.name for path in out.iterdir()} == {"verdict.json", "facts.json", "refused.jsonl"}
+
+
+def test_the_program_without_a_verdict_leaves_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = Source(Level.CONSUMER, lines=(str(tmp_path / "gone.jsonl"),))
+    (tmp_path / "request.json").write_text(json.dumps(request_for(source)))
+    assert main([str(tmp_path / "request.json"), str(tmp_path / "out")]) == 2
+    assert "gone.jsonl" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        [],
+        {},
+        {"sources": "all"},
+        {"sources": [{"level": "L9"}]},
+        {"sources": [{"level": "L2", "line": []}]},
+        {"sources": [{"level": "L2", "records": {"log": "x"}}]},
+        {"sources": [], "engine": "abacus"},
+        {"sources": [], "policy": {"patience": 1}},
+        {"sources": [], "policy": {"window": [1]}},
+        {"sources": [], "spark": {"jars": "a.jar"}},
+    ],
+)
+def test_a_request_that_makes_no_sense_is_refused(document: object) -> None:
+    with pytest.raises(Refused) as caught:
+        parse(document)
+    assert caught.value.reasons[0].code == "X08"
+
+
+def test_a_request() -> None:
+    source = {
+        "level": "L3",
+        "ledgers": ["s3://b/l"],
+        "tools": [{"path": "x", "tool": "consumer", "name": "c", "group": "g", "topics": ["t"]}],
+    }
+    policy = {"tolerated": ["redelivered"], "required": ["L0", "L3"], "window": [1, 2], "skew_ms": 5}
+    request = parse({"sources": [source], "policy": policy, "spark": {"master": "yarn", "jars": ["a.jar"]}})
+    assert request.sources[0].tools[0].topics == ("t",)
+    assert (request.policy.required, request.policy.window, request.policy.skew_ms) == ((Level.LOG, Level.PRODUCER), (1, 2), 5)
+    assert (request.engine, request.spark.master, request.spark.jars) == ("spark", "yarn", ("a.jar",))

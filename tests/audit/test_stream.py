@@ -1,0 +1,279 @@
+"""Events through a real topic into Parquet: exactly once, foreign ones aside, through restarts of query and broker."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark.sql.functions", reason="only Spark's own environment has it")
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import SparkSession
+
+from airflow_provider_kmigrate.audit.kafka_source import options_of
+from airflow_provider_kmigrate.audit.schema import Pile
+from airflow_provider_kmigrate.audit.storage import Storage
+from airflow_provider_kmigrate.audit.stream import EventStream, StreamPlan, standing
+from airflow_provider_kmigrate.clients.hosts import host_for
+from airflow_provider_kmigrate.consumer.event_topic import TopicSink
+from airflow_provider_kmigrate.core.event_lines import decode, encode
+from airflow_provider_kmigrate.core.events import Change, Event, Ownership, Role, Stamp, Start, TopicPartition
+from airflow_provider_kmigrate.core.ledger import Verdict, balance
+from airflow_provider_kmigrate.exceptions import Failed, Refused
+from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from airflow_provider_kmigrate.localcluster.plan import Shape
+from tests.core.histories import History
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    found = LocalCluster(tmp_path_factory.mktemp("stream"))
+    try:
+        found.up(Shape(name="stream", brokers=1, controllers=1, racks=0))
+        yield found
+    finally:
+        found.clean()
+
+
+@pytest.fixture(scope="module")
+def spark(spark_session: SparkSession) -> SparkSession:
+    return spark_session
+
+
+@pytest.fixture(scope="module")
+def properties(cluster: LocalCluster) -> Mapping[str, str]:
+    return {"bootstrap.servers": cluster.bootstrap}
+
+
+@pytest.fixture
+def plan(properties: Mapping[str, str], tmp_path: Path, request: pytest.FixtureRequest) -> StreamPlan:
+    name = request.node.name.replace("[", "-").rstrip("]")
+    admin = AdminClient(dict(properties))
+    admin.create_topics([NewTopic(name, 3, 1)])[name].result(30)
+    return StreamPlan(name, str(tmp_path / "events"), str(tmp_path / "checkpoint"))
+
+
+def send(properties: Mapping[str, str], topic: str, lines: list[bytes], partition: int = 0) -> None:
+    producer = Producer(dict(properties))
+    for line in lines:
+        producer.produce(topic, line, partition=partition)
+    assert producer.flush(30) == 0
+
+
+def history(run: str, records: int = 20) -> list[Event]:
+    """A calm history of one producer and two members."""
+    made = History()
+    made.producer(f"p-{run}")
+    made.consumer(f"m-{run}", "g")
+    made.own("g", f"m-{run}", Change.ACQUIRED)
+    for number in range(records):
+        made.ack(f"p-{run}", 0, number * 5, number * 5, 5)
+        made.deliver("g", f"m-{run}", 0, number * 5, 5, number * 5, producer=f"p-{run}")
+    made.commit("g", f"m-{run}", 0, records * 5)
+    made.own("g", f"m-{run}", Change.RELEASED)
+    made.end()
+    return made.events
+
+
+def lines(events: list[Event]) -> list[bytes]:
+    return [encode(event).encode() for event in events]
+
+
+def rows(spark: SparkSession, plan: StreamPlan) -> list[dict[str, object]]:
+    return spark.read.parquet(plan.folder).toArrow().to_pylist()
+
+
+def written(spark: SparkSession, plan: StreamPlan) -> Counter[tuple[object, object]]:
+    """How often each event is there; one that is about several partitions has several rows."""
+    return Counter((row["writer"], row["number"]) for row in rows(spark, plan) if row["nth"] == 0 and row["writer"] is not None)
+
+
+def wait_until(condition: Callable[[], bool], what: str, timeout: float = 120.0) -> None:
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, f"in vain: {what}"
+        os.sched_yield()
+
+
+def test_everything_arrives_once_and_foreign_lines_stand_aside(
+    spark: SparkSession, properties: Mapping[str, str], plan: StreamPlan
+) -> None:
+    told = history("one")
+    foreign = [b"no JSON", b'{"other":1}', b"\xff\xfe", b'{"v":99,"kind":"start"}', b""]
+    send(properties, plan.topic, [*lines(told), *foreign])
+    stream = EventStream(spark, properties, plan)
+    stream.catch_up()
+    stream.catch_up()
+    found = rows(spark, plan)
+    assert written(spark, plan) == Counter((event.stamp.writer, event.stamp.event_seq) for event in told)
+    aside = [row for row in found if row["pile"] in {Pile.REFUSED, Pile.VERSION}]
+    assert len(aside) == len(foreign)
+    assert {str(row["why"]).split(" b")[0].split("'")[0] for row in aside}
+    assert all(f"{plan.topic}-0 offset {len(told) + at}" in "".join(str(row["why"]) for row in aside) for at in range(5))
+    assert [row["pile"] for row in aside].count(Pile.VERSION.value) == 1
+    assert balance(decode(str(row["line"])) for row in found if row["nth"] == 0 and row["writer"]).verdict is Verdict.PASS
+    assert stream.standing().settled
+
+
+def test_ownership_is_ordered_by_its_place_in_the_topic(
+    spark: SparkSession, properties: Mapping[str, str], plan: StreamPlan
+) -> None:
+    sink = TopicSink(properties, plan.topic)
+    for number, change in enumerate((Change.ACQUIRED, Change.RELEASED)):
+        sink.own(Ownership(Stamp("m", number, 5), "g", "m", 1, change, (TopicPartition("t", 0), TopicPartition("t", 1))))
+    sink.append("m", [encode(Start(Stamp("m", 2, 6), Role.CONTROL))])
+    sink.close("m", 3, clean=True)
+    EventStream(spark, properties, plan).catch_up()
+    changes = [decode(str(row["line"])) for row in rows(spark, plan) if '"ownership"' in str(row["line"])]
+    assert sorted((change.position, change.change) for change in changes if isinstance(change, Ownership)) == [
+        (0, "acquired"),
+        (1, "released"),
+    ]
+
+
+def test_it_goes_on_where_it_was_stopped_and_through_a_broker_that_dies(
+    spark: SparkSession, cluster: LocalCluster, properties: Mapping[str, str], plan: StreamPlan
+) -> None:
+    told = history("before", 10)
+    send(properties, plan.topic, lines(told), 1)
+    stream = EventStream(spark, properties, plan, every_s=1.0)
+    stream.start()
+    wait_until(lambda: Path(plan.folder, "_spark_metadata", "0").exists(), "the first batch")
+    assert stream.stop().settled, "stopped between triggers"
+    more = history("while-it-was-stopped", 10)
+    send(properties, plan.topic, lines(more), 2)
+    stream = EventStream(spark, properties, plan, every_s=1.0)
+    stream.start()
+    wait_until(lambda: written(spark, plan).total() == len(told) + len(more), "what came meanwhile")
+    node = cluster.plan.brokers[0]
+    pid = host_for(node).status(node).pid
+    assert pid
+    os.kill(pid, signal.SIGKILL)
+    cluster.up()
+    last = history("after", 10)
+    send(properties, plan.topic, lines(last), 0)
+    wait_until(lambda: written(spark, plan).total() == len(told) + len(more) + len(last), "what came after the restart")
+    assert stream.check() is not None
+    assert stream.stop().settled
+    expected = Counter((event.stamp.writer, event.stamp.event_seq) for event in [*told, *more, *last])
+    assert written(spark, plan) == expected, "exactly once"
+
+
+def test_a_query_that_is_cut_down_in_a_batch_repeats_nothing(
+    spark: SparkSession, properties: Mapping[str, str], plan: StreamPlan
+) -> None:
+    total = 0
+    for run in range(4):
+        told = history(f"r{run}", 200)
+        total += len(told)
+        send(properties, plan.topic, lines(told), run % 3)
+        stream = EventStream(spark, properties, plan, every_s=0.0, spark_options={"maxOffsetsPerTrigger": "150"})
+        stream.start()
+        begun = stream.standing().begun or 0
+        wait_until(lambda stream=stream, begun=begun: (stream.standing().begun or 0) > begun, "a batch is under way")  # type: ignore[misc]
+        stream._running().stop()  # wherever it is
+    EventStream(spark, properties, plan).catch_up()
+    found = written(spark, plan)
+    assert (found.total(), max(found.values())) == (total, 1)
+
+
+def code(error: pytest.ExceptionInfo[Refused]) -> str:
+    return error.value.reasons[0].code
+
+
+def test_checkpoints_and_outputs_that_do_not_belong_together_are_refused(
+    spark: SparkSession, properties: Mapping[str, str], plan: StreamPlan, tmp_path: Path
+) -> None:
+    send(properties, plan.topic, lines(history("x", 2)))
+    EventStream(spark, properties, plan).catch_up()
+    for other in (
+        StreamPlan("another-topic", plan.folder, plan.checkpoint),
+        StreamPlan(plan.topic, str(tmp_path / "other"), plan.checkpoint),
+        StreamPlan(plan.topic, plan.folder, str(tmp_path / "new")),
+    ):
+        with pytest.raises(Refused) as error:
+            EventStream(spark, properties, other).start()
+        assert code(error) == "X03"
+    foreign = tmp_path / "foreign"
+    (foreign / "offsets").mkdir(parents=True)
+    with pytest.raises(Refused) as error:
+        EventStream(spark, properties, StreamPlan(plan.topic, str(tmp_path / "o"), str(foreign))).start()
+    assert code(error) == "X03"
+    Path(plan.folder).rename(tmp_path / "gone")
+    with pytest.raises(Refused) as error:
+        EventStream(spark, properties, plan).start()
+    assert code(error) == "X03"
+    (Path(plan.checkpoint) / "kmigrate-stream.json").write_text("damaged")
+    (Path(plan.checkpoint) / ".kmigrate-stream.json.crc").unlink()
+    with pytest.raises(Refused):
+        EventStream(spark, properties, plan).start()
+
+
+def test_a_topic_that_is_not_there_and_a_query_that_ended(
+    spark: SparkSession, properties: Mapping[str, str], tmp_path: Path
+) -> None:
+    nowhere = StreamPlan("nowhere", str(tmp_path / "e"), str(tmp_path / "c"))
+    stream = EventStream(spark, properties, nowhere)
+    with pytest.raises(Failed):
+        stream.check()
+    with pytest.raises(Failed):
+        stream.catch_up(60)
+
+
+def test_small_files(spark: SparkSession, tmp_path: Path) -> None:
+    storage = Storage(spark)
+    path = str(tmp_path / "folder" / "file")
+    assert (storage.read(path), storage.names(str(tmp_path / "folder"))) == (None, [])
+    storage.write(path, "grüße")
+    assert (storage.read(path), storage.names(str(tmp_path / "folder"))) == ("grüße", ["file"])
+    with pytest.raises(Failed):
+        storage.write(path, "twice")
+    storage.remove(path)
+    storage.remove(path)
+    assert not storage.exists(path)
+    with pytest.raises(Failed):
+        storage.exists("nosuchscheme://host/x")
+    assert standing(storage, str(tmp_path)).begun is None
+
+
+def test_identities_are_translated() -> None:
+    files = {"/ca": "CA", "/cert": "CERT", "/key": "KEY"}
+    found = options_of(
+        {
+            "bootstrap.servers": "h:1",
+            "security.protocol": "SASL_SSL",
+            "sasl.mechanisms": "SCRAM-SHA-512",
+            "sasl.username": 'a"b',
+            "sasl.password": "p\\w",
+            "ssl.ca.location": "/ca",
+            "ssl.certificate.location": "/cert",
+            "ssl.key.location": "/key",
+            "ssl.key.password": "secret",
+            "statistics.interval.ms": "5",
+        },
+        files.__getitem__,
+    )
+    module = "org.apache.kafka.common.security.scram.ScramLoginModule"
+    assert found["kafka.sasl.jaas.config"] == f'{module} required username="a\\"b" password="p\\\\w";'
+    assert found["kafka.sasl.mechanism"] == "SCRAM-SHA-512"
+    assert {found[f"kafka.ssl.{name}"] for name in ("truststore.certificates", "keystore.certificate.chain", "keystore.key")} == {
+        "CA",
+        "CERT",
+        "KEY",
+    }
+    assert not any("statistics" in name for name in found)
+    assert options_of({"bootstrap.servers": "h:1"}) == {"kafka.bootstrap.servers": "h:1"}
+    with pytest.raises(Refused) as error:
+        options_of({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI"})
+    assert code(error) == "X01"
+    assert json.dumps(found)
