@@ -1,0 +1,157 @@
+"""The other side of `keep_running`: hold a job, and let it go on when nothing stands against it.
+
+Both may be killed at any instant and run again: what was done lies in the hold folder.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from airflow_provider_kmigrate.core import spark_hold
+from airflow_provider_kmigrate.core.cluster import SparkJobSpec
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.model import Decision, Done, Reason, Refuse, Wait
+from airflow_provider_kmigrate.core.spark_hold import HELD, HOLD, STATE, Checkpoint, HeldRecord, Hold, JobReport, JobState, Signs
+from airflow_provider_kmigrate.exceptions import Refused, TimedOut
+from airflow_provider_kmigrate.sparkjobs.checkpoint import read_checkpoint
+from airflow_provider_kmigrate.sparkjobs.files import Files, join
+from airflow_provider_kmigrate.sparkjobs.running import FOLDER, Clock, SystemClock
+
+Ends = Callable[[Iterable[str]], Mapping[TopicPartition, int | None]]
+"""Where the logs of these topics end now; None: it could not be read. A partition that does not exist is not in it."""
+
+_POLL = 0.5  # seconds
+
+
+@dataclass(frozen=True)
+class JobControl:
+    """One job of the cluster file. `say` gets a sentence for each change of what is waited for.
+
+    `over`: whether the run of that name has ended; what it held the next run takes over.
+    """
+
+    job: SparkJobSpec
+    files: Files
+    say: Callable[[str], None]
+    clock: Clock = field(default_factory=SystemClock)
+    over: Callable[[str], bool] = lambda _: False
+
+    def hold(self, by: str, why: str) -> str:
+        """Have the job held; returns what is now so. The same `by` may ask again and again.
+
+        Raises `Refused` (J13) where somebody else holds it, and `TimedOut` when it is not held after `job.hold_timeout`; the wish is
+        withdrawn then, so that the job is not stopped later, when nobody is there to let it go on.
+        """
+        hold = self._wish(by, why)
+        try:
+            told = self._wait(lambda: spark_hold.decide_held(hold, self._report(), self._now()))
+        except TimedOut:
+            self.files.delete(self._path(HOLD))
+            raise
+        report, checkpoint = self._report(), read_checkpoint(self.files, self.job.checkpoint)
+        state = report.state if report else JobState.HELD
+        self.files.write(self._path(HELD), spark_hold.held_text(HeldRecord(hold.id, self._now(), state, checkpoint)))
+        return f"{told} {_words(self._quiescent(checkpoint))}"
+
+    def resume(self, by: str, ends: Ends) -> str:
+        """Let the job go on and wait until it does; returns what is now so.
+
+        Raises `Refused` where its checkpoint or the logs are not as they must be, or where somebody else holds it (J13): the job
+        stays held. `TimedOut` when it does not show progress within `job.hold_timeout`.
+        """
+        hold = self._wished(by)
+        record = self._record()
+        if record is None or (hold and hold.id != record.hold):
+            self.files.delete(self._path(HOLD))
+            return "The job was not held."
+        if hold:
+            self.say(self._wait(lambda: self._may_resume(record, ends)))
+            self.files.delete(self._path(HOLD))
+        told = self._wait(lambda: spark_hold.decide_resumed(record, self._report(), self._now()))
+        self.files.delete(self._path(HELD))
+        return told
+
+    def progress(self) -> str:
+        """Wait until the query has got on since this was called; returns what is now so. A job that is held is left alone.
+
+        Raises `Refused` where the query has failed (J06), and `TimedOut` where it shows no progress within `job.hold_timeout`.
+        """
+        if self.files.read(self._path(HOLD)) is not None:
+            return "The job is held; whoever lets it go waits for its progress."
+        before = self._signs()
+        return self._wait(lambda: spark_hold.decide_progress(before, self._signs()))
+
+    def _signs(self) -> Signs:
+        checkpoint = read_checkpoint(self.files, self.job.checkpoint)
+        return Signs(self._now(), self._report(), checkpoint.planned, checkpoint.committed)
+
+    def _wished(self, by: str) -> Hold | None:
+        text = self.files.read(self._path(HOLD))
+        found = spark_hold.read_hold(text) if text is not None else None
+        if found and found.by != by and not self.over(found.by):
+            seen = f"Job {self.job.name} is held by {found.by}: {found.why}"
+            raise Refused.because(
+                Reason("J13", seen, "Whoever holds it lets it go, and does not know of us.", "Wait for that run.")
+            )
+        return found
+
+    def _wish(self, by: str, why: str) -> Hold:
+        found = self._wished(by)
+        hold = replace(found, by=by, why=why) if found else Hold(uuid.uuid4().hex, by, why, self._now())
+        self.files.write(self._path(HOLD), spark_hold.hold_text(hold))
+        return hold
+
+    def _may_resume(self, record: HeldRecord, ends: Ends) -> Decision:
+        now = read_checkpoint(self.files, self.job.checkpoint)
+        if record.state is not JobState.HELD:
+            return spark_hold.may_resume(now, now, ends({where.topic for where in now.offsets}))
+        settled = self._quiescent(now)
+        if isinstance(settled, Refuse):
+            return settled
+        return spark_hold.may_resume(record.checkpoint, now, ends({where.topic for where in now.offsets}))
+
+    def _quiescent(self, checkpoint: Checkpoint) -> Decision:
+        return spark_hold.quiescent(checkpoint, self._report(), repeats_harmless=self.job.repeats_harmless)
+
+    def _wait(self, decide: Callable[[], Decision]) -> str:
+        deadline, said = self.clock.now() + self.job.hold_timeout, ""
+        while True:
+            decision = decide()
+            if isinstance(decision, Done):
+                return decision.text
+            if isinstance(decision, Refuse):
+                raise Refused.because(*decision.reasons)
+            if self.clock.now() >= deadline:
+                raise TimedOut(f"Job {self.job.name}: gave up after {self.job.hold_timeout:.0f} s. {_words(decision)}")
+            if _codes(decision) != said:
+                said = _codes(decision)
+                self.say(_words(decision))
+            self.clock.sleep(_POLL)
+
+    def _report(self) -> JobReport | None:
+        text = self.files.read(self._path(STATE))
+        return spark_hold.read_report(text) if text is not None else None
+
+    def _record(self) -> HeldRecord | None:
+        text = self.files.read(self._path(HELD))
+        return spark_hold.read_held(text) if text is not None else None
+
+    def _path(self, name: str) -> str:
+        return join(self.job.hold_folder or join(self.job.checkpoint, FOLDER), name)
+
+    def _now(self) -> int:
+        return round(1000 * self.clock.now())
+
+
+def _words(decision: Decision) -> str:
+    return (
+        " | ".join(map(str, decision.reasons))
+        if isinstance(decision, Wait | Refuse)
+        else str(getattr(decision, "text", decision))
+    )
+
+
+def _codes(decision: Decision) -> str:
+    return " ".join(reason.code for reason in decision.reasons) if isinstance(decision, Wait) else ""

@@ -1,0 +1,224 @@
+"""Keeps one streaming query running, held while it is told to be."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from airflow_provider_kmigrate.core.spark_hold import HOLD, STATE, Hold, JobReport, JobState, kafka_offset, read_hold, report_text
+from airflow_provider_kmigrate.exceptions import Refused, Unavailable
+from airflow_provider_kmigrate.sparkjobs.checkpoint import read_checkpoint
+from airflow_provider_kmigrate.sparkjobs.files import Files, HadoopFiles, join
+from airflow_provider_kmigrate.sparkjobs.gate import Gate
+
+FOLDER = "_kmigrate"  # below the checkpoint; Spark does not look at it
+BEAT_MS = 10_000  # between two signs of life
+
+
+class Query(Protocol):
+    """What is used of pyspark's StreamingQuery."""
+
+    @property
+    def id(self) -> Any: ...
+    @property
+    def isActive(self) -> bool: ...  # noqa: N802  # Spark's name
+    @property
+    def status(self) -> dict[str, Any]: ...
+    @property
+    def lastProgress(self) -> Any: ...  # noqa: N802
+    def exception(self) -> Exception | None: ...
+    def stop(self) -> None: ...
+
+
+class Clock(Protocol):
+    """Time as an argument, so that tests need not wait; seconds."""
+
+    def now(self) -> float: ...
+    def sleep(self, seconds: float) -> None: ...
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    now = staticmethod(time.time)
+    sleep = staticmethod(time.sleep)
+
+
+def keep_running(
+    start: Callable[[], Query],
+    checkpoint: str,
+    *,
+    gate: Gate | None = None,
+    hold_folder: str = "",
+    files: Files | None = None,
+    stop: Callable[[], bool] = lambda: False,
+    poll: float = 1.0,
+    clock: Clock | None = None,
+) -> None:
+    """Run the query that `start` starts until it ends; hold it between two batches while `hold.json` is in the hold folder.
+
+    Use it in place of `start()` and `awaitTermination()`, in a thread for each query of a job with several. `start` is called
+    again after each hold and must build the same query with this `checkpoint`. The hold folder is `<checkpoint>/_kmigrate` unless
+    given; it is reached as the session of the job reaches its own checkpoint, or through `files`.
+
+    With a `gate` in its `foreachBatch` a job is held exactly whatever its trigger. Without one the query needs a processing-time
+    trigger, and is stopped in the pause between two batches; a batch that is planned in that very moment is done again later,
+    which file sinks and other idempotent ones do not notice.
+
+    `stop` true: end as for a hold, and return. Raises what the query failed with. A hold folder that cannot be read for a while
+    changes nothing: a running query goes on, a held one stays held. `poll` in seconds.
+    """
+    desk = _Desk(files or _session_files(), hold_folder or join(checkpoint, FOLDER), checkpoint, clock or SystemClock())
+    keeper = _Keeper(start, desk, gate, stop, poll)
+    while not keeper.kept_back():
+        if keeper.run():
+            return
+
+
+def _session_files() -> Files:
+    from pyspark.sql import SparkSession  # noqa: PLC0415  # only where a job runs
+
+    return HadoopFiles(SparkSession.active())
+
+
+@dataclass
+class _Desk:
+    """What the job reads from its hold folder, and what it writes there."""
+
+    files: Files
+    folder: str
+    checkpoint: str
+    clock: Clock
+    report: JobReport = field(default_factory=lambda: JobReport(JobState.RUNNING, 0))
+    hold: Hold | None = None
+    _told: JobReport | None = None
+
+    def held(self) -> bool:
+        """Is a hold there? One that cannot be looked for is as it was; one that cannot be understood is a hold all the same."""
+        try:
+            text = self.files.read(join(self.folder, HOLD))
+            self.hold = None if text is None else read_hold(text)
+        except Unavailable:
+            pass
+        except Refused:
+            self.hold = Hold("unreadable", "", "", 0)
+        return self.hold is not None
+
+    def tell(self, **changes: Any) -> None:
+        """Write the state when it changes, and as a sign of life; one that cannot be written now is written later."""
+        self.report = replace(self.report, **changes)
+        now = self.now()
+        if self._told and now - self._told.at_ms < BEAT_MS and _same(self._told, self.report):
+            return
+        self.report = replace(self.report, at_ms=now)
+        try:
+            self.files.write(join(self.folder, STATE), report_text(self.report))
+            self._told = self.report
+        except Unavailable:
+            pass
+
+    def batches(self) -> dict[str, int | None]:
+        """The newest planned and committed batches; as last known where they cannot be read."""
+        try:
+            found = read_checkpoint(self.files, self.checkpoint)
+        except Unavailable:
+            return {}
+        return {"planned": found.planned, "committed": found.committed}
+
+    def now(self) -> int:
+        return round(1000 * self.clock.now())
+
+
+def _same(one: JobReport, other: JobReport) -> bool:
+    """But for the times; that there was progress at all is a change."""
+    known = {(report.progress_ms is None) for report in (one, other)}
+    return len(known) == 1 and replace(one, at_ms=0, progress_ms=0) == replace(other, at_ms=0, progress_ms=0)
+
+
+@dataclass
+class _Keeper:
+    """One query's life: released, running, held, released again."""
+
+    start: Callable[[], Query]
+    desk: _Desk
+    gate: Gate | None
+    stop: Callable[[], bool]
+    poll: float
+
+    def kept_back(self) -> bool:
+        """Waits for the hold to go; true when the job is to end instead."""
+        while self.desk.held() and not self.stop():
+            self.desk.tell(state=JobState.HELD, hold=self.desk.hold.id if self.desk.hold else None)
+            self.desk.clock.sleep(self.poll)
+        return self.stop()
+
+    def run(self) -> bool:
+        """Start the query and watch it. True when the job is over, false when it is held."""
+        if self.gate:
+            self.gate.open()
+        self.desk.tell(state=JobState.RUNNING, resumed_at={}, progress_ms=None, error="", begun=True)
+        query = self._started()
+        while query.isActive:
+            self._look(query)
+            if self.stop() or self.desk.held():
+                self._drain(query)
+                return self.stop()
+            self.desk.clock.sleep(self.poll)
+        self._raise(query)
+        self.desk.tell(state=JobState.ENDED, **self.desk.batches())
+        return True
+
+    def _started(self) -> Query:
+        try:
+            query = self.start()
+        except Exception as error:
+            self.desk.tell(state=JobState.FAILED, error=_first_line(error))
+            raise
+        self.desk.tell(query=str(query.id))
+        return query
+
+    def _look(self, query: Query) -> None:
+        """Progress is a new batch, or a look at the brokers that found nothing new."""
+        last, report = query.lastProgress or {}, self.desk.report
+        number, status = last.get("batchId"), query.status
+        looked = not status.get("isTriggerActive") and "waiting for data" in str(status.get("message", "")).lower()
+        changes: dict[str, Any] = {}
+        if looked or (number is not None and (number != report.committed or report.progress_ms is None)):
+            changes["progress_ms"] = self.desk.now()
+        if number is not None:
+            changes["committed"] = number
+            changes["resumed_at"] = report.resumed_at or _begins(last)
+        self.desk.tell(**changes)
+
+    def _drain(self, query: Query) -> None:
+        """Let the batch under way be committed, begin no other, stop."""
+        if self.gate:
+            self.gate.close()
+        while query.isActive and query.status.get("isTriggerActive"):
+            self.desk.tell()
+            self.desk.clock.sleep(min(self.poll, 0.05))
+        if query.isActive:
+            query.stop()
+        if self.gate is None or self.gate.refused is None:
+            self._raise(query)
+        batches = self.desk.batches()
+        half_done = self.gate is None and batches.get("planned") != batches.get("committed")
+        self.desk.tell(state=JobState.HELD, hold=self.desk.hold.id if self.desk.hold else None, begun=half_done, **batches)
+
+    def _raise(self, query: Query) -> None:
+        error = query.exception()
+        if error is not None:
+            self.desk.tell(state=JobState.FAILED, error=_first_line(error), **self.desk.batches())
+            raise error
+
+
+def _begins(progress: Any) -> dict[Any, int]:
+    """Where a batch began, of all its Kafka sources."""
+    offsets = (kafka_offset(source.get("startOffset")) for source in progress.get("sources", ()))
+    return {where: offset for source in offsets for where, offset in source.items()}
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)[:500]

@@ -1,0 +1,349 @@
+"""Jobs held and let go, again and again, stopped at every possible moment: the sink holds each record once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_kmigrate.core import spark_hold
+from airflow_provider_kmigrate.core.cluster import SparkJobSpec
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.spark_hold import HOLD, STATE, Hold, JobState
+from airflow_provider_kmigrate.exceptions import Refused, TimedOut, Unavailable
+from airflow_provider_kmigrate.sparkjobs import Gate, keep_running
+from airflow_provider_kmigrate.sparkjobs.checkpoint import read_checkpoint
+from airflow_provider_kmigrate.sparkjobs.control import JobControl
+from airflow_provider_kmigrate.sparkjobs.files import LocalFiles, join
+from tests.sparkjobs.fakes import FakeClock, FakeStream
+
+FILES = LocalFiles()
+WISH = Hold("h1", "dag/run", "a rehearsal", 0)
+
+
+class Job:
+    """A job in a fake world: the log grows and the query steps with every tick; `script` says what happens at which tick."""
+
+    def __init__(self, folder: Path, *, gated: bool = True, files: LocalFiles | None = None) -> None:
+        self.gate = Gate() if gated else None
+        self.stream = FakeStream(folder / "checkpoint")
+        if self.gate:
+            self.stream.write = self.gate(self.stream.append)
+        self.checkpoint = str(folder / "checkpoint")
+        self.hold_file = join(self.checkpoint, "_kmigrate", HOLD)
+        self.files, self.ticks, self.last = files or FILES, 0, 400
+        self.script: dict[int, Callable[[], None]] = {}
+        self.clock = FakeClock(on_tick=[self.tick])
+
+    def tick(self) -> None:
+        self.ticks += 1
+        if self.ticks < self.last - 50:
+            self.stream.end += 1
+        self.script.get(self.ticks, lambda: None)()
+        self.stream.tick()
+
+    def run(self) -> None:
+        keep_running(
+            self.stream.start,
+            self.checkpoint,
+            gate=self.gate,
+            files=self.files,
+            stop=lambda: self.ticks >= self.last,
+            poll=0.2,
+            clock=self.clock,
+        )
+
+    def hold(self) -> None:
+        FILES.write(self.hold_file, spark_hold.hold_text(WISH))
+
+    def release(self) -> None:
+        FILES.delete(self.hold_file)
+
+    def state(self) -> spark_hold.JobReport:
+        text = FILES.read(join(self.checkpoint, "_kmigrate", STATE))
+        assert text is not None
+        return spark_hold.read_report(text)
+
+
+def exactly(job: Job) -> bool:
+    return job.stream.sink == list(range(job.stream.end))
+
+
+class TestKeepRunning:
+    @pytest.mark.parametrize("first", range(1, 12))
+    def test_held_at_every_moment_of_a_batch_nothing_is_repeated_or_left_out(self, tmp_path: Path, first: int) -> None:
+        job = Job(tmp_path)
+        for at in range(first, 300, 37):
+            job.script |= {at: job.hold, at + 20: job.release}
+        job.run()
+        assert exactly(job)
+        assert job.stream.started > 5
+
+    def test_while_it_is_held_no_batch_begins_and_it_gives_signs_of_life(self, tmp_path: Path) -> None:
+        job = Job(tmp_path)
+        seen = []
+
+        def look() -> None:
+            seen.append((len(job.stream.sink), job.state().state, job.clock.now() - job.state().at_ms / 1000))
+
+        job.script = {50: job.hold} | dict.fromkeys(range(70, 200, 10), look) | {200: job.release}
+        job.run()
+        assert {length for length, _, _ in seen} == {seen[0][0]}
+        assert {state for _, state, _ in seen} == {JobState.HELD}
+        assert max(age for _, _, age in seen) < 15
+
+    def test_a_query_whose_batches_follow_each_other_stops_at_a_planned_batch_that_has_not_begun(self, tmp_path: Path) -> None:
+        job = Job(tmp_path)
+        job.script = {41: job.hold}
+        job.run()
+        checkpoint, report = read_checkpoint(FILES, job.checkpoint), job.state()
+        assert report.state is JobState.HELD
+        assert (report.planned, report.committed) == (checkpoint.planned, checkpoint.committed)
+        assert isinstance(spark_hold.quiescent(checkpoint, report), spark_hold.Done)
+        assert len(job.stream.sink) == job.stream.ends(checkpoint.committed or 0)
+
+    def test_without_a_gate_a_batch_that_may_have_begun_is_said_to_have(self, tmp_path: Path) -> None:
+        job = Job(tmp_path, gated=False)
+        job.script = {41: job.hold}
+        job.run()
+        report = job.state()
+        assert report.begun == (report.planned != report.committed)
+
+    def test_a_job_that_starts_under_a_hold_starts_no_query(self, tmp_path: Path) -> None:
+        job = Job(tmp_path)
+        job.hold()
+        job.run()
+        assert job.stream.started == 0
+        assert (job.state().state, job.state().hold) == (JobState.HELD, "h1")
+
+    def test_a_hold_that_cannot_be_understood_holds(self, tmp_path: Path) -> None:
+        job = Job(tmp_path)
+        FILES.write(job.hold_file, "{")
+        job.run()
+        assert job.stream.started == 0
+
+    def test_a_file_system_that_does_not_answer_changes_nothing(self, tmp_path: Path) -> None:
+        files = Flaky()
+        job = Job(tmp_path, files=files)
+        job.script = {30: files.fail, 90: files.heal, 120: job.hold, 150: files.fail, 160: job.release, 180: files.heal}
+        started: dict[int, int] = {}
+        job.script |= {at: lambda at=at: started.update({at: job.stream.started}) for at in (89, 179)}
+        job.run()
+        assert started == {89: 1, 179: 1}, "running it ran on, held it stayed held"
+        assert exactly(job)
+
+    def test_what_the_query_failed_with_is_raised_and_written_down(self, tmp_path: Path) -> None:
+        job = Job(tmp_path, gated=False)
+
+        def broken(records: list[int], number: int) -> None:
+            raise ValueError(f"sink of batch {number}\nmore")
+
+        job.stream.write = broken
+        with pytest.raises(ValueError, match="sink of batch 0"):
+            job.run()
+        assert (job.state().state, job.state().error) == (JobState.FAILED, "sink of batch 0")
+
+    def test_a_query_that_cannot_start_is_written_down_too(self, tmp_path: Path) -> None:
+        def start() -> None:
+            raise OSError("no such topic")
+
+        with pytest.raises(OSError, match="no such topic"):
+            keep_running(start, str(tmp_path), files=FILES, clock=FakeClock())
+        report = spark_hold.read_report(FILES.read(str(tmp_path / "_kmigrate" / STATE)) or "")
+        assert report.state is JobState.FAILED
+
+    def test_a_query_that_ends_by_itself_ends_the_job(self, tmp_path: Path) -> None:
+        job = Job(tmp_path)
+        job.script = {30: lambda: job.stream.query.stop() if job.stream.query else None}
+        job.run()
+        assert job.state().state is JobState.ENDED
+
+    def test_progress_is_seen_on_a_quiet_topic_too(self, tmp_path: Path) -> None:
+        job = Job(tmp_path)
+        job.last = 30  # the log never grows
+        job.run()
+        assert job.stream.started == 1
+        assert job.state().progress_ms is not None
+
+
+class Flaky(LocalFiles):
+    """A file system that goes away."""
+
+    down = False
+
+    def fail(self) -> None:
+        self.down = True
+
+    def heal(self) -> None:
+        self.down = False
+
+    def read(self, path: str) -> str | None:
+        self._check(path)
+        return super().read(path)
+
+    def write(self, path: str, text: str) -> None:
+        self._check(path)
+        super().write(path, text)
+
+    def names(self, folder: str) -> list[str]:
+        self._check(folder)
+        return super().names(folder)
+
+    def _check(self, path: str) -> None:
+        if self.down:
+            raise Unavailable(path)
+
+
+class TestControl:
+    """Job and operator in one thread: the job's loop runs in the operator's sleeps."""
+
+    @pytest.fixture
+    def job(self, tmp_path: Path) -> SparkJobSpec:
+        return SparkJobSpec("orders", str(tmp_path / "checkpoint"), hold_timeout=30.0)
+
+    @pytest.fixture
+    def stream(self, tmp_path: Path) -> FakeStream:
+        return FakeStream(tmp_path / "checkpoint")
+
+    @pytest.fixture
+    def control(self, job: SparkJobSpec, stream: FakeStream) -> Iterator[JobControl]:
+        beside = Beside(stream)
+        yield JobControl(job, FILES, lambda _: None, beside)
+        beside.end()
+
+    def test_held_and_let_go(self, control: JobControl, stream: FakeStream) -> None:
+        for _ in range(3):
+            stream.end += 5
+            control.hold("dag/run", "roll")
+            assert control.hold("dag/run", "roll"), "asked again after a kill"
+            held = len(stream.sink)
+            stream.end += 5
+            control.clock.sleep(1)
+            assert len(stream.sink) == held
+            control.resume("dag/run", lambda _: {TopicPartition("t", 0): stream.end})
+        control.clock.sleep(5)
+        assert stream.sink == list(range(stream.end))
+        assert FILES.names(str(stream.folder / "_kmigrate")) == [STATE]
+
+    def test_a_job_that_does_not_answer_is_not_stopped_later(self, job: SparkJobSpec) -> None:
+        with pytest.raises(TimedOut, match="J05"):
+            JobControl(job, FILES, lambda _: None, FakeClock()).hold("dag/run", "roll")
+        assert FILES.names(job.checkpoint + "/_kmigrate") == []
+
+    def test_two_runs_do_not_hold_one_job(self, control: JobControl) -> None:
+        control.hold("dag/one", "roll")
+        for act in (lambda: control.hold("dag/two", "roll"), lambda: control.resume("dag/two", lambda _: {})):
+            with pytest.raises(Refused) as caught:
+                act()
+            assert [reason.code for reason in caught.value.reasons] == ["J13"]
+
+    def test_a_run_takes_over_what_a_run_that_is_over_holds(self, control: JobControl, stream: FakeStream) -> None:
+        control.hold("dag/one", "roll")
+        second = replace(control, over=lambda run: run == "dag/one")
+        assert second.hold("dag/two", "roll")
+        stream.end += 5
+        second.resume("dag/two", lambda _: {TopicPartition("t", 0): stream.end})
+        control.clock.sleep(5)
+        assert stream.sink == list(range(stream.end))
+
+    def test_progress_is_asked_of_a_job_that_is_not_held(self, control: JobControl, stream: FakeStream) -> None:
+        stream.end += 5
+        assert control.progress()
+        assert control.progress(), "on a quiet topic its helper says that it asked the brokers"
+        control.hold("dag/run", "roll")
+        assert "held" in control.progress()
+        control.resume("dag/run", lambda _: {TopicPartition("t", 0): stream.end})
+
+    def test_a_query_that_shows_nothing_is_told(self, job: SparkJobSpec, stream: FakeStream) -> None:
+        with pytest.raises(TimedOut, match="J18"):
+            JobControl(job, FILES, lambda _: None, FakeClock()).progress()
+
+    def test_a_truncated_log_keeps_the_job_held(self, control: JobControl, stream: FakeStream) -> None:
+        stream.end = 10
+        control.clock.sleep(5)
+        control.hold("dag/run", "roll")
+        with pytest.raises(Refused) as caught:
+            control.resume("dag/run", lambda _: {TopicPartition("t", 0): 9})
+        assert [reason.code for reason in caught.value.reasons] == ["J03"]
+        control.clock.sleep(5)
+        assert not stream.query or not stream.query.isActive
+
+    def test_a_job_that_was_never_held_is_let_go_at_once(self, job: SparkJobSpec) -> None:
+        assert JobControl(job, FILES, lambda _: None, FakeClock()).resume("dag/run", lambda _: {})
+
+    def test_a_resume_that_was_killed_goes_on_where_it_was(self, control: JobControl, stream: FakeStream) -> None:
+        control.hold("dag/run", "roll")
+        FILES.delete(str(stream.folder / "_kmigrate" / HOLD))  # killed right after this
+
+        def must_not_ask(_: object) -> dict[TopicPartition, int | None]:
+            raise AssertionError("the job may have gone on; its old place says nothing any more")
+
+        stream.end += 5
+        control.resume("dag/run", must_not_ask)
+        assert stream.query is not None
+        assert stream.query.isActive
+
+
+class Beside:
+    """A job in a thread that moves only while the operator sleeps, and the operator only while the job sleeps: no race, no waiting."""
+
+    def __init__(self, stream: FakeStream) -> None:
+        self._job, self._operator = threading.Semaphore(0), threading.Semaphore(0)
+        self._over = False
+        self._t = 1_000.0
+        self._stream = stream
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        self._job.acquire()
+        gate = Gate()
+        self._stream.write = gate(self._stream.append)
+        clock = FakeClock(self._t, [self._handed_over])
+        clock.now = lambda: self._t  # type: ignore[method-assign]
+        folder = str(self._stream.folder)
+        keep_running(self._stream.start, folder, gate=gate, files=FILES, stop=lambda: self._over, poll=0.1, clock=clock)
+        self._operator.release()
+
+    def _handed_over(self) -> None:
+        self._stream.tick()
+        self._operator.release()
+        self._job.acquire()
+
+    def now(self) -> float:
+        return self._t
+
+    def sleep(self, seconds: float) -> None:
+        for _ in range(6):
+            self._t += seconds / 6
+            self._job.release()
+            assert self._operator.acquire(timeout=10), "the job's thread is stuck"
+
+    def end(self) -> None:
+        """Let the job drain and end."""
+        self._over = True
+        while self._thread.is_alive():
+            self._job.release()
+            self._thread.join(0.01)
+
+
+class TestLocalFiles:
+    def test_a_file_comes_and_goes(self, tmp_path: Path) -> None:
+        path = f"file://{tmp_path}/a%20b/hold.json"
+        assert FILES.read(path) is None
+        FILES.write(path, "é")
+        FILES.write(path, "é2")
+        assert (FILES.read(path), FILES.names(str(tmp_path / "a b"))) == ("é2", ["hold.json"])
+        FILES.delete(path)
+        FILES.delete(path)
+        assert (FILES.read(path), FILES.names(str(tmp_path / "none"))) == (None, [])
+
+    def test_what_cannot_be_read_is_unavailable_and_foreign_places_are_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("x")
+        with pytest.raises(Unavailable):
+            FILES.write(str(tmp_path / "file" / "below"), "x")
+        with pytest.raises(Refused):
+            FILES.read("s3://bucket/key")
