@@ -1,0 +1,130 @@
+"""Audits by Spark: the DAG `kmigrate_audit__<cluster>`, and the gate after each phase of a migration.
+
+Both exist only for clusters whose file has a section `audit`. An audit that is INCONCLUSIVE is made again later, with more evidence;
+one that stays so, and one that fails, turns `verdict` red.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from importlib.util import find_spec
+from typing import Any
+
+from airflow.sdk import DAG, BaseOperator, TaskGroup, chain
+
+from airflow_provider_kmigrate.core.cluster import AuditSpec, ClusterSpec
+from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.verdict import Level
+from airflow_provider_kmigrate.dag_builders.task_docs import doc
+from airflow_provider_kmigrate.exceptions import SpecError
+from airflow_provider_kmigrate.operators.spark_audit import SparkAuditOperator, SparkLookOperator
+from airflow_provider_kmigrate.sensors.verdict import AuditVerdictSensor
+
+_DOC = """\
+### {name}: are all records there?
+
+Audits what the clients of cluster `{cluster_id}` wrote down of their records, with Spark, and changes nothing. The result of each run
+lies in `{result}`. Red is a finding, or evidence that stayed too thin; the log of `verdict` says which.
+"""
+_LEVELS = {"probe": Level.PROBE, "consumers": Level.CONSUMER, "producers": Level.PRODUCER}
+_RUN = "{{ run_id | replace(':', '_') | replace('+', '_') }}"
+_LOOK = "look_at_logs"
+_WAY_BACK = (
+    "Nothing behind this task has been started, and the cluster serves as it is. Until 'finalize' begins everything can be taken "
+    "back: hold here, look at the findings, and decide on the rollback (the way back from this phase: docs/runbook.md, 'Where am I?')."
+)
+_NO_WAY_BACK = (
+    "The cluster is finalized: a rollback to ZooKeeper is not possible any more. Keep the event files and the backup, and look at the "
+    "findings: they name topic, partition, offsets and members."
+)
+
+
+def build(spec: ClusterSpec) -> DAG | None:
+    """The DAG on the schedule of the file's `audit`; None without that section, or events in it."""
+    audit = spec.audit
+    if audit is None or not _has_events(audit):
+        return None
+    with DAG(
+        dag_id=f"kmigrate_audit__{spec.name}",
+        schedule=audit.schedule or None,
+        catchup=False,
+        max_active_runs=1,
+        tags=["kmigrate", "kafka", "audit", spec.name],
+        doc_md=_DOC.format(name=spec.name, cluster_id=spec.cluster_id, result=audit.result),
+    ) as dag:
+        chain(*_tasks(spec, audit, "scheduled", ""))
+    for task in dag.tasks:
+        if isinstance(task, BaseOperator):
+            task.doc_md = doc(task.task_id)
+    return dag
+
+
+def look(spec: ClusterSpec) -> list[BaseOperator]:
+    """The look at the logs with which the gates compare; nothing where the file names no topics for it."""
+    audit = spec.audit
+    if audit is None or not audit.topics:
+        return []
+    request, result = _request(audit) | _logs(spec, audit), _result(spec, audit, _LOOK)
+    return [SparkLookOperator(task_id=_LOOK, request=request, result=result, **_spark(spec, audit))]
+
+
+def gate(spec: ClusterSpec, step: str, *, final: bool = False) -> list[TaskGroup]:
+    """The group `audit_<step>` of a migration, which lets it go on at PASS only; nothing without a section `audit`."""
+    if spec.audit is None:
+        return []
+    with TaskGroup(f"audit_{step}") as group:
+        chain(*_tasks(spec, spec.audit, step, _NO_WAY_BACK if final else _WAY_BACK))
+    return [group]
+
+
+def missing(spec: ClusterSpec) -> SpecError | None:
+    """What this Airflow lacks for the audits of the file."""
+    if spec.audit is None or find_spec("airflow.providers.apache.spark") is not None:
+        return None
+    text = f"{spec.path} has an `audit`, and Airflow's Spark provider is not installed."
+    why = "Its audits fail, and with them a migration after its first roll."
+    return SpecError.because(Reason("F08", text, why, "pip install 'airflow-provider-kmigrate[spark]', or take the section out."))
+
+
+def _tasks(spec: ClusterSpec, audit: AuditSpec, step: str, advice: str) -> list[BaseOperator]:
+    result, migrates = _result(spec, audit, step), bool(advice)
+    submit = SparkAuditOperator(
+        task_id="audit",
+        request=_request(audit) | (_logs(spec, audit) if migrates else {}),
+        result=result,
+        extends=True,
+        retries=audit.extensions,
+        retry_delay=timedelta(seconds=audit.extend_by),
+        **_spark(spec, audit),
+    )
+    verdict = AuditVerdictSensor(
+        task_id="verdict", path=f"{result}/verdict.json", inconclusive="fail", advice=advice, timeout=600.0, poke_interval=10.0
+    )
+    return [submit, verdict]
+
+
+def _spark(spec: ClusterSpec, audit: AuditSpec) -> dict[str, Any]:
+    jars = ",".join(audit.jars) or None
+    return {"conn_id": audit.conn_id, "environment": audit.environment, "cluster_file": spec.path, "jars": jars}
+
+
+def _result(spec: ClusterSpec, audit: AuditSpec, step: str) -> str:
+    return f"{audit.result}/{spec.name}/{step}/{_RUN}"
+
+
+def _request(audit: AuditSpec) -> dict[str, Any]:
+    """As `audit.request` has it; master and deploy mode are those of the Spark connection."""
+    source = {"level": _LEVELS[audit.level].label, "lines": list(audit.events), "ledgers": list(audit.ledgers)}
+    return {"policy": {"tolerated": list(audit.tolerated)}, "sources": [source] if _has_events(audit) else []}
+
+
+def _logs(spec: ClusterSpec, audit: AuditSpec) -> dict[str, Any]:
+    """The part of a request that compares logs with what they were before the first roll."""
+    if not audit.topics:
+        return {}
+    before = f"{_result(spec, audit, _LOOK)}/look.json"
+    return {"logs": {"topics": list(audit.topics), "before": before, "sample": {"share": audit.share}}}
+
+
+def _has_events(audit: AuditSpec) -> bool:
+    return bool(audit.events or audit.ledgers)

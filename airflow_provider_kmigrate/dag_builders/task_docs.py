@@ -1,0 +1,67 @@
+"""What each task's own page says in Airflow: what it does, when it is over, what a red one means."""
+
+from __future__ import annotations
+
+import re
+
+_RED = (
+    "**Red:** its log ends with a code, what was seen, why it matters and what to do next. Mend that, then clear this task: "
+    "it looks at the cluster and does only what is left."
+)
+_NODE = re.compile(r"_\d+$")
+_JOB = re.compile(r"(hold_for|progress_after|resume_after)_\w+\.")  # a Spark job's name follows, which may be anything
+
+_DOCS = {
+    "preflight": "Reads everything that decides whether this cluster may be migrated, and changes nothing. Every blocking finding is "
+    "told at once, with its remedy.",
+    "backup": "Saves every broker's original properties file and ZooKeeper's tree, and reads them back by hash. Every later file is "
+    "rendered from these originals; the way back is the original, byte for byte.",
+    "provision": "Writes this controller's properties file, formats its empty directory with the pinned cluster id and the brokers' "
+    "version, and starts it with the migration flag. No broker is touched.",
+    "ready": "Waits until every controller answers with the migration flag and all follow one leader. A controller without the flag "
+    "would end the migration before it began.",
+    "broker": "Writes this broker's next properties file and restarts it, as soon as every partition can spare it. Over when it is "
+    "registered, known to all others and back in every ISR, several looks in a row. The first broker of a pass then bakes for "
+    "`policy.canary_bake`.\n\n**Skipped:** this broker is the ZooKeeper controller and is restarted last, by `postponed`, so that the "
+    "controller moves once and not several times.",
+    "postponed": "Restarts whatever broker of this pass is left: the ZooKeeper controller, if it was skipped.",
+    "leaders": "Elects the preferred replicas again, so that leadership is spread as before the roll.",
+    "registered": "Waits until every broker of the cluster file answers and is known to all others.",
+    "copied": "Waits until the controllers have copied all metadata from ZooKeeper and write every change to both sides.",
+    "phase": "Waits until the cluster, seen from outside, is in dual-write.",
+    "dual_write_lag": "Waits until ZooKeeper is at most a few records behind KRaft, while it moves.",
+    "equivalence": "Compares what ZooKeeper and KRaft store: topics, ids, partitions, replicas, leaders, configs. No lag is no proof "
+    "that nothing is missing.",
+    "soak": "Watches dual-write for `policy.min_soak`. Every gate must stay green; one red look and the time begins again. Most of "
+    "it waits in the triggerer, without a worker; what has been soaked survives restarts of both.",
+    "approve": "Asks a person, with the evidence, whether to go past the **point of no return**. Answer under *Required Actions*. "
+    "Nothing is changed while it waits, however long.\n\n**Hold** turns this task red and changes nothing. To be asked again with "
+    "fresh evidence, clear `before_approval` and what follows.",
+    "controller": "Restarts this controller without the migration flag. The first such controller that is elected ends the migration "
+    "for good.\n\n**Skipped:** this is the active controller; `active_last` restarts it, one election in all.",
+    "active_last": "Restarts whatever controller still has the flag: the active one, if it was skipped.",
+    "finalized": "Waits until every controller runs without the flag and nothing is written to ZooKeeper any more; then this run "
+    "lets go of the cluster. ZooKeeper may be switched off afterwards.",
+    "spark_job_risks": "Looks what could hurt the Spark jobs of the cluster file in the rolls, and changes nothing. Red where a job must "
+    "not be rolled like this.",
+    "look_at_logs": "Has Spark take a fingerprint of the logs of `audit.topics` and of all commits, with which every later audit of this "
+    "run compares. It is taken once: after the first roll it is too late.",
+    "audit": "Submits the audit to Spark. Where it is inconclusive it is made again later, with more evidence: the task is *up for "
+    "retry* meanwhile, as often as `audit.extensions` says.",
+    "verdict": "Lets the run go on when the audit says PASS. **FAIL:** records are missing or were delivered wrongly; the findings name "
+    "them. **INCONCLUSIVE**, after all extensions: the evidence is too thin. To audit again, clear `audit` with what is downstream; "
+    "to go on in spite of it, which is your decision, mark this task as success.",
+    "hold_for": "Holds this Spark job between two batches before the roll begins, where its policy in the cluster file says so.\n\n"
+    "**Skipped:** it needs no hold: every topic that it reads keeps a leader all through the roll.",
+    "progress_after": "Waits until this job's query has got on after the roll: one that lost its topic for too long has failed, and "
+    "nothing else tells. A job that is held is left alone here.",
+    "resume_after": "Lets this job go on, if it is held, from exactly where it stopped, and waits for its progress. Before that it "
+    "compares where the logs end with the job's place: a log that ends earlier was truncated.",
+}
+
+
+def doc(task_id: str) -> str:
+    """Markdown for the task's page; raises KeyError for a task that nobody has described."""
+    job = _JOB.match(task_id)
+    name = job[1] if job else _NODE.sub("", task_id.rpartition(".")[2])
+    return f"{_DOCS[name]}\n\n{_RED}"

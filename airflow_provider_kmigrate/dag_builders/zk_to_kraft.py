@@ -1,0 +1,184 @@
+"""The DAG that moves one cluster from ZooKeeper to KRaft: one task a node and a pass, chained, so that the graph is the migration.
+
+A task that fails leaves everything behind it unstarted and the run red; cleared, it looks for itself what is left to do.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from airflow.sdk import DAG, BaseOperator, Param, TaskGroup, TriggerRule, chain
+
+from airflow_provider_kmigrate.core.cluster import ClusterSpec
+from airflow_provider_kmigrate.core.model import BrokerMode
+from airflow_provider_kmigrate.core.phase import Phase
+from airflow_provider_kmigrate.dag_builders import audit, spark_jobs
+from airflow_provider_kmigrate.dag_builders.task_docs import doc
+from airflow_provider_kmigrate.operators.approval import ApproveFinalizationOperator
+from airflow_provider_kmigrate.operators.brokers import RollBrokerOperator
+from airflow_provider_kmigrate.operators.controllers import FinalizeControllerOperator, ProvisionControllersOperator
+from airflow_provider_kmigrate.operators.copy import (
+    FinalizedOperator,
+    MetadataCopyOperator,
+    PreferredLeadersOperator,
+    SoakOperator,
+)
+from airflow_provider_kmigrate.operators.prepare import BackupOperator, PreflightOperator
+from airflow_provider_kmigrate.sensors.step import (
+    ControllersReadySensor,
+    MetadataEquivalenceSensor,
+    MigrationPhaseSensor,
+    VerifyDualWriteLagSensor,
+    WaitAllBrokersRegisteredSensor,
+)
+
+_DOC = """\
+### {name}: ZooKeeper to KRaft
+
+Moves cluster `{cluster_id}` live (KIP-866). Until **finalize** everything can be taken back.
+
+| group | what happens | over when |
+| --- | --- | --- |
+| preflight, backup | reads only; originals and ZooKeeper's tree are saved | no blocking finding |
+| controllers | {controllers} KRaft controllers start with the migration flag | one leader, all answer with the flag |
+| first_roll | each broker restarts in migration mode | back in every ISR |
+| copy | metadata is copied, dual-write begins | ZooKeeper and KRaft store the same |
+| second_roll | each broker restarts in KRaft mode | back in every ISR |
+| soak | dual-write for {soak} with every gate green | time is up |
+| approve | a person decides | **point of no return** |
+| finalize | controllers restart without the flag, the active one last | nothing is written to ZooKeeper |
+
+Any task may be cleared at any time: it looks at the cluster and does what is left. A broker that is the ZooKeeper controller is
+skipped in the first roll and rolled at its end.
+"""
+
+_EVIDENCE = """\
+* soak: {{{{ ti.xcom_pull(task_ids='soak') }}}}
+* metadata: {{{{ ti.xcom_pull(task_ids='before_approval.equivalence') }}}}
+* dual-write: {{{{ ti.xcom_pull(task_ids='before_approval.dual_write_lag') }}}}
+* all through the soak: brokers {brokers} in KRaft mode, controllers {controllers} with the migration flag\
+"""
+_AUDITED = "\n* audit: {{ ti.xcom_pull(task_ids='audit_before_approval.verdict') }}"
+
+
+def build(spec: ClusterSpec) -> DAG:
+    """The DAG `kmigrate_zk_to_kraft__<cluster>`, for manual runs, one at a time."""
+    with DAG(
+        dag_id=f"kmigrate_zk_to_kraft__{spec.name}",
+        schedule=None,
+        catchup=False,
+        max_active_runs=1,
+        tags=["kmigrate", "kafka", spec.name],
+        doc_md=_doc(spec),
+        params={"approve_finalization": _approval_param(spec)},
+        default_args={"retries": 1, "retry_delay": timedelta(seconds=15)},
+    ) as dag:
+        chain(
+            PreflightOperator(cluster_file=spec.path, task_id="preflight", retries=0),
+            *spark_jobs.risks(spec),
+            BackupOperator(cluster_file=spec.path, task_id="backup"),
+            _controllers(spec),
+            *audit.look(spec),
+            *spark_jobs.hold(spec, "first_roll"),
+            _roll(spec, "first_roll", BrokerMode.MIGRATION),
+            *spark_jobs.progress(spec, "first_roll"),
+            *audit.gate(spec, "after_first_roll"),
+            _copy(spec),  # its takeover may leave out the leaders that a held job waits for (G13)
+            *spark_jobs.resume(spec, "copy"),
+            *spark_jobs.hold(spec, "second_roll"),
+            _roll(spec, "second_roll", BrokerMode.KRAFT),
+            *spark_jobs.progress(spec, "second_roll"),
+            *spark_jobs.resume(spec, "second_roll"),
+            *audit.gate(spec, "after_second_roll"),
+            SoakOperator(cluster_file=spec.path, task_id="soak"),
+            _before_approval(spec),
+            *audit.gate(spec, "before_approval"),
+            _approve(spec),
+            _finalize(spec),
+            *audit.gate(spec, "after_finalization", final=True),
+        )
+    for task in dag.tasks:
+        if isinstance(task, BaseOperator):
+            task.doc_md = doc(task.task_id)
+    return dag
+
+
+def _controllers(spec: ClusterSpec) -> TaskGroup:
+    with TaskGroup("controllers") as group:
+        tasks: list[BaseOperator] = [
+            ProvisionControllersOperator(cluster_file=spec.path, task_id=f"provision_{node.id}", controller=node.id)
+            for node in spec.controllers
+        ]
+        chain(*tasks, ControllersReadySensor(cluster_file=spec.path, task_id="ready"))
+    return group
+
+
+def _roll(spec: ClusterSpec, name: str, target: BrokerMode) -> TaskGroup:
+    with TaskGroup(name) as group:
+        rolls: list[BaseOperator] = [
+            RollBrokerOperator(cluster_file=spec.path, task_id=f"broker_{node.id}", broker=node.id, target=target, **_goes_on())
+            for node in spec.brokers
+        ]
+        rest = RollBrokerOperator(cluster_file=spec.path, task_id="postponed", target=target, **_goes_on())
+        registered = WaitAllBrokersRegisteredSensor(cluster_file=spec.path, task_id="registered")
+        chain(*rolls, rest, PreferredLeadersOperator(cluster_file=spec.path, task_id="leaders"), registered)
+    return group
+
+
+def _copy(spec: ClusterSpec) -> TaskGroup:
+    with TaskGroup("copy") as group:
+        phases = [Phase.DUAL_WRITE_ZOOKEEPER, Phase.HYBRID, Phase.DUAL_WRITE, Phase.FINALIZING, Phase.FINALIZED]
+        chain(
+            MetadataCopyOperator(cluster_file=spec.path, task_id="copied"),
+            MigrationPhaseSensor(cluster_file=spec.path, task_id="phase", phases=phases),
+            VerifyDualWriteLagSensor(cluster_file=spec.path, task_id="dual_write_lag"),
+            MetadataEquivalenceSensor(cluster_file=spec.path, task_id="equivalence"),
+        )
+    return group
+
+
+def _before_approval(spec: ClusterSpec) -> TaskGroup:
+    with TaskGroup("before_approval") as group:
+        chain(
+            VerifyDualWriteLagSensor(cluster_file=spec.path, task_id="dual_write_lag"),
+            MetadataEquivalenceSensor(cluster_file=spec.path, task_id="equivalence"),
+        )
+    return group
+
+
+def _approve(spec: ClusterSpec) -> BaseOperator:
+    brokers, controllers = (", ".join(str(node.id) for node in nodes) for nodes in (spec.brokers, spec.controllers))
+    evidence = _EVIDENCE.format(brokers=brokers, controllers=controllers) + (_AUDITED if spec.audit else "")
+    return ApproveFinalizationOperator(task_id="approve", cluster=spec.name, cluster_id=spec.cluster_id, evidence=evidence)
+
+
+def _finalize(spec: ClusterSpec) -> TaskGroup:
+    with TaskGroup("finalize") as group:
+        each: list[BaseOperator] = [
+            FinalizeControllerOperator(cluster_file=spec.path, task_id=f"controller_{node.id}", controller=node.id, **_goes_on())
+            for node in spec.controllers
+        ]
+        active = FinalizeControllerOperator(cluster_file=spec.path, task_id="active_last", **_goes_on())
+        chain(*each, active, FinalizedOperator(cluster_file=spec.path, task_id="finalized"))
+    return group
+
+
+def _goes_on() -> dict[str, Any]:
+    """A skipped node (the controller, done at the end) must not skip the rest; a failed one must stop it."""
+    return {"trigger_rule": TriggerRule.NONE_FAILED}
+
+
+def _approval_param(spec: ClusterSpec) -> Param:
+    asked = "Leave it empty to be asked before the point of no return."
+    return Param(
+        None,
+        type=["null", "string"],  # Airflow's form would not accept an empty string
+        title="Approve finalization beforehand",
+        description=f"{asked} To go on without being asked, enter the cluster id {spec.cluster_id}.",
+    )
+
+
+def _doc(spec: ClusterSpec) -> str:
+    soak = timedelta(seconds=spec.policy.min_soak)
+    return _DOC.format(name=spec.name, cluster_id=spec.cluster_id, controllers=len(spec.controllers), soak=soak)

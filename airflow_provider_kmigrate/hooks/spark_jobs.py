@@ -1,0 +1,93 @@
+"""The Spark jobs of a cluster file, through Airflow's connections: their hold folders, and the logs that they read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextvars import ContextVar
+from typing import Any
+
+from airflow.sdk import ObjectStoragePath
+
+from airflow_provider_kmigrate.clients.log_marks import read_marks
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, SparkJobSpec
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.fingerprint import LogMark
+from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.exceptions import Refused, Unavailable
+from airflow_provider_kmigrate.hooks.tools import settings_of
+from airflow_provider_kmigrate.sparkjobs.control import Ends, JobControl
+from airflow_provider_kmigrate.sparkjobs.files import Files, LocalFiles
+
+_SAME = {"s3a": "s3", "s3n": "s3", "abfss": "abfs"}  # Hadoop's names of schemes that Airflow's object storage calls otherwise
+
+marks: ContextVar[Callable[[Mapping[str, Any], Iterable[str]], dict[TopicPartition, LogMark]]] = ContextVar(
+    "marks", default=read_marks
+)
+"""How logs are asked where they end; a rehearsal sets another, which holds in its own context only."""
+
+
+def control_of(
+    spec: ClusterSpec, job: str, say: Callable[[str], None], over: Callable[[str], bool] = lambda _: False
+) -> JobControl:
+    """Holds and lets go the job of that name; `over` as JobControl has it.
+
+    Raises `Refused` where the cluster file has none, or its folder cannot be reached.
+    """
+    try:
+        found = spec.spark_job(job)
+    except KeyError:
+        names = ", ".join(each.name for each in spec.spark_jobs) or "none"
+        text = f"{spec.path} has no Spark job {job!r}; it has {names}."
+        why = "What it is, and where its checkpoint lies, stands in the cluster file."
+        raise Refused.because(Reason("J16", text, why, "Correct the name, or add the job to `spark_jobs`.")) from None
+    return JobControl(found, files_of(found), say, over=over)
+
+
+def files_of(job: SparkJobSpec) -> Files:
+    """The file system of a job's checkpoint as this worker reaches it."""
+    scheme = job.checkpoint.partition("://")[0] if "://" in job.checkpoint else ""
+    return LocalFiles() if scheme in {"", "file"} else ObjectFiles(job.conn_id or None)
+
+
+def ends_of(spec: ClusterSpec) -> Ends:
+    """Where the logs of topics end now, as their leaders say."""
+
+    def ends(topics: Iterable[str]) -> dict[TopicPartition, int | None]:
+        found = marks.get()(settings_of(spec).kafka.properties, topics)
+        return {where: None if mark.unread else mark.end for where, mark in found.items()}
+
+    return ends
+
+
+class ObjectFiles:
+    """Airflow's object storage; whatever library is behind a scheme, its errors are `Unavailable`."""
+
+    def __init__(self, conn_id: str | None) -> None:
+        self._conn_id = conn_id
+
+    def read(self, path: str) -> str | None:
+        found: str | None = self._asked(path, lambda place: place.read_text(encoding="utf-8"), None)
+        return found
+
+    def write(self, path: str, text: str) -> None:
+        self._asked(path, lambda place: place.write_text(text, encoding="utf-8"), None)
+
+    def delete(self, path: str) -> None:
+        self._asked(path, lambda place: place.unlink(), None)
+
+    def names(self, folder: str) -> list[str]:
+        found = self._asked(folder, lambda place: list(place.iterdir()) if place.exists() else [], [])
+        return [str(place.name) for place in found]
+
+    def _asked(self, path: str, act: Callable[[Any], Any], missing: Any) -> Any:
+        scheme, _, rest = path.partition("://")
+        try:
+            return act(ObjectStoragePath(f"{_SAME.get(scheme, scheme)}://{rest}", conn_id=self._conn_id))
+        except FileNotFoundError:
+            return missing
+        except ImportError as error:
+            text = f"{path}: this worker has no file system for {scheme} ({error})."
+            why = "The hold marker and the checkpoint lie there."
+            raise Refused.because(Reason("J17", text, why, "Install the Airflow provider of that storage.")) from error
+        except Exception as error:
+            raise Unavailable(f"{path}: {type(error).__name__}: {error}") from error

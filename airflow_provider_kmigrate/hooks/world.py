@@ -1,0 +1,116 @@
+"""What a task, a sensor or a trigger may touch, opened from the cluster file and Airflow's connections, and closed again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from airflow.configuration import conf
+from airflow.sdk import Context
+
+from airflow_provider_kmigrate.clients.fence import Fence
+from airflow_provider_kmigrate.clients.tools import Tools, opened
+from airflow_provider_kmigrate.core.cluster import ClusterSpec
+from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.exceptions import Fenced
+from airflow_provider_kmigrate.hooks.tools import settings_of
+from airflow_provider_kmigrate.observe import Observer
+from airflow_provider_kmigrate.spec import load
+from airflow_provider_kmigrate.steps.backup import BackupStore
+from airflow_provider_kmigrate.steps.journal import FileJournal
+from airflow_provider_kmigrate.steps.run import Clock, Fencing, Observing, SystemClock, World
+
+_OVER = {"success", "failed"}
+
+
+class Access(NamedTuple):
+    """One cluster, opened: its clients, who looks at it, and by which clock is waited."""
+
+    tools: Tools
+    observer: Observing
+    clock: Clock
+
+
+@contextmanager
+def connected(spec: ClusterSpec) -> Iterator[Access]:
+    """Through Airflow's connections. Raises as `settings_of`."""
+    with opened(settings_of(spec)) as tools, Observer(spec, tools) as observer:
+        yield Access(tools, observer, SystemClock())
+
+
+opener: ContextVar[Callable[[ClusterSpec], AbstractContextManager[Access]]] = ContextVar("opener", default=connected)
+"""How tasks and triggers open a cluster; a rehearsal sets another, which holds in its own context only."""
+
+
+def folder() -> Path:
+    """`[kmigrate] folder`: journals and backups; by default `kmigrate` in Airflow's home. Shared by all workers, if there are several."""
+    default = Path(conf.get("core", "dags_folder")).parent / "kmigrate"
+    return Path(conf.get("kmigrate", "folder", fallback="") or default).expanduser()
+
+
+@contextmanager
+def acting(cluster_file: str, context: Context, say: Callable[[str], None]) -> Iterator[World]:
+    """A world in which the DAG run owns the cluster; any other run that does is a refusal (`Fenced`)."""
+    spec = load(cluster_file)
+    run = run_of(context)
+    with opener.get()(spec) as access, Fence(access.tools.zk, spec.cluster_id, run, finished=finished_of(context)) as fence:
+        yield _world(spec, access, fence=fence, run=run, say=say)
+
+
+@contextmanager
+def watching(cluster_file: str, say: Callable[[str], None] = lambda _: None, run: str = "watching") -> Iterator[World]:
+    """A world to look at: every act in it is refused."""
+    spec = load(cluster_file)
+    with opener.get()(spec) as access:
+        yield _world(spec, access, fence=_NoFence(), run=run, say=say)
+
+
+class _NoFence:
+    """The fence of those who only look."""
+
+    @property
+    def token(self) -> int:
+        raise _only_looks()
+
+    def check(self) -> None:
+        raise _only_looks()
+
+    def release(self) -> None:
+        """Nothing was taken."""
+
+
+def _only_looks() -> Fenced:
+    return Fenced.because(
+        Reason("H04", "There is something to do, and this process only looks.", "The task that it watches for acts.")
+    )
+
+
+def _world(spec: ClusterSpec, access: Access, *, fence: Fencing, run: str, say: Callable[[str], None]) -> World:
+    # A run id may hold colons and slashes, which are no good in a file's name.
+    name = "".join(c if c.isalnum() or c in "-_." else "_" for c in run)
+    journal = FileJournal(folder() / "journal" / spec.name / f"{name}.jsonl", run, time.time)
+    backup = BackupStore(folder() / "backup", spec.name, spec.cluster_id)
+    return World(spec, access.observer, access.tools, fence, journal, backup, say, access.clock)
+
+
+def run_of(context: Context) -> str:
+    """The DAG run, as the fence and the journal name it."""
+    return f"{context['dag'].dag_id}/{context['run_id']}"
+
+
+def finished_of(context: Context) -> Callable[[str], bool]:
+    """Whether the DAG run that owns the cluster is over, as Airflow knows it; unknown counts as not over."""
+
+    def finished(owner: str) -> bool:
+        dag_id, _, run_id = owner.partition("/")
+        ti: Any = context["ti"]
+        try:
+            return ti.get_dagrun_state(dag_id=dag_id, run_id=run_id) in _OVER
+        except Exception:  # noqa: BLE001  # whatever the API answers about a run it does not know: not over
+            return False
+
+    return finished

@@ -1,0 +1,52 @@
+"""Restart brokers in their next mode, one at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowSkipException
+
+from airflow_provider_kmigrate.core.model import BrokerMode, Done
+from airflow_provider_kmigrate.core.roll import next_to_roll, postponed
+from airflow_provider_kmigrate.operators.step import StepOperator
+from airflow_provider_kmigrate.steps.brokers import ROLL_LOOKS
+from airflow_provider_kmigrate.steps.catalog import build
+from airflow_provider_kmigrate.steps.run import World, run_step
+
+
+class RollBrokerOperator(StepOperator):
+    """Restart one broker into `target`, when every partition can spare it, and wait until it is back in every ISR.
+
+    The broker that is the ZooKeeper controller is skipped while others are left: moving the controller costs an election each time.
+    `broker` None: roll whatever is left, in the planned order.
+    """
+
+    kind = "roll"
+    ui_color = "#fdf0cd"
+
+    def __init__(self, *, target: BrokerMode | str, broker: int | None = None, **kwargs: Any) -> None:
+        # Deferring the rest of a restart would free a slot but not the cluster; only waiting before it may take long.
+        super().__init__(**kwargs)
+        self.target, self.broker = str(target), broker
+
+    def arguments(self, context: Context) -> dict[str, Any]:
+        del context
+        return {"node": self.broker, "target": self.target}
+
+    def run_in(self, world: World, arguments: dict[str, Any]) -> object:
+        target = BrokerMode(self.target)
+        order = [node.id for node in world.spec.brokers]
+        if self.broker is None:
+            return self._roll_the_rest(world, order, target)
+        if postponed(world.observer.look(ROLL_LOOKS), self.broker, order, target):
+            raise AirflowSkipException(f"Broker {self.broker} is the ZooKeeper controller: it is rolled last.")
+        return super().run_in(world, arguments)
+
+    def _roll_the_rest(self, world: World, order: list[int], target: BrokerMode) -> Done:
+        rolled = []
+        while (node := next_to_roll(world.observer.look(ROLL_LOOKS), order, target)) is not None:
+            run_step(build(world.spec, self.kind, {"node": node, "target": target}), world)
+            rolled.append(node)
+        text = f"Rolled at the end: {', '.join(map(str, rolled))}." if rolled else "No broker was left."
+        return Done(text)

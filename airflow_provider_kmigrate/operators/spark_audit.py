@@ -1,0 +1,174 @@
+"""The audit as a Spark job, submitted by Airflow's Spark provider. The provider is the extra `spark`."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import zipfile
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import BaseOperator, Context
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+import airflow_provider_kmigrate
+from airflow_provider_kmigrate.core.verdict import Outcome, outcome_of
+from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.hooks.tools import settings_of
+from airflow_provider_kmigrate.hooks.world import folder
+from airflow_provider_kmigrate.spec import load
+
+try:
+    from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+except ImportError:
+
+    class SparkSubmitOperator(BaseOperator):  # type: ignore[no-redef]
+        """Stands in where the provider is not installed: a task that says so, not a file whose DAGs are all gone."""
+
+        def __init__(self, *, task_id: str, retries: int = 0, **kwargs: Any) -> None:
+            del retries, kwargs
+            super().__init__(task_id=task_id, retries=0)
+            self.py_files: str | None = None
+
+        def execute(self, context: Context) -> Any:
+            del context
+            raise AirflowFailException(
+                "Submitting Spark jobs needs Airflow's Spark provider: pip install 'airflow-provider-kmigrate[spark]'"
+            )
+
+
+_ROOM = "airflow_provider_kmigrate.audit"
+_SHIPPED = ("core", "audit", "clients", "consumer", "spec")  # what the jobs import of this package
+
+
+class _AuditJob(SparkSubmitOperator):
+    """Submits a program of the room `audit` with a request; see SparkAuditOperator."""
+
+    template_fields: Sequence[str] = (*getattr(SparkSubmitOperator, "template_fields", ()), "request", "result")
+    program: str
+
+    def __init__(
+        self, *, request: Mapping[str, Any], result: str, environment: str = "", cluster_file: str = "", **kwargs: Any
+    ) -> None:
+        application, variables = _file_of(self.program), {**_variables(environment), **(kwargs.pop("env_vars", None) or {})}
+        defaults = {"name": f"kmigrate {self.program}", "application": application, "durable": False}
+        super().__init__(**{**defaults, **kwargs, "env_vars": variables or None})
+        self.request, self.result, self.environment, self.cluster_file = dict(request), result, environment, cluster_file
+
+    def submit(self, context: Context, *arguments: str) -> None:
+        """Run the program with the request and `arguments`. Kafka's properties, which hold secrets, lie there only while it runs."""
+        place = Path(self.result)
+        place.mkdir(parents=True, exist_ok=True)
+        for left in place.glob("kafka-*.json"):  # of a task that was killed
+            left.unlink(missing_ok=True)
+        secret = place / f"kafka-{secrets.token_hex(4)}.json"
+        try:
+            (place / "request.json").write_text(json.dumps(self._completed(secret)))
+            self.application_args = [str(place / "request.json"), *arguments]
+            self.py_files = ",".join(filter(None, (self.py_files, str(package_archive(folder() / "spark")))))
+            super().execute(context)
+        finally:
+            secret.unlink(missing_ok=True)
+
+    def _completed(self, secret: Path) -> dict[str, Any]:
+        """The request; where it reads logs, with the file that says how to reach Kafka."""
+        if self.request.get("logs") is None:
+            return self.request
+        try:
+            properties = settings_of(load(self.cluster_file)).kafka.properties
+        except Refused as error:
+            raise AirflowFailException(str(error)) from None
+        with os.fdopen(os.open(secret, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            json.dump(dict(properties), file)
+        return {**self.request, "logs": {**self.request["logs"], "properties": str(secret)}}
+
+
+class SparkAuditOperator(_AuditJob):
+    """Submit the audit with a request (see `audit.request`) and leave its result in `result`, a folder that the driver reaches.
+
+    Returns the verdict's headline whatever it is; `AuditVerdictSensor` on `<result>/verdict.json` makes a gate of it. With `extends`
+    an INCONCLUSIVE one is made again: the task is retried, as often and as late as its `retries` and `retry_delay` say, and holds
+    no worker meanwhile. Master and deploy mode come from the Spark connection. `environment`: the folder of Spark's own Python
+    environment on the worker, which has `bin/spark-submit`; without it both are found on the PATH. `cluster_file`: whose Kafka
+    connection a request with `logs` is completed with. All arguments of SparkSubmitOperator are taken.
+    """
+
+    program = "job"
+
+    def __init__(self, *, extends: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.extends = extends
+
+    def execute(self, context: Context) -> Any:
+        place = Path(self.result)
+        (place / "verdict.json").unlink(missing_ok=True)  # an earlier one must not be taken for this one's
+        self.submit(context, str(place))
+        outcome, headline = self._verdict(place / "verdict.json")
+        if self.extends and outcome is Outcome.INCONCLUSIVE and _may_retry(context):
+            raise AirflowException(f"{headline} The audit is made again, with more evidence.")
+        return headline
+
+    def _verdict(self, verdict: Path) -> tuple[Outcome, str]:
+        try:
+            document = json.loads(verdict.read_text())
+        except (FileNotFoundError, ValueError):
+            raise AirflowFailException(f"The Spark job ended and left no verdict at {verdict}; see its log.") from None
+        outcome = outcome_of(document)
+        self.log.info("The audit says %s.", outcome)
+        return outcome, str(document["headline"])
+
+
+class SparkLookOperator(_AuditJob):
+    """Submit the look at the logs before a step; it is left where the request's `logs.before` says.
+
+    A look that is there already is kept: after the step it is too late for another. Arguments as SparkAuditOperator's.
+    """
+
+    program = "look"
+
+    def execute(self, context: Context) -> Any:
+        place = Path(self.request["logs"]["before"])
+        if place.exists():
+            return f"The logs were looked at before: {place}."
+        self.submit(context)
+        if not place.exists():
+            raise AirflowFailException(f"The Spark job ended and left no look at {place}; see its log.")
+        return f"The logs were looked at: {place}."
+
+
+def _may_retry(context: Context) -> bool:
+    ti: Any = context["ti"]
+    return ti is not None and ti.try_number <= ti.max_tries
+
+
+def _file_of(program: str) -> str:
+    """Found, not imported: what it imports is in Spark's environment only."""
+    found = find_spec(f"{_ROOM}.{program}")
+    if found is None or found.origin is None:
+        raise ImportError(f"{_ROOM}.{program} is not installed")
+    return found.origin
+
+
+def _variables(environment: str) -> dict[str, str]:
+    """So that spark-submit and its Python are those of Spark's own environment: Airflow's must not have a full pyspark."""
+    if not environment:
+        return {}
+    home = Path(environment).absolute() / "bin"
+    return {"PATH": f"{home}{os.pathsep}{os.environ.get('PATH', '')}", "PYSPARK_PYTHON": str(home / "python")}
+
+
+def package_archive(where: Path) -> Path:
+    """A zip file of this package for `--py-files`; made anew each time, replaced as a whole."""
+    where.mkdir(parents=True, exist_ok=True)
+    root = Path(airflow_provider_kmigrate.__file__).parent
+    target = where / f"airflow_provider_kmigrate-{airflow_provider_kmigrate.__version__}.zip"
+    part = target.with_suffix(f".{os.getpid()}.part")
+    with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in sorted([*root.glob("*.py"), *(path for name in _SHIPPED for path in (root / name).rglob("*"))]):
+            if file.suffix in {".py", ".html"}:
+                archive.write(file, file.relative_to(root.parent))
+    part.replace(target)
+    return target

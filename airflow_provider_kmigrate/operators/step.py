@@ -1,0 +1,102 @@
+"""What every operator of kmigrate is: one step of the migration, run until there is nothing left to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from datetime import timedelta
+from typing import Any
+
+from airflow.sdk import BaseOperator, Context
+from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk.execution_time.context import NEVER_EXPIRE
+
+from airflow_provider_kmigrate.core.model import Done, Wait
+from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, Refused
+from airflow_provider_kmigrate.hooks.world import acting
+from airflow_provider_kmigrate.steps.catalog import build
+from airflow_provider_kmigrate.steps.run import World, run_step
+from airflow_provider_kmigrate.triggers.step import StepTrigger
+
+_HELD, _WAITED = "held", "waited"
+
+
+class StepOperator(BaseOperator):
+    """Run the step `kind` on the cluster of `cluster_file`; returns the sentence that says what is now so.
+
+    Safe to be killed and run again at any time. Waits of more than `sync_for` seconds are deferred to the triggerer, where
+    `deferrable` is true. A refusal fails the task at once, without retries: a retry would see the same.
+    """
+
+    template_fields: Sequence[str] = ()
+    ui_color = "#d7e8f4"
+    kind: str
+
+    def __init__(self, *, cluster_file: str, deferrable: bool = True, sync_for: float = 30.0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.cluster_file, self.deferrable, self.sync_for = cluster_file, deferrable, sync_for
+
+    def arguments(self, context: Context) -> dict[str, Any]:
+        """The step's arguments as JSON values."""
+        del context
+        return {}
+
+    def world(self, context: Context) -> AbstractContextManager[World]:
+        """What the step may touch: the cluster, held by this run."""
+        return acting(self.cluster_file, context, self.log.info)
+
+    def execute(self, context: Context) -> str:
+        return self._execute(context, waited=0.0)
+
+    def _execute(self, context: Context, waited: float) -> str:
+        held = _held(context)
+        arguments = {**self.arguments(context), _HELD: held, _WAITED: waited}
+        try:
+            with self.world(context) as world:
+                decision = self.run_in(world, arguments)
+        except (Refused, AuthenticationFailed, Failed) as error:
+            raise AirflowFailException(str(error)) from None
+        finally:
+            if arguments[_HELD] != held:
+                _keep(context, arguments[_HELD])
+        if isinstance(decision, Wait):
+            self._defer(arguments)
+        return str(getattr(decision, "text", decision))
+
+    def run_in(self, world: World, arguments: dict[str, Any]) -> object:
+        """The step itself; `Wait` to be deferred."""
+        step = build(world.spec, self.kind, arguments)
+        try:
+            decision = run_step(step, world, self._patience())
+        finally:
+            arguments |= {_HELD: getattr(step, _HELD, 0.0), _WAITED: step.waited}
+        if isinstance(decision, Done):
+            arguments[_HELD] = 0.0  # a task that is cleared later begins anew
+        return decision
+
+    def resume(self, context: Context, event: dict[str, Any]) -> str:
+        """The trigger saw something to do, or a problem: look again here, where it can be acted on. Or only time has passed."""
+        self.log.info("The triggerer watched on; %s. %s", event["outcome"], event["text"])
+        if event[_HELD] is not None:
+            _keep(context, event[_HELD])
+        if event["outcome"] == "waiting":
+            self._defer({**self.arguments(context), _HELD: event[_HELD] or 0.0, _WAITED: event[_WAITED]})
+        return self._execute(context, event[_WAITED])
+
+    def _patience(self) -> float:
+        return self.sync_for if self.deferrable else float("inf")
+
+    def _defer(self, arguments: dict[str, Any]) -> None:
+        self.log.info("Nothing to do for now; the triggerer watches on, no worker is held.")
+        trigger = StepTrigger(self.cluster_file, self.kind, arguments, interval=2.0, watch_for=300.0)
+        self.defer(trigger=trigger, method_name="resume", timeout=timedelta(days=30))
+
+
+def _held(context: Context) -> float:
+    """Seconds that this task has already watched everything stay green (soaking, baking), across deferrals and retries."""
+    held = context["task_state_store"].get(_HELD, 0.0)
+    return float(held) if isinstance(held, int | float) else 0.0
+
+
+def _keep(context: Context, held: float) -> None:
+    context["task_state_store"].set(_HELD, held, retention=NEVER_EXPIRE)

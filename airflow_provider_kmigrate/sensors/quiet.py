@@ -1,0 +1,44 @@
+"""For users' own DAGs: one task in front of what should not start while Kafka is being restarted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_provider_kmigrate.core.model import Wait
+from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused
+from airflow_provider_kmigrate.hooks.world import folder, watching
+from airflow_provider_kmigrate.steps import quiet
+from airflow_provider_kmigrate.steps.journal import told
+
+
+class ClusterQuietSensor(BaseSensorOperator):
+    """Wait while a run of kmigrate restarts nodes of the cluster; one line in front of a job that reads it.
+
+    `ClusterQuietSensor(task_id="kafka_is_quiet", cluster_file="/etc/kmigrate/clusters/prod.yaml") >> my_job`
+
+    What is under way is read from the cluster and from the journals, never from another DAG's XCom. `calm`: seconds since the last
+    change. Holds no worker between two looks. Without a migration under way it costs one look.
+    """
+
+    template_fields: Sequence[str] = ()
+    ui_color = "#d9f2e3"
+
+    def __init__(self, *, cluster_file: str, calm: float = 30.0, **kwargs: Any) -> None:
+        super().__init__(**{"mode": "reschedule", "poke_interval": 30.0, "timeout": 21_600.0, **kwargs})
+        self.cluster_file, self.calm = cluster_file, calm
+
+    def poke(self, context: Context) -> PokeReturnValue:
+        del context
+        try:
+            with watching(self.cluster_file, self.log.info) as world:
+                decision = quiet.look(world, folder() / "journal" / world.spec.name, self.calm)
+        except (Refused, AuthenticationFailed) as error:
+            raise AirflowFailException(str(error)) from None
+        if isinstance(decision, Wait):
+            self.log.info("Not yet: %s", told(decision.reasons))
+            return PokeReturnValue(is_done=False)
+        return PokeReturnValue(is_done=True, xcom_value=str(getattr(decision, "text", decision)))

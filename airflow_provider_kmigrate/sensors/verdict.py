@@ -1,0 +1,62 @@
+"""What an audit concluded, as a gate in a DAG."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from airflow.sdk import BaseSensorOperator, Context, ObjectStoragePath, PokeReturnValue
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_provider_kmigrate.core.verdict import Outcome, outcome_of
+from airflow_provider_kmigrate.exceptions import Refused
+
+
+class AuditVerdictSensor(BaseSensorOperator):
+    """Wait for a PASS in the file that an audit leaves (`verdict.json`, or a `report.json`); a FAIL fails at once, without retries.
+
+    INCONCLUSIVE asks for more evidence: while an audit that goes on may replace the file the sensor waits, until `timeout`. With
+    `inconclusive="fail"` it does not. `path` may be a template and any place that Airflow's object storage reads, by `conn_id`.
+    `advice` is said when it fails: what the person who reads it may do now.
+    """
+
+    template_fields: Sequence[str] = ("path",)
+    ui_color = "#d9f2e3"
+
+    def __init__(
+        self, *, path: str, conn_id: str | None = None, inconclusive: str = "wait", advice: str = "", **kwargs: Any
+    ) -> None:
+        super().__init__(**{"mode": "reschedule", "poke_interval": 30.0, "timeout": 21_600.0, **kwargs})
+        if inconclusive not in {"wait", "fail"}:
+            raise ValueError(f"inconclusive is 'wait' or 'fail', not {inconclusive!r}")
+        self.path, self.conn_id, self.inconclusive, self.advice = path, conn_id, inconclusive, advice
+
+    def poke(self, context: Context) -> PokeReturnValue:
+        del context
+        document = self._read()
+        if document is None:
+            self.log.info("There is no verdict yet at %s.", self.path)
+            return PokeReturnValue(is_done=False)
+        try:
+            outcome = outcome_of(document)
+        except Refused as error:
+            raise AirflowFailException(str(error)) from None
+        return self._judge(outcome, str(document.get("headline", outcome)))
+
+    def _judge(self, outcome: Outcome, headline: str) -> PokeReturnValue:
+        if outcome is Outcome.FAIL or (outcome is Outcome.INCONCLUSIVE and self.inconclusive == "fail"):
+            raise AirflowFailException(f"{headline} {self.advice}".strip())
+        if outcome is Outcome.INCONCLUSIVE:
+            self.log.info("Waiting for more evidence. %s", headline)
+            return PokeReturnValue(is_done=False)
+        return PokeReturnValue(is_done=True, xcom_value=headline)
+
+    def _read(self) -> Mapping[str, Any] | None:
+        """A report holds its verdict inside. A file that is not whole yet, on a store that shows such, is looked at again."""
+        try:
+            document = json.loads(ObjectStoragePath(self.path, conn_id=self.conn_id).read_text())
+        except (FileNotFoundError, ValueError):
+            return None
+        found = document.get("verdict", document) if isinstance(document, dict) else {}
+        return found if isinstance(found, dict) else {}

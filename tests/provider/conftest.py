@@ -1,0 +1,96 @@
+"""Airflow for tests: its own home, a database in a file, no examples. The environment must be set before Airflow is imported."""
+
+# ruff: noqa: E402, PLC0415
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+_home = tempfile.TemporaryDirectory(prefix="kmigrate-airflow-")
+os.environ |= {
+    "AIRFLOW_HOME": _home.name,
+    "AIRFLOW__CORE__DAGS_FOLDER": f"{_home.name}/dags",
+    "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+    "AIRFLOW__CORE__UNIT_TEST_MODE": "True",
+    "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{_home.name}/unit.db",
+}
+
+import pytest
+from airflow.sdk import DAG
+
+from airflow_provider_kmigrate.hooks.world import opener
+from tests.provider.simulated import Rehearsal, rehearsal
+from tests.steps.sim import SimCluster
+
+
+@pytest.fixture(scope="session")
+def airflow_home() -> Path:
+    """The folder of the tests' Airflow."""
+    return Path(_home.name)
+
+
+@pytest.fixture(scope="session")
+def airflow_db(airflow_home: Path) -> None:
+    """The metadata database, created once."""
+    from airflow.utils.db import initdb
+
+    (airflow_home / "dags").mkdir(exist_ok=True)
+    initdb()
+
+
+@pytest.fixture(scope="session")
+def run_dag(airflow_db: None) -> Callable[..., Any]:
+    """Run a DAG object to its end in this process; needs no file and returns the run."""
+    from airflow.dag_processing.bundles.manager import DagBundlesManager
+    from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+    from airflow.utils.session import create_session
+
+    def run(dag: DAG, **arguments: Any) -> Any:
+        with create_session() as session:
+            DagBundlesManager().sync_bundles_to_db(session=session)
+        bag = DagBag(dag_folder=os.devnull)
+        bag.bag_dag(dag)
+        sync_bag_to_db(bag, "dags-folder", None)
+        return dag.test(**arguments)
+
+    return run
+
+
+@pytest.fixture
+def connection(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Define an Airflow connection for one test; returns its id."""
+
+    def define(conn_id: str, conn_type: str, **fields: Any) -> str:
+        monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", json.dumps({"conn_type": conn_type} | fields))
+        return conn_id
+
+    return define
+
+
+@pytest.fixture
+def clusters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The configured folder of cluster files, empty; journals and backups beside it."""
+    found = tmp_path / "clusters"
+    found.mkdir()
+    monkeypatch.setenv("AIRFLOW__KMIGRATE__CLUSTERS_FOLDER", str(found))
+    monkeypatch.setenv("AIRFLOW__KMIGRATE__FOLDER", str(tmp_path / "kmigrate"))
+    return found
+
+
+@pytest.fixture
+def rehearse(clusters: Path) -> Iterator[Callable[..., Rehearsal]]:
+    """Make a simulated cluster and its cluster file; operators and triggers of this test open it."""
+    tokens = []
+
+    def make(cluster: SimCluster | None = None, **policy: Any) -> Rehearsal:
+        made = rehearsal(clusters, cluster or SimCluster(), **policy)
+        tokens.append(opener.set(made.open))
+        return made
+
+    yield make
+    for token in reversed(tokens):
+        opener.reset(token)

@@ -1,0 +1,91 @@
+"""The simulated cluster of tests/steps behind Airflow's operators: real DAG, real tasks and triggers, no process, no waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
+from typing import Any
+
+import yaml
+
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
+from airflow_provider_kmigrate.core.model import ClusterView, Look
+from airflow_provider_kmigrate.hooks.world import Access
+from tests.clients.memory_zookeeper import Ensemble, MemoryZooKeeper
+from tests.steps.sim import CLUSTER_ID, SimCluster, SimHost
+
+
+class SimZooKeeper(MemoryZooKeeper):
+    """What a backup reads beside what the fence uses."""
+
+    def tree(self) -> Iterator[tuple[str, bytes | None]]:
+        return iter((("/", None), ("/controller_epoch", b"3")))
+
+
+@dataclass
+class Rehearsal:
+    """A simulated cluster, its cluster file, and `open` for `hooks.world.opener`.
+
+    `blind_looks`: so many looks see no broker. `failure`: what opening it raises.
+    """
+
+    path: Path
+    cluster: SimCluster
+    ensemble: Ensemble = field(default_factory=lambda: Ensemble(CLUSTER_ID))
+    blind_looks: int = 0
+    failure: Exception | None = None
+    opened: int = 0
+    looks: int = 0
+    looked: Event = field(default_factory=Event)
+
+    @contextmanager
+    def open(self, spec: ClusterSpec) -> Iterator[Access]:
+        assert spec.path == str(self.path)
+        self.opened += 1
+        if self.failure is not None:
+            raise self.failure
+        session = SimZooKeeper(self.ensemble)
+        try:
+            tools: Any = SimpleNamespace(zk=session, admin=self.cluster, host=lambda _: SimHost(self.cluster), chroot="/kafka")
+            yield Access(tools, self, self.cluster.clock)
+        finally:
+            session.close()
+
+    def look(self, what: Look, nodes: Sequence[NodeSpec] = ()) -> ClusterView:
+        view = self.cluster.look(what, nodes)
+        self.looks += 1
+        self.looked.set()
+        return replace(view, brokers={}) if self.looks <= self.blind_looks else view
+
+    def restarts(self) -> int:
+        return sum(node.stops for node in self.cluster.nodes.values())
+
+
+def rehearsal(folder: Path, cluster: SimCluster, **policy: Any) -> Rehearsal:
+    """Write the cluster file of a simulated cluster into `folder`."""
+    path = folder / "sim.yaml"
+    path.write_text(yaml.safe_dump(document(cluster, **policy)))
+    return Rehearsal(path, cluster)
+
+
+def document(cluster: SimCluster, **policy: Any) -> dict[str, Any]:
+    """What a user would write about the simulated cluster."""
+    return {
+        "name": cluster.spec.name,
+        "cluster_id": CLUSTER_ID,
+        "zookeeper": {"conn_id": "sim_zookeeper"},
+        "kafka": {"conn_id": "sim_kafka"},
+        "hosts": {"driver": "local"},
+        "brokers": [_node(node) for node in cluster.spec.brokers],
+        "controllers": [_node(node) for node in cluster.spec.controllers],
+        "policy": {"min_soak": 3.0, "canary_bake": 0.0, **policy},
+    }
+
+
+def _node(node: NodeSpec) -> dict[str, Any]:
+    files = {"properties": f"/{node.hosts.properties}", "state": f"/state-{node.id}"}
+    return {"id": node.id, "host": node.host, "port": node.port, "log_dir": node.log_dir, **files}

@@ -1,0 +1,147 @@
+"""The gate before the point of no return: asked, answered, passed by beforehand, and never by accident."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+from airflow.models.hitl import HITLDetail
+from airflow.models.taskinstance import TaskInstance
+from airflow.models.trigger import handle_event_submit
+from airflow.sdk import DAG, Param, timezone
+from airflow.triggers.base import TriggerEvent
+from airflow.utils.session import create_session
+from sqlalchemy import select
+from sqlalchemy.exc import OperationalError
+
+from airflow_provider_kmigrate.operators.approval import FINALIZE, HOLD, ApproveFinalizationOperator
+from tests.provider.simulated import Rehearsal
+
+CLUSTER_ID = "q1Sh-9_ISia_zwGINzRvyQ"
+RunDag = Callable[..., Any]
+_numbers = itertools.count()
+
+
+def gate(**arguments: Any) -> DAG:
+    """A DAG with nothing but the gate."""
+    params = {"approve_finalization": Param("", type="string")}
+    with DAG(dag_id=f"gate_{next(_numbers)}", schedule=None, params=params, default_args={"retries": 2}) as dag:
+        ApproveFinalizationOperator(
+            task_id="approve", cluster="prod", cluster_id=CLUSTER_ID, evidence="* soak: {{ 40 + 2 }} h", **arguments
+        )
+    return dag
+
+
+class Person:
+    """Answers the requests of a DAG, as Airflow's pages do; `asked` is what they were shown last.
+
+    An answer within milliseconds of the question can be overwritten by what Airflow still writes of the question (seen once): then
+    the task waits on, and is answered again.
+    """
+
+    def __init__(self, dag_id: str, option: str) -> None:
+        self._dag_id, self._option = dag_id, option
+        self.asked: HITLDetail | None = None
+
+    @contextmanager
+    def at_work(self) -> Iterator[Person]:
+        over = Event()
+        thread = Thread(target=self._wait_and_answer, args=(over,))
+        thread.start()
+        try:
+            yield self
+        finally:
+            over.set()
+            thread.join(10.0)
+
+    def _wait_and_answer(self, over: Event) -> None:
+        while not over.is_set():
+            with suppress(OperationalError):  # SQLite is locked: the next time
+                self._answer()
+            over.wait(0.05)
+
+    def _answer(self) -> None:
+        with create_session() as session:
+            parked = select(TaskInstance).where(TaskInstance.dag_id == self._dag_id, TaskInstance.state == "awaiting_input")
+            instance = session.scalar(parked)
+            detail = instance and session.scalar(select(HITLDetail).where(HITLDetail.ti_id == instance.id))
+            if not instance or not detail:
+                return
+            detail.responded_at, detail.chosen_options = timezone.utcnow(), [self._option]
+            handle_event_submit(TriggerEvent(detail.as_resume_event_payload()), task_instance=instance, session=session)
+            session.flush()
+            session.expunge(detail)
+            self.asked = detail
+
+
+def answered(run_dag: RunDag, option: str, **arguments: Any) -> tuple[str, HITLDetail | None, TaskInstance]:
+    """The run's state, what was asked, and the gate's task."""
+    dag = gate()
+    with Person(dag.dag_id, option).at_work() as person:
+        run = run_dag(dag, **arguments)
+    [instance] = run.get_task_instances()
+    return str(run.state), person.asked, instance
+
+
+def test_finalize_passes(run_dag: RunDag) -> None:
+    state, asked, _ = answered(run_dag, FINALIZE)
+    assert state == "success"
+    assert asked is not None
+    assert asked.options == [HOLD, FINALIZE]
+    assert not asked.defaults, "silence is never taken for a yes"
+    assert CLUSTER_ID in (asked.body or "")
+    assert "* soak: 42 h" in (asked.body or ""), "the evidence is rendered"
+
+
+def test_hold_fails_without_asking_again(run_dag: RunDag) -> None:
+    state, _, instance = answered(run_dag, HOLD)
+    assert (state, instance.try_number) == ("failed", 1)
+
+
+def test_a_run_that_names_the_cluster_is_not_asked(run_dag: RunDag) -> None:
+    state, asked, _ = answered(run_dag, HOLD, run_conf={"approve_finalization": CLUSTER_ID})
+    assert (state, asked) == ("success", None)
+
+
+@pytest.mark.parametrize("text", ["yes", CLUSTER_ID.lower(), f"{CLUSTER_ID} "])
+def test_any_other_text_is_no_approval(run_dag: RunDag, text: str) -> None:
+    state, asked, _ = answered(run_dag, HOLD, run_conf={"approve_finalization": text})
+    assert state == "failed"
+    assert asked is not None
+
+
+def test_its_task_is_never_retried_whatever_the_dag_says() -> None:
+    assert gate().get_task("approve").retries == 0
+
+
+@pytest.mark.slow
+def test_a_migration_that_is_held_and_approved_later_ends_in_a_second_run(
+    rehearse: Callable[..., Rehearsal], run_dag: RunDag
+) -> None:
+    from airflow_provider_kmigrate.dag_builders import folder  # noqa: PLC0415
+
+    sim = rehearse()
+    dag = folder.dags_of(sim.path.parent)["kmigrate_zk_to_kraft__sim"]
+    with Person(dag.dag_id, HOLD).at_work() as person:
+        run = run_dag(dag)
+    states = {instance.task_id: str(instance.state) for instance in run.get_task_instances()}
+    assert str(run.state) == "failed"
+    assert not sim.cluster.finalized
+    assert {task for task, state in states.items() if state == "upstream_failed"} == {
+        *(f"finalize.controller_300{node}" for node in range(3)),
+        "finalize.active_last",
+        "finalize.finalized",
+    }
+    body = person.asked.body if person.asked else ""
+    assert "Every gate stayed green" in (body or "")
+    assert "None" not in (body or ""), "every piece of evidence is there"
+    before = sim.restarts()
+    with Person(dag.dag_id, FINALIZE).at_work():
+        run = run_dag(dag)
+    assert str(run.state) == "success"
+    assert sim.cluster.finalized
+    assert sim.restarts() == before + 3, "only the controllers"

@@ -1,0 +1,168 @@
+"""The DAGs as Airflow sees them: what is offered for a folder of cluster files, the shape of the graph, and whole runs of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk import DAG, TriggerRule
+from airflow.serialization.serialized_objects import DagSerialization
+
+from airflow_provider_kmigrate.core.model import BrokerMode
+from airflow_provider_kmigrate.dag_builders import folder, zk_to_kraft
+from airflow_provider_kmigrate.exceptions import SpecError
+from airflow_provider_kmigrate.spec import load
+from tests.provider.simulated import Rehearsal, document, rehearsal
+from tests.steps.sim import CLUSTER_ID, SimCluster
+
+DAGS = Path(__file__).parents[2] / "dags"
+DAG_ID = "kmigrate_zk_to_kraft__sim"
+APPROVED = {"approve_finalization": CLUSTER_ID}
+RunDag = Callable[..., Any]
+
+
+def bag() -> DagBag:
+    return DagBag(dag_folder=DAGS)
+
+
+def dag_of(brokers: int, controllers: int, where: Path) -> DAG:
+    return zk_to_kraft.build(load(rehearsal(where, SimCluster(brokers, controllers)).path))
+
+
+def names(dag: DAG) -> list[str]:
+    return [task.task_id for task in dag.topological_sort()]
+
+
+def tasks(run: Any) -> dict[str, str]:
+    return {instance.task_id: str(instance.state) for instance in run.get_task_instances()}
+
+
+class TestFolder:
+    def test_every_good_file_gives_its_dag(self, clusters: Path) -> None:
+        rehearsal(clusters, SimCluster())
+        found = bag()
+        assert found.import_errors == {}
+        assert list(found.dags) == [DAG_ID]
+
+    def test_a_broken_file_is_an_import_error_that_names_it_and_hides_no_good_one(self, clusters: Path) -> None:
+        rehearsal(clusters, SimCluster())
+        (clusters / "broken.yaml").write_text("name: other\nclusterid: x\n")
+        found = bag()
+        assert list(found.dags) == [DAG_ID]
+        [(file, error)] = found.import_errors.items()
+        assert Path(file).name == "kmigrate_cluster_errors.py", "not the file of the good DAGs: Airflow would take them away"
+        assert f"{clusters / 'broken.yaml'}:2: clusterid" in error
+
+    def test_all_broken_files_are_told_at_once(self, clusters: Path) -> None:
+        for name in ("one", "two"):
+            (clusters / f"{name}.yaml").write_text(f"name: {name}\n")
+        with pytest.raises(SpecError) as caught:
+            folder.check(clusters)
+        assert {reason.text.split(":")[0] for reason in caught.value.reasons} == {
+            str(clusters / "one.yaml"),
+            str(clusters / "two.yaml"),
+        }
+
+    def test_two_files_of_one_cluster_give_no_dag(self, clusters: Path) -> None:
+        text = yaml.safe_dump(document(SimCluster()))
+        (clusters / "one.yaml").write_text(text)
+        (clusters / "copy.yaml").write_text(text)
+        found = bag()
+        assert found.dags == {}
+        assert len(found.import_errors) == 1
+
+    def test_without_the_folder_there_is_neither_dag_nor_error(self, clusters: Path) -> None:
+        clusters.rmdir()
+        found = bag()
+        assert (found.dags, found.import_errors) == ({}, {})
+
+    def test_the_default_folder_lies_beside_the_dags(self, airflow_home: Path) -> None:
+        assert folder.configured_folder() == airflow_home / "clusters"
+
+
+class TestShape:
+    @pytest.mark.parametrize(("brokers", "controllers"), [(3, 3), (1, 1), (5, 3), (2, 5)])
+    def test_one_chain_with_a_task_for_each_node_and_pass(self, tmp_path: Path, brokers: int, controllers: int) -> None:
+        dag = dag_of(brokers, controllers, tmp_path)
+        dag.check_cycle()
+        expected = ["preflight", "backup"]
+        expected += [f"controllers.provision_{3000 + node}" for node in range(controllers)] + ["controllers.ready"]
+        for group in ("first_roll", "second_roll"):
+            copy = ["copied", "phase", "dual_write_lag", "equivalence"] if group == "second_roll" else []
+            expected += [f"copy.{task}" for task in copy]
+            expected += [f"{group}.broker_{node}" for node in range(brokers)]
+            expected += [f"{group}.{task}" for task in ("postponed", "leaders", "registered")]
+        expected += ["soak", "before_approval.dual_write_lag", "before_approval.equivalence", "approve"]
+        expected += [f"finalize.controller_{3000 + node}" for node in range(controllers)]
+        expected += ["finalize.active_last", "finalize.finalized"]
+        assert names(dag) == expected
+        assert all(len(task.downstream_list) <= 1 for task in dag.tasks)
+        assert [task.task_id for task in dag.tasks if not task.downstream_list] == ["finalize.finalized"]
+
+    def test_only_what_may_follow_a_postponed_node_goes_on_after_a_skip(self, tmp_path: Path) -> None:
+        dag = dag_of(3, 3, tmp_path)
+        after_skip = {task.task_id for task in dag.tasks if task.trigger_rule == TriggerRule.NONE_FAILED}
+        rolls = {f"{group}.{name}" for group in ("first_roll", "second_roll") for name in ("broker_1", "broker_2", "postponed")}
+        assert after_skip >= rolls | {"finalize.controller_3001", "finalize.controller_3002", "finalize.active_last"}
+        others = {task for task in dag.tasks if task.task_id not in after_skip}
+        assert {task.trigger_rule for task in others} == {TriggerRule.ALL_SUCCESS}
+
+    def test_what_asks_or_judges_is_never_retried_and_what_acts_is(self, tmp_path: Path) -> None:
+        retries = {task.task_id: task.retries for task in dag_of(3, 3, tmp_path).tasks}
+        assert {task for task, count in retries.items() if count == 0} == {"preflight", "approve"}
+
+    def test_one_run_at_a_time_and_only_by_hand(self, tmp_path: Path) -> None:
+        dag = dag_of(1, 1, tmp_path)
+        assert (dag.max_active_runs, dag.schedule, dag.catchup) == (1, None, False)
+
+    def test_it_survives_airflows_serialization_with_what_its_pages_show(self, tmp_path: Path) -> None:
+        dag = dag_of(3, 3, tmp_path)
+        read = DagSerialization.from_dict(DagSerialization.to_dict(dag))
+        assert set(read.task_dict) == set(dag.task_dict)
+        assert CLUSTER_ID in (read.doc_md or "")
+        approval = read.params.get_param("approve_finalization")
+        assert CLUSTER_ID in str(approval.description)
+        assert (approval.value, approval.schema["type"]) == (None, ["null", "string"]), "its form can be left empty"
+
+    def test_every_task_says_what_it_does(self, tmp_path: Path) -> None:
+        assert [task.task_id for task in dag_of(1, 1, tmp_path).tasks if not task.doc_md] == []
+
+
+class TestRuns:
+    def test_a_whole_migration(self, rehearse: Callable[..., Rehearsal], run_dag: RunDag) -> None:
+        sim = rehearse()
+        run = run_dag(folder.dags_of(sim.path.parent)[DAG_ID], run_conf=APPROVED)
+        states = tasks(run)
+        assert str(run.state) == "success"
+        skipped = {task for task, state in states.items() if state == "skipped"}
+        assert skipped == {"first_roll.broker_0", "finalize.controller_3000"}, "the controller of each pass goes last"
+        assert {state for task, state in states.items() if task not in skipped} == {"success"}
+        assert sim.cluster.finalized
+        assert sim.restarts() == 3 * 2 + 3
+        assert not any(path.endswith("/owner") for path in sim.ensemble.znodes), "the last task lets go of the cluster"
+
+    @pytest.mark.slow
+    def test_a_refused_step_leaves_the_rest_unstarted_and_the_run_red_and_the_next_run_does_the_rest(
+        self, rehearse: Callable[..., Rehearsal], run_dag: RunDag
+    ) -> None:
+        sim = rehearse(SimCluster(live_groups=("legacy",)))
+        dag = folder.dags_of(sim.path.parent)[DAG_ID]
+        run = run_dag(dag, run_conf=APPROVED)
+        states, order = tasks(run), names(dag)
+        failed = order.index("second_roll.broker_2")
+        assert str(run.state) == "failed"
+        assert states[order[failed]] == "failed"
+        assert {states[task] for task in order[failed + 1 :]} == {"upstream_failed"}
+        assert "failed" not in {states[task] for task in order[:failed]}
+        [instance] = [each for each in run.get_task_instances() if each.task_id == order[failed]]
+        assert instance.try_number == 1, "a refusal is no accident: a retry would see the same"
+        assert sim.cluster.look(None).modes()[2] is BrokerMode.MIGRATION
+
+        before = sim.restarts()
+        sim.cluster.live_groups = ()
+        assert str(run_dag(dag, run_conf=APPROVED).state) == "success"
+        assert sim.restarts() == before + 1 + 3, "only the broker that was left, and the controllers"

@@ -1,0 +1,223 @@
+"""Audits in the DAGs: only where the cluster file asks for them; what each verdict does to a run. Spark is a script that concludes as told."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import AirflowFailException
+from airflow.serialization.serialized_objects import DagSerialization
+
+from airflow_provider_kmigrate.audit.request import parse
+from airflow_provider_kmigrate.core.verdict import Level, Outcome, Verdict, as_dict
+from airflow_provider_kmigrate.dag_builders import audit, folder, zk_to_kraft
+from airflow_provider_kmigrate.spec import load
+from tests.provider.simulated import Rehearsal, document
+from tests.steps.sim import CLUSTER_ID
+
+APPROVED = {"approve_finalization": CLUSTER_ID}
+GATES = ("after_first_roll", "after_second_roll", "before_approval", "after_finalization")
+
+
+class Spark:
+    """An environment whose spark-submit leaves the next verdict; the last one again and again."""
+
+    def __init__(self, where: Path) -> None:
+        self.home, self._todo = where / "spark", where / "outcomes"
+        self.requests = where / "requests.jsonl"
+        (self.home / "bin").mkdir(parents=True)
+        script = self.home / "bin" / "spark-submit"
+        texts = {str(outcome): json.dumps(as_dict(Verdict(outcome, {Level.CONSUMER: outcome}))) for outcome in Outcome}
+        script.write_text(
+            f"#!{sys.executable}\nimport json, os, sys\nlooks = sys.argv[-2].endswith('look.py')\n"
+            f"request, place = (sys.argv[-1], None) if looks else sys.argv[-2:]\ntexts = {texts!r}\n"
+            f"logs = json.load(open(request)).get('logs')\n"
+            f"if logs: assert os.stat(logs['properties']).st_mode & 0o777 == 0o600 and json.load(open(logs['properties']))\n"
+            f"if looks: sys.exit(open(logs['before'], 'w').write('{{}}') and 0)\n"
+            f"assert not logs or os.path.exists(logs['before'])\n"
+            f"todo = open({str(self._todo)!r}).read().split()\n"
+            f"open({str(self._todo)!r}, 'w').write(' '.join(todo[1:] or todo))\n"
+            f"open({str(self.requests)!r}, 'a').write(open(request).read() + chr(10))\n"
+            f"open(place + '/verdict.json', 'w').write(texts[todo[0]])\n"
+        )
+        script.chmod(0o755)
+
+    def concludes(self, *outcomes: Outcome) -> None:
+        self._todo.write_text(" ".join(map(str, outcomes)))
+
+    def runs(self) -> int:
+        return len(self.requests.read_text().splitlines()) if self.requests.exists() else 0
+
+
+@pytest.fixture
+def spark(tmp_path: Path, connection: Callable[..., str]) -> Spark:
+    pytest.importorskip("airflow.providers.apache.spark", reason="the extra `spark` is not installed")
+    connection("spark_here", "spark", host="local[2]")
+    return Spark(tmp_path)
+
+
+def audited(sim: Rehearsal, spark: Spark | None = None, **keys: Any) -> None:
+    """Give the simulated cluster's file a section `audit`."""
+    where = sim.path.parent.parent
+    environment = {"environment": str(spark.home)} if spark else {}
+    section = {"conn_id": "spark_here", "result": str(where / "result"), "events": [str(where / "events")], **environment, **keys}
+    sim.path.write_text(yaml.safe_dump({**document(sim.cluster), "audit": section}))
+
+
+def migration(sim: Rehearsal) -> DAG:
+    return zk_to_kraft.build(load(str(sim.path)))
+
+
+def states(run: Any) -> dict[str, str]:
+    return {instance.task_id: str(instance.state) for instance in run.get_task_instances()}
+
+
+class TestShape:
+    def test_a_file_without_the_section_has_neither_dag_nor_tasks(self, rehearse: Callable[..., Rehearsal]) -> None:
+        sim = rehearse()
+        assert list(folder.dags_of(sim.path.parent)) == ["kmigrate_zk_to_kraft__sim"]
+        assert not [task for task in migration(sim).task_dict if "audit" in task]
+
+    def test_the_audit_has_a_dag_of_its_own(self, rehearse: Callable[..., Rehearsal]) -> None:
+        sim = rehearse()
+        audited(sim, schedule="0 * * * *")
+        dag = folder.dags_of(sim.path.parent)["kmigrate_audit__sim"]
+        assert (dag.schedule, dag.catchup, dag.max_active_runs) == ("0 * * * *", False, 1)
+        assert [task.task_id for task in dag.topological_sort()] == ["audit", "verdict"]
+        assert [task.task_id for task in dag.tasks if not task.doc_md] == []
+        assert set(DagSerialization.from_dict(DagSerialization.to_dict(dag)).task_dict) == {"audit", "verdict"}
+
+    def test_topics_alone_are_for_migrations(self, rehearse: Callable[..., Rehearsal]) -> None:
+        sim = rehearse()
+        audited(sim, events=[], topics=["t"])
+        assert list(folder.dags_of(sim.path.parent)) == ["kmigrate_zk_to_kraft__sim"]
+        request = parse(migration(sim).task_dict["audit_before_approval.audit"].request | {"logs": None})
+        assert request.sources == ()
+
+    def test_without_a_schedule_it_is_started_by_hand(self, rehearse: Callable[..., Rehearsal]) -> None:
+        sim = rehearse()
+        audited(sim)
+        assert folder.dags_of(sim.path.parent)["kmigrate_audit__sim"].schedule is None
+
+    def test_the_migration_is_audited_after_each_phase(self, rehearse: Callable[..., Rehearsal]) -> None:
+        sim = rehearse()
+        audited(sim, extensions=3, extend_by="5m")
+        dag = migration(sim)
+        dag.check_cycle()
+        order = [task.task_id for task in dag.topological_sort()]
+        around = ["first_roll.registered", "copy.copied", "second_roll.registered", "soak"]
+        around += ["before_approval.equivalence", "approve", "finalize.finalized"]
+        wanted = [task for task in order if task in around or task.startswith("audit_")]
+        one, two, three, four = ([f"audit_{gate}.audit", f"audit_{gate}.verdict"] for gate in GATES)
+        assert wanted == [around[0], *one, *around[1:3], *two, *around[3:5], *three, *around[5:], *four]
+        assert {dag.task_dict[f"audit_{gate}.audit"].retries for gate in GATES} == {3}
+        assert [task.task_id for task in dag.tasks if not task.doc_md] == []
+
+    @pytest.mark.parametrize(("level", "label"), [("probe", "L1"), ("consumers", "L2"), ("producers", "L3")])
+    def test_the_request_is_one_that_the_job_takes(self, rehearse: Callable[..., Rehearsal], level: str, label: str) -> None:
+        sim = rehearse()
+        audited(sim, level=level, ledgers=["s3a://lake/x"], tolerated=["redelivered"])
+        made = audit.build(load(str(sim.path)))
+        assert made is not None
+        request = parse(made.task_dict["audit"].request)
+        [source] = request.sources
+        assert (source.level.label, source.lines, source.ledgers) == (
+            label,
+            (str(sim.path.parent.parent / "events"),),
+            ("s3a://lake/x",),
+        )
+        assert request.policy.tolerated == {"redelivered"}
+
+
+class TestRuns:
+    @pytest.mark.slow
+    def test_a_migration_that_passes_every_audit(
+        self, rehearse: Callable[..., Rehearsal], run_dag: Callable[..., Any], spark: Spark
+    ) -> None:
+        sim = rehearse()
+        audited(sim, spark)
+        spark.concludes(Outcome.PASS)
+        run = run_dag(migration(sim), run_conf=APPROVED)
+        assert str(run.state) == "success"
+        assert spark.runs() == len(GATES)
+        results = sorted(path.parent.parent.name for path in (sim.path.parent.parent / "result" / "sim").glob("*/*/verdict.json"))
+        assert results == sorted(GATES), "each audit keeps its own"
+
+    @pytest.mark.slow
+    def test_logs_are_looked_at_once_before_the_first_roll_and_compared_in_every_gate(
+        self, rehearse: Callable[..., Rehearsal], run_dag: Callable[..., Any], spark: Spark, connection: Callable[..., str]
+    ) -> None:
+        connection("sim_kafka", "kafka", extra={"bootstrap.servers": "127.0.0.1:1", "sasl.password": "s3cr3t"})
+        connection("sim_zookeeper", "kmigrate_zookeeper", host="127.0.0.1:1")
+        sim = rehearse()
+        audited(sim, spark, topics=["t"], share=0.5, jars=["/jars/a.jar", "/jars/b.jar"])
+        spark.concludes(Outcome.PASS)
+        dag = migration(sim)
+        assert dag.task_dict["look_at_logs"].downstream_task_ids == {"first_roll.broker_0"}
+        assert str(run_dag(dag, run_conf=APPROVED).state) == "success"
+        asked = [parse(json.loads(line)).logs for line in spark.requests.read_text().splitlines()]
+        assert len(asked) == len(GATES)
+        assert len({logs.before for logs in asked if logs}) == 1
+        assert {(logs.topics, logs.sample.share) for logs in asked if logs} == {(("t",), 0.5)}
+        kept = [path for path in (sim.path.parent.parent / "result").rglob("*") if path.is_file()]
+        assert not [path for path in kept if "s3cr3t" in path.read_text() or path.name.startswith("kafka-")]
+
+    @pytest.mark.slow
+    def test_a_fail_stops_the_run_before_the_next_phase_and_offers_the_rollback(
+        self, rehearse: Callable[..., Rehearsal], run_dag: Callable[..., Any], spark: Spark
+    ) -> None:
+        sim = rehearse()
+        audited(sim, spark)
+        spark.concludes(Outcome.PASS, Outcome.FAIL)
+        dag = migration(sim)
+        found = states(run_dag(dag, run_conf=APPROVED))
+        assert found["audit_after_first_roll.verdict"] == "success"
+        assert (found["audit_after_second_roll.audit"], found["audit_after_second_roll.verdict"]) == ("success", "failed")
+        assert found["soak"] == "upstream_failed"
+        assert not sim.cluster.finalized
+        [left] = (sim.path.parent.parent / "result" / "sim" / "after_second_roll").glob("*/verdict.json")
+        verdict = dag.task_dict["audit_after_second_roll.verdict"]
+        verdict.path = str(left)
+        with pytest.raises(AirflowFailException, match=r"FAIL.* rollback"):
+            verdict.poke({})
+
+    @pytest.mark.slow
+    def test_an_inconclusive_audit_is_made_again_until_it_is_sure(
+        self, rehearse: Callable[..., Rehearsal], run_dag: Callable[..., Any], spark: Spark
+    ) -> None:
+        sim = rehearse()
+        audited(sim, spark, extensions=3, extend_by=0.1)
+        spark.concludes(Outcome.INCONCLUSIVE, Outcome.INCONCLUSIVE, Outcome.PASS)
+        dag = folder.dags_of(sim.path.parent)["kmigrate_audit__sim"]
+        assert str(run_dag(dag).state) == "success"
+        assert spark.runs() == 3
+
+    @pytest.mark.slow
+    def test_one_that_stays_inconclusive_is_no_pass(
+        self, rehearse: Callable[..., Rehearsal], run_dag: Callable[..., Any], spark: Spark
+    ) -> None:
+        sim = rehearse()
+        audited(sim, spark, extensions=1, extend_by=0.1)
+        spark.concludes(Outcome.INCONCLUSIVE)
+        found = states(run_dag(folder.dags_of(sim.path.parent)["kmigrate_audit__sim"]))
+        assert found == {"audit": "success", "verdict": "failed"}
+        assert spark.runs() == 2
+
+
+class TestWithoutTheProvider:
+    def test_the_dags_stay_and_an_import_error_says_what_is_missing(
+        self, rehearse: Callable[..., Rehearsal], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        sim = rehearse()
+        audited(sim)
+        folder.check(sim.path.parent)
+        monkeypatch.setattr(audit, "find_spec", lambda _: None)
+        assert set(folder.dags_of(sim.path.parent)) == {"kmigrate_zk_to_kraft__sim", "kmigrate_audit__sim"}
+        with pytest.raises(Exception, match="F08"):
+            folder.check(sim.path.parent)

@@ -1,0 +1,241 @@
+"""Operators and sensors in Airflow's own machinery: refused, deferred, resumed, retried; on the simulated cluster and on none."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.models.taskinstance import TaskInstance
+from airflow.sdk import DAG, BaseOperator
+from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
+
+from airflow_provider_kmigrate.core.model import BrokerMode
+from airflow_provider_kmigrate.exceptions import KMigrateError, Unreachable
+from airflow_provider_kmigrate.operators.brokers import RollBrokerOperator
+from airflow_provider_kmigrate.operators.copy import SoakOperator
+from airflow_provider_kmigrate.operators.prepare import BackupOperator, PreflightOperator
+from airflow_provider_kmigrate.operators.step import StepOperator
+from airflow_provider_kmigrate.sensors.step import ControllersReadySensor, StepSensor, WaitAllBrokersRegisteredSensor
+from airflow_provider_kmigrate.steps.brokers import RollBroker
+from airflow_provider_kmigrate.steps.controllers import ProvisionController
+from airflow_provider_kmigrate.steps.run import run_step
+from tests.provider.simulated import Rehearsal
+from tests.provider.test_hooks import closed_port
+from tests.steps.sim import SimCluster
+
+Rehearse = Callable[..., Rehearsal]
+RunDag = Callable[..., Any]
+_numbers = itertools.count()
+
+
+def alone(operator: type[BaseOperator], path: Path, **arguments: Any) -> DAG:
+    """A DAG with this one task."""
+    with DAG(dag_id=f"alone_{next(_numbers)}", schedule=None) as dag:
+        operator(task_id="task", cluster_file=str(path), **arguments)
+    return dag
+
+
+def result(run: Any) -> tuple[str, TaskInstance]:
+    [instance] = run.get_task_instances()
+    return str(instance.state), instance
+
+
+def context(dag: DAG) -> dict[str, Any]:
+    """As little of a task's context as an operator reads before it looks at the cluster."""
+    return {"dag": dag, "run_id": "manual__1", "ti": None, "task_state_store": {}}
+
+
+def refusal(operator: type[BaseOperator], path: Path) -> str:
+    """How the task fails, as Airflow shows it."""
+    dag = alone(operator, path)
+    with pytest.raises((AirflowFailException, KMigrateError)) as caught:
+        dag.get_task("task").execute(context(dag))
+    return f"{caught.type.__name__}: {caught.value}"
+
+
+def in_dual_write(sim: Rehearsal, folder: Path) -> None:
+    """Every broker in KRaft mode."""
+    world = sim.cluster.world(folder)
+    for node in sim.cluster.spec.controllers:
+        run_step(ProvisionController(node, sim.cluster.spec.cluster_id), world)
+    for mode in (BrokerMode.MIGRATION, BrokerMode.KRAFT):
+        for broker in sim.cluster.spec.brokers:
+            run_step(RollBroker(broker, mode, sim.cluster.spec.policy), world)
+
+
+CLUSTER_FILE = """\
+name: prod
+cluster_id: {cluster_id}
+zookeeper: {{conn_id: zk}}
+kafka: {{conn_id: kf}}
+hosts: {{driver: command, properties: /p, start: up, stop: down, status: look, format: wipe}}
+brokers: [{{id: 0, host: 127.0.0.1, port: {port}}}]
+controllers: [{{id: 3000, host: ctl0, log_dir: /l}}]
+"""
+
+
+class TestRefusals:
+    """Each of them ends the task with what is wrong, before anything is touched."""
+
+    @pytest.fixture
+    def path(self, clusters: Path) -> Path:
+        path = clusters / "prod.yaml"
+        path.write_text(CLUSTER_FILE.format(cluster_id="q1Sh-9_ISia_zwGINzRvyQ", port=closed_port()))
+        return path
+
+    @pytest.mark.parametrize("operator", [PreflightOperator, WaitAllBrokersRegisteredSensor])
+    def test_a_missing_connection(self, path: Path, airflow_db: None, operator: type[BaseOperator]) -> None:
+        told = refusal(operator, path)
+        assert told.startswith("AirflowFailException: [N01]")
+        assert "airflow connections add kf --conn-type kafka" in told
+
+    def test_nobody_there(self, path: Path, connection: Callable[..., str], airflow_db: None) -> None:
+        address = f"127.0.0.1:{closed_port()}"
+        connection("zk", "kmigrate_zookeeper", host=address, extra={"connect_timeout": 1})
+        connection("kf", "kafka", extra={"bootstrap.servers": address})
+        told = refusal(BackupOperator, path)
+        assert told.startswith("TimedOut: "), "it may be a moment's trouble: the task is retried"
+        assert address in told
+
+    def test_another_cluster_in_zookeeper(self, rehearse: Rehearse) -> None:
+        sim = rehearse()
+        sim.ensemble.cluster_id = "another-cluster"
+        told = refusal(BackupOperator, sim.path)
+        assert told.startswith("AirflowFailException: ")
+        assert "another-cluster" in told
+        assert sim.cluster.spec.cluster_id in told
+        assert set(sim.ensemble.znodes) == {""}, "nothing was written there"
+
+    def test_another_cluster_answers(self, rehearse: Rehearse) -> None:
+        sim = rehearse()
+        sim.path.write_text(sim.path.read_text().replace(sim.cluster.spec.cluster_id, "q1Sh-9_ISia_zwGINzRvyQ"))
+        assert "[I01]" in refusal(PreflightOperator, sim.path)
+
+    def test_preflight_writes_nothing(self, rehearse: Rehearse) -> None:
+        sim = rehearse()
+        dag = alone(PreflightOperator, sim.path)
+        assert dag.get_task("task").execute(context(dag)).startswith("[")
+        assert set(sim.ensemble.znodes) == {""}
+
+    def test_a_broken_cluster_file(self, clusters: Path) -> None:
+        path = clusters / "broken.yaml"
+        path.write_text("name: prod\nclusterid: x\n")
+        assert refusal(PreflightOperator, path).startswith(f"AirflowFailException: {path}: ")
+
+    def test_a_run_that_holds_the_cluster(self, rehearse: Rehearse) -> None:
+        sim = rehearse()
+        first, second = (alone(BackupOperator, sim.path) for _ in range(2))
+        first.get_task("task").execute(context(first))
+        with pytest.raises(AirflowFailException, match="H02"):
+            second.get_task("task").execute(context(second))
+
+
+class TestRuns:
+    def test_a_refusal_is_not_retried(self, rehearse: Rehearse, run_dag: RunDag) -> None:
+        sim = rehearse()
+        dag = alone(RollBrokerOperator, sim.path, broker=1, target=BrokerMode.KRAFT, retries=3)
+        state, instance = result(run_dag(dag))
+        assert (state, instance.try_number) == ("failed", 1)
+        assert sim.restarts() == 0
+
+    def test_no_answer_is_retried(self, rehearse: Rehearse, run_dag: RunDag) -> None:
+        sim = rehearse()
+        sim.failure = Unreachable("nobody there")
+        state, instance = result(run_dag(alone(BackupOperator, sim.path, retries=1, retry_delay=0.0)))
+        assert (state, instance.try_number) == ("failed", 2)
+
+    @pytest.mark.parametrize("deferrable", [True, False])
+    def test_a_long_wait_ends_as_a_short_one(self, rehearse: Rehearse, run_dag: RunDag, deferrable: bool) -> None:
+        sim = rehearse()
+        sim.blind_looks = 200  # about 60 s here, so that the task defers after 30 of them
+        state, _ = result(run_dag(alone(WaitAllBrokersRegisteredSensor, sim.path, deferrable=deferrable)))
+        assert state == "success"
+        assert sim.opened == (3 if deferrable else 1), "task, trigger, task again"
+
+    def test_a_wait_that_never_ends_fails_however_often_it_was_deferred(self, rehearse: Rehearse, run_dag: RunDag) -> None:
+        sim = rehearse()
+        began = sim.cluster.clock.time
+        state, _ = result(run_dag(alone(ControllersReadySensor, sim.path)))
+        assert state == "failed"
+        assert 180.0 <= sim.cluster.clock.time - began < 200.0
+
+    def test_a_broker_that_never_comes_back_fails_its_task(self, rehearse: Rehearse, run_dag: RunDag, tmp_path: Path) -> None:
+        sim = rehearse()
+        world = sim.cluster.world(tmp_path)
+        for node in sim.cluster.spec.controllers:
+            run_step(ProvisionController(node, sim.cluster.spec.cluster_id), world)
+        sim.cluster.stop(sim.cluster.spec.brokers[2])
+        began = sim.cluster.clock.time
+        state, _ = result(run_dag(alone(RollBrokerOperator, sim.path, broker=1, target=BrokerMode.MIGRATION)))
+        assert state == "failed"
+        assert 600.0 <= sim.cluster.clock.time - began < 640.0
+        assert sim.restarts() == 1, "only the broker that somebody stopped"
+
+    def test_the_broker_that_is_the_controller_is_skipped(self, rehearse: Rehearse, run_dag: RunDag) -> None:
+        sim = rehearse()
+        state, _ = result(run_dag(alone(RollBrokerOperator, sim.path, broker=0, target=BrokerMode.MIGRATION)))
+        assert state == "skipped"
+
+    def test_every_act_is_in_the_journal_with_what_allowed_it(self, rehearse: Rehearse, run_dag: RunDag, tmp_path: Path) -> None:
+        sim = rehearse()
+        run = run_dag(alone(BackupOperator, sim.path))
+        [journal] = (tmp_path / "kmigrate" / "journal" / "sim").glob("*.jsonl")
+        assert run.dag_id in journal.name
+        assert '"kind": "backup"' in journal.read_text()
+
+
+class Memory(dict[str, Any]):
+    """A task's state store."""
+
+    def set(self, key: str, value: Any, retention: Any = None) -> None:
+        self[key] = value
+
+
+class TestSoak:
+    """The soaked time outlives deferrals and retries, and nothing else."""
+
+    @pytest.fixture
+    def sim(self, rehearse: Rehearse, tmp_path: Path) -> Rehearsal:
+        sim = rehearse(min_soak=500.0)
+        in_dual_write(sim, tmp_path)
+        return sim
+
+    def test_it_is_kept_across_deferrals(self, sim: Rehearsal, run_dag: RunDag) -> None:
+        began = sim.cluster.clock.time
+        state, _ = result(run_dag(alone(SoakOperator, sim.path)))
+        assert state == "success"
+        assert sim.opened == 4, "task, trigger, trigger again after the time was stored, task"
+        assert 500.0 <= sim.cluster.clock.time - began < 530.0
+
+    def test_it_is_kept_in_the_state_store_and_cleared_at_the_end(self, sim: Rehearsal) -> None:
+        dag = alone(SoakOperator, sim.path, deferrable=False)
+        store = Memory(held=480.0)
+        began = sim.cluster.clock.time
+        dag.get_task("task").execute(context(dag) | {"task_state_store": store})
+        assert 20.0 <= sim.cluster.clock.time - began < 30.0
+        assert store["held"] == 0.0, "a task that is cleared soaks again"
+
+    def test_what_is_not_green_takes_it_away_before_the_wait_goes_on(self, sim: Rehearsal) -> None:
+        dag = alone(SoakOperator, sim.path)
+        store = Memory(held=480.0)
+        sim.cluster.stop(sim.cluster.spec.controllers[0])
+        sim.cluster.stop(sim.cluster.spec.controllers[1])
+        with pytest.raises(TaskDeferred) as deferred:
+            dag.get_task("task").execute(context(dag) | {"task_state_store": store})
+        assert store["held"] == 0.0
+        assert deferred.value.trigger.arguments["held"] == 0.0
+
+
+@pytest.mark.parametrize("base", [StepOperator, StepSensor])
+def test_each_class_names_a_step_that_exists(base: type[Any]) -> None:
+    from airflow_provider_kmigrate.steps.catalog import KINDS  # noqa: PLC0415
+
+    kinds = {each.kind for each in base.__subclasses__()}
+    assert kinds - {"preflight", "backup"} <= set(KINDS)
+
+
+def test_the_simulated_cluster_is_the_cluster_of_its_file(rehearse: Rehearse) -> None:
+    assert rehearse(SimCluster(5, 1)).cluster.spec.brokers[4].id == 4

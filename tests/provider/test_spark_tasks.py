@@ -1,0 +1,308 @@
+"""Tasks around users' Spark jobs and the audit, in Airflow's own machinery; Spark itself is a script that leaves what it was given."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from airflow.sdk import DAG, BaseOperator
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+
+from airflow_provider_kmigrate.clients.fence import Fence
+from airflow_provider_kmigrate.core import spark_hold
+from airflow_provider_kmigrate.core.cluster import SparkJobSpec
+from airflow_provider_kmigrate.core.spark_hold import Hold, JobReport, JobState
+from airflow_provider_kmigrate.core.verdict import Level, Outcome, Verdict, as_dict, combine
+from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, TimedOut, Unavailable
+from airflow_provider_kmigrate.hooks.spark_jobs import ObjectFiles, control_of, files_of
+from airflow_provider_kmigrate.operators import spark_audit
+from airflow_provider_kmigrate.operators.spark_audit import SparkAuditOperator
+from airflow_provider_kmigrate.operators.spark_jobs import (
+    HoldSparkJobOperator,
+    ResumeSparkJobOperator,
+    SparkJobProgressOperator,
+    SparkJobRisksOperator,
+)
+from airflow_provider_kmigrate.sensors.quiet import ClusterQuietSensor
+from airflow_provider_kmigrate.sensors.verdict import AuditVerdictSensor
+from airflow_provider_kmigrate.spec import load
+from tests.audit import reports
+from tests.provider.simulated import Rehearsal, document
+from tests.steps.sim import CLUSTER_ID, SimCluster
+
+RUN = "test/manual__1"
+
+
+def executed(operator: type[BaseOperator], **arguments: Any) -> Any:
+    with DAG(dag_id="test", schedule=None) as dag:
+        task = operator(task_id="task", **arguments)
+    return task.execute({"dag": dag, "run_id": "manual__1", "ti": None, "task_state_store": {}})
+
+
+@pytest.fixture
+def job_file(tmp_path: Path) -> Path:
+    """A cluster file with a job that has ended, one that is never held, and one that nobody runs."""
+    jobs = [
+        {"name": "orders", "checkpoint": str(tmp_path / "orders")},
+        {"name": "watched", "hold": "never"},
+        {"name": "gone", "checkpoint": str(tmp_path / "gone"), "hold_timeout": 0.1},
+    ]
+    path = tmp_path / "sim.yaml"
+    path.write_text(yaml.safe_dump({**document(SimCluster()), "spark_jobs": jobs}))
+    for log in ("offsets", "commits"):
+        (tmp_path / "orders" / log).mkdir(parents=True)
+        (tmp_path / "orders" / log / "0").write_text('v1\n{}\n{"t":{"0":5}}')
+    return path
+
+
+def says(folder: Path, report: JobReport, name: str = "state.json") -> None:
+    (folder / "_kmigrate").mkdir(exist_ok=True)
+    (folder / "_kmigrate" / name).write_text(spark_hold.report_text(report))
+
+
+class TestHolding:
+    def test_a_job_that_says_it_is_held(self, job_file: Path, tmp_path: Path) -> None:
+        now = round(1000 * time.time())
+        (tmp_path / "orders" / "_kmigrate").mkdir()
+        (tmp_path / "orders" / "_kmigrate" / "hold.json").write_text(spark_hold.hold_text(Hold("h", RUN, "", now)))
+        says(tmp_path / "orders", JobReport(JobState.HELD, now, "h", "q", 0, 0))
+        assert "batch 0" in executed(HoldSparkJobOperator, cluster_file=str(job_file), job="orders", risky=True)
+        assert (tmp_path / "orders" / "_kmigrate" / "held.json").exists()
+
+    def test_the_policy_decides(self, job_file: Path) -> None:
+        for job, risky in (("orders", False), ("watched", True)):
+            with pytest.raises(AirflowSkipException):
+                executed(HoldSparkJobOperator, cluster_file=str(job_file), job=job, risky=risky)
+
+    def test_whether_a_roll_is_risky_is_seen_from_the_topics(self, rehearse: Callable[..., Rehearsal]) -> None:
+        sim = rehearse()
+        known = {"name": "known", "checkpoint": "/c", "topics": ["t"]}
+        unknown = {"name": "unknown", "checkpoint": "/d", "hold_timeout": 0.1}
+        sim.path.write_text(yaml.safe_dump({**document(sim.cluster), "spark_jobs": [known, unknown]}))
+        with pytest.raises(AirflowSkipException):
+            executed(HoldSparkJobOperator, cluster_file=str(sim.path), job="known")
+        with pytest.raises(KMigrateError):  # it is to be held, and nobody runs it
+            executed(HoldSparkJobOperator, cluster_file=str(sim.path), job="unknown")
+
+    @pytest.mark.parametrize("options", [{}, {"zookeeper.connect": "zk:2181"}])
+    def test_risks_warn_or_fail(self, rehearse: Callable[..., Rehearsal], options: dict[str, str]) -> None:
+        sim = rehearse()
+        jobs = [{"name": "job", "checkpoint": "/c", "options": options}]
+        sim.path.write_text(yaml.safe_dump({**document(sim.cluster), "spark_jobs": jobs}))
+        if options:
+            with pytest.raises(AirflowFailException, match="J22"):
+                executed(SparkJobRisksOperator, cluster_file=str(sim.path))
+        else:
+            assert executed(SparkJobRisksOperator, cluster_file=str(sim.path)) == "1 Spark jobs, 1 warnings."
+
+    def test_a_job_without_progress_is_told(self, job_file: Path) -> None:
+        with pytest.raises(TimedOut, match="J18"):
+            executed(SparkJobProgressOperator, cluster_file=str(job_file), job="gone")
+
+    def test_a_job_that_nobody_runs_is_named_and_the_wish_withdrawn(self, job_file: Path, tmp_path: Path) -> None:
+        with pytest.raises(TimedOut, match="J05"):
+            executed(HoldSparkJobOperator, cluster_file=str(job_file), job="gone", risky=True)
+        assert list((tmp_path / "gone" / "_kmigrate").iterdir()) == []
+
+    def test_a_job_that_the_file_does_not_name(self, job_file: Path) -> None:
+        with pytest.raises(AirflowFailException, match="orders, watched, gone"):
+            executed(ResumeSparkJobOperator, cluster_file=str(job_file), job="other")
+
+    def test_a_job_that_was_not_held_is_left_alone(self, job_file: Path) -> None:
+        assert executed(ResumeSparkJobOperator, cluster_file=str(job_file), job="gone")
+
+    def test_a_job_that_somebody_ran_meanwhile_stays_held(
+        self, job_file: Path, tmp_path: Path, connection: Callable[..., str]
+    ) -> None:
+        self.test_a_job_that_says_it_is_held(job_file, tmp_path)
+        for log in ("offsets", "commits"):
+            (tmp_path / "orders" / log / "1").write_text("v1\n{}\n-")
+        connection("sim_kafka", "kafka", extra={"bootstrap.servers": "127.0.0.1:1"})
+        connection("sim_zookeeper", "kmigrate_zookeeper", host="127.0.0.1:1")
+        with pytest.raises(AirflowFailException, match="J10"):
+            executed(ResumeSparkJobOperator, cluster_file=str(job_file), job="orders")
+        assert (tmp_path / "orders" / "_kmigrate" / "hold.json").exists()
+
+
+class TestFiles:
+    def test_each_scheme_has_its_file_system(self, job_file: Path) -> None:
+        spec = load(str(job_file))
+        assert type(control_of(spec, "orders", print).files).__name__ == "LocalFiles"
+        assert isinstance(files_of(SparkJobSpec("x", "s3a://bucket/key")), ObjectFiles)
+
+    def test_object_storage_reads_and_writes_like_any_other(self, tmp_path: Path) -> None:
+        files, path = ObjectFiles(None), f"file://{tmp_path}/hold.json"
+        assert files.read(path) is None
+        files.write(path, "é")
+        assert (files.read(path), files.names(f"file://{tmp_path}")) == ("é", ["hold.json"])
+        files.delete(path)
+        files.delete(path)
+        assert files.names(f"file://{tmp_path}/none") == []
+
+    def test_a_file_system_that_is_not_installed_or_does_not_answer(self, tmp_path: Path) -> None:
+        with pytest.raises((Refused, Unavailable), match="nosuch"):
+            ObjectFiles(None).read("nosuch://bucket/key")
+        (tmp_path / "file").write_text("")
+        with pytest.raises(Unavailable):
+            ObjectFiles(None).write(f"file://{tmp_path}/file/below", "x")
+
+
+class TestVerdictSensor:
+    @pytest.fixture
+    def path(self, tmp_path: Path) -> Path:
+        return tmp_path / "verdict.json"
+
+    def poke(self, path: Path, **arguments: Any) -> Any:
+        return AuditVerdictSensor(task_id="verdict", path=f"file://{path}", **arguments).poke({})
+
+    def test_it_waits_for_the_file_and_for_more_evidence(self, path: Path) -> None:
+        assert not self.poke(path)
+        path.write_text('{"version": 1, "outc')
+        assert not self.poke(path)
+        path.write_text(json.dumps(as_dict(combine([], []))))
+        assert not self.poke(path)
+        path.write_text(json.dumps(as_dict(Verdict(Outcome.PASS, {Level.LOG: Outcome.PASS}))))
+        assert self.poke(path).is_done
+        assert self.poke(path).xcom_value.startswith("PASS")
+
+    @pytest.mark.parametrize("text", ["[]", "{}", '{"version": 99, "outcome": "PASS"}', '{"verdict": 5}'])
+    def test_what_is_no_verdict_of_this_version_fails(self, path: Path, text: str) -> None:
+        path.write_text(text)
+        with pytest.raises(AirflowFailException, match="V09"):
+            self.poke(path)
+
+    def test_a_fail_fails_and_so_does_doubt_where_that_is_asked_for(self, path: Path) -> None:
+        reports.write_page(reports.broken(), path.parent)
+        with pytest.raises(AirflowFailException, match="FAIL"):
+            self.poke(path.with_name("report.json"))
+        path.write_text(json.dumps(as_dict(combine([], []))))
+        with pytest.raises(AirflowFailException, match="INCONCLUSIVE"):
+            self.poke(path, inconclusive="fail")
+        with pytest.raises(ValueError, match="wait"):
+            self.poke(path, inconclusive="pass")
+
+    def test_it_holds_no_worker(self) -> None:
+        assert (
+            AuditVerdictSensor(task_id="v", path="x").mode
+            == ClusterQuietSensor(task_id="q", cluster_file="x").mode
+            == "reschedule"
+        )
+
+
+class TestQuietSensor:
+    def poke(self, sim: Rehearsal) -> bool:
+        return bool(ClusterQuietSensor(task_id="quiet", cluster_file=str(sim.path), calm=5.0).poke({}))
+
+    def journal(self, sim: Rehearsal, *lines: dict[str, Any]) -> None:
+        folder = sim.path.parent.parent / "kmigrate" / "journal" / "sim"
+        folder.mkdir(parents=True, exist_ok=True)
+        rows = [{"run": "dag/run", "step": "broker 0 to kraft", "text": "restart: x", **line} for line in lines]
+        (folder / "run.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def test_without_a_run_it_costs_one_look(self, rehearse: Callable[..., Rehearsal]) -> None:
+        sim = rehearse()
+        assert self.poke(sim)
+        assert sim.opened == 1
+
+    def test_a_run_that_holds_the_cluster_is_waited_for_only_while_it_changes_something(
+        self, rehearse: Callable[..., Rehearsal]
+    ) -> None:
+        sim = rehearse()
+        with sim.open(load(str(sim.path))) as access, Fence(access.tools.zk, CLUSTER_ID, "dag/run"):
+            now = sim.cluster.clock.now()
+            assert self.poke(sim), "it holds the cluster and has done nothing yet"
+            self.journal(sim, {"at": now - 60, "kind": "act"})
+            assert not self.poke(sim), "under way"
+            self.journal(sim, {"at": now - 60, "kind": "act"}, {"at": now - 1, "kind": "done"})
+            assert not self.poke(sim), "the next one may follow"
+            self.journal(sim, {"at": now - 60, "kind": "act"}, {"at": now - 9, "kind": "done"})
+            assert self.poke(sim)
+
+
+@pytest.fixture
+def spark_environment(tmp_path: Path) -> Path:
+    """An environment whose spark-submit notes its arguments and leaves a verdict, as the audit's job does."""
+    home = tmp_path / "spark"
+    (home / "bin").mkdir(parents=True)
+    verdict = json.dumps(as_dict(Verdict(Outcome.PASS, {Level.LOG: Outcome.PASS})))
+    script = home / "bin" / "spark-submit"
+    script.write_text(
+        f"#!{sys.executable}\nimport json, os, sys\nplace = sys.argv[-1]\n"
+        f"request = json.load(open(sys.argv[-2]))\n"
+        f"json.dump([sys.argv, os.environ.get('PYSPARK_PYTHON')], open(place + '/seen.json', 'w'))\n"
+        f"request.get('fail') and sys.exit(2)\n"
+        f"request.get('silent') or open(place + '/verdict.json', 'w').write({verdict!r})\n"
+    )
+    script.chmod(0o755)
+    return home
+
+
+class TestAudit:
+    @pytest.fixture
+    def run(
+        self, tmp_path: Path, spark_environment: Path, connection: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    ) -> Callable[..., Any]:
+        pytest.importorskip("airflow.providers.apache.spark", reason="the extra `spark` is not installed")
+        monkeypatch.setenv("AIRFLOW__KMIGRATE__FOLDER", str(tmp_path / "kmigrate"))
+        connection("spark_here", "spark", host="local[2]")
+
+        def run(**request: Any) -> Any:
+            arguments = {"conn_id": "spark_here", "environment": str(spark_environment), "result": str(tmp_path / "result")}
+            return executed(SparkAuditOperator, request=request, **arguments)
+
+        return run
+
+    def test_the_job_gets_its_request_the_package_and_sparks_own_python(
+        self, run: Callable[..., Any], tmp_path: Path, spark_environment: Path
+    ) -> None:
+        assert run(sources=[]).startswith("PASS")
+        (script, *arguments), python = json.loads((tmp_path / "result" / "seen.json").read_text())
+        assert Path(script) == spark_environment / "bin" / "spark-submit"
+        assert python == str(spark_environment / "bin" / "python")
+        assert arguments[arguments.index("--master") + 1] == "local[2]"
+        assert arguments[-3].endswith("audit/job.py")
+        assert json.loads(Path(arguments[-2]).read_text()) == {"sources": []}
+        with zipfile.ZipFile(arguments[arguments.index("--py-files") + 1]) as archive:
+            names = archive.namelist()
+        assert "airflow_provider_kmigrate/__init__.py" in names
+        assert "airflow_provider_kmigrate/audit/report/page.html" in names
+        assert not [name for name in names if name.endswith(".pyc") or "/hooks/" in name]
+
+    def test_an_earlier_verdict_is_never_taken_for_this_ones(self, run: Callable[..., Any]) -> None:
+        run(sources=[])
+        with pytest.raises(AirflowFailException, match="no verdict"):
+            run(silent=True)
+
+    def test_a_job_that_fails_fails_the_task(self, run: Callable[..., Any]) -> None:
+        with pytest.raises(Exception, match="spark-submit"):
+            run(fail=True)
+
+    def test_without_the_provider_there_are_dags_and_the_task_says_what_is_missing(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.setitem(sys.modules, "airflow.providers.apache.spark.operators.spark_submit", None)
+        monkeypatch.setenv("AIRFLOW__KMIGRATE__FOLDER", str(tmp_path / "kmigrate"))
+        try:
+            operator = importlib.reload(spark_audit).SparkAuditOperator
+            with pytest.raises(AirflowFailException, match=r"\[spark\]"):
+                executed(operator, request={}, result=str(tmp_path), conn_id="spark_here", retries=6)
+        finally:
+            monkeypatch.undo()
+            importlib.reload(spark_audit)
+
+    def test_what_is_shipped_imports_without_the_rest(self, tmp_path: Path) -> None:
+        """The archive alone is enough for what the job imports, as far as it needs no engine."""
+        archive = spark_audit.package_archive(tmp_path)
+        code = "import airflow_provider_kmigrate.audit.report, airflow_provider_kmigrate.core.verdict as v; print(v.__file__)"
+        command, environment = [sys.executable, "-S", "-c", code], {"PYTHONPATH": str(archive)}
+        done = subprocess.run(command, env=environment, cwd="/", capture_output=True, text=True, timeout=60, check=True)
+        assert str(archive) in done.stdout
