@@ -1,0 +1,279 @@
+"""What must be refused, on one real cluster in ZooKeeper mode: with the right code, and without a trace.
+
+Each test makes one thing wrong, lets the tool run as the DAG would, compares everything, and mends it.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kazoo.client import KazooClient
+
+from airflow_provider_kmigrate.clients.connections import read_connections
+from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
+from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
+from airflow_provider_kmigrate.core.config_matrix import Stage
+from airflow_provider_kmigrate.core.model import BrokerMode, Look
+from airflow_provider_kmigrate.core.render import RenderFacts, controller_properties
+from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, SpecError, WrongCluster
+from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from airflow_provider_kmigrate.localcluster.plan import Shape
+from airflow_provider_kmigrate.spec import load
+from airflow_provider_kmigrate.steps.catalog import build
+from airflow_provider_kmigrate.steps.prepare import run_preflight
+from airflow_provider_kmigrate.steps.run import World, run_step
+from tests.system import direct
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
+
+CHROOT = "/kafka/main"
+MIGRATION = json.dumps(
+    {
+        "version": 0,
+        "kraft_metadata_offset": 97,
+        "kraft_controller_id": 3000,
+        "kraft_metadata_epoch": 4,
+        "kraft_controller_epoch": 4,
+    }
+)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Three brokers with a replicated topic."""
+    there = LocalCluster(tmp_path_factory.mktemp("bad") / "cluster")
+    try:
+        there.up(Shape(name="bad", chroot=CHROOT))
+        create_topics({"bootstrap.servers": there.bootstrap}, [TopicPlan("orders", 6)])
+        yield there
+    finally:
+        there.clean()
+
+
+@pytest.fixture
+def spec(cluster: LocalCluster) -> ClusterSpec:
+    return load(cluster.spec_path)
+
+
+def preflight(world: World) -> None:
+    run_preflight(world)
+
+
+def provision(world: World) -> None:
+    direct.step(world, "provision", node=3000)
+
+
+def roll(world: World) -> None:
+    """With the patience of a test for what a migration would wait for."""
+    step = build(world.spec, "roll", {"node": 0, "target": BrokerMode.MIGRATION})
+    step.patience = 2.0
+    run_step(step, world)
+
+
+def finalize(world: World) -> None:
+    direct.step(world, "finalize", node=3000)
+
+
+@contextmanager
+def tried(cluster: LocalCluster, attempt: Callable[[World], None], **changes: Any) -> Iterator[World]:
+    """A world to try it in; nothing is different afterwards but, where the attempt may act, who holds the cluster."""
+    acting = attempt is not preflight
+    before = direct.footprint(cluster, fence=not acting)
+    try:
+        with direct.world(cluster, acting=acting, **changes) as world:
+            yield world
+    finally:
+        assert direct.footprint(cluster, fence=not acting) == before
+
+
+def codes_of(
+    cluster: LocalCluster,
+    attempt: Callable[[World], None],
+    kind: type[KMigrateError] = Refused,
+    **changes: Any,
+) -> set[str]:
+    """The codes with which an attempt is refused; `changes` as for `direct.world`."""
+    with pytest.raises(kind) as refused, tried(cluster, attempt, **changes) as world:
+        attempt(world)
+    return {reason.code for reason in getattr(refused.value, "reasons", ())}
+
+
+@contextmanager
+def file_of(node: NodeSpec, change: Callable[[str], str]) -> Iterator[None]:
+    """Another properties file on disk; the process has not read it."""
+    path = Path(node.hosts.properties)
+    original = path.read_text()
+    path.write_text(change(original))
+    try:
+        yield
+    finally:
+        path.write_text(original)
+
+
+@contextmanager
+def znode(cluster: LocalCluster, path: str, data: str) -> Iterator[None]:
+    client = KazooClient(cluster.zookeeper)
+    client.start()
+    try:
+        client.create(path, data.encode())
+        yield
+    finally:
+        client.delete(path)
+        client.stop()
+        client.close()
+
+
+def zookeeper_at(cluster: LocalCluster, chroot: str) -> Mapping[str, Mapping[str, Any]]:
+    known = dict(read_connections(cluster.plan.connections_path))
+    return {**known, "bad_zookeeper": {**known["bad_zookeeper"], "extra": {"chroot": chroot}}}
+
+
+class TestWrongCluster:
+    def test_id(self, cluster: LocalCluster, spec: ClusterSpec) -> None:
+        other = replace(spec, cluster_id="q1Sh-9_ISia_zwGINzRvyQ")
+        for attempt in (preflight, provision, roll):
+            assert codes_of(cluster, attempt, WrongCluster, spec=other) == {"I01"}
+
+    @pytest.mark.parametrize(("chroot", "code"), [("/wrong", "Z01"), ("/kafka/wrong", "Z01"), ("/kafka", "Z02"), ("", "Z02")])
+    def test_chroot(self, cluster: LocalCluster, chroot: str, code: str) -> None:
+        found = codes_of(cluster, preflight, WrongCluster, connections=zookeeper_at(cluster, chroot))
+        assert found == {code}
+
+    def test_connection_missing(self, cluster: LocalCluster) -> None:
+        known = {"bad_zookeeper": read_connections(cluster.plan.connections_path)["bad_zookeeper"]}
+        assert codes_of(cluster, preflight, connections=known) == {"N01"}
+
+
+class TestFiles:
+    def test_no_broker_id(self, cluster: LocalCluster) -> None:
+        def without(text: str) -> str:
+            return "".join(line for line in text.splitlines(keepends=True) if not line.startswith("broker.id="))
+
+        with file_of(cluster.plan.brokers[1], without):
+            assert codes_of(cluster, preflight) == {"C02"}
+
+    def test_another_brokers_file(self, cluster: LocalCluster) -> None:
+        with file_of(cluster.plan.brokers[1], lambda text: text.replace("broker.id=1", "broker.id=2")):
+            assert "B2d" in codes_of(cluster, preflight)
+
+    def test_another_protocol_version(self, cluster: LocalCluster) -> None:
+        with file_of(cluster.plan.brokers[2], lambda text: text.replace("version=3.9", "version=3.8")):
+            assert codes_of(cluster, preflight) == {"B1a"}
+
+    def test_another_chroot(self, cluster: LocalCluster) -> None:
+        with file_of(cluster.plan.brokers[2], lambda text: text.replace(CHROOT, "/kafka/other")):
+            assert "C06" in codes_of(cluster, preflight)
+
+
+class TestClusterFile:
+    def test_a_controller_with_a_brokers_id(self, cluster: LocalCluster, tmp_path: Path) -> None:
+        document = yaml.safe_load(cluster.spec_path.read_text())
+        document["controllers"][1]["id"] = 2
+        path = tmp_path / "bad.yaml"
+        path.write_text(yaml.safe_dump(document))
+        with pytest.raises(SpecError) as refused:
+            load(path)
+        assert [reason.code for reason in refused.value.reasons] == ["F05"]
+
+    def test_a_controller_with_the_id_of_a_broker_that_is_not_in_the_file(self, cluster: LocalCluster, spec: ClusterSpec) -> None:
+        controllers = (replace(spec.controllers[0], id=2), *spec.controllers[1:])
+        other = replace(spec, brokers=spec.brokers[:2], controllers=controllers)
+        assert codes_of(cluster, preflight, spec=other) >= {"B2b"}
+
+    def test_a_broker_left_out(self, cluster: LocalCluster, spec: ClusterSpec) -> None:
+        assert codes_of(cluster, preflight, spec=replace(spec, brokers=spec.brokers[:2])) >= {"B2c"}
+
+
+class TestLeftovers:
+    def test_migration(self, cluster: LocalCluster) -> None:
+        with znode(cluster, "/migration", MIGRATION):
+            assert codes_of(cluster, preflight) == {"G03"}
+            assert codes_of(cluster, provision) == {"P01", "P06"}
+            assert codes_of(cluster, roll) == {"P01", "P06"}
+
+    def test_a_controllers_directory(self, cluster: LocalCluster) -> None:
+        log_dir = Path(f"{cluster.plan.controllers[0].log_dir}")
+        folder = log_dir / "__cluster_metadata-0"
+        folder.mkdir(parents=True)
+        (folder / "quorum-state").write_text("{}")
+        try:
+            assert codes_of(cluster, preflight) == {"G04"}
+            assert codes_of(cluster, provision) == {"G04"}
+        finally:
+            (folder / "quorum-state").unlink()
+            folder.rmdir()
+            log_dir.rmdir()
+
+
+class TestNodes:
+    def test_a_host_that_cannot_be_reached(self, cluster: LocalCluster, spec: ClusterSpec) -> None:
+        broken = ("sh", "-c", "echo 'ssh: no route to host' >&2; exit 255")
+        for state in (broken, ("sh", "-c", "exit 1")):
+            other = direct.with_broker(spec, 0, driver="command", status=state, start=broken, stop=broken)
+            found = codes_of(cluster, preflight, spec=other)
+            assert found == {"U04"}
+
+    def test_too_early(self, cluster: LocalCluster) -> None:
+        assert codes_of(cluster, roll) == {"P01"}
+        assert codes_of(cluster, finalize) == {"P01"}
+
+    def test_a_controller_without_the_flag(self, cluster: LocalCluster, spec: ClusterSpec) -> None:
+        """Formatted by somebody else, for another release."""
+        alone = replace(spec, controllers=spec.controllers[:1])
+        with controller_by_hand(cluster, alone, Stage.CONTROLLER_FINAL, "3.8-IV0"):
+            assert codes_of(cluster, preflight, spec=alone) == {"G04", "G05", "B1a"}
+            assert codes_of(cluster, provision, spec=alone) == {"G05"}
+            assert codes_of(cluster, roll, spec=alone) == {"G05"}
+            assert codes_of(cluster, finalize, spec=alone) == {"P01"}
+
+    def test_a_dead_broker_and_its_partitions(self, cluster: LocalCluster, spec: ClusterSpec) -> None:
+        process = NodeProcess(Path(spec.brokers[2].hosts.state))
+        process.wait_gone(process.signal(signal.SIGTERM), 60.0)
+        try:
+            assert codes_of(cluster, preflight) >= {"B4a", "B4c"}
+        finally:
+            cluster.up()
+        with direct.world(cluster) as world:
+            direct.wait_until(
+                lambda: world.observer.look(Look.PARTITIONS),
+                lambda view: not any(partition.under_replicated for partition in view.partitions or ()),
+                "every replica back in its ISR",
+            )
+
+    def test_then_nothing_blocks(self, cluster: LocalCluster) -> None:
+        with tried(cluster, preflight) as world:
+            preflight(world)
+
+
+@contextmanager
+def controller_by_hand(cluster: LocalCluster, spec: ClusterSpec, stage: Stage, release: str) -> Iterator[None]:
+    """Controller 3000 as a stranger would start it, until it answers; its directory and file are gone afterwards."""
+    node = cluster.plan.controllers[0]
+    original = Path(cluster.plan.brokers[0].hosts.properties).read_text()
+    text = controller_properties(original, node, stage, RenderFacts.of(spec, "3.9"))
+    with direct.world(cluster) as world:
+        host = world.tools.host(node)
+        host.put_properties(node, text, world.fence.token)
+        host.format_storage(node, spec.cluster_id, release, world.fence.token)
+        host.start(node, world.fence.token)
+        try:
+            direct.wait_until(
+                lambda: world.observer.look(Look.CONTROLLERS), lambda view: view.metadata_version is not None, "its quorum"
+            )
+            yield
+        finally:
+            process = NodeProcess(Path(node.hosts.state))
+            process.wait_gone(process.signal(signal.SIGKILL), 30.0)
+            for path in sorted(Path(f"{node.log_dir}").rglob("*"), reverse=True):
+                path.rmdir() if path.is_dir() else path.unlink()
+            Path(f"{node.log_dir}").rmdir()
+            Path(node.hosts.properties).unlink()

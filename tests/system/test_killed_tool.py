@@ -1,0 +1,161 @@
+"""A tool that is killed, or suspended, anywhere in a step and run again ends in the same state, with one start of each node a pass."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import psutil
+import pytest
+
+from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
+from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
+from airflow_provider_kmigrate.core.model import BrokerMode
+from airflow_provider_kmigrate.core.phase import Phase, where
+from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from airflow_provider_kmigrate.localcluster.plan import Shape
+from tests.system import direct
+from tests.system.tool import REFUSED
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
+
+ROOT = Path(__file__).resolve().parents[2]
+CONTROLLER = 3000
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """The tests of this file take it through one migration, each a step further; each first makes sure of the steps before its own."""
+    there = LocalCluster(tmp_path_factory.mktemp("killed") / "cluster")
+    try:
+        there.up(Shape(name="killed", controllers=1))
+        create_topics({"bootstrap.servers": there.bootstrap}, [TopicPlan("orders", 12)])
+        with direct.world(there) as world:
+            direct.prepare(world)
+        yield there
+    finally:
+        there.clean()
+
+
+class Tool:
+    """The step in a process of its own; killed at the end, whatever it does."""
+
+    def __init__(self, cluster: LocalCluster, kind: str, arguments: dict[str, Any], *trap: str) -> None:
+        argv = [sys.executable, "-m", "tests.system.tool", str(cluster.folder), kind, json.dumps(arguments), *trap]
+        self.process = subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+    def ends(self) -> tuple[int, str]:
+        output, _ = self.process.communicate(timeout=120)
+        return self.process.returncode, output
+
+    def wait_suspended(self) -> None:
+        deadline = time.monotonic() + 60
+        while psutil.Process(self.process.pid).status() != psutil.STATUS_STOPPED:
+            assert time.monotonic() < deadline, "the tool never came to the point"
+            assert self.process.poll() is None, self.process.communicate()
+
+
+def run(cluster: LocalCluster, kind: str, arguments: dict[str, Any], *trap: str) -> tuple[int, str]:
+    with Tool(cluster, kind, arguments, *trap) as tool:
+        return tool.ends()
+
+
+def killed_and_run_again(cluster: LocalCluster, kind: str, arguments: dict[str, Any], point: str) -> None:
+    code, output = run(cluster, kind, arguments, "--at", point, "--signal", "SIGKILL")
+    assert code == -signal.SIGKILL, f"it was not killed at {point}: {output}"
+    code, output = run(cluster, kind, arguments)
+    assert code == 0, output
+
+
+def starts(cluster: LocalCluster) -> dict[str, int]:
+    running = {node.name: node for node in (*cluster.plan.brokers, *cluster.plan.controllers)}
+    return {name: direct.starts(node) for name, node in running.items() if (Path(node.hosts.state) / "node.log").exists()}
+
+
+def next_broker(cluster: LocalCluster, target: BrokerMode) -> NodeSpec:
+    """The one whose turn it is, all steps before it done."""
+    with direct.world(cluster) as world:
+        direct.provision(world)
+        if target is BrokerMode.KRAFT:
+            direct.roll(world, BrokerMode.MIGRATION)
+            direct.copy(world)
+        node = direct.to_roll(world, target)
+    assert node is not None
+    return world.spec.node(Role.BROKER, node)
+
+
+def check_back(cluster: LocalCluster, node: NodeSpec, target: BrokerMode) -> None:
+    with direct.world(cluster) as world:
+        view = world.observer.look(direct.EVERYTHING)
+    assert view.brokers[node.id].mode is target
+    assert not any(partition.under_replicated for partition in view.partitions or ())
+
+
+def test_provisioning(cluster: LocalCluster) -> None:
+    killed_and_run_again(cluster, "provision", {"node": CONTROLLER}, "formatted")
+    with direct.world(cluster) as world:
+        direct.step(world, "controllers ready")
+    assert starts(cluster)[f"controller {CONTROLLER}"] == 1
+
+
+@pytest.mark.parametrize(
+    ("target", "point"),
+    [
+        (BrokerMode.MIGRATION, "file put"),
+        (BrokerMode.MIGRATION, "stopping"),
+        (BrokerMode.MIGRATION, "stopped"),
+        (BrokerMode.KRAFT, "started"),
+        (BrokerMode.KRAFT, "waiting"),
+    ],
+)
+def test_a_roll(cluster: LocalCluster, target: BrokerMode, point: str) -> None:
+    node = next_broker(cluster, target)
+    before = starts(cluster)
+    killed_and_run_again(cluster, "roll", {"node": node.id, "target": target}, point)
+    assert starts(cluster) == before | {node.name: before[node.name] + 1}
+    check_back(cluster, node, target)
+
+
+def test_a_suspended_tool_that_wakes_up_is_refused(cluster: LocalCluster) -> None:
+    """It wakes up with the file put and the stop before it, which its successor has long done."""
+    node = next_broker(cluster, BrokerMode.KRAFT)
+    arguments, before = {"node": node.id, "target": BrokerMode.KRAFT}, starts(cluster)
+    with Tool(cluster, "roll", arguments, "--at", "file put", "--signal", "SIGSTOP") as suspended:
+        suspended.wait_suspended()
+        code, output = run(cluster, "roll", arguments)
+        assert code == 0, output
+        suspended.process.send_signal(signal.SIGCONT)
+        code, output = suspended.ends()
+    assert (code, json.loads(output.splitlines()[-1])) == (REFUSED, {"refused": "Fenced"}), output
+    assert starts(cluster) == before | {node.name: before[node.name] + 1}
+    check_back(cluster, node, BrokerMode.KRAFT)
+
+
+def test_finalizing(cluster: LocalCluster) -> None:
+    with direct.world(cluster) as world:
+        direct.roll(world, BrokerMode.KRAFT)
+    killed_and_run_again(cluster, "finalize", {"node": CONTROLLER}, "stopped")
+    with direct.world(cluster) as world:
+        direct.step(world, "finalized")
+        assert where(world.observer.look(direct.EVERYTHING)).phase is Phase.FINALIZED
+
+
+def test_the_whole_migration_again_changes_nothing(cluster: LocalCluster) -> None:
+    before = direct.footprint(cluster)
+    assert starts(cluster) == {**{f"broker {node}": 3 for node in range(3)}, f"controller {CONTROLLER}": 2}
+    with direct.world(cluster) as world:
+        direct.forward(world)
+    assert direct.footprint(cluster) == before

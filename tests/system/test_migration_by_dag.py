@@ -1,0 +1,229 @@
+"""The product's promise: the real DAG, through Airflow, on a real cluster under load; nothing lost, and nothing told that is secret."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tenacity
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from airflow_provider_kmigrate.clients.settings import ClusterSettings, KafkaSettings, WireSecurity, ZooKeeperSettings
+from airflow_provider_kmigrate.clients.tools import opened
+from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
+from airflow_provider_kmigrate.consumer.workload.control import Workload
+from airflow_provider_kmigrate.consumer.workload.plan import GroupPlan, WorkloadPlan
+from airflow_provider_kmigrate.core.model import TopicMetadata
+from airflow_provider_kmigrate.core.phase import Phase, where
+from airflow_provider_kmigrate.exceptions import Unavailable
+from airflow_provider_kmigrate.localcluster.plan import Shape
+from airflow_provider_kmigrate.observe import Observer
+from airflow_provider_kmigrate.spec import load
+from benchmarks.rehearsal import Rehearsal, rehearsing
+from tests.system.direct import EVERYTHING
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(420)]
+
+CHROOT = "/kafka/system"
+TOPICS = (
+    TopicPlan("orders", 24),
+    TopicPlan("audit.log_v2-final", 6, config={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.9"}),
+    TopicPlan("_internal.-_.", 3, config={"min.insync.replicas": "1", "retention.ms": "-1", "cleanup.policy": "compact,delete"}),
+    TopicPlan("single", 3, 1),
+    TopicPlan("pair", 4, 2, config={"min.insync.replicas": "1", "max.message.bytes": "2000012"}),
+    TopicPlan("x" * 249, 1),
+    TopicPlan("new-before", 2),
+)
+DOOMED = (TopicPlan("doomed-in-first-roll", 6), TopicPlan("doomed-in-second-roll", 6))
+LOADED = ("orders", "single", "pair", "^new-.*")  # compacted topics refuse records without a key
+CANARIES = {name: f"canary-{name}-5up3r" for name in ("zookeeper", "kafka", "keystore", "jaas", "own")}
+SECRET_KEYS = (
+    f"ssl.keystore.password={CANARIES['keystore']}\n"
+    "listener.name.plaintext.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required "
+    f'username="kafka" password="{CANARIES["jaas"]}";\n'
+    f"com.example.vault.token={CANARIES['own']}\n"
+)
+ACTS = (
+    [f"provision controller {node}" for node in (3000, 3001, 3002)]
+    + [f"broker {node} to {mode}" for mode in ("migration", "kraft") for node in range(3)]
+    + [f"finalize controller {node}" for node in (3000, 3001, 3002)]
+)
+
+
+# The broker that an admin client asks may be just the one that stops.
+in_the_end = tenacity.retry(
+    retry=tenacity.retry_if_exception_type((Unavailable, KafkaException)),
+    stop=tenacity.stop_after_delay(60),
+    wait=tenacity.wait_fixed(0.5),
+    reraise=True,
+)
+create_topics_in_the_end = in_the_end(create_topics)
+
+
+@in_the_end
+def delete_topics_in_the_end(properties: dict[str, str], topics: list[str]) -> None:
+    admin = AdminClient(properties)  # a client that nobody holds ends its calls
+    there = admin.list_topics(timeout=20).topics.keys() & set(topics)
+    for deleted in admin.delete_topics(sorted(there), operation_timeout=30).values() if there else ():
+        deleted.result(60)
+
+
+@dataclass
+class Meanwhile:
+    """What others do to the cluster while it is migrated, each once, when the journal shows a certain act."""
+
+    properties: dict[str, str]
+    doings: dict[str, tuple[list[TopicPlan], list[str]]]  # the act's step -> topics to create, topics to delete
+    threads: list[threading.Thread] = field(default_factory=list)
+    failures: list[BaseException] = field(default_factory=list)
+
+    def tell(self, line: Mapping[str, Any]) -> None:
+        if line["kind"] == "act" and line["step"] in self.doings:
+            thread = threading.Thread(target=self._do, args=self.doings.pop(line["step"]))
+            thread.start()
+            self.threads.append(thread)
+
+    def _do(self, new: list[TopicPlan], old: list[str]) -> None:
+        try:
+            create_topics_in_the_end(self.properties, new)
+            delete_topics_in_the_end(self.properties, old)
+        except Exception as error:  # noqa: BLE001  # shown by `join` in the test's thread
+            self.failures.append(error)
+
+    def join(self) -> None:
+        for thread in self.threads:
+            thread.join(90)
+        assert (self.failures, self.doings) == ([], {})
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """All that is left of the run, gathered once; the cluster is still up."""
+
+    rehearsal: Rehearsal
+    dag: dict[str, Any]
+    ledger: dict[str, Any]
+    before: dict[str, TopicMetadata]
+    after: dict[str, TopicMetadata]
+    phase: Phase
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
+    shape = Shape(name="system", chroot=CHROOT)
+    rehearsal = Rehearsal(tmp_path_factory.mktemp("dag"), shape, (*TOPICS, *DOOMED), policy={"min_soak": "3s"})
+    with rehearsing(rehearsal):
+        rehearsal.up()
+        settings = plant_secrets(rehearsal)
+        with opened(settings) as tools:
+            before = tools.zk.topics()
+        workload = load_on(rehearsal)
+        meanwhile = Meanwhile(
+            {"bootstrap.servers": rehearsal.cluster.bootstrap},
+            {
+                "broker 1 to migration": ([TopicPlan("new-in.first_roll", 3, 2)], ["doomed-in-first-roll"]),
+                "broker 1 to kraft": ([TopicPlan("new-in.second_roll", 3, 2)], ["doomed-in-second-roll"]),
+            },
+        )
+        dag = rehearsal.migrate(timeout=300.0, tell=meanwhile.tell)
+        meanwhile.join()
+        workload.stop()
+        spec = load(rehearsal.cluster.spec_path)
+        with opened(settings) as tools, Observer(spec, tools) as observer:
+            after, phase = tools.admin.topics(), where(observer.look(EVERYTHING)).phase
+        yield Outcome(rehearsal, dag, workload.summary(), before, after, phase)
+
+
+def plant_secrets(rehearsal: Rehearsal) -> ClusterSettings:
+    """Into both connections and every broker's file; the settings with which the tests' own clients get in."""
+    plan = rehearsal.cluster.plan
+    known = json.loads(plan.connections_path.read_text())
+    known["system_zookeeper"] |= {"login": "kmigrate", "password": CANARIES["zookeeper"]}
+    known["system_kafka"]["extra"] |= {"sasl.password": CANARIES["kafka"], "ssl.key.password": CANARIES["kafka"]}
+    plan.connections_path.write_text(json.dumps(known))
+    for node in plan.brokers:
+        path = Path(node.hosts.properties)
+        path.write_text(path.read_text() + SECRET_KEYS)
+    zookeeper = ZooKeeperSettings(plan.zookeeper, CHROOT)
+    return ClusterSettings(zookeeper, KafkaSettings({"bootstrap.servers": plan.bootstrap}), WireSecurity(), WireSecurity())
+
+
+def load_on(rehearsal: Rehearsal) -> Workload:
+    groups = (GroupPlan("all"), GroupPlan("eager", 2, "eager", ("orders", "pair")))
+    plan = WorkloadPlan(LOADED, 500.0, groups=groups)
+    rehearsal.workload = Workload(rehearsal.folder / "load", {"bootstrap.servers": rehearsal.cluster.bootstrap}, plan)
+    rehearsal.workload.start()
+    return rehearsal.workload
+
+
+def test_every_task_does_its_part(outcome: Outcome) -> None:
+    tasks = outcome.dag["tasks"]
+    skipped = {task for task, state in tasks.items() if state == "skipped"}
+    others = {task: state for task, state in tasks.items() if task not in skipped and state != "success"}
+    assert (outcome.dag["state"], others) == ("success", {}), f"the log: {outcome.rehearsal.dag_log}"
+    controllers = {task for task in skipped if task.startswith("first_roll.broker_")}
+    active = {task for task in skipped if task.startswith("finalize.controller_")}
+    assert skipped == controllers | active, "only the ZooKeeper controller and the active controller are done later"
+    assert len(controllers) <= 1
+    assert len(active) <= 1
+    assert outcome.phase is Phase.FINALIZED
+
+
+def test_clients_lose_nothing(outcome: Outcome) -> None:
+    ledger = outcome.ledger
+    counts = {name: ledger[name] for name in ("lost", "duplicated", "reordered", "unseen", "send_failures", "complete")}
+    assert counts == {**dict.fromkeys(("lost", "duplicated", "reordered", "unseen", "send_failures"), 0), "complete": True}
+    assert ledger["verdict"].upper() == "PASS", ledger["reasons"]
+    assert ledger["acked"] > 500 * 20
+
+
+def test_every_act_is_in_the_journal_with_what_allowed_it(outcome: Outcome) -> None:
+    journal = outcome.rehearsal.journal()
+    acts = [line for line in journal if line["kind"] == "act"]
+    assert sorted(line["step"] for line in acts if line["step"] in ACTS) == sorted(ACTS), "each act once"
+    assert {line["step"] for line in acts} - set(ACTS) <= {"preferred leaders", "metadata copy"}
+    assert [line["step"] for line in journal if line["kind"] == "acted"] == [line["step"] for line in acts]
+    for act in acts:
+        assert {"at", "run", "text", "took_s", "modes", "flags", "under_replicated", "migration_offset"} <= act.keys()
+    for act in (act for act in acts if act["step"].startswith("broker ")):
+        assert act["under_replicated"] == 0
+        assert act["flags"] == dict.fromkeys(("3000", "3001", "3002"), True)
+        assert None not in act["modes"].values()
+    assert [line for line in journal if line["kind"] == "alarm"] == []
+
+
+def test_topics_are_the_same_afterwards(outcome: Outcome) -> None:
+    doomed = {plan.name for plan in DOOMED}
+    kept = outcome.before.keys() - doomed
+    assert kept >= {plan.name for plan in TOPICS}
+    assert outcome.after.keys() - outcome.before.keys() - {"__consumer_offsets"} == {"new-in.first_roll", "new-in.second_roll"}
+    assert not outcome.after.keys() & doomed
+    for name in kept:
+        before, after = outcome.before[name], outcome.after[name]
+        assert before.topic_id is not None
+        assert (after.topic_id, after.configs) == (before.topic_id, before.configs), name
+        assert _replicas(after) == _replicas(before), name
+        assert all(partition.leader >= 0 for partition in after.partitions.values()), name
+
+
+def _replicas(topic: TopicMetadata) -> dict[int, tuple[int, ...]]:
+    return {index: tuple(partition.replicas) for index, partition in topic.partitions.items()}
+
+
+def test_no_secret_is_told(outcome: Outcome) -> None:
+    """Everything that Airflow and we wrote: logs, journals, the database with XCom and rendered fields. Not the backups, which must."""
+    folder = outcome.rehearsal.folder
+    written = [path for path in (folder / "airflow").rglob("*") if path.is_file() and "backup" not in path.parts]
+    written += [outcome.rehearsal.dag_log, folder / "dag.json"]
+    assert {path.name for path in written} >= {"airflow.db", "dag.log"}
+    told = {(path.name, name) for path in written for name, value in CANARIES.items() if value.encode() in path.read_bytes()}
+    assert told == set()
+    backups = [path for path in (folder / "airflow").rglob("*") if path.is_file() and "backup" in path.parts]
+    assert {path.stat().st_mode & 0o077 for path in backups} == {0}, "backups hold secrets: for their owner only"
+    assert any(CANARIES["keystore"].encode() in path.read_bytes() for path in backups)

@@ -1,0 +1,69 @@
+"""Clusters of other shapes than the demo's, migrated by the same steps without Airflow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
+from airflow_provider_kmigrate.consumer.workload.control import Workload
+from airflow_provider_kmigrate.consumer.workload.plan import GroupPlan, WorkloadPlan
+from airflow_provider_kmigrate.core.ledger.facts import Verdict
+from airflow_provider_kmigrate.core.phase import Phase, where
+from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from airflow_provider_kmigrate.localcluster.plan import Shape
+from tests.system import direct
+from tests.system.verifiable_load import VerifiableLoad
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+
+@contextmanager
+def serving(folder: Path, shape: Shape, topic: TopicPlan) -> Iterator[LocalCluster]:
+    cluster = LocalCluster(folder / "cluster")
+    try:
+        cluster.up(shape)
+        create_topics({"bootstrap.servers": cluster.bootstrap}, [topic])
+        yield cluster
+    finally:
+        cluster.clean()
+
+
+def migrate(cluster: LocalCluster) -> None:
+    """To the end, each node started once a pass."""
+    with direct.world(cluster) as world:
+        direct.forward(world)
+        assert where(world.observer.look(direct.EVERYTHING)).phase is Phase.FINALIZED
+    assert {direct.starts(node) for node in cluster.plan.brokers} == {3}
+    assert {direct.starts(node) for node in cluster.plan.controllers} == {2}
+
+
+def test_the_smallest_cluster_below_a_chroot(tmp_path: Path) -> None:
+    """Everything is down whenever its only broker is; nothing may be lost all the same."""
+    shape = Shape(name="least", brokers=1, controllers=1, racks=0, chroot="/kafka/least")
+    with serving(tmp_path, shape, TopicPlan("orders", 3)) as cluster:
+        plan = WorkloadPlan(("orders",), rate=100.0, groups=(GroupPlan("readers", 1),))
+        workload = Workload(tmp_path / "load", {"bootstrap.servers": cluster.bootstrap}, plan)
+        try:
+            workload.start()
+            migrate(cluster)
+            workload.stop()
+            facts = workload.facts()
+        finally:
+            workload.stop(drain=0.0)
+    assert (facts.verdict, facts.reasons) == (Verdict.PASS, ())
+    assert facts.acked > 1_000
+
+
+def test_five_brokers_in_racks_with_one_controller_and_jvm_clients(tmp_path: Path) -> None:
+    shape = Shape(name="five", brokers=5, controllers=1, racks=3)
+    with serving(tmp_path, shape, TopicPlan("orders", 15)) as cluster:
+        load = VerifiableLoad(cluster, "orders", rate=200)
+        load.start()
+        migrate(cluster)
+        facts = load.stop()
+    assert (facts.verdict, facts.reasons) == (Verdict.PASS, ())
+    assert facts.acked > 2_000

@@ -1,0 +1,131 @@
+"""One step in a process of its own, as a task would run it, with a trap that kills or suspends the process at one point of an act.
+
+`python -m tests.system.tool FOLDER KIND ARGUMENTS [--at POINT --signal NAME]`; the last line of its output is `{"refused": [codes]}`
+where the step was refused (exit code 3).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from airflow_provider_kmigrate.clients.hosts.base import Host
+from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
+from airflow_provider_kmigrate.core.cluster import NodeSpec
+from airflow_provider_kmigrate.core.model import ClusterView, Look
+from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from airflow_provider_kmigrate.steps.run import Observing, World
+from tests.system import direct
+
+REFUSED = 3
+POINTS = ("file put", "formatted", "stopping", "stopped", "started", "waiting")
+_LEFT = "Terminating process due to signal SIGTERM"  # the first thing that a node which got SIGTERM logs
+_LOOKS = 2  # after the start
+
+
+@dataclass
+class Trap:
+    """Springs once, at `point`."""
+
+    point: str
+    signal: signal.Signals
+    looks_left: int = -1  # until "waiting"; counted once a node was started
+
+    def reached(self, point: str) -> None:
+        if point == self.point:
+            self.point = ""
+            os.kill(os.getpid(), self.signal)
+
+
+class TrappedHost:
+    """A host whose caller may not survive."""
+
+    def __init__(self, host: Host, trap: Trap) -> None:
+        self._host, self._trap = host, trap
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._host, name)
+
+    def put_properties(self, node: NodeSpec, text: str, token: int) -> str:
+        digest = self._host.put_properties(node, text, token)
+        self._trap.reached("file put")
+        return digest
+
+    def format_storage(self, node: NodeSpec, cluster_id: str, release: str, token: int) -> None:
+        self._host.format_storage(node, cluster_id, release, token)
+        self._trap.reached("formatted")
+
+    def stop(self, node: NodeSpec, token: int) -> float:
+        if self._trap.point == "stopping":
+            self._stop_halfway(node, token)
+        seconds = self._host.stop(node, token)
+        self._trap.reached("stopped")
+        return seconds
+
+    def _stop_halfway(self, node: NodeSpec, token: int) -> None:
+        log = NodeProcess(Path(node.hosts.state)).log
+        before = log.read_bytes().count(_LEFT.encode())
+        threading.Thread(target=self._host.stop, args=(node, token), daemon=True).start()
+        deadline = time.monotonic() + 30.0
+        while log.read_bytes().count(_LEFT.encode()) == before and time.monotonic() < deadline:
+            os.sched_yield()
+        self._trap.reached("stopping")
+
+    def start(self, node: NodeSpec, token: int) -> None:
+        self._host.start(node, token)
+        self._trap.looks_left = _LOOKS
+        self._trap.reached("started")
+
+
+class TrappedObserver:
+    """An observer whose caller may not survive a look after a start."""
+
+    def __init__(self, observer: Observing, trap: Trap) -> None:
+        self._observer, self._trap = observer, trap
+
+    def look(self, what: Look, nodes: Sequence[NodeSpec] = ()) -> ClusterView:
+        view = self._observer.look(what, nodes)
+        self._trap.looks_left -= 1
+        if self._trap.looks_left == 0:
+            self._trap.reached("waiting")
+        return view
+
+
+def trapped(world: World, trap: Trap) -> World:
+    tools = world.tools
+    return replace(
+        world,
+        tools=replace(tools, host=lambda node: TrappedHost(tools.host(node), trap)),
+        observer=TrappedObserver(world.observer, trap),
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("kind")
+    parser.add_argument("arguments", type=json.loads)
+    parser.add_argument("--at", choices=POINTS, default="")
+    parser.add_argument("--signal", type=signal.Signals.__getitem__, default="SIGKILL")
+    given = parser.parse_args()
+    try:
+        with direct.world(LocalCluster(given.folder)) as world:
+            direct.step(trapped(world, Trap(given.at, given.signal)), given.kind, **given.arguments)
+    except Refused as error:
+        sys.stdout.write(f"{error}\n{json.dumps({'refused': type(error).__name__})}\n")
+        return REFUSED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
