@@ -1,0 +1,1 @@
+"""What `make demo`, `make airflow` and `make bench` run. Not part of the package."""

@@ -1,0 +1,259 @@
+"""`make airflow`: a real local cluster and a real Airflow with the migration's DAG in its pages, until Ctrl-C ends both."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+from cryptography.fernet import Fernet
+
+from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan
+from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, TimedOut
+from airflow_provider_kmigrate.localcluster.plan import Shape
+from benchmarks.rehearsal import Rehearsal, rehearsing
+from benchmarks.run_dag import environment
+
+TOPICS = (TopicPlan("orders", 12), TopicPlan("payments", 12), TopicPlan("clicks", 6))
+# What `airflow standalone` starts, but without its log servers: those listen on every address of the machine.
+COMPONENTS = {
+    "scheduler": ("scheduler", "--skip-serve-logs"),
+    "dag-processor": ("dag-processor",),
+    "triggerer": ("triggerer", "--skip-serve-logs"),
+    "api-server": ("api-server",),
+}
+HELLO = """
+Airflow           {url}
+user, password    {user}, {password}
+cluster           {cluster_id}: {brokers} brokers, {controllers} controllers, {partitions} partitions; {load}
+cluster file      {spec}
+journal, backup   {kmigrate}
+logs              {logs} (Airflow), {cluster} (the nodes)
+
+  1. Dags, {dag}: Trigger. Leave "Approve finalization beforehand" empty to be asked.
+  2. Open the run and its graph: every node of the cluster is a task. Click one for its log.
+  3. When `approve` waits: Required Actions, read the evidence, choose Finalize.
+  4. Admin, Connections: Test {name}_zookeeper and {name}_kafka.
+
+Ctrl-C ends Airflow and the cluster.
+"""
+
+
+class Airflow:
+    """An Airflow of its own in `home`, which is emptied first; on 127.0.0.1 and a free port only."""
+
+    def __init__(self, home: Path, clusters: Path, connections: Path) -> None:
+        self.home = home.resolve()
+        self._connections = connections
+        self.url = f"http://127.0.0.1:{_free_port()}"
+        self._environment = {**os.environ, **environment(home, clusters), **self._own_settings()}
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def _own_settings(self) -> dict[str, str]:
+        return {
+            "AIRFLOW__API__HOST": "127.0.0.1",
+            "AIRFLOW__API__PORT": self.url.rpartition(":")[2],
+            "AIRFLOW__API__BASE_URL": self.url,
+            "AIRFLOW__API__SECRET_KEY": secrets.token_urlsafe(32),
+            "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_urlsafe(64),
+            "AIRFLOW__CORE__FERNET_KEY": Fernet.generate_key().decode(),
+            "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",
+            "AIRFLOW__CORE__PARALLELISM": "4",
+            "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
+        }
+
+    @property
+    def kmigrate(self) -> Path:
+        return self.home / "kmigrate"
+
+    def start(self, dag_id: str, timeout: float = 180.0) -> None:
+        """Database, connections, all components; returns when the DAG can be triggered."""
+        shutil.rmtree(self.home, ignore_errors=True)
+        self.home.mkdir(parents=True)
+        self._airflow("db", "migrate")
+        self._airflow("connections", "import", str(self._connections))
+        for name, argv in COMPONENTS.items():
+            with (self.home / f"{name}.log").open("wb") as log:
+                self._processes[name] = subprocess.Popen(
+                    [sys.executable, "-m", "airflow", *argv],
+                    env=self._environment,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+        deadline = time.monotonic() + timeout
+        while not self._offers(dag_id):
+            self.check()
+            if time.monotonic() > deadline:
+                raise TimedOut(f"Airflow did not offer {dag_id} within {timeout:.0f} s; its logs: {self.home}/*.log")
+            time.sleep(0.5)
+
+    def _airflow(self, *argv: str) -> None:
+        done = subprocess.run(
+            [sys.executable, "-m", "airflow", *argv],
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        if done.returncode:
+            raise Failed(f"airflow {' '.join(argv)} failed: {done.stderr.strip()[-2000:]}")
+
+    def check(self) -> None:
+        """Raises `Failed` when a component has ended by itself."""
+        for name, process in self._processes.items():
+            if process.poll() is not None:
+                raise Failed(f"Airflow's {name} ended ({process.returncode}); its log: {self.home / name}.log")
+
+    def login(self) -> tuple[str, str]:
+        """User and password; there are none before the API server has started once."""
+        path = self.home / "simple_auth_manager_passwords.json.generated"
+        [(user, password)] = json.loads(path.read_text()).items()
+        return user, password
+
+    def _offers(self, dag_id: str) -> bool:
+        """Whether all components are healthy and the DAG is there."""
+        with contextlib.suppress(OSError, ValueError, KeyError):  # not yet
+            health = _ask(f"{self.url}/api/v2/monitor/health")
+            user, password = self.login()
+            token = _ask(f"{self.url}/auth/token", {"username": user, "password": password})["access_token"]
+            dag = _ask(f"{self.url}/api/v2/dags/{dag_id}", token=token)
+            return dag["dag_id"] == dag_id and all(part["status"] == "healthy" for part in health.values() if part["status"])
+        return False
+
+    def stop(self, grace: float = 20.0) -> None:
+        """Everything that was started, and whatever that has started; the last resort is SIGKILL."""
+        processes = [psutil.Process(process.pid) for process in self._processes.values() if process.poll() is None]
+        everything = [*processes, *(child for process in processes for child in _children(process))]
+        _signal(processes, signal.SIGTERM)
+        _, left = psutil.wait_procs(everything, grace)
+        _signal(left, signal.SIGKILL)
+        psutil.wait_procs(left, grace)
+
+
+def _children(process: psutil.Process) -> list[psutil.Process]:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        found: list[psutil.Process] = process.children(recursive=True)
+        return found
+    return []
+
+
+def _signal(processes: list[psutil.Process], number: signal.Signals) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):  # psutil never signals a pid that another process has by now
+            process.send_signal(number)
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+    return port
+
+
+def _ask(url: str, body: Mapping[str, str] | None = None, token: str = "") -> dict[str, Any]:
+    headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
+    request = urllib.request.Request(url, json.dumps(body).encode() if body else None, headers)  # noqa: S310  # our own URL
+    with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
+        found: dict[str, Any] = json.load(answer)
+    return found
+
+
+@contextmanager
+def serving(airflow: Airflow, dag_id: str) -> Iterator[Airflow]:
+    """Everything it started is stopped at the end, whatever happens."""
+    try:
+        airflow.start(dag_id)
+        yield airflow
+    finally:
+        airflow.stop()
+
+
+def main() -> int:
+    arguments = _parser().parse_args()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _end)
+    shape = Shape(name="demo", brokers=arguments.brokers, controllers=arguments.controllers)
+    rehearsal = Rehearsal(arguments.dir, shape, TOPICS, rate=arguments.rate, policy={"min_soak": arguments.soak})
+    try:
+        with rehearsing(rehearsal):
+            _serve(rehearsal, load=arguments.load)
+    except KMigrateError as error:
+        print(f"{error}\nLogs: {arguments.dir.absolute()}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _end(number: int, frame: object) -> None:
+    """Stop what was started, once; an impatient second Ctrl-C must not leave half of it behind."""
+    del frame
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, signal.SIG_IGN)
+    print("\nStopping Airflow and the cluster ...", flush=True)
+    sys.exit(0 if number == signal.SIGINT else 128 + number)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--dir", type=Path, default=Path("build/airflow"))
+    parser.add_argument("--brokers", type=int, default=3)
+    parser.add_argument("--controllers", type=int, default=3)
+    parser.add_argument("--soak", default="45s", help="policy min_soak; more than 30s shows how a task waits without a worker")
+    parser.add_argument("--load", action="store_true", help="producers and consumer groups work on the cluster meanwhile")
+    parser.add_argument("--rate", type=float, default=200.0, help="records a second, with --load")
+    return parser
+
+
+def _serve(rehearsal: Rehearsal, *, load: bool) -> None:
+    print("Starting ZooKeeper and the brokers ...", flush=True)
+    rehearsal.up()
+    if load:
+        rehearsal.load()
+    plan = rehearsal.cluster.plan
+    print("Starting Airflow ...", flush=True)
+    airflow = Airflow(rehearsal.folder / "home", plan.spec_path.parent, plan.connections_path)
+    with serving(airflow, rehearsal.dag_id):
+        print(hello(airflow, rehearsal, load=load), flush=True)
+        while True:
+            airflow.check()
+            time.sleep(1.0)
+
+
+def hello(airflow: Airflow, rehearsal: Rehearsal, *, load: bool) -> str:
+    """Where to go and what to click."""
+    user, password = airflow.login()
+    plan = rehearsal.cluster.plan
+    return HELLO.format(
+        url=airflow.url,
+        user=user,
+        password=password,
+        cluster_id=plan.cluster_id,
+        brokers=plan.shape.brokers,
+        controllers=plan.shape.controllers,
+        partitions=sum(topic.partitions for topic in rehearsal.topics),
+        load=f"{rehearsal.rate:.0f} records/s flow" if load else "no load (see --load)",
+        spec=plan.spec_path,
+        kmigrate=airflow.kmigrate,
+        logs=airflow.home,
+        cluster=rehearsal.cluster.folder,
+        dag=rehearsal.dag_id,
+        name=plan.shape.name,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

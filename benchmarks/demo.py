@@ -1,0 +1,199 @@
+"""`make demo`: a real cluster is migrated by the real DAG under load, and Spark says what became of the data.
+
+A live line a step, at the end a table, summary.json and the report.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from airflow_provider_kmigrate.consumer.workload import Workload
+from airflow_provider_kmigrate.core.events import Ack
+from airflow_provider_kmigrate.exceptions import KMigrateError
+from airflow_provider_kmigrate.localcluster.plan import Shape
+from benchmarks.rehearsal import Rehearsal, rehearsing, stalls_by_act
+from benchmarks.spark_side import SparkSide, beside
+
+
+class Teller:
+    """One line a step, with the time since the beginning."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+
+    def say(self, text: str) -> None:
+        print(f"{time.monotonic() - self._began:7.1f} s  {text}", flush=True)
+
+    def line(self, line: dict[str, Any]) -> None:
+        """A line of the journal."""
+        if line["kind"] == "act":
+            self.say(f"    {line['step']}: {line['text'].split(':')[0]} ...")
+        elif line["kind"] == "done":
+            self.say(f"  {line['step']}: {line['text']}")
+        elif line["kind"] == "alarm":
+            self.say(f"  ALARM {line['text']}")
+
+
+def main() -> int:
+    arguments = _parser().parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is stopped
+    shape = Shape(name="demo", brokers=arguments.brokers, controllers=arguments.controllers, chroot=arguments.chroot)
+    policy = {"min_soak": "5s", "fast_failover": arguments.fast_failover}
+    rehearsal = Rehearsal(arguments.dir, shape, rate=arguments.rate, policy=policy)
+    try:
+        spark = SparkSide(arguments.dir / "spark", [topic.name for topic in rehearsal.topics])
+        with rehearsing(rehearsal), beside(spark):
+            return _run(rehearsal, spark)
+    except KMigrateError as error:
+        print(f"The demo failed: {error}\nLogs: {arguments.dir.absolute()}", file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--dir", type=Path, default=Path("build/demo"))
+    parser.add_argument("--brokers", type=int, default=3)
+    parser.add_argument("--controllers", type=int, default=3)
+    parser.add_argument("--chroot", default="")
+    parser.add_argument("--rate", type=float, default=500.0, help="records a second")
+    parser.add_argument("--fast-failover", action="store_true", help="policy fast_failover")
+    return parser
+
+
+def _run(rehearsal: Rehearsal, spark: SparkSide) -> int:
+    teller = Teller()
+    teller.say(f"starting ZooKeeper and {rehearsal.shape.brokers} brokers")
+    rehearsal.up()
+    plan = rehearsal.cluster.plan
+    partitions = sum(topic.partitions for topic in rehearsal.topics)
+    teller.say(f"cluster {plan.cluster_id} serves; {partitions} partitions; starting the load and a Spark streaming job")
+    spark.start_stream(rehearsal.cluster.bootstrap)
+    workload, probe = rehearsal.load(), rehearsal.watch()
+    teller.say(
+        f"{rehearsal.rate:.0f} records/s flow; {len(rehearsal.groups)} groups read them; Spark takes fingerprints of the logs"
+    )
+    ledgers = {"L3": workload.events, "L1": probe.events}
+    spark.look(ledgers, plan.shape.name, plan.cluster_id, rehearsal.dag_id, rehearsal.journal_folder)
+    spark.wait_streaming()
+    teller.say(f"DAG {rehearsal.dag_id} begins")
+    dag = rehearsal.migrate(tell=teller.line)
+    teller.say(f"DAG run: {dag['state']}; stopping the load")
+    workload.stop()
+    probe.stop()
+    teller.say("Spark audits the run; the streaming job takes in the rest")
+    summary = summarise(rehearsal, dag)
+    add_spark(summary, spark, workload)
+    (rehearsal.folder / "summary.json").write_text(json.dumps(summary, indent=1))
+    print(table(summary, rehearsal))
+    return 0 if summary["verdict"] == "PASS" else 1
+
+
+def summarise(rehearsal: Rehearsal, dag: dict[str, Any]) -> dict[str, Any]:
+    """What `summary.json` holds. The verdict is PASS only for a run that succeeded and a complete ledger without a fault."""
+    workload = rehearsal.workload
+    if workload is None:
+        raise ValueError("nothing was measured: the load never ran")
+    seen = workload.summary()
+    passed = dag["state"] == "success" and seen["verdict"].upper() == "PASS"
+    verdict = "PASS" if passed else "FAIL" if dag["state"] != "success" else seen["verdict"].upper()
+    keys = (
+        "lost",
+        "duplicated",
+        "reordered",
+        "acked",
+        "longest_stall_ms",
+        "p999_ms",
+        "stalled_record_s",
+        "longest_delivery_gap_ms",
+    )
+    return {
+        "verdict": verdict,
+        **{key: seen[key] for key in keys},
+        "dag_state": dag["state"],
+        "dag_seconds": dag["seconds"],
+        "tool_peak_mib": dag["peak_mib"],
+        "phases": dag["phases"],
+        "failed_tasks": [task for task, state in dag["tasks"].items() if state not in {"success", "skipped"}],
+        "reasons": seen["reasons"],
+        "violations": seen["violations"],
+        "stalls": stalls_by_act(workload, rehearsal.journal()),
+    }
+
+
+def add_spark(summary: dict[str, Any], spark: SparkSide, workload: Workload) -> None:
+    """Spark's verdict, and the streaming job's sink against the acknowledged records of its topic; each may spoil the verdict.
+
+    Where Spark could not say anything it is INCONCLUSIVE, for the reason in `reasons`.
+    """
+    verdict: dict[str, Any] = {"outcome": "INCONCLUSIVE", "headline": "Spark gave no verdict.", "levels": {}}
+    sink: dict[str, int | None] = {"records": None, "distinct": None}
+    with ThreadPoolExecutor(1) as aside:
+        ending = aside.submit(spark.end_stream)
+        try:
+            verdict = spark.audit()
+            sink |= ending.result()
+        except KMigrateError as error:
+            summary["reasons"] = [*summary["reasons"], str(error)]
+    expected = sum(event.count for event in workload.reading().events if isinstance(event, Ack) and event.topic == spark.streamed)
+    summary |= {
+        "spark_verdict": verdict["outcome"],
+        "spark_headline": verdict["headline"],
+        "spark_levels": verdict["levels"],
+        "spark_sink_records": sink["records"],
+        "spark_sink_distinct": sink["distinct"],
+        "spark_sink_expected": expected,
+        "report": str(spark.report),
+    }
+    exact = sink["records"] == sink["distinct"] == expected
+    found = [summary["verdict"], verdict["outcome"], "PASS" if exact else "FAIL"]
+    summary["verdict"] = next((outcome for outcome in ("FAIL", "INCONCLUSIVE") if outcome in found), "PASS")
+
+
+def table(summary: dict[str, Any], rehearsal: Rehearsal) -> str:
+    """The end of the demo, for people."""
+    rows = [f"  {phase['name']:<18}{phase['seconds']:>8.1f} s" for phase in summary["phases"]]
+    stalls = [
+        f"  {row['step']:<28}{row['longest_ms']:>9.0f} ms{row['over_100ms_record_s']:>10.1f} record-s"
+        for row in summary["stalls"]
+    ]
+    return "\n".join(
+        [
+            "",
+            "phase                 time",
+            *rows,
+            f"  {'the whole DAG':<18}{summary['dag_seconds']:>8.1f} s",
+            "",
+            "longest produce stall after each act (acks=all), and time above 100 ms",
+            *stalls,
+            "",
+            f"  acked {summary['acked']}, lost {summary['lost']}, duplicated {summary['duplicated']}, out of order {summary['reordered']}",
+            f"  longest produce stall {summary['longest_stall_ms']} ms, p99.9 {summary['p999_ms']} ms",
+            f"  longest delivery gap {summary['longest_delivery_gap_ms']} ms",
+            f"  a Spark streaming job's sink: {summary['spark_sink_records']} records, acked {summary['spark_sink_expected']}",
+            *[f"  {reason}" for reason in summary["reasons"]],
+            *([f"  tasks that did not succeed: {', '.join(summary['failed_tasks'])}"] if summary["failed_tasks"] else []),
+            "",
+            f"  Spark: {summary['spark_headline']}",
+            f"  evidence: {', '.join(f'{level} {outcome}' for level, outcome in summary['spark_levels'].items())}",
+            f"  verdict: {summary['verdict']}",
+            "",
+            "where to look next",
+            f"  {summary['report']}: the report, in a browser",
+            f"  {rehearsal.folder / 'summary.json'}: these figures",
+            f"  {rehearsal.journal_folder}: what was seen, decided and done, with the evidence of each act",
+            f"  {rehearsal.dag_log}: the tasks' logs",
+            f"  {rehearsal.cluster.folder}: the nodes' files and logs",
+            "  make airflow: the same DAG in Airflow's pages",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,143 @@
+"""The floor: a bare script that makes the same stops, starts and waits as the DAG, without a single check beyond them.
+
+It is what a person in a hurry would write, and the measure of what the DAG's care costs. Never use it on a cluster that matters.
+`python -m benchmarks.floor CLUSTER_FILE BOOTSTRAP ZOOKEEPER [RESULT]` prints, and writes to RESULT, seconds per phase as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from confluent_kafka import ElectionType, TopicPartition
+from confluent_kafka.admin import AdminClient
+from kazoo.client import KazooClient
+
+from airflow_provider_kmigrate.clients.hosts import host_for
+from airflow_provider_kmigrate.clients.settings import WireSecurity
+from airflow_provider_kmigrate.clients.wire import Wire
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
+from airflow_provider_kmigrate.core.config_matrix import Stage
+from airflow_provider_kmigrate.core.render import RenderFacts, broker_properties, controller_properties
+from airflow_provider_kmigrate.exceptions import Unavailable
+from airflow_provider_kmigrate.spec import load
+
+TOKEN = 0
+
+
+def wait(check: Callable[[], bool], seconds: float = 120.0) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if check():
+            return
+        time.sleep(0.1)
+    raise TimeoutError(check.__name__)
+
+
+class Floor:
+    """One migration from end to end."""
+
+    def __init__(self, spec: ClusterSpec, bootstrap: str, zookeeper: str) -> None:
+        self.spec = spec
+        self.admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        self.zk = KazooClient(zookeeper)
+        self.zk.start(timeout=15)
+        self.host = host_for(spec.brokers[0])
+        self.originals = {node.id: self.host.read_properties(node) for node in spec.brokers}
+        self.facts = RenderFacts.of(spec, "3.9")
+        self.phases: list[dict[str, object]] = []
+
+    def run(self) -> None:
+        for name in ("controllers", "first_roll", "copy", "second_roll", "finalize"):
+            began = time.monotonic()
+            getattr(self, name)()
+            self.phases.append({"name": name, "seconds": round(time.monotonic() - began, 3)})
+
+    def controllers(self) -> None:
+        for node in self.spec.controllers:
+            self.host.put_properties(node, self._controller_text(node, Stage.CONTROLLER_MIGRATION), TOKEN)
+            self.host.format_storage(node, self.spec.cluster_id, "3.9", TOKEN)
+            self.host.start(node, TOKEN)
+        for node in self.spec.controllers:
+            wait(lambda node=node: self._flag(node) is True)
+
+    def first_roll(self) -> None:
+        self._roll(Stage.MIGRATION)
+
+    def copy(self) -> None:
+        wait(lambda: self._written() > 0)
+        copied = self._written()
+        wait(lambda: self._written() > copied)
+
+    def second_roll(self) -> None:
+        self._roll(Stage.KRAFT)
+
+    def finalize(self) -> None:
+        for node in self.spec.controllers:
+            self._restart(node, self._controller_text(node, Stage.CONTROLLER_FINAL))
+            wait(lambda node=node: self._flag(node) is False)
+        last = -1
+        while last != (last := self._written()):  # it stands still for 1.5 s, which the DAG waits for too
+            time.sleep(1.5)
+
+    def _written(self) -> int:
+        """How far the dual-write to ZooKeeper is, as a metadata offset."""
+        return int(json.loads(self.zk.get("/migration")[0])["kraft_metadata_offset"])
+
+    def _roll(self, stage: Stage) -> None:
+        for node in self.spec.brokers:
+            self._restart(node, broker_properties(self.originals[node.id], stage, self.facts))
+            wait(lambda node=node: self._back(node))
+        self._elect()
+
+    def _restart(self, node: NodeSpec, text: str) -> None:
+        self.host.put_properties(node, text, TOKEN)
+        self.host.stop(node, TOKEN)
+        self.host.start(node, TOKEN)
+
+    def _controller_text(self, node: NodeSpec, stage: Stage) -> str:
+        return controller_properties(self.originals[self.spec.brokers[0].id], node, stage, self.facts)
+
+    def _flag(self, node: NodeSpec) -> bool | None:
+        try:
+            with Wire(node.host, node.port, WireSecurity()) as wire:
+                return wire.api_versions().migration_ready
+        except Unavailable:
+            return None
+
+    def _back(self, node: NodeSpec) -> bool:
+        metadata = self.admin.list_topics(timeout=10)
+        rows = [p for topic in metadata.topics.values() for p in topic.partitions.values() if node.id in p.replicas]
+        return node.id in metadata.brokers and all(node.id in p.isrs and p.leader >= 0 for p in rows)
+
+    def _elect(self) -> None:
+        topics = self.admin.list_topics(timeout=10).topics.values()
+        moved = [TopicPartition(t.topic, p.id) for t in topics for p in t.partitions.values() if p.leader != p.replicas[0]]
+        if moved:
+            self.admin.elect_leaders(ElectionType.PREFERRED, moved).result(30)
+        wait(
+            lambda: all(
+                p.leader == p.replicas[0]
+                for t in self.admin.list_topics(timeout=10).topics.values()
+                for p in t.partitions.values()
+            )
+        )
+
+
+def main() -> None:
+    spec, bootstrap, zookeeper = load(sys.argv[1]), sys.argv[2], sys.argv[3]
+    floor = Floor(spec, bootstrap, zookeeper)
+    began = time.monotonic()
+    floor.run()
+    result = json.dumps({"seconds": round(time.monotonic() - began, 3), "phases": floor.phases})
+    floor.zk.stop()
+    print(result)
+    if len(sys.argv) > 4:
+        Path(sys.argv[4]).write_text(result)
+
+
+if __name__ == "__main__":
+    main()

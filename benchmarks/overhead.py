@@ -1,0 +1,79 @@
+"""What the DAG's care costs: its wall time, its clients' stalls and its memory against the bare script, in one run on one machine.
+
+Pairs of floor and DAG runs, each on a fresh cluster under the same load; ratios are of the medians. With policy `fast_failover` the
+DAG is measured once more: what it can save is stalls, not only time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from airflow_provider_kmigrate.core.ledger import produce_between
+from benchmarks.rehearsal import Rehearsal, rehearsing
+
+WARM_UP_S = 5.0  # a cold cluster stalls its first producers, whoever migrates it
+
+
+def main(arguments: Sequence[str], build: Path) -> dict[str, object]:
+    """The flat figures of `overhead.json`."""
+    parser = argparse.ArgumentParser(prog="overhead")
+    parser.add_argument("--pairs", type=int, default=2)
+    chosen = parser.parse_args(arguments)
+    runs: dict[str, list[dict[str, Any]]] = {"floor": [], "dag": [], "fast": []}
+    for _ in range(chosen.pairs):
+        for kind, found in runs.items():
+            found.append(_run(build / "overhead", kind))
+            print(json.dumps({"kind": kind, **found[-1]}), flush=True)
+    return _figures(runs)
+
+
+def _run(folder: Path, kind: str) -> dict[str, Any]:
+    # The soak is a wait that the floor does not have; it is left out of both.
+    policy = {"min_soak": "0s", "fast_failover": kind == "fast"}
+    with rehearsing(Rehearsal(folder, policy=policy)) as rehearsal:
+        rehearsal.up()
+        workload = rehearsal.load()
+        time.sleep(WARM_UP_S)
+        began_ms = time.time_ns() // 1_000_000
+        done = rehearsal.floor() if kind == "floor" else rehearsal.migrate()
+        if kind != "floor" and done["state"] != "success":
+            raise SystemExit(f"The DAG did not succeed; see {rehearsal.dag_log}")
+        workload.stop()
+        seen = workload.summary()
+        stalls = produce_between(workload.reading().events, began_ms, time.time_ns() // 1_000_000)
+    return {
+        "seconds": done["seconds"],
+        "peak_mib": done.get("peak_mib"),
+        "cpu_s": done.get("cpu_s"),
+        "longest_stall_ms": stalls.longest_ms,
+        "p999_ms": stalls.p999_ms,
+        "stalled_record_s": stalls.stalled_record_s,
+        **{key: seen[key] for key in ("lost", "duplicated", "reordered", "acked")},
+    }
+
+
+def _figures(runs: dict[str, list[dict[str, Any]]]) -> dict[str, object]:
+    def median(kind: str, key: str) -> float:
+        return round(statistics.median(run[key] for run in runs[kind]), 3)
+
+    figures: dict[str, object] = {
+        "pairs": len(runs["dag"]),
+        "dag_over_floor_ratio": round(median("dag", "seconds") / median("floor", "seconds"), 3),
+        "fast_over_floor_ratio": round(median("fast", "seconds") / median("floor", "seconds"), 3),
+        "fast_stalled_over_floor_ratio": round(median("fast", "stalled_record_s") / median("floor", "stalled_record_s"), 3),
+        "tool_peak_mib": max(run["peak_mib"] for run in runs["dag"]),
+        "lost": sum(run["lost"] for found in runs.values() for run in found),
+        "duplicated": sum(run["duplicated"] for found in runs.values() for run in found),
+        "reordered": sum(run["reordered"] for found in runs.values() for run in found),
+    }
+    for kind in runs:
+        figures[f"{kind}_seconds"] = median(kind, "seconds")
+        for key in ("longest_stall_ms", "p999_ms", "stalled_record_s"):
+            figures[f"{kind}_{key}"] = median(kind, key)
+    return figures

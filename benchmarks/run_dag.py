@@ -1,0 +1,104 @@
+"""Run one DAG of the folder `dags/` to its end with Airflow's own `dag.test`, in a home of its own.
+
+`python -m benchmarks.run_dag --home H --clusters C --connections F --dag ID --conf '{...}' --result R`; R gets
+`{"state": ..., "seconds": ..., "peak_mib": ..., "cpu_s": ..., "tasks": {task id: state}, "phases": [{"name", "seconds"}]}`. Exit code 0 only for a run that succeeded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import json
+import os
+import resource
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def environment(home: Path, clusters: Path) -> dict[str, str]:
+    """What an Airflow of its own needs, as environment variables."""
+    return {
+        "AIRFLOW_HOME": str(home.resolve()),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__TEST_CONNECTION": "Enabled",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home.resolve()}/airflow.db",
+        "AIRFLOW__KMIGRATE__CLUSTERS_FOLDER": str(clusters.resolve()),
+        "AIRFLOW__KMIGRATE__FOLDER": str((home / "kmigrate").resolve()),
+    }
+
+
+def connected(connections: Path) -> dict[str, str]:
+    """The connections of a file as environment variables, which need no database."""
+    known = json.loads(connections.read_text())
+    return {f"AIRFLOW_CONN_{name.upper()}": json.dumps(fields) for name, fields in known.items()}
+
+
+def run(dag_id: str, conf: dict[str, object]) -> dict[str, object]:
+    """Sync the DAG to the database, run it in this process, and measure it."""
+    import httpx
+    from airflow.dag_processing.bundles.manager import DagBundlesManager
+    from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
+    from airflow.sdk.execution_time.supervisor import in_process_api_server
+    from airflow.utils.db import initdb
+
+    initdb()
+    DagBundlesManager().sync_bundles_to_db()
+    bag = DagBag(dag_folder=os.environ["AIRFLOW__CORE__DAGS_FOLDER"])
+    if dag_id not in bag.dags:
+        raise SystemExit(f"DAG {dag_id} is not there; import errors: {bag.import_errors}; found: {sorted(bag.dags)}")
+    sync_bag_to_db(bag, "dags-folder", None)
+    # At the first task Airflow builds its API inside this process, which takes 5 s and is no part of the migration: a scheduler has it.
+    with httpx.Client(transport=in_process_api_server().transport, base_url="http://in-process.invalid") as client:
+        client.get("/health/ping").raise_for_status()
+    began, worked = time.monotonic(), time.process_time()
+    dag_run = bag.dags[dag_id].test(run_conf=conf)
+    seconds, cpu = time.monotonic() - began, time.process_time() - worked
+    instances = sorted(
+        dag_run.get_task_instances(), key=lambda instance: instance.start_date or instance.end_date or dag_run.end_date
+    )
+    tasks = {instance.task_id: str(instance.state) for instance in instances}
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return {
+        "state": str(dag_run.state),
+        "seconds": round(seconds, 3),
+        "peak_mib": round(peak, 1),
+        "cpu_s": round(cpu, 1),
+        "tasks": tasks,
+        "phases": phases(instances),
+    }
+
+
+def phases(instances: Iterable[Any]) -> list[dict[str, object]]:
+    """Wall time of each task group, or of a task outside all groups, in the order in which they began."""
+    spans: dict[str, list[Any]] = {}
+    for instance in instances:
+        if instance.start_date is not None:
+            spans.setdefault(instance.task_id.split(".")[0], []).extend(
+                (instance.start_date, instance.end_date or instance.start_date)
+            )
+    return [{"name": name, "seconds": round((max(times) - min(times)).total_seconds(), 3)} for name, times in spans.items()]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name in ("home", "clusters", "connections", "result"):
+        parser.add_argument(f"--{name}", type=Path, required=True)
+    parser.add_argument("--dag", required=True)
+    parser.add_argument("--conf", type=json.loads, default={})
+    parser.add_argument("--timeout", type=float, default=1500.0)
+    arguments = parser.parse_args()
+    os.environ.update(environment(arguments.home, arguments.clusters) | connected(arguments.connections))
+    faulthandler.dump_traceback_later(arguments.timeout, exit=True)
+    result = run(arguments.dag, arguments.conf)
+    arguments.result.write_text(json.dumps(result, indent=1))
+    return 0 if result["state"] == "success" else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

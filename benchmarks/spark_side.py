@@ -1,0 +1,174 @@
+"""Spark's part of a rehearsal: a look at the logs before, a user's streaming job all the time, the audit after.
+
+All of it runs in Spark's own environment (`make setup-spark`), as processes with small heaps beside the cluster.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from airflow_provider_kmigrate.exceptions import Failed, Refused, TimedOut
+
+ROOT = Path(__file__).resolve().parent.parent
+PYTHON = ROOT / ".venv-spark" / "bin" / "python"
+#: Processes of a minute or three beside a cluster on two cores: what a better compiler and collector would save, they would cost.
+_SETTINGS = {
+    "spark.driver.memory": "1g",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    "spark.sql.shuffle.partitions": "2",
+}
+_MASTER = "local[6]"  # readers of a partition mostly wait for brokers that are busy
+_POLL_S = 0.2
+
+
+class SparkSide:
+    """Lives in `folder`, which is emptied first. Raises `Refused` where Spark's environment is missing."""
+
+    def __init__(self, folder: Path, topics: Sequence[str]) -> None:
+        if not PYTHON.exists():
+            raise Refused(f"Spark's own environment is not there ({PYTHON}): make setup-spark")
+        self.folder, self._topics, self._bootstrap = folder.absolute(), tuple(topics), ""
+        shutil.rmtree(self.folder, ignore_errors=True)  # of the run before
+        self.folder.mkdir(parents=True)
+        self._stream: subprocess.Popen[bytes] | None = None
+
+    @cached_property
+    def _jars(self) -> list[str]:
+        return self._run("airflow_provider_kmigrate.audit.connector").split()
+
+    @property
+    def streamed(self) -> str:
+        """The topic that the streaming job reads: one, because each of its partitions costs a reader beside the cluster."""
+        return self._topics[0]
+
+    def start_stream(self, bootstrap: str) -> None:
+        """Start the streaming job, from the topic's beginning."""
+        self._bootstrap = bootstrap
+        words = [f"--topic={self.streamed}", *(f"--conf={name}={value}" for name, value in _SETTINGS.items())]
+        words += [
+            "--bootstrap",
+            bootstrap,
+            "--folder",
+            str(self._job),
+            "--jars",
+            ",".join(self._jars),
+        ]
+        self._stream = self._spawn("airflow_provider_kmigrate.sparkjobs.example", *words)
+
+    def wait_streaming(self, timeout: float = 90.0) -> None:
+        """Until its first batch is in the sink."""
+        deadline = time.monotonic() + timeout
+        while not (self._job / "checkpoint" / "commits" / "0").exists():
+            if self._stream is None or self._stream.poll() is not None:
+                raise Failed(f"the streaming job ended; its log: {self._log('example')}")
+            if time.monotonic() > deadline:
+                raise TimedOut(f"the streaming job had no batch within {timeout:g} s; its log: {self._log('example')}")
+            time.sleep(_POLL_S)
+
+    def look(self, ledgers: Mapping[str, Path], cluster: str, cluster_id: str, run: str, journal: Path) -> None:
+        """Write the audit's request, and take the fingerprints before the migration. `ledgers`: folders of events, by level."""
+        (self.folder / "kafka.json").write_text(json.dumps({"bootstrap.servers": self._bootstrap}))
+        logs = {"properties": str(self.folder / "kafka.json"), "topics": self._topics, "before": str(self.folder / "before.json")}
+        report = {"cluster": cluster, "cluster_id": cluster_id, "run": run, "journals": [str(journal.absolute())]}
+        document = {
+            "spark": {"master": _MASTER, "jars": self._jars, "settings": _SETTINGS},
+            "sources": [{"level": level, "lines": [str(events.absolute())]} for level, events in ledgers.items()],
+            "logs": logs,
+            "report": report,
+        }
+        self._request.write_text(json.dumps(document, indent=1))
+        self._run("airflow_provider_kmigrate.audit.look", str(self._request))
+
+    def audit(self) -> dict[str, Any]:
+        """The verdict of Spark over clients' events and logs; it and the report lie in `result`."""
+        self._run("airflow_provider_kmigrate.audit.job", str(self._request), str(self.result))
+        found: dict[str, Any] = json.loads((self.result / "verdict.json").read_text())
+        return found
+
+    def end_stream(self, timeout: float = 90.0) -> dict[str, int]:
+        """Let the streaming job take in the rest and count its sink."""
+        if self._stream is None:
+            raise Failed("the streaming job was not started")
+        self._stream.terminate()
+        try:
+            code = self._stream.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise TimedOut(f"the streaming job did not end within {timeout:g} s; its log: {self._log('example')}") from None
+        if code != 0:
+            raise Failed(f"the streaming job failed (exit code {code}); its log: {self._log('example')}")
+        found: dict[str, int] = json.loads((self._job / "sink.json").read_text())
+        return found
+
+    def close(self) -> None:
+        """Nothing of it runs afterwards."""
+        if self._stream is not None and self._stream.poll() is None:
+            os.killpg(self._stream.pid, 9)
+            self._stream.wait(10)
+
+    @property
+    def result(self) -> Path:
+        return self.folder / "audit"
+
+    @property
+    def report(self) -> Path:
+        return self.result / "report.html"
+
+    @property
+    def _job(self) -> Path:
+        return self.folder / "stream"
+
+    @property
+    def _request(self) -> Path:
+        return self.folder / "request.json"
+
+    def _log(self, name: str) -> Path:
+        return self.folder / f"{name}.log"
+
+    def _run(self, module: str, *words: str, timeout: float = 300.0) -> str:
+        name = module.rpartition(".")[2]
+        with self._log(name).open("wb") as log:
+            try:
+                done = subprocess.run(
+                    [PYTHON, "-m", module, *words],
+                    check=False,
+                    cwd=ROOT,
+                    env=_environment(),
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    timeout=timeout,
+                )
+            except subprocess.TimeoutExpired:
+                raise TimedOut(f"{module} did not end within {timeout:g} s; its log: {self._log(name)}") from None
+        if done.returncode != 0:
+            raise Failed(f"{module} failed: {self._log(name).read_text().strip()[-1000:]}")
+        return done.stdout.decode()
+
+    def _spawn(self, module: str, *words: str) -> subprocess.Popen[bytes]:
+        with self._log(module.rpartition(".")[2]).open("wb") as log:
+            return subprocess.Popen(
+                [PYTHON, "-m", module, *words], cwd=ROOT, env=_environment(), stdout=log, stderr=log, start_new_session=True
+            )
+
+
+def _environment() -> dict[str, str]:
+    """Neither another Spark nor Airflow's Python gets in its way."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
+    return {**kept, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": str(PYTHON)}
+
+
+@contextmanager
+def beside(side: SparkSide) -> Iterator[SparkSide]:
+    """Everything of it is stopped at the end, whatever happens."""
+    try:
+        yield side
+    finally:
+        side.close()
