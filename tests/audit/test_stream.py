@@ -102,7 +102,7 @@ def wait_until(condition: Callable[[], bool], what: str, timeout: float = 120.0)
     deadline = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < deadline, f"in vain: {what}"
-        os.sched_yield()
+        time.sleep(0.02)
 
 
 def test_everything_arrives_once_and_foreign_lines_stand_aside(

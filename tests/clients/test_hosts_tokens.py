@@ -71,5 +71,5 @@ def test_a_killed_holder_lets_go(tmp_path: Path) -> None:
         assert holder.stdout.readline() == "held\n"
         holder.kill()
         holder.wait(10)
-    with locked(tmp_path, timeout=1.0):
+    with locked(tmp_path, timeout=10.0):
         pass

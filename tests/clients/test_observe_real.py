@@ -138,7 +138,7 @@ class TestTrouble:
         try:
             for _ in range(3):
                 view = observer.look(ALL)
-                assert view.took < WIRE_TIMEOUT + 1.0
+                assert view.took < WIRE_TIMEOUT + 5.0
                 assert view.brokers[0].mode is None
                 assert view.partitions is not None, "the others told"
                 assert [reason.code for reason in view.unknowns] == ["U02"]
@@ -154,7 +154,7 @@ class TestTrouble:
         os.kill(pid_of(killed), signal.SIGKILL)
         try:
             view = until(lambda: observer.look(ALL), lambda seen: seen.brokers[1].mode is None, "its silence")
-            assert view.took < WIRE_TIMEOUT + 1.0
+            assert view.took < WIRE_TIMEOUT + 5.0
             assert [reason.code for reason in view.unknowns] == ["U02"]
         finally:
             # A ZooKeeper-mode broker ends at once if the registration of its former life is still there.

@@ -32,6 +32,7 @@ from airflow_provider_kmigrate.exceptions import (
 
 METADATA, FIND_COORDINATOR, API_VERSIONS, CONFIGS, QUORUM, CLUSTER, LIST_CONFIGS = 3, 10, 18, 32, 55, 60, 74
 QUICK = 0.3  # seconds; a deadline that a test waits out
+SLOW_MACHINE = 10.0  # seconds that a busy machine may add; what these tests are against takes 60 s or for ever
 
 
 def wire(node: FakeNode, timeout: float = 5.0) -> Wire:
@@ -260,7 +261,8 @@ class TestConnection:
             began = time.monotonic()
             with pytest.raises(TimedOut):
                 client.metadata()
-            assert QUICK <= time.monotonic() - began < 3 * QUICK
+            assert QUICK <= time.monotonic() - began < QUICK + SLOW_MACHINE
+            assert node.connections == 1
             node.handlers[METADATA] = metadata()
             assert client.metadata().cluster_id == "c", "a late answer must not be read as this one's"
 
@@ -268,7 +270,7 @@ class TestConnection:
         closed = threading.Event()
 
         def slowly(_: object) -> Iterator[bytes]:
-            yield struct.pack(">i", 100)
+            yield struct.pack(">i", 1000)
             while not closed.wait(QUICK / 5):
                 yield b"\0"
 
@@ -276,7 +278,7 @@ class TestConnection:
         with FakeNode({METADATA: slowly}) as node, wire(node, timeout=QUICK) as client, pytest.raises(TimedOut):
             client.metadata()
         closed.set()
-        assert time.monotonic() - began < 3 * QUICK
+        assert time.monotonic() - began < QUICK + SLOW_MACHINE
 
     def test_threads_take_turns_but_not_for_ever(self) -> None:
         with FakeNode({METADATA: HANG}) as node, wire(node, timeout=QUICK) as client:

@@ -100,7 +100,7 @@ class TestNoServer:
     def test_nobody_listens(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
-        settings = ZooKeeperSettings(f"127.0.0.1:{port}", connect_timeout=0.3)
+        settings = ZooKeeperSettings(f"127.0.0.1:{port}", connect_timeout=3.0)
         with ZooKeeper(settings) as client, pytest.raises(TimedOut, match="refused"):
             client.view()
 
@@ -111,7 +111,7 @@ class TestNoServer:
             began = time.monotonic()
             with pytest.raises(TimedOut):
                 client.view()
-            assert time.monotonic() - began < 1.0
+            assert time.monotonic() - began < 10.0, "kazoo alone would try for ever"
         client.close()
 
 

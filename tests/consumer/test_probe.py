@@ -59,7 +59,7 @@ def wait_until(condition: Callable[[], bool], what: str, timeout: float = 60.0) 
     deadline = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < deadline, f"in vain: {what}"
-        os.sched_yield()
+        time.sleep(0.02)
 
 
 @pytest.fixture(scope="module")

@@ -173,7 +173,7 @@ class TestTestButton:
     @pytest.mark.parametrize(
         ("conn_type", "fields"),
         [
-            ("kmigrate_zookeeper", {"host": "127.0.0.1:{port}", "extra": '{{"connect_timeout": 0.3}}'}),
+            ("kmigrate_zookeeper", {"host": "127.0.0.1:{port}", "extra": '{{"connect_timeout": 2.0}}'}),
             ("kmigrate_controller", {"host": "127.0.0.1:{port}"}),
         ],
     )

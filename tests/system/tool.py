@@ -78,7 +78,7 @@ class TrappedHost:
         threading.Thread(target=self._host.stop, args=(node, token), daemon=True).start()
         deadline = time.monotonic() + 30.0
         while log.read_bytes().count(_LEFT.encode()) == before and time.monotonic() < deadline:
-            os.sched_yield()
+            time.sleep(0.02)
         self._trap.reached("stopping")
 
     def start(self, node: NodeSpec, token: int) -> None:
