@@ -50,7 +50,7 @@ check: $(STAMP) ## fast lane: format, lint, types, layers, every test without a 
 	$(BIN)/pytest -q -n 2 --dist loadfile -m "not cluster and not slow" --ignore tests/audit
 
 test: setup setup-spark ## everything: the fast lane's tests, those of the audit on Spark, and those on real clusters
-	PYTHONPATH=. PYSPARK_PYTHON=$(CURDIR)/$(SPARK_BIN)/python $(SPARK_BIN)/python -m pytest -q tests/audit
+	PYTHONPATH=. PYSPARK_PYTHON=$(CURDIR)/$(SPARK_BIN)/python $(SPARK_BIN)/python -m pytest -q -n 2 --dist loadfile tests/audit
 	$(BIN)/pytest -q -m cluster --ignore tests/audit
 	$(BIN)/pytest -q -n 2 --dist loadfile -m "not cluster" --ignore tests/audit
 

@@ -80,6 +80,11 @@ def partition_state(path: str, data: bytes) -> tuple[int, tuple[int, ...]] | Mal
     return _parse(path, data, lambda fields: (_int(fields["leader"]), _ints(fields["isr"])))
 
 
+def state_epoch(path: str, data: bytes) -> int | Malformed:
+    """The same znode's controller_epoch: a controller with a lower epoch can change nothing about this partition (KAFKA-20488)."""
+    return _parse(path, data, lambda fields: _int(fields["controller_epoch"]))
+
+
 def configs(path: str, data: bytes) -> Mapping[str, str] | Malformed:
     """/config/<kind>/<name>: the overrides; KRaft's dual-write leaves empty ones behind, which mean none."""
     return _parse(path, data, lambda fields: {_text(key): str(value) for key, value in fields["config"].items()})

@@ -140,6 +140,14 @@ class ZooKeeper:
             for name, topic in sorted(topics.items())
         }
 
+    def state_epoch(self) -> int:
+        """The highest controller_epoch in any partition's state; -1 where no partition has a state yet."""
+        (names,) = self._session.read("topics", Read(Kind.CHILDREN, "/brokers/topics"))
+        topics = [_sound(znodes.topic(name, data)) for name, data in self._each("/brokers/topics", names or ())]
+        paths = [f"/brokers/topics/{topic.name}/partitions/{index}/state" for topic in topics for index in topic.partitions]
+        states = self._session.stream("partition states", Kind.DATA, paths)
+        return max((_sound(znodes.state_epoch(path, _data(found))) for path, found in states), default=-1)
+
     def leaderless(self) -> list[str]:
         """The names of partitions without a leader."""
         return [

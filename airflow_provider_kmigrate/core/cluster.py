@@ -31,6 +31,7 @@ class HostSpec:
     read: tuple[str, ...] = ()  # prints the file {path}
     write: tuple[str, ...] = ()  # replaces the file {path} by its standard input, atomically
     format: tuple[str, ...] = ()  # formats a controller's directory: {cluster_id}, {release}, {properties}
+    wipe: tuple[str, ...] = ()  # takes a controller's directory {path} out of the way, in a rollback
     stop_timeout: float = 330.0
     conn_id: str = ""  # the connection whose environment the commands get; empty: none
 

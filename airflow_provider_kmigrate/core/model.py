@@ -42,6 +42,7 @@ class Look(Flag):
     OFFSETS_TOPIC = auto()  # each broker's idea of the __consumer_offsets count
     CLIENT_METRICS = auto()  # client-metrics subscriptions, which wedge the dual-write (measured)
     TOPICS = auto()  # every topic's metadata twice: as ZooKeeper has it and as the brokers have it
+    STATE_EPOCH = auto()  # the highest controller_epoch in any partition's state znode
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +250,7 @@ class ClusterView:
     metadata_version: str | None = None  # the controllers' finalized metadata.version, such as "3.9-IV0"
     client_metrics: tuple[str, ...] | None = None  # names of client-metrics subscriptions
     topics: tuple[Mapping[str, TopicMetadata], Mapping[str, TopicMetadata]] | None = None  # (ZooKeeper's, the brokers')
+    state_epoch: int | None = None  # highest controller_epoch in a partition's state znode; -1: no partition has one
     unknowns: tuple[Reason, ...] = ()
 
     def running_brokers(self) -> Iterator[Broker]:

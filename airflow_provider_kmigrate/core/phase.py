@@ -172,7 +172,7 @@ def _stale(view: ClusterView) -> Position | None:
 
 def _split(view: ClusterView) -> Position | None:
     plain = _with_mode(view, BrokerMode.ZOOKEEPER)
-    if not plain or not (_kraft_owns(view) or _with_mode(view, BrokerMode.KRAFT)):
+    if not plain or not (kraft_owns(view) or _with_mode(view, BrokerMode.KRAFT)):
         return None
     return Position(
         Phase.SPLIT, (_named("P07", "Plain ZooKeeper brokers beside a KRaft controller that owns the cluster", plain),)
@@ -246,7 +246,8 @@ def _copied(view: ClusterView) -> bool:
     return gone or (isinstance(migration, Migration) and migration.metadata_offset > 0)
 
 
-def _kraft_owns(view: ClusterView) -> bool:
+def kraft_owns(view: ClusterView) -> bool:
+    """/controller names a KRaft controller."""
     controller = _zk(view).controller
     return isinstance(controller, ZkController) and controller.is_kraft
 

@@ -131,37 +131,32 @@ def decide_restart(view: ClusterView, broker_id: int, target: BrokerMode) -> Dec
     """What is left to do to bring one broker into `target`."""
     broker = view.brokers.get(broker_id, Broker(broker_id))
     if _there(view, broker_id, target):
-        return _settled(view, broker, target)
+        return settled(view, broker, target)
     if broker.process.state is ProcessState.STOPPED:
-        return _stopped(broker, target)
+        return _stopped(broker, _STAGES[target])
     if broker.mode is None:
-        return Wait(
-            (
-                Reason(
-                    "R01",
-                    f"Broker {broker_id} does not answer; its process is {broker.process.state}.",
-                    "It starts, or it hangs.",
-                ),
-            )
-        )
+        return silent(broker)
     return _ready(view, broker, target)
 
 
-def _stopped(broker: Broker, target: BrokerMode) -> Decision:
+def silent(broker: Broker) -> Wait:
+    """A broker that runs, as far as its host can tell, and does not answer."""
+    text = f"Broker {broker.id} does not answer; its process is {broker.process.state}."
+    return Wait((Reason("R01", text, "It starts, or it hangs."),))
+
+
+def session_not_over(broker: Broker) -> Wait:
+    """A ZooKeeper broker that was killed has to outlive its own ephemeral znode."""
+    text = f"Broker {broker.id} is stopped, but its ZooKeeper session is not over."
+    remedy = "The session ends within its timeout, 18 s by default."
+    return Wait((Reason("R06", text, "Started now it would exit at once (NodeExists).", remedy),))
+
+
+def _stopped(broker: Broker, stages: Collection[Stage]) -> Decision:
     stage = stage_on_disk(broker.files)
     if stage is Stage.MIGRATION and broker.in_zookeeper is not False:
-        text = f"Broker {broker.id} is stopped, but its ZooKeeper session is not over."
-        return Wait(
-            (
-                Reason(
-                    "R06",
-                    text,
-                    "Started now it would exit at once (NodeExists).",
-                    "The session ends within its timeout, 18 s by default.",
-                ),
-            )
-        )
-    if stage in _STAGES[target]:
+        return session_not_over(broker)
+    if stage in stages:
         return Act("start", f"Broker {broker.id} is stopped and has its new properties: an interrupted restart goes on.")
     text = f"Broker {broker.id} is down, and not by this step: its properties are not the new ones."
     return Wait(
@@ -215,7 +210,8 @@ def _pass_gate(view: ClusterView, broker: Broker, target: BrokerMode) -> Gate:
     return together((gates.no_live_groups(view), gates.no_leaderless(view)))
 
 
-def _settled(view: ClusterView, broker: Broker, target: BrokerMode) -> Decision:
+def settled(view: ClusterView, broker: Broker, target: BrokerMode) -> Decision:
+    """Whether a broker that runs in its new mode takes part again: registered, known to all others, in every ISR."""
     gate = together((_registered(broker), _unfenced(view, broker), _in_every_isr(view, broker.id)))
     if gate.met:
         return Done(
@@ -227,7 +223,7 @@ def _settled(view: ClusterView, broker: Broker, target: BrokerMode) -> Decision:
 def _registered(broker: Broker) -> Gate:
     if broker.in_zookeeper is None:
         return not_yet(Reason("R03", f"Could not read whether broker {broker.id} is registered in ZooKeeper."))
-    if broker.in_zookeeper is (broker.mode is BrokerMode.MIGRATION):
+    if broker.in_zookeeper is (broker.mode is not BrokerMode.KRAFT):
         return MET
     wrong = "still" if broker.in_zookeeper else "not"
     return not_yet(Reason("R03", f"Broker {broker.id} is {wrong} registered under /brokers/ids."))

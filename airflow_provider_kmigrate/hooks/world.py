@@ -73,6 +73,10 @@ class _NoFence:
     """The fence of those who only look."""
 
     @property
+    def path(self) -> str:
+        raise _only_looks()
+
+    @property
     def token(self) -> int:
         raise _only_looks()
 

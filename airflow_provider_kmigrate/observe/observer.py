@@ -96,6 +96,7 @@ class _Glance:
             self._offsets(what),
             self._metrics(what),
             self._topics(what),
+            self._state_epoch(what),
         )
         return {name: value for finish in parts for name, value in finish().items()}
 
@@ -168,6 +169,10 @@ class _Glance:
             return {"topics": None if zookeeper is None or brokers is None else (zookeeper, brokers)}
 
         return finish
+
+    def _state_epoch(self, what: Look) -> Finish:
+        asked = self._ask(what & Look.STATE_EPOCH, unknowns.STATES, self._patience.topics, self._reads.state_epoch)
+        return lambda: {"state_epoch": self._questions.answer(asked)}
 
     def _ask(
         self, wanted: object, reason: Reason, patience: float, read: Callable[..., Value], *given: Any

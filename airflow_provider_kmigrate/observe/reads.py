@@ -59,6 +59,9 @@ class Reads:
     def zookeeper_topics(self) -> dict[str, TopicMetadata]:
         return self._tools.zk.topics()
 
+    def state_epoch(self) -> int:
+        return self._tools.zk.state_epoch()
+
     def broker_topics(self) -> dict[str, TopicMetadata]:
         return self._tools.admin.topics()
 

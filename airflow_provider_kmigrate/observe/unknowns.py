@@ -13,6 +13,12 @@ ZOOKEEPER = Reason(
 PARTITIONS = Reason("U05", "No broker told the partitions", "Stopping a broker could take partitions offline.", _ACL)
 MIN_INSYNC = Reason("U07", "min.insync.replicas was not read", "Without it nobody knows which broker may stop.", _ACL)
 METRICS = Reason("U09", "Client-metrics subscriptions were not read", "One would stop the dual-write at the next failover.", _ACL)
+STATES = Reason(
+    "U11",
+    "The partitions' states were not read from ZooKeeper",
+    "A new controller must have a higher epoch than any of them.",
+    "Check the ensemble, and that it has a quorum.",
+)
 TOPICS = Reason("U10", "The topics of ZooKeeper and the brokers were not both read", "They cannot be compared.", _ACL)
 
 

@@ -1,4 +1,4 @@
-"""The last gate before the point of no return: a person, with the evidence in front of them."""
+"""Where a person decides, with what was seen in front of them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
 
 FINALIZE, HOLD = "Finalize", "Hold"
+ROLL_BACK, LEAVE = "Roll back", "Leave as it is"
 
 _BODY = """\
 **Cluster {name}** (`{cluster_id}`) runs in dual-write. Finalizing it is the **point of no return**: ZooKeeper is written no more,
@@ -21,31 +22,37 @@ and no rollback is possible afterwards.
 """
 
 
-class ApproveFinalizationOperator(HITLOperator):
-    """Ask a person; `evidence` is Markdown, and may be a template that pulls what earlier tasks returned.
+_PLAN = """\
+**Cluster {name}** (`{cluster_id}`) goes back to ZooKeeper. Brokers restart one at a time, up to twice; clients go on. These steps were
+planned from what the cluster shows now:
 
-    A run whose conf says `approve_finalization: <cluster id>` goes on without asking: for rehearsals, and for those who decided
-    before. Any other text there is not taken for an approval. Never retried: a retry would ask again.
+{plan}
+
+* **{roll_back}**: do it. Every step may be interrupted and goes on where it was.
+* **{leave}**: change nothing.
+"""
+
+
+class _ApproveOperator(HITLOperator):
+    """Ask a person one question; a run whose conf gives the cluster id under `given_as` goes on without asking.
+
+    Any other text there is not taken for an approval. Never retried: a retry would ask again.
     """
 
-    def __init__(self, *, cluster: str, cluster_id: str, evidence: str, **kwargs: Any) -> None:
-        body = _BODY.format(name=cluster, cluster_id=cluster_id, evidence=evidence, finalize=FINALIZE, hold=HOLD)
-        super().__init__(
-            **{
-                "subject": f"Finalize the migration of Kafka cluster {cluster} to KRaft?",
-                "body": body,
-                "options": [HOLD, FINALIZE],
-                "retries": 0,
-                **kwargs,
-            }
-        )
+    given_as: str
+    yes: str
+    no: str
+    refused: str
+
+    def __init__(self, *, cluster_id: str, subject: str, body: str, **kwargs: Any) -> None:
+        super().__init__(**{"subject": subject, "body": body, "options": [self.no, self.yes], "retries": 0, **kwargs})
         self.cluster_id = cluster_id
 
     def execute(self, context: Context) -> Any:
-        given = context["params"].get("approve_finalization") or ""
+        given = context["params"].get(self.given_as) or ""
         if given == self.cluster_id:
             self.log.info("Approved beforehand: the run's conf names cluster id %s.", given)
-            return {"chosen_options": [FINALIZE], "responded_by_user": "the run's conf"}
+            return {"chosen_options": [self.yes], "responded_by_user": "the run's conf"}
         if given:
             self.log.warning(
                 "The run's conf approves cluster id %r, which is not this cluster (%s): asking.", given, self.cluster_id
@@ -54,6 +61,36 @@ class ApproveFinalizationOperator(HITLOperator):
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
         answer = super().execute_complete(context, event)
-        if answer["chosen_options"] != [FINALIZE]:
-            raise AirflowFailException("Held: the cluster stays in dual-write. Clear before_approval to be asked again.")
+        if answer["chosen_options"] != [self.yes]:
+            raise AirflowFailException(self.refused)
         return answer
+
+
+class ApproveFinalizationOperator(_ApproveOperator):
+    """The last gate before the point of no return; `evidence` is Markdown, and may be a template of what earlier tasks returned.
+
+    For rehearsals, and for those who decided before: `approve_finalization: <cluster id>` in the run's conf.
+    """
+
+    given_as, yes, no = "approve_finalization", FINALIZE, HOLD
+    refused = "Held: the cluster stays in dual-write. Clear before_approval to be asked again."
+
+    def __init__(self, *, cluster: str, cluster_id: str, evidence: str, **kwargs: Any) -> None:
+        body = _BODY.format(name=cluster, cluster_id=cluster_id, evidence=evidence, finalize=FINALIZE, hold=HOLD)
+        subject = f"Finalize the migration of Kafka cluster {cluster} to KRaft?"
+        super().__init__(**{"cluster_id": cluster_id, "subject": subject, "body": body, **kwargs})
+
+
+class ApproveRollbackOperator(_ApproveOperator):
+    """Before anything is taken back: the plan, made of what was just seen, in front of a person.
+
+    `approve_rollback: <cluster id>` in the run's conf answers beforehand.
+    """
+
+    given_as, yes, no = "approve_rollback", ROLL_BACK, LEAVE
+    refused = "Left as it is: nothing was changed. Clear `plan` and what follows to be asked again."
+
+    def __init__(self, *, cluster: str, cluster_id: str, plan: str, **kwargs: Any) -> None:
+        body = _PLAN.format(name=cluster, cluster_id=cluster_id, plan=plan, roll_back=ROLL_BACK, leave=LEAVE)
+        subject = f"Roll Kafka cluster {cluster} back to ZooKeeper?"
+        super().__init__(**{"cluster_id": cluster_id, "subject": subject, "body": body, **kwargs})

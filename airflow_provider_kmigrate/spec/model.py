@@ -81,6 +81,11 @@ class Hosts(_Section):
         description="a command that formats a controller's directory",
         examples=["ssh {host} kafka-storage.sh format --cluster-id={cluster_id} -r {release} -c {properties}"],
     )
+    wipe: Command = Field(
+        default=(),
+        description="a command that takes a controller's directory {path} out of the way; a rollback needs it",
+        examples=["ssh {host} sudo mv {path} {path}.rolled-back"],
+    )
     conn_id: str | None = Field(
         default=None,
         description="the id of an Airflow connection with the environment of the commands",

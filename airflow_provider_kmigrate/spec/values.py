@@ -18,6 +18,7 @@ _PLACEHOLDER = re.compile(r"(?<![${])\{(\w+)\}(?!\})")  # neither ${SHELL} nor {
 _PLACEHOLDERS = {
     "read": ("id", "host", "properties", "path"),
     "write": ("id", "host", "properties", "path"),
+    "wipe": ("id", "host", "properties", "path"),
     "format": ("id", "host", "properties", "cluster_id", "release"),
 }
 

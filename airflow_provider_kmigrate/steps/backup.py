@@ -6,6 +6,7 @@ One folder a cluster id, readable by its owner only (the files hold secrets)::
     <folder>/<name>_<cluster id>/broker-0.properties      the original, byte for byte
     <folder>/<name>_<cluster id>/metadata.version         what brokers speak among each other, as controllers are formatted
     <folder>/<name>_<cluster id>/zookeeper.jsonl          one znode a line: {"path": ..., "data": base64 or null}
+    <folder>/<name>_<cluster id>/hand-over-7.jsonl        the same of the znodes that a rollback deleted or replaced
 
 An original is written once and never overwritten: a run that begins again finds files of a later stage on the hosts.
 """
@@ -16,7 +17,7 @@ import base64
 import hashlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from airflow_provider_kmigrate.core.cluster import NodeSpec
@@ -68,6 +69,13 @@ class BackupStore:
         lines = [json.dumps({"path": path, "data": _coded(data)}) for path, data in nodes]
         self._write("zookeeper.jsonl", ("\n".join(lines) + "\n").encode())
         return len(lines)
+
+    def keep_znodes(self, znodes: Mapping[str, bytes], token: int) -> Path:
+        """Store what a hand-over is about to delete, under the token of the run that does; where it is."""
+        name = f"hand-over-{token}.jsonl"
+        lines = [json.dumps({"path": path, "data": _coded(data)}) for path, data in znodes.items()]
+        self._write(name, ("\n".join(lines) + "\n").encode())
+        return self.folder / name
 
     def verify(self) -> tuple[str, ...]:
         """Read every file again and compare it with its hash; the names that hold. Raises `Refused` at the first that does not."""

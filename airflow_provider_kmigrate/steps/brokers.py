@@ -13,7 +13,7 @@ from airflow_provider_kmigrate.steps.green import Green
 from airflow_provider_kmigrate.steps.journal import told
 from airflow_provider_kmigrate.steps.run import Step, World
 
-STAGE = {BrokerMode.MIGRATION: Stage.MIGRATION, BrokerMode.KRAFT: Stage.KRAFT}
+STAGE = {BrokerMode.ZOOKEEPER: Stage.ZOOKEEPER, BrokerMode.MIGRATION: Stage.MIGRATION, BrokerMode.KRAFT: Stage.KRAFT}
 
 ROLL_LOOKS = (
     Look.BROKERS
@@ -71,9 +71,13 @@ class RollBroker(Step):
         seconds = host.stop(self.node, world.fence.token)
         world.say(f"{self.node.name} stopped after {seconds:.1f} s.")
         moved = self._left_in_charge(world, seconds)
+        self.while_down(world)
         host.start(self.node, world.fence.token)
         if not moved.met:
             raise Refused(f"{self.name}: {told(moved.reasons)}", moved.reasons)
+
+    def while_down(self, world: World) -> None:
+        """What else has to be done on the node's machine between stop and start."""
 
     def traces(self, world: World) -> str:
         return world.tools.host(self.node).log_tail(self.node)

@@ -5,11 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from airflow_provider_kmigrate.core.cluster import ClusterSpec, Role
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec, Role
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.core.phase import Phase
 from airflow_provider_kmigrate.steps.brokers import RollBroker
 from airflow_provider_kmigrate.steps.controllers import FinalizeController, ProvisionController
+from airflow_provider_kmigrate.steps.rollback import (
+    BringBack,
+    GiveBack,
+    Reconcile,
+    RestoreFlag,
+    RolledBack,
+    StopController,
+    WipeController,
+    ZooKeeperLeads,
+)
 from airflow_provider_kmigrate.steps.run import Step
 from airflow_provider_kmigrate.steps.waits import (
     BrokersRegistered,
@@ -45,8 +55,12 @@ def _provision(spec: ClusterSpec, arguments: Arguments) -> Step:
     return ProvisionController(spec.node(Role.CONTROLLER, arguments["node"]), spec.cluster_id)
 
 
-def _finalize(spec: ClusterSpec, arguments: Arguments) -> Step:
-    return FinalizeController(spec.node(Role.CONTROLLER, arguments["node"]))
+def _back(spec: ClusterSpec, arguments: Arguments) -> Step:
+    return BringBack(spec.node(Role.BROKER, arguments["node"]), BrokerMode(arguments["target"]), spec.policy)
+
+
+def _of_controller(step: Callable[[NodeSpec], Step]) -> Callable[[ClusterSpec, Arguments], Step]:
+    return lambda spec, arguments: step(spec.node(Role.CONTROLLER, arguments["node"]))
 
 
 def _registered(spec: ClusterSpec, arguments: Arguments) -> Step:
@@ -84,6 +98,14 @@ KINDS: Mapping[str, Callable[[ClusterSpec, Arguments], Step]] = {
     "equivalent": lambda spec, _arguments: Equivalent(spec.policy.copy_timeout),
     "leaders": _leaders,
     "soak": _soak,
-    "finalize": _finalize,
+    "finalize": _of_controller(FinalizeController),
     "finalized": lambda _spec, _arguments: Finalized(),
+    "restore flag": _of_controller(RestoreFlag),
+    "reconcile": lambda _spec, _arguments: Reconcile(),
+    "back": _back,
+    "stop controller": _of_controller(StopController),
+    "give back": lambda spec, _arguments: GiveBack(spec.controllers),
+    "zookeeper leads": lambda _spec, _arguments: ZooKeeperLeads(),
+    "wipe": _of_controller(WipeController),
+    "rolled back": lambda _spec, _arguments: RolledBack(),
 }

@@ -56,6 +56,10 @@ class Fencing(Protocol):
     """`clients.fence.Fence`, or a test's stand-in."""
 
     @property
+    def path(self) -> str:
+        """The znode whose version is the token; a transaction checks it."""
+
+    @property
     def token(self) -> int: ...
 
     def check(self) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from airflow_provider_kmigrate.clients.zookeeper import WRITABLE, Holding, Operation
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
 from airflow_provider_kmigrate.core.model import ClusterView, Look
 from airflow_provider_kmigrate.hooks.world import Access
@@ -20,7 +21,22 @@ from tests.steps.sim import CLUSTER_ID, SimCluster, SimHost
 
 
 class SimZooKeeper(MemoryZooKeeper):
-    """What a backup reads beside what the fence uses."""
+    """What a backup and a hand-over need beside what the fence uses."""
+
+    def __init__(self, ensemble: Ensemble, cluster: SimCluster) -> None:
+        super().__init__(ensemble)
+        self._cluster = cluster
+
+    def read(self, path: str) -> tuple[bytes, int] | None:
+        return self._cluster.read(path) if path in WRITABLE else super().read(path)
+
+    def commit(self, operations: Sequence[Operation], holding: Holding | None = None) -> list[int | None]:
+        if not any(operation.path in WRITABLE for operation in operations):
+            return super().commit(operations, holding)
+        super().commit([], holding)  # the fence
+        assert holding is not None
+        self._cluster.commit(operations, holding)
+        return []
 
     def tree(self) -> Iterator[tuple[str, bytes | None]]:
         return iter((("/", None), ("/controller_epoch", b"3")))
@@ -48,7 +64,7 @@ class Rehearsal:
         self.opened += 1
         if self.failure is not None:
             raise self.failure
-        session = SimZooKeeper(self.ensemble)
+        session = SimZooKeeper(self.ensemble, self.cluster)
         try:
             tools: Any = SimpleNamespace(zk=session, admin=self.cluster, host=lambda _: SimHost(self.cluster), chroot="/kafka")
             yield Access(tools, self, self.cluster.clock)

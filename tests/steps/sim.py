@@ -6,12 +6,14 @@ Steps run on it with their real code; time is a number. `Mortal` kills the tool 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
+from airflow_provider_kmigrate.clients.zookeeper import Delete, Holding, Operation, Set
 from airflow_provider_kmigrate.core import properties
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, HostSpec, NodeSpec, Policy, Role
 from airflow_provider_kmigrate.core.config_matrix import Stage, stage_of
@@ -99,7 +101,11 @@ class SimCluster:
     registered: set[int] = field(default_factory=set)  # registered with the controllers; sticks
     live_groups: tuple[str, ...] = ()
     leader: int = 3000
+    epoch: int = 5  # of the KRaft leader; each new one has a higher one
+    controller_epoch: int = 3
+    state_epoch: int = 3
     token: int = 0
+    disasters: list[str] = field(default_factory=list)  # what was measured to lose records, topics or minutes
 
     def __post_init__(self) -> None:
         nodes = [_node(Role.BROKER, node) for node in range(self.brokers)]
@@ -110,6 +116,7 @@ class SimCluster:
         for node in nodes:
             mine = self.nodes[Role.BROKER, node.id]
             mine.text = mine.running = _original(node.id)
+        self.zookeeper_controller, self.led = 0, False
         self.leaders = {p: p % self.brokers for p in range(2 * self.brokers)}
 
     # What the host of a node does.
@@ -126,10 +133,17 @@ class SimCluster:
             self._elect()
         elif mine.stage in {Stage.MIGRATION, Stage.KRAFT}:
             self.registered.add(node.id)
+        elif self.kraft_owns:
+            self.disasters.append(f"plain broker {node.id} beside a KRaft controller")
         self._takeover()
+        self._elect_zookeeper()
 
     def stop(self, node: NodeSpec) -> None:
         mine = self.nodes[node.role, node.id]
+        if mine.running is None:
+            return
+        if node.role is Role.BROKER and self.kraft_owns and not self._majority():
+            self.disasters.append(f"broker {node.id} stopped without a controller: 300 s")
         mine.running, mine.stops = None, mine.stops + 1
         if node.role is Role.CONTROLLER:
             self._elect()
@@ -137,6 +151,32 @@ class SimCluster:
         for partition, leader in self.leaders.items():
             if leader == node.id:
                 self.leaders[partition] = next((b for b in self._replicas(partition) if self._up(b)), -1)
+        self._elect_zookeeper()
+
+    def wipe(self, node: NodeSpec) -> None:
+        mine = self.nodes[node.role, node.id]
+        assert mine.running is None
+        mine.formatted, mine.log = None, False
+        if not any(self.nodes[n.role, n.id].log for n in self.spec.controllers):
+            self.registered.clear()
+
+    def _majority(self) -> bool:
+        up = [n for n in self.spec.controllers if self.nodes[n.role, n.id].running is not None]
+        return len(up) * 2 > len(self.spec.controllers)
+
+    def _elect_zookeeper(self) -> None:
+        """A new ZooKeeper controller where the old one went, which rewrites the states that it may."""
+        up = self._zookeeper_brokers()
+        if self.kraft_owns or not up or self.zookeeper_controller in up:
+            return
+        self.zookeeper_controller = up[0]
+        self.controller_epoch += 1
+        if self.state_epoch > self.controller_epoch:
+            self.disasters.append("partition states out of the controller's reach")
+        self.state_epoch = self.controller_epoch
+
+    def _zookeeper_brokers(self) -> list[int]:
+        return [b.id for b in self.spec.brokers if self.nodes[b.role, b.id].stage in {Stage.ZOOKEEPER, Stage.MIGRATION}]
 
     def _up(self, broker: int) -> bool:
         return self.nodes[Role.BROKER, broker].running is not None
@@ -144,10 +184,14 @@ class SimCluster:
     def _elect(self) -> None:
         """The present leader stays while it runs; a leader without the flag finalizes."""
         up = [n for n in self.spec.controllers if self.nodes[n.role, n.id].running is not None]
-        if len(up) * 2 <= len(self.spec.controllers):
+        if not self._majority():
+            self.led = False
             return
-        if self.leader not in {n.id for n in up}:
-            self.leader = up[0].id
+        if not self.led or self.leader not in {n.id for n in up}:
+            self.leader, self.epoch, self.led = up[0].id, self.epoch + 1, True
+            if self.kraft_owns:
+                self.controller_epoch += 1
+                self.state_epoch = self.epoch
         leads = self.nodes[Role.CONTROLLER, self.leader]
         if self.kraft_owns and leads.stage is Stage.CONTROLLER_FINAL:
             self.finalized = True
@@ -156,6 +200,7 @@ class SimCluster:
         flagged = all(self.nodes[n.role, n.id].stage is Stage.CONTROLLER_MIGRATION for n in self.spec.controllers)
         if flagged and not self.kraft_owns and self.registered == set(range(self.brokers)):
             self.kraft_owns, self.offset = True, 50
+            self.controller_epoch, self.state_epoch, self.zookeeper_controller = self.controller_epoch + 1, self.epoch, -1
 
     def _replicas(self, partition: int) -> tuple[int, ...]:
         count = min(3, self.brokers)
@@ -167,7 +212,7 @@ class SimCluster:
         del what, nodes
         self.mortal.step()
         self.clock.time += 0.1
-        if self.kraft_owns and not self.finalized and self.offset is not None:
+        if self.kraft_owns and not self.finalized and self.offset is not None and self.led:
             self.offset += 1
         return ClusterView(
             taken_at=self.clock.time,
@@ -180,6 +225,7 @@ class SimCluster:
             min_insync={"t": min(2, self.brokers - 1) or 1},
             client_metrics=(),
             topics=({}, {}),
+            state_epoch=self.state_epoch,
         )
 
     def _broker(self, node: NodeSpec) -> Broker:
@@ -192,7 +238,7 @@ class SimCluster:
             mode,
             mine.stage in {Stage.ZOOKEEPER, Stage.MIGRATION},
             frozenset(up if mode else []),
-            None,
+            None if self.kraft_owns else self.zookeeper_controller,
             _files(mine),
         )
 
@@ -206,17 +252,18 @@ class SimCluster:
         if len(up) * 2 <= len(self.spec.controllers):
             return None
         end = (self.offset or 0) + 2
-        return Quorum(self.leader, 5, end, dict.fromkeys(up, end), {})
+        return Quorum(self.leader, self.epoch, end, dict.fromkeys(up, end), {})
 
     def _zk(self) -> ZkView:
-        up = tuple(b.id for b in self.spec.brokers if self.nodes[b.role, b.id].stage in {Stage.ZOOKEEPER, Stage.MIGRATION})
         owner = (
-            ZkController(self.leader, 5, ephemeral=False)
+            ZkController(self.leader, self.epoch, ephemeral=False)
             if self.kraft_owns
-            else ZkController(up[0] if up else -1, -1, ephemeral=True)
+            else ZkController(self.zookeeper_controller, -1, ephemeral=True)
         )
-        migration = None if self.offset is None else Migration(self.leader, 5, self.offset, 5)
-        return ZkView(CLUSTER_ID, up, owner, 3, migration, live_groups=self.live_groups)
+        migration = None if self.offset is None else Migration(self.leader, self.epoch, self.offset, self.epoch)
+        return ZkView(
+            CLUSTER_ID, tuple(self._zookeeper_brokers()), owner, self.controller_epoch, migration, live_groups=self.live_groups
+        )
 
     def _partitions(self) -> tuple[Partition, ...]:
         rows = []
@@ -237,6 +284,35 @@ class SimCluster:
     def broker_config(self, broker: int) -> dict[str, str]:
         return dict(parse(self.nodes[Role.BROKER, broker].running or ""))
 
+    # The znodes that a hand-over changes.
+
+    def read(self, path: str) -> tuple[bytes, int] | None:
+        zk = self._zk()
+        assert isinstance(zk.controller, ZkController)
+        owner = {"version": 2, "brokerid": zk.controller.broker_id, "kraftControllerEpoch": zk.controller.kraft_epoch}
+        held = {"/controller_epoch": str(self.controller_epoch), "/controller": json.dumps(owner)}
+        if isinstance(zk.migration, Migration):
+            keys = ("kraft_controller_id", "kraft_controller_epoch", "kraft_metadata_offset", "kraft_metadata_epoch")
+            found = (self.leader, self.epoch, zk.migration.metadata_offset, self.epoch)
+            held["/migration"] = json.dumps(dict(zip(keys, found, strict=True)))
+        return (held[path].encode(), 0) if path in held else None
+
+    def commit(self, operations: Sequence[Operation], holding: Holding) -> None:
+        self.mortal.step()
+        if holding.token < self.token:
+            raise Fenced("a newer run holds the cluster")
+        if any(node.running is not None for (role, _), node in self.nodes.items() if role is Role.CONTROLLER):
+            self.disasters.append("handed over under a living controller")
+        for operation in operations:
+            match operation:
+                case Set("/controller_epoch", data):
+                    self.controller_epoch = int(data)
+                case Delete("/migration"):
+                    self.offset = None
+                case Delete("/controller"):
+                    self.kraft_owns, self.zookeeper_controller = False, -1
+        self._elect_zookeeper()
+
     def tree(self) -> list[tuple[str, bytes | None]]:
         return [("/", None), ("/controller_epoch", b"3")]
 
@@ -256,6 +332,7 @@ class SimCluster:
 class SimFence:
     cluster: SimCluster
     token: int
+    path: str = "/_kmigrate/epoch"
 
     def check(self) -> None:
         if self.token < self.cluster.token:
@@ -307,6 +384,13 @@ class SimHost:
         self._act(token)
         assert release == "3.9-IV0"
         self._mine(node).formatted = cluster_id
+
+    def files(self, node: NodeSpec) -> NodeFiles:
+        return _files(self._mine(node))
+
+    def wipe_storage(self, node: NodeSpec, token: int) -> None:
+        self._act(token)
+        self.cluster.wipe(node)
 
 
 def _node(role: Role, node: int) -> NodeSpec:

@@ -10,6 +10,7 @@ What a command must do, argument lists with places as in `argv`, never through a
 | read | prints the file `{path}` (none: the file is on this machine) | 0; other and ENOENT's text on stderr: no such file |
 | write | replaces the file `{path}` by its standard input, atomically (none: as read) | 0 |
 | format | kafka-storage format, with `--cluster-id={cluster_id}` as one word: an id may begin with a dash | 0 |
+| wipe | moves the controller's directory `{path}` away, or empties it; only a rollback does that | 0 |
 
 255 is ssh's word for a broken connection and raises `Unreachable`. systemd's own stop timeout (`TimeoutStopSec`, 90 s by default)
 ends in SIGKILL and must be raised above `stop_timeout`.
@@ -26,7 +27,7 @@ from pathlib import Path
 from airflow_provider_kmigrate.clients.hosts import files
 from airflow_provider_kmigrate.clients.hosts.argv import fill, no_command, node_values
 from airflow_provider_kmigrate.clients.hosts.runner import Answer, LocalRunner, Runner
-from airflow_provider_kmigrate.clients.hosts.storage import must_format, refuse_data
+from airflow_provider_kmigrate.clients.hosts.storage import must_format, must_wipe, refuse_data
 from airflow_provider_kmigrate.clients.hosts.tokens import admitted
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.model import NodeFiles, Process, ProcessState
@@ -106,6 +107,19 @@ class CommandHost:
                 if not node.hosts.read:
                     refuse_data(node, seen)
                 self._succeed(node, "format", node.hosts.format, values)
+
+    def put_meta(self, node: NodeSpec, folder: str, text: str, token: int) -> None:
+        path = f"{folder}/{files.META}"
+        with admitted(_token_folder(node), token):
+            if not node.hosts.write:
+                files.put(Path(path), text)
+            else:
+                self._write(node, path, text)
+
+    def wipe_storage(self, node: NodeSpec, token: int) -> None:
+        with admitted(_token_folder(node), token):
+            for folder in must_wipe(node, self.files(node), self.status(node)):
+                self._succeed(node, "wipe", node.hosts.wipe, {"path": folder})
 
     def log_tail(self, node: NodeSpec, lines: int = 40) -> str:  # noqa: ARG002  # part of the interface
         return ""

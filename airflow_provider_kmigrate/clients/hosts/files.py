@@ -16,6 +16,7 @@ from airflow_provider_kmigrate.exceptions import Failed
 
 ENCODING = "iso-8859-1"  # what Java reads properties as; every byte has a character, so nothing is lost
 _TAIL_BYTES = 65_536
+META = "meta.properties"
 _METADATA_LOG = "__cluster_metadata-0/quorum-state"
 
 Read = Callable[[str], str | None]  # the text at a path, None where there is no such file; raises `Failed` where it cannot tell
@@ -127,7 +128,7 @@ def look(node: NodeSpec, read_at: Read = read) -> NodeFiles:
     return NodeFiles(
         properties=keys,
         properties_sha256=None if text is None else sha256(text),
-        meta={path: properties.parse(read_at(f"{path}/meta.properties") or "") for path in dirs} if dirs else None,
+        meta={path: properties.parse(read_at(f"{path}/{META}") or "") for path in dirs} if dirs else None,
         has_metadata_log=any(read_at(f"{path}/{_METADATA_LOG}") is not None for path in dirs) if dirs else None,
     )
 

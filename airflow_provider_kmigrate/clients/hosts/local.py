@@ -15,7 +15,7 @@ from pathlib import Path
 from airflow_provider_kmigrate.clients.hosts import files
 from airflow_provider_kmigrate.clients.hosts.argv import fill, no_command, node_values
 from airflow_provider_kmigrate.clients.hosts.process import Launch, NodeProcess, environment
-from airflow_provider_kmigrate.clients.hosts.storage import must_format, refuse_data
+from airflow_provider_kmigrate.clients.hosts.storage import must_format, must_wipe, refuse_data, set_aside
 from airflow_provider_kmigrate.clients.hosts.tokens import admitted
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.model import NodeFiles, Process
@@ -67,6 +67,15 @@ class LocalHost:
             if must_format(node, seen, cluster_id):
                 refuse_data(node, seen)
                 _format(node, process.launch(), {"cluster_id": cluster_id, "release": release})
+
+    def put_meta(self, node: NodeSpec, folder: str, text: str, token: int) -> None:
+        with admitted(_process(node).folder, token):
+            files.put(Path(folder) / files.META, text)
+
+    def wipe_storage(self, node: NodeSpec, token: int) -> None:
+        with admitted(_process(node).folder, token):
+            for folder in must_wipe(node, self.files(node), self.status(node)):
+                set_aside(node, folder)
 
     def log_tail(self, node: NodeSpec, lines: int = 40) -> str:
         return _process(node).log_tail(lines)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.model import NodeFiles, Reason
+from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
+from airflow_provider_kmigrate.core.model import NodeFiles, Process, ProcessState, Reason
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 
 
@@ -40,6 +40,35 @@ def refuse_data(node: NodeSpec, seen: NodeFiles) -> None:
             raise _refused(
                 node, f"{path} is not formatted but holds {', '.join(held[:5])}", "Save what is needed of it and empty it first."
             )
+
+
+def must_wipe(node: NodeSpec, seen: NodeFiles, process: Process) -> tuple[str, ...]:
+    """The directories of a stopped controller that hold a quorum's data; never a broker's, never while its process may run."""
+    if node.role is not Role.CONTROLLER or process.state is not ProcessState.STOPPED:
+        text = f"its directories were to be wiped, but its process is {process.state}"
+        reason = Reason(
+            "M03",
+            f"{node.name}: {text}.",
+            "A running node would lose its data under its feet.",
+            "Stop this controller first; a broker's directories are never wiped.",
+        )
+        raise Refused.because(reason)
+    if seen.meta is None:
+        raise Failed(f"{node.name}: cannot tell what its directories hold; is {node.hosts.properties} there and readable?")
+    return tuple(folder for folder, meta in seen.meta.items() if meta or seen.has_metadata_log)
+
+
+def set_aside(node: NodeSpec, folder: str) -> None:
+    """Rename a directory of this machine; nothing in it is deleted. Raises `Failed`."""
+    number, path = 1, Path(folder)
+    while (aside := path.with_name(f"{path.name}.rolled-back-{number}")).exists():
+        number += 1
+    try:
+        path.rename(aside)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise Failed(f"{node.name}: cannot move {folder} out of the way: {error}") from error
 
 
 def _refused(node: NodeSpec, text: str, remedy: str) -> Refused:

@@ -1,0 +1,322 @@
+"""The way back to ZooKeeper, from wherever a cluster is before finalization; what each step of it may do, read from one look.
+
+The order, of which each step finds by itself whether it has anything to do:
+
+1. controllers that lost the migration flag get it back (a finalization that began, but did not happen);
+2. the active controller is restarted once: a dual-write that was lost is never repeated, but a new leader writes ZooKeeper anew;
+3. brokers in KRaft mode go back to migration mode: ZooKeeper brokers again, under the KRaft controller;
+4. all controllers stop, before any broker becomes a plain ZooKeeper broker: a controller that goes on cuts it off, and what it
+   acknowledged is lost (measured);
+5. one ZooKeeper transaction hands the cluster over: /controller_epoch above every epoch that KRaft has written into partition
+   states (KAFKA-20488), /migration and /controller deleted;
+6. the brokers elect a ZooKeeper controller, and every one of them names it: a broker that does not takes 300 s to stop (measured);
+7. brokers go back to their original files;
+8. the controllers' directories are set aside: an old quorum that starts again takes the cluster over and deletes topics (measured).
+
+Sources: KIP-866 "Migration overview", Kafka's operations guide (3.9), and what real brokers did when pushed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from airflow_provider_kmigrate.core import back_gates, gates, roll
+from airflow_provider_kmigrate.core.back_gates import listed
+from airflow_provider_kmigrate.core.config_matrix import Stage, stage_on_disk
+from airflow_provider_kmigrate.core.gates import MET, Gate, never, not_yet, together
+from airflow_provider_kmigrate.core.model import (
+    Act,
+    Broker,
+    BrokerMode,
+    ClusterView,
+    Controller,
+    Decision,
+    Done,
+    Migration,
+    ProcessState,
+    Reason,
+    Refuse,
+    Wait,
+    ZkController,
+    ZkView,
+)
+from airflow_provider_kmigrate.core.phase import kraft_owns
+from airflow_provider_kmigrate.core.waiting import as_decision
+
+_BACK = {BrokerMode.MIGRATION: Stage.MIGRATION, BrokerMode.ZOOKEEPER: Stage.ZOOKEEPER}
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """What one transaction changes: /controller_epoch, unless it stays (None), and which znodes go."""
+
+    epoch: int | None
+    delete: tuple[str, ...]
+
+
+def decide_flag(view: ClusterView, controller_id: int) -> Decision:
+    """Bring a controller of a migration under way back with its flag, whether it lost the flag or is down."""
+    controller = view.controllers.get(controller_id, Controller(controller_id))
+    if (ended := back_gates.over(view)) is not None:
+        return ended
+    if not kraft_owns(view) or (controller.answers and controller.migration_flag):
+        return Done(f"Controller {controller_id} has nothing to get back.")
+    if controller.process.state is ProcessState.STOPPED:
+        return _brought_back(controller)
+    if not controller.answers:
+        text = f"Controller {controller_id} does not answer; its process is {controller.process.state}."
+        return Wait((Reason("R10", text, "It starts, or it hangs.", "Its log says why it does not get on."),))
+    gate = together((gates.quorum_leads(view), back_gates.others_answer(view, controller_id)))
+    if not gate.met:
+        return as_decision(gate, "")
+    return Act("restart", f"Controller {controller_id} stands by without the migration flag: elected, it would finalize.")
+
+
+def _brought_back(controller: Controller) -> Decision:
+    if controller.files.has_metadata_log:
+        return Act("start", f"Controller {controller.id} is down and has this migration's log.")
+    if controller.files.has_metadata_log is None:
+        return Wait((Reason("G00", f"Could not read the directory of controller {controller.id}.", "Unknown is not healthy."),))
+    return Done(f"Controller {controller.id} is down and its directory is empty; it is not needed any more.")
+
+
+def decide_reconcile(view: ClusterView, first: ClusterView) -> Decision:
+    """One failover of the active controller since `first`, the first look with a leader; then ZooKeeper holds all that KRaft does."""
+    if (ended := back_gates.over(view)) is not None:
+        return ended
+    if not kraft_owns(view):
+        return Done("ZooKeeper owns the cluster; nothing has to be written back.")
+    gate = together((gates.all_flagged(view), gates.no_client_metrics(view), gates.quorum_healthy(view)))
+    if not gate.met or view.quorum is None:
+        return as_decision(gate, "")
+    if not isinstance(view.zk and view.zk.migration, Migration) or gates.dual_write_lag(view) is None:
+        return Wait((Reason("G07", "/migration does not show a finished copy yet."),))
+    if first.quorum is None or view.quorum.leader_epoch <= first.quorum.leader_epoch:
+        return Act("fail over", f"Controller {view.quorum.leader_id} leads: its successor writes ZooKeeper anew (KIP-866).")
+    gate = gates.dual_write_alive(view, first)
+    return as_decision(gate, f"Controller {view.quorum.leader_id} leads since a failover, and the dual-write moves.")
+
+
+def decide_back(view: ClusterView, first: ClusterView, broker_id: int, target: BrokerMode) -> Decision:
+    """One broker back to migration mode, while KRaft owns the cluster, or to ZooKeeper mode, once ZooKeeper does."""
+    broker = view.brokers.get(broker_id, Broker(broker_id))
+    ended = back_gates.over(view) or _out_of_turn(view, target)
+    if ended is not None:
+        return ended
+    if broker.mode is target:
+        return roll.settled(view, broker, target)
+    if broker.process.state is ProcessState.STOPPED:
+        return _down(broker, _BACK[target])
+    if broker.mode is None:
+        return roll.silent(broker)
+    passing = _to_migration(view, first) if target is BrokerMode.MIGRATION else _to_zookeeper(view)
+    gate = together((passing, gates.process_known(broker), roll.may_stop(view, (broker_id,))))
+    if gate.met:
+        return Act(
+            "restart", f"Broker {broker_id} may stop: every partition keeps enough in-sync replicas and every gate is open."
+        )
+    return as_decision(gate, "")
+
+
+def _down(broker: Broker, stage: Stage) -> Decision:
+    """A broker that is down gets its file and is started, whoever stopped it: that it did not start may be why one goes back."""
+    if broker.in_zookeeper is not False:
+        return roll.session_not_over(broker)
+    found = stage_on_disk(broker.files)
+    if found is stage:
+        return Act("start", f"Broker {broker.id} is stopped and has the file of stage {stage}.")
+    if found is None:
+        return Wait((Reason("G00", f"Could not read the properties of broker {broker.id}.", "Unknown is not healthy."),))
+    return Act(
+        "restart", f"Broker {broker.id} is down with the file of stage {found}; it starts again with that of stage {stage}."
+    )
+
+
+def _out_of_turn(view: ClusterView, target: BrokerMode) -> Decision | None:
+    if target is BrokerMode.MIGRATION:
+        return (
+            None
+            if kraft_owns(view) or back_gates.with_mode(view, BrokerMode.KRAFT)
+            else Done("ZooKeeper owns the cluster: no broker is KRaft.")
+        )
+    kraft = back_gates.with_mode(view, BrokerMode.KRAFT)
+    if kraft:
+        return Refuse((back_gates.kraft_left(kraft),))
+    if kraft_owns(view) or back_gates.migration_left(view):
+        text = "The cluster is not handed over to ZooKeeper: /controller or /migration is still KRaft's."
+        why = "A plain ZooKeeper broker beside a KRaft controller is cut off, and what it acknowledges is lost (measured)."
+        return Refuse((Reason("G30", text, why, "Run the steps before this one: controllers stopped, then the hand-over."),))
+    return None
+
+
+def _to_migration(view: ClusterView, first: ClusterView) -> Gate:
+    return together((gates.all_flagged(view), gates.quorum_healthy(view), gates.dual_write_alive(view, first)))
+
+
+def _to_zookeeper(view: ClusterView) -> Gate:
+    return together((back_gates.controllers_silent(view), back_gates.names_the_controller(view)))
+
+
+def decide_stop(view: ClusterView, controller_id: int) -> Decision:
+    """Stop one controller, once no broker needs it: all are ZooKeeper brokers, in migration mode where KRaft owns the cluster."""
+    controller = view.controllers.get(controller_id, Controller(controller_id))
+    if (ended := back_gates.over(view)) is not None:
+        return ended
+    if controller.process.state is ProcessState.STOPPED and not controller.answers:
+        return Done(f"Controller {controller_id} is stopped.")
+    gate = together((_no_broker_needs_them(view), gates.process_known(controller)))
+    if gate.met:
+        return Act("stop", f"No broker needs controller {controller_id} any more.")
+    return as_decision(gate, "")
+
+
+def _no_broker_needs_them(view: ClusterView) -> Gate:
+    kraft, plain = back_gates.with_mode(view, BrokerMode.KRAFT), back_gates.with_mode(view, BrokerMode.ZOOKEEPER)
+    if kraft:
+        return never(back_gates.kraft_left(kraft))
+    if plain and kraft_owns(view):
+        text = f"Plain ZooKeeper brokers while KRaft owns the cluster: {listed(plain)}."
+        return never(Reason("P07", text, "They do not hear the controller.", "Roll them into migration mode first."))
+    # Where ZooKeeper owns the cluster, controllers are strangers to it, and a broker that fails in migration mode may be why one goes back.
+    return roll.may_stop(view, ()) if kraft_owns(view) else MET
+
+
+def postponed_stop(view: ClusterView, controller_id: int) -> bool:
+    """Whether this is the active controller while others still run: stopped last, it is the last to write epochs."""
+    others = [c for c in view.controllers.values() if c.id != controller_id and c.answers]
+    return bool(others) and view.quorum is not None and view.quorum.leader_id == controller_id
+
+
+def decide_hand_over(view: ClusterView, first: ClusterView) -> Decision:
+    """G1: the one transaction that gives the cluster back to ZooKeeper, after the last controller has stopped."""
+    if (ended := back_gates.over(view)) is not None:
+        return ended
+    if view.zk is not None and not kraft_owns(view) and view.zk.migration is None:
+        return Done("ZooKeeper owns the cluster, and no trace of the migration is left in it.")
+    kraft = back_gates.with_mode(view, BrokerMode.KRAFT)
+    gate = together(
+        (
+            never(back_gates.kraft_left(kraft)) if kraft else MET,
+            back_gates.controllers_down(view),
+            back_gates.migration_still(view, first),
+            back_gates.epochs_known(view),
+        )
+    )
+    if gate.met:
+        return Act("hand over", "Every controller is stopped, nothing writes /migration, no broker is in KRaft mode.")
+    waits = {reason.code for reason in gate.reasons} == {"T05"}
+    return Wait(gate.reasons, healthy=True) if waits else as_decision(gate, "")
+
+
+def hand_over(zk: ZkView, state_epoch: int) -> HandOver:
+    """The change that `decide_hand_over` asks for. Raises ValueError where /controller_epoch is unknown.
+
+    Where ZooKeeper owns the cluster already, only /migration goes: /controller is a living broker's then.
+    """
+    migration, controller = zk.migration, zk.controller
+    gone = ("/migration",) if migration is not None else ()
+    if not (isinstance(controller, ZkController) and controller.is_kraft):
+        return HandOver(None, gone)
+    if zk.controller_epoch is None:
+        raise ValueError("/controller_epoch is unknown")
+    written = migration.kraft_controller_epoch if isinstance(migration, Migration) else -1
+    highest = max(written, controller.kraft_epoch, state_epoch, zk.controller_epoch)
+    return HandOver(highest + 1, (*gone, "/controller"))
+
+
+def decide_led(view: ClusterView) -> Decision:
+    """A ZooKeeper broker is controller, every broker names it, no partition is out of its reach or without a leader."""
+    if (ended := back_gates.over(view)) is not None:
+        return ended
+    gate = together((back_gates.names_the_controller(view), back_gates.epochs_known(view), back_gates.states_in_reach(view)))
+    if not gate.met:
+        return as_decision(gate, "")
+    without = gates.no_leaderless(view)
+    if not without.met and view.partitions is not None:
+        return Act("elect", f"{len(gates.leaderless(view))} partitions have no leader.")
+    controller = roll.zookeeper_controller(view)
+    return as_decision(without, f"Broker {controller} is the ZooKeeper controller, and every broker names it.")
+
+
+def decide_wipe(view: ClusterView, controller_id: int) -> Decision:
+    """A stopped controller's directories out of the way, once the cluster is ZooKeeper's again."""
+    controller = view.controllers.get(controller_id, Controller(controller_id))
+    if (ended := back_gates.over(view)) is not None:
+        return ended
+    if kraft_owns(view) or back_gates.migration_left(view):
+        text = "The cluster is not handed over to ZooKeeper yet."
+        return Refuse((Reason("G30", text, "Its controllers' log may still be needed.", "Run the steps before this one."),))
+    gate = back_gates.controller_down(controller)
+    if not gate.met:
+        return as_decision(gate, "")
+    if controller.files.meta is None or controller.files.has_metadata_log is None:
+        return Wait((Reason("G00", f"Could not read the directory of controller {controller_id}.", "Unknown is not healthy."),))
+    if back_gates.empty(controller):
+        return Done(f"Controller {controller_id} is stopped and its directory is empty.")
+    return Act("wipe", f"Controller {controller_id}: an old quorum that starts again would take the cluster over.")
+
+
+def decide_rolled_back(view: ClusterView) -> Decision:
+    """The end: as before the migration, and ready for another one."""
+    if (ended := back_gates.over(view)) is not None:
+        return ended
+    left = sorted(b.id for b in view.brokers.values() if b.mode is not BrokerMode.ZOOKEEPER)
+    modes = not_yet(Reason("G31", f"Brokers that do not answer in ZooKeeper mode: {listed(left)}.")) if left else MET
+    traces = (
+        not_yet(Reason("G30", "/migration or /controller is still KRaft's."))
+        if back_gates.migration_left(view) or kraft_owns(view)
+        else MET
+    )
+    used = [c.id for c in view.controllers.values() if c.files.meta is None or not back_gates.empty(c)]
+    full = (
+        not_yet(Reason("G04", f"Controllers whose directories are not known to be empty: {listed(sorted(used))}."))
+        if used
+        else MET
+    )
+    gate = together(
+        (
+            modes,
+            traces,
+            back_gates.controllers_down(view),
+            full,
+            back_gates.names_the_controller(view),
+            back_gates.epochs_known(view),
+            back_gates.states_in_reach(view),
+            roll.may_stop(view, ()),
+        )
+    )
+    return as_decision(
+        gate, f"All {len(view.brokers)} brokers run on ZooKeeper as before; a new migration may begin at any time."
+    )
+
+
+def plan(view: ClusterView) -> tuple[str, ...]:
+    """What a rollback would do now, step by step, in words; empty where there is nothing to take back."""
+    kraft, plain = back_gates.with_mode(view, BrokerMode.KRAFT), back_gates.with_mode(view, BrokerMode.ZOOKEEPER)
+    owned = kraft_owns(view)
+    silent = sorted(b.id for b in view.brokers.values() if b.mode is None)
+    up = sorted(c.id for c in view.controllers.values() if c.answers or c.process.state is not ProcessState.STOPPED)
+    unflagged = sorted(c.id for c in view.controllers.values() if c.migration_flag is False) if owned else []
+    used = sorted(c.id for c in view.controllers.values() if not back_gates.empty(c))
+    steps = (
+        (unflagged, f"restart controllers {listed(unflagged)} with the migration flag"),
+        (owned, "restart the active controller once, so that its successor writes ZooKeeper anew"),
+        (kraft or (owned and plain), f"restart brokers {listed(sorted(kraft + plain if owned else kraft))} in migration mode"),
+        (up, f"stop controllers {listed(up)}, the active one last"),
+        (owned or back_gates.migration_left(view), f"hand the cluster over to ZooKeeper: {_transaction(view)}"),
+        (len(plain) < len(view.brokers), f"restart brokers {listed(_not_plain(view, owned))} with their original files"),
+        (used, f"set the directories of controllers {listed(used)} aside"),
+    )
+    told = tuple(text for needed, text in steps if needed)
+    return (
+        (*told, f"brokers that do not answer now are waited for, or started again: {listed(silent)}") if told and silent else told
+    )
+
+
+def _transaction(view: ClusterView) -> str:
+    owned = "raise /controller_epoch, delete /migration and /controller" if kraft_owns(view) else "delete /migration"
+    return f"{owned}, in one transaction"
+
+
+def _not_plain(view: ClusterView, owned: bool) -> list[int]:
+    return sorted(b.id for b in view.brokers.values() if owned or b.mode is not BrokerMode.ZOOKEEPER)

@@ -1,0 +1,157 @@
+"""The DAG that brings one cluster back to ZooKeeper from wherever it is, as long as the migration is not finalized."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from airflow.sdk import DAG, BaseOperator, Param, TaskGroup, TriggerRule, chain
+
+from airflow_provider_kmigrate.core.cluster import ClusterSpec
+from airflow_provider_kmigrate.core.model import BrokerMode
+from airflow_provider_kmigrate.dag_builders import spark_jobs
+from airflow_provider_kmigrate.dag_builders.task_docs import doc
+from airflow_provider_kmigrate.operators.approval import ApproveRollbackOperator
+from airflow_provider_kmigrate.operators.copy import PreferredLeadersOperator
+from airflow_provider_kmigrate.operators.rollback import (
+    BringBackOperator,
+    HandOverOperator,
+    ReconcileOperator,
+    RestoreFlagOperator,
+    RollbackPlanOperator,
+    RolledBackOperator,
+    StopControllerOperator,
+    WipeControllerOperator,
+    ZooKeeperLeadsOperator,
+)
+from airflow_provider_kmigrate.sensors.step import MetadataEquivalenceSensor, WaitAllBrokersRegisteredSensor
+
+_DOC = """\
+### {name}: back to ZooKeeper
+
+Takes back a migration of cluster `{cluster_id}` from any phase before finalization, clients going on. Each task looks at the cluster
+and does what is left; where there is nothing to take back it is over at once.
+
+| group | what happens | over when |
+| --- | --- | --- |
+| plan, approve | reads only; a person sees the steps | a person (or the run's conf) says yes |
+| heal | controllers that lost their flag get it back; the active one is restarted | ZooKeeper and KRaft store the same |
+| to_migration | each KRaft broker restarts as a ZooKeeper broker in migration mode | back in every ISR |
+| stop_controllers | standbys first, the active one last | all processes gone |
+| hand_over | one transaction: `/controller_epoch` raised, `/migration` and `/controller` deleted | a ZooKeeper controller leads |
+| to_zookeeper | each broker restarts with its original file | back in every ISR |
+| wipe | the controllers' directories are set aside | empty |
+
+The run that migrated must be over (mark it as failed first): one run at a time holds the cluster. A rollback that was left half-way
+goes on with a new run; before `hand_over` the migration may go forward again instead.
+"""
+
+
+def build(spec: ClusterSpec) -> DAG:
+    """The DAG `kmigrate_rollback__<cluster>`, for manual runs, one at a time."""
+    with DAG(
+        dag_id=f"kmigrate_rollback__{spec.name}",
+        schedule=None,
+        catchup=False,
+        max_active_runs=1,
+        tags=["kmigrate", "kafka", spec.name],
+        doc_md=_DOC.format(name=spec.name, cluster_id=spec.cluster_id),
+        params=_params(spec),
+        default_args={"retries": 1, "retry_delay": timedelta(seconds=15)},
+    ) as dag:
+        chain(
+            RollbackPlanOperator(cluster_file=spec.path, task_id="plan", retries=0),
+            ApproveRollbackOperator(
+                task_id="approve", cluster=spec.name, cluster_id=spec.cluster_id, plan="{{ ti.xcom_pull(task_ids='plan') }}"
+            ),
+            *spark_jobs.hold(spec, "to_migration"),
+            _heal(spec),
+            _back(spec, "to_migration", BrokerMode.MIGRATION),
+            _stop(spec),
+            _hand_over(spec),
+            _back(spec, "to_zookeeper", BrokerMode.ZOOKEEPER),
+            *spark_jobs.resume(spec, "to_zookeeper"),
+            _wipe(spec),
+            RolledBackOperator(cluster_file=spec.path, task_id="rolled_back", **_goes_on()),
+        )
+    for task in dag.tasks:
+        if isinstance(task, BaseOperator):
+            task.doc_md = doc(task.task_id)
+    return dag
+
+
+def _heal(spec: ClusterSpec) -> TaskGroup:
+    with TaskGroup("heal") as group:
+        flags: list[BaseOperator] = [
+            RestoreFlagOperator(cluster_file=spec.path, task_id=f"flag_{node.id}", controller=node.id, **_goes_on())
+            for node in spec.controllers
+        ]
+        failover = ReconcileOperator(cluster_file=spec.path, task_id="failover", **_goes_on())
+        chain(*flags, failover, MetadataEquivalenceSensor(cluster_file=spec.path, task_id="equivalence", **_goes_on()))
+    return group
+
+
+def _back(spec: ClusterSpec, name: str, target: BrokerMode) -> TaskGroup:
+    with TaskGroup(name) as group:
+        tasks: list[BaseOperator] = [
+            BringBackOperator(cluster_file=spec.path, task_id=f"broker_{node.id}", broker=node.id, target=target, **_goes_on())
+            for node in spec.brokers
+        ]
+        if target is BrokerMode.ZOOKEEPER:
+            tasks.append(BringBackOperator(cluster_file=spec.path, task_id="postponed", target=target, **_goes_on()))
+            tasks.append(PreferredLeadersOperator(cluster_file=spec.path, task_id="leaders", **_goes_on()))
+        chain(*tasks, WaitAllBrokersRegisteredSensor(cluster_file=spec.path, task_id="registered", **_goes_on()))
+    return group
+
+
+def _stop(spec: ClusterSpec) -> TaskGroup:
+    with TaskGroup("stop_controllers") as group:
+        each: list[BaseOperator] = [
+            StopControllerOperator(cluster_file=spec.path, task_id=f"controller_{node.id}", controller=node.id, **_goes_on())
+            for node in spec.controllers
+        ]
+        chain(*each, StopControllerOperator(cluster_file=spec.path, task_id="active_last", **_goes_on()))
+    return group
+
+
+def _hand_over(spec: ClusterSpec) -> TaskGroup:
+    with TaskGroup("hand_over") as group:
+        chain(
+            HandOverOperator(cluster_file=spec.path, task_id="transaction", **_goes_on()),
+            ZooKeeperLeadsOperator(cluster_file=spec.path, task_id="zookeeper_leads", **_goes_on()),
+        )
+    return group
+
+
+def _wipe(spec: ClusterSpec) -> TaskGroup:
+    with TaskGroup("wipe") as group:
+        chain(
+            *(
+                WipeControllerOperator(cluster_file=spec.path, task_id=f"controller_{node.id}", controller=node.id, **_goes_on())
+                for node in spec.controllers
+            )
+        )
+    return group
+
+
+def _goes_on() -> dict[str, Any]:
+    """A task that was skipped (done elsewhere, or not wanted) must not skip the rest; a failed one must stop it."""
+    return {"trigger_rule": TriggerRule.NONE_FAILED}
+
+
+def _params(spec: ClusterSpec) -> dict[str, Param]:
+    asked = "Leave it empty to see the plan and be asked before anything is changed."
+    return {
+        "approve_rollback": Param(
+            None,
+            type=["null", "string"],  # Airflow's form would not accept an empty string
+            title="Approve the rollback beforehand",
+            description=f"{asked} To go on without being asked, enter the cluster id {spec.cluster_id}.",
+        ),
+        "skip_failover": Param(
+            False,
+            type="boolean",
+            title="Do not fail the controllers over",
+            description="Only where no controller can be started any more. What the dual-write lost is then lost for good.",
+        ),
+    }

@@ -1,0 +1,158 @@
+"""The way back to ZooKeeper: one operator a step, and `RollbackOperator` for all of them in one task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowSkipException
+
+from airflow_provider_kmigrate.core.model import BrokerMode, Done, Look
+from airflow_provider_kmigrate.core.roll import postponed
+from airflow_provider_kmigrate.core.rollback import postponed_stop
+from airflow_provider_kmigrate.hooks.world import run_of, watching
+from airflow_provider_kmigrate.operators.step import StepOperator
+from airflow_provider_kmigrate.steps.catalog import build
+from airflow_provider_kmigrate.steps.rollback import BringBack, bring_back_the_rest, run_plan, run_rollback, stop_controllers
+from airflow_provider_kmigrate.steps.run import World, run_step
+
+
+class RollbackPlanOperator(StepOperator):
+    """Say what a rollback would do now, and check that it could; changes nothing. Returns the steps as a Markdown list."""
+
+    kind = "plan"
+    ui_color = "#e6e6fa"
+
+    def world(self, context: Context) -> AbstractContextManager[World]:
+        """To look at only: nothing is written to the cluster, not even who holds it."""
+        return watching(self.cluster_file, self.log.info, run_of(context))
+
+    def run_in(self, world: World, arguments: dict[str, Any]) -> object:
+        del arguments
+        steps = run_plan(world)
+        if not steps:
+            return "Nothing has to be taken back: the cluster shows no trace of a migration."
+        return "\n".join(f"{number}. {text}" for number, text in enumerate(steps, 1))
+
+
+class RollbackOperator(StepOperator):
+    """Bring a cluster back to ZooKeeper from any phase before finalization, all in one task, for DAGs of one's own.
+
+    `failover` false leaves out the failover that heals lost dual-writes: only for clusters whose controllers cannot be started any
+    more. Killed and run again it looks, and goes on.
+    """
+
+    kind = "rollback"
+    ui_color = "#fdf0cd"
+
+    def __init__(self, *, failover: bool = True, **kwargs: Any) -> None:
+        super().__init__(**{"deferrable": False, **kwargs})
+        self.failover = failover
+
+    def run_in(self, world: World, arguments: dict[str, Any]) -> object:
+        del arguments
+        return run_rollback(world, failover=self.failover)
+
+
+class _ControllerStep(StepOperator):
+    """A step of one controller; those with `heals` are skipped where the run's conf asks for no failover."""
+
+    heals = False
+
+    def __init__(self, *, controller: int | None = None, **kwargs: Any) -> None:
+        super().__init__(**{"deferrable": False, **kwargs})
+        self.controller = controller
+
+    def execute(self, context: Context) -> str:
+        if self.heals and context["params"].get("skip_failover"):
+            raise AirflowSkipException("The run's conf asks for no failover of the controllers.")
+        return super().execute(context)
+
+    def arguments(self, context: Context) -> dict[str, Any]:
+        del context
+        return {} if self.controller is None else {"node": self.controller}
+
+
+class RestoreFlagOperator(_ControllerStep):
+    """A controller of a migration under way up and with its flag."""
+
+    kind = "restore flag"
+    heals = True
+
+
+class ReconcileOperator(_ControllerStep):
+    """One failover of the active controller, so that ZooKeeper holds all that KRaft does. Not deferrable: it remembers its epoch."""
+
+    kind = "reconcile"
+    heals = True
+
+
+class StopControllerOperator(_ControllerStep):
+    """Stop one controller, once no broker needs it; the active one is skipped here. `controller` None: whatever is left."""
+
+    kind = "stop controller"
+
+    def run_in(self, world: World, arguments: dict[str, Any]) -> object:
+        if self.controller is None:
+            return stop_controllers(world)
+        if postponed_stop(world.observer.look(Look.CONTROLLERS | Look.QUORUM), self.controller):
+            raise AirflowSkipException(f"Controller {self.controller} is the active one: it is stopped last.")
+        return super().run_in(world, arguments)
+
+
+class HandOverOperator(_ControllerStep):
+    """The one transaction that gives the cluster to ZooKeeper. Not deferrable: no time must pass while nobody is controller."""
+
+    kind = "give back"
+    ui_color = "#f4d7d7"
+
+
+class ZooKeeperLeadsOperator(_ControllerStep):
+    """Wait until a ZooKeeper broker is controller and every broker names it; elect leaders that are missing."""
+
+    kind = "zookeeper leads"
+
+
+class WipeControllerOperator(_ControllerStep):
+    """A stopped controller's directories out of the way, so that an old quorum can never take the cluster over."""
+
+    kind = "wipe"
+
+
+class BringBackOperator(StepOperator):
+    """Restart one broker in its earlier mode, when every partition can spare it. `broker` None: whatever is left."""
+
+    kind = "back"
+    ui_color = "#fdf0cd"
+    template_fields: Sequence[str] = ()
+
+    def __init__(self, *, target: BrokerMode | str, broker: int | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.target, self.broker = str(target), broker
+
+    def arguments(self, context: Context) -> dict[str, Any]:
+        del context
+        return {"node": self.broker, "target": self.target}
+
+    def run_in(self, world: World, arguments: dict[str, Any]) -> object:
+        if self.broker is None:
+            return bring_back_the_rest(world)
+        order = [node.id for node in world.spec.brokers]
+        back = BrokerMode(self.target)
+        if back is BrokerMode.ZOOKEEPER and postponed(world.observer.look(BringBack.looks), self.broker, order, back):
+            raise AirflowSkipException(f"Broker {self.broker} is the ZooKeeper controller: it goes back last.")
+        return super().run_in(world, arguments)
+
+
+class RolledBackOperator(StepOperator):
+    """Wait until all is as before the migration; then let go of the cluster."""
+
+    kind = "rolled back"
+
+    def run_in(self, world: World, arguments: dict[str, Any]) -> object:
+        decision = run_step(build(world.spec, self.kind, arguments), world)
+        if isinstance(decision, Done):
+            world.fence.release()
+        return decision

@@ -1,0 +1,279 @@
+"""The steps of the way back; `core.rollback` decides, and says in which order they make sense."""
+
+from __future__ import annotations
+
+from airflow_provider_kmigrate.clients import znodes
+from airflow_provider_kmigrate.clients.zookeeper import Delete, Operation, Set
+from airflow_provider_kmigrate.core import back_gates, gates, meta_properties, rollback
+from airflow_provider_kmigrate.core.cluster import NodeSpec, Policy, Role
+from airflow_provider_kmigrate.core.config_matrix import Stage
+from airflow_provider_kmigrate.core.model import Act, BrokerMode, ClusterView, Decision, Done, Look, Refuse, Wait
+from airflow_provider_kmigrate.core.roll import next_to_roll
+from airflow_provider_kmigrate.core.rollback import HandOver
+from airflow_provider_kmigrate.exceptions import Refused, Unavailable
+from airflow_provider_kmigrate.steps.brokers import ROLL_LOOKS, RollBroker
+from airflow_provider_kmigrate.steps.files import install, target_text
+from airflow_provider_kmigrate.steps.journal import told
+from airflow_provider_kmigrate.steps.run import Step, World, run_step
+from airflow_provider_kmigrate.steps.waits import Equivalent
+
+_POSITION = Look.BROKERS | Look.CONTROLLERS | Look.ZOOKEEPER | Look.QUORUM
+_NODES = Look.PROCESSES | Look.FILES
+
+
+def run_plan(world: World) -> tuple[str, ...]:
+    """Say and return what a rollback would do, and check that it could; changes nothing.
+
+    Raises `Refused` where there is no way back, or where an original that it needs is missing or altered, `Unavailable` where
+    that cannot be told.
+    """
+    view = world.observer.look(_POSITION | _NODES)
+    ended = back_gates.over(view)
+    if isinstance(ended, Refuse):
+        raise Refused(f"rollback: nothing was changed. {told(ended.reasons)}", ended.reasons)
+    if isinstance(ended, Wait):
+        raise Unavailable(f"rollback: {told(ended.reasons)}")
+    steps = rollback.plan(view)
+    for node in world.spec.brokers if steps else ():
+        target_text(world, node, Stage.ZOOKEEPER)
+    for number, text in enumerate(steps, 1):
+        world.say(f"{number}. {text}")
+    world.journal.write("plan", "rollback", f"{len(steps)} steps back", steps=list(steps))
+    world.say("Nothing has to be taken back: no trace of a migration." if not steps else f"Done: {len(steps)} steps lead back.")
+    return steps
+
+
+def run_rollback(world: World, *, failover: bool = True) -> Done:
+    """The whole way back in its order, from wherever the cluster is; raises as its steps do."""
+    steps = run_plan(world)
+    controllers, brokers = world.spec.controllers, world.spec.brokers
+    if failover:
+        for node in controllers:
+            run_step(RestoreFlag(node), world)
+        run_step(Reconcile(), world)
+        run_step(Equivalent(world.spec.policy.copy_timeout), world)
+    for node in brokers:
+        run_step(BringBack(node, BrokerMode.MIGRATION, world.spec.policy), world)
+    stop_controllers(world)
+    run_step(GiveBack(controllers), world)
+    run_step(ZooKeeperLeads(), world)
+    bring_back_the_rest(world)
+    for node in controllers:
+        run_step(WipeController(node), world)
+    done = run_step(RolledBack(), world)
+    world.fence.release()
+    return Done(f"{getattr(done, 'text', '')} Steps taken: {len(steps)}.")
+
+
+def stop_controllers(world: World) -> Done:
+    """Every controller that still runs, the active one last."""
+    view = world.observer.look(Look.CONTROLLERS | Look.QUORUM)
+    for node in sorted(world.spec.controllers, key=lambda node: rollback.postponed_stop(view, node.id)):
+        run_step(StopController(node), world)
+    return Done("Every controller is stopped.")
+
+
+def bring_back_the_rest(world: World) -> Done:
+    """Every broker that is not yet a plain ZooKeeper broker, the ZooKeeper controller last."""
+    order, target, done = [node.id for node in world.spec.brokers], BrokerMode.ZOOKEEPER, []
+    while (node := next_to_roll(world.observer.look(BringBack.looks), order, target)) is not None:
+        run_step(BringBack(world.spec.node(Role.BROKER, node), target, world.spec.policy), world)
+        done.append(node)
+    return Done(f"Brought back at the end: {', '.join(map(str, done))}." if done else "No broker was left.")
+
+
+class RestoreFlag(Step):
+    """One controller of a migration under way up and with its flag, so that no election can finalize."""
+
+    looks = _POSITION | _NODES
+    patience = 180.0
+    expected = frozenset({"G05"})
+
+    def __init__(self, node: NodeSpec) -> None:
+        self.node = node
+        self.name = f"flag of {node.name}"
+        self.nodes = (node,)
+
+    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+        del first
+        return rollback.decide_flag(view, self.node.id)
+
+    def act(self, world: World, act: Act) -> None:
+        host = world.tools.host(self.node)
+        install(world, self.node, Stage.CONTROLLER_MIGRATION)
+        if act.verb == "restart":
+            host.stop(self.node, world.fence.token)
+        host.start(self.node, world.fence.token)
+
+    def traces(self, world: World) -> str:
+        return world.tools.host(self.node).log_tail(self.node)
+
+
+class Reconcile(Step):
+    """One failover of the active controller. Killed and run again it makes another one, which does no harm."""
+
+    name = "failover before the way back"
+    looks = _POSITION | Look.CLIENT_METRICS
+    patience = 180.0
+    most_acts = 3
+
+    def __init__(self) -> None:
+        self._before: ClusterView | None = None  # the first look with a leader
+
+    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+        if self._before is None and view.quorum is not None:
+            self._before = view
+        return rollback.decide_reconcile(view, self._before or first)
+
+    def act(self, world: World, act: Act) -> None:
+        del act
+        quorum = world.observer.look(Look.QUORUM).quorum
+        leader = next((node for node in world.spec.controllers if quorum is not None and node.id == quorum.leader_id), None)
+        if leader is None:
+            return
+        host = world.tools.host(leader)
+        install(world, leader, Stage.CONTROLLER_MIGRATION)
+        world.say(f"{leader.name} stopped after {host.stop(leader, world.fence.token):.1f} s.")
+        host.start(leader, world.fence.token)
+
+
+class BringBack(RollBroker):
+    """One broker back to migration mode, or to its original file."""
+
+    looks = ROLL_LOOKS | Look.QUORUM
+
+    def __init__(self, node: NodeSpec, target: BrokerMode, policy: Policy) -> None:
+        super().__init__(node, target, policy)
+        self.name = f"{node.name} back to {target}"
+
+    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+        return rollback.decide_back(view, first, self.node.id, self.target)
+
+    def while_down(self, world: World) -> None:
+        host = world.tools.host(self.node)
+        files = host.files(self.node)
+        for folder in meta_properties.needs_version_0(files) if self.target is BrokerMode.ZOOKEEPER else ():
+            world.say(f"{self.node.name}: {folder}/meta.properties goes from version 1 to 0, which ZooKeeper brokers need.")
+            host.put_meta(self.node, folder, meta_properties.version_0((files.meta or {})[folder]), world.fence.token)
+
+
+class StopController(Step):
+    """One controller stopped, once no broker needs it."""
+
+    looks = _POSITION | Look.PARTITIONS | Look.MIN_INSYNC | Look.PROCESSES
+    patience = 180.0
+
+    def __init__(self, node: NodeSpec) -> None:
+        self.node = node
+        self.name = f"stop {node.name}"
+        self.nodes = (node,)
+
+    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+        del first
+        return rollback.decide_stop(view, self.node.id)
+
+    def act(self, world: World, act: Act) -> None:
+        del act
+        seconds = world.tools.host(self.node).stop(self.node, world.fence.token)
+        world.say(f"{self.node.name} stopped after {seconds:.1f} s.")
+
+
+class GiveBack(Step):
+    """The transaction that gives the cluster to ZooKeeper; what it deletes is saved first."""
+
+    name = "hand over to ZooKeeper"
+    looks = Look.BROKERS | Look.CONTROLLERS | Look.ZOOKEEPER | Look.STATE_EPOCH | Look.PROCESSES
+    interval = 0.5
+
+    def __init__(self, controllers: tuple[NodeSpec, ...]) -> None:
+        self.nodes = controllers
+
+    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+        return rollback.decide_hand_over(view, first)
+
+    def act(self, world: World, act: Act) -> None:
+        del act
+        view = world.observer.look(Look.ZOOKEEPER | Look.STATE_EPOCH)
+        if view.zk is None or view.state_epoch is None:
+            return
+        change = rollback.hand_over(view.zk, view.state_epoch)
+        found = {path: world.tools.zk.read(path) for path in ("/controller_epoch", *change.delete)}
+        read = {path: znode for path, znode in found.items() if znode is not None}
+        if not _same(view, read, change):
+            world.say("The znodes changed while they were read; looking again.")
+            return
+        saved = world.backup.keep_znodes({path: data for path, (data, _) in read.items()}, world.fence.token)
+        world.tools.zk.commit(_operations(change, read), holding=world.fence)
+        epoch = "" if change.epoch is None else f" and /controller_epoch set to {change.epoch}"
+        world.say(f"{' and '.join(change.delete)} deleted{epoch} in one transaction; what they held is in {saved}.")
+        world.journal.write("handed over", self.name, " ".join(change.delete), controller_epoch=change.epoch)
+
+
+class ZooKeeperLeads(Step):
+    """A ZooKeeper controller that every broker names, and every partition with a leader that it can move."""
+
+    name = "ZooKeeper controller"
+    looks = Look.BROKERS | Look.CONTROLLERS | Look.ZOOKEEPER | Look.PARTITIONS | Look.STATE_EPOCH
+    samples = 2
+    patience = 120.0
+    most_acts = 20
+
+    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+        del first
+        return rollback.decide_led(view)
+
+    def act(self, world: World, act: Act) -> None:
+        del act
+        world.tools.admin.elect_preferred(gates.leaderless(world.observer.look(Look.PARTITIONS)))
+        world.clock.sleep(self.interval)
+
+
+class WipeController(Step):
+    """One stopped controller's directories out of the way."""
+
+    looks = Look.BROKERS | Look.CONTROLLERS | Look.ZOOKEEPER | _NODES
+
+    def __init__(self, node: NodeSpec) -> None:
+        self.node = node
+        self.name = f"wipe {node.name}"
+        self.nodes = (node,)
+
+    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+        del first
+        return rollback.decide_wipe(view, self.node.id)
+
+    def act(self, world: World, act: Act) -> None:
+        del act
+        world.tools.host(self.node).wipe_storage(self.node, world.fence.token)
+
+
+class RolledBack(Step):
+    """As before the migration, and ready for the next one."""
+
+    name = "rolled back"
+    looks = _POSITION | _NODES | Look.PARTITIONS | Look.MIN_INSYNC | Look.STATE_EPOCH
+    samples = 2
+    patience = 180.0
+
+    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+        del first
+        return rollback.decide_rolled_back(view)
+
+
+def _same(view: ClusterView, read: dict[str, tuple[bytes, int]], change: HandOver) -> bool:
+    """Whether the znodes with their versions are those that the change was made for."""
+    zk = view.zk
+    if zk is None or set(change.delete) - set(read):
+        return False
+    if "/migration" in read and znodes.migration(*read["/migration"]) != zk.migration:
+        return False
+    if "/controller" in read and znodes.controller(read["/controller"][0], ephemeral=False) != zk.controller:
+        return False
+    return change.epoch is None or znodes.controller_epoch(read["/controller_epoch"][0]) == zk.controller_epoch
+
+
+def _operations(change: HandOver, read: dict[str, tuple[bytes, int]]) -> list[Operation]:
+    raised: list[Operation] = []
+    if change.epoch is not None:
+        raised = [Set("/controller_epoch", str(change.epoch).encode(), read["/controller_epoch"][1])]
+    return [*raised, *(Delete(path, read[path][1]) for path in change.delete)]

@@ -1,0 +1,254 @@
+"""The way back on the simulated cluster: from every phase, killed before every look and side effect, and forward again."""
+
+from collections.abc import Callable
+
+import pytest
+
+from airflow_provider_kmigrate.core.cluster import Role
+from airflow_provider_kmigrate.core.config_matrix import Stage
+from airflow_provider_kmigrate.core.model import BrokerMode
+from airflow_provider_kmigrate.core.phase import Phase, where
+from airflow_provider_kmigrate.exceptions import Fenced, Refused
+from airflow_provider_kmigrate.steps.brokers import RollBroker
+from airflow_provider_kmigrate.steps.controllers import ProvisionController
+from airflow_provider_kmigrate.steps.files import install
+from airflow_provider_kmigrate.steps.rollback import GiveBack, StopController, WipeController, run_plan, run_rollback
+from airflow_provider_kmigrate.steps.run import run_step
+from airflow_provider_kmigrate.steps.waits import Copied
+from tests.steps.sim import Killed, Mortal, SimCluster
+from tests.steps.test_migration import EVERYTHING, check_end, finalize, forward, roll
+
+
+def controllers(cluster, world):
+    for node in cluster.spec.controllers:
+        run_step(ProvisionController(node, cluster.spec.cluster_id), world)
+
+
+def some_in_migration(cluster, world):
+    controllers(cluster, world)
+    run_step(RollBroker(cluster.spec.brokers[-1], BrokerMode.MIGRATION, cluster.spec.policy), world)
+
+
+def all_in_migration(cluster, world):
+    controllers(cluster, world)
+    roll(cluster, world, BrokerMode.MIGRATION)
+    run_step(Copied(), world)
+
+
+def some_kraft(cluster, world):
+    all_in_migration(cluster, world)
+    for node in cluster.spec.brokers[:2]:
+        run_step(RollBroker(node, BrokerMode.KRAFT, cluster.spec.policy), world)
+
+
+def all_kraft(cluster, world):
+    all_in_migration(cluster, world)
+    roll(cluster, world, BrokerMode.KRAFT)
+
+
+def finalization_begun(cluster, world):
+    """A standby has lost its flag already; the leader has not."""
+    all_kraft(cluster, world)
+    standby = next(node for node in cluster.spec.controllers if node.id != cluster.leader)
+    cluster.stop(standby)
+    install(world, standby, Stage.CONTROLLER_FINAL)
+    cluster.start(standby)
+
+
+def untouched(cluster, world):
+    """No migration was begun."""
+
+
+PHASES: list[Callable] = [
+    untouched,
+    controllers,
+    some_in_migration,
+    all_in_migration,
+    some_kraft,
+    all_kraft,
+    finalization_begun,
+]
+
+
+def check_back(cluster):
+    view = cluster.look(EVERYTHING)
+    assert cluster.disasters == []
+    assert where(view).phase is Phase.ZOOKEEPER
+    assert cluster.offset is None
+    assert cluster.state_epoch <= cluster.controller_epoch
+    for (role, _), node in cluster.nodes.items():
+        if role is Role.BROKER:
+            assert node.stage is Stage.ZOOKEEPER
+            assert node.running == node.text
+        else:
+            assert (node.running, node.log, node.formatted) == (None, False, None)
+
+
+@pytest.mark.parametrize("phase", PHASES, ids=lambda phase: phase.__name__)
+@pytest.mark.parametrize(("brokers", "quorum"), [(3, 3), (1, 1), (5, 3)])
+def test_every_phase_has_a_way_back_and_forward_again(tmp_path, phase, brokers, quorum):
+    if phase is finalization_begun and quorum == 1:
+        pytest.skip("the only controller is the leader: without its flag the migration is finalized")
+    cluster = SimCluster(brokers, quorum)
+    phase(cluster, cluster.world(tmp_path))
+    run_rollback(cluster.world(tmp_path))
+    check_back(cluster)
+    forward(cluster, cluster.world(tmp_path))
+    assert cluster.disasters == []
+    assert where(cluster.look(EVERYTHING)).phase is Phase.FINALIZED
+
+
+@pytest.mark.parametrize("phase", [some_in_migration, some_kraft, finalization_begun], ids=lambda phase: phase.__name__)
+def test_a_tool_killed_anywhere_on_the_way_back_goes_on(tmp_path, phase):
+    rehearsal = SimCluster()
+    phase(rehearsal, rehearsal.world(tmp_path))
+    begun = rehearsal.mortal.count
+    run_rollback(rehearsal.world(tmp_path))
+    for at in range(begun + 1, rehearsal.mortal.count + 1):
+        cluster = SimCluster()
+        phase(cluster, cluster.world(tmp_path))
+        cluster.mortal.at = at
+        with pytest.raises(Killed):
+            run_rollback(cluster.world(tmp_path))
+        run_rollback(cluster.world(tmp_path))
+        check_back(cluster)
+        for (role, node), found in rehearsal.nodes.items():
+            if role is Role.BROKER:
+                assert cluster.nodes[role, node].stops == found.stops, "no broker is restarted more often than needed"
+
+
+def test_a_way_back_that_was_left_before_the_hand_over_can_go_forward_again(tmp_path):
+    rehearsal = SimCluster()
+    all_kraft(rehearsal, rehearsal.world(tmp_path))
+    begun = rehearsal.mortal.count
+    run_rollback(rehearsal.world(tmp_path))
+    for at in range(begun + 1, rehearsal.mortal.count + 1):
+        cluster = SimCluster(mortal=Mortal(at))
+        all_kraft(cluster, cluster.world(tmp_path))
+        with pytest.raises(Killed):
+            run_rollback(cluster.world(tmp_path))
+        if not cluster.kraft_owns:
+            continue
+        forward(cluster, cluster.world(tmp_path))
+        assert cluster.disasters == []
+        assert cluster.finalized
+
+
+def test_after_finalization_it_refuses_and_changes_nothing(tmp_path):
+    cluster = SimCluster()
+    forward(cluster, cluster.world(tmp_path))
+    before = {key: (node.starts, node.stops, node.text) for key, node in cluster.nodes.items()}
+    with pytest.raises(Refused) as refused:
+        run_rollback(cluster.world(tmp_path))
+    assert refused.value.reasons[0].code == "P12"
+    assert before == {key: (node.starts, node.stops, node.text) for key, node in cluster.nodes.items()}
+    check_end(cluster)
+
+
+def test_an_elected_controller_without_the_flag_is_the_end_of_the_way_back_too(tmp_path):
+    """Two standbys keep their flag, so the flags alone look as if nothing had happened yet."""
+    cluster = SimCluster()
+    all_kraft(cluster, cluster.world(tmp_path))
+    world = cluster.world(tmp_path)
+    leader = cluster.spec.node(Role.CONTROLLER, cluster.leader)
+    for node in (leader, *(n for n in cluster.spec.controllers if n != leader)):
+        install(world, leader, Stage.CONTROLLER_FINAL)
+        cluster.stop(node)
+        cluster.start(node)
+        if cluster.finalized:
+            break
+    assert cluster.finalized
+    with pytest.raises(Refused) as refused:
+        run_plan(world)
+    assert refused.value.reasons[0].code == "P12"
+
+
+def test_the_older_run_cannot_hand_over(tmp_path):
+    cluster = SimCluster()
+    all_in_migration(cluster, cluster.world(tmp_path))
+    older = cluster.world(tmp_path)
+    for node in cluster.spec.controllers:
+        cluster.stop(node)
+    cluster.world(tmp_path)
+    with pytest.raises(Fenced):
+        run_step(GiveBack(cluster.spec.controllers), older)
+    assert cluster.kraft_owns
+
+
+def test_a_living_controller_forbids_the_hand_over_and_the_wiping(tmp_path):
+    cluster = SimCluster()
+    all_in_migration(cluster, cluster.world(tmp_path))
+    world = cluster.world(tmp_path)
+    for node in cluster.spec.controllers[:2]:
+        run_step(StopController(node), world)
+    with pytest.raises(Refused) as refused:
+        run_step(GiveBack(cluster.spec.controllers), world)
+    assert "G26" in {reason.code for reason in refused.value.reasons}
+    with pytest.raises(Refused):
+        run_step(WipeController(cluster.spec.controllers[2]), world)
+    assert (cluster.kraft_owns, cluster.disasters) == (True, [])
+
+
+def test_controllers_are_not_stopped_under_a_kraft_broker(tmp_path):
+    cluster = SimCluster()
+    some_kraft(cluster, cluster.world(tmp_path))
+    with pytest.raises(Refused) as refused:
+        run_step(StopController(cluster.spec.controllers[0]), cluster.world(tmp_path))
+    assert refused.value.reasons[0].code == "G27"
+
+
+def test_a_broker_that_failed_in_migration_mode_is_no_obstacle(tmp_path):
+    cluster = SimCluster()
+    some_in_migration(cluster, cluster.world(tmp_path))
+    cluster.stop(cluster.spec.brokers[-1])
+    run_rollback(cluster.world(tmp_path))
+    check_back(cluster)
+
+
+def test_without_controllers_it_goes_back_only_when_asked_to(tmp_path):
+    cluster = SimCluster()
+    all_in_migration(cluster, cluster.world(tmp_path))
+    for node in cluster.spec.controllers:
+        cluster.stop(node)
+        cluster.wipe(node)
+    run_rollback(cluster.world(tmp_path), failover=False)
+    check_back(cluster)
+
+
+@pytest.mark.parametrize(("missing", "code"), [(True, "O01"), (False, "O02")])
+def test_a_missing_or_altered_original_is_refused_before_anything_is_changed(tmp_path, missing, code):
+    cluster = SimCluster()
+    all_kraft(cluster, cluster.world(tmp_path))
+    world = cluster.world(tmp_path)
+    original = world.backup.folder / "broker-2.properties"
+    if missing:
+        original.unlink()
+    else:
+        original.write_text(original.read_text() + "num.io.threads=99\n")
+    before = cluster.mortal.count
+    with pytest.raises(Refused) as refused:
+        run_rollback(world)
+    assert refused.value.reasons[0].code == code
+    assert cluster.mortal.count == before + 1, "one look"
+
+
+def test_the_plan_names_every_step_and_changes_nothing(tmp_path):
+    cluster = SimCluster()
+    some_kraft(cluster, cluster.world(tmp_path))
+    told = run_plan(cluster.world(tmp_path))
+    assert [text.split(" ")[:2] for text in told] == [
+        ["restart", "the"],
+        ["restart", "brokers"],
+        ["stop", "controllers"],
+        ["hand", "the"],
+        ["restart", "brokers"],
+        ["set", "the"],
+    ]
+    assert run_plan(SimCluster().world(tmp_path)) == ()
+
+
+def test_finalize_is_untouched_by_all_this(tmp_path):
+    cluster = SimCluster()
+    finalization_begun(cluster, cluster.world(tmp_path))
+    finalize(cluster, cluster.world(tmp_path))
+    assert cluster.finalized
