@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Self
 from kafka.protocol.admin import (
     DescribeClusterRequest,
     DescribeConfigsRequest,
+    DescribeLogDirsRequest,
     DescribeQuorumRequest,
     ListConfigResourcesRequest,
 )
@@ -194,6 +195,17 @@ class Wire:
         for batch in batches(topics, _CONFIGS_BATCH):
             values.update(self._topic_configs(key, batch))
         return values
+
+    def replica_lags(self) -> dict[tuple[str, int], int]:
+        """Of each of this broker's replicas: how many records its log ends behind the high watermark that it knows (DescribeLogDirs)."""
+        answer = self._ask(DescribeLogDirsRequest, 1, 4, topics=None)
+        return {
+            (topic.name, partition.partition_index): partition.offset_lag
+            for folder in answer.results
+            for topic in folder.topics
+            for partition in topic.partitions
+            if not partition.is_future_key
+        }
 
     def client_metrics(self) -> tuple[str, ...] | None:
         """The names of client-metrics subscriptions (KIP-714); None where this node does not list them (ZooKeeper mode)."""

@@ -146,7 +146,7 @@ class BringBack(RollBroker):
         super().__init__(node, target, policy)
         self.name = f"{node.name} back to {target}"
 
-    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+    def next(self, view: ClusterView, first: ClusterView) -> Decision:
         return rollback.decide_back(view, first, self.node.id, self.target)
 
     def while_down(self, world: World) -> None:

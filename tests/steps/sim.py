@@ -105,6 +105,9 @@ class SimCluster:
     controller_epoch: int = 3
     state_epoch: int = 3
     token: int = 0
+    stuck: int | None = None  # a leader that takes nobody back into its ISRs until it is restarted
+    kept_out: set[int] = field(default_factory=set)
+    behind: int = 0  # records that every follower is behind
     disasters: list[str] = field(default_factory=list)  # what was measured to lose records, topics or minutes
 
     def __post_init__(self) -> None:
@@ -126,6 +129,8 @@ class SimCluster:
         if mine.running is not None:
             return
         mine.running, mine.starts = mine.text, mine.starts + 1
+        if node.role is Role.BROKER and self.stuck not in {None, node.id}:
+            self.kept_out.add(node.id)
         if node.role is Role.CONTROLLER:
             assert mine.formatted == CLUSTER_ID
             mine.log = True
@@ -145,6 +150,9 @@ class SimCluster:
         if node.role is Role.BROKER and self.kraft_owns and not self._majority():
             self.disasters.append(f"broker {node.id} stopped without a controller: 300 s")
         mine.running, mine.stops = None, mine.stops + 1
+        if node.role is Role.BROKER and node.id == self.stuck:
+            self.stuck = None
+            self.kept_out.clear()
         if node.role is Role.CONTROLLER:
             self._elect()
             return
@@ -269,7 +277,8 @@ class SimCluster:
         rows = []
         for partition, leader in self.leaders.items():
             replicas = self._replicas(partition)
-            isr = tuple(b for b in replicas if self._up(b))
+            out = self.kept_out if leader == self.stuck else ()
+            isr = tuple(b for b in replicas if self._up(b) and b not in out)
             if leader not in isr:
                 self.leaders[partition] = isr[0] if isr else -1
             rows.append(Partition("t", partition, self.leaders[partition], replicas, isr))
@@ -319,7 +328,9 @@ class SimCluster:
     def world(self, folder: Path) -> World:
         """A new run of the tool on this cluster."""
         said: list[str] = []
-        tools = SimpleNamespace(host=lambda node: SimHost(self), admin=self, zk=self, chroot="/kafka")
+        lags = {("t", partition): self.behind for partition in self.leaders}
+        wire = SimpleNamespace(replica_lags=lambda: lags)
+        tools = SimpleNamespace(host=lambda node: SimHost(self), wire=lambda node: wire, admin=self, zk=self, chroot="/kafka")
         store = BackupStore(folder, "sim", CLUSTER_ID)
         for node in self.spec.brokers:
             store.keep_original(node, _original(node.id))
@@ -387,6 +398,9 @@ class SimHost:
 
     def files(self, node: NodeSpec) -> NodeFiles:
         return _files(self._mine(node))
+
+    def log_tail(self, node: NodeSpec, lines: int = 40) -> str:
+        return f"{lines} lines of {node.name}"
 
     def wipe_storage(self, node: NodeSpec, token: int) -> None:
         self._act(token)

@@ -8,7 +8,7 @@ from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.core.provision import postponed_controller
 from airflow_provider_kmigrate.core.roll import next_to_roll
-from airflow_provider_kmigrate.exceptions import Fenced, Refused, TimedOut
+from airflow_provider_kmigrate.exceptions import Failed, Fenced, Refused, TimedOut
 from airflow_provider_kmigrate.steps.brokers import RollBroker
 from airflow_provider_kmigrate.steps.controllers import FinalizeController, ProvisionController
 from airflow_provider_kmigrate.steps.run import run_step
@@ -140,6 +140,30 @@ def test_the_last_broker_waits_for_groups_on_zookeeper_to_be_moved(tmp_path):
         roll(cluster, world, BrokerMode.KRAFT)
     assert refused.value.reasons[0].code == "G21"
     assert [cluster.nodes[Role.BROKER, node].stage for node in range(3)] == [Stage.KRAFT, Stage.KRAFT, Stage.MIGRATION]
+
+
+def test_a_leader_that_takes_nobody_back_is_restarted(tmp_path):
+    """Seen on real brokers: the thread that asks for ISR changes had died at the takeover."""
+    cluster = SimCluster(stuck=0)
+    world = cluster.world(tmp_path)
+    controllers(cluster, world)
+    run_step(RollBroker(cluster.spec.brokers[1], BrokerMode.MIGRATION, cluster.spec.policy), world)
+    assert [cluster.nodes[Role.BROKER, node].stops for node in range(3)] == [1, 1, 0]
+    assert cluster.nodes[Role.BROKER, 0].stage is Stage.ZOOKEEPER, "with the file it had"
+
+
+def test_a_follower_that_still_catches_up_is_waited_for(tmp_path):
+    cluster = SimCluster(stuck=0, behind=5_000_000)
+    world = cluster.world(tmp_path)
+    controllers(cluster, world)
+    with pytest.raises((TimedOut, Failed)):
+        run_step(RollBroker(cluster.spec.brokers[1], BrokerMode.MIGRATION, cluster.spec.policy), world)
+    assert [cluster.nodes[Role.BROKER, node].stops for node in range(3)] == [0, 1, 0]
+
+
+def controllers(cluster, world):
+    for node in cluster.spec.controllers:
+        run_step(ProvisionController(node, cluster.spec.cluster_id), world)
 
 
 def test_a_dead_broker_stops_the_roll_with_its_name(tmp_path):

@@ -1,0 +1,72 @@
+"""A leader that takes nobody back into its ISRs, and when restarting it is the cure.
+
+When the owner of a cluster changes between ZooKeeper and KRaft, each broker in migration mode rebuilds the client of its threads
+`to-controller-alter-partition` and `to-controller-forwarding` at the same moment. Both use sensors of the same names, and where the one
+removes them while the other adds its own, that one ends with "A metric named ... already exists" (Kafka 3.9.2, seen twice in some 60
+takeovers on a busy machine). A broker whose alter-partition thread has ended goes on serving, but can neither shrink nor grow an ISR until
+it is restarted: whichever broker restarts next never comes back into the ISR of that leader's partitions.
+"""
+
+from __future__ import annotations
+
+from airflow_provider_kmigrate.core.gates import MET, Gate, not_yet, together
+from airflow_provider_kmigrate.core.model import ClusterView, Partition, Reason, ZkController
+
+PATIENCE = 30.0  # seconds; a follower that has caught up is taken back within a second
+CAUGHT_UP = 1000  # records behind the leader's high watermark that traffic explains
+
+
+def stuck_leader(view: ClusterView, follower: int) -> int | None:
+    """The one leader of all partitions that lack `follower` in their ISR, where it lacks in all that this leader leads."""
+    partitions = [p for p in view.partitions or () if follower in p.replicas and p.leader != follower]
+    lacking = [p for p in partitions if follower not in p.isr]
+    leaders = {p.leader for p in lacking}
+    if len(leaders) != 1:
+        return None
+    (leader,) = leaders
+    alone = leader >= 0 and all(follower not in p.isr for p in partitions if p.leader == leader)
+    return leader if alone else None
+
+
+def may_restart(view: ClusterView, follower: int, leader: int) -> Gate:
+    """Whether the leader may stop although `follower` is out of its ISRs: each of them has somebody else, and nothing else is amiss."""
+    return together(
+        (_nobody_down(view), _only_this(view, follower, leader), _others_in_sync(view, leader), _owner_answers(view, leader))
+    )
+
+
+def _nobody_down(view: ClusterView) -> Gate:
+    down = sorted(broker.id for broker in view.brokers.values() if broker.mode is None)
+    return MET if not down else not_yet(Reason("S01", f"Brokers that do not answer: {', '.join(map(str, down))}."))
+
+
+def _only_this(view: ClusterView, follower: int, leader: int) -> Gate:
+    others = [p.name for p in view.partitions or () if p.under_replicated and not _explained(p, follower, leader)]
+    return MET if not others else not_yet(Reason("S02", f"Other partitions are under-replicated too: {', '.join(others[:8])}."))
+
+
+def _explained(partition: Partition, follower: int, leader: int) -> bool:
+    return partition.leader == leader and set(partition.replicas) - set(partition.isr) == {follower}
+
+
+def _others_in_sync(view: ClusterView, leader: int) -> Gate:
+    alone = [
+        p.name for p in view.partitions or () if p.leader == leader and set(p.replicas) != {leader} and set(p.isr) == {leader}
+    ]
+    if not alone:
+        return MET
+    return not_yet(Reason("S03", f"Broker {leader} is the only one in sync for {len(alone)} partitions: {', '.join(alone[:8])}."))
+
+
+def _owner_answers(view: ClusterView, leader: int) -> Gate:
+    """A broker that is stopped while its controller is away waits 300 s (G11)."""
+    controller = view.zk.controller if view.zk else None
+    if not isinstance(controller, ZkController):
+        return not_yet(Reason("G00", "Could not read who is controller.", "Unknown is not healthy."))
+    answering = [c for c in view.controllers.values() if c.answers]
+    named = view.brokers[leader].controller_id == controller.broker_id if leader in view.brokers else False
+    if len(answering) * 2 > len(view.controllers) if controller.is_kraft else named:
+        return MET
+    return not_yet(
+        Reason("G28", f"Broker {leader} has no controller that answers.", "Stopped now, it would wait 300 s (measured).")
+    )

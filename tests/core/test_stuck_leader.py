@@ -1,0 +1,73 @@
+"""A leader that takes nobody back: told from one that is merely slow, and restarted only where that costs nothing."""
+
+from dataclasses import replace
+
+import pytest
+
+from airflow_provider_kmigrate.core.gates import Standing
+from airflow_provider_kmigrate.core.stuck_leader import may_restart, stuck_leader
+from tests.core.views import MIG, ZK, cluster, with_broker, with_zk
+
+
+def seen(leaders_without, follower=0, modes=(ZK, ZK, ZK)):
+    """A cluster in which `follower` is out of the ISR wherever one of these leads."""
+    view = cluster(list(modes))
+    rows = []
+    for p in view.partitions:
+        leader = p.leader if p.leader != follower else p.replicas[1]
+        isr = tuple(b for b in p.replicas if b != follower or leader not in leaders_without)
+        rows.append(replace(p, leader=leader, isr=isr))
+    view = replace(view, partitions=tuple(rows))
+    for node in view.brokers:
+        view = with_broker(view, node, controller_id=0)
+    return view
+
+
+def test_one_leader_of_all_that_lack_the_follower():
+    assert stuck_leader(seen({2}), 0) == 2
+
+
+@pytest.mark.parametrize("leaders", [set(), {1, 2}])
+def test_none_or_several_leaders_are_a_follower_that_catches_up(leaders):
+    assert stuck_leader(seen(leaders), 0) is None
+
+
+def test_a_leader_that_took_it_back_for_one_partition_works():
+    view = seen({2})
+    healed, *rest = [p for p in view.partitions if p.leader == 2]
+    others = [p for p in view.partitions if p.leader != 2]
+    view = replace(view, partitions=(replace(healed, isr=healed.replicas), *rest, *others))
+    assert stuck_leader(view, 0) is None
+
+
+def test_it_may_restart_where_others_are_in_sync():
+    assert may_restart(seen({2}), 0, 2).met
+
+
+def codes(gate):
+    assert gate.standing is Standing.NOT_YET
+    return {reason.code for reason in gate.reasons}
+
+
+def test_not_while_it_is_the_only_one_in_sync():
+    view = seen({2})
+    alone = tuple(replace(p, isr=(2,)) if p.leader == 2 else p for p in view.partitions)
+    assert codes(may_restart(replace(view, partitions=alone), 0, 2)) == {"S02", "S03"}
+
+
+def test_not_while_another_broker_is_silent():
+    assert "S01" in codes(may_restart(with_broker(seen({2}), 1, mode=None), 0, 2))
+
+
+def test_not_while_it_does_not_name_the_controller():
+    assert codes(may_restart(with_broker(seen({2}), 2, controller_id=1), 0, 2)) == {"G28"}
+    assert codes(may_restart(with_zk(seen({2}), controller=None), 0, 2)) == {"G00"}
+
+
+def test_in_migration_mode_the_controllers_must_answer():
+    view = cluster([MIG, MIG, MIG], [True, True, True], offset=9)
+    lacking = tuple(replace(p, isr=tuple(b for b in p.isr if b != 0)) if p.leader == 2 else p for p in view.partitions)
+    view = replace(view, partitions=lacking)
+    assert may_restart(view, 0, 2).met
+    silent = {node: replace(c, answers=False) for node, c in view.controllers.items()}
+    assert codes(may_restart(replace(view, controllers=silent), 0, 2)) == {"G28"}
