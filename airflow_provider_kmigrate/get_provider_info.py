@@ -130,7 +130,17 @@ def get_provider_info() -> dict[str, Any]:
         ],
         "hooks": _modules("hooks", "controller", "host", "kafka", "zookeeper"),
         "operators": _modules(
-            "operators", "approval", "brokers", "controllers", "copy", "inventory", "prepare", "spark_audit", "spark_jobs", "step"
+            "operators",
+            "approval",
+            "brokers",
+            "controllers",
+            "copy",
+            "inventory",
+            "prepare",
+            "rollback",
+            "spark_audit",
+            "spark_jobs",
+            "step",
         ),
         "sensors": _modules("sensors", "quiet", "step", "verdict"),
         "triggers": _modules("triggers", "step"),

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-NAMES = ("overhead", "audit")
+NAMES = ("overhead", "rollback", "audit")
 BUILD = Path("build/bench")
 
 

@@ -22,6 +22,8 @@ from airflow_provider_kmigrate.consumer.workload.plan import GroupPlan, Workload
 from airflow_provider_kmigrate.core.events import Slow
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
 from airflow_provider_kmigrate.localcluster.plan import Shape
+from airflow_provider_kmigrate.steps.run import World
+from benchmarks import direct
 
 ROOT = Path(__file__).resolve().parent.parent
 TOPICS = (TopicPlan("orders", 48), TopicPlan("payments", 36), TopicPlan("clicks", 24, config={"retention.ms": "86400000"}))
@@ -80,22 +82,40 @@ class Rehearsal:
     def dag_id(self) -> str:
         return f"kmigrate_zk_to_kraft__{self.cluster.plan.shape.name}"
 
-    def migrate(self, timeout: float = 1500.0, tell: Callable[[dict[str, Any]], None] = lambda _: None) -> dict[str, Any]:
-        """Run the DAG in a process of its own, approved beforehand; `tell` gets each line of the journal as it appears."""
-        home = self.folder / "airflow"
-        _remove(home)
-        home.mkdir(parents=True)
+    def migrate(
+        self, timeout: float = 1500.0, tell: Callable[[dict[str, Any]], None] = lambda _: None, *, fresh: bool = True
+    ) -> dict[str, Any]:
+        """Run the DAG, approved beforehand, in a new Airflow if `fresh`; `tell` gets each line of the journal as it appears."""
+        if fresh:
+            _remove(self.home)
+        return self._run_dag(self.dag_id, {"approve_finalization": self.cluster.plan.cluster_id}, timeout, tell)
+
+    def roll_back(self, timeout: float = 600.0) -> dict[str, Any]:
+        """Run the rollback's DAG, approved beforehand, in the Airflow whose backup the way forward made."""
+        conf = {"approve_rollback": self.cluster.plan.cluster_id}
+        return self._run_dag(f"kmigrate_rollback__{self.cluster.plan.shape.name}", conf, timeout, lambda _: None)
+
+    def forward(self, steps: Callable[[World], None]) -> None:
+        """These steps without Airflow, as a run that is over; the backup is where a DAG finds it."""
+        with direct.world(self.cluster, "forward", folder=self.home / "kmigrate") as world:
+            steps(world)
+            world.fence.release()
+
+    def _run_dag(
+        self, dag_id: str, approved: dict[str, str], timeout: float, tell: Callable[[dict[str, Any]], None]
+    ) -> dict[str, Any]:
+        """In a process of its own; what `benchmarks.run_dag` leaves."""
+        home, plan, conf = self.home, self.cluster.plan, json.dumps(approved)
+        home.mkdir(parents=True, exist_ok=True)
         result = self.folder / "dag.json"
         result.unlink(missing_ok=True)
-        plan = self.cluster.plan
-        conf = json.dumps({"approve_finalization": plan.cluster_id})
         argv = [sys.executable, "-m", "benchmarks.run_dag", "--home", home, "--clusters", plan.spec_path.parent]
         argv += [
             "--connections",
             plan.connections_path,
             "--result",
             result,
-            f"--dag={self.dag_id}",
+            f"--dag={dag_id}",
             "--conf",
             conf,
             "--timeout",
@@ -127,12 +147,17 @@ class Rehearsal:
         return found
 
     @property
+    def home(self) -> Path:
+        """Airflow's."""
+        return self.folder / "airflow"
+
+    @property
     def dag_log(self) -> Path:
         return self.folder / "dag.log"
 
     @property
     def journal_folder(self) -> Path:
-        return self.folder / "airflow" / "kmigrate" / "journal" / self.cluster.plan.shape.name
+        return self.home / "kmigrate" / "journal" / self.cluster.plan.shape.name
 
     def journal(self) -> list[dict[str, Any]]:
         return [

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from airflow_provider_kmigrate.core import coordinator, gates, identity
+from airflow_provider_kmigrate.core import back_gates, coordinator, gates, identity
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.config_matrix import Stage, node_id, problems, setting, stage_of
 from airflow_provider_kmigrate.core.coordinator import OFFSETS_TOPIC, Agreement
 from airflow_provider_kmigrate.core.findings import Finding, Severity, blocks, warns
 from airflow_provider_kmigrate.core.model import Broker, BrokerMode, ClusterView, Look, Partition, ProcessState, Reason
+from airflow_provider_kmigrate.core.phase import kraft_owns
 from airflow_provider_kmigrate.core.versions import level_of, same_version, version_of
 
 LOOK = (
@@ -27,6 +28,7 @@ LOOK = (
     | Look.MIN_INSYNC
     | Look.OFFSETS_TOPIC
     | Look.TOPICS
+    | Look.STATE_EPOCH
 )
 """What the view must contain."""
 
@@ -162,6 +164,14 @@ def _leftovers(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
             yield Finding(reason, Severity.BLOCK, "measured: topics were deleted")
 
 
+def _epochs(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+    """What a rollback without the epoch guard leaves behind; while KRaft owns the cluster its epochs are its own affair."""
+    del facts
+    if not kraft_owns(view):
+        for reason in back_gates.states_in_reach(view).reasons:
+            yield Finding(reason, Severity.BLOCK, "KAFKA-20488; measured: writes stop when one broker fails")
+
+
 def _files(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
     for node in facts.spec.brokers:
         broker = view.brokers.get(node.id)
@@ -254,6 +264,7 @@ _CHECKS: tuple[Check, ...] = (
     _alive,
     _in_sync,
     _at_rest,
+    _epochs,
     _topic_ids,
     _leftovers,
     _files,

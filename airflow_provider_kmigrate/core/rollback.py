@@ -191,8 +191,9 @@ def decide_hand_over(view: ClusterView, first: ClusterView) -> Decision:
     """G1: the one transaction that gives the cluster back to ZooKeeper, after the last controller has stopped."""
     if (ended := back_gates.over(view)) is not None:
         return ended
-    if view.zk is not None and not kraft_owns(view) and view.zk.migration is None:
-        return Done("ZooKeeper owns the cluster, and no trace of the migration is left in it.")
+    if view.zk is not None and not kraft_owns(view) and view.zk.migration is None and back_gates.states_in_reach(view).met:
+        known = back_gates.epochs_known(view)
+        return as_decision(known, "ZooKeeper owns the cluster, and no trace of the migration is left in it.")
     kraft = back_gates.with_mode(view, BrokerMode.KRAFT)
     gate = together(
         (
@@ -211,17 +212,22 @@ def decide_hand_over(view: ClusterView, first: ClusterView) -> Decision:
 def hand_over(zk: ZkView, state_epoch: int) -> HandOver:
     """The change that `decide_hand_over` asks for. Raises ValueError where /controller_epoch is unknown.
 
-    Where ZooKeeper owns the cluster already, only /migration goes: /controller is a living broker's then.
+    Where ZooKeeper owns the cluster already, /controller is a living broker's and stays. The exception is the repair of a cluster that
+    was rolled back without raising the epoch: its controller has to be elected anew, above what the partition states hold (measured:
+    every partition takes writes again 0.6 s later).
     """
-    migration, controller = zk.migration, zk.controller
-    gone = ("/migration",) if migration is not None else ()
-    if not (isinstance(controller, ZkController) and controller.is_kraft):
-        return HandOver(None, gone)
     if zk.controller_epoch is None:
         raise ValueError("/controller_epoch is unknown")
+    migration, controller = zk.migration, zk.controller
+    gone = ("/migration",) if migration is not None else ()
+    owned = isinstance(controller, ZkController) and controller.is_kraft
+    if not owned and state_epoch <= zk.controller_epoch:
+        return HandOver(None, gone)
     written = migration.kraft_controller_epoch if isinstance(migration, Migration) else -1
-    highest = max(written, controller.kraft_epoch, state_epoch, zk.controller_epoch)
-    return HandOver(highest + 1, (*gone, "/controller"))
+    claimed = controller.kraft_epoch if isinstance(controller, ZkController) else -1
+    return HandOver(
+        max(written, claimed, state_epoch, zk.controller_epoch) + 1, (*gone, *(("/controller",) if controller else ()))
+    )
 
 
 def decide_led(view: ClusterView) -> Decision:
@@ -304,6 +310,10 @@ def plan(view: ClusterView) -> tuple[str, ...]:
         (kraft or (owned and plain), f"restart brokers {listed(sorted(kraft + plain if owned else kraft))} in migration mode"),
         (up, f"stop controllers {listed(up)}, the active one last"),
         (owned or back_gates.migration_left(view), f"hand the cluster over to ZooKeeper: {_transaction(view)}"),
+        (
+            not owned and not back_gates.states_in_reach(view).met,
+            f"have a controller elected that can move every leader: {_transaction(view)}",
+        ),
         (len(plain) < len(view.brokers), f"restart brokers {listed(_not_plain(view, owned))} with their original files"),
         (used, f"set the directories of controllers {listed(used)} aside"),
     )
@@ -314,8 +324,10 @@ def plan(view: ClusterView) -> tuple[str, ...]:
 
 
 def _transaction(view: ClusterView) -> str:
-    owned = "raise /controller_epoch, delete /migration and /controller" if kraft_owns(view) else "delete /migration"
-    return f"{owned}, in one transaction"
+    gone = [*(["/migration"] if back_gates.migration_left(view) else []), "/controller"]
+    if not kraft_owns(view) and back_gates.states_in_reach(view).met:
+        return "delete /migration"
+    return f"raise /controller_epoch, delete {' and '.join(gone)}, in one transaction"
 
 
 def _not_plain(view: ClusterView, owned: bool) -> list[int]:

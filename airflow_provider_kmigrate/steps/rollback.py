@@ -7,7 +7,19 @@ from airflow_provider_kmigrate.clients.zookeeper import Delete, Operation, Set
 from airflow_provider_kmigrate.core import back_gates, gates, meta_properties, rollback
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Policy, Role
 from airflow_provider_kmigrate.core.config_matrix import Stage
-from airflow_provider_kmigrate.core.model import Act, BrokerMode, ClusterView, Decision, Done, Look, Refuse, Wait
+from airflow_provider_kmigrate.core.model import (
+    Act,
+    BrokerMode,
+    ClusterView,
+    Decision,
+    Done,
+    Look,
+    Malformed,
+    Refuse,
+    Wait,
+    ZkController,
+    ZkView,
+)
 from airflow_provider_kmigrate.core.roll import next_to_roll
 from airflow_provider_kmigrate.core.rollback import HandOver
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
@@ -27,7 +39,7 @@ def run_plan(world: World) -> tuple[str, ...]:
     Raises `Refused` where there is no way back, or where an original that it needs is missing or altered, `Unavailable` where
     that cannot be told.
     """
-    view = world.observer.look(_POSITION | _NODES)
+    view = world.observer.look(_POSITION | _NODES | Look.STATE_EPOCH)
     ended = back_gates.over(view)
     if isinstance(ended, Refuse):
         raise Refused(f"rollback: nothing was changed. {told(ended.reasons)}", ended.reasons)
@@ -267,7 +279,7 @@ def _same(view: ClusterView, read: dict[str, tuple[bytes, int]], change: HandOve
         return False
     if "/migration" in read and znodes.migration(*read["/migration"]) != zk.migration:
         return False
-    if "/controller" in read and znodes.controller(read["/controller"][0], ephemeral=False) != zk.controller:
+    if "/controller" in read and _owner(read["/controller"][0], zk) != zk.controller:
         return False
     return change.epoch is None or znodes.controller_epoch(read["/controller_epoch"][0]) == zk.controller_epoch
 
@@ -277,3 +289,7 @@ def _operations(change: HandOver, read: dict[str, tuple[bytes, int]]) -> list[Op
     if change.epoch is not None:
         raised = [Set("/controller_epoch", str(change.epoch).encode(), read["/controller_epoch"][1])]
     return [*raised, *(Delete(path, read[path][1]) for path in change.delete)]
+
+
+def _owner(data: bytes, zk: ZkView) -> ZkController | Malformed:
+    return znodes.controller(data, ephemeral=isinstance(zk.controller, ZkController) and zk.controller.ephemeral)

@@ -233,8 +233,9 @@ class TestSoak:
 def test_each_class_names_a_step_that_exists(base: type[Any]) -> None:
     from airflow_provider_kmigrate.steps.catalog import KINDS  # noqa: PLC0415
 
-    kinds = {each.kind for each in base.__subclasses__()}
-    assert kinds - {"preflight", "backup"} <= set(KINDS)
+    classes = [*base.__subclasses__(), *(leaf for each in base.__subclasses__() for leaf in each.__subclasses__())]
+    kinds = {each.kind for each in classes if "kind" in vars(each)}
+    assert kinds - {"preflight", "backup", "plan", "rollback"} <= set(KINDS)
 
 
 def test_the_simulated_cluster_is_the_cluster_of_its_file(rehearse: Rehearse) -> None:

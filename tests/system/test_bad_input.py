@@ -31,7 +31,8 @@ from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.prepare import run_preflight
 from airflow_provider_kmigrate.steps.run import World, run_step
-from tests.system import direct
+from benchmarks import direct
+from tests.system import evidence
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 
@@ -87,12 +88,12 @@ def finalize(world: World) -> None:
 def tried(cluster: LocalCluster, attempt: Callable[[World], None], **changes: Any) -> Iterator[World]:
     """A world to try it in; nothing is different afterwards but, where the attempt may act, who holds the cluster."""
     acting = attempt is not preflight
-    before = direct.footprint(cluster, fence=not acting)
+    before = evidence.footprint(cluster, fence=not acting)
     try:
         with direct.world(cluster, acting=acting, **changes) as world:
             yield world
     finally:
-        assert direct.footprint(cluster, fence=not acting) == before
+        assert evidence.footprint(cluster, fence=not acting) == before
 
 
 def codes_of(
@@ -218,7 +219,7 @@ class TestNodes:
     def test_a_host_that_cannot_be_reached(self, cluster: LocalCluster, spec: ClusterSpec) -> None:
         broken = ("sh", "-c", "echo 'ssh: no route to host' >&2; exit 255")
         for state in (broken, ("sh", "-c", "exit 1")):
-            other = direct.with_broker(spec, 0, driver="command", status=state, start=broken, stop=broken)
+            other = evidence.with_broker(spec, 0, driver="command", status=state, start=broken, stop=broken)
             found = codes_of(cluster, preflight, spec=other)
             assert found == {"U04"}
 
@@ -243,7 +244,7 @@ class TestNodes:
         finally:
             cluster.up()
         with direct.world(cluster) as world:
-            direct.wait_until(
+            evidence.wait_until(
                 lambda: world.observer.look(Look.PARTITIONS),
                 lambda view: not any(partition.under_replicated for partition in view.partitions or ()),
                 "every replica back in its ISR",
@@ -266,7 +267,7 @@ def controller_by_hand(cluster: LocalCluster, spec: ClusterSpec, stage: Stage, r
         host.format_storage(node, spec.cluster_id, release, world.fence.token)
         host.start(node, world.fence.token)
         try:
-            direct.wait_until(
+            evidence.wait_until(
                 lambda: world.observer.look(Look.CONTROLLERS), lambda view: view.metadata_version is not None, "its quorum"
             )
             yield

@@ -20,7 +20,8 @@ from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
 from airflow_provider_kmigrate.localcluster.plan import Shape
-from tests.system import direct
+from benchmarks import direct
+from tests.system import evidence
 from tests.system.tool import REFUSED
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
@@ -82,7 +83,7 @@ def killed_and_run_again(cluster: LocalCluster, kind: str, arguments: dict[str, 
 
 def starts(cluster: LocalCluster) -> dict[str, int]:
     running = {node.name: node for node in (*cluster.plan.brokers, *cluster.plan.controllers)}
-    return {name: direct.starts(node) for name, node in running.items() if (Path(node.hosts.state) / "node.log").exists()}
+    return {name: evidence.starts(node) for name, node in running.items() if (Path(node.hosts.state) / "node.log").exists()}
 
 
 def next_broker(cluster: LocalCluster, target: BrokerMode) -> NodeSpec:
@@ -99,7 +100,7 @@ def next_broker(cluster: LocalCluster, target: BrokerMode) -> NodeSpec:
 
 def check_back(cluster: LocalCluster, node: NodeSpec, target: BrokerMode) -> None:
     with direct.world(cluster) as world:
-        view = world.observer.look(direct.EVERYTHING)
+        view = world.observer.look(evidence.EVERYTHING)
     assert view.brokers[node.id].mode is target
     assert not any(partition.under_replicated for partition in view.partitions or ())
 
@@ -150,12 +151,12 @@ def test_finalizing(cluster: LocalCluster) -> None:
     killed_and_run_again(cluster, "finalize", {"node": CONTROLLER}, "stopped")
     with direct.world(cluster) as world:
         direct.step(world, "finalized")
-        assert where(world.observer.look(direct.EVERYTHING)).phase is Phase.FINALIZED
+        assert where(world.observer.look(evidence.EVERYTHING)).phase is Phase.FINALIZED
 
 
 def test_the_whole_migration_again_changes_nothing(cluster: LocalCluster) -> None:
-    before = direct.footprint(cluster)
+    before = evidence.footprint(cluster)
     assert starts(cluster) == {**{f"broker {node}": 3 for node in range(3)}, f"controller {CONTROLLER}": 2}
     with direct.world(cluster) as world:
         direct.forward(world)
-    assert direct.footprint(cluster) == before
+    assert evidence.footprint(cluster) == before

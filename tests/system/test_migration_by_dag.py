@@ -26,7 +26,7 @@ from airflow_provider_kmigrate.localcluster.plan import Shape
 from airflow_provider_kmigrate.observe import Observer
 from airflow_provider_kmigrate.spec import load
 from benchmarks.rehearsal import Rehearsal, rehearsing
-from tests.system.direct import EVERYTHING
+from tests.system.evidence import EVERYTHING
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(420)]
 

@@ -15,7 +15,8 @@ from airflow_provider_kmigrate.core.ledger.facts import Verdict
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
 from airflow_provider_kmigrate.localcluster.plan import Shape
-from tests.system import direct
+from benchmarks import direct
+from tests.system import evidence
 from tests.system.verifiable_load import VerifiableLoad
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
@@ -36,9 +37,9 @@ def migrate(cluster: LocalCluster) -> None:
     """To the end, each node started once a pass."""
     with direct.world(cluster) as world:
         direct.forward(world)
-        assert where(world.observer.look(direct.EVERYTHING)).phase is Phase.FINALIZED
-    assert {direct.starts(node) for node in cluster.plan.brokers} == {3}
-    assert {direct.starts(node) for node in cluster.plan.controllers} == {2}
+        assert where(world.observer.look(evidence.EVERYTHING)).phase is Phase.FINALIZED
+    assert {evidence.starts(node) for node in cluster.plan.brokers} == {3}
+    assert {evidence.starts(node) for node in cluster.plan.controllers} == {2}
 
 
 def test_the_smallest_cluster_below_a_chroot(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from airflow_provider_kmigrate.core.model import ClusterView, Look
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
 from airflow_provider_kmigrate.steps.run import Observing, World
-from tests.system import direct
+from benchmarks import direct
 
 REFUSED = 3
 POINTS = ("file put", "formatted", "stopping", "stopped", "started", "waiting")

@@ -1,0 +1,53 @@
+"""The way back under load: a cluster in full dual-write returns to ZooKeeper by the DAG, is migrated again, and finalized."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from airflow_provider_kmigrate.core.ledger import produce_between
+from benchmarks import direct
+from benchmarks.rehearsal import Rehearsal, rehearsing
+
+WARM_UP_S = 5.0
+
+
+def main(arguments: Sequence[str], build: Path) -> dict[str, object]:
+    """The flat figures of `rollback.json`; the ledger is of everything: there, back, there again."""
+    argparse.ArgumentParser(prog="rollback").parse_args(arguments)
+    with rehearsing(Rehearsal(build / "rollback", policy={"min_soak": "0s", "canary_bake": "0s"})) as rehearsal:
+        rehearsal.up()
+        workload = rehearsal.load()
+        time.sleep(WARM_UP_S)
+        began = time.monotonic()
+        rehearsal.forward(direct.to_dual_write)
+        there = time.monotonic() - began
+        began_ms = _now_ms()
+        back = _succeeded(rehearsal, rehearsal.roll_back())
+        ended_ms = _now_ms()
+        again = _succeeded(rehearsal, rehearsal.migrate(fresh=False))
+        workload.stop()
+        seen = workload.summary()
+        stalls = produce_between(workload.reading().events, began_ms, ended_ms)
+    return {
+        "rollback_seconds": back["seconds"],
+        "rollback_longest_stall_ms": stalls.longest_ms,
+        "rollback_stalled_record_s": stalls.stalled_record_s,
+        "forward_seconds": round(there, 3),
+        "second_migration_seconds": again["seconds"],
+        **{f"rollback_{phase['name']}_seconds": phase["seconds"] for phase in back["phases"]},
+        **{key: seen[key] for key in ("lost", "duplicated", "reordered", "acked")},
+    }
+
+
+def _succeeded(rehearsal: Rehearsal, run: dict[str, Any]) -> dict[str, Any]:
+    if run["state"] != "success":
+        raise SystemExit(f"A DAG did not succeed ({run['tasks']}); see {rehearsal.dag_log}")
+    return run
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,124 @@
+"""The way back as Airflow sees it: the graph, what a person is asked, and whole runs from several phases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG, TriggerRule
+from airflow.serialization.serialized_objects import DagSerialization
+
+from airflow_provider_kmigrate.core.cluster import Role
+from airflow_provider_kmigrate.core.model import BrokerMode
+from airflow_provider_kmigrate.core.phase import Phase, where
+from airflow_provider_kmigrate.dag_builders import folder, rollback
+from airflow_provider_kmigrate.operators.approval import LEAVE, ROLL_BACK
+from airflow_provider_kmigrate.operators.rollback import RollbackOperator
+from airflow_provider_kmigrate.spec import load
+from airflow_provider_kmigrate.steps.backup import BackupStore
+from tests.provider.simulated import Rehearsal, rehearsal
+from tests.provider.test_approval import Person
+from tests.provider.test_dags import names, tasks
+from tests.steps.sim import CLUSTER_ID, SimCluster
+from tests.steps.test_rollback import all_kraft, check_back, finalization_begun, some_in_migration, some_kraft
+
+DAG_ID = "kmigrate_rollback__sim"
+APPROVED = {"approve_rollback": CLUSTER_ID}
+RunDag = Callable[..., Any]
+Rehearse = Callable[..., Rehearsal]
+
+
+def dag_of(brokers: int, controllers: int, where_: Path) -> DAG:
+    return rollback.build(load(rehearsal(where_, SimCluster(brokers, controllers)).path))
+
+
+@pytest.fixture
+def begun(rehearse: Rehearse, tmp_path: Path) -> Callable[..., tuple[Rehearsal, DAG]]:
+    """A simulated cluster in a phase, whose originals are in the backup of this Airflow, and the DAG that takes it back."""
+
+    def make(phase: Callable[..., None]) -> tuple[Rehearsal, DAG]:
+        sim = rehearse()
+        world = sim.cluster.world(tmp_path / "forward")
+        phase(sim.cluster, world)
+        sim.cluster.token = 0  # tokens come from the fence of the run from here on
+        kept = BackupStore(tmp_path / "kmigrate" / "backup", "sim", CLUSTER_ID)
+        for node in sim.cluster.spec.brokers:
+            kept.keep_original(node, world.backup.original(node))
+        kept.keep_version("3.9-IV0")
+        return sim, folder.dags_of(sim.path.parent)[DAG_ID]
+
+    return make
+
+
+class TestShape:
+    @pytest.mark.parametrize(("brokers", "controllers"), [(3, 3), (1, 1), (2, 5)])
+    def test_one_chain_with_a_task_for_each_node_and_pass(self, tmp_path: Path, brokers: int, controllers: int) -> None:
+        dag = dag_of(brokers, controllers, tmp_path)
+        dag.check_cycle()
+        quorum = range(3000, 3000 + controllers)
+        expected = ["plan", "approve", *(f"heal.flag_{node}" for node in quorum), "heal.failover", "heal.equivalence"]
+        expected += [f"to_migration.broker_{node}" for node in range(brokers)] + ["to_migration.registered"]
+        expected += [f"stop_controllers.controller_{node}" for node in quorum] + ["stop_controllers.active_last"]
+        expected += ["hand_over.transaction", "hand_over.zookeeper_leads"]
+        expected += [f"to_zookeeper.broker_{node}" for node in range(brokers)]
+        expected += [f"to_zookeeper.{name}" for name in ("postponed", "leaders", "registered")]
+        expected += [f"wipe.controller_{node}" for node in quorum] + ["rolled_back"]
+        assert names(dag) == expected
+
+    def test_what_may_be_skipped_does_not_skip_the_rest(self, tmp_path: Path) -> None:
+        dag = dag_of(3, 3, tmp_path)
+        strict = {task.task_id for task in dag.tasks if task.trigger_rule != TriggerRule.NONE_FAILED}
+        assert strict == {"plan", "approve"}
+
+    def test_it_survives_serialization_and_says_what_its_form_wants(self, tmp_path: Path) -> None:
+        read = DagSerialization.from_dict(DagSerialization.to_dict(dag_of(3, 3, tmp_path)))
+        assert CLUSTER_ID in str(read.params.get_param("approve_rollback").description)
+        assert read.params.get_param("skip_failover").value is False
+        assert all(task.doc_md for task in dag_of(1, 1, tmp_path).tasks)
+
+
+class TestRuns:
+    @pytest.mark.slow
+    @pytest.mark.parametrize("phase", [some_in_migration, some_kraft, finalization_begun], ids=lambda phase: phase.__name__)
+    def test_back_from_a_phase(self, begun: Callable[..., Any], run_dag: RunDag, phase: Callable[..., None]) -> None:
+        sim, dag = begun(phase)
+        run = run_dag(dag, run_conf=APPROVED)
+        assert str(run.state) == "success", tasks(run)
+        check_back(sim.cluster)
+        assert not any(path.endswith("/owner") for path in sim.ensemble.znodes), "the last task lets go of the cluster"
+
+    @pytest.mark.slow
+    def test_a_finalized_cluster_is_refused_before_anybody_is_asked(self, begun: Callable[..., Any], run_dag: RunDag) -> None:
+        sim, dag = begun(all_kraft)
+        sim.cluster.finalized = True
+        for node in sim.cluster.spec.controllers:
+            sim.cluster.nodes[Role.CONTROLLER, node.id].running = "process.roles=controller\n"
+        assert where(sim.cluster.look(None)).phase is Phase.FINALIZED
+        before = sim.restarts()
+        states = tasks(run_dag(dag, run_conf=APPROVED))
+        assert states.pop("plan") == "failed"
+        assert set(states.values()) == {"upstream_failed"}
+        assert sim.restarts() == before
+
+    @pytest.mark.parametrize(("answer", "state"), [(LEAVE, "failed"), (ROLL_BACK, "success")])
+    def test_a_person_sees_the_plan_and_decides(
+        self, begun: Callable[..., Any], run_dag: RunDag, answer: str, state: str
+    ) -> None:
+        sim, dag = begun(some_in_migration)
+        with Person(dag.dag_id, answer).at_work() as person:
+            run = run_dag(dag)
+        assert str(run.state) == state
+        assert person.asked is not None
+        assert "1. stop controllers 3000, 3001, 3002" in (person.asked.body or "")
+        back = sim.cluster.look(None).modes() == dict.fromkeys(range(3), BrokerMode.ZOOKEEPER)
+        assert back is (answer == ROLL_BACK)
+
+    @pytest.mark.slow
+    def test_one_operator_does_it_all_in_a_dag_of_ones_own(self, begun: Callable[..., Any], run_dag: RunDag) -> None:
+        sim, _ = begun(some_kraft)
+        with DAG(dag_id="own_rollback", schedule=None) as dag:
+            RollbackOperator(task_id="back", cluster_file=str(sim.path))
+        assert str(run_dag(dag).state) == "success"
+        check_back(sim.cluster)

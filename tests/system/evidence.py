@@ -1,0 +1,51 @@
+"""What tests of whole clusters ask beside `benchmarks.direct`: how often a node was started, and what a refusal must leave alone."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
+from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
+from airflow_provider_kmigrate.clients.zookeeper import ROOT, ZooKeeper
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
+from airflow_provider_kmigrate.core.model import ClusterView, Look
+from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+
+EVERYTHING = Look.PROCESSES | Look.FILES | Look.BROKERS | Look.CONTROLLERS | Look.QUORUM | Look.ZOOKEEPER | Look.PARTITIONS
+_NOT_A_FILE_OF_NOTE = {"node.log", "lock"}
+
+
+def starts(node: NodeSpec) -> int:
+    """How often this node's Kafka was started, by its log: each start registers one log4j bean."""
+    return NodeProcess(Path(node.hosts.state)).log.read_text(errors="replace").count("kafka.Log4jController MBean")
+
+
+def wait_until(look: Callable[[], ClusterView], holds: Callable[[ClusterView], bool], what: str, timeout: float = 90.0) -> None:
+    end = time.monotonic() + timeout
+    while not holds(view := look()):
+        assert time.monotonic() < end, f"in vain: {what}; {view.unknowns}"
+
+
+def footprint(cluster: LocalCluster, *, fence: bool = False) -> dict[str, object]:
+    """All that a refusal must leave as it is: ZooKeeper's tree (with our own `fence`?), the nodes' files and their processes."""
+    with ZooKeeper(ZooKeeperSettings(cluster.plan.zookeeper)) as root:
+        tree = [(path, data) for path, data in root.tree() if not path.startswith("/zookeeper")]
+    found: dict[str, object] = {f"zookeeper:{path}": data for path, data in tree if fence or ROOT not in path}
+    for node in (*cluster.plan.brokers, *cluster.plan.controllers):
+        folder = Path(node.hosts.state)
+        files = [path for path in folder.iterdir() if path.is_file() and path.name not in _NOT_A_FILE_OF_NOTE]
+        files += [path for path in folder.glob("data/**/*") if path.name in {"meta.properties", "quorum-state"}]
+        found |= {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+        found[f"process of {node.name}"] = NodeProcess(folder).find()
+    return found
+
+
+def with_broker(spec: ClusterSpec, broker: int, **hosts: Any) -> ClusterSpec:
+    """The same cluster file with other `hosts` keys of one broker."""
+    brokers = tuple(replace(node, hosts=replace(node.hosts, **hosts)) if node.id == broker else node for node in spec.brokers)
+    return replace(spec, brokers=brokers)

@@ -1,0 +1,169 @@
+"""The way back on real brokers under load: from a half done second roll by the DAG, forward again, refused at the end; and the epoch bomb."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from kazoo.client import KazooClient
+
+from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
+from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
+from airflow_provider_kmigrate.consumer.workload.plan import GroupPlan
+from airflow_provider_kmigrate.core.ledger import Verdict
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look
+from airflow_provider_kmigrate.core.phase import Phase, where
+from airflow_provider_kmigrate.core.properties import parse
+from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from airflow_provider_kmigrate.localcluster.plan import Shape
+from airflow_provider_kmigrate.steps.prepare import run_backup, run_preflight
+from airflow_provider_kmigrate.steps.rollback import run_plan, run_rollback
+from airflow_provider_kmigrate.steps.run import World
+from benchmarks import direct
+from benchmarks.rehearsal import Rehearsal, rehearsing
+from tests.system import evidence
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(540)]
+
+
+def to_hybrid(here: World) -> None:
+    """One broker KRaft, two in migration mode."""
+    direct.prepare(here)
+    direct.provision(here)
+    direct.roll(here, BrokerMode.MIGRATION)
+    direct.copy(here)
+    direct.step(here, "roll", node=0, target=BrokerMode.KRAFT)
+
+
+def version_1(folder: Path) -> None:
+    """meta.properties as kafka-storage writes it for a broker that was formatted anew; plain ZooKeeper brokers exit on it (measured)."""
+    path = folder / "data" / "meta.properties"
+    keys = parse(path.read_text())
+    rest = {key: value for key, value in keys.items() if key not in {"version", "broker.id"}}
+    path.write_text("".join(f"{key}={value}\n" for key, value in {**rest, "version": "1", "node.id": keys["broker.id"]}.items()))
+
+
+def test_back_by_the_dag_and_forward_again_and_then_never_back(tmp_path: Path) -> None:
+    topics, groups = (TopicPlan("orders", 12), TopicPlan("pair", 4, 2)), (GroupPlan("billing", 2),)
+    policy = {"min_soak": "0s", "canary_bake": "0s"}
+    with rehearsing(Rehearsal(tmp_path, topics=topics, groups=groups, policy=policy)) as rehearsal:
+        rehearsal.up()
+        load = rehearsal.load()
+        rehearsal.forward(to_hybrid)
+        version_1(Path(rehearsal.cluster.plan.brokers[1].hosts.state))
+        run = rehearsal.roll_back()
+        assert run["state"] == "success", run["tasks"]
+        check_back(rehearsal.cluster)
+        create_topics({"bootstrap.servers": rehearsal.cluster.bootstrap}, [TopicPlan("since", 3)])
+        rehearsal.forward(direct.forward)
+        load.stop()
+        facts = load.facts()
+        with direct.world(rehearsal.cluster, "too late", folder=rehearsal.home / "kmigrate") as here:
+            before = evidence.footprint(rehearsal.cluster)
+            with pytest.raises(Refused) as refused:
+                run_plan(here)
+            assert refused.value.reasons[0].code == "P12"
+            assert evidence.footprint(rehearsal.cluster) == before
+            assert where(here.observer.look(evidence.EVERYTHING)).phase is Phase.FINALIZED
+        assert (facts.verdict, facts.reasons) == (Verdict.PASS, ())
+        assert (facts.lost.count, facts.unseen.count) == (0, 0)
+        producer = Producer({"bootstrap.servers": rehearsal.cluster.bootstrap})
+        assert "since" in producer.list_topics(timeout=20).topics, "the topic made between the two migrations"
+
+
+def check_back(cluster: LocalCluster) -> None:
+    with direct.world(cluster, "looking", acting=False) as here:
+        view = here.observer.look(evidence.EVERYTHING | Look.STATE_EPOCH)
+    assert where(view).phase is Phase.ZOOKEEPER
+    assert view.modes() == dict.fromkeys(range(3), BrokerMode.ZOOKEEPER)
+    assert view.zk is not None
+    assert view.zk.migration is None
+    assert view.state_epoch is not None
+    assert view.zk.controller_epoch is not None
+    assert view.state_epoch <= view.zk.controller_epoch
+    for node in cluster.plan.controllers:
+        data = Path(node.log_dir or "")
+        assert not data.exists() or not any(data.iterdir())
+        assert any(data.parent.glob(f"{data.name}.rolled-back-*")), "kept, not deleted"
+
+
+@pytest.fixture(scope="module")
+def bomb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """A cluster in ZooKeeper mode whose partition states hold an epoch that its controller has not, as a careless rollback leaves it."""
+    cluster = LocalCluster(tmp_path_factory.mktemp("bomb") / "cluster")
+    try:
+        cluster.up(Shape(brokers=3, controllers=1))
+        create_topics({"bootstrap.servers": cluster.bootstrap}, [TopicPlan("t", 6, config={"min.insync.replicas": "2"})])
+        with_states_of_epoch(cluster, 50)
+        yield cluster
+    finally:
+        cluster.clean()
+
+
+def with_states_of_epoch(cluster: LocalCluster, epoch: int) -> None:
+    """Then all brokers are restarted, so that they know the states as they are."""
+    keeper = KazooClient(cluster.zookeeper)
+    keeper.start(timeout=20)
+    try:
+        for partition in range(6):
+            path = f"/brokers/topics/t/partitions/{partition}/state"
+            state = json.loads(keeper.get(path)[0])
+            keeper.set(path, json.dumps({**state, "controller_epoch": epoch}).encode())
+    finally:
+        keeper.stop()
+        keeper.close()
+
+
+def written(bootstrap: str, seconds: float) -> set[int]:
+    """The partitions of t that take a record with acks=all in that time."""
+    acked: set[int] = set()
+    properties = {"bootstrap.servers": bootstrap, "acks": "all", "message.timeout.ms": int(seconds * 1000)}
+    producer = Producer(properties)
+    for partition in range(6):
+        producer.produce("t", b"x", partition=partition, on_delivery=lambda error, m: error or acked.add(m.partition()))
+    producer.flush(seconds + 5)
+    return acked
+
+
+def test_a_cluster_that_was_rolled_back_without_raising_the_epoch_is_found_and_repaired(bomb: LocalCluster) -> None:
+    with direct.world(bomb, "looking", acting=False) as here:
+        with pytest.raises(Refused) as refused:
+            run_preflight(here)
+        assert "G02" in {reason.code for reason in refused.value.reasons}
+    assert written(bomb.bootstrap, 20) == set(range(6)), "it looks healthy"
+    victim = bomb.plan.brokers[unlike_the_controller(bomb)]
+    os.kill(NodeProcess(Path(victim.hosts.state)).find().pid or 0, signal.SIGKILL)
+    with direct.world(bomb, "repair") as here:
+        run_backup(here)
+        gone = until_gone(here, victim.id)
+        assert written(bomb.bootstrap, 12) != set(range(6)), f"the bomb: {gone}"
+        direct.step(here, "give back")
+        deadline = time.monotonic() + 60
+        while (good := written(bomb.bootstrap, 10)) != set(range(6)):
+            assert time.monotonic() < deadline, good
+        run_rollback(here)
+        with_all = here.observer.look(evidence.EVERYTHING)
+    assert not [p for p in with_all.partitions or () if p.under_replicated]
+
+
+def unlike_the_controller(cluster: LocalCluster) -> int:
+    with direct.world(cluster, "looking", acting=False) as here:
+        zk = here.observer.look(Look.ZOOKEEPER).zk
+    controller = getattr(zk.controller if zk else None, "broker_id", 0)
+    return next(node.id for node in cluster.plan.brokers if node.id != controller)
+
+
+def until_gone(here: World, broker: int) -> ClusterView:
+    """ZooKeeper has let go of the broker's session."""
+    evidence.wait_until(
+        lambda: here.observer.look(Look.ZOOKEEPER), lambda view: view.zk is not None and broker not in view.zk.broker_ids, "gone"
+    )
+    time.sleep(2.0)  # the controller hears of it, and tries
+    return here.observer.look(Look.ZOOKEEPER | Look.PARTITIONS)
