@@ -10,7 +10,7 @@ from airflow.sdk import DAG, BaseOperator, Param, TaskGroup, TriggerRule, chain
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.dag_builders import spark_jobs
-from airflow_provider_kmigrate.dag_builders.task_docs import doc
+from airflow_provider_kmigrate.dag_builders.task_docs import rollback_doc
 from airflow_provider_kmigrate.operators.approval import ApproveRollbackOperator
 from airflow_provider_kmigrate.operators.copy import PreferredLeadersOperator
 from airflow_provider_kmigrate.operators.rollback import (
@@ -76,7 +76,7 @@ def build(spec: ClusterSpec) -> DAG:
         )
     for task in dag.tasks:
         if isinstance(task, BaseOperator):
-            task.doc_md = doc(task.task_id)
+            task.doc_md = rollback_doc(task.task_id)
     return dag
 
 

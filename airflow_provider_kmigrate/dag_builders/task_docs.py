@@ -59,9 +59,53 @@ _DOCS = {
     "compares where the logs end with the job's place: a log that ends earlier was truncated.",
 }
 
+_ROLLBACK = {
+    "plan": "Reads where the cluster is, says each step that leads back, and checks every broker's original in the backup; changes "
+    "nothing. **Red** with P12: the migration is finalized, there is no way back.",
+    "approve": "Shows the plan and asks a person. Answer under *Required Actions*; nothing is changed while it waits.\n\n"
+    "**Leave as it is** turns this task red and changes nothing. To be asked again with a fresh plan, clear `plan` and what follows.",
+    "heal.flag": "Starts this controller if it is down in the middle of a migration, and restarts it with the migration flag if it lost that "
+    "in a finalization that began: elected without it, it would finalize.\n\n**Skipped:** the run was started with *Do not fail the "
+    "controllers over*.",
+    "heal.failover": "Restarts the active controller once. A dual-write that was lost is never repeated, but a new leader writes ZooKeeper "
+    "anew. Over when it has, and the dual-write moves.\n\n**Skipped:** the run was started with *Do not fail the controllers over*.",
+    "heal.equivalence": "Compares what ZooKeeper and KRaft store: what is missing in ZooKeeper would be lost on the way back. It compares "
+    "without the failover too; to go on in spite of what it names, which is your decision, mark it as success.",
+    "to_migration.broker": "Takes this broker from KRaft mode back to migration mode, as soon as every partition can spare it: a ZooKeeper "
+    "broker again, under the KRaft controller. Over when it is registered, known to all others and back in every ISR. A broker that is "
+    "down gets its file and is started.",
+    "stop_controllers.controller": "Stops this controller, once no broker needs it. It stays down: nothing may start it again.\n\n"
+    "**Skipped:** this is the active controller; `active_last` stops it.",
+    "stop_controllers.active_last": "Stops whatever controller is left, the active one last: it is the last to write epochs. From here until "
+    "`hand_over.zookeeper_leads` nobody is controller; clients go on. Do not pause the DAG between the two.",
+    "hand_over.transaction": "Watches `/migration` for 3 s, saves what it deletes into the backup, and gives the cluster to ZooKeeper in one "
+    "transaction: `/controller_epoch` above every epoch that KRaft wrote, `/migration` and `/controller` deleted. **From here on the "
+    "migration cannot go forward again before this rollback is over.**",
+    "hand_over.zookeeper_leads": "Waits until a ZooKeeper broker is controller and every broker names it, and elects leaders that are "
+    "missing. A broker that is stopped before it names the controller would wait 300 s.",
+    "to_zookeeper.broker": "Restarts this broker with its original file, byte for byte, as soon as every partition can spare it. Over when it "
+    "is registered, known to all others and back in every ISR. A broker that is down gets its file and is started.\n\n**Skipped:** this "
+    "broker is the ZooKeeper controller and goes back last, by `postponed`.",
+    "to_zookeeper.postponed": "Restarts whatever broker is not yet back with its original file: the ZooKeeper controller, if it was skipped.",
+    "wipe.controller": "Moves the directories of this stopped controller out of the way: an old quorum that starts again would take the "
+    "cluster over and delete topics. Driver `local` renames them, driver `command` runs the `wipe` command of the cluster file.",
+    "rolled_back": "Waits until all is as before the migration: brokers in ZooKeeper mode, controllers stopped, their directories empty, no trace "
+    "in ZooKeeper; then this run lets go of the cluster. A new migration may begin at any time.",
+}
+
 
 def doc(task_id: str) -> str:
-    """Markdown for the task's page; raises KeyError for a task that nobody has described."""
+    """Markdown for the page of a task of a migration or an audit; raises KeyError for a task that nobody has described."""
+    return f"{_DOCS[_name(task_id)]}\n\n{_RED}"
+
+
+def rollback_doc(task_id: str) -> str:
+    """The same for a task of a rollback: its own text, or the one that fits both (`registered`, `leaders`, a Spark job's)."""
+    own = _ROLLBACK.get(_NODE.sub("", task_id))
+    return f"{own}\n\n{_RED}" if own else doc(task_id)
+
+
+def _name(task_id: str) -> str:
+    """The task's name without its group and its node; for a Spark job's task, what is done with the job."""
     job = _JOB.match(task_id)
-    name = job[1] if job else _NODE.sub("", task_id.rpartition(".")[2])
-    return f"{_DOCS[name]}\n\n{_RED}"
+    return job[1] if job else _NODE.sub("", task_id.rpartition(".")[2])

@@ -26,14 +26,24 @@ DEVELOPERS = ("localcluster",)  # a tool that its own user sits in front of: its
 SHARED = {
     "F04": "a value that the cluster file may not have",
     "G00": "something that a condition needs was not read",
+    "G04": "a controller's directory that is not empty, although no migration is under way",
     "G05": "a controller without the migration flag",
+    "G07": "the dual-write is not seen to move yet",
     "G20": "the quorum has no leader, or somebody is behind it",
     "G23": "a controller does not answer",
+    "G28": "a broker that is stopped now has no controller that lets it go",
     "H04": "this process does not hold the cluster",
     "I01": "something belongs to another cluster",
     "L09": "no record was acknowledged",
+    "P03": "ZooKeeper could not be read",
+    "P05": "/controller is malformed; the way back gives it for /migration too, which is P04 elsewhere",
+    "P07": "plain ZooKeeper brokers while KRaft owns the cluster",
     "P11": "another phase than the one waited for",
     "R04": "a broker that not every other knows as alive",
+    "R10": "a controller's process does not answer",
+    "S01": "another broker does not answer",
+    "S02": "partitions are under-replicated",
+    "S03": "too few in-sync replicas would be left",
 }
 
 

@@ -1,0 +1,43 @@
+"""Each task's own page: a rollback's tasks have texts of their own, although many have the names of the migration's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from airflow.sdk import BaseOperator
+
+from airflow_provider_kmigrate.dag_builders import rollback, zk_to_kraft
+from airflow_provider_kmigrate.dag_builders.task_docs import doc, rollback_doc
+from airflow_provider_kmigrate.spec import load
+from tests.provider.simulated import rehearsal
+from tests.steps.sim import SimCluster
+
+SHARED = ("registered", "leaders")  # what they do is the same on both ways
+
+
+def test_no_task_of_a_rollback_shows_what_a_migrations_task_does(tmp_path: Path) -> None:
+    spec = load(rehearsal(tmp_path, SimCluster()).path)
+    forward = {task.doc_md for task in zk_to_kraft.build(spec).tasks if isinstance(task, BaseOperator)}
+    borrowed = {task.task_id for task in rollback.build(spec).tasks if isinstance(task, BaseOperator) and task.doc_md in forward}
+    assert {task_id for task_id in borrowed if not task_id.endswith(SHARED)} == set()
+
+
+@pytest.mark.parametrize(
+    ("task_id", "begins"),
+    [
+        ("to_migration.broker_0", "Takes this broker from KRaft mode"),
+        ("to_zookeeper.broker_0", "Restarts this broker with its original file"),
+        ("stop_controllers.controller_3000", "Stops this controller"),
+        ("wipe.controller_3000", "Moves the directories"),
+        ("hold_for_to_migration.orders_2", "Holds this Spark job"),
+    ],
+)
+def test_the_group_tells_what_a_name_means(task_id: str, begins: str) -> None:
+    assert rollback_doc(task_id).startswith(begins)
+
+
+def test_a_task_that_nobody_has_described_is_an_error() -> None:
+    for text_of in (doc, rollback_doc):
+        with pytest.raises(KeyError):
+            text_of("heal.nobody")
