@@ -6,7 +6,7 @@ from airflow_provider_kmigrate.clients import znodes
 from airflow_provider_kmigrate.clients.zookeeper import Delete, Operation, Set
 from airflow_provider_kmigrate.core import back_gates, gates, meta_properties, rollback
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Policy, Role
-from airflow_provider_kmigrate.core.config_matrix import Stage
+from airflow_provider_kmigrate.core.config_matrix import Stage, stage_on_disk
 from airflow_provider_kmigrate.core.model import (
     Act,
     BrokerMode,
@@ -47,7 +47,9 @@ def run_plan(world: World) -> tuple[str, ...]:
         raise Unavailable(f"rollback: {told(ended.reasons)}")
     steps = rollback.plan(view)
     for node in world.spec.brokers if steps else ():
-        target_text(world, node, Stage.ZOOKEEPER)
+        broker = view.brokers.get(node.id)
+        if broker is None or stage_on_disk(broker.files) is not Stage.ZOOKEEPER:
+            target_text(world, node, Stage.ZOOKEEPER)
     for number, text in enumerate(steps, 1):
         world.say(f"{number}. {text}")
     world.journal.write("plan", "rollback", f"{len(steps)} steps back", steps=list(steps))

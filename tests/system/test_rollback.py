@@ -23,7 +23,7 @@ from airflow_provider_kmigrate.core.properties import parse
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
 from airflow_provider_kmigrate.localcluster.plan import Shape
-from airflow_provider_kmigrate.steps.prepare import run_backup, run_preflight
+from airflow_provider_kmigrate.steps.prepare import run_preflight
 from airflow_provider_kmigrate.steps.rollback import run_plan, run_rollback
 from airflow_provider_kmigrate.steps.run import World
 from benchmarks import direct
@@ -141,7 +141,6 @@ def test_a_cluster_that_was_rolled_back_without_raising_the_epoch_is_found_and_r
     victim = bomb.plan.brokers[unlike_the_controller(bomb)]
     os.kill(NodeProcess(Path(victim.hosts.state)).find().pid or 0, signal.SIGKILL)
     with direct.world(bomb, "repair") as here:
-        run_backup(here)
         gone = until_gone(here, victim.id)
         assert written(bomb.bootstrap, 12) != set(range(6)), f"the bomb: {gone}"
         direct.step(here, "give back")
