@@ -32,6 +32,8 @@ _DOCS = {
     "dual_write_lag": "Waits until ZooKeeper is at most a few records behind KRaft, while it moves.",
     "equivalence": "Compares what ZooKeeper and KRaft store: topics, ids, partitions, replicas, leaders, configs. No lag is no proof "
     "that nothing is missing.",
+    "way_back": "Plans a rollback without doing it: is the way back, which the next step closes for ever, open until then? Every broker's "
+    "original must be in the backup, unaltered.",
     "soak": "Watches dual-write for `policy.min_soak`. Every gate must stay green; one red look and the time begins again. Most of "
     "it waits in the triggerer, without a worker; what has been soaked survives restarts of both.",
     "approve": "Asks a person, with the evidence, whether to go past the **point of no return**. Answer under *Required Actions*. "
@@ -79,7 +81,7 @@ _ROLLBACK = {
     "stop_controllers.active_last": "Stops whatever controller is left, the active one last: it is the last to write epochs. From here until "
     "`hand_over.zookeeper_leads` nobody is controller; clients go on. Do not pause the DAG between the two.",
     "hand_over.transaction": "Watches `/migration` for 3 s, saves what it deletes into the backup, and gives the cluster to ZooKeeper in one "
-    "transaction: `/controller_epoch` above every epoch that KRaft wrote, `/migration` and `/controller` deleted. **From here on the "
+    "transaction: `/controller_epoch` above every epoch that KRaft wrote, `/migration` and `/controller` deleted. Where ZooKeeper owns it already, what an earlier attempt left goes. **From here on the "
     "migration cannot go forward again before this rollback is over.**",
     "hand_over.zookeeper_leads": "Waits until a ZooKeeper broker is controller and every broker names it, and elects leaders that are "
     "missing. A broker that is stopped before it names the controller would wait 300 s.",

@@ -25,6 +25,7 @@ from airflow_provider_kmigrate.operators.copy import (
     SoakOperator,
 )
 from airflow_provider_kmigrate.operators.prepare import BackupOperator, PreflightOperator
+from airflow_provider_kmigrate.operators.rollback import RollbackPlanOperator
 from airflow_provider_kmigrate.sensors.step import (
     ControllersReadySensor,
     MetadataEquivalenceSensor,
@@ -57,7 +58,8 @@ _EVIDENCE = """\
 * soak: {{{{ ti.xcom_pull(task_ids='soak') }}}}
 * metadata: {{{{ ti.xcom_pull(task_ids='before_approval.equivalence') }}}}
 * dual-write: {{{{ ti.xcom_pull(task_ids='before_approval.dual_write_lag') }}}}
-* all through the soak: brokers {brokers} in KRaft mode, controllers {controllers} with the migration flag\
+* all through the soak: brokers {brokers} in KRaft mode, controllers {controllers} with the migration flag
+* the way back, which ends here, is open: every original is in the backup, with its hash\
 """
 _AUDITED = "\n* audit: {{ ti.xcom_pull(task_ids='audit_before_approval.verdict') }}"
 
@@ -143,6 +145,7 @@ def _before_approval(spec: ClusterSpec) -> TaskGroup:
         chain(
             VerifyDualWriteLagSensor(cluster_file=spec.path, task_id="dual_write_lag"),
             MetadataEquivalenceSensor(cluster_file=spec.path, task_id="equivalence"),
+            RollbackPlanOperator(cluster_file=spec.path, task_id="way_back"),
         )
     return group
 

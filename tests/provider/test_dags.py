@@ -96,7 +96,13 @@ class TestShape:
             expected += [f"copy.{task}" for task in copy]
             expected += [f"{group}.broker_{node}" for node in range(brokers)]
             expected += [f"{group}.{task}" for task in ("postponed", "leaders", "registered")]
-        expected += ["soak", "before_approval.dual_write_lag", "before_approval.equivalence", "approve"]
+        expected += [
+            "soak",
+            "before_approval.dual_write_lag",
+            "before_approval.equivalence",
+            "before_approval.way_back",
+            "approve",
+        ]
         expected += [f"finalize.controller_{3000 + node}" for node in range(controllers)]
         expected += ["finalize.active_last", "finalize.finalized"]
         assert names(dag) == expected

@@ -112,7 +112,7 @@ class TestShape:
         dag.check_cycle()
         order = [task.task_id for task in dag.topological_sort()]
         around = ["first_roll.registered", "copy.copied", "second_roll.registered", "soak"]
-        around += ["before_approval.equivalence", "approve", "finalize.finalized"]
+        around += ["before_approval.way_back", "approve", "finalize.finalized"]
         wanted = [task for task in order if task in around or task.startswith("audit_")]
         one, two, three, four = ([f"audit_{gate}.audit", f"audit_{gate}.verdict"] for gate in GATES)
         assert wanted == [around[0], *one, *around[1:3], *two, *around[3:5], *three, *around[5:], *four]

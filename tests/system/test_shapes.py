@@ -13,8 +13,11 @@ from airflow_provider_kmigrate.consumer.workload.control import Workload
 from airflow_provider_kmigrate.consumer.workload.plan import GroupPlan, WorkloadPlan
 from airflow_provider_kmigrate.core.ledger.facts import Verdict
 from airflow_provider_kmigrate.core.phase import Phase, where
+from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
 from airflow_provider_kmigrate.localcluster.plan import Shape
+from airflow_provider_kmigrate.steps.rollback import run_rollback
+from airflow_provider_kmigrate.steps.run import World
 from benchmarks import direct
 from tests.system import evidence
 from tests.system.verifiable_load import VerifiableLoad
@@ -38,8 +41,18 @@ def migrate(cluster: LocalCluster) -> None:
     with direct.world(cluster) as world:
         direct.forward(world)
         assert where(world.observer.look(evidence.EVERYTHING)).phase is Phase.FINALIZED
+        refused_to_go_back(cluster, world)
     assert {evidence.starts(node) for node in cluster.plan.brokers} == {3}
     assert {evidence.starts(node) for node in cluster.plan.controllers} == {2}
+
+
+def refused_to_go_back(cluster: LocalCluster, world: World) -> None:
+    """After finalization there is no way back, and asking for it changes nothing."""
+    before = evidence.footprint(cluster)
+    with pytest.raises(Refused) as refused:
+        run_rollback(world)
+    assert refused.value.reasons[0].code == "P12"
+    assert evidence.footprint(cluster) == before
 
 
 def test_the_smallest_cluster_below_a_chroot(tmp_path: Path) -> None:
