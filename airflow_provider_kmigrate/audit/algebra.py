@@ -83,6 +83,14 @@ def subtract(minuend: Spans, subtrahend: Spans) -> Spans:
     return union(Spans(key[at], place[at], place[at + 1] - 1))
 
 
+def blocks(spans: Spans, bits: int) -> Spans:
+    """The same cut at every multiple of 2 ** bits."""
+    begin, end = spans.first >> bits, (spans.last >> bits) + 1
+    block, row = ranges(begin, end), np.repeat(np.arange(len(begin)), end - begin)
+    first, last = np.maximum(spans.first[row], block << bits), np.minimum(spans.last[row], ((block + 1) << bits) - 1)
+    return Spans(spans.key[row], first, last)
+
+
 def sizes(spans: Spans) -> Ints:
     return spans.last - spans.first + 1
 

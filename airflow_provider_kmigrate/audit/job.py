@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from airflow_provider_kmigrate.audit import checks, examples, latencies, polls, records, reporting, request
 from airflow_provider_kmigrate.audit.engine import Engine
+from airflow_provider_kmigrate.audit.frugal import FrugalEngine
 from airflow_provider_kmigrate.audit.history import Control, History
 from airflow_provider_kmigrate.audit.judge import judge
 from airflow_provider_kmigrate.audit.latencies import MemberLatency
@@ -72,6 +73,7 @@ def run(
 def audit(source: Source, policy: Policy, engine: Engine, *, pictured: bool = False) -> Audited:
     """One source's facts, and what they mean."""
     attach(source, engine)
+    engine = FrugalEngine(engine)
     control = Control.read(engine)
     history = _reduce(source, control, policy, engine)
     facts = judge(history, policy)

@@ -40,9 +40,10 @@ def reduce(engine: Engine, control: Control, policy: Policy, also: Collection[To
 
 def _writers(engine: Engine, control: Control) -> tuple[set[str], list[str]]:
     """Writers whose account is whole: every number from a start to a clean stop, once; and all others."""
-    table = engine.ask(queries.WRITERS)
-    start, end = column(table, "number_lo"), column(table, "number_hi") + 1
-    exact = (start == 0) & unbroken(start, end, column(table, "n"), column(table, "chain"))
+    parts = [("n", "sum"), ("chain", "sum"), ("number_lo", "min"), ("number_hi", "max")]
+    table = engine.ask(queries.WRITERS).group_by("writer").aggregate(parts)
+    start, end = column(table, "number_lo_min"), column(table, "number_hi_max") + 1
+    exact = (start == 0) & unbroken(start, end, column(table, "n_sum"), column(table, "chain_sum"))
     names = table["writer"].to_pylist()
     whole = {name for name, last, fine in zip(names, end - 1, exact, strict=True) if fine and control.has_ends(name, int(last))}
     return whole, sorted(set(names) - whole)

@@ -12,27 +12,60 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Final
 
+import pyarrow as pa
+
 from airflow_provider_kmigrate.audit.algebra import mix_sql
+from airflow_provider_kmigrate.audit.schema import EVENTS, Pile
+
+LOG_BLOCK_BITS: Final = 12
+
+
+class AboutPiles(str):
+    """A question whose answer has no rows where none of its `piles` is among the events."""
+
+    __slots__ = ("answer", "piles")
+
+    piles: frozenset[str]
+    answer: pa.Schema
+
+
+def _about(text: str, piles: Iterable[Pile], answer: str) -> AboutPiles:
+    """`answer` names its columns: those of `EVENTS` have that type, all others are numbers."""
+    question = AboutPiles(text)
+    question.piles = frozenset(pile.value for pile in piles)
+    types = {field.name: field.type for field in EVENTS} | {"whole": pa.bool_(), "goes_back": pa.int32()}
+    types |= dict.fromkeys(("member_before", "member_after"), pa.string())
+    question.answer = pa.schema([(name, types.get(name, pa.int64())) for name in answer.split()])
+    return question
+
 
 CONTROL: Final = "SELECT pile, line, why FROM events WHERE pile IN ('control', 'refused', 'version')"
 
-# Of each writer, whether its numbers are whole.
+# Of each writer and pile; over all its piles, whether the writer's numbers are whole.
 WRITERS: Final = f"""
-SELECT writer, count(*) AS n, min(number) AS number_lo, max(number) AS number_hi,
+SELECT writer, pile, count(*) AS n, min(number) AS number_lo, max(number) AS number_hi,
   CAST(sum({mix_sql("number + 1")} - {mix_sql("number")}) AS BIGINT) AS chain
-FROM events WHERE nth = 0 AND pile NOT IN ('refused', 'version') GROUP BY writer"""
+FROM events WHERE nth = 0 AND pile NOT IN ('refused', 'version') GROUP BY writer, pile"""
 
 # Deliveries of a member, and acknowledgements of a producer, that continue each other.
-CHAINS: Final = f"""
+CHAINS: Final = _about(
+    f"""
 SELECT pile, writer, consumer_group, member, topic, part, producer, whole, shift,
   min(lo) AS o_lo, max(hi) AS o_hi, CAST(sum(n) AS BIGINT) AS total, count(*) AS pieces,
   min(seq) AS seq_lo, max(seq + n) AS seq_end, CAST(sum({mix_sql("seq + n")} - {mix_sql("seq")}) AS BIGINT) AS chain,
   min(t_first_ms) AS t_lo, max(t_last_ms) AS t_hi
 FROM (SELECT *, lo - seq AS base, lo - producer_seq AS shift, lo >= 0 AND hi - lo + 1 = n AS whole
   FROM events WHERE pile IN ('delivery', 'ack')) AS pieces_of
-GROUP BY pile, writer, consumer_group, member, topic, part, producer, whole, shift, base"""
+GROUP BY pile, writer, consumer_group, member, topic, part, producer, whole, shift, base""",
+    (Pile.DELIVERY, Pile.ACK),
+    "pile writer consumer_group member topic part producer whole shift o_lo o_hi total pieces seq_lo seq_end chain t_lo t_hi",
+)
 
-COMMITS: Final = "SELECT writer, consumer_group, topic, part, hi, t_ms FROM events WHERE pile = 'commit'"
+COMMITS: Final = _about(
+    "SELECT writer, consumer_group, topic, part, hi, t_ms FROM events WHERE pile = 'commit'",
+    (Pile.COMMIT,),
+    "writer consumer_group topic part hi t_ms",
+)
 
 # When the deliveries began that ended with a committed offset.
 DELIVERED_AT: Final = """
@@ -42,10 +75,14 @@ FROM events JOIN asked ON events.consumer_group = asked.consumer_group AND event
 WHERE events.pile = 'delivery' GROUP BY asked.id"""
 
 # All that the ledger must see of some partitions and some writers.
-LINES: Final = """
+LINES: Final = _about(
+    """
 SELECT /*+ BROADCAST(wanted) */ events.line AS line, events.writer AS writer
 FROM events JOIN wanted ON events.topic = wanted.topic AND events.part = wanted.part
-WHERE events.pile IN ('delivery', 'ack', 'commit')"""
+WHERE events.pile IN ('delivery', 'ack', 'commit')""",
+    (Pile.DELIVERY, Pile.ACK, Pile.COMMIT),
+    "line writer",
+)
 LINES_OF_WRITERS: Final = """
 SELECT /*+ BROADCAST(writers) */ events.line AS line, events.writer AS writer
 FROM events JOIN writers ON events.writer = writers.writer WHERE events.pile IN ('commit', 'sign') AND events.nth = 0"""
@@ -54,9 +91,17 @@ SELECT /*+ BROADCAST(writers) */ events.writer AS writer, events.number AS numbe
 FROM events JOIN writers ON events.writer = writers.writer WHERE events.nth = 0"""
 
 # How long producers' records took.
-LATENCY_LINES: Final = "SELECT line FROM events WHERE pile = 'latency'"
-ACK_LATENCIES: Final = "SELECT writer, number, producer, n, latency, topic, part, t_last_ms FROM events WHERE pile = 'ack'"
-DELIVERY_LATENCIES: Final = "SELECT consumer_group, member, latency FROM events WHERE pile = 'delivery'"
+LATENCY_LINES: Final = _about("SELECT line FROM events WHERE pile = 'latency'", (Pile.LATENCY,), "line")
+ACK_LATENCIES: Final = _about(
+    "SELECT writer, number, producer, n, latency, topic, part, t_last_ms FROM events WHERE pile = 'ack'",
+    (Pile.ACK,),
+    "writer number producer n latency topic part t_last_ms",
+)
+DELIVERY_LATENCIES: Final = _about(
+    "SELECT consumer_group, member, latency FROM events WHERE pile = 'delivery'",
+    (Pile.DELIVERY,),
+    "consumer_group member latency",
+)
 
 # When each poll of some partitions was delivered, and to whom.
 DELIVERIES: Final = """
@@ -65,13 +110,13 @@ SELECT /*+ BROADCAST(wanted) */ events.consumer_group AS consumer_group, events.
 FROM events JOIN wanted ON events.topic = wanted.topic AND events.part = wanted.part WHERE events.pile = 'delivery'"""
 
 
-def waits(window: tuple[int, int] | None) -> str:
+def waits(window: tuple[int, int] | None) -> AboutPiles:
     """Of each partition and group: whether deliveries ever went back, in offsets or time, and the longest wait in the window.
 
     For partitions where nothing goes back this is what `core.ledger` calls the gap.
     """
     inside = "TRUE" if window is None else f"t_first_ms >= {window[0]} AND t_first_ms < {window[1]}"
-    return f"""
+    text = f"""
 WITH ordered AS (
   SELECT *, lag(hi) OVER walk AS prev_hi, lag(t_last_ms) OVER walk AS prev_t, lag(member) OVER walk AS prev_member
   FROM events WHERE pile = 'delivery'
@@ -90,6 +135,7 @@ ranked AS (
 SELECT consumer_group, topic, part, goes_back, ms, CASE WHEN between_two THEN since ELSE t_last_ms - gap_ms END AS from_ms,
   CASE WHEN between_two THEN prev_member ELSE member END AS member_before, member AS member_after
 FROM ranked WHERE place = 1"""
+    return _about(text, (Pile.DELIVERY,), "consumer_group topic part goes_back ms from_ms member_before member_after")
 
 
 # For pictures of what happened when: everything, or what says who owned what and how long producers waited.
@@ -102,15 +148,14 @@ FEW_LINES: Final = "SELECT line FROM events WHERE nth = 0 AND pile IN ('control'
 
 NAMES: Final = "SELECT kind, id, name, consumer_group FROM names"
 
+# Within a chain offset and number differ by `base`, so only one of them is looked at row by row.
 RECORD_CHAINS: Final = f"""
-SELECT tid, part, mid, min(pos) AS o_lo, max(pos) AS o_hi, count(*) AS total, min(seq) AS seq_lo, max(seq) + 1 AS seq_end,
-  CAST(sum({mix_sql("seq + 1")} - {mix_sql("seq")}) AS BIGINT) AS chain, min(t_ms) AS t_lo, max(t_ms) AS t_hi
-FROM records GROUP BY tid, part, mid, pos - seq"""
+SELECT tid, part, mid, o_lo, o_hi, total, o_lo - base AS seq_lo, o_hi - base + 1 AS seq_end, chain, t_lo, t_hi
+FROM (SELECT tid, part, mid, pos - seq AS base, min(pos) AS o_lo, max(pos) AS o_hi, count(*) AS total,
+    CAST(sum({mix_sql("seq + 1")} - {mix_sql("seq")}) AS BIGINT) AS chain, min(t_ms) AS t_lo, max(t_ms) AS t_hi
+  FROM records GROUP BY tid, part, mid, pos - seq) AS chains"""
 
-LOG_EXTENTS: Final = f"""
-SELECT tid, part, min(pos) AS o_lo, max(pos) AS o_hi, count(*) AS total,
-  CAST(sum({mix_sql("pos + 1")} - {mix_sql("pos")}) AS BIGINT) AS chain
-FROM log GROUP BY tid, part"""
+LOG_EXTENTS: Final = "SELECT tid, part, min(pos) AS o_lo, max(pos) AS o_hi, count(*) AS total FROM log GROUP BY tid, part"
 
 RECORD_DELIVERED_AT: Final = """
 SELECT /*+ BROADCAST(asked) */ asked.id AS id, min(records.t_ms) AS t_ms
@@ -123,11 +168,24 @@ def record_rows(partitions: Iterable[tuple[int, int]]) -> str:
     return f"SELECT tid, part, mid, pos, seq, t_ms FROM records WHERE {_among(partitions)}"
 
 
-def log_rows(partitions: Iterable[tuple[int, int]]) -> str:
-    """What the log holds in the attached `spans` of some partitions."""
+def log_sums(partitions: Iterable[tuple[int, int]]) -> str:
+    """What the log holds in each of the attached `spans`, as far as it can be told without the records."""
     return f"""
-SELECT /*+ BROADCAST(spans) */ log.tid AS tid, log.part AS part, log.pos AS pos
-FROM log JOIN spans ON log.tid = spans.tid AND log.part = spans.part AND log.pos BETWEEN spans.o_lo AND spans.o_hi
+SELECT /*+ BROADCAST(spans) */ spans.id AS id, min(log.pos) AS o_lo, max(log.pos) AS o_hi, count(*) AS total,
+  CAST(sum({mix_sql("log.pos + 1")} - {mix_sql("log.pos")}) AS BIGINT) AS chain
+{_log_in_spans(partitions)} GROUP BY spans.id"""
+
+
+def log_rows(partitions: Iterable[tuple[int, int]]) -> str:
+    """What the log holds in the attached `spans`, offset by offset."""
+    return f"SELECT /*+ BROADCAST(spans) */ spans.id AS id, log.pos AS pos {_log_in_spans(partitions)}"
+
+
+def _log_in_spans(partitions: Iterable[tuple[int, int]]) -> str:
+    """Spans lie within blocks (`LOG_BLOCK_BITS`): a record is compared with those of its block, not with all of its partition."""
+    return f"""
+FROM log JOIN spans ON log.tid = spans.tid AND log.part = spans.part AND (log.pos >> {LOG_BLOCK_BITS}) = spans.block
+  AND log.pos BETWEEN spans.o_lo AND spans.o_hi
 WHERE {_among(partitions, "log.")}"""
 
 

@@ -8,13 +8,13 @@ How long records waited is not judged from single records: chains do not tell, a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from airflow_provider_kmigrate.audit import queries, replay, screen
-from airflow_provider_kmigrate.audit.algebra import Flags, Ints, Spans, column, unbroken, union
+from airflow_provider_kmigrate.audit.algebra import Ints, Spans, blocks, column, unbroken, union
 from airflow_provider_kmigrate.audit.engine import Engine
 from airflow_provider_kmigrate.audit.history import Control, Deliveries, History
 from airflow_provider_kmigrate.audit.naming import Naming
@@ -186,31 +186,36 @@ class _Records:
         """What was not delivered and is in the log: an offset without a record (a marker, a compacted one) is no loss."""
         place_of = self._names.place_of
         absent = screen.undelivered(self._acked, chains, place_of)
-        places = np.intersect1d(place_of[absent.key], self._acked.key[~self._dense()])
-        if len(places):
-            held = self._held(union(Spans(place_of[absent.key], absent.first, absent.last)), places)
-            dense = self._acked.take(~np.isin(self._acked.key, places))
-            self._acked = Spans(*map(np.concatenate, zip(dense, held, strict=True)))
+        if len(absent.key):
+            wanted = union(Spans(place_of[absent.key], absent.first, absent.last))
+            others = self._acked.take(~np.isin(self._acked.key, wanted.key))
+            self._acked = Spans(*map(np.concatenate, zip(others, self._held(wanted), strict=True)))
             absent = screen.undelivered(self._acked, chains, place_of)
         return absent
 
     def _extents(self) -> Spans:
         return Spans(self._names.places_in(self._log), column(self._log, "o_lo"), column(self._log, "o_hi"))
 
-    def _dense(self) -> Flags:
-        """Logs without a hole."""
-        end = column(self._log, "o_hi") + 1
-        return unbroken(column(self._log, "o_lo"), end, column(self._log, "total"), column(self._log, "chain"))
+    def _held(self, wanted: Spans) -> Spans:
+        """What the log holds within some places' spans."""
+        pieces = blocks(wanted, queries.LOG_BLOCK_BITS)
+        sums = self._asked_of_log(queries.log_sums, pieces, np.arange(len(pieces.key)))
+        piece, first, last = (column(sums, name) for name in ("id", "o_lo", "o_hi"))
+        fine = unbroken(first, last + 1, column(sums, "total"), column(sums, "chain"))
+        held = [Spans(pieces.key[piece], first, last).take(fine)]
+        if not fine.all():
+            rows = self._asked_of_log(queries.log_rows, pieces, piece[~fine])
+            offsets = column(rows, "pos")
+            held.append(Spans(pieces.key[column(rows, "id")], offsets, offsets))
+        return union(Spans(*map(np.concatenate, zip(*held, strict=True))))
 
-    def _held(self, spans: Spans, places: Ints) -> Spans:
-        """What the log holds within the spans, of these places."""
-        spans = spans.take(np.isin(spans.key, places))
-        ids = [self._id_of[self._places[place]] for place in spans.key]
-        part = {name: pa.array([pair[at] for pair in ids], pa.int32()) for at, name in enumerate(("tid", "part"))}
-        self._engine.attach("spans", [pa.table({**part, "o_lo": spans.first, "o_hi": spans.last})])
-        table = self._ids.resolve(self._engine.ask(queries.log_rows(set(ids))))
-        offsets = column(table, "pos")
-        return union(Spans(self._names.places_in(table), offsets, offsets))
+    def _asked_of_log(self, question: Callable[[Iterable[tuple[int, int]]], str], pieces: Spans, which: Ints) -> pa.Table:
+        places, at = np.unique(pieces.key[which], return_inverse=True)
+        ids = np.array([self._id_of[self._places[place]] for place in places], np.int32).reshape(-1, 2)
+        mine = pieces.take(which)
+        spans = {"id": which, "o_lo": mine.first, "o_hi": mine.last, "block": mine.first >> queries.LOG_BLOCK_BITS}
+        self._engine.attach("spans", [pa.table({"tid": ids[at, 0], "part": ids[at, 1], **spans})])
+        return self._engine.ask(question((int(tid), int(part)) for tid, part in ids))
 
     def room_for(self, chains: Chains, doubtful: set[TopicPartition]) -> tuple[set[TopicPartition], set[TopicPartition]]:
         """As many of them as the policy has room for, and the others."""

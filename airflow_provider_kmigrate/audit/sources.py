@@ -55,7 +55,8 @@ class Source:
 
 def attach(source: Source, engine: Engine) -> None:
     """Make the source's views in the engine: `events`, and `records`, `log` and `names` where there are any."""
-    engine.attach("events", [*source.ledgers, table_of(_rows(source))])
+    written = table_of(_rows(source))
+    engine.attach("events", [*source.ledgers, *([written] if written.num_rows or not source.ledgers else [])])
     if source.records is not None:
         engine.attach("records", [source.records.records])
         engine.attach("log", [source.records.log])

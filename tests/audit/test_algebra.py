@@ -55,6 +55,19 @@ def test_subtract(rows: list[tuple[int, int, int]], others: list[tuple[int, int,
 
 
 @settings(deadline=None)
+@given(spans)
+def test_blocks(rows: list[tuple[int, int, int]]) -> None:
+    found = algebra.blocks(Spans(*columns(rows)), 2)
+    assert (found.first >> 2).tolist() == (found.last >> 2).tolist()
+    cut = [
+        (key, at)
+        for key, first, last in zip(*(values.tolist() for values in found), strict=True)
+        for at in range(first, last + 1)
+    ]
+    assert cut == [(key, at) for key, first, last in rows for at in range(first, last + 1)]
+
+
+@settings(deadline=None)
 @given(spans, st.lists(st.tuples(st.integers(0, 4), st.integers(-2, 40))))
 def test_last_not_above(rows: list[tuple[int, int, int]], asked: list[tuple[int, int]]) -> None:
     rows = sorted(rows)
