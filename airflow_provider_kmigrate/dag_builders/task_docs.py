@@ -60,8 +60,8 @@ _DOCS = {
 }
 
 _ROLLBACK = {
-    "plan": "Reads where the cluster is, says each step that leads back, and checks every broker's original in the backup; changes "
-    "nothing. **Red** with P12: the migration is finalized, there is no way back.",
+    "plan": "Reads where the cluster is, says each step that leads back, and checks the original of every broker that has another file; "
+    "changes nothing. **Red** with P12: the migration is finalized, there is no way back.",
     "approve": "Shows the plan and asks a person. Answer under *Required Actions*; nothing is changed while it waits.\n\n"
     "**Leave as it is** turns this task red and changes nothing. To be asked again with a fresh plan, clear `plan` and what follows.",
     "heal.flag": "Starts this controller if it is down in the middle of a migration, and restarts it with the migration flag if it lost that "
@@ -79,7 +79,7 @@ _ROLLBACK = {
     "stop_controllers.active_last": "Stops whatever controller is left, the active one last: it is the last to write epochs. From here until "
     "`hand_over.zookeeper_leads` nobody is controller; clients go on. Do not pause the DAG between the two.",
     "hand_over.transaction": "Watches `/migration` for 3 s, saves what it deletes into the backup, and gives the cluster to ZooKeeper in one "
-    "transaction: `/controller_epoch` above every epoch that KRaft wrote, `/migration` and `/controller` deleted. **From here on the "
+    "transaction: `/controller_epoch` above every epoch that KRaft wrote, `/migration` and `/controller` deleted. Where ZooKeeper owns it already, what an earlier attempt left goes. **From here on the "
     "migration cannot go forward again before this rollback is over.**",
     "hand_over.zookeeper_leads": "Waits until a ZooKeeper broker is controller and every broker names it, and elects leaders that are "
     "missing. A broker that is stopped before it names the controller would wait 300 s.",
