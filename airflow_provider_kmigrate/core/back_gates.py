@@ -31,9 +31,10 @@ def over(view: ClusterView) -> Decision | None:
     if view.zk is None:
         why = "Who owns the cluster stands there; without ZooKeeper there is no way back."
         return Wait((Reason("P03", "ZooKeeper could not be read.", why, "Bring the ensemble back."), *view.unknowns))
-    malformed = [znode for znode in (view.zk.controller, view.zk.migration) if isinstance(znode, Malformed)]
-    if malformed:
-        return Refuse(tuple(Reason("P05", f"{znode.path} is malformed: {znode.content!r}.") for znode in malformed))
+    if isinstance(view.zk.migration, Malformed):
+        return Refuse((Reason("P04", f"/migration is malformed: {view.zk.migration.content!r}."),))
+    if isinstance(view.zk.controller, Malformed):
+        return Refuse((Reason("P05", f"/controller is malformed: {view.zk.controller.content!r}."),))
     return None
 
 
@@ -101,7 +102,7 @@ def migration_still(view: ClusterView, first: ClusterView) -> Gate:
 def epochs_known(view: ClusterView) -> Gate:
     if view.state_epoch is not None and view.zk is not None and view.zk.controller_epoch is not None:
         return MET
-    return not_yet(Reason("G02", "Could not read the controller epochs.", "A controller with a lower one could change nothing."))
+    return not_yet(Reason("G00", "Could not read the controller epochs.", "A controller with a lower one could change nothing."))
 
 
 def states_in_reach(view: ClusterView) -> Gate:

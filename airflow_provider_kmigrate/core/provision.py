@@ -54,6 +54,10 @@ def _restart(view: ClusterView, controller: Controller) -> Decision | None:
     phase, stage = where(view).phase, stage_on_disk(controller.files)
     if not controller.files.has_metadata_log or phase is Phase.ZOOKEEPER:
         return None
+    if view.zk is not None and view.zk.migration is None:
+        text = f"Controller {controller.id} has a metadata log, but /migration is gone: a rollback has handed the cluster over."
+        why = "Brokers in migration mode would follow a quorum that ZooKeeper knows nothing of."
+        return Refuse((Reason("G04", text, why, "Let the rollback come to its end first; then a new migration may begin."),))
     if stage is Stage.CONTROLLER_MIGRATION or (stage is Stage.CONTROLLER_FINAL and phase in _ENDING):
         return Act("start", f"Controller {controller.id} is down, its directory and its file are of this migration.")
     if stage is Stage.CONTROLLER_FINAL:

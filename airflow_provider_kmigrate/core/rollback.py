@@ -273,17 +273,16 @@ def decide_rolled_back(view: ClusterView) -> Decision:
         if back_gates.migration_left(view) or kraft_owns(view)
         else MET
     )
-    used = [c.id for c in view.controllers.values() if c.files.meta is None or not back_gates.empty(c)]
-    full = (
-        not_yet(Reason("G04", f"Controllers whose directories are not known to be empty: {listed(sorted(used))}."))
-        if used
-        else MET
-    )
+    unread = sorted(c.id for c in view.controllers.values() if c.files.meta is None or c.files.has_metadata_log is None)
+    unknown = not_yet(Reason("G00", f"Could not read the directories of controllers {listed(unread)}.")) if unread else MET
+    used = sorted(c.id for c in view.controllers.values() if not back_gates.empty(c))
+    full = not_yet(Reason("G04", f"Controllers whose directories are not empty: {listed(used)}.")) if used else MET
     gate = together(
         (
             modes,
             traces,
             back_gates.controllers_down(view),
+            unknown,
             full,
             back_gates.names_the_controller(view),
             back_gates.epochs_known(view),

@@ -12,7 +12,7 @@ from __future__ import annotations
 from airflow_provider_kmigrate.core.gates import MET, Gate, not_yet, together
 from airflow_provider_kmigrate.core.model import ClusterView, Partition, Reason, ZkController
 
-PATIENCE = 30.0  # seconds; a follower that has caught up is taken back within a second
+PATIENCE = 20.0  # seconds; a follower that has caught up is taken back within one. Below the 30 s after which a task defers: only tasks act
 CAUGHT_UP = 1000  # records behind the leader's high watermark that traffic explains
 
 

@@ -16,6 +16,7 @@ from airflow_provider_kmigrate.operators.copy import PreferredLeadersOperator
 from airflow_provider_kmigrate.operators.rollback import (
     BringBackOperator,
     HandOverOperator,
+    HealedOperator,
     ReconcileOperator,
     RestoreFlagOperator,
     RollbackPlanOperator,
@@ -24,7 +25,7 @@ from airflow_provider_kmigrate.operators.rollback import (
     WipeControllerOperator,
     ZooKeeperLeadsOperator,
 )
-from airflow_provider_kmigrate.sensors.step import MetadataEquivalenceSensor, WaitAllBrokersRegisteredSensor
+from airflow_provider_kmigrate.sensors.step import WaitAllBrokersRegisteredSensor
 
 _DOC = """\
 ### {name}: back to ZooKeeper
@@ -87,7 +88,7 @@ def _heal(spec: ClusterSpec) -> TaskGroup:
             for node in spec.controllers
         ]
         failover = ReconcileOperator(cluster_file=spec.path, task_id="failover", **_goes_on())
-        chain(*flags, failover, MetadataEquivalenceSensor(cluster_file=spec.path, task_id="equivalence", **_goes_on()))
+        chain(*flags, failover, HealedOperator(cluster_file=spec.path, task_id="equivalence", **_goes_on()))
     return group
 
 

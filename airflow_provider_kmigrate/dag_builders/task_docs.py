@@ -62,8 +62,8 @@ _DOCS = {
 }
 
 _ROLLBACK = {
-    "plan": "Reads where the cluster is, says each step that leads back, and checks every broker's original in the backup; changes "
-    "nothing. **Red** with P12: the migration is finalized, there is no way back.",
+    "plan": "Reads where the cluster is, says each step that leads back, and checks the original of every broker that has another file; "
+    "changes nothing. **Red** with P12: the migration is finalized, there is no way back.",
     "approve": "Shows the plan and asks a person. Answer under *Required Actions*; nothing is changed while it waits.\n\n"
     "**Leave as it is** turns this task red and changes nothing. To be asked again with a fresh plan, clear `plan` and what follows.",
     "heal.flag": "Starts this controller if it is down in the middle of a migration, and restarts it with the migration flag if it lost that "
@@ -71,8 +71,8 @@ _ROLLBACK = {
     "controllers over*.",
     "heal.failover": "Restarts the active controller once. A dual-write that was lost is never repeated, but a new leader writes ZooKeeper "
     "anew. Over when it has, and the dual-write moves.\n\n**Skipped:** the run was started with *Do not fail the controllers over*.",
-    "heal.equivalence": "Compares what ZooKeeper and KRaft store: what is missing in ZooKeeper would be lost on the way back. It compares "
-    "without the failover too; to go on in spite of what it names, which is your decision, mark it as success.",
+    "heal.equivalence": "Compares what ZooKeeper and KRaft store: what is missing in ZooKeeper would be lost on the way back.\n\n"
+    "**Skipped:** the run was started with *Do not fail the controllers over*.",
     "to_migration.broker": "Takes this broker from KRaft mode back to migration mode, as soon as every partition can spare it: a ZooKeeper "
     "broker again, under the KRaft controller. Over when it is registered, known to all others and back in every ISR. A broker that is "
     "down gets its file and is started.",

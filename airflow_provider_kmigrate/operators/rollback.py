@@ -89,6 +89,13 @@ class ReconcileOperator(_ControllerStep):
     heals = True
 
 
+class HealedOperator(_ControllerStep):
+    """Wait until ZooKeeper and KRaft store the same topics: what is missing in ZooKeeper would be lost on the way back."""
+
+    kind = "equivalent"
+    heals = True
+
+
 class StopControllerOperator(_ControllerStep):
     """Stop one controller, once no broker needs it; the active one is skipped here. `controller` None: whatever is left."""
 

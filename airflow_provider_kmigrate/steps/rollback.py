@@ -15,6 +15,7 @@ from airflow_provider_kmigrate.core.model import (
     Done,
     Look,
     Malformed,
+    Reason,
     Refuse,
     Wait,
     ZkController,
@@ -50,6 +51,8 @@ def run_plan(world: World) -> tuple[str, ...]:
         broker = view.brokers.get(node.id)
         if broker is None or stage_on_disk(broker.files) is not Stage.ZOOKEEPER:
             target_text(world, node, Stage.ZOOKEEPER)
+    for controller in world.spec.controllers if steps else ():
+        _can_be_wiped(controller)
     for number, text in enumerate(steps, 1):
         world.say(f"{number}. {text}")
     world.journal.write("plan", "rollback", f"{len(steps)} steps back", steps=list(steps))
@@ -94,6 +97,13 @@ def bring_back_the_rest(world: World) -> Done:
         run_step(BringBack(world.spec.node(Role.BROKER, node), target, world.spec.policy), world)
         done.append(node)
     return Done(f"Brought back at the end: {', '.join(map(str, done))}." if done else "No broker was left.")
+
+
+def _can_be_wiped(controller: NodeSpec) -> None:
+    if controller.hosts.driver == "command" and not controller.hosts.wipe:
+        text = f"The cluster file has no wipe command for {controller.name} (hosts: {{wipe: [...]}})."
+        why = "A rollback ends with moving the controllers' directories away: an old quorum that starts again deletes topics."
+        raise Refused.because(Reason("M02", text, why, "Add the command; nothing was changed."))
 
 
 class RestoreFlag(Step):
