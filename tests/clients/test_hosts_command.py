@@ -246,3 +246,26 @@ def test_every_error_is_ours(node: NodeSpec) -> None:
         with pytest.raises(KMigrateError):
             CommandHost().start(having(node, status=argv), 1)
     assert not Path(node.hosts.properties).with_name("calls").exists()
+
+
+def test_a_controllers_directory_is_wiped_by_the_users_command(host: CommandHost, node: NodeSpec) -> None:
+    data = Path(node.log_dir or "")
+    data.mkdir()
+    (data / "meta.properties").write_text("version=1\nnode.id=3000\ncluster.id=c\n")
+    wiping = having(remote(node), wipe=("mv", "{path}", "{path}.away"))
+    host.wipe_storage(wiping, 1)
+    assert (data.with_name("data.away") / "meta.properties").exists()
+    host.wipe_storage(wiping, 1)
+    data.mkdir()
+    (data / "meta.properties").write_text("version=1\nnode.id=3000\ncluster.id=c\n")
+    with pytest.raises(Refused, match="M02"):
+        host.wipe_storage(remote(node), 1)
+
+
+@pytest.mark.parametrize("far", [True, False])
+def test_meta_properties_are_replaced(host: CommandHost, node: NodeSpec, far: bool) -> None:
+    data = Path(node.log_dir or "")
+    data.mkdir()
+    (data / "meta.properties").write_text("version=1\n")
+    host.put_meta(remote(node) if far else node, str(data), "version=0\n", 1)
+    assert (data / "meta.properties").read_text() == "version=0\n"

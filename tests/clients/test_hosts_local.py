@@ -12,6 +12,7 @@ from airflow_provider_kmigrate.clients.hosts import host_for
 from airflow_provider_kmigrate.clients.hosts.local import LocalHost
 from airflow_provider_kmigrate.clients.hosts.process import Launch, NodeProcess
 from airflow_provider_kmigrate.core.cluster import HostSpec, NodeSpec, Role
+from airflow_provider_kmigrate.core.meta_properties import needs_version_0, version_0
 from airflow_provider_kmigrate.core.model import ProcessState
 from airflow_provider_kmigrate.exceptions import Failed, Fenced, Refused, SpecError, TimedOut, Unreachable
 
@@ -167,3 +168,35 @@ def test_the_driver_comes_from_the_cluster_file(node: NodeSpec) -> None:
     assert isinstance(host_for(node), LocalHost)
     with pytest.raises(SpecError, match="telnet"):
         host_for(replace(node, hosts=replace(node.hosts, driver="telnet")))
+
+
+def test_a_wiped_directory_is_kept_under_another_name_and_can_be_formatted_again(node: NodeSpec) -> None:
+    for _ in range(2):
+        HOST.format_storage(node, ID, "3.9-IV0", 1)
+        HOST.wipe_storage(node, 1)
+        assert HOST.files(node).meta == {node.log_dir: {}}
+        HOST.wipe_storage(node, 1)
+    data = Path(node.log_dir or "")
+    kept = sorted(path.name for path in data.parent.glob("data.*"))
+    assert kept == ["data.rolled-back-1", "data.rolled-back-2"]
+    assert all((data.parent / name / "meta.properties").exists() for name in kept)
+
+
+def test_a_running_controller_and_a_broker_are_never_wiped(node: NodeSpec) -> None:
+    HOST.format_storage(node, ID, "3.9-IV0", 1)
+    HOST.start(node, 1)
+    for forbidden in (node, replace(node, role=Role.BROKER)):
+        with pytest.raises(Refused, match="M03"):
+            HOST.wipe_storage(forbidden, 1)
+    HOST.stop(node, 1)
+    with pytest.raises(Refused, match="M03"):
+        HOST.wipe_storage(replace(node, role=Role.BROKER), 1)
+    assert HOST.files(node).meta != {node.log_dir: {}}
+
+
+def test_meta_properties_are_replaced(node: NodeSpec) -> None:
+    HOST.format_storage(node, ID, "3.9-IV0", 1)
+    keys = (HOST.files(node).meta or {})[node.log_dir or ""]
+    HOST.put_meta(node, node.log_dir or "", version_0(keys), 1)
+    assert HOST.files(node).meta == {node.log_dir: {"version": "0", "broker.id": "3000", "cluster.id": ID}}
+    assert needs_version_0(HOST.files(node)) == ()

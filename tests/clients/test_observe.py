@@ -98,7 +98,11 @@ class FakeWire:
 class FakeZooKeeper:
     answer: Any = field(default_factory=lambda: ZkView(cluster_id=CLUSTER, broker_ids=(1, 2, 3)))
     topics_answer: Any = field(default_factory=dict)
+    epoch_answer: Any = 7
     asked_groups: bool | None = None
+
+    def state_epoch(self) -> int:
+        return _given(self.epoch_answer)
 
     def view(self, *, groups: bool) -> ZkView:
         self.asked_groups = groups
@@ -418,8 +422,8 @@ class TestWhatEndsALook:
         silence = Unreachable("nobody")
         for wire in cluster.wires.values():
             wire.versions = wire.peers = wire.quorum = wire.leds = wire.metrics = wire.offsets_leaders = silence
-        cluster.zk.answer = cluster.zk.topics_answer = cluster.admin.topics_answer = silence
+        cluster.zk.answer = cluster.zk.topics_answer = cluster.zk.epoch_answer = cluster.admin.topics_answer = silence
         cluster.host.process = cluster.host.on_disk = silence
         view = cluster.look(EVERYTHING)
-        assert set(codes(view)) == {"U01", "U02", "U03", "U04", "U05", "U06", "U08", "U09", "U10"}
+        assert set(codes(view)) == {"U01", "U02", "U03", "U04", "U05", "U06", "U08", "U09", "U10", "U11"}
         assert view.kafka_cluster_id is None

@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from airflow_provider_kmigrate.clients.hosts import host_for
 from airflow_provider_kmigrate.clients.settings import ClusterSettings, KafkaSettings, WireSecurity, ZooKeeperSettings
 from airflow_provider_kmigrate.clients.tools import WIRE_TIMEOUT, opened
+from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core import equivalence
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
@@ -127,6 +128,16 @@ class TestHealthy:
 
     def test_no_client_metrics_in_zookeeper_mode(self, observer: Observer) -> None:
         assert observer.look(Look.CLIENT_METRICS).client_metrics == ()
+
+
+def test_how_far_each_replica_is_behind(observer: Observer, spec: ClusterSpec, topic: str) -> None:
+    until(lambda: observer.look(ALL), whole, "a whole cluster")
+    with Wire(spec.brokers[0].host, spec.brokers[0].port) as wire:
+        lags = wire.replica_lags()
+    view = observer.look(ALL)
+    mine = {(p.topic, p.index) for p in view.partitions or () if spec.brokers[0].id in p.replicas}
+    assert set(lags) == mine
+    assert lags[topic, 0] == 0
 
 
 class TestTrouble:

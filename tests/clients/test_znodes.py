@@ -67,6 +67,7 @@ class TestAsKafkaWrites:
     def test_a_partition_state(self) -> None:
         data = b'{"controller_epoch":1,"leader":-1,"version":1,"leader_epoch":2,"isr":[2]}'
         assert znodes.partition_state("/s", data) == (-1, (2,))
+        assert znodes.state_epoch("/s", data) == 1
 
     def test_configs(self) -> None:
         assert znodes.configs("/c", b'{"version":1,"config":{"retention.ms":"1"}}') == {"retention.ms": "1"}

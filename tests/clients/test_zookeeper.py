@@ -180,11 +180,12 @@ class TestRealTree:
     def test_topics_with_states_and_overrides(self, own_chroot: ZooKeeperSettings, kazoo_client: KazooClient) -> None:
         topic = {"version": 3, "topic_id": "id", "partitions": {"0": [1, 2], "1": [2, 1]}}
         kazoo_client.create("/brokers/topics/t", json.dumps(topic).encode(), makepath=True)
-        kazoo_client.create("/brokers/topics/t/partitions/0/state", b'{"leader":1,"isr":[1]}', makepath=True)
+        kazoo_client.create("/brokers/topics/t/partitions/0/state", b'{"leader":1,"isr":[1],"controller_epoch":7}', makepath=True)
         kazoo_client.create("/config/topics/t", b'{"version":1,"config":{"retention.ms":"7"}}', makepath=True)
         with ZooKeeper(own_chroot) as client:
             seen = client.topics()["t"]
             assert client.leaderless() == ["t-1"]
+            assert client.state_epoch() == 7, "the highest; a partition without a state has none"
         assert seen.partitions == {0: PartitionMetadata((1, 2), 1, (1,)), 1: PartitionMetadata((2, 1), -1)}
         assert (seen.topic_id, seen.configs) == ("id", {"retention.ms": "7"})
 

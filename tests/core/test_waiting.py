@@ -129,6 +129,9 @@ def test_what_is_done_to_a_controller_that_is_down(view, verb):
         (with_controller(DUAL, 3000, **DOWN_FRESH), (Refuse, ["R11"])),
         (with_controller(with_zk(PRE, migration=migration(97)), 3000, **DOWN_FRESH), (Refuse, ["P01", "P06"])),
         (with_controller(cluster([ZK, ZK, ZK], (None,) * 3), 3000, **DOWN_USED), (Refuse, ["G04"])),
+        # A rollback has handed the cluster over and is not at its end.
+        (with_controller(cluster([MIG, MIG, MIG], (None,) * 3), 3000, **DOWN_USED), (Refuse, ["G04"])),
+        (with_controller(cluster([MIG, ZK, ZK], (None,) * 3), 3000, **DOWN_USED), (Refuse, ["G04"])),
         (with_controller(PRE, 3000, answers=False, migration_flag=None, process=UP), (Wait, ["R10"])),
         (with_controller(PRE, 3000, answers=False, migration_flag=None, process=UP, files=FLAG_FILE), (Done, [])),
         (with_controller(replace(PRE, zk=None), 3000, **DOWN_FRESH), (Wait, ["P01", "P03"])),

@@ -1,6 +1,7 @@
 """The way back on the simulated cluster: from every phase, killed before every look and side effect, and forward again."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -252,3 +253,32 @@ def test_finalize_is_untouched_by_all_this(tmp_path):
     finalization_begun(cluster, cluster.world(tmp_path))
     finalize(cluster, cluster.world(tmp_path))
     assert cluster.finalized
+
+
+def test_a_missing_wipe_command_is_told_before_anything_is_changed(tmp_path):
+    cluster = SimCluster()
+    all_in_migration(cluster, cluster.world(tmp_path))
+    commanded = tuple(replace(node, hosts=replace(node.hosts, driver="command")) for node in cluster.spec.controllers)
+    world = replace(cluster.world(tmp_path), spec=replace(cluster.spec, controllers=commanded))
+    with pytest.raises(Refused) as refused:
+        run_plan(world)
+    assert refused.value.reasons[0].code == "M02"
+
+
+def test_a_new_migration_waits_for_the_end_of_the_way_back(tmp_path):
+    """After the hand-over the old controllers may not come back, and new ones may not join brokers that are half back."""
+    cluster = SimCluster()
+    all_in_migration(cluster, cluster.world(tmp_path))
+    world = cluster.world(tmp_path)
+    for node in cluster.spec.controllers:
+        run_step(StopController(node), world)
+    run_step(GiveBack(cluster.spec.controllers), world)
+    with pytest.raises(Refused) as refused:
+        controllers(cluster, cluster.world(tmp_path))
+    assert refused.value.reasons[0].code == "G04"
+    run_step(WipeController(cluster.spec.controllers[0]), cluster.world(tmp_path))
+    with pytest.raises(Refused) as refused:
+        controllers(cluster, cluster.world(tmp_path))
+    assert refused.value.reasons[0].code == "R11"
+    run_rollback(cluster.world(tmp_path))
+    check_back(cluster)
