@@ -17,7 +17,7 @@ from airflow_provider_kmigrate.core.model import (
 )
 from airflow_provider_kmigrate.core.phase import Phase, kraft_owns, where
 
-STILL_FOR = 3.0  # seconds without a change of /migration; a leader writes every 0.5 s
+STILL_FOR = 2.0  # seconds without a change of /migration; a leader writes every 0.5 s, and every process was seen stopped
 
 
 def over(view: ClusterView) -> Decision | None:

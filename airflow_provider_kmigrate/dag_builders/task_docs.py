@@ -80,7 +80,7 @@ _ROLLBACK = {
     "**Skipped:** this is the active controller; `active_last` stops it.",
     "stop_controllers.active_last": "Stops whatever controller is left, the active one last: it is the last to write epochs. From here until "
     "`hand_over.zookeeper_leads` nobody is controller; clients go on. Do not pause the DAG between the two.",
-    "hand_over.transaction": "Watches `/migration` for 3 s, saves what it deletes into the backup, and gives the cluster to ZooKeeper in one "
+    "hand_over.transaction": "Watches `/migration` for 2 s, saves what it deletes into the backup, and gives the cluster to ZooKeeper in one "
     "transaction: `/controller_epoch` above every epoch that KRaft wrote, `/migration` and `/controller` deleted. Where ZooKeeper owns it already, what an earlier attempt left goes. **From here on the "
     "migration cannot go forward again before this rollback is over.**",
     "hand_over.zookeeper_leads": "Waits until a ZooKeeper broker is controller and every broker names it, and elects leaders that are "
