@@ -51,7 +51,7 @@ _DOCS = {
     "audit": "Submits the audit to Spark. Where it is inconclusive it is made again later, with more evidence: the task is *up for "
     "retry* meanwhile, as often as `audit.extensions` says.",
     "verdict": "Lets the run go on when the audit says PASS. **FAIL:** records are missing or were delivered wrongly; the findings name "
-    "them. **INCONCLUSIVE**, after all extensions: the evidence is too thin. To audit again, clear `audit` with what is downstream; "
+    "them, and until the finalization `kmigrate_rollback__<cluster>` takes the migration back. **INCONCLUSIVE**, after all extensions: the evidence is too thin. To audit again, clear `audit` with what is downstream; "
     "to go on in spite of it, which is your decision, mark this task as success.",
     "hold_for": "Holds this Spark job between two batches before the roll begins, where its policy in the cluster file says so.\n\n"
     "**Skipped:** it needs no hold: every topic that it reads keeps a leader all through the roll.",

@@ -1,0 +1,295 @@
+"""What each step of the way back decides: a table over the states that were seen on real brokers, and the epochs as a property."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_provider_kmigrate.core import back_gates, rollback
+from airflow_provider_kmigrate.core.model import (
+    Act,
+    BrokerMode,
+    Done,
+    Malformed,
+    Migration,
+    NodeFiles,
+    Process,
+    ProcessState,
+    Quorum,
+    Refuse,
+    Wait,
+    ZkController,
+    ZkView,
+)
+from tests.core.views import DOWN, KRAFT, MIG, ZK, cluster, controller, migration, with_broker, with_zk
+
+UP3, OFF3 = (True, True, True), (None, None, None)
+ZOOKEEPER_FILE = {"zookeeper.connect": "zk:2181", "broker.id": "0"}
+MIGRATION_FILE = {**ZOOKEEPER_FILE, "zookeeper.metadata.migration.enable": "true"}
+KRAFT_FILE = {"process.roles": "broker", "node.id": "0"}
+
+
+def handed_over(modes, flags=OFF3):
+    """ZooKeeper owns the cluster, /migration is gone, every broker names its controller; directories still full."""
+    view = replace(cluster(list(modes), flags), state_epoch=3)
+    for node in view.brokers:
+        view = with_broker(view, node, controller_id=0)
+    return view
+
+
+def later(view, seconds=5.0, offset=None):
+    """The same some seconds later, /migration moved on or not."""
+    moved = replace(view, taken_at=view.taken_at + seconds)
+    return moved if offset is None else with_zk(moved, migration=migration(offset))
+
+
+DUAL, HYBRID, ALL_MIG = (cluster(modes, UP3, 50) for modes in ([KRAFT] * 3, [KRAFT, KRAFT, MIG], [MIG] * 3))
+STOPPED = replace(cluster([MIG] * 3, OFF3, 50), state_epoch=5)
+FINAL = cluster([KRAFT] * 3, (False, False, False), 50)
+
+
+def shape(decision):
+    codes = [reason.code for reason in getattr(decision, "reasons", ())]
+    return (type(decision), decision.verb) if isinstance(decision, Act) else (type(decision), *codes)
+
+
+@pytest.mark.parametrize(
+    ("view", "expected"),
+    [
+        (FINAL, (Refuse, "P12")),
+        (cluster([KRAFT, KRAFT, MIG], (False, False, False), 50), (Refuse, "P12", "P02")),
+        (cluster([KRAFT] * 3, (False, True, True), 50), (Refuse, "P12", "P08")),  # the leader, 3000, has no flag
+        (replace(DUAL, zk=None), (Wait, "P03")),
+        (with_zk(DUAL, migration=Malformed("/migration", "")), (Refuse, "P04")),
+        (with_zk(DUAL, controller=Malformed("/controller", "")), (Refuse, "P05")),
+    ],
+)
+def test_where_there_is_no_way_back_every_step_says_so(view, expected):
+    steps = [
+        rollback.decide_flag(view, 3000),
+        rollback.decide_reconcile(view, view),
+        rollback.decide_back(view, view, 0, MIG),
+        rollback.decide_back(view, view, 0, ZK),
+        rollback.decide_stop(view, 3000),
+        rollback.decide_hand_over(view, view),
+        rollback.decide_led(view),
+        rollback.decide_wipe(view, 3000),
+        rollback.decide_rolled_back(view),
+    ]
+    assert {shape(step) for step in steps} == {expected}
+
+
+def test_where_there_is_one_nothing_is_refused_beforehand():
+    assert [back_gates.over(view) for view in (DUAL, HYBRID, ALL_MIG, STOPPED, handed_over([ZK] * 3))] == [None] * 5
+
+
+@pytest.mark.parametrize(
+    ("view", "expected"),
+    [
+        (DUAL, (Done,)),
+        (cluster([KRAFT] * 3, (True, False, True), 50), (Act, "restart")),
+        (cluster([KRAFT] * 3, (None, False, True), 50), (Wait, "G23")),
+        (handed_over([MIG, ZK, ZK]), (Done,)),
+    ],
+)
+def test_a_controller_gets_its_flag_back(view, expected):
+    assert shape(rollback.decide_flag(view, 3001)) == expected
+
+
+@pytest.mark.parametrize(("used", "expected"), [(True, (Act, "start")), (False, (Done,)), (None, (Wait, "G00"))])
+def test_a_controller_that_is_down_comes_back_if_it_has_this_migrations_log(used, expected):
+    down = replace(controller(3001, None), files=NodeFiles(has_metadata_log=used))
+    view = replace(DUAL, controllers={**DUAL.controllers, 3001: down})
+    assert shape(rollback.decide_flag(view, 3001)) == expected
+
+
+def failed_over(view):
+    quorum = view.quorum
+    new = Quorum(3001, quorum.leader_epoch + 1, quorum.high_watermark, quorum.voters, quorum.observers)
+    return replace(with_zk(later(view), migration=migration(60, epoch=quorum.leader_epoch + 1)), quorum=new)
+
+
+@pytest.mark.parametrize(
+    ("view", "expected"),
+    [
+        (DUAL, (Act, "fail over")),
+        (failed_over(DUAL), (Done,)),
+        (replace(failed_over(DUAL), zk=DUAL.zk), (Wait, "G07")),  # the new leader has not written yet
+        (replace(DUAL, client_metrics=("s",)), (Refuse, "G09")),
+        (cluster([KRAFT] * 3, (True, None, True), 50), (Wait, "G23")),
+        (handed_over([ZK] * 3), (Done,)),
+    ],
+)
+def test_one_failover_heals(view, expected):
+    assert shape(rollback.decide_reconcile(view, DUAL)) == expected
+
+
+@pytest.mark.parametrize(
+    ("view", "target", "expected"),
+    [
+        (later(DUAL, offset=60), MIG, (Act, "restart")),
+        (DUAL, MIG, (Wait, "G07")),
+        (later(cluster([KRAFT] * 3, (True, False, True), 50), offset=60), MIG, (Refuse, "G05")),
+        (ALL_MIG, MIG, (Done,)),
+        (handed_over([ZK] * 3), MIG, (Done,)),
+        (HYBRID, ZK, (Refuse, "G27")),
+        (ALL_MIG, ZK, (Refuse, "G30")),
+        (with_zk(handed_over([MIG] * 3), migration=migration(-1)), ZK, (Refuse, "G30")),
+        (handed_over([MIG] * 3), ZK, (Act, "restart")),
+        (handed_over([MIG] * 3, (True, None, None)), ZK, (Refuse, "G26")),
+        (with_broker(handed_over([MIG] * 3), 1, controller_id=2), ZK, (Wait, "G28")),
+        (with_zk(handed_over([MIG] * 3), controller=None), ZK, (Wait, "G28")),
+        (handed_over([ZK, MIG, MIG]), ZK, (Done,)),
+    ],
+)
+def test_a_broker_goes_back(view, target, expected):
+    assert shape(rollback.decide_back(view, DUAL, 0, target)) == expected
+
+
+@pytest.mark.parametrize(
+    ("keys", "registered", "expected"),
+    [
+        (ZOOKEEPER_FILE, False, (Act, "start")),
+        (MIGRATION_FILE, False, (Act, "restart")),
+        (KRAFT_FILE, False, (Act, "restart")),
+        (None, False, (Wait, "G00")),
+        (ZOOKEEPER_FILE, True, (Wait, "R06")),
+        (ZOOKEEPER_FILE, None, (Wait, "R06")),
+    ],
+)
+def test_a_broker_that_is_down_is_started_whoever_stopped_it(keys, registered, expected):
+    files = NodeFiles(properties=keys)
+    view = with_broker(handed_over([None, ZK, ZK]), 0, process=DOWN, files=files, in_zookeeper=registered)
+    assert shape(rollback.decide_back(view, view, 0, ZK)) == expected
+
+
+@pytest.mark.parametrize(
+    ("view", "expected"),
+    [
+        (ALL_MIG, (Act, "stop")),
+        (HYBRID, (Refuse, "G27")),
+        (cluster([MIG, MIG, ZK], UP3, 50), (Refuse, "P07")),
+        (cluster([MIG, ZK, ZK], UP3, -1), (Act, "stop")),
+        (cluster([None, ZK, ZK], UP3, -1), (Act, "stop")),  # a broker that failed in migration mode is no obstacle
+        (cluster([None, MIG, MIG], UP3, 50), (Wait, "S01", "S02")),
+        (STOPPED, (Done,)),
+    ],
+)
+def test_controllers_stop_when_no_broker_needs_them(view, expected):
+    assert shape(rollback.decide_stop(view, 3000)) == expected
+
+
+def alive(view, node=3000):
+    unknown = replace(view.controllers[node], process=Process(ProcessState.UNKNOWN))
+    return replace(view, controllers={**view.controllers, node: unknown})
+
+
+@pytest.mark.parametrize(
+    ("view", "expected"),
+    [
+        (later(STOPPED), (Act, "hand over")),
+        (STOPPED, (Wait, "T05")),
+        (later(STOPPED, offset=51), (Refuse, "G29")),
+        (later(replace(ALL_MIG, state_epoch=5)), (Refuse, "G26", "G26", "G26")),
+        (later(alive(STOPPED)), (Wait, "G26")),
+        (later(replace(STOPPED, state_epoch=None)), (Wait, "G00")),
+        (later(replace(cluster([KRAFT, MIG, MIG], OFF3, 50), state_epoch=5)), (Refuse, "G27")),
+        (handed_over([MIG] * 3), (Done,)),
+        (replace(handed_over([MIG] * 3), state_epoch=None), (Wait, "G00")),
+    ],
+)
+def test_the_hand_over(view, expected):
+    assert shape(rollback.decide_hand_over(view, STOPPED)) == expected
+
+
+def test_a_cluster_that_was_handed_over_without_raising_the_epoch_is_handed_over_again():
+    bomb = replace(handed_over([ZK] * 3), state_epoch=9)
+    assert shape(rollback.decide_hand_over(later(bomb), bomb)) == (Act, "hand over")
+    assert shape(rollback.decide_led(bomb)) == (Refuse, "G02")
+    assert len(rollback.plan(bomb)) == 2
+
+
+EPOCHS = st.integers(0, 50)
+
+
+@given(EPOCHS, EPOCHS, EPOCHS, st.integers(-1, 50))
+def test_no_epoch_that_kraft_has_written_is_out_of_reach_afterwards(znode, written, claimed, states):
+    zk = ZkView("c", (0, 1), ZkController(3000, claimed, ephemeral=False), znode, Migration(3000, written, 97, 4))
+    change = rollback.hand_over(zk, states)
+    assert change.epoch is not None
+    assert change.epoch > max(znode, written, claimed, states)
+    assert change.delete == ("/migration", "/controller")
+
+
+@given(EPOCHS, EPOCHS, st.booleans())
+def test_a_living_zookeeper_controller_is_left_alone_unless_it_cannot_rule(znode, states, stale):
+    zk = ZkView("c", (0, 1), ZkController(1, -1, ephemeral=True), znode, Migration(3000, -1, -1, -1) if stale else None)
+    change = rollback.hand_over(zk, states)
+    assert ("/migration" in change.delete) is stale
+    assert ("/controller" in change.delete) is (states > znode)
+    assert (change.epoch is None) is (states <= znode)
+    assert change.epoch is None or change.epoch > states
+
+
+def test_an_unknown_epoch_changes_nothing():
+    with pytest.raises(ValueError, match="controller_epoch"):
+        rollback.hand_over(ZkView("c", (), ZkController(3000, 4, ephemeral=False), None, None), 3)
+
+
+@pytest.mark.parametrize(
+    ("view", "expected"),
+    [
+        (STOPPED, (Refuse, "G30")),
+        (handed_over([ZK] * 3, (True, None, None)), (Refuse, "G26")),
+        (alive(handed_over([ZK] * 3)), (Wait, "G26")),
+        (handed_over([ZK] * 3), (Wait, "G00")),  # what its directory holds was not read
+    ],
+)
+def test_nothing_is_wiped_too_early(view, expected):
+    assert shape(rollback.decide_wipe(view, 3000)) == expected
+
+
+def emptied(view, *, full=()):
+    files = {
+        node: NodeFiles(meta={"/kraft": {"cluster.id": "c"} if node in full else {}}, has_metadata_log=node in full)
+        for node in view.controllers
+    }
+    return replace(view, controllers={node: replace(c, files=files[node]) for node, c in view.controllers.items()})
+
+
+def test_a_full_directory_of_a_stopped_controller_is_wiped():
+    view = emptied(handed_over([ZK] * 3), full=(3000,))
+    assert shape(rollback.decide_wipe(view, 3000)) == (Act, "wipe")
+    assert shape(rollback.decide_wipe(view, 3001)) == (Done,)
+
+
+@pytest.mark.parametrize(
+    ("view", "expected"),
+    [
+        (emptied(handed_over([ZK] * 3)), (Done,)),
+        (emptied(handed_over([ZK, ZK, MIG])), (Wait, "G31")),
+        (emptied(handed_over([ZK] * 3), full=(3002,)), (Wait, "G04")),
+        (handed_over([ZK] * 3), (Wait, "G00", "G04")),
+        (replace(emptied(handed_over([ZK] * 3)), state_epoch=9), (Refuse, "G02")),
+    ],
+)
+def test_the_end(view, expected):
+    assert shape(rollback.decide_rolled_back(view)) == expected
+
+
+def test_the_plan_of_every_phase_ends_with_what_is_left():
+    assert rollback.plan(emptied(handed_over([ZK] * 3))) == ()
+    assert len(rollback.plan(emptied(handed_over([ZK] * 3), full=(3000,)))) == 1
+    assert [len(rollback.plan(view)) for view in (DUAL, HYBRID, ALL_MIG, STOPPED)] == [6, 6, 5, 4]
+
+
+def test_the_active_controller_is_stopped_last():
+    assert rollback.postponed_stop(ALL_MIG, 3000)
+    assert not rollback.postponed_stop(ALL_MIG, 3001)
+    alone = {node: controller(node, True if node == 3000 else None) for node in ALL_MIG.controllers}
+    assert not rollback.postponed_stop(replace(ALL_MIG, controllers=alone), 3000)
+
+
+def test_brokers_are_told_by_mode():
+    assert back_gates.with_mode(HYBRID, BrokerMode.KRAFT) == [0, 1]
