@@ -99,6 +99,7 @@ def test_every_phase_has_a_way_back_and_forward_again(tmp_path, phase, brokers, 
     assert where(cluster.look(EVERYTHING)).phase is Phase.FINALIZED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phase", [some_in_migration, some_kraft, finalization_begun], ids=lambda phase: phase.__name__)
 def test_a_tool_killed_anywhere_on_the_way_back_goes_on(tmp_path, phase):
     rehearsal = SimCluster()
@@ -118,6 +119,7 @@ def test_a_tool_killed_anywhere_on_the_way_back_goes_on(tmp_path, phase):
                 assert cluster.nodes[role, node].stops == found.stops, "no broker is restarted more often than needed"
 
 
+@pytest.mark.slow
 def test_a_way_back_that_was_left_before_the_hand_over_can_go_forward_again(tmp_path):
     rehearsal = SimCluster()
     all_kraft(rehearsal, rehearsal.world(tmp_path))
