@@ -302,7 +302,7 @@ def plan(view: ClusterView) -> tuple[str, ...]:
     silent = sorted(b.id for b in view.brokers.values() if b.mode is None)
     up = sorted(c.id for c in view.controllers.values() if c.answers or c.process.state is not ProcessState.STOPPED)
     unflagged = sorted(c.id for c in view.controllers.values() if c.migration_flag is False) if owned else []
-    used = sorted(c.id for c in view.controllers.values() if not back_gates.empty(c))
+    used = sorted(c.id for c in view.controllers.values() if not back_gates.empty(c) or c.files.meta is None)
     steps = (
         (unflagged, f"restart controllers {listed(unflagged)} with the migration flag"),
         (owned, "restart the active controller once, so that its successor writes ZooKeeper anew"),

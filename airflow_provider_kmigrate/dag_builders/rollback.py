@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
 
-from airflow.sdk import DAG, BaseOperator, Param, TaskGroup, TriggerRule, chain
+from airflow.sdk import DAG, BaseOperator, Param, TaskGroup, chain
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.dag_builders import spark_jobs
+from airflow_provider_kmigrate.dag_builders.chaining import goes_on
 from airflow_provider_kmigrate.dag_builders.task_docs import rollback_doc
 from airflow_provider_kmigrate.operators.approval import ApproveRollbackOperator
 from airflow_provider_kmigrate.operators.copy import PreferredLeadersOperator
@@ -73,7 +73,7 @@ def build(spec: ClusterSpec) -> DAG:
             _back(spec, "to_zookeeper", BrokerMode.ZOOKEEPER),
             *spark_jobs.resume(spec, "to_zookeeper"),
             _wipe(spec),
-            RolledBackOperator(cluster_file=spec.path, task_id="rolled_back", **_goes_on()),
+            RolledBackOperator(cluster_file=spec.path, task_id="rolled_back", **goes_on()),
         )
     for task in dag.tasks:
         if isinstance(task, BaseOperator):
@@ -84,42 +84,42 @@ def build(spec: ClusterSpec) -> DAG:
 def _heal(spec: ClusterSpec) -> TaskGroup:
     with TaskGroup("heal") as group:
         flags: list[BaseOperator] = [
-            RestoreFlagOperator(cluster_file=spec.path, task_id=f"flag_{node.id}", controller=node.id, **_goes_on())
+            RestoreFlagOperator(cluster_file=spec.path, task_id=f"flag_{node.id}", controller=node.id, **goes_on())
             for node in spec.controllers
         ]
-        failover = ReconcileOperator(cluster_file=spec.path, task_id="failover", **_goes_on())
-        chain(*flags, failover, HealedOperator(cluster_file=spec.path, task_id="equivalence", **_goes_on()))
+        failover = ReconcileOperator(cluster_file=spec.path, task_id="failover", **goes_on())
+        chain(*flags, failover, HealedOperator(cluster_file=spec.path, task_id="equivalence", **goes_on()))
     return group
 
 
 def _back(spec: ClusterSpec, name: str, target: BrokerMode) -> TaskGroup:
     with TaskGroup(name) as group:
         tasks: list[BaseOperator] = [
-            BringBackOperator(cluster_file=spec.path, task_id=f"broker_{node.id}", broker=node.id, target=target, **_goes_on())
+            BringBackOperator(cluster_file=spec.path, task_id=f"broker_{node.id}", broker=node.id, target=target, **goes_on())
             for node in spec.brokers
         ]
         if target is BrokerMode.ZOOKEEPER:
-            tasks.append(BringBackOperator(cluster_file=spec.path, task_id="postponed", target=target, **_goes_on()))
-            tasks.append(PreferredLeadersOperator(cluster_file=spec.path, task_id="leaders", **_goes_on()))
-        chain(*tasks, WaitAllBrokersRegisteredSensor(cluster_file=spec.path, task_id="registered", **_goes_on()))
+            tasks.append(BringBackOperator(cluster_file=spec.path, task_id="postponed", target=target, **goes_on()))
+            tasks.append(PreferredLeadersOperator(cluster_file=spec.path, task_id="leaders", **goes_on()))
+        chain(*tasks, WaitAllBrokersRegisteredSensor(cluster_file=spec.path, task_id="registered", **goes_on()))
     return group
 
 
 def _stop(spec: ClusterSpec) -> TaskGroup:
     with TaskGroup("stop_controllers") as group:
         each: list[BaseOperator] = [
-            StopControllerOperator(cluster_file=spec.path, task_id=f"controller_{node.id}", controller=node.id, **_goes_on())
+            StopControllerOperator(cluster_file=spec.path, task_id=f"controller_{node.id}", controller=node.id, **goes_on())
             for node in spec.controllers
         ]
-        chain(*each, StopControllerOperator(cluster_file=spec.path, task_id="active_last", **_goes_on()))
+        chain(*each, StopControllerOperator(cluster_file=spec.path, task_id="active_last", **goes_on()))
     return group
 
 
 def _hand_over(spec: ClusterSpec) -> TaskGroup:
     with TaskGroup("hand_over") as group:
         chain(
-            HandOverOperator(cluster_file=spec.path, task_id="transaction", **_goes_on()),
-            ZooKeeperLeadsOperator(cluster_file=spec.path, task_id="zookeeper_leads", **_goes_on()),
+            HandOverOperator(cluster_file=spec.path, task_id="transaction", **goes_on()),
+            ZooKeeperLeadsOperator(cluster_file=spec.path, task_id="zookeeper_leads", **goes_on()),
         )
     return group
 
@@ -128,16 +128,11 @@ def _wipe(spec: ClusterSpec) -> TaskGroup:
     with TaskGroup("wipe") as group:
         chain(
             *(
-                WipeControllerOperator(cluster_file=spec.path, task_id=f"controller_{node.id}", controller=node.id, **_goes_on())
+                WipeControllerOperator(cluster_file=spec.path, task_id=f"controller_{node.id}", controller=node.id, **goes_on())
                 for node in spec.controllers
             )
         )
     return group
-
-
-def _goes_on() -> dict[str, Any]:
-    """A task that was skipped (done elsewhere, or not wanted) must not skip the rest; a failed one must stop it."""
-    return {"trigger_rule": TriggerRule.NONE_FAILED}
 
 
 def _params(spec: ClusterSpec) -> dict[str, Param]:

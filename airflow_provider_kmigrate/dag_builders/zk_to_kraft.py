@@ -6,14 +6,14 @@ A task that fails leaves everything behind it unstarted and the run red; cleared
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
 
-from airflow.sdk import DAG, BaseOperator, Param, TaskGroup, TriggerRule, chain
+from airflow.sdk import DAG, BaseOperator, Param, TaskGroup, chain
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.core.phase import Phase
 from airflow_provider_kmigrate.dag_builders import audit, spark_jobs
+from airflow_provider_kmigrate.dag_builders.chaining import goes_on
 from airflow_provider_kmigrate.dag_builders.task_docs import doc
 from airflow_provider_kmigrate.operators.approval import ApproveFinalizationOperator
 from airflow_provider_kmigrate.operators.brokers import RollBrokerOperator
@@ -119,10 +119,10 @@ def _controllers(spec: ClusterSpec) -> TaskGroup:
 def _roll(spec: ClusterSpec, name: str, target: BrokerMode) -> TaskGroup:
     with TaskGroup(name) as group:
         rolls: list[BaseOperator] = [
-            RollBrokerOperator(cluster_file=spec.path, task_id=f"broker_{node.id}", broker=node.id, target=target, **_goes_on())
+            RollBrokerOperator(cluster_file=spec.path, task_id=f"broker_{node.id}", broker=node.id, target=target, **goes_on())
             for node in spec.brokers
         ]
-        rest = RollBrokerOperator(cluster_file=spec.path, task_id="postponed", target=target, **_goes_on())
+        rest = RollBrokerOperator(cluster_file=spec.path, task_id="postponed", target=target, **goes_on())
         registered = WaitAllBrokersRegisteredSensor(cluster_file=spec.path, task_id="registered")
         chain(*rolls, rest, PreferredLeadersOperator(cluster_file=spec.path, task_id="leaders"), registered)
     return group
@@ -159,17 +159,12 @@ def _approve(spec: ClusterSpec) -> BaseOperator:
 def _finalize(spec: ClusterSpec) -> TaskGroup:
     with TaskGroup("finalize") as group:
         each: list[BaseOperator] = [
-            FinalizeControllerOperator(cluster_file=spec.path, task_id=f"controller_{node.id}", controller=node.id, **_goes_on())
+            FinalizeControllerOperator(cluster_file=spec.path, task_id=f"controller_{node.id}", controller=node.id, **goes_on())
             for node in spec.controllers
         ]
-        active = FinalizeControllerOperator(cluster_file=spec.path, task_id="active_last", **_goes_on())
+        active = FinalizeControllerOperator(cluster_file=spec.path, task_id="active_last", **goes_on())
         chain(*each, active, FinalizedOperator(cluster_file=spec.path, task_id="finalized"))
     return group
-
-
-def _goes_on() -> dict[str, Any]:
-    """A skipped node (the controller, done at the end) must not skip the rest; a failed one must stop it."""
-    return {"trigger_rule": TriggerRule.NONE_FAILED}
 
 
 def _approval_param(spec: ClusterSpec) -> Param:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -133,7 +132,6 @@ class BringBackOperator(StepOperator):
 
     kind = "back"
     ui_color = "#fdf0cd"
-    template_fields: Sequence[str] = ()
 
     def __init__(self, *, target: BrokerMode | str, broker: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)

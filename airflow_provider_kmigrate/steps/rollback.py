@@ -46,6 +46,9 @@ def run_plan(world: World) -> tuple[str, ...]:
         raise Refused(f"rollback: nothing was changed. {told(ended.reasons)}", ended.reasons)
     if isinstance(ended, Wait):
         raise Unavailable(f"rollback: {told(ended.reasons)}")
+    epochs = back_gates.epochs_known(view)
+    if not epochs.met:
+        raise Unavailable(f"rollback: {told((*epochs.reasons, *view.unknowns))}")
     steps = rollback.plan(view)
     for node in world.spec.brokers if steps else ():
         broker = view.brokers.get(node.id)

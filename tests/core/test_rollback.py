@@ -284,6 +284,12 @@ def test_the_plan_of_every_phase_ends_with_what_is_left():
     assert [len(rollback.plan(view)) for view in (DUAL, HYBRID, ALL_MIG, STOPPED)] == [6, 6, 5, 4]
 
 
+def test_a_directory_that_was_not_read_is_not_taken_for_empty():
+    view = emptied(handed_over([ZK] * 3))
+    unread = {node: replace(c, files=NodeFiles()) for node, c in view.controllers.items()}
+    assert len(rollback.plan(replace(view, controllers=unread))) == 1
+
+
 def test_the_active_controller_is_stopped_last():
     assert rollback.postponed_stop(ALL_MIG, 3000)
     assert not rollback.postponed_stop(ALL_MIG, 3001)

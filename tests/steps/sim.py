@@ -103,7 +103,7 @@ class SimCluster:
     leader: int = 3000
     epoch: int = 5  # of the KRaft leader; each new one has a higher one
     controller_epoch: int = 3
-    state_epoch: int = 3
+    state_epoch: int | None = 3
     token: int = 0
     stuck: int | None = None  # a leader that takes nobody back into its ISRs until it is restarted
     kept_out: set[int] = field(default_factory=set)
@@ -179,7 +179,7 @@ class SimCluster:
             return
         self.zookeeper_controller = up[0]
         self.controller_epoch += 1
-        if self.state_epoch > self.controller_epoch:
+        if self.state_epoch is not None and self.state_epoch > self.controller_epoch:
             self.disasters.append("partition states out of the controller's reach")
         self.state_epoch = self.controller_epoch
 

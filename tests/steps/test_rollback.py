@@ -9,7 +9,7 @@ from airflow_provider_kmigrate.core.cluster import Role
 from airflow_provider_kmigrate.core.config_matrix import Stage
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.core.phase import Phase, where
-from airflow_provider_kmigrate.exceptions import Fenced, Refused
+from airflow_provider_kmigrate.exceptions import Fenced, Refused, Unavailable
 from airflow_provider_kmigrate.steps.brokers import RollBroker
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
 from airflow_provider_kmigrate.steps.files import install
@@ -284,3 +284,9 @@ def test_a_new_migration_waits_for_the_end_of_the_way_back(tmp_path):
     assert refused.value.reasons[0].code == "R11"
     run_rollback(cluster.world(tmp_path))
     check_back(cluster)
+
+
+def test_a_plan_is_not_made_on_epochs_that_were_not_read(tmp_path):
+    cluster = SimCluster(state_epoch=None)
+    with pytest.raises(Unavailable):
+        run_plan(cluster.world(tmp_path))
