@@ -41,6 +41,7 @@ setup: $(STAMP) ## Airflow's environment with everything in it, and Kafka's jars
 
 setup-spark: $(SPARK_STAMP) ## Spark's environment with the connector's jars, for the audit
 	PYTHONPATH=. $(SPARK_BIN)/python -m airflow_provider_kmigrate.audit.connector
+	PYTHONPATH=. $(SPARK_BIN)/python -m airflow_provider_kmigrate.audit.classes
 
 check: $(STAMP) ## fast lane: format, lint, types, layers, every test without a cluster but the slow ones
 	$(BIN)/ruff format --check .

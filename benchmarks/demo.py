@@ -73,14 +73,16 @@ def _run(rehearsal: Rehearsal, spark: SparkSide) -> int:
     rehearsal.up()
     plan = rehearsal.cluster.plan
     partitions = sum(topic.partitions for topic in rehearsal.topics)
-    teller.say(f"cluster {plan.cluster_id} serves; {partitions} partitions; starting the load and a Spark streaming job")
-    spark.start_stream(rehearsal.cluster.bootstrap)
+    teller.say(f"cluster {plan.cluster_id} serves; {partitions} partitions; starting the load")
     workload, probe = rehearsal.load(), rehearsal.watch()
     teller.say(
         f"{rehearsal.rate:.0f} records/s flow; {len(rehearsal.groups)} groups read them; Spark takes fingerprints of the logs"
     )
     ledgers = {"L3": workload.events, "L1": probe.events}
+    spark.bootstrap = rehearsal.cluster.bootstrap
     spark.look(ledgers, plan.shape.name, plan.cluster_id, rehearsal.dag_id, rehearsal.journal_folder)
+    teller.say("a Spark streaming job starts, and reads a topic from its beginning")
+    spark.start_stream()
     spark.wait_streaming()
     teller.say(f"DAG {rehearsal.dag_id} begins")
     dag = rehearsal.migrate(tell=teller.line)

@@ -20,10 +20,11 @@ from airflow_provider_kmigrate.exceptions import Failed, Refused, TimedOut
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON = ROOT / ".venv-spark" / "bin" / "python"
+_JAVA = "spark.driver.extraJavaOptions"
 #: Processes of a minute or three beside a cluster on two cores: what a better compiler and collector would save, they would cost.
 _SETTINGS = {
     "spark.driver.memory": "1g",
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+    _JAVA: "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.sql.shuffle.partitions": "2",
 }
 _MASTER = "local[6]"  # readers of a partition mostly wait for brokers that are busy
@@ -36,7 +37,8 @@ class SparkSide:
     def __init__(self, folder: Path, topics: Sequence[str]) -> None:
         if not PYTHON.exists():
             raise Refused(f"Spark's own environment is not there ({PYTHON}): make setup-spark")
-        self.folder, self._topics, self._bootstrap = folder.absolute(), tuple(topics), ""
+        self.folder, self._topics = folder.absolute(), tuple(topics)
+        self.bootstrap = ""  # where the brokers are, as soon as they are
         shutil.rmtree(self.folder, ignore_errors=True)  # of the run before
         self.folder.mkdir(parents=True)
         self._stream: subprocess.Popen[bytes] | None = None
@@ -50,13 +52,14 @@ class SparkSide:
         """The topic that the streaming job reads: one, because each of its partitions costs a reader beside the cluster."""
         return self._topics[0]
 
-    def start_stream(self, bootstrap: str) -> None:
+    def start_stream(self) -> None:
         """Start the streaming job, from the topic's beginning."""
-        self._bootstrap = bootstrap
-        words = [f"--topic={self.streamed}", *(f"--conf={name}={value}" for name, value in _SETTINGS.items())]
+        java = f"{_SETTINGS[_JAVA]} {self._run('airflow_provider_kmigrate.audit.classes').strip()}"
+        settings = {**_SETTINGS, _JAVA: java}
+        words = [f"--topic={self.streamed}", *(f"--conf={name}={value}" for name, value in settings.items())]
         words += [
             "--bootstrap",
-            bootstrap,
+            self.bootstrap,
             "--folder",
             str(self._job),
             "--jars",
@@ -76,7 +79,7 @@ class SparkSide:
 
     def look(self, ledgers: Mapping[str, Path], cluster: str, cluster_id: str, run: str, journal: Path) -> None:
         """Write the audit's request, and take the fingerprints before the migration. `ledgers`: folders of events, by level."""
-        (self.folder / "kafka.json").write_text(json.dumps({"bootstrap.servers": self._bootstrap}))
+        (self.folder / "kafka.json").write_text(json.dumps({"bootstrap.servers": self.bootstrap}))
         logs = {"properties": str(self.folder / "kafka.json"), "topics": self._topics, "before": str(self.folder / "before.json")}
         report = {"cluster": cluster, "cluster_id": cluster_id, "run": run, "journals": [str(journal.absolute())]}
         document = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the audit has its own environment")
 
+from airflow_provider_kmigrate.audit import classes
 from airflow_provider_kmigrate.audit import session as sessions
 from airflow_provider_kmigrate.exceptions import Refused, Unreachable
 
@@ -57,3 +59,31 @@ def test_executors_have_the_package(spark: Any) -> None:
     answer = lines.mapInArrow(decode, "pile string").toArrow()
     assert sorted(answer["pile"].to_pylist()) == ["control", "refused"]
     assert os.environ["PYSPARK_PYTHON"]
+
+
+def test_a_local_driver_starts_from_the_class_archive_if_there_is_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(classes, "archive", lambda: tmp_path / "spark.jsa")
+    asked = {classes.OPTIONS: "-XX:+UseSerialGC"}
+    assert sessions._with_archive("local[2]", asked) == asked
+    (tmp_path / "spark.jsa").touch()
+    with_archive = sessions._with_archive("local[2]", asked)
+    assert with_archive == {classes.OPTIONS: f"-XX:+UseSerialGC -XX:SharedArchiveFile={tmp_path / 'spark.jsa'}"}
+    assert sessions._with_archive("yarn", asked) == asked, "its driver may be on another machine"
+    recording = {classes.OPTIONS: "-XX:ArchiveClassesAtExit=there"}
+    assert sessions._with_archive("local[2]", recording) == recording
+
+
+def test_java_accepts_the_archive_that_this_session_runs_with(spark: Any) -> None:
+    """Made by `make setup-spark`; a driver with another class path or Java would go on without it, unseen."""
+    made = classes.prepare()
+    assert made is not None
+    system = spark.session.sparkContext._jvm.System
+    flags = ["-Xshare:on", "-XX:+VerifySharedSpaces", f"-XX:SharedArchiveFile={made}"]
+    done = subprocess.run(
+        [str(classes.java()), *flags, "-cp", system.getProperty("java.class.path"), "-version"],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stdout

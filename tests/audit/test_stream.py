@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import time
 from collections import Counter
@@ -22,7 +21,7 @@ from airflow_provider_kmigrate.audit.kafka_source import options_of
 from airflow_provider_kmigrate.audit.schema import Pile
 from airflow_provider_kmigrate.audit.storage import Storage
 from airflow_provider_kmigrate.audit.stream import EventStream, StreamPlan, standing
-from airflow_provider_kmigrate.clients.hosts import host_for
+from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
 from airflow_provider_kmigrate.consumer.event_topic import TopicSink
 from airflow_provider_kmigrate.core.event_lines import decode, encode
 from airflow_provider_kmigrate.core.events import Change, Event, Ownership, Role, Stamp, Start, TopicPartition
@@ -56,8 +55,9 @@ def properties(cluster: LocalCluster) -> Mapping[str, str]:
 
 
 @pytest.fixture
-def plan(properties: Mapping[str, str], tmp_path: Path, request: pytest.FixtureRequest) -> StreamPlan:
-    name = request.node.name.replace("[", "-").rstrip("]")
+def plan(cluster: LocalCluster, properties: Mapping[str, str], tmp_path: Path, request: pytest.FixtureRequest) -> StreamPlan:
+    cluster.up()  # whatever the test before left of it
+    name = f"{request.node.name}-{tmp_path.name}".replace("[", "-").replace("]", "")
     admin = AdminClient(dict(properties))
     admin.create_topics([NewTopic(name, 3, 1)])[name].result(30)
     return StreamPlan(name, str(tmp_path / "events"), str(tmp_path / "checkpoint"))
@@ -155,10 +155,8 @@ def test_it_goes_on_where_it_was_stopped_and_through_a_broker_that_dies(
     stream = EventStream(spark, properties, plan, every_s=1.0)
     stream.start()
     wait_until(lambda: written(spark, plan).total() == len(told) + len(more), "what came meanwhile")
-    node = cluster.plan.brokers[0]
-    pid = host_for(node).status(node).pid
-    assert pid
-    os.kill(pid, signal.SIGKILL)
+    broker = NodeProcess(Path(cluster.plan.brokers[0].hosts.state))
+    assert broker.wait_gone(broker.signal(signal.SIGKILL), 60.0), "a dying broker still counts as running"
     cluster.up()
     last = history("after", 10)
     send(properties, plan.topic, lines(last), 0)
