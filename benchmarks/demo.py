@@ -73,7 +73,9 @@ def _run(rehearsal: Rehearsal, spark: SparkSide) -> int:
     rehearsal.up()
     plan = rehearsal.cluster.plan
     partitions = sum(topic.partitions for topic in rehearsal.topics)
-    teller.say(f"cluster {plan.cluster_id} serves; {partitions} partitions; starting the load")
+    teller.say(f"cluster {plan.cluster_id} serves; {partitions} partitions; Airflow gets ready")
+    rehearsal.start_airflow()
+    teller.say("starting the load")
     workload, probe = rehearsal.load(), rehearsal.watch()
     teller.say(
         f"{rehearsal.rate:.0f} records/s flow; {len(rehearsal.groups)} groups read them; Spark takes fingerprints of the logs"

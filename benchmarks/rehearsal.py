@@ -27,6 +27,7 @@ from benchmarks import direct
 
 ROOT = Path(__file__).resolve().parent.parent
 TOPICS = (TopicPlan("orders", 48), TopicPlan("payments", 36), TopicPlan("clicks", 24, config={"retention.ms": "86400000"}))
+_AIRFLOW_START_S = 240.0
 GROUPS = (GroupPlan("billing", 2), GroupPlan("search", 2, topics=("orders",)))
 
 
@@ -46,6 +47,7 @@ class Rehearsal:
         self.cluster = LocalCluster(self.folder / "cluster")
         self.workload: Workload | None = None
         self.probe: Probe | None = None
+        self._airflow: subprocess.Popen[bytes] | None = None
 
     def up(self) -> None:
         """A serving cluster with its topics, and the policy in its cluster file."""
@@ -82,18 +84,26 @@ class Rehearsal:
     def dag_id(self) -> str:
         return f"kmigrate_zk_to_kraft__{self.cluster.plan.shape.name}"
 
-    def migrate(
-        self, timeout: float = 1500.0, tell: Callable[[dict[str, Any]], None] = lambda _: None, *, fresh: bool = True
-    ) -> dict[str, Any]:
-        """Run the DAG, approved beforehand, in a new Airflow if `fresh`; `tell` gets each line of the journal as it appears."""
+    def start_airflow(self, *, fresh: bool = True) -> None:
+        """A new Airflow if `fresh`, ready to begin the migration, approved beforehand: as one that has run all along would be.
+
+        Its start keeps a core busy for 15 s; beside a load it would take three times as long.
+        """
         if fresh:
             _remove(self.home)
-        return self._run_dag(self.dag_id, {"approve_finalization": self.cluster.plan.cluster_id}, timeout, tell)
+        self._airflow = self._start_dag(self.dag_id, {"approve_finalization": self.cluster.plan.cluster_id})
 
-    def roll_back(self, timeout: float = 600.0) -> dict[str, Any]:
+    def migrate(self, tell: Callable[[dict[str, Any]], None] = lambda _: None, *, fresh: bool = True) -> dict[str, Any]:
+        """Run the DAG, in the Airflow that was started for it or starts now; `tell` gets each line of the journal as it appears."""
+        if self._airflow is None:
+            self.start_airflow(fresh=fresh)
+        return self._finish_dag(tell)
+
+    def roll_back(self) -> dict[str, Any]:
         """Run the rollback's DAG, approved beforehand, in the Airflow whose backup the way forward made."""
         conf = {"approve_rollback": self.cluster.plan.cluster_id}
-        return self._run_dag(f"kmigrate_rollback__{self.cluster.plan.shape.name}", conf, timeout, lambda _: None)
+        self._airflow = self._start_dag(f"kmigrate_rollback__{self.cluster.plan.shape.name}", conf)
+        return self._finish_dag(lambda _: None)
 
     def forward(self, steps: Callable[[World], None]) -> None:
         """These steps without Airflow, as a run that is over; the backup is where a DAG finds it."""
@@ -101,33 +111,47 @@ class Rehearsal:
             steps(world)
             world.fence.release()
 
-    def _run_dag(
-        self, dag_id: str, approved: dict[str, str], timeout: float, tell: Callable[[dict[str, Any]], None]
-    ) -> dict[str, Any]:
-        """In a process of its own; what `benchmarks.run_dag` leaves."""
-        home, plan, conf = self.home, self.cluster.plan, json.dumps(approved)
-        home.mkdir(parents=True, exist_ok=True)
-        result = self.folder / "dag.json"
-        result.unlink(missing_ok=True)
-        argv = [sys.executable, "-m", "benchmarks.run_dag", "--home", home, "--clusters", plan.spec_path.parent]
-        argv += [
-            "--connections",
-            plan.connections_path,
-            "--result",
-            result,
-            f"--dag={dag_id}",
-            "--conf",
-            conf,
-            "--timeout",
-            str(timeout),
-        ]
+    def _start_dag(self, dag_id: str, approved: dict[str, str]) -> subprocess.Popen[bytes]:
+        """In a process of its own (`benchmarks.run_dag`), which returns when the DAG can begin."""
+        self.home.mkdir(parents=True, exist_ok=True)
+        for left in (self._result, self._ready, self._go):
+            left.unlink(missing_ok=True)
+        plan = self.cluster.plan
+        argv = [sys.executable, "-m", "benchmarks.run_dag", f"--dag={dag_id}", "--conf", json.dumps(approved)]
+        argv += ["--home", str(self.home), "--clusters", str(plan.spec_path.parent)]
+        argv += ["--connections", str(plan.connections_path), "--result", str(self._result)]
         with self.dag_log.open("wb") as log:
-            process = subprocess.Popen([str(word) for word in argv], cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
+            process = subprocess.Popen(argv, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
+        deadline = time.monotonic() + _AIRFLOW_START_S
+        while process.poll() is None and not self._ready.exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        if not self._ready.exists():
+            _end(process)
+            raise SystemExit(f"Airflow did not come up within {_AIRFLOW_START_S:g} s; its log: {self.dag_log}")
+        return process
+
+    def _finish_dag(self, tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+        process, self._airflow = self._airflow, None
+        if process is None:
+            raise ValueError("no DAG was started")
+        self._go.touch()
         follow(process, self.journal_folder, tell)
-        if not result.exists():
+        if not self._result.exists():
             raise SystemExit(f"The DAG run broke off (exit code {process.returncode}); its log: {self.dag_log}")
-        found: dict[str, Any] = json.loads(result.read_text())
+        found: dict[str, Any] = json.loads(self._result.read_text())
         return found
+
+    @property
+    def _result(self) -> Path:
+        return self.folder / "dag.json"
+
+    @property
+    def _ready(self) -> Path:
+        return self.folder / "airflow.ready"
+
+    @property
+    def _go(self) -> Path:
+        return self.folder / "airflow.go"
 
     def floor(self) -> dict[str, Any]:
         """The bare script instead of the DAG."""
@@ -167,6 +191,8 @@ class Rehearsal:
         ]
 
     def close(self) -> None:
+        if self._airflow is not None:
+            _end(self._airflow)
         for one in (self.workload, self.probe):
             if one is not None:
                 one.stop(drain=0.0)
@@ -198,9 +224,13 @@ def follow(process: subprocess.Popen[bytes], folder: Path, tell: Callable[[dict[
                 return
             time.sleep(0.2)
     finally:
-        if process.poll() is None:
-            os.killpg(process.pid, 15)
-            process.wait(30)
+        _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        os.killpg(process.pid, 15)
+        process.wait(30)
 
 
 def stalls_by_act(workload: Workload, journal: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -212,7 +242,7 @@ def stalls_by_act(workload: Workload, journal: Sequence[dict[str, Any]]) -> list
         for r in event.records
     ]
     acts = [line for line in journal if line["kind"] == "act"]
-    ends = [line["at"] for line in acts[1:]] + [float("inf")]
+    ends = [*(line["at"] for line in acts), float("inf")][1:]
     return [_stall(line, end, slow) for line, end in zip(acts, ends, strict=True)]
 
 

@@ -1,6 +1,7 @@
 """Run one DAG of the folder `dags/` to its end with Airflow's own `dag.test`, in a home of its own.
 
-`python -m benchmarks.run_dag --home H --clusters C --connections F --dag ID --conf '{...}' --result R`; R gets
+`python -m benchmarks.run_dag --home H --clusters C --connections F --dag ID --conf '{...}' --result R`; leaves `airflow.ready` beside
+R when the DAG can begin, waits for `airflow.go` there, and in the end R gets
 `{"state": ..., "seconds": ..., "peak_mib": ..., "cpu_s": ..., "tasks": {task id: state}, "phases": [{"name", "seconds"}]}`. Exit code 0 only for a run that succeeded.
 """
 
@@ -13,11 +14,13 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+_POLL_S = 0.05
 
 
 def environment(home: Path, clusters: Path) -> dict[str, str]:
@@ -39,8 +42,8 @@ def connected(connections: Path) -> dict[str, str]:
     return {f"AIRFLOW_CONN_{name.upper()}": json.dumps(fields) for name, fields in known.items()}
 
 
-def run(dag_id: str, conf: dict[str, object]) -> dict[str, object]:
-    """Sync the DAG to the database, run it in this process, and measure it."""
+def run(dag_id: str, conf: dict[str, object], go: Callable[[], None] = lambda: None) -> dict[str, object]:
+    """Sync the DAG to the database, run it in this process as soon as `go` returns, and measure it."""
     import httpx
     from airflow.dag_processing.bundles.manager import DagBundlesManager
     from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
@@ -56,6 +59,7 @@ def run(dag_id: str, conf: dict[str, object]) -> dict[str, object]:
     # At the first task Airflow builds its API inside this process, which takes 5 s and is no part of the migration: a scheduler has it.
     with httpx.Client(transport=in_process_api_server().transport, base_url="http://in-process.invalid") as client:
         client.get("/health/ping").raise_for_status()
+    go()
     began, worked = time.monotonic(), time.process_time()
     dag_run = bag.dags[dag_id].test(run_conf=conf)
     seconds, cpu = time.monotonic() - began, time.process_time() - worked
@@ -72,6 +76,13 @@ def run(dag_id: str, conf: dict[str, object]) -> dict[str, object]:
         "tasks": tasks,
         "phases": phases(instances),
     }
+
+
+def gate(ready: Path, go: Path) -> None:
+    """Leave `ready` and wait for `go`, which whoever started this makes."""
+    ready.touch()
+    while not go.exists():
+        time.sleep(_POLL_S)
 
 
 def phases(instances: Iterable[Any]) -> list[dict[str, object]]:
@@ -95,7 +106,8 @@ def main() -> int:
     arguments = parser.parse_args()
     os.environ.update(environment(arguments.home, arguments.clusters) | connected(arguments.connections))
     faulthandler.dump_traceback_later(arguments.timeout, exit=True)
-    result = run(arguments.dag, arguments.conf)
+    ready, go = arguments.result.with_name("airflow.ready"), arguments.result.with_name("airflow.go")
+    result = run(arguments.dag, arguments.conf, partial(gate, ready, go))
     arguments.result.write_text(json.dumps(result, indent=1))
     return 0 if result["state"] == "success" else 1
 

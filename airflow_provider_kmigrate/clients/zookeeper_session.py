@@ -120,6 +120,7 @@ class Session:
         self._lock = threading.Lock()
         self._client: KazooClient | None = None
         self._live = threading.Event()
+        self._started = 0.0
         self._warning = _LastWarning()
         self._many: bool | None = None  # whether the server knows multiRead; None: not tried yet
 
@@ -139,9 +140,7 @@ class Session:
         with self._lock:
             client, self._client = self._client, None
         if client is not None:
-            ending = threading.Thread(target=_end, args=(client,), daemon=True)
-            ending.start()
-            ending.join(_CLOSE_TIMEOUT)
+            _drop(client)
 
     def read(self, what: str, *reads: Read) -> list[Any]:
         """Answers to questions asked at one instant, not before this call even where a lagging follower answers."""
@@ -200,16 +199,22 @@ class Session:
 
     def _alive(self) -> KazooClient | None:
         client = self._client
-        if client is None or client.client_state not in (KeeperState.CLOSED, KeeperState.AUTH_FAILED):
+        if client is None or client.client_state not in self._over():
             return client
-        client.close()
+        _drop(client)
         return None
+
+    def _over(self) -> tuple[str, ...]:
+        """The states of a client that has given up. A new one too is CLOSED until its thread runs, which a busy machine delays."""
+        is_new = self._clock() - self._started < self._settings.connect_timeout
+        return (KeeperState.AUTH_FAILED,) if is_new else (KeeperState.AUTH_FAILED, KeeperState.CLOSED)
 
     def _start(self) -> KazooClient:
         self._warning = _LastWarning()
         with self.errors("connect"):
             client = KazooClient(**_arguments(self._settings, self._warning))
             self._live = client.start_async()
+        self._started = self._clock()
         return client
 
 
@@ -218,6 +223,12 @@ def _value(result: Any, timeout: float) -> Any:
         return result.get(timeout=max(0.0, timeout))
     except kazoo.NoNodeError:
         return None
+
+
+def _drop(client: KazooClient) -> None:
+    ending = threading.Thread(target=_end, args=(client,), daemon=True)
+    ending.start()
+    ending.join(_CLOSE_TIMEOUT)
 
 
 def _end(client: KazooClient) -> None:

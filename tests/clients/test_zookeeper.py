@@ -6,11 +6,13 @@ import inspect
 import json
 import socket
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import kazoo.exceptions
 import pytest
 from kazoo.client import KazooClient
+from kazoo.protocol.connection import ConnectionHandler
 
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.zookeeper import Create, Delete, Operation, Set, ZooKeeper
@@ -113,6 +115,23 @@ class TestNoServer:
                 client.view()
             assert time.monotonic() - began < 10.0, "kazoo alone would try for ever"
         client.close()
+
+    def test_two_threads_ask_before_kazoos_own_thread_connects(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A client that has not begun calls itself CLOSED, as one that has given up."""
+        connect = ConnectionHandler._connect_loop
+
+        def late(handler: ConnectionHandler, retry: object) -> object:
+            time.sleep(0.5)
+            return connect(handler, retry)
+
+        monkeypatch.setattr(ConnectionHandler, "_connect_loop", late)
+        with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor(2) as pool:
+            settings = ZooKeeperSettings(f"127.0.0.1:{silent.getsockname()[1]}", connect_timeout=1.0)
+            with ZooKeeper(settings) as zookeeper:
+                first = pool.submit(zookeeper.children, "/brokers/ids")
+                time.sleep(0.1)
+                second = pool.submit(zookeeper.children, "/brokers/ids")
+                assert {type(future.exception()) for future in (first, second)} == {TimedOut}
 
 
 @pytest.mark.cluster

@@ -133,7 +133,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
                 "broker 1 to kraft": ([TopicPlan("new-in.second_roll", 3, 2)], ["doomed-in-second-roll"]),
             },
         )
-        dag = rehearsal.migrate(timeout=300.0, tell=meanwhile.tell)
+        dag = rehearsal.migrate(tell=meanwhile.tell)
         meanwhile.join()
         workload.stop()
         spec = load(rehearsal.cluster.spec_path)
