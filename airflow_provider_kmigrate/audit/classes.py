@@ -23,6 +23,7 @@ from pyspark import SparkContext
 from airflow_provider_kmigrate.clients.hosts.tokens import locked
 from airflow_provider_kmigrate.core.event_lines import encode
 from airflow_provider_kmigrate.core.events import Ack, Role, Stamp, Start, Stop
+from airflow_provider_kmigrate.core.verdict import Level
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
 
 OPTIONS: Final = "spark.driver.extraJavaOptions"
@@ -105,7 +106,7 @@ def train(scratch: Path, target: Path) -> None:
     settings = {OPTIONS: f"-XX:ArchiveClassesAtExit={target}"}
     document: dict[str, Any] = {
         "spark": {"master": "local[2]", "settings": settings},
-        "sources": [{"level": "L3", "lines": [str(lines)]}],
+        "sources": [{"level": Level.PRODUCER.label, "lines": [str(lines)]}],
     }
     (scratch / "request.json").write_text(json.dumps(document))
     if job.main([str(scratch / "request.json"), str(scratch / "result")]) != 0:

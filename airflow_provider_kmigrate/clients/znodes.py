@@ -40,7 +40,7 @@ def controller_epoch(data: bytes) -> int | None:
         return None
 
 
-def migration(data: bytes, version: int) -> Migration | Malformed:
+def migration(data: bytes, version: int, created_at: float = 0.0) -> Migration | Malformed:
     """/migration; null data, which wedges the migration driver for ever (KAFKA-19480), is malformed too."""
     return _parse(
         "/migration",
@@ -51,6 +51,7 @@ def migration(data: bytes, version: int) -> Migration | Malformed:
             metadata_offset=_int(fields["kraft_metadata_offset"]),
             metadata_epoch=_int(fields["kraft_metadata_epoch"]),
             version=version,
+            created_at=created_at,
         ),
     )
 

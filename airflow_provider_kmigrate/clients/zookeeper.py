@@ -109,7 +109,7 @@ class ZooKeeper:
             broker_ids=_broker_ids(ids),
             controller=controller and znodes.controller(_data(controller), ephemeral=bool(controller[1].ephemeralOwner)),
             controller_epoch=znodes.controller_epoch(_data(epoch)) if epoch else None,
-            migration=migration and znodes.migration(_data(migration), migration[1].version),
+            migration=migration and znodes.migration(_data(migration), migration[1].version, migration[1].created),
             pending_deletions=tuple(sorted(deletions or ())),
             reassigning=moves is not None,
             live_groups=self._live_groups() if groups else (),

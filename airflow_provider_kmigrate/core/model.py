@@ -163,13 +163,17 @@ class ZkController:
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """The znode /migration; `metadata_offset` > 0: the first copy is done. `version` is the znode's data version."""
+    """The znode /migration; `metadata_offset` > 0: the first copy is done. `version` is the znode's data version.
+
+    `created_at`: when a controller made the znode, in seconds since the epoch by ZooKeeper's clock; 0.0 where it was not read.
+    """
 
     kraft_controller_id: int
     kraft_controller_epoch: int
     metadata_offset: int
     metadata_epoch: int
     version: int = 0
+    created_at: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from airflow.configuration import conf
-from airflow.sdk import Context
+from airflow.sdk import Context, Variable
 
 from airflow_provider_kmigrate.clients.fence import Fence
 from airflow_provider_kmigrate.clients.tools import Tools, opened
@@ -25,6 +25,7 @@ from airflow_provider_kmigrate.steps.journal import FileJournal
 from airflow_provider_kmigrate.steps.run import Clock, Fencing, Observing, SystemClock, World
 
 _OVER = {"success", "failed"}
+_SHOWN = 300  # characters of a kill switch that a message carries
 
 
 class Access(NamedTuple):
@@ -98,7 +99,19 @@ def _world(spec: ClusterSpec, access: Access, *, fence: Fencing, run: str, say: 
     name = "".join(c if c.isalnum() or c in "-_." else "_" for c in run)
     journal = FileJournal(folder() / "journal" / spec.name / f"{name}.jsonl", run, time.time)
     backup = BackupStore(folder() / "backup", spec.name, spec.cluster_id)
-    return World(spec, access.observer, access.tools, fence, journal, backup, say, access.clock)
+    return World(spec, access.observer, access.tools, fence, journal, backup, say, access.clock, lambda: stopped(spec.name))
+
+
+def stopped(cluster: str) -> str:
+    """The kill switch: the text of the Airflow Variable `kmigrate_stop__<cluster>`, or of `kmigrate_stop` for every cluster.
+
+    Empty where neither is there. Asked anew before every act. A Variable that cannot be read raises what Airflow does: no act then.
+    """
+    for name in (f"kmigrate_stop__{cluster}", "kmigrate_stop"):
+        said = Variable.get(name, default=None)
+        if said is not None:
+            return f"Variable {name} says {str(said).strip()[:_SHOWN]!r}"
+    return ""
 
 
 def run_of(context: Context) -> str:

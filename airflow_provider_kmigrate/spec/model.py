@@ -169,7 +169,7 @@ class Caution(_Section):
     )
     max_hybrid: Duration = Field(
         default=_DEFAULT.max_hybrid,
-        description="the longest time with brokers of both modes, as seconds or 4h, 90m; read, not enforced yet",
+        description="the longest time with brokers of both modes, as seconds or 4h, 90m; after it every look raises an alarm (T06)",
         examples=["4h"],
     )
     canary_bake: Duration = Field(

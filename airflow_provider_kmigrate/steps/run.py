@@ -1,8 +1,8 @@
 """The one loop behind every step: look, decide, act at most once a look, until there is nothing left to do.
 
 A step keeps nothing: killed anywhere and run again, it looks, finds what is already so, and does the rest. Every act is
-preceded by the same four checks: the view is young, the cluster is the named one, the run still holds the fence, and the act is in
-the journal with what allowed it.
+preceded by the same five checks: the view is young, the cluster is the named one, the run still holds the fence, nobody has set the
+kill switch, and the act is in the journal with what allowed it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
+from airflow_provider_kmigrate.core.hybrid import overdue
 from airflow_provider_kmigrate.core.identity import strangers
 from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Done, Look, Reason, Refuse, Wait
 from airflow_provider_kmigrate.core.phase import alarms
@@ -81,6 +82,7 @@ class World:
     backup: BackupStore
     say: Callable[[str], None]
     clock: Clock = field(default_factory=SystemClock)
+    stopped: Callable[[], str] = lambda: ""  # the kill switch: who or what says that nothing may be done now; empty: nobody
 
 
 class Step(ABC):
@@ -150,6 +152,7 @@ def _act(step: Step, world: World, view: ClusterView, decision: Act, diary: _Dia
     if reasons:
         raise WrongCluster(f"{step.name}: {told(reasons)}", reasons)
     world.fence.check()
+    _refuse_if_stopped(step, world)
     if diary.times(decision.verb) >= step.most_acts:
         told_again = f"{step.name}: did '{decision.verb}' {step.most_acts} times in vain. {decision.text}"
         raise Failed(f"{told_again} {step.traces(world)}".strip())
@@ -157,6 +160,16 @@ def _act(step: Step, world: World, view: ClusterView, decision: Act, diary: _Dia
     started = world.clock.monotonic()
     step.act(world, decision)
     diary.acted(decision, world.clock.monotonic() - started)
+
+
+def _refuse_if_stopped(step: Step, world: World) -> None:
+    said = world.stopped()
+    if not said:
+        return
+    text = f"The kill switch of {world.spec.name} is on: {said}"
+    remedy = "Ask whoever set it; when it is off, clear the failed task: the step looks anew and goes on."
+    world.journal.write("stopped", step.name, said)
+    raise Refused.because(Reason("H05", text, "Somebody wants nothing to be changed, forward or back.", remedy))
 
 
 class _Diary:
@@ -173,11 +186,15 @@ class _Diary:
     def saw(self, view: ClusterView, decision: Decision) -> None:
         now = self._world.clock.monotonic()
         self._well = now if isinstance(decision, Wait) and decision.healthy else self._well
-        self._alarm(tuple(reason for reason in alarms(view) if reason.code not in self._step.expected))
+        self._alarm(tuple(reason for reason in self._alarming(view) if reason.code not in self._step.expected))
         if isinstance(decision, Done) or (_key(decision) == self._last and now - self._said < _REPEAT):
             return
         self._last, self._said = _key(decision), now
         self._world.say(f"{_words(decision)} ({now - self._begun:.1f} s)")
+
+    def _alarming(self, view: ClusterView) -> tuple[Reason, ...]:
+        late = overdue(view, self._world.spec.policy.max_hybrid, self._world.clock.now())
+        return (*alarms(view), *([late] if late else []))
 
     def _alarm(self, seen: tuple[Reason, ...]) -> None:
         if seen and seen != self._alarms:

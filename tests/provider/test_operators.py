@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from airflow.models.taskinstance import TaskInstance
+from airflow.models.variable import Variable
 from airflow.sdk import DAG, BaseOperator
 from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
 
@@ -134,6 +135,30 @@ class TestRefusals:
 
 
 class TestRuns:
+    @pytest.mark.parametrize("name", ["kmigrate_stop__sim", "kmigrate_stop"])
+    def test_the_kill_switch_stops_it_before_its_act(
+        self, rehearse: Rehearse, run_dag: RunDag, tmp_path: Path, name: str
+    ) -> None:
+        sim = rehearse()
+        run_dag(alone(BackupOperator, sim.path))
+        world = sim.cluster.world(tmp_path)
+        for node in sim.cluster.spec.controllers:
+            run_step(ProvisionController(node, sim.cluster.spec.cluster_id), world)
+        sim.cluster.token = 0  # tokens come from the fence of the run from here on
+        dag = alone(RollBrokerOperator, sim.path, broker=1, target=BrokerMode.MIGRATION)
+        Variable.set(name, "Ann: disk full")
+        try:
+            state, _ = result(run_dag(dag))
+        finally:
+            Variable.delete(name)
+        assert state == "failed"
+        assert sim.restarts() == 0
+        said = [path.read_text() for path in (tmp_path / "kmigrate" / "journal" / "sim").glob("*.jsonl")]
+        assert any('"kind": "stopped"' in text and "Ann: disk full" in text for text in said)
+        state, _ = result(run_dag(dag))
+        assert state == "success"
+        assert sim.restarts() == 1
+
     def test_a_refusal_is_not_retried(self, rehearse: Rehearse, run_dag: RunDag) -> None:
         sim = rehearse()
         dag = alone(RollBrokerOperator, sim.path, broker=1, target=BrokerMode.KRAFT, retries=3)

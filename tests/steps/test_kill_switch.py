@@ -1,0 +1,87 @@
+"""Somebody says stop: nothing is done from the next act on, forward or back, and all goes on when it is off again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_kmigrate.core.model import BrokerMode
+from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.steps.rollback import run_rollback
+from airflow_provider_kmigrate.steps.run import World
+from tests.steps.sim import SimCluster
+from tests.steps.test_migration import check_end, forward
+from tests.steps.test_rollback import all_kraft, check_back
+
+
+class Switch:
+    """Set before its act number `at`, for as long as `on`."""
+
+    def __init__(self, at: int) -> None:
+        self.at, self.asked, self.on = at, 0, True
+
+    def __call__(self) -> str:
+        self.asked += 1
+        return "Ann: disk full" if self.on and self.asked > self.at else ""
+
+
+class Acts:
+    """A journal that counts."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def write(self, kind: str, step: str, text: str, **facts: object) -> None:
+        assert step
+        assert text
+        self.count += kind == "act"
+
+
+def switched(cluster: SimCluster, folder: Path, switch: Switch) -> tuple[World, Acts]:
+    acts = Acts()
+    return replace(cluster.world(folder), stopped=switch, journal=acts), acts
+
+
+def state(cluster: SimCluster) -> list[tuple[object, ...]]:
+    return [(key, node.text, node.stage, node.starts, node.stops) for key, node in cluster.nodes.items()]
+
+
+def test_it_is_asked_before_every_act_and_stops_the_next(tmp_path: Path) -> None:
+    rehearsal = SimCluster()
+    counting = Switch(10**6)
+    undisturbed, acts = switched(rehearsal, tmp_path / "all", counting)
+    forward(rehearsal, undisturbed)
+    assert counting.asked == acts.count > 0, "every act asked"
+    for at in range(counting.asked):
+        cluster, switch = SimCluster(), Switch(at)
+        world, acts = switched(cluster, tmp_path / str(at), switch)
+        stopped_by(world, forward, cluster)
+        assert acts.count == at, "what came before was done, nothing after"
+        before = state(cluster)
+        stopped_by(world, forward, cluster)
+        assert (acts.count, state(cluster)) == (at, before), "trying again changes nothing"
+        switch.on = False
+        forward(cluster, world)
+        check_end(cluster, controller_stops=2)
+
+
+def stopped_by(world: World, steps: Callable[[SimCluster, World], None], cluster: SimCluster) -> None:
+    with pytest.raises(Refused) as refused:
+        steps(cluster, world)
+    (reason,) = refused.value.reasons
+    assert reason.code == "H05"
+    assert "Ann: disk full" in reason.text
+
+
+def test_it_stops_the_way_back_too(tmp_path: Path) -> None:
+    cluster, switch = SimCluster(), Switch(3)
+    all_kraft(cluster, cluster.world(tmp_path))
+    world = replace(cluster.world(tmp_path), stopped=switch)
+    stopped_by(world, lambda _, world: run_rollback(world), cluster)
+    assert BrokerMode.KRAFT in {broker.mode for broker in cluster.look(0).brokers.values()}
+    switch.on = False
+    run_rollback(world)
+    check_back(cluster)
