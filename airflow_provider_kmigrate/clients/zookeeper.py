@@ -16,12 +16,13 @@ from typing import Any, Final, NoReturn, Protocol, Self, TypeVar
 from kazoo.client import TransactionRequest
 from kazoo.exceptions import RolledBackError, RuntimeInconsistency
 
-from airflow_provider_kmigrate.clients import znodes
+from airflow_provider_kmigrate.clients import znodes, zookeeper_surroundings
 from airflow_provider_kmigrate.clients.outdated import outdated
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.zookeeper_reads import Kind, Read
 from airflow_provider_kmigrate.clients.zookeeper_session import Session, error_for
 from airflow_provider_kmigrate.core.model import Malformed, PartitionMetadata, Reason, TopicMetadata, ZkView
+from airflow_provider_kmigrate.core.surroundings import ZooKeeperServer, ZooKeeperTree
 from airflow_provider_kmigrate.exceptions import Failed, Fenced, Forbidden, WrongCluster
 
 ROOT: Final = "/_kmigrate"
@@ -78,6 +79,7 @@ class ZooKeeper:
     """One session; connects at the first call and again when needed. Thread-safe."""
 
     def __init__(self, settings: ZooKeeperSettings, read_timeout: float = 5.0) -> None:
+        self._settings = settings
         self._session = Session(settings, read_timeout)
 
     def __enter__(self) -> Self:
@@ -147,6 +149,14 @@ class ZooKeeper:
         paths = [f"/brokers/topics/{topic.name}/partitions/{index}/state" for topic in topics for index in topic.partitions]
         states = self._session.stream("partition states", Kind.DATA, paths)
         return max((_sound(znodes.state_epoch(path, _data(found))) for path, found in states), default=-1)
+
+    def surroundings(self) -> ZooKeeperTree:
+        """What preflight reads beside a view."""
+        return zookeeper_surroundings.tree(self._session)
+
+    def servers(self) -> tuple[ZooKeeperServer, ...]:
+        """The servers of the connection, each asked for its version on a connection of its own."""
+        return zookeeper_surroundings.servers(self._settings)
 
     def leaderless(self) -> list[str]:
         """The names of partitions without a leader."""

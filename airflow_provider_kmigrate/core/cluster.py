@@ -33,6 +33,7 @@ class HostSpec:
     format: tuple[str, ...] = ()  # formats a controller's directory: {cluster_id}, {release}, {properties}
     wipe: tuple[str, ...] = ()  # takes a controller's directory {path} out of the way, in a rollback
     stop_timeout: float = 330.0
+    kill_after: float = 0.0  # when the node's own service manager kills it in a stop; 0: not said
     conn_id: str = ""  # the connection whose environment the commands get; empty: none
 
 
@@ -146,6 +147,7 @@ class ClusterSpec:
     controller_security: str = "PLAINTEXT"
     controller_conn_id: str = ""  # TLS and SASL of the controller listener; empty: as the Kafka connection has them
     controller_properties: Mapping[str, str] = field(default_factory=dict)  # extra keys for every controller
+    kafka_release: str = ""  # the release that every broker runs, such as 3.9.2; brokers tell only 3.9
     path: str = ""
     spark_jobs: tuple[SparkJobSpec, ...] = ()
     audit: AuditSpec | None = None

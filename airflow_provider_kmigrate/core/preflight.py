@@ -1,22 +1,41 @@
 """What must hold before anything of a cluster is touched, judged on one view and a few facts beside it.
 
 Every check reads, none acts; together they give all findings at once, so that a person mends them in one go. What could not be read is a
-finding that blocks. A cluster that is under way already is judged by what still matters there: a run that was stopped may begin again.
+finding too: it blocks, or is named as not known. A cluster that is under way already is judged by what still matters there: a run that was stopped may begin again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
-from airflow_provider_kmigrate.core import back_gates, coordinator, gates, identity
-from airflow_provider_kmigrate.core.cluster import ClusterSpec
+from airflow_provider_kmigrate.core import (
+    back_gates,
+    coordinator,
+    gates,
+    identity,
+    preflight_actors,
+    preflight_security,
+    preflight_versions,
+)
 from airflow_provider_kmigrate.core.config_matrix import Stage, node_id, problems, setting, stage_of
 from airflow_provider_kmigrate.core.coordinator import OFFSETS_TOPIC, Agreement
 from airflow_provider_kmigrate.core.findings import Finding, Severity, blocks, warns
-from airflow_provider_kmigrate.core.model import Broker, BrokerMode, ClusterView, Look, Partition, ProcessState, Reason
+from airflow_provider_kmigrate.core.model import Broker, BrokerMode, ClusterView, Look, ProcessState, Reason
 from airflow_provider_kmigrate.core.phase import kraft_owns
-from airflow_provider_kmigrate.core.versions import level_of, same_version, version_of
+from airflow_provider_kmigrate.core.preflight_facts import (
+    Check,
+    PreflightFacts,
+    begun,
+    is_kraft,
+    of_topics,
+    pairs,
+    protocol,
+    some,
+)
+from airflow_provider_kmigrate.core.versions import level_of, version_of
+
+__all__ = ["LOOK", "PreflightFacts", "begun", "blocking", "findings", "protocol_version"]
 
 LOOK = (
     Look.PROCESSES
@@ -29,34 +48,15 @@ LOOK = (
     | Look.OFFSETS_TOPIC
     | Look.TOPICS
     | Look.STATE_EPOCH
+    | Look.GROUPS
 )
 """What the view must contain."""
 
-_LOWEST = "3.6-IV1"  # the first metadata version with transactions for the copy (KIP-868)
-_SHOWN = 8
-
-
-@dataclass(frozen=True, slots=True)
-class PreflightFacts:
-    """What preflight needs beside a view.
-
-    `configs` is each broker's running configuration (DescribeConfigs), None where it could not be read. `metadata_version` is that of the
-    controllers, where they run already; `chroot` that of the ZooKeeper connection, empty for none.
-    """
-
-    spec: ClusterSpec
-    chroot: str = ""
-    configs: Mapping[int, Mapping[str, str] | None] = field(default_factory=dict)
-    metadata_version: str | None = None
-
-
-Check = Callable[[ClusterView, PreflightFacts], Iterator[Finding]]
-
 
 def findings(view: ClusterView, facts: PreflightFacts) -> tuple[Finding, ...]:
-    """Everything found, what blocks first; empty if nothing speaks against the migration. Needs a view of `LOOK`."""
+    """Everything found, the gravest first; empty if nothing speaks against the migration. Needs a view of `LOOK`."""
     found = [finding for check in _CHECKS for finding in check(view, facts)]
-    return tuple(sorted(found, key=lambda finding: finding.severity is Severity.WARN))
+    return tuple(sorted(found, key=lambda finding: _GRAVITY[finding.severity]))
 
 
 def blocking(found: Iterable[Finding]) -> tuple[Finding, ...]:
@@ -69,15 +69,10 @@ def protocol_version(facts: PreflightFacts) -> str | None:
 
     None where brokers differ or any of them is unknown; a KRaft broker has none and does not count.
     """
-    versions = {_protocol(config) for config in facts.configs.values() if config is None or not _is_kraft(config)}
+    versions = {protocol(config) for config in facts.configs.values() if config is None or not is_kraft(config)}
     levels = {version and level_of(version) for version in versions}
     (level,) = levels if len(levels) == 1 else (None,)
     return version_of(level) if level else None
-
-
-def begun(view: ClusterView) -> bool:
-    """Whether any broker has left plain ZooKeeper mode."""
-    return any(broker.mode in {BrokerMode.MIGRATION, BrokerMode.KRAFT} for broker in view.brokers.values())
 
 
 def _unread(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
@@ -111,17 +106,17 @@ def _ids(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
     listed, registered, assigned = _listed(facts), _registered(view), _assigned(view)
     controllers = {node.id for node in facts.spec.controllers}
     if clash := sorted(controllers & (listed | registered | assigned)):
-        yield blocks("B2b", f"controller ids that brokers have, or that partitions name: {_some(clash)}")
+        yield blocks("B2b", f"controller ids that brokers have, or that partitions name: {some(clash)}")
     if unlisted := sorted(registered - listed - controllers):
-        yield blocks("B2c", f"brokers registered in ZooKeeper but not in the cluster file: {_some(unlisted)}")
+        yield blocks("B2c", f"brokers registered in ZooKeeper but not in the cluster file: {some(unlisted)}")
     if gone := sorted(assigned - listed - registered - controllers):
-        yield blocks("B4b", f"partitions are assigned to brokers that are nowhere: {_some(gone)}")
+        yield blocks("B4b", f"partitions are assigned to brokers that are nowhere: {some(gone)}")
 
 
 def _alive(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
     dead = [node.id for node in facts.spec.brokers if not _is_alive(view.brokers.get(node.id))]
     if dead:
-        yield blocks("B4a", f"brokers that do not run, answer or register: {_some(dead)}")
+        yield blocks("B4a", f"brokers that do not run, answer or register: {some(dead)}")
 
 
 def _is_alive(broker: Broker | None) -> bool:
@@ -133,7 +128,7 @@ def _is_alive(broker: Broker | None) -> bool:
 def _in_sync(view: ClusterView, _: PreflightFacts) -> Iterator[Finding]:
     behind = [partition for partition in view.partitions or () if partition.under_replicated or partition.leader < 0]
     if behind:
-        yield blocks("B4c", f"{len(behind)} partitions are under-replicated or without leader: {_some(p.name for p in behind)}")
+        yield blocks("B4c", f"{len(behind)} partitions are under-replicated or without leader: {some(p.name for p in behind)}")
 
 
 def _at_rest(view: ClusterView, _: PreflightFacts) -> Iterator[Finding]:
@@ -142,7 +137,7 @@ def _at_rest(view: ClusterView, _: PreflightFacts) -> Iterator[Finding]:
     if view.zk.reassigning:
         yield blocks("B4d", "a reassignment is running (/admin/reassign_partitions exists)")
     if view.zk.pending_deletions:
-        yield blocks("B5", f"topics whose deletion is not finished: {_some(view.zk.pending_deletions)}")
+        yield blocks("B5", f"topics whose deletion is not finished: {some(view.zk.pending_deletions)}")
     if view.zk.controller_epoch is None:
         yield blocks("B6b", "there is no readable /controller_epoch")
 
@@ -150,7 +145,7 @@ def _at_rest(view: ClusterView, _: PreflightFacts) -> Iterator[Finding]:
 def _topic_ids(view: ClusterView, _: PreflightFacts) -> Iterator[Finding]:
     in_zookeeper = view.topics[0] if view.topics else {}
     if without := sorted(name for name, topic in in_zookeeper.items() if topic.topic_id is None):
-        yield blocks("B6a", f"{len(without)} topics have no id: {_some(without)}")
+        yield blocks("B6a", f"{len(without)} topics have no id: {some(without)}")
 
 
 def _leftovers(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
@@ -194,33 +189,6 @@ def _file_problems(properties: Mapping[str, str], view: ClusterView, facts: Pref
     return problems(properties, expected, chroot=facts.chroot, controller_listener=facts.spec.controller_listener)
 
 
-def _versions(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
-    running = {broker: config for broker, config in facts.configs.items() if config is not None and not _is_kraft(config)}
-    versions = {broker: _protocol(config) for broker, config in sorted(running.items())}
-    seen = {broker: version for broker, version in versions.items() if version}
-    for broker in versions.keys() - seen.keys():
-        yield blocks("B0", f"could not read the inter.broker.protocol.version of broker {broker}")
-    one = next(iter(seen.values()), "")
-    if any(not same_version(version, one) for version in seen.values()):
-        yield blocks("B1a", f"brokers have different inter.broker.protocol.version: {_pairs(seen)}")
-    elif seen and facts.metadata_version and not same_version(one, facts.metadata_version):
-        yield blocks(
-            "B1a", f"the controllers' metadata.version is {facts.metadata_version}, inter.broker.protocol.version is {one}"
-        )
-    if pending := {
-        broker: version for broker, version in _written(view).items() if not same_version(version, seen.get(broker, version))
-    }:
-        yield blocks("B1a", f"files say another inter.broker.protocol.version than the running brokers have: {_pairs(pending)}")
-    if old := {broker: version for broker, version in seen.items() if (level_of(version) or 0) < (level_of(_LOWEST) or 0)}:
-        yield blocks("B1b", f"inter.broker.protocol.version is below {_LOWEST}: {_pairs(old)}")
-
-
-def _written(view: ClusterView) -> dict[int, str]:
-    """What the files of ZooKeeper-mode brokers say of their protocol version, where they say anything."""
-    files = {broker.id: broker.files.properties for broker in view.brokers.values() if broker.files.properties is not None}
-    return {broker: version for broker, properties in files.items() if (version := _protocol(properties))}
-
-
 def _coordinators(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
     if view.partitions is None:
         return
@@ -230,7 +198,7 @@ def _coordinators(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]
     if not topic_count:
         if len(set(counts.values())) > 1:
             yield blocks(
-                "K04", f"{OFFSETS_TOPIC} does not exist yet, and brokers would give it different counts: {_pairs(counts)}"
+                "K04", f"{OFFSETS_TOPIC} does not exist yet, and brokers would give it different counts: {pairs(counts)}"
             )
         return
     unchanged = view.zk is not None and view.zk.offsets_topic_version == 0
@@ -245,10 +213,10 @@ def _replication(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
     single = [partition for partition in view.partitions or () if len(partition.replicas) == 1]
     tight = [p for p in view.partitions or () if 1 < len(p.replicas) <= needed.get(p.topic, 0)]
     if tight:
-        yield warns("W1", f"{_of_topics(tight)} have no more replicas than min.insync.replicas asks for")
+        yield warns("W1", f"{of_topics(tight)} have no more replicas than min.insync.replicas asks for")
     if single:
         alone = "; this is the whole cluster" if len(facts.spec.brokers) == 1 else ""
-        yield warns("W2", f"{_of_topics(single)} have a single replica{alone}")
+        yield warns("W2", f"{of_topics(single)} have a single replica{alone}")
 
 
 def _quorum(_: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
@@ -268,11 +236,14 @@ _CHECKS: tuple[Check, ...] = (
     _topic_ids,
     _leftovers,
     _files,
-    _versions,
+    *preflight_versions.CHECKS,
+    *preflight_security.CHECKS,
+    *preflight_actors.CHECKS,
     _coordinators,
     _replication,
     _quorum,
 )
+_GRAVITY = {severity: place for place, severity in enumerate(Severity)}
 
 
 def _listed(facts: PreflightFacts) -> set[int]:
@@ -285,26 +256,3 @@ def _registered(view: ClusterView) -> set[int]:
 
 def _assigned(view: ClusterView) -> set[int]:
     return {replica for partition in view.partitions or () for replica in partition.replicas}
-
-
-def _protocol(config: Mapping[str, str] | None) -> str | None:
-    return setting(config or {}, "inter.broker.protocol.version")
-
-
-def _is_kraft(config: Mapping[str, str]) -> bool:
-    return setting(config, "process.roles") is not None
-
-
-def _of_topics(partitions: Iterable[Partition]) -> str:
-    found = list(partitions)
-    topics = sorted({partition.topic for partition in found})
-    return f"{len(found)} partitions of {len(topics)} topics ({_some(topics)})"
-
-
-def _pairs(values: Mapping[int, object]) -> str:
-    return _some(f"broker {broker} {value}" for broker, value in values.items())
-
-
-def _some(items: Iterable[object]) -> str:
-    named = [str(item) for item in items]
-    return ", ".join(named[:_SHOWN]) + (f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else "")

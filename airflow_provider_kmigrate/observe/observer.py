@@ -12,10 +12,12 @@ from typing import Any, Self, TypeVar
 from airflow_provider_kmigrate.clients.tools import Tools
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
 from airflow_provider_kmigrate.core.model import ClusterView, Look, Reason
+from airflow_provider_kmigrate.core.surroundings import Surroundings
 from airflow_provider_kmigrate.observe import assemble, unknowns
 from airflow_provider_kmigrate.observe.assemble import Answers
 from airflow_provider_kmigrate.observe.questions import Question, Questions
 from airflow_provider_kmigrate.observe.reads import Reads
+from airflow_provider_kmigrate.observe.surroundings import Around
 
 Value = TypeVar("Value")
 Finish = Callable[[], dict[str, Any]]
@@ -48,6 +50,7 @@ class Observer:
         self._spec = spec
         self._reads = Reads(spec.brokers, tools)
         self._patience = patience or Patience()
+        self._around = Around(spec, tools, self._patience.nodes, self._patience.topics)
         self._clock = clock
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix=f"observe-{spec.name}")
 
@@ -72,6 +75,10 @@ class Observer:
         fields = glance.view_fields(what, tuple(nodes) or tuple(self._spec.nodes()))
         now = self._clock()
         return ClusterView(taken_at=now, took=now - started, unknowns=tuple(glance.unknowns), **fields)
+
+    def surroundings(self, view: ClusterView) -> Surroundings:
+        """What preflight asks beside a view; raises nothing that a node or ZooKeeper answers."""
+        return self._around.look(view, Questions(self._pool, self._clock))
 
 
 class _Glance:

@@ -8,16 +8,18 @@ from typing import Any
 
 from airflow.sdk import Context
 
-from airflow_provider_kmigrate.hooks.world import run_of, watching
+from airflow_provider_kmigrate.hooks.world import folder, run_of, watching
 from airflow_provider_kmigrate.operators.step import StepOperator
-from airflow_provider_kmigrate.steps.prepare import as_json, run_backup, run_preflight
+from airflow_provider_kmigrate.preflight import write
+from airflow_provider_kmigrate.steps.prepare import Preflight, as_json, run_backup, run_preflight
 from airflow_provider_kmigrate.steps.run import World
 
 
 class PreflightOperator(StepOperator):
     """Read everything that decides whether this cluster may be migrated; fail with all blocking findings at once.
 
-    Returns the findings as JSON: `[{"code", "severity", "seen", "why", "remedy", "source"}, ...]`. Changes nothing.
+    Returns the findings as JSON: `[{"code", "severity", "seen", "why", "remedy", "source"}, ...]`. Changes nothing. The same as a page
+    and as JSON (`preflight.document`) lies in `<folder>/preflight/<cluster>/`, of the newest run.
     """
 
     kind = "preflight"
@@ -29,8 +31,12 @@ class PreflightOperator(StepOperator):
 
     def run_in(self, world: World, arguments: dict[str, Any]) -> object:
         del arguments
-        found = run_preflight(world)
+        found = run_preflight(world, lambda looked: self._keep(world, looked))
         return json.dumps([as_json(finding) for finding in found])
+
+    def _keep(self, world: World, looked: Preflight) -> None:
+        report = write(looked, folder() / "preflight" / world.spec.name)
+        self.log.info("The findings as a page: %s", report.html)
 
 
 class BackupOperator(StepOperator):

@@ -129,6 +129,7 @@ def _spec(file: ClusterFile, path: str) -> ClusterSpec:
         controller_security=file.quorum.security,
         controller_conn_id=file.quorum.conn_id or "",
         controller_properties=file.quorum.properties,
+        kafka_release=file.kafka_release or "",
         path=path,
         spark_jobs=tuple(SparkJobSpec(**_written(job)) for job in file.spark_jobs),
         audit=AuditSpec(**_written(file.audit)) if file.audit else None,

@@ -97,6 +97,11 @@ class Hosts(_Section):
         description="a time above Kafka's own 300 s of controlled shutdown, as seconds or 330s, 10m",
         examples=["330s"],
     )
+    kill_after: Interval | None = Field(
+        default=None,
+        description="when the node's service manager kills it in a stop (systemd: TimeoutStopSec), as seconds or 330s, 10m",
+        examples=["10m"],
+    )
 
 
 class Node(Hosts):
@@ -330,6 +335,12 @@ class ClusterFile(_Section):
     )
     zookeeper: Connection = Field(description="a mapping with conn_id", examples=[{"conn_id": "prod_zk"}])
     kafka: Connection = Field(description="a mapping with conn_id", examples=[{"conn_id": "prod_kafka"}])
+    kafka_release: str | None = Field(
+        default=None,
+        description="the release of Kafka that every broker runs; brokers tell its first two numbers only",
+        examples=["3.9.2"],
+        pattern=r"^\d+\.\d+\.\d+$",
+    )
     hosts: Annotated[Hosts, or_default({})] = Field(
         default=Hosts(), description="a mapping of defaults for all nodes", examples=[{"driver": "command"}]
     )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
 from airflow_provider_kmigrate.core import preflight
 from airflow_provider_kmigrate.core.config_matrix import Stage, stage_of
-from airflow_provider_kmigrate.core.findings import Finding
+from airflow_provider_kmigrate.core.findings import Finding, Severity
 from airflow_provider_kmigrate.core.model import ClusterView, Done, Look, Reason
 from airflow_provider_kmigrate.core.preflight import PreflightFacts
 from airflow_provider_kmigrate.core.properties import parse
@@ -13,18 +16,39 @@ from airflow_provider_kmigrate.steps.journal import told
 from airflow_provider_kmigrate.steps.run import World
 
 
-def run_preflight(world: World) -> tuple[Finding, ...]:
-    """All findings of one look, said and journaled; raises `Refused` with every blocking one."""
+@dataclass(frozen=True, slots=True)
+class Preflight:
+    """One preflight: what was looked at, and what was found; `took` in seconds."""
+
+    view: ClusterView
+    facts: PreflightFacts
+    found: tuple[Finding, ...]
+    took: float
+
+
+def look_preflight(world: World) -> Preflight:
+    """Look at everything and judge it; nothing is changed, said or written."""
+    began = world.clock.monotonic()
     view = world.observer.look(preflight.LOOK)
-    found = preflight.findings(view, _facts(world, view))
-    for finding in found:
-        world.say(str(finding))
+    facts = replace(_facts(world, view), around=world.observer.surroundings(view))
+    found = preflight.findings(view, facts)
+    return Preflight(view, facts, found, world.clock.monotonic() - began)
+
+
+def run_preflight(world: World, keep: Callable[[Preflight], object] = lambda _: None) -> tuple[Finding, ...]:
+    """All findings of one look, said and journaled, after `keep` has had them; raises `Refused` with every blocking one."""
+    looked = look_preflight(world)
+    found = looked.found
+    for text in (*looked.facts.around.unread, *map(str, found)):
+        world.say(text)
     world.journal.write("findings", "preflight", f"{len(found)} findings", findings=[as_json(finding) for finding in found])
+    keep(looked)
     blocking = preflight.blocking(found)
     if blocking:
         reasons = tuple(finding.reason for finding in blocking)
         raise Refused(f"preflight: {len(blocking)} findings block the migration; nothing was changed. {told(reasons)}", reasons)
-    world.say(f"Done: nothing blocks the migration; {len(found)} warnings.")
+    unknown = sum(finding.severity is Severity.UNKNOWN for finding in found)
+    world.say(f"Done: nothing blocks the migration; {len(found) - unknown} warnings, {unknown} not known.")
     return found
 
 

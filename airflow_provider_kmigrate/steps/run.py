@@ -18,6 +18,7 @@ from airflow_provider_kmigrate.core.hybrid import overdue
 from airflow_provider_kmigrate.core.identity import strangers
 from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Done, Look, Reason, Refuse, Wait
 from airflow_provider_kmigrate.core.phase import alarms
+from airflow_provider_kmigrate.core.surroundings import Surroundings
 from airflow_provider_kmigrate.exceptions import Failed, Refused, TimedOut, Unavailable, WrongCluster
 from airflow_provider_kmigrate.observe import Tools
 from airflow_provider_kmigrate.steps.backup import BackupStore
@@ -51,6 +52,9 @@ class Observing(Protocol):
 
     def look(self, what: Look, nodes: Sequence[NodeSpec] = ()) -> ClusterView:
         """One frozen view of what was asked for; `nodes` limits whose hosts are asked for processes and files."""
+
+    def surroundings(self, view: ClusterView) -> Surroundings:
+        """What preflight asks beside a view."""
 
 
 class Fencing(Protocol):

@@ -15,6 +15,7 @@ import yaml
 from airflow_provider_kmigrate.clients.zookeeper import WRITABLE, Holding, Operation
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
 from airflow_provider_kmigrate.core.model import ClusterView, Look
+from airflow_provider_kmigrate.core.surroundings import Surroundings
 from airflow_provider_kmigrate.hooks.world import Access
 from tests.clients.memory_zookeeper import Ensemble, MemoryZooKeeper
 from tests.steps.sim import CLUSTER_ID, SimCluster, SimHost
@@ -76,6 +77,9 @@ class Rehearsal:
         self.looks += 1
         self.looked.set()
         return replace(view, brokers={}) if self.looks <= self.blind_looks else view
+
+    def surroundings(self, view: ClusterView) -> Surroundings:
+        return self.cluster.surroundings(view)
 
     def restarts(self) -> int:
         return sum(node.stops for node in self.cluster.nodes.values())

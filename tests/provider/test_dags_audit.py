@@ -22,6 +22,7 @@ from tests.provider.simulated import Rehearsal, document
 from tests.steps.sim import CLUSTER_ID
 
 APPROVED = {"approve_finalization": CLUSTER_ID}
+OTHERS = {"kmigrate_preflight__sim", "kmigrate_zk_to_kraft__sim", "kmigrate_rollback__sim"}
 GATES = ("after_first_roll", "after_second_roll", "before_approval", "after_finalization")
 
 
@@ -81,7 +82,7 @@ def states(run: Any) -> dict[str, str]:
 class TestShape:
     def test_a_file_without_the_section_has_neither_dag_nor_tasks(self, rehearse: Callable[..., Rehearsal]) -> None:
         sim = rehearse()
-        assert set(folder.dags_of(sim.path.parent)) == {"kmigrate_zk_to_kraft__sim", "kmigrate_rollback__sim"}
+        assert set(folder.dags_of(sim.path.parent)) == OTHERS
         assert not [task for task in migration(sim).task_dict if "audit" in task]
 
     def test_the_audit_has_a_dag_of_its_own(self, rehearse: Callable[..., Rehearsal]) -> None:
@@ -96,7 +97,7 @@ class TestShape:
     def test_topics_alone_are_for_migrations(self, rehearse: Callable[..., Rehearsal]) -> None:
         sim = rehearse()
         audited(sim, events=[], topics=["t"])
-        assert set(folder.dags_of(sim.path.parent)) == {"kmigrate_zk_to_kraft__sim", "kmigrate_rollback__sim"}
+        assert set(folder.dags_of(sim.path.parent)) == OTHERS
         request = parse(migration(sim).task_dict["audit_before_approval.audit"].request | {"logs": None})
         assert request.sources == ()
 
@@ -218,7 +219,7 @@ class TestWithoutTheProvider:
         audited(sim)
         folder.check(sim.path.parent)
         monkeypatch.setattr(audit, "find_spec", lambda _: None)
-        expected = {f"kmigrate_{kind}__sim" for kind in ("zk_to_kraft", "rollback", "audit")}
+        expected = {f"kmigrate_{kind}__sim" for kind in ("preflight", "zk_to_kraft", "rollback", "audit")}
         assert set(folder.dags_of(sim.path.parent)) == expected
         with pytest.raises(Exception, match="F08"):
             folder.check(sim.path.parent)

@@ -32,6 +32,7 @@ from airflow_provider_kmigrate.core.model import (
     ZkController,
     ZkView,
 )
+from airflow_provider_kmigrate.core.surroundings import LogDir, Registration, Surroundings, ZooKeeperServer, ZooKeeperTree
 from airflow_provider_kmigrate.exceptions import Fenced
 from airflow_provider_kmigrate.steps.backup import BackupStore
 from airflow_provider_kmigrate.steps.run import World
@@ -235,6 +236,15 @@ class SimCluster:
             topics=({}, {}),
             state_epoch=self.state_epoch,
         )
+
+    def surroundings(self, view: ClusterView) -> Surroundings:
+        """Nothing but what is well: each broker has one directory and runs 3.9, by one clock."""
+        del view
+        ids = [node.id for node in self.spec.brokers]
+        tree = ZooKeeperTree(registrations={broker: Registration(1.0, 1.0) for broker in ids})
+        dirs = {broker: (LogDir("/data"),) for broker in ids}
+        servers = (ZooKeeperServer("127.0.0.1:2181", "3.8.4"),)
+        return Surroundings(dict.fromkeys(ids, "3.9-IV0"), dirs, (), tree, servers, now=10.0, one_machine=True)
 
     def _broker(self, node: NodeSpec) -> Broker:
         mine = self.nodes[node.role, node.id]

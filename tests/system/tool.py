@@ -22,6 +22,7 @@ from airflow_provider_kmigrate.clients.hosts.base import Host
 from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.model import ClusterView, Look
+from airflow_provider_kmigrate.core.surroundings import Surroundings
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
 from airflow_provider_kmigrate.steps.run import Observing, World
@@ -99,6 +100,9 @@ class TrappedObserver:
         if self._trap.looks_left == 0:
             self._trap.reached("waiting")
         return view
+
+    def surroundings(self, view: ClusterView) -> Surroundings:
+        return self._observer.surroundings(view)
 
 
 def trapped(world: World, trap: Trap) -> World:

@@ -1,0 +1,108 @@
+"""Asks what preflight wants to know beside a view. Whatever is not told stays None, with its reason in `Surroundings.unread`."""
+
+from __future__ import annotations
+
+import ipaddress
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from airflow_provider_kmigrate.clients import wire_surroundings
+from airflow_provider_kmigrate.clients.tools import Tools
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
+from airflow_provider_kmigrate.core.model import ClusterView, Reason, ZkController
+from airflow_provider_kmigrate.core.surroundings import Surroundings, ZooKeeperServer
+from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, Unavailable, WrongCluster
+from airflow_provider_kmigrate.observe.questions import Question, Questions
+
+Value = TypeVar("Value")
+
+
+class Around:
+    """The reads of one cluster; `patience` in seconds for each node, `long` for what reads many znodes."""
+
+    def __init__(self, spec: ClusterSpec, tools: Tools, patience: float, long: float) -> None:
+        self._spec, self._tools = spec, tools
+        self._patience, self._long = patience, long
+
+    def look(self, view: ClusterView, questions: Questions) -> Surroundings:
+        """All questions at once; brokers that did not answer the look are not asked again."""
+        alive = [node for node in self._spec.brokers if node.id in view.brokers and view.brokers[node.id].mode is not None]
+        ask = questions.ask
+        releases = {
+            node.id: ask(_not_told(node.name, "release"), self._patience, _granted(self._release), node) for node in alive
+        }
+        dirs = {
+            node.id: ask(_not_told(node.name, "log directories"), self._patience, _granted(self._dirs), node) for node in alive
+        }
+        moving = ask(_not_told("the controller", "reassignments"), self._long, _granted(self._moving), _first(view, alive))
+        tree = ask(_not_told("ZooKeeper", "settings, users and rules"), self._long, _granted(self._tools.zk.surroundings))
+        servers = ask(_not_told("ZooKeeper", "versions"), self._long, _granted(self._tools.zk.servers))
+        told = questions.answer(servers) or ()
+        return Surroundings(
+            releases=_each(questions, releases, self._spec),
+            log_dirs=_each(questions, dirs, self._spec),
+            moving=questions.answer(moving),
+            tree=questions.answer(tree),
+            servers=told,
+            one_machine=one_machine(self._spec, told),
+            unread=tuple(reason.text for reason in questions.unknowns),
+            now=time.time(),
+        )
+
+    def _release(self, node: NodeSpec) -> str:
+        return wire_surroundings.release(self._tools.wire(node), node.id)
+
+    def _dirs(self, node: NodeSpec) -> Any:
+        return wire_surroundings.log_dirs(self._tools.wire(node))
+
+    def _moving(self, candidates: Iterable[NodeSpec]) -> tuple[str, ...]:
+        """From the first broker that knows: in ZooKeeper mode the controller alone."""
+        last: Exception = Unavailable("there is no broker to ask")
+        for node in candidates:
+            try:
+                return wire_surroundings.reassignments(self._tools.wire(node))
+            except (Unavailable, Failed) as error:
+                last = error
+        raise last
+
+
+def one_machine(spec: ClusterSpec, servers: Iterable[ZooKeeperServer]) -> bool:
+    """Whether all nodes are this machine's processes and ZooKeeper is on it too."""
+    addresses = [server.address.rpartition(":")[0].strip("[]") for server in servers]
+    return bool(addresses) and all(map(_is_here, addresses)) and all(node.hosts.driver == "local" for node in spec.nodes())
+
+
+def _is_here(address: str) -> bool:
+    try:
+        return address == "localhost" or ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
+def _first(view: ClusterView, nodes: list[NodeSpec]) -> list[NodeSpec]:
+    """The brokers, the controller first."""
+    controller = view.zk.controller if view.zk else None
+    leading = controller.broker_id if isinstance(controller, ZkController) else None
+    return sorted(nodes, key=lambda node: node.id != leading)
+
+
+def _each(questions: Questions, asked: Mapping[int, Question[Value]], spec: ClusterSpec) -> dict[int, Value | None]:
+    answers = {broker: questions.answer(question) for broker, question in asked.items()}
+    return {node.id: answers.get(node.id) for node in spec.brokers}
+
+
+def _granted(read: Callable[..., Value]) -> Callable[..., Value]:
+    """A right that we lack, or another cluster's answer, is one more thing that is not told: the view has identified the cluster."""
+
+    def wrapped(*arguments: Any) -> Value:
+        try:
+            return read(*arguments)
+        except (AuthenticationFailed, WrongCluster) as error:
+            raise Unavailable(str(error)) from error
+
+    return wrapped
+
+
+def _not_told(who: str, what: str) -> Reason:
+    return Reason("", f"{who} did not tell its {what}")

@@ -1,0 +1,88 @@
+"""`python -m airflow_provider_kmigrate.preflight CLUSTER.yaml --connections FILE`: may this cluster be migrated? Without Airflow.
+
+Ends with 0 where nothing blocks, 1 where something does, 2 where it could not be looked at. Reads only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from airflow_provider_kmigrate.clients.connections import lookup_in, read_connections, settings_for
+from airflow_provider_kmigrate.clients.tools import opened
+from airflow_provider_kmigrate.core.cluster import ClusterSpec
+from airflow_provider_kmigrate.core.findings import Severity
+from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.exceptions import Fenced, KMigrateError
+from airflow_provider_kmigrate.observe import Observer
+from airflow_provider_kmigrate.preflight import Outcome, document, outcome_of, write
+from airflow_provider_kmigrate.spec import load
+from airflow_provider_kmigrate.steps.backup import BackupStore
+from airflow_provider_kmigrate.steps.prepare import Preflight, look_preflight
+from airflow_provider_kmigrate.steps.run import World
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m airflow_provider_kmigrate.preflight", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument("cluster", type=Path, metavar="CLUSTER.yaml")
+    parser.add_argument("--connections", type=Path, required=True, help="JSON file as `airflow connections export` writes it")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="write preflight.html and preflight.json there")
+    parser.add_argument("--json", action="store_true", help="print the document instead of sentences")
+    chosen = parser.parse_args(argv)
+    try:
+        looked = look(load(chosen.cluster), read_connections(chosen.connections))
+        if chosen.out:
+            write(looked, chosen.out)
+    except KMigrateError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    sys.stdout.write(json.dumps(document(looked), indent=1) + "\n" if chosen.json else _sentences(looked))
+    return 1 if outcome_of(looked.found) is Outcome.BLOCKED else 0
+
+
+def look(spec: ClusterSpec, connections: Mapping[str, Any]) -> Preflight:
+    """One preflight through connections that are not Airflow's. Raises as `settings_for` and `Observer.look`."""
+    with opened(settings_for(spec, lookup_in(connections, spec))) as tools, Observer(spec, tools) as observer:
+        backup = BackupStore(Path(), spec.name, spec.cluster_id)  # never written to
+        return look_preflight(World(spec, observer, tools, _Nothing(), _Nothing(), backup, lambda _: None))
+
+
+class _Nothing:
+    """The fence and the journal of those who only look."""
+
+    @property
+    def path(self) -> str:
+        self._refuse()
+
+    @property
+    def token(self) -> int:
+        self._refuse()
+
+    def check(self) -> None:
+        self._refuse()
+
+    def release(self) -> None:
+        """Nothing was taken."""
+
+    def write(self, *_: object, **__: object) -> None:
+        """What was found is told on standard output."""
+
+    def _refuse(self) -> NoReturn:
+        raise Fenced.because(Reason("H04", "There is something to do, and preflight only looks."))
+
+
+def _sentences(looked: Preflight) -> str:
+    found = looked.found
+    counts = ", ".join(f"{sum(each.severity is severity for each in found)} {severity}" for severity in Severity)
+    return "".join(f"{finding}\n" for finding in found) + f"{outcome_of(found)}: {counts}; {looked.took:.1f} s\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+"""The findings as a page, in the clothes of the audit's report; it has no script and fetches nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from importlib.resources import files
+from string import Template
+from typing import Any
+
+from airflow_provider_kmigrate.audit.report.text import date, duration, number, safe
+from airflow_provider_kmigrate.preflight.document import Outcome
+
+_LOOKS = {Outcome.BLOCKED: "fail", Outcome.OPEN: "inconclusive", Outcome.READY: "pass"}
+_SIGNS = {"fail": "\N{MULTIPLICATION X}", "inconclusive": "?", "pass": "\N{CHECK MARK}", "none": "!"}
+_MEANING = {
+    Outcome.BLOCKED: "The migration would refuse to begin. Everything that is to be mended is below, at once.",
+    Outcome.OPEN: "Nothing that was seen blocks the migration, but something could not be seen from here: find it out first.",
+    Outcome.READY: "Nothing speaks against the migration.",
+}
+_GROUPS = {
+    "block": ("fail", "What blocks", "The migration refuses to begin while these are there."),
+    "not known": ("inconclusive", "What could not be seen", "Each says how to find it out. The migration does not wait for it."),
+    "warn": ("none", "What to know of", "The migration begins in spite of these; some cost users something on the way."),
+}
+
+
+def render(facts: Mapping[str, Any], json_name: str) -> str:
+    """The page of a `document`; it names `json_name` as the file with the same facts, in the same folder."""
+    template = Template(files("airflow_provider_kmigrate.audit.report").joinpath("page.html").read_text(encoding="utf-8"))
+    groups = (_group(severity, facts["findings"]) for severity in _GROUPS)
+    body = "\n".join((_header(facts), _numbers(facts), *groups, _unread(facts["unread"]), _about(json_name)))
+    return template.substitute(title=safe(f"{facts['outcome']}: preflight of {facts['cluster']}"), body=body, guides="")
+
+
+def _header(facts: Mapping[str, Any]) -> str:
+    outcome = Outcome(facts["outcome"])
+    look = _LOOKS[outcome]
+    about = {
+        "Cluster": f"{facts['cluster']} ({facts['cluster_id']})",
+        "Looked at": date(facts["made_ms"]),
+        "In": duration(facts["took_s"] * 1000),
+    }
+    return (
+        f'<header class="verdict {look}"><h1>Preflight of {safe(facts["cluster"])}: ZooKeeper to KRaft</h1>'
+        f'<p class="outcome"><span aria-hidden="true">{_SIGNS[look]}</span> {outcome}</p>'
+        f'<p class="headline">{_MEANING[outcome]}</p><dl class="facts">{_terms(about)}</dl></header>'
+    )
+
+
+def _numbers(facts: Mapping[str, Any]) -> str:
+    seen = facts["seen"]
+    shown = {
+        "Findings that block": facts["counts"]["block"],
+        "Not known": facts["counts"]["not known"],
+        "Warnings": facts["counts"]["warn"],
+        **{name.capitalize(): "not read" if count is None else number(count) for name, count in seen.items()},
+    }
+    return f'<section id="counts"><h2>In figures</h2><dl class="numbers">{_terms(shown)}</dl></section>'
+
+
+def _terms(pairs: Mapping[str, object]) -> str:
+    return "".join(f"<div><dt>{safe(name)}</dt><dd>{safe(value)}</dd></div>" for name, value in pairs.items())
+
+
+def _group(severity: str, findings: Iterable[Mapping[str, str]]) -> str:
+    look, title, meaning = _GROUPS[severity]
+    mine = [finding for finding in findings if finding["severity"] == severity]
+    if not mine:
+        return ""
+    told = "".join(_finding(finding, look) for finding in mine)
+    name = severity.replace(" ", "-")
+    return f'<section id="{name}"><h2>{title} ({len(mine)})</h2><p class="soft">{meaning}</p>{told}</section>'
+
+
+def _finding(finding: Mapping[str, str], look: str) -> str:
+    parts = {"Why it matters": finding["why"], "What to do": finding["remedy"], "Source": finding["source"]}
+    lines = "".join(f'<p><span class="soft">{name}:</span> {safe(text)}</p>' for name, text in parts.items() if text)
+    sign = f'<span class="mark {look}"><span aria-hidden="true">{_SIGNS[look]}</span> <code>{safe(finding["code"])}</code></span>'
+    return f'<article class="finding"><h3>{sign} {safe(_sentence(finding["seen"]))}</h3>{lines}</article>'
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+
+
+def _unread(texts: Iterable[str]) -> str:
+    lines = "".join(f"<li>{safe(text)}</li>" for text in texts)
+    return f'<section id="unread"><h2>What did not answer</h2><ul>{lines}</ul></section>' if lines else ""
+
+
+def _about(json_name: str) -> str:
+    return (
+        '<section id="about"><h2>About this page</h2><p>Nothing was changed, and no lock was taken. What each code means for the person '
+        f'on call stands in kmigrate\'s runbook. The same as JSON: <a href="{safe(json_name)}">{safe(json_name)}</a>.</p></section>'
+    )

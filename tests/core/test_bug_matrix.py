@@ -1,0 +1,94 @@
+"""Which releases may be migrated, as the rule says it, and what each has of the known defects."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_provider_kmigrate.core.bug_matrix import (
+    DEFECTS,
+    RECOMMENDED,
+    Fitness,
+    Release,
+    defects,
+    fitness,
+    parse,
+    worst,
+)
+
+RULE = [
+    (Fitness.BLOCK, "2.8.2 3.3.2 3.4.1 3.5.2 3.6.0 3.6.1 3.7.0 4.0.0 4.1.0"),
+    (Fitness.WARN, "3.6.2 3.7.1 3.8.0"),
+    (Fitness.FIT, "3.7.2 3.8.1 3.9.0 3.9.1 3.9.2 3.9.3"),
+]
+releases = st.builds(Release, st.just(3), st.integers(4, 9), st.integers(0, 5))
+
+
+def release(text: str) -> Release:
+    found = parse(text)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(("expected", "text"), [(found, text) for found, texts in RULE for text in texts.split()])
+def test_the_rule(expected: Fitness, text: str) -> None:
+    assert fitness(release(text)) is expected
+
+
+@pytest.mark.parametrize(
+    ("line", "expected", "gravest"),
+    [
+        ("3.5", Fitness.BLOCK, Fitness.BLOCK),
+        ("3.6", None, Fitness.BLOCK),
+        ("3.7", None, Fitness.BLOCK),
+        ("3.8", None, Fitness.WARN),
+        ("3.9-IV0", Fitness.FIT, Fitness.FIT),
+    ],
+)
+def test_a_line_alone_decides_only_where_every_patch_level_would_say_the_same(
+    line: str, expected: Fitness | None, gravest: Fitness
+) -> None:
+    assert (fitness(release(line)), worst(release(line))) == (expected, gravest)
+
+
+@pytest.mark.parametrize(
+    ("text", "issue", "there"),
+    [
+        ("3.6.0", 15552, True),
+        ("3.5.2", 15552, False),
+        ("3.6.1", 15552, False),
+        ("3.7.0", 16222, True),
+        ("3.6.2", 16222, False),
+        ("3.7.1", 16222, False),
+        ("3.4.1", 15149, True),
+        ("3.7.2", 17506, False),
+        ("3.8.0", 17506, True),
+        ("3.9.1", 19480, True),
+        ("3.9.2", 19480, False),
+    ],
+)
+def test_the_matrix(text: str, issue: int, *, there: bool) -> None:
+    assert any(issue in defect.issues for defect in defects(release(text))) is there
+
+
+def test_the_recommended_release_has_none() -> None:
+    assert defects(RECOMMENDED) == ()
+    assert all(defect.issues and defect.effect and defect.fixed for defect in DEFECTS)
+
+
+@given(releases)
+def test_a_later_patch_never_has_more_defects_and_is_never_less_fit(found: Release) -> None:
+    later = found._replace(patch=(found.patch or 0) + 1)
+    assert set(defects(later)) <= set(defects(found))
+    ranks = list(Fitness)
+    assert ranks.index(worst(later)) >= ranks.index(worst(found))
+
+
+@pytest.mark.parametrize("text", ["", "trunk", "3", "v3.9.2"])
+def test_what_is_no_release(text: str) -> None:
+    assert parse(text) is None
+
+
+def test_how_a_release_is_written() -> None:
+    assert [str(release(text)) for text in ("3.9.2", "3.9-IV0", "3.7.1-ccs")] == ["3.9.2", "3.9", "3.7.1"]

@@ -1,0 +1,88 @@
+"""The findings to be read: a document of one form, and a page that is whole, asks for nothing and shows what blocks first."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from airflow_provider_kmigrate.preflight import document, render, write
+from tests.audit.browser import Browser, browser
+from tests.audit.test_report import _WEAK_TEXT, Tags
+from tests.preflight.cases import HOSTILE, PAGES
+
+SCHEMA = json.loads((Path(__file__).parents[2] / "airflow_provider_kmigrate" / "preflight.schema.json").read_text())
+OUTCOMES = {"broken": "BLOCKED", "open": "OPEN QUESTIONS", "good": "READY"}
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("preflights")
+    return {name: write(make(), folder / name).html for name, make in PAGES.items()}
+
+
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with browser(tmp_path_factory.mktemp("chromium")) as found:
+        yield found
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_document_is_as_its_schema_says(name: str) -> None:
+    facts = document(PAGES[name]())
+    validator = jsonschema.validators.validator_for(SCHEMA)
+    validator.check_schema(SCHEMA)
+    assert list(validator(SCHEMA).iter_errors(json.loads(json.dumps(facts)))) == []
+    assert facts["outcome"] == OUTCOMES[name]
+    assert sum(facts["counts"].values()) == len(facts["findings"])
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_the_page_is_whole_and_asks_for_nothing(name: str) -> None:
+    tags = Tags(render(document(PAGES[name]()), "preflight.json"))
+    assert (tags.wrong, tags.open) == ([], [])
+    assert {tag for tag, _ in tags.seen} & {"script", "img", "iframe", "object", "link", "base", "form"} == set()
+    assert {attrs["href"] for _, attrs in tags.seen if "href" in attrs} == {"preflight.json"}
+
+
+def test_every_finding_is_on_the_page_with_all_its_parts(tmp_path: Path) -> None:
+    looked = PAGES["broken"]()
+    report = write(looked, tmp_path)
+    page, kept = report.html.read_text(), json.loads(report.json.read_text())
+    assert page.count('<article class="finding">') == len(looked.found) == len(kept["findings"])
+    assert all(f"<code>{finding.code}</code>" in page for finding in looked.found)
+    assert HOSTILE not in page
+    assert report.html.stat().st_mode & 0o777 == 0o600
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["preflight.html", "preflight.json"]
+
+
+@pytest.mark.slow
+class TestInTheBrowser:
+    @pytest.mark.parametrize("name", PAGES)
+    @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (360, "light"), (360, "dark")])
+    def test_it_loads_alone_fits_the_window_and_can_be_read(
+        self, tab: Browser, pages: dict[str, Path], name: str, width: int, scheme: str
+    ) -> None:
+        tab.requests.clear()
+        tab.complaints.clear()
+        tab.load(pages[name], width, scheme)
+        assert tab.value("document.readyState") == "complete"
+        assert tab.value("document.documentElement.scrollWidth") <= width
+        assert tab.requests == [pages[name].absolute().as_uri()]
+        assert tab.complaints == []
+        assert tab.value(_WEAK_TEXT) == []
+
+    def test_figures_stand_on_top_and_what_blocks_comes_first(self, tab: Browser, pages: dict[str, Path]) -> None:
+        tab.load(pages["broken"])
+        sections = tab.value("[...document.querySelectorAll('section')].map(section => section.id)")
+        assert sections == ["counts", "block", "not-known", "warn", "unread", "about"]
+        assert tab.value("document.querySelector('.outcome').innerText.trim().endsWith('BLOCKED')")
+        told = tab.value("document.querySelector('#block').innerText")
+        assert '<script>alert("x")</script>' in told
+
+    def test_a_good_cluster_has_no_empty_parts(self, tab: Browser, pages: dict[str, Path]) -> None:
+        tab.load(pages["good"])
+        assert tab.value("[...document.querySelectorAll('section')].map(section => section.id)") == ["counts", "about"]

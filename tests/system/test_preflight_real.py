@@ -1,0 +1,165 @@
+"""Preflight on a real cluster on which several things are made wrong: it finds exactly those, and changes nothing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
+from kafka.protocol.admin import AlterPartitionReassignmentsRequest
+from kazoo.client import KazooClient
+
+from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
+from airflow_provider_kmigrate.core.cluster import Role
+from airflow_provider_kmigrate.core.findings import Severity
+from airflow_provider_kmigrate.core.model import Look, ZkController
+from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from airflow_provider_kmigrate.localcluster.plan import Shape
+from airflow_provider_kmigrate.steps.prepare import Preflight, look_preflight
+from benchmarks import direct
+from tests.system import evidence
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
+
+CHROOT = "/kafka/main"
+RULE = {"version": 1, "acls": [{"principal": "User:alice", "permissionType": "Allow", "operation": "Read", "host": "*"}]}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    there = LocalCluster(tmp_path_factory.mktemp("preflight") / "cluster")
+    try:
+        there.up(Shape(name="preflight", chroot=CHROOT))
+        create_topics({"bootstrap.servers": there.bootstrap}, [TopicPlan("orders", 6)])
+        yield there
+    finally:
+        there.clean()
+
+
+@pytest.fixture
+def zookeeper(cluster: LocalCluster) -> Iterator[KazooClient]:
+    client = KazooClient(cluster.plan.zookeeper)
+    client.start()
+    try:
+        yield client
+    finally:
+        client.stop()
+        client.close()
+
+
+def look(cluster: LocalCluster) -> Preflight:
+    """As the DAG looks; nothing is different afterwards."""
+    before = evidence.footprint(cluster)
+    with direct.world(cluster, acting=False) as world:
+        found = look_preflight(world)
+    assert evidence.footprint(cluster) == before
+    return found
+
+
+def codes(found: Preflight) -> list[str]:
+    return sorted(finding.code for finding in found.found)
+
+
+def configure(cluster: LocalCluster, kind: ResourceType, name: str, **settings: str) -> None:
+    entries = [
+        ConfigEntry(key.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET) for key, value in settings.items()
+    ]
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    (done,) = admin.incremental_alter_configs([ConfigResource(kind, name, incremental_configs=entries)]).values()
+    done.result(20)
+
+
+def test_a_healthy_cluster_is_ready_and_everything_was_told(cluster: LocalCluster) -> None:
+    found = look(cluster)
+    assert codes(found) == []
+    around = found.facts.around
+    assert around.unread == ()
+    assert set(around.releases.values()) == {"3.9-IV0"}
+    assert {each.error for dirs in around.log_dirs.values() for each in dirs or ()} == {""}
+    assert [server.version for server in around.servers if server.version and server.version.startswith("3.8")]
+    assert around.tree is not None
+    assert around.tree.registrations.keys() == {0, 1, 2}
+
+
+def slow_move(cluster: LocalCluster) -> None:
+    """A reassignment that will not end: two megabytes to move, a byte a second."""
+    create_topics({"bootstrap.servers": cluster.bootstrap}, [TopicPlan("moving", 1, replication=1)])
+    producer = Producer({"bootstrap.servers": cluster.bootstrap})
+    for _ in range(20):
+        producer.produce("moving", bytes(100_000), partition=0)
+    assert producer.flush(30) == 0
+    configure(
+        cluster,
+        ResourceType.TOPIC,
+        "moving",
+        leader_replication_throttled_replicas="*",
+        follower_replication_throttled_replicas="*",
+    )
+    for node in cluster.plan.brokers:
+        configure(
+            cluster,
+            ResourceType.BROKER,
+            str(node.id),
+            leader_replication_throttled_rate="1",
+            follower_replication_throttled_rate="1",
+        )
+    with direct.world(cluster, acting=False) as world:
+        view = world.observer.look(Look.ZOOKEEPER | Look.PARTITIONS | Look.BROKERS)
+        assert view.zk is not None
+        assert isinstance(view.zk.controller, ZkController)
+        (home,) = (partition.leader for partition in view.partitions or () if partition.topic == "moving")
+        topic = AlterPartitionReassignmentsRequest.ReassignableTopic
+        away = topic.ReassignablePartition(partition_index=0, replicas=[(home + 1) % 3])
+        wire = world.tools.wire(world.spec.node(Role.BROKER, view.zk.controller.broker_id))
+        answer = wire._ask(
+            AlterPartitionReassignmentsRequest, 0, 0, timeout_ms=10_000, topics=[topic(name="moving", partitions=[away])]
+        )
+    assert [part.error_code for each in answer.responses for part in each.partitions] == [0]
+
+
+def test_what_was_planted_is_found_and_nothing_else(cluster: LocalCluster, zookeeper: KazooClient) -> None:
+    plans = [TopicPlan("single", 2, replication=1), TopicPlan("tight", 2), TopicPlan("__CruiseControlMetrics", 1)]
+    create_topics({"bootstrap.servers": cluster.bootstrap}, plans)
+    configure(cluster, ResourceType.TOPIC, "tight", min_insync_replicas="3")
+    configure(cluster, ResourceType.BROKER, "1", log_cleaner_threads="2")
+    zookeeper.create(f"{CHROOT}/kafka-acl-extended/prefixed/Topic/*", json.dumps(RULE).encode(), makepath=True)
+    zookeeper.create(f"{CHROOT}/kafka-acl/Topic/broken", b"{", makepath=True)
+    zookeeper.create("/kafka-manager")
+    slow_move(cluster)
+
+    found = look(cluster)
+
+    told = {code: [each for each in found.found if each.code == code] for code in codes(found)}
+    text = "\n".join(map(str, found.found))
+    assert sorted(told) == ["B14", "B4c", "B4d", "B8c", "W1", "W13", "W14", "W2", "W9"], text
+    assert "moving-0" in told["B4d"][0].reason.text
+    assert "topic moving" in told["B14"][0].reason.text
+    assert "/kafka-acl/Topic/broken" in told["B8c"][0].reason.text
+    assert "tight" in told["W1"][0].reason.text
+    assert "single" in told["W2"][0].reason.text
+    assert "broker 1: log.cleaner.threads" in told["W13"][0].reason.text
+    acts = told["W9"][0].reason.text
+    assert all(sign in acts for sign in ("__CruiseControlMetrics", "/kafka-manager", "settings of topics/tight")), acts
+    assert {each.severity for each in found.found} == {Severity.BLOCK, Severity.WARN}
+
+
+def test_without_airflow_by_command(cluster: LocalCluster, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "airflow_provider_kmigrate.preflight", str(cluster.spec_path)]
+    command += ["--connections", str(cluster.plan.connections_path), "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode in {0, 1}, done.stderr
+    document = json.loads((tmp_path / "preflight.json").read_text())
+    assert document["outcome"] == ("BLOCKED" if done.returncode else "READY")
+    assert document["seen"]["brokers"] == 3
+    assert (tmp_path / "preflight.html").exists()
