@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-NAMES = ("overhead", "rollback", "audit")
+NAMES = ("overhead", "rollback", "preflight", "audit")
 BUILD = Path("build/bench")
 
 

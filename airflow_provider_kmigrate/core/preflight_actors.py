@@ -61,7 +61,7 @@ def _reassigning(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
     """The znode is one half: since Kafka 2.4 reassignments are begun through the API."""
     moving = facts.around.moving
     if moving:
-        yield blocks("B4d", f"{len(moving)} partitions are being reassigned: {some(moving)}")
+        yield blocks("B4d", f"partitions are being reassigned: {some(moving)}")
     if moving is None and not (view.zk and view.zk.reassigning):
         yield unknown("B4d", "no broker listed the reassignments that are under way")
 

@@ -50,7 +50,7 @@ def _header(facts: Mapping[str, Any]) -> str:
 def _numbers(facts: Mapping[str, Any]) -> str:
     seen = facts["seen"]
     shown = {
-        "Findings that block": facts["counts"]["block"],
+        "Blocking": facts["counts"]["block"],
         "Not known": facts["counts"]["not known"],
         "Warnings": facts["counts"]["warn"],
         **{name.capitalize(): "not read" if count is None else number(count) for name, count in seen.items()},

@@ -1,0 +1,185 @@
+"""What one broker and ZooKeeper's servers tell preflight, from nodes of our own; the real ones are asked in tests/system."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from kafka.protocol.admin import (
+    DescribeConfigsResponse,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+
+from airflow_provider_kmigrate.clients import wire_surroundings, zookeeper_surroundings
+from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
+from airflow_provider_kmigrate.clients.wire import Wire
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, HostSpec, NodeSpec, Role
+from airflow_provider_kmigrate.core.model import Malformed
+from airflow_provider_kmigrate.core.surroundings import Acl, LogDir, ZooKeeperServer
+from airflow_provider_kmigrate.exceptions import Failed, Unavailable
+from airflow_provider_kmigrate.observe.surroundings import one_machine
+from tests.clients import fake_node
+from tests.clients.fake_node import ZOOKEEPER, FakeNode, api_versions
+
+SERVED = {**ZOOKEEPER, 35: (0, 4), 46: (0, 0)}
+NOT_CONTROLLER, STORAGE_ERROR = 41, 56
+
+
+@pytest.fixture
+def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeNode]:
+    more = {35: DescribeLogDirsRequest, 46: ListPartitionReassignmentsRequest}
+    monkeypatch.setattr(fake_node, "REQUESTS", {**fake_node.REQUESTS, **more})
+    with FakeNode({18: api_versions(SERVED)}) as found:
+        yield found
+
+
+@pytest.fixture
+def wire(node: FakeNode) -> Iterator[Wire]:
+    with Wire("127.0.0.1", node.port) as found:
+        yield found
+
+
+def configs(*synonyms: tuple[str, int]) -> Any:
+    result = DescribeConfigsResponse.DescribeConfigsResult
+    entry = result.DescribeConfigsResourceResult
+    listed = [
+        entry.DescribeConfigsSynonym(name="inter.broker.protocol.version", value=value, source=source)
+        for value, source in synonyms
+    ]
+    own = entry(
+        name="inter.broker.protocol.version",
+        value="3.8",
+        read_only=True,
+        config_source=4,
+        is_sensitive=False,
+        synonyms=listed,
+        config_type=2,
+        documentation=None,
+    )
+    named = result(error_code=0, error_message=None, resource_type=4, resource_name="1", configs=[own])
+    return DescribeConfigsResponse(throttle_time_ms=0, results=[named])
+
+
+class TestBroker:
+    def test_its_release_is_the_default_of_its_protocol_version(self, node: FakeNode, wire: Wire) -> None:
+        node.handlers[32] = configs(("3.8", 4), ("3.9-IV0", 5))
+        assert wire_surroundings.release(wire, 1) == "3.9-IV0"
+        asked = node.seen[-1].resources[0]
+        assert (asked.resource_type, asked.resource_name, node.seen[-1].include_synonyms) == (4, "1", True)
+
+    def test_a_broker_that_keeps_its_default_for_itself(self, node: FakeNode, wire: Wire) -> None:
+        node.handlers[32] = configs(("3.8", 4))
+        with pytest.raises(Failed, match="does not tell"):
+            wire_surroundings.release(wire, 1)
+
+    def test_directories_and_what_is_wrong_with_them(self, node: FakeNode, wire: Wire) -> None:
+        result = DescribeLogDirsResponse.DescribeLogDirsResult
+        rows = [result(error_code=code, log_dir=path, topics=[]) for path, code in (("/a", 0), ("/b", STORAGE_ERROR))]
+        node.handlers[35] = DescribeLogDirsResponse(throttle_time_ms=0, error_code=0, results=rows)
+        assert wire_surroundings.log_dirs(wire) == (LogDir("/a"), LogDir("/b", "KAFKA_STORAGE_ERROR"))
+
+    def test_no_directory_at_all_is_a_right_that_we_lack(self, node: FakeNode, wire: Wire) -> None:
+        node.handlers[35] = DescribeLogDirsResponse(throttle_time_ms=0, error_code=0, results=[])
+        with pytest.raises(Failed, match="DESCRIBE"):
+            wire_surroundings.log_dirs(wire)
+
+    def test_reassignments(self, node: FakeNode, wire: Wire) -> None:
+        topic = ListPartitionReassignmentsResponse.OngoingTopicReassignment
+        moving = topic.OngoingPartitionReassignment(
+            partition_index=3, replicas=[0, 1], adding_replicas=[1], removing_replicas=[0]
+        )
+        answer = ListPartitionReassignmentsResponse(
+            throttle_time_ms=0, error_code=0, error_message=None, topics=[topic(name="orders", partitions=[moving])]
+        )
+        node.handlers[46] = answer
+        assert wire_surroundings.reassignments(wire) == ("orders-3",)
+
+    def test_who_is_no_controller_does_not_know_them(self, node: FakeNode, wire: Wire) -> None:
+        node.handlers[46] = ListPartitionReassignmentsResponse(
+            throttle_time_ms=0, error_code=NOT_CONTROLLER, error_message=None, topics=[]
+        )
+        with pytest.raises(Unavailable, match="NOT_CONTROLLER"):
+            wire_surroundings.reassignments(wire)
+
+
+@contextlib.contextmanager
+def server(answer: bytes) -> Iterator[str]:
+    """Answers the first connection with some bytes; its address."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            peer, _ = listener.accept()
+            with peer:
+                peer.recv(16)
+                peer.sendall(answer)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+        thread.join(5)
+
+
+class TestServers:
+    @pytest.mark.parametrize(
+        ("answer", "version"),
+        [
+            (b"Zookeeper version: 3.8.4-9316c2a7a97e1666d8f4593f34dd6fc36ecc436c, built on 2024\nMode: leader\n", "3.8.4"),
+            (b"Zookeeper version: 3.4.14--1, built on 2019\n", "3.4.14"),
+            (b"srvr is not executed because it is not in the whitelist.\n", None),
+            (b"", None),
+            (bytes(range(128, 256)), None),
+        ],
+    )
+    def test_what_a_server_says_of_itself(self, answer: bytes, version: str | None) -> None:
+        with server(answer) as address:
+            assert zookeeper_surroundings.servers(ZooKeeperSettings(address)) == (ZooKeeperServer(address, version),)
+
+    def test_one_that_is_not_there_keeps_nobody_from_telling(self) -> None:
+        with server(b"Zookeeper version: 3.8.4-x") as address:
+            found = zookeeper_surroundings.servers(ZooKeeperSettings(f"127.0.0.1:1,{address}"))
+        assert [each.version for each in found] == [None, "3.8.4"]
+
+
+class TestRules:
+    WHERE = zookeeper_surroundings._Rule("/kafka-acl/Topic", "Topic", "LITERAL")
+
+    def test_a_rule(self) -> None:
+        data = b'{"version":1,"acls":[{"principal":"User:a","permissionType":"Deny","operation":"All","host":"*"}]}'
+        assert zookeeper_surroundings._rules(self.WHERE, "t", data) == [Acl("Topic", "t", "LITERAL", "User:a", "All", "Deny")]
+
+    @pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"acls":3}', b'{"acls":[{}]}', b'{"acls":[3]}', b"\xff"])
+    def test_whatever_else_is_there(self, data: bytes) -> None:
+        found = zookeeper_surroundings._rules(self.WHERE, "t", data)
+        assert isinstance(found, Malformed)
+        assert found.path == "/kafka-acl/Topic/t"
+
+
+class TestOneMachine:
+    HERE = NodeSpec(0, Role.BROKER, "h", 9092, HostSpec("local", "/p"))
+
+    @pytest.mark.parametrize(
+        ("address", "driver", "one"),
+        [
+            ("127.0.0.1:2181", "local", True),
+            ("localhost:2181", "local", True),
+            ("[::1]:2181", "local", True),
+            ("zk1:2181", "local", False),
+            ("10.0.0.1:2181", "local", False),
+            ("127.0.0.1:2181", "command", False),
+        ],
+    )
+    def test_only_where_everything_is_here(self, address: str, driver: str, *, one: bool) -> None:
+        node = replace(self.HERE, hosts=replace(self.HERE.hosts, driver=driver))
+        spec = ClusterSpec("c", "id", "zk", "kafka", (node,), ())
+        assert one_machine(spec, [ZooKeeperServer(address)]) is one
+
+    def test_nobody_knows_where_zookeeper_is(self) -> None:
+        assert not one_machine(ClusterSpec("c", "id", "zk", "kafka", (self.HERE,), ()), [])
