@@ -45,6 +45,7 @@ def main(arguments: Sequence[str], build: Path) -> dict[str, object]:
     cluster.clean()
     try:
         planted = _up(cluster, chosen.topics, chosen.partitions)
+        print(f"planted in {planted} s, brokers are up", flush=True)
         runs = [_run(cluster, chosen.topics * chosen.partitions) for _ in range(chosen.runs)]
     finally:
         cluster.clean()
@@ -102,7 +103,9 @@ def _run(cluster: LocalCluster, expected: int) -> dict[str, Any]:
         began = time.monotonic()
         looked = look_preflight(world)
         seconds = time.monotonic() - began
-    return {"seconds": seconds, **_decided(looked), "looked": looked}
+    found = {"seconds": seconds, **_decided(looked)}
+    print(json.dumps(found), flush=True)
+    return {**found, "looked": looked}
 
 
 def _wait(world: World, expected: int) -> None:
@@ -137,5 +140,6 @@ def _figures(runs: list[dict[str, Any]]) -> dict[str, object]:
         "topics_of_brokers": len(view.topics[1]),
         "partitions": len(view.partitions or ()),
         "findings": len(looked.found),
-        "unread": len(view.unknowns) + len(looked.facts.around.unread),
+        "unread_codes": " ".join(reason.code for reason in view.unknowns),  # U03: the controllers, which nobody has started
+        "unread_around": len(looked.facts.around.unread),
     }
