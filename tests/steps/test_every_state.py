@@ -1,0 +1,191 @@
+"""Every state that the tool can leave behind, searched: it dies at any side effect, a run the other way begins, nodes die and come back.
+
+The cluster is `SimCluster`, which counts what was measured to lose records, topics or minutes as disasters. A search goes from state
+to state: from each one a whole run forward and a whole run back are made, and each instant of them is a state in which the tool may
+have died; a crash or a restart of any node makes more of them, up to a number of such events on a path.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
+from airflow_provider_kmigrate.core.phase import Phase, where
+from airflow_provider_kmigrate.exceptions import KMigrateError
+from airflow_provider_kmigrate.steps.rollback import run_rollback
+from airflow_provider_kmigrate.steps.run import World
+from tests.steps.sim import Mortal, SimClock, SimCluster
+from tests.steps.test_migration import EVERYTHING, forward
+
+pytestmark = pytest.mark.slow
+
+Key = tuple[object, ...]
+
+
+class Hurried(SimClock):
+    """Waiting costs few looks, so that a run which waits in vain ends soon."""
+
+    def sleep(self, seconds: float) -> None:
+        self.time += seconds * 40
+
+
+@dataclass
+class Recorder(Mortal):
+    """Keeps the cluster as it is before every look and side effect: the tool may have died there."""
+
+    cluster: SimCluster | None = None
+    seen: dict[Key, SimCluster] = field(default_factory=dict)
+
+    def step(self) -> None:
+        assert self.cluster is not None
+        key = key_of(self.cluster)
+        if key not in self.seen:
+            self.seen[key] = clone(self.cluster)
+
+
+def clone(cluster: SimCluster) -> SimCluster:
+    made = copy.copy(cluster)
+    made.nodes = {name: copy.copy(node) for name, node in cluster.nodes.items()}
+    made.leaders, made.registered, made.disasters = dict(cluster.leaders), set(cluster.registered), list(cluster.disasters)
+    made.clock, made.mortal = Hurried(), Mortal()
+    return made
+
+
+def key_of(cluster: SimCluster) -> Key:
+    """What matters of a state; epochs only grow, so that their order stands for them."""
+    nodes = tuple((name, node.text, node.running, node.formatted, node.log) for name, node in cluster.nodes.items())
+    epochs = (cluster.controller_epoch, cluster.state_epoch or 0, cluster.epoch)
+    order = tuple(sorted(set(epochs)).index(epoch) for epoch in epochs)
+    offset = None if cluster.offset is None else cluster.offset > 0
+    owner = (cluster.kraft_owns, cluster.finalized, cluster.leader, cluster.led, cluster.zookeeper_controller)
+    return (nodes, order, offset, owner, frozenset(cluster.registered), tuple(sorted(cluster.leaders.items())))
+
+
+@dataclass
+class Run:
+    """How one run ended, and every state in which it could have died. `error`: None where it got to its end."""
+
+    end: SimCluster
+    states: dict[Key, SimCluster]
+    error: KMigrateError | None
+
+
+def run(cluster: SimCluster, way: Callable[[SimCluster, World], object], folder: Path) -> Run:
+    mine = clone(cluster)
+    recorder = Recorder(cluster=mine)
+    mine.mortal = recorder
+    world = mine.world(folder)
+    try:
+        way(mine, world)
+        error = None
+    except KMigrateError as raised:
+        error = raised
+    return Run(mine, recorder.seen, error)
+
+
+def told(error: KMigrateError) -> str:
+    codes = [reason.code for reason in getattr(error, "reasons", ())]
+    return f"{type(error).__name__} {' '.join(codes)}".strip()
+
+
+def back(_: SimCluster, world: World) -> None:
+    run_rollback(world)
+
+
+def crashed(cluster: SimCluster, node: NodeSpec) -> SimCluster:
+    """The node died by itself: what the tool must not do may well happen."""
+    made = clone(cluster)
+    made.stop(node)
+    made.disasters = list(cluster.disasters)
+    return made
+
+
+def events(cluster: SimCluster) -> Iterator[tuple[str, SimCluster]]:
+    """Whatever one node may do by itself."""
+    for node in cluster.spec.nodes():
+        mine = cluster.nodes[node.role, node.id]
+        if mine.running is not None:
+            yield f"{node.name} dies", crashed(cluster, node)
+        elif mine.text and (node.role is Role.BROKER or mine.formatted):
+            made = clone(cluster)
+            made.start(node)
+            yield f"{node.name} is started", made
+
+
+def healed(cluster: SimCluster) -> SimCluster:
+    """Every broker runs, and every controller that was begun."""
+    made = clone(cluster)
+    for node in made.spec.nodes():
+        mine = made.nodes[node.role, node.id]
+        if mine.running is None and mine.text and (node.role is Role.BROKER or mine.formatted):
+            made.start(node)
+    return made
+
+
+@dataclass
+class Search:
+    """All states within `most` events; `problems` are told with the path that leads there."""
+
+    folder: Path
+    most: int
+    paths: dict[Key, tuple[str, ...]] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    ends: dict[tuple[str, str], int] = field(default_factory=dict)
+    outcomes: dict[Key, dict[str, KMigrateError | None]] = field(default_factory=dict)
+
+    def go(self, first: SimCluster) -> None:
+        queue: deque[tuple[SimCluster, int]] = deque([(first, 0)])
+        self.paths[key_of(first)] = ()
+        while queue:
+            cluster, used = queue.popleft()
+            path = self.paths[key_of(cluster)]
+            for name, found in self._next(cluster, path, used):
+                key = key_of(found)
+                more = used + (name not in {"forward", "back"})
+                if key not in self.paths:
+                    self.paths[key] = (*path, name)
+                    queue.append((found, more))
+
+    def _next(self, cluster: SimCluster, path: tuple[str, ...], used: int) -> Iterator[tuple[str, SimCluster]]:
+        for name, made in self._both(cluster).items():
+            said = "done" if made.error is None else told(made.error)
+            self.ends[name, said] = self.ends.get((name, said), 0) + 1
+            if made.end.disasters:
+                self.problems.append(f"{(*path, name)}: {made.end.disasters}")
+            else:
+                yield from ((name, state) for state in made.states.values())
+        self._judge(healed(cluster), path)
+        if used < self.most:
+            yield from events(cluster)
+
+    def _both(self, cluster: SimCluster) -> dict[str, Run]:
+        made = {name: run(cluster, way, self.folder) for name, way in (("forward", forward), ("back", back))}
+        self.outcomes[key_of(cluster)] = {name: one.error for name, one in made.items()}
+        return made
+
+    def _judge(self, whole: SimCluster, path: tuple[str, ...]) -> None:
+        """With every node up there is a way out; after the finalization it is not back."""
+        if whole.disasters:
+            return  # brought about by who started the nodes, not by the tool
+        key = key_of(whole)
+        if key not in self.outcomes:
+            self._both(whole)
+        errors = self.outcomes[key]
+        if None not in errors.values():
+            self.problems.append(f"{path}: neither way: { {name: str(error)[:200] for name, error in errors.items()} }")
+        if where(whole.look(EVERYTHING)).phase is Phase.FINALIZED and errors["back"] is None:
+            self.problems.append(f"{path}: back after the finalization")
+
+
+@pytest.mark.parametrize(("brokers", "controllers", "most"), [(2, 1, 1), (1, 3, 1), (2, 3, 0)])
+def test_no_state_is_a_disaster_and_each_has_a_way_out(tmp_path: Path, brokers: int, controllers: int, most: int) -> None:
+    search = Search(tmp_path, most)
+    search.go(clone(SimCluster(brokers, controllers)))
+    print(len(search.paths), "states;", search.ends)
+    assert search.problems == []
