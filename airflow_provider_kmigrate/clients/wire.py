@@ -130,7 +130,7 @@ class Wire:
         """
         topic = DescribeQuorumRequest.TopicData
         wanted = [topic(topic_name=_METADATA_LOG, partitions=[topic.PartitionData(partition_index=0)])]
-        answer = self._ask(DescribeQuorumRequest, 0, 2, topics=wanted)
+        answer = self.ask(DescribeQuorumRequest, 0, 2, topics=wanted)
         self._check_leads(answer.error_code, answer.error_message)
         state = answer.topics[0].partitions[0]
         self._check_leads(state.error_code, state.error_message)
@@ -149,7 +149,7 @@ class Wire:
 
         Raises `Failed` below metadata version 3.7-IV0, which a controller that has just started, and not loaded its metadata yet, is.
         """
-        answer = self._ask(DescribeClusterRequest, 1, 1, endpoint_type=_CONTROLLERS)
+        answer = self.ask(DescribeClusterRequest, 1, 1, endpoint_type=_CONTROLLERS)
         check(answer.error_code, f"{self.endpoint} DescribeCluster", answer.error_message)
         return answer.cluster_id, answer.controller_id, {node.broker_id: (node.host, node.port) for node in answer.brokers}
 
@@ -198,7 +198,7 @@ class Wire:
 
     def replica_lags(self) -> dict[tuple[str, int], int]:
         """Of each of this broker's replicas: how many records its log ends behind the high watermark that it knows (DescribeLogDirs)."""
-        answer = self._ask(DescribeLogDirsRequest, 1, 4, topics=None)
+        answer = self.ask(DescribeLogDirsRequest, 1, 4, topics=None)
         return {
             (topic.name, partition.partition_index): partition.offset_lag
             for folder in answer.results
@@ -211,9 +211,17 @@ class Wire:
         """The names of client-metrics subscriptions (KIP-714); None where this node does not list them (ZooKeeper mode)."""
         if ListConfigResourcesRequest.API_KEY not in self._exchange(lambda connection, _: connection.keys):
             return None
-        answer = self._ask(ListConfigResourcesRequest, 0, 0)
+        answer = self.ask(ListConfigResourcesRequest, 0, 0)
         check(answer.error_code, f"{self.endpoint} ListClientMetricsResources")
         return tuple(sorted(resource.resource_name for resource in answer.config_resources))
+
+    def ask(self, request: Any, lowest: int, highest: int, **fields: Any) -> Any:
+        """The answer to one request in the newest version that both sides speak; error codes in it are the caller's business."""
+        return self._exchange(
+            lambda connection, deadline: connection.call(
+                request(version=connection.version_of(request, lowest, highest), **fields), deadline
+            )
+        )
 
     def _check_leads(self, code: int, detail: str | None) -> None:
         if code == NOT_LEADER_OR_FOLLOWER:
@@ -221,17 +229,17 @@ class Wire:
         check(code, f"{self.endpoint} DescribeQuorum", detail)
 
     def _metadata(self, topics: list[Any] | None) -> Any:
-        answer = self._ask(MetadataRequest, 4, 9, topics=topics, allow_auto_topic_creation=False)
+        answer = self.ask(MetadataRequest, 4, 9, topics=topics, allow_auto_topic_creation=False)
         if not answer.brokers:  # it has started, but no controller has told it anything: "no topics" would look healthy
             raise Unavailable(f"{self.endpoint} has no metadata yet")
         return answer
 
     def _coordinators_at_once(self, groups: tuple[str, ...]) -> dict[str, int | None]:
-        answer = self._ask(FindCoordinatorRequest, 4, 4, coordinator_keys=list(groups))
+        answer = self.ask(FindCoordinatorRequest, 4, 4, coordinator_keys=list(groups))
         return {each.key: self._named(each) for each in answer.coordinators}
 
     def _coordinator(self, group: str, version: int) -> int | None:
-        return self._named(self._ask(FindCoordinatorRequest, 1, version, key=group))
+        return self._named(self.ask(FindCoordinatorRequest, 1, version, key=group))
 
     def _named(self, coordinator: Any) -> int | None:
         if coordinator.error_code in {COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE}:
@@ -243,18 +251,11 @@ class Wire:
     def _topic_configs(self, key: str, topics: tuple[str, ...]) -> Iterator[tuple[str, str]]:
         resource = DescribeConfigsRequest.DescribeConfigsResource
         wanted = [resource(resource_type=_TOPIC, resource_name=topic, configuration_keys=[key]) for topic in topics]
-        for result in self._ask(DescribeConfigsRequest, 1, 4, resources=wanted).results:
+        for result in self.ask(DescribeConfigsRequest, 1, 4, resources=wanted).results:
             if result.error_code == UNKNOWN_TOPIC_OR_PARTITION:
                 continue
             check(result.error_code, f"{self.endpoint} DescribeConfigs", result.error_message)
             yield from ((result.resource_name, entry.value) for entry in result.configs if entry.name == key)
-
-    def _ask(self, request: Any, lowest: int, highest: int, **fields: Any) -> Any:
-        return self._exchange(
-            lambda connection, deadline: connection.call(
-                request(version=connection.version_of(request, lowest, highest), **fields), deadline
-            )
-        )
 
     def _exchange(self, use: Use) -> Any:
         with self._my_turn() as deadline:

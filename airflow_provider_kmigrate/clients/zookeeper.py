@@ -132,9 +132,9 @@ class ZooKeeper:
     def topics(self) -> dict[str, TopicMetadata]:
         """Every topic with its overrides and each partition's replicas, leader (-1: none, or never elected) and ISR."""
         (names,) = self._session.read("topics", Read(Kind.CHILDREN, "/brokers/topics"))
-        topics = {name: _sound(znodes.topic(name, data)) for name, data in self._each("/brokers/topics", names or ())}
+        topics = {name: _sound(znodes.topic(name, data)) for name, data in self.each("/brokers/topics", names or ())}
         overrides = {
-            name: _sound(znodes.configs(f"/config/topics/{name}", data)) for name, data in self._each("/config/topics", topics)
+            name: _sound(znodes.configs(f"/config/topics/{name}", data)) for name, data in self.each("/config/topics", topics)
         }
         states = self._states(topics.values())
         return {
@@ -145,7 +145,7 @@ class ZooKeeper:
     def state_epoch(self) -> int:
         """The highest controller_epoch in any partition's state; -1 where no partition has a state yet."""
         (names,) = self._session.read("topics", Read(Kind.CHILDREN, "/brokers/topics"))
-        topics = [_sound(znodes.topic(name, data)) for name, data in self._each("/brokers/topics", names or ())]
+        topics = [_sound(znodes.topic(name, data)) for name, data in self.each("/brokers/topics", names or ())]
         paths = [f"/brokers/topics/{topic.name}/partitions/{index}/state" for topic in topics for index in topic.partitions]
         states = self._session.stream("partition states", Kind.DATA, paths)
         return max((_sound(znodes.state_epoch(path, _data(found))) for path, found in states), default=-1)
@@ -186,6 +186,15 @@ class ZooKeeper:
         (names,) = self._session.read(path, Read(Kind.CHILDREN, path))
         return sorted(names or ())
 
+    def each(self, folder: str, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+        """Name and data of those children of a folder that are there."""
+        paths = {f"{folder}/{name}": name for name in names}
+        return ((paths[path], _data(found)) for path, found in self._session.stream(folder, Kind.DATA, paths))
+
+    def families(self, paths: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
+        """Each of these znodes that is there, with the names below it, sorted."""
+        return ((path, sorted(names)) for path, names in self._session.stream("children", Kind.CHILDREN, paths))
+
     def commit(self, operations: Sequence[Operation], holding: Holding | None = None) -> list[int | None]:
         """All of it or nothing, and nothing unless the fence is still held; the new version of each znode that was set.
 
@@ -224,10 +233,6 @@ class ZooKeeper:
         (groups,) = self._session.read("groups", Read(Kind.CHILDREN, "/consumers"))
         paths = {f"/consumers/{group}/ids": group for group in groups or ()}
         return tuple(sorted(paths[path] for path, ids in self._session.stream("groups", Kind.CHILDREN, paths) if ids))
-
-    def _each(self, folder: str, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
-        paths = {f"{folder}/{name}": name for name in names}
-        return ((paths[path], _data(found)) for path, found in self._session.stream(folder, Kind.DATA, paths))
 
     def _states(self, topics: Iterable[TopicMetadata]) -> Mapping[str, Mapping[int, PartitionMetadata]]:
         topics = tuple(topics)

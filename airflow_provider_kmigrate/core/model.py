@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Flag, StrEnum, auto
+from typing import ClassVar
 
 
 class BrokerMode(StrEnum):
@@ -42,6 +43,7 @@ class Look(Flag):
     OFFSETS_TOPIC = auto()  # each broker's idea of the __consumer_offsets count
     CLIENT_METRICS = auto()  # client-metrics subscriptions, which wedge the dual-write (measured)
     TOPICS = auto()  # every topic's metadata twice: as ZooKeeper has it and as the brokers have it
+    STORED = auto()  # every other kind of metadata twice: as ZooKeeper has it and as KRaft has it
     STATE_EPOCH = auto()  # the highest controller_epoch in any partition's state znode
 
 
@@ -237,6 +239,34 @@ class TopicMetadata:
     configs: Mapping[str, str] = field(default_factory=dict)
 
 
+class StoredKind(StrEnum):
+    """The metadata beside topics that ZooKeeper and KRaft both store; the value names several of it."""
+
+    BROKER_SETTINGS = "broker settings"  # dynamic ones, of one broker or of all
+    QUOTAS = "quotas"
+    CREDENTIALS = "SCRAM credentials"
+    ACLS = "ACLs"
+    TOKENS = "delegation tokens"
+    PRODUCER_IDS = "producer-id blocks"
+
+
+#: Entity -> setting -> value. No value is a secret: those are left out where they are read.
+Entities = Mapping[str, Mapping[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One kind of metadata as both sides store it.
+
+    `untold`: entity -> why nobody can be asked for KRaft's side of it; `EVERY` stands for all entities. These are not compared.
+    """
+
+    EVERY: ClassVar = ""
+    zookeeper: Entities
+    kraft: Entities = field(default_factory=dict)
+    untold: Mapping[str, str] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True)
 class ClusterView:
     """One frozen look at everything; nothing in it is newer than `taken_at` or older than `taken_at - took`."""
@@ -254,6 +284,7 @@ class ClusterView:
     metadata_version: str | None = None  # the controllers' finalized metadata.version, such as "3.9-IV0"
     client_metrics: tuple[str, ...] | None = None  # names of client-metrics subscriptions
     topics: tuple[Mapping[str, TopicMetadata], Mapping[str, TopicMetadata]] | None = None  # (ZooKeeper's, the brokers')
+    stored: Mapping[StoredKind, Stored] | None = None  # without the kinds of which a side was not read
     state_epoch: int | None = None  # highest controller_epoch in a partition's state znode; -1: no partition has one
     unknowns: tuple[Reason, ...] = ()
 

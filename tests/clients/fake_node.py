@@ -11,10 +11,14 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self
 
 from kafka.protocol.admin import (
+    DescribeAclsRequest,
+    DescribeClientQuotasRequest,
     DescribeClusterRequest,
     DescribeConfigsRequest,
     DescribeQuorumRequest,
+    DescribeUserScramCredentialsRequest,
     ListConfigResourcesRequest,
+    ListTransactionsRequest,
 )
 from kafka.protocol.metadata import (
     ApiVersionsRequest,
@@ -23,6 +27,8 @@ from kafka.protocol.metadata import (
     MetadataRequest,
 )
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+
+from airflow_provider_kmigrate.clients.messages import DescribeDelegationTokenRequest
 
 #: An answer object, raw bytes to send as they are, an iterator of such, HANG or CLOSE.
 Answer = Any
@@ -33,11 +39,16 @@ REQUESTS = {
     request.API_KEY: request
     for request in (
         ApiVersionsRequest,
+        DescribeAclsRequest,
+        DescribeClientQuotasRequest,
         DescribeClusterRequest,
         DescribeConfigsRequest,
+        DescribeDelegationTokenRequest,
         DescribeQuorumRequest,
+        DescribeUserScramCredentialsRequest,
         FindCoordinatorRequest,
         ListConfigResourcesRequest,
+        ListTransactionsRequest,
         MetadataRequest,
         SaslHandshakeRequest,
         SaslAuthenticateRequest,
