@@ -3,8 +3,8 @@
 The two sides are read one after the other from a living cluster, so a single comparison also shows what changed between the reads.
 `lasting` keeps what two comparisons agree on; only that is a finding. Differences with an explanation are shown and do not count.
 
-Kinds other than topics (quotas, SCRAM credentials, ACLs, broker configs) are entities with settings as well: `compare_settings` serves
-them, with digests in place of values that are secrets.
+Kinds other than topics (quotas, SCRAM credentials, ACLs, broker settings) are entities with settings as well: `compare_settings` serves
+them, and `equivalence_kinds` has all kinds together.
 """
 
 from __future__ import annotations
@@ -31,6 +31,12 @@ class Kind(StrEnum):
     REPLICAS = "E05"
     LEADER = "E06"
     TOPIC_CONFIG = "E07"
+    BROKER_SETTING = "E08"
+    QUOTA = "E09"
+    CREDENTIAL = "E10"
+    ACL = "E11"
+    DELEGATION = "E12"
+    PRODUCER_IDS = "E13"
 
 
 _SUMMARIES = {
@@ -41,6 +47,12 @@ _SUMMARIES = {
     Kind.REPLICAS: "partitions differ in their replicas",
     Kind.LEADER: "partitions differ in their leader",
     Kind.TOPIC_CONFIG: "topic settings differ",
+    Kind.BROKER_SETTING: "brokers' settings differ",
+    Kind.QUOTA: "quotas differ",
+    Kind.CREDENTIAL: "SCRAM credentials differ",
+    Kind.ACL: "access rules differ",
+    Kind.DELEGATION: "delegation tokens differ",
+    Kind.PRODUCER_IDS: "blocks of producer ids end before ids that are in use",
 }
 _WHY = "Whatever ZooKeeper lacks or holds wrongly is lost or wrong after a rollback."
 _REMEDY = (

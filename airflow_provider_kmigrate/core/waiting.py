@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_provider_kmigrate.core import equivalence, gates
+from airflow_provider_kmigrate.core import equivalence_kinds, gates
 from airflow_provider_kmigrate.core.gates import MET, Gate, Standing, not_yet, together
 from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Done, Migration, Reason, Refuse, Wait
 from airflow_provider_kmigrate.core.phase import Intent, Permit, Phase, alarms, kraft_owns, permit, refusal, where
@@ -81,16 +81,13 @@ def lag_small(view: ClusterView, first: ClusterView, limit: int) -> Decision:
 
 
 def equivalent(view: ClusterView) -> Decision:
-    """G6: ZooKeeper and the brokers store the same topics; lag 0 is no proof."""
+    """G6: ZooKeeper and KRaft store the same metadata of every kind; lag 0 is no proof."""
     if where(view).phase is Phase.FINALIZED:
         return Done("The migration is finalized; ZooKeeper is out of use.")
     if view.zk is not None and not kraft_owns(view):
         return Done("ZooKeeper owns the cluster; there is nothing to compare it with.")
-    if view.topics is None:
-        return Wait((Reason("G00", "Could not read the topics of both sides.", "Unknown is not healthy."),))
-    pending = view.zk.pending_deletions if view.zk else ()
-    found = equivalence.reasons(equivalence.compare(*view.topics, pending))
-    return Wait(found) if found else Done(f"ZooKeeper and KRaft store the same {len(view.topics[0])} topics.")
+    reasons = (*equivalence_kinds.unread(view), *equivalence_kinds.found(view))
+    return Wait(reasons) if reasons else Done(equivalence_kinds.same(view))
 
 
 def soaking(view: ClusterView, first: ClusterView, lag_limit: int) -> Gate:

@@ -31,8 +31,9 @@ _DOCS = {
     "copied": "Waits until the controllers have copied all metadata from ZooKeeper and write every change to both sides.",
     "phase": "Waits until the cluster, seen from outside, is in dual-write.",
     "dual_write_lag": "Waits until ZooKeeper is at most a few records behind KRaft, while it moves.",
-    "equivalence": "Compares what ZooKeeper and KRaft store: topics, ids, partitions, replicas, leaders, configs. No lag is no proof "
-    "that nothing is missing.",
+    "equivalence": "Compares what ZooKeeper and KRaft store: topics with their ids, replicas, leaders and configs, broker settings, quotas, "
+    "SCRAM credentials, ACLs, delegation tokens. No lag is no proof that nothing is missing. What nobody can tell of KRaft's side is named as "
+    "not compared.",
     "way_back": "Plans a rollback without doing it: is the way back, which the next step closes for ever, open until then? Every broker's "
     "original must be in the backup, unaltered.",
     "soak": "Watches dual-write for `policy.min_soak`. Every gate must stay green; one red look and the time begins again. Most of "

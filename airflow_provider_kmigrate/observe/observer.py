@@ -17,6 +17,7 @@ from airflow_provider_kmigrate.observe import assemble, unknowns
 from airflow_provider_kmigrate.observe.assemble import Answers
 from airflow_provider_kmigrate.observe.questions import Question, Questions
 from airflow_provider_kmigrate.observe.reads import Reads
+from airflow_provider_kmigrate.observe.stored import StoredReads
 from airflow_provider_kmigrate.observe.surroundings import Around
 
 Value = TypeVar("Value")
@@ -49,6 +50,7 @@ class Observer:
     ) -> None:
         self._spec = spec
         self._reads = Reads(spec.brokers, tools)
+        self._stored = StoredReads(spec.brokers, spec.controllers, tools)
         self._patience = patience or Patience()
         self._around = Around(spec, tools, self._patience.nodes, self._patience.topics)
         self._clock = clock
@@ -70,7 +72,7 @@ class Observer:
         Raises `WrongCluster` and `AuthenticationFailed` only. A broker that ZooKeeper or a peer names is in the view even if the spec
         does not know it.
         """
-        glance = _Glance(self._spec, self._reads, self._patience, Questions(self._pool, self._clock))
+        glance = _Glance(self._spec, self._reads, self._stored, self._patience, Questions(self._pool, self._clock))
         started = self._clock()
         fields = glance.view_fields(what, tuple(nodes) or tuple(self._spec.nodes()))
         now = self._clock()
@@ -84,9 +86,10 @@ class Observer:
 class _Glance:
     """One look. Each part asks at once and returns how to finish it, so that all answers are waited for at the same time."""
 
-    def __init__(self, spec: ClusterSpec, reads: Reads, patience: Patience, questions: Questions) -> None:
+    def __init__(self, spec: ClusterSpec, reads: Reads, stored: StoredReads, patience: Patience, questions: Questions) -> None:
         self._spec = spec
         self._reads = reads
+        self._stored_reads = stored
         self._patience = patience
         self._questions = questions
 
@@ -103,6 +106,7 @@ class _Glance:
             self._offsets(what),
             self._metrics(what),
             self._topics(what),
+            self._stored(what),
             self._state_epoch(what),
         )
         return {name: value for finish in parts for name, value in finish().items()}
@@ -174,6 +178,16 @@ class _Glance:
         def finish() -> dict[str, Any]:
             zookeeper, brokers = (self._questions.answer(question) for question in asked)
             return {"topics": None if zookeeper is None or brokers is None else (zookeeper, brokers)}
+
+        return finish
+
+    def _stored(self, what: Look) -> Finish:
+        asked = self._ask(what & Look.STORED, unknowns.STORED, self._patience.topics, self._stored_reads.everything)
+
+        def finish() -> dict[str, Any]:
+            found = self._questions.answer(asked)
+            self.unknowns.extend(found.unread if found else ())
+            return {"stored": found.stored if found else None}
 
         return finish
 

@@ -19,6 +19,12 @@ STATES = Reason(
     "A new controller must have a higher epoch than any of them.",
     "Check the ensemble, and that it has a quorum.",
 )
+STORED = Reason(
+    "U12",
+    "Metadata beside topics was not read from both sides",
+    "What was not compared may be lost on the way back.",
+    "Check the ensemble, that brokers are up, and what our principal may do.",
+)
 TOPICS = Reason("U10", "The topics of ZooKeeper and the brokers were not both read", "They cannot be compared.", _ACL)
 
 

@@ -89,7 +89,7 @@ class ReconcileOperator(_ControllerStep):
 
 
 class HealedOperator(_ControllerStep):
-    """Wait until ZooKeeper and KRaft store the same topics: what is missing in ZooKeeper would be lost on the way back."""
+    """Wait until ZooKeeper and KRaft store the same metadata: what is missing in ZooKeeper would be lost on the way back."""
 
     kind = "equivalent"
     heals = True

@@ -103,6 +103,6 @@ class MigrationPhaseSensor(StepSensor):
 
 
 class MetadataEquivalenceSensor(StepSensor):
-    """ZooKeeper and the brokers store the same topics, ids, replicas, leaders and configs: lag 0 is no proof of it."""
+    """ZooKeeper and KRaft store the same topics, settings, quotas, credentials, ACLs and tokens: lag 0 is no proof of it."""
 
     kind = "equivalent"

@@ -93,10 +93,10 @@ class LagSmall(Step):
 
 
 class Equivalent(Step):
-    """ZooKeeper and the brokers store the same topics."""
+    """ZooKeeper and KRaft store the same metadata of every kind."""
 
     name = "metadata equivalence"
-    looks = _POSITION | Look.TOPICS
+    looks = _POSITION | Look.TOPICS | Look.STORED
     interval = 1.0
 
     def __init__(self, patience: float = 600.0) -> None:

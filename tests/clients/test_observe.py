@@ -425,5 +425,5 @@ class TestWhatEndsALook:
         cluster.zk.answer = cluster.zk.topics_answer = cluster.zk.epoch_answer = cluster.admin.topics_answer = silence
         cluster.host.process = cluster.host.on_disk = silence
         view = cluster.look(EVERYTHING)
-        assert set(codes(view)) == {"U01", "U02", "U03", "U04", "U05", "U06", "U08", "U09", "U10", "U11"}
+        assert set(codes(view)) == {"U01", "U02", "U03", "U04", "U05", "U06", "U08", "U09", "U10", "U11", "U12"}
         assert view.kafka_cluster_id is None

@@ -18,6 +18,8 @@ from airflow_provider_kmigrate.core.model import (
     Process,
     Quorum,
     Refuse,
+    Stored,
+    StoredKind,
     TopicMetadata,
     Wait,
 )
@@ -34,6 +36,7 @@ FINAL = cluster([KRAFT, KRAFT, KRAFT], BARE, 90)
 HEADLESS = (Partition("t", 0, -1, (0,), (0,)),)
 FLAG_FILE = NodeFiles({"process.roles": "controller", "zookeeper.metadata.migration.enable": "true"}, has_metadata_log=True)
 BARE_FILE = NodeFiles({"process.roles": "controller"}, has_metadata_log=True)
+STORED = {kind: Stored({}) for kind in StoredKind}
 ID = "q1Sh-9_ISia_zwGINzRvyQ"
 
 
@@ -69,9 +72,11 @@ def with_controller(view, node, **changes):
         (waiting.lag_small(DUAL_ZK, BEFORE, 5), (Done, [])),
         (waiting.lag_small(DUAL_ZK, BEFORE, 0), (Wait, ["G06"])),
         (waiting.lag_small(FINAL, FINAL, 0), (Done, [])),
-        (waiting.equivalent(replace(DUAL_ZK, topics=({}, {}))), (Done, [])),
-        (waiting.equivalent(DUAL_ZK), (Wait, ["G00"])),
-        (waiting.equivalent(replace(DUAL_ZK, topics=({}, {"t": TopicMetadata("t", "id", {})}))), (Wait, ["E02"])),
+        (waiting.equivalent(replace(DUAL_ZK, topics=({}, {}), stored=STORED)), (Done, [])),
+        (waiting.equivalent(DUAL_ZK), (Wait, ["G00", "G00"])),
+        (waiting.equivalent(replace(DUAL_ZK, topics=({}, {}))), (Wait, ["G00"])),
+        (waiting.equivalent(replace(DUAL_ZK, stored=STORED)), (Wait, ["G00"])),
+        (waiting.equivalent(replace(DUAL_ZK, topics=({}, {"t": TopicMetadata("t", "id", {})}), stored=STORED)), (Wait, ["E02"])),
         (waiting.finalized(replace(FINAL, taken_at=110.0), FINAL), (Done, [])),
         (waiting.finalized(FINAL, FINAL), (Wait, ["T02"])),
         (waiting.finalized(replace(FINAL, taken_at=110.0), cluster([KRAFT], BARE, 80)), (Wait, ["T03"])),

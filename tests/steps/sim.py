@@ -29,6 +29,8 @@ from airflow_provider_kmigrate.core.model import (
     Process,
     ProcessState,
     Quorum,
+    Stored,
+    StoredKind,
     ZkController,
     ZkView,
 )
@@ -234,6 +236,7 @@ class SimCluster:
             min_insync={"t": min(2, self.brokers - 1) or 1},
             client_metrics=(),
             topics=({}, {}),
+            stored={kind: Stored({}) for kind in StoredKind},
             state_epoch=self.state_epoch,
         )
 

@@ -1,0 +1,214 @@
+"""Every kind of metadata on real brokers: copied, written to both sides, changed behind KRaft's back, and healed by a failover."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+from kafka.protocol.admin import AlterClientQuotasRequest, IncrementalAlterConfigsRequest
+from kazoo.client import KazooClient
+
+from airflow_provider_kmigrate.clients.wire import Wire
+from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
+from airflow_provider_kmigrate.core.cluster import NodeSpec
+from airflow_provider_kmigrate.core.equivalence_kinds import differences, lost, same, unread
+from airflow_provider_kmigrate.core.gates import Standing
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Done, Look, Stored, StoredKind
+from airflow_provider_kmigrate.localcluster import config, plan
+from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from airflow_provider_kmigrate.localcluster.plan import Shape
+from airflow_provider_kmigrate.steps.run import World
+from benchmarks import direct
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+CANARY = "canary-4f1d9c"
+BOTH = Look.BROKERS | Look.CONTROLLERS | Look.ZOOKEEPER | Look.TOPICS | Look.STORED
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
+    """Two brokers with Kafka's ACL authorizer; whoever connects is a super user."""
+    there = LocalCluster(tmp_path / "cluster")
+    planned = plan.make(there.folder, Shape(name="kinds", brokers=2, controllers=1))
+    planned.save()
+    for node in planned.brokers:
+        secured = {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer", "super.users": "User:ANONYMOUS"}
+        path = Path(node.hosts.properties)
+        path.parent.mkdir(parents=True)
+        path.write_text(config.render({**config.broker_properties(planned, node), **secured}))
+    try:
+        there.up()
+        yield there
+    finally:
+        there.clean()
+
+
+def test_all_kinds_from_zookeeper_to_hybrid_and_behind_krafts_back(cluster: LocalCluster) -> None:
+    fill(cluster)
+    said: list[str] = []
+    with direct.world(cluster) as here:
+        to_hybrid(here)
+        done = direct.step(here, "equivalent")
+        assert isinstance(done, Done)
+        view = here.observer.look(BOTH)
+        assert unread(view) == ()
+        check_copied(view)
+        change(cluster)
+        assert isinstance(direct.step(here, "equivalent"), Done)
+        changed = here.observer.look(BOTH)
+        check_changed(changed)
+        behind_its_back(cluster)
+        alter_quota(cluster.plan.brokers[0], {"ip": "10.0.0.1"}, "connection_creation_rate", None)
+        earlier, later = here.observer.look(BOTH), here.observer.look(BOTH)
+        direct.step(here, "reconcile")
+        assert isinstance(direct.step(here, "equivalent"), Done)
+        healed = (here.observer.look(BOTH).stored or {})[StoredKind.QUOTAS]
+    found = {(each.entity, each.zookeeper, each.kraft) for each in differences(later)}
+    assert found == {
+        ("user alice producer_byte_rate", "4711", "2000000"),
+        ("ip 10.0.0.1 connection_creation_rate", "50", "absent"),  # Kafka never deletes the last quota of an address (measured)
+        ("broker 0 log.cleaner.threads", "3", "2"),
+    }
+    gate = lost(earlier, later)
+    assert (gate.standing, [reason.code for reason in gate.reasons]) == (Standing.NEVER, ["E08", "E09"])
+    assert healed.zookeeper["user alice"] == {"producer_byte_rate": "2000000"}
+    assert not healed.zookeeper.get("ip 10.0.0.1"), "an empty znode may stay"
+    said += [same(view), same(changed), *map(str, gate.reasons), repr((view, changed, earlier, later))]
+    journals = (cluster.folder.parent / "kmigrate" / "journal").glob("*.jsonl")
+    assert CANARY not in "".join([*said, *(path.read_text() for path in journals)])
+
+
+def to_hybrid(here: World) -> None:
+    """Broker 0 in KRaft mode, broker 1 in migration mode; equal before the first broker is in KRaft mode, too."""
+    direct.prepare(here)
+    direct.provision(here)
+    direct.roll(here, BrokerMode.MIGRATION)
+    direct.copy(here)
+    direct.step(here, "roll", node=0, target=BrokerMode.KRAFT)
+
+
+def fill(cluster: LocalCluster) -> None:
+    """All kinds, in ZooKeeper mode."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    create_topics({"bootstrap.servers": cluster.bootstrap}, [TopicPlan("orders", 3, 2)])
+    first, second = cluster.plan.brokers
+    alter_quota(first, {"user": "alice"}, "producer_byte_rate", 1_000_000)
+    alter_quota(first, {"user": "a b/c", "client-id": "app"}, "request_percentage", 12.5)
+    alter_quota(first, {"client-id": None}, "consumer_byte_rate", 2_000_000)
+    alter_quota(first, {"ip": "10.0.0.1"}, "connection_creation_rate", 50)
+    upsert(admin, "alice", 4096)
+    upsert(admin, "bob", 8192)
+    alter_config(first, "0", "log.cleaner.threads", "2")
+    alter_config(first, "0", "kmigrate.plugin.password", CANARY)
+    alter_config(second, "1", "num.io.threads", "5")
+    alter_config(first, "", "log.retention.ms", "86400000")
+    allow(admin, "orders", ResourcePatternType.LITERAL)
+    allow(admin, "pay", ResourcePatternType.PREFIXED)
+    transact(cluster)
+
+
+def change(cluster: LocalCluster) -> None:
+    """Through KRaft: changed, made and deleted."""
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    first = cluster.plan.brokers[0]
+    alter_quota(first, {"user": "alice"}, "producer_byte_rate", 2_000_000)
+    alter_quota(first, {"user": "carol"}, "consumer_byte_rate", 5)
+    upsert(admin, "alice", 10_000)
+    alter_config(first, "", "log.retention.ms", "43200000")
+    allow(admin, "bills", ResourcePatternType.LITERAL)
+
+
+def check_copied(view: ClusterView) -> None:
+    stored = view.stored or {}
+    quotas, acls = stored[StoredKind.QUOTAS], stored[StoredKind.ACLS]
+    assert quotas.kraft["user a b/c, client-id app"] == {"request_percentage": "12.5"}
+    assert quotas.kraft["client-id <default>"] == {"consumer_byte_rate": "2000000"}
+    assert quotas.kraft["ip 10.0.0.1"] == {"connection_creation_rate": "50"}
+    assert set(acls.kraft) == {"topic orders", "topic pay (prefixed)"}
+    assert stored[StoredKind.CREDENTIALS].kraft["user bob"] == {"SCRAM-SHA-256": "8192 iterations"}
+    settings = stored[StoredKind.BROKER_SETTINGS]
+    assert settings.kraft["broker 0"] == {"kmigrate.plugin.password": "(hidden)", "log.cleaner.threads": "2"}
+    assert settings.kraft["all brokers"] == {"log.retention.ms": "86400000"}
+    assert set(settings.untold) == {"broker 1"}, "it is in migration mode"
+    assert set(stored[StoredKind.TOKENS].untold) == {Stored.EVERY}, "the brokers have no key for tokens"
+    assert stored[StoredKind.PRODUCER_IDS].kraft, "a transaction has a producer id"
+    assert "4 quotas, 2 SCRAM credentials and 2 ACLs" in same(view)
+
+
+def check_changed(view: ClusterView) -> None:
+    stored = view.stored or {}
+    assert stored[StoredKind.QUOTAS].zookeeper["user alice"] == {"producer_byte_rate": "2000000"}
+    assert stored[StoredKind.QUOTAS].zookeeper["user carol"] == {"consumer_byte_rate": "5"}
+    assert stored[StoredKind.CREDENTIALS].zookeeper["user alice"] == {"SCRAM-SHA-256": "10000 iterations"}
+    assert stored[StoredKind.BROKER_SETTINGS].zookeeper["all brokers"] == {"log.retention.ms": "43200000"}
+    assert "topic bills" in stored[StoredKind.ACLS].zookeeper
+
+
+def behind_its_back(cluster: LocalCluster) -> None:
+    """As a tool that writes ZooKeeper does: KRaft is not told."""
+    client = KazooClient(cluster.zookeeper)
+    client.start()
+    try:
+        for path, key, value in (
+            ("/config/users/alice", "producer_byte_rate", "4711"),
+            ("/config/brokers/0", "log.cleaner.threads", "3"),
+        ):
+            held = json.loads(client.get(path)[0])
+            held["config"][key] = value
+            client.set(path, json.dumps(held).encode())
+    finally:
+        client.stop()
+        client.close()
+
+
+def alter_quota(node: NodeSpec, entity: dict[str, str | None], key: str, value: float | None) -> None:
+    entry = AlterClientQuotasRequest.EntryData
+    parts = [entry.EntityData(entity_type=kind, entity_name=name) for kind, name in entity.items()]
+    change = entry(entity=parts, ops=[entry.OpData(key=key, value=float(value or 0), remove=value is None)])
+    with Wire(node.host, node.port, timeout=20.0) as wire:
+        (answer,) = wire.ask(AlterClientQuotasRequest, 0, 1, entries=[change], validate_only=False).entries
+    assert answer.error_code == 0, answer
+
+
+def alter_config(node: NodeSpec, name: str, key: str, value: str) -> None:
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource
+    setting = resource.AlterableConfig(name=key, config_operation=0, value=value)
+    wanted = [resource(resource_type=4, resource_name=name, configs=[setting])]
+    with Wire(node.host, node.port, timeout=20.0) as wire:
+        (answer,) = wire.ask(IncrementalAlterConfigsRequest, 0, 1, resources=wanted, validate_only=False).responses
+    assert answer.error_code == 0, answer
+
+
+def upsert(admin: AdminClient, user: str, iterations: int) -> None:
+    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, iterations)
+    for future in admin.alter_user_scram_credentials([UserScramCredentialUpsertion(user, info, CANARY.encode())]).values():
+        future.result(timeout=20)
+
+
+def allow(admin: AdminClient, topic: str, pattern: ResourcePatternType) -> None:
+    rule = AclBinding(ResourceType.TOPIC, topic, pattern, "User:alice", "*", AclOperation.READ, AclPermissionType.ALLOW)
+    for future in admin.create_acls([rule]).values():
+        future.result(timeout=20)
+
+
+def transact(cluster: LocalCluster) -> None:
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "transactional.id": "t1"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce("orders", b"1")
+    producer.commit_transaction(30)
