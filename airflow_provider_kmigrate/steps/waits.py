@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from airflow_provider_kmigrate.core import leaders, waiting
-from airflow_provider_kmigrate.core.gates import leaderless
+from airflow_provider_kmigrate.core.gates import Gate, leaderless
 from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Done, Look, Reason, Wait
 from airflow_provider_kmigrate.core.phase import Phase, where
+from airflow_provider_kmigrate.steps.compared import KINDS, Compared
 from airflow_provider_kmigrate.steps.green import Green
 from airflow_provider_kmigrate.steps.run import Step, World
 
 _POSITION = Look.BROKERS | Look.CONTROLLERS | Look.ZOOKEEPER
+_SOAKING = _POSITION | Look.QUORUM | Look.PARTITIONS | Look.CLIENT_METRICS
 
 
 class ControllersReady(Step):
@@ -129,16 +131,20 @@ class PreferredLeaders(Step):
 
 
 class Soak(Step):
-    """Every gate stays green for `seconds`; `held` of them were already watched. One red look and the time begins again."""
+    """Every gate stays green for `seconds`; `held` of them were already watched. One red look and the time begins again.
+
+    From time to time all metadata is compared: a difference that lasts refuses, since a rollback would not bring back what is in force.
+    """
 
     name = "soak in dual-write"
     patience = 3600.0  # red for an hour is more than a hiccup
-    looks = _POSITION | Look.QUORUM | Look.PARTITIONS | Look.CLIENT_METRICS
+    looks = _SOAKING
 
     def __init__(self, seconds: float, held: float = 0.0, interval: float | None = None, lag_limit: int = 50) -> None:
         self.seconds, self._lag_limit = seconds, lag_limit
         self.interval = min(2.0, max(0.2, seconds / 10)) if interval is None else interval
         self._green = Green(held, self.interval)
+        self._compared = Compared()
 
     @property
     def held(self) -> float:
@@ -148,13 +154,22 @@ class Soak(Step):
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         if where(view).phase in {Phase.FINALIZING, Phase.FINALIZED}:
             return Done("The finalization has already begun.")
-        gate = waiting.soaking(view, first, self._lag_limit)
+        gate = self._gate(view, first)
         self._green.saw(view, gate.met)
         if not gate.met:
             return waiting.as_decision(gate, "")
         if self.held >= self.seconds:
             return Done(f"Every gate stayed green for {self.held:.0f} s.")
         return Wait((Reason("T01", f"Soaking: green for {self.held:.0f} of {self.seconds:.0f} s."),), healthy=True)
+
+    def _gate(self, view: ClusterView, first: ClusterView) -> Gate:
+        gate = waiting.soaking(view, first, self._lag_limit)
+        if gate.met:
+            gate = self._compared.saw(view)
+        else:
+            self._compared.forget(view)
+        self.looks = _SOAKING | KINDS if self._compared.due else _SOAKING
+        return gate
 
 
 class Finalized(Step):
