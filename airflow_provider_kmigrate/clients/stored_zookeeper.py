@@ -113,8 +113,9 @@ def _token(data: bytes) -> dict[str, str]:
 
 
 def _producer_ids(zk: ZooKeeper) -> Entities:
-    znode = zk.read(_BLOCK)
-    return {stored.PRODUCER_IDS: {stored.HIGHEST: str(_understood(_BLOCK, _block_end, znode[0]))}} if znode else {}
+    """Brokers create the znode when they start, and write into it when somebody needs the first id."""
+    data, _ = zk.read(_BLOCK) or (b"", 0)
+    return {stored.PRODUCER_IDS: {stored.HIGHEST: str(_understood(_BLOCK, _block_end, data))}} if data else {}
 
 
 def _block_end(data: bytes) -> int:

@@ -124,6 +124,10 @@ def test_tokens_and_producer_ids() -> None:
     assert read(StoredKind.PRODUCER_IDS, **{"/latest_producer_id_block": block}) == {"producer ids": {"highest": "1999"}}
 
 
+def test_before_the_first_producer_id_the_block_is_there_and_empty() -> None:
+    assert read(StoredKind.PRODUCER_IDS, **{"/latest_producer_id_block": b""}) == {}
+
+
 BROKEN = [b"{" + CANARY.encode(), CANARY.encode(), json.dumps({"config": CANARY}).encode(), json.dumps([CANARY]).encode()]
 
 
