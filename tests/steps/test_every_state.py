@@ -187,5 +187,4 @@ class Search:
 def test_no_state_is_a_disaster_and_each_has_a_way_out(tmp_path: Path, brokers: int, controllers: int, most: int) -> None:
     search = Search(tmp_path, most)
     search.go(clone(SimCluster(brokers, controllers)))
-    print(len(search.paths), "states;", search.ends)
     assert search.problems == []
