@@ -53,4 +53,4 @@ def reassignments(wire: Wire) -> tuple[str, ...]:
 
 
 def _ask(wire: Wire, request: Any, lowest: int, highest: int, **fields: Any) -> Any:
-    return wire.ask(request, lowest, highest, **fields)  # noqa: SLF001  # the same connection, in a file of its own
+    return wire.ask(request, lowest, highest, **fields)  # the same connection, in a file of its own

@@ -40,9 +40,25 @@ def decide_provision(view: ClusterView, controller_id: int, cluster_id: str) -> 
     return _restart(view, controller) or _provision(view, controller, cluster_id, allowed)
 
 
+def misfiled(controller: Controller, stage: Stage) -> Act | None:
+    """A controller that runs as it should with the file of another stage, which a run that died may have left.
+
+    Restarted by whomever, with final properties it could be elected and finalize; with those of the migration it needs a ZooKeeper
+    that may be gone.
+    """
+    found = stage_on_disk(controller.files)
+    if found in {None, stage}:
+        return None
+    return Act(
+        "rewrite", f"Controller {controller.id} runs as it should, but its file is of stage {found}: it gets its own again."
+    )
+
+
 def _answers(view: ClusterView, controller: Controller) -> Decision:
     if controller.migration_flag:
-        return Done(f"Controller {controller.id} answers with the migration flag.")
+        return misfiled(controller, Stage.CONTROLLER_MIGRATION) or Done(
+            f"Controller {controller.id} answers with the migration flag."
+        )
     if where(view).phase in _ENDING:
         return Done(f"Controller {controller.id} answers; the finalization has begun.")
     gate = gates.all_flagged(view)
@@ -61,9 +77,23 @@ def _restart(view: ClusterView, controller: Controller) -> Decision | None:
     if stage is Stage.CONTROLLER_MIGRATION or (stage is Stage.CONTROLLER_FINAL and phase in _ENDING):
         return Act("start", f"Controller {controller.id} is down, its directory and its file are of this migration.")
     if stage is Stage.CONTROLLER_FINAL:
+        if _nobody_answers(view):
+            return Refuse((end_unseen(controller.id),))
         text = f"Controller {controller.id} is down with final properties, but nothing is finalized: it gets the flag back."
         return Act("reflag", text)
     return None
+
+
+def _nobody_answers(view: ClusterView) -> bool:
+    return not any(controller.answers for controller in view.controllers.values())
+
+
+def end_unseen(controller_id: int) -> Reason:
+    """R12: only a controller that answers tells whether the migration is finalized, and a flag given back afterwards hides it."""
+    text = f"Controller {controller_id} is down with final properties and no controller answers: whether the migration is finalized cannot be seen."
+    why = "With its flag back a finalized controller looks like dual-write for ever, and a rollback would hand over old metadata."
+    remedy = "Start the controllers with the files that they have, which were put there after the approval; then clear this task."
+    return Reason("R12", text, why, remedy)
 
 
 def _provision(view: ClusterView, controller: Controller, cluster_id: str, allowed: Permit) -> Decision:
@@ -94,7 +124,7 @@ def decide_finalize(view: ClusterView, controller_id: int) -> Decision:
     """Restart one controller without the flag; the first one of these that is elected ends the migration for good."""
     controller = view.controllers.get(controller_id, Controller(controller_id))
     if controller.answers and controller.migration_flag is False:
-        return _out_of_turn(view) or _without_flag(view, controller_id)
+        return _out_of_turn(view) or misfiled(controller, Stage.CONTROLLER_FINAL) or _without_flag(view, controller_id)
     if controller.process.state is ProcessState.STOPPED and stage_on_disk(controller.files) is Stage.CONTROLLER_FINAL:
         return Act(
             "start", f"Controller {controller_id} is stopped and has its final properties: an interrupted restart goes on."

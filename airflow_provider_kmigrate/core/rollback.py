@@ -41,6 +41,7 @@ from airflow_provider_kmigrate.core.model import (
     ZkView,
 )
 from airflow_provider_kmigrate.core.phase import kraft_owns
+from airflow_provider_kmigrate.core.provision import end_unseen, misfiled
 from airflow_provider_kmigrate.core.waiting import as_decision
 
 _BACK = {BrokerMode.MIGRATION: Stage.MIGRATION, BrokerMode.ZOOKEEPER: Stage.ZOOKEEPER}
@@ -60,9 +61,10 @@ def decide_flag(view: ClusterView, controller_id: int) -> Decision:
     if (ended := back_gates.over(view)) is not None:
         return ended
     if not kraft_owns(view) or (controller.answers and controller.migration_flag):
-        return Done(f"Controller {controller_id} has nothing to get back.")
+        wrong = misfiled(controller, Stage.CONTROLLER_MIGRATION) if controller.answers and controller.migration_flag else None
+        return wrong or Done(f"Controller {controller_id} has nothing to get back.")
     if controller.process.state is ProcessState.STOPPED:
-        return _brought_back(controller)
+        return _end_unseen(view, controller) or _brought_back(controller)
     if not controller.answers:
         text = f"Controller {controller_id} does not answer; its process is {controller.process.state}."
         return Wait((Reason("R10", text, "It starts, or it hangs.", "Its log says why it does not get on."),))
@@ -70,6 +72,12 @@ def decide_flag(view: ClusterView, controller_id: int) -> Decision:
     if not gate.met:
         return as_decision(gate, "")
     return Act("restart", f"Controller {controller_id} stands by without the migration flag: elected, it would finalize.")
+
+
+def _end_unseen(view: ClusterView, controller: Controller) -> Refuse | None:
+    final = stage_on_disk(controller.files) is Stage.CONTROLLER_FINAL
+    alone = not any(other.answers for other in view.controllers.values())
+    return Refuse((end_unseen(controller.id),)) if final and alone else None
 
 
 def _brought_back(controller: Controller) -> Decision:

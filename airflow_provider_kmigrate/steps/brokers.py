@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from airflow_provider_kmigrate.core import gates, roll, stuck_leader
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Policy
-from airflow_provider_kmigrate.core.config_matrix import Stage
 from airflow_provider_kmigrate.core.model import Act, BrokerMode, ClusterView, Decision, Done, Look, Reason, Wait
 from airflow_provider_kmigrate.core.waiting import as_decision
 from airflow_provider_kmigrate.exceptions import Refused
@@ -12,8 +11,6 @@ from airflow_provider_kmigrate.steps.files import install
 from airflow_provider_kmigrate.steps.green import Green
 from airflow_provider_kmigrate.steps.journal import told
 from airflow_provider_kmigrate.steps.run import Step, World
-
-STAGE = {BrokerMode.ZOOKEEPER: Stage.ZOOKEEPER, BrokerMode.MIGRATION: Stage.MIGRATION, BrokerMode.KRAFT: Stage.KRAFT}
 
 ROLL_LOOKS = (
     Look.BROKERS
@@ -89,7 +86,9 @@ class RollBroker(Step):
         if act.verb == "start":
             host.start(self.node, world.fence.token)
             return
-        install(world, self.node, STAGE[self.target])
+        install(world, self.node, roll.STAGE[self.target])
+        if act.verb == "rewrite":
+            return
         seconds = host.stop(self.node, world.fence.token)
         world.say(f"{self.node.name} stopped after {seconds:.1f} s.")
         moved = self._left_in_charge(world, seconds)

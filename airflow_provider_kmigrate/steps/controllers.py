@@ -29,6 +29,8 @@ class ProvisionController(Step):
         host = world.tools.host(self.node)
         if act.verb != "start":
             install(world, self.node, Stage.CONTROLLER_MIGRATION)
+        if act.verb == "rewrite":
+            return
         if act.verb == "provision":
             host.format_storage(self.node, self._cluster_id, world.backup.version(), world.fence.token)
         host.start(self.node, world.fence.token)
@@ -55,8 +57,11 @@ class FinalizeController(Step):
 
     def act(self, world: World, act: Act) -> None:
         host = world.tools.host(self.node)
-        if act.verb == "restart":
+        if act.verb != "start":
             install(world, self.node, Stage.CONTROLLER_FINAL)
+        if act.verb == "rewrite":
+            return
+        if act.verb == "restart":
             seconds = host.stop(self.node, world.fence.token)
             world.say(f"{self.node.name} stopped after {seconds:.1f} s.")
         host.start(self.node, world.fence.token)

@@ -128,6 +128,8 @@ class RestoreFlag(Step):
     def act(self, world: World, act: Act) -> None:
         host = world.tools.host(self.node)
         install(world, self.node, Stage.CONTROLLER_MIGRATION)
+        if act.verb == "rewrite":
+            return
         if act.verb == "restart":
             host.stop(self.node, world.fence.token)
         host.start(self.node, world.fence.token)

@@ -34,6 +34,12 @@ def test_a_broker_that_is_there_is_never_stopped_again(view, node, target):
     assert isinstance(decide_restart(view, node, target), Done)
 
 
+@pytest.mark.parametrize(("view", "node", "target", "file"), [(HYBRID, 0, KRAFT, MIGRATION_FILE), (HYBRID, 1, MIG, KRAFT_FILE)])
+def test_a_broker_that_is_there_with_the_file_of_another_mode_gets_its_own_again(view, node, target, file):
+    assert decide_restart(with_broker(view, node, files=file), node, target).verb == "rewrite"
+    assert isinstance(decide_restart(with_broker(view, node, files=FILES[target]), node, target), Done)
+
+
 def test_a_stop_of_ours_that_was_interrupted_goes_on_with_the_start():
     view = with_broker(cluster([MIG, None, ZK], FLAGGED, -1), 1, files=MIGRATION_FILE)
     assert decide_restart(view, 1, MIG).verb == "start"

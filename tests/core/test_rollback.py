@@ -97,6 +97,21 @@ def test_a_controller_gets_its_flag_back(view, expected):
     assert shape(rollback.decide_flag(view, 3001)) == expected
 
 
+FINAL_FILE = {"process.roles": "controller"}
+
+
+def test_a_controller_with_its_flag_keeps_no_file_without_it():
+    misfiled = replace(DUAL.controllers[3001], files=NodeFiles(FINAL_FILE))
+    assert shape(rollback.decide_flag(replace(DUAL, controllers={**DUAL.controllers, 3001: misfiled}), 3001)) == (Act, "rewrite")
+
+
+def test_nobody_tells_whether_it_is_finalized():
+    down = {
+        node: replace(controller(node, None), files=NodeFiles(FINAL_FILE, has_metadata_log=True)) for node in DUAL.controllers
+    }
+    assert shape(rollback.decide_flag(replace(DUAL, controllers=down, quorum=None), 3001)) == (Refuse, "R12")
+
+
 @pytest.mark.parametrize(("used", "expected"), [(True, (Act, "start")), (False, (Done,)), (None, (Wait, "G00"))])
 def test_a_controller_that_is_down_comes_back_if_it_has_this_migrations_log(used, expected):
     down = replace(controller(3001, None), files=NodeFiles(has_metadata_log=used))

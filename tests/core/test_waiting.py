@@ -119,6 +119,7 @@ DOWN_BARE = {**DOWN_FRESH, "files": BARE_FILE}
         (with_controller(DUAL, 3000, **DOWN_USED), "start"),
         (with_controller(DUAL, 3000, **DOWN_BARE), "reflag"),
         (with_controller(FINAL, 3000, **DOWN_BARE), "start"),
+        (with_controller(DUAL, 3000, files=BARE_FILE), "rewrite"),  # it runs with the flag, its next start would be without
     ],
 )
 def test_what_is_done_to_a_controller_that_is_down(view, verb):
@@ -138,6 +139,7 @@ def test_what_is_done_to_a_controller_that_is_down(view, verb):
         (with_controller(cluster([MIG, MIG, MIG], (None,) * 3), 3000, **DOWN_USED), (Refuse, ["G04"])),
         (with_controller(cluster([MIG, ZK, ZK], (None,) * 3), 3000, **DOWN_USED), (Refuse, ["G04"])),
         (with_controller(PRE, 3000, answers=False, migration_flag=None, process=UP), (Wait, ["R10"])),
+        (with_controller(cluster([KRAFT] * 3, (None,) * 3, 90), 3000, **DOWN_BARE), (Refuse, ["R12"])),
         (with_controller(PRE, 3000, answers=False, migration_flag=None, process=UP, files=FLAG_FILE), (Done, [])),
         (with_controller(replace(PRE, zk=None), 3000, **DOWN_FRESH), (Wait, ["P01", "P03"])),
     ],
@@ -173,6 +175,7 @@ def test_when_a_controller_is_not_finalized(view, expected):
 
 def test_a_finalization_acts_and_goes_on():
     assert decide_finalize(DUAL, 3000).verb == "restart"
+    assert decide_finalize(with_controller(FINAL, 3000, files=FLAG_FILE), 3000).verb == "rewrite"
     assert decide_finalize(with_controller(DUAL, 3000, **DOWN_BARE), 3000).verb == "start"
 
 

@@ -10,12 +10,14 @@ from __future__ import annotations
 import copy
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
+from airflow_provider_kmigrate.core import provision, roll, rollback
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
+from airflow_provider_kmigrate.core.model import NodeFiles
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.exceptions import KMigrateError
 from airflow_provider_kmigrate.steps.rollback import run_rollback
@@ -183,8 +185,38 @@ class Search:
             self.problems.append(f"{path}: back after the finalization")
 
 
-@pytest.mark.parametrize(("brokers", "controllers", "most"), [(2, 1, 1), (1, 3, 1), (2, 3, 0)])
-def test_no_state_is_a_disaster_and_each_has_a_way_out(tmp_path: Path, brokers: int, controllers: int, most: int) -> None:
-    search = Search(tmp_path, most)
+def searched(folder: Path, brokers: int, controllers: int, most: int) -> Search:
+    search = Search(folder, most)
     search.go(clone(SimCluster(brokers, controllers)))
+    return search
+
+
+@pytest.mark.parametrize(("brokers", "controllers", "most"), [(1, 1, 2), (2, 1, 1), (1, 3, 0)])
+def test_no_state_is_a_disaster_and_each_has_a_way_out(tmp_path: Path, brokers: int, controllers: int, most: int) -> None:
+    search = searched(tmp_path, brokers, controllers, most)
     assert search.problems == []
+    assert len(search.paths) > 100, "it went somewhere"
+    assert {end for _, end in search.ends} >= {"done", "Refused P12"}
+
+
+def test_it_finds_a_file_of_another_mode_that_a_dead_run_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the look at the file: back dies after writing it, forward finalizes, the broker dies and starts as it was told."""
+    checked = roll.settled
+    monkeypatch.setattr(roll, "settled", lambda view, broker, target: checked(view, replace(broker, files=NodeFiles()), target))
+    problems = searched(tmp_path, 1, 1, 1).problems
+    assert any("P12" in problem and "neither way" in problem for problem in problems)
+
+
+def test_it_finds_a_flag_given_back_after_the_finalization(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the refusal: the finalized controller dies, a new run gives it its flag, and waits for a dual-write for ever."""
+    monkeypatch.setattr(provision, "_nobody_answers", lambda _: False)
+    problems = searched(tmp_path, 1, 1, 1).problems
+    assert any("G07" in problem and "neither way" in problem for problem in problems)
+
+
+def test_it_finds_a_controller_that_would_finalize_when_it_is_restarted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the look at its file: forward dies after writing it, back takes the broker back, somebody restarts the controller."""
+    monkeypatch.setattr(rollback, "misfiled", lambda *_: None)
+    monkeypatch.setattr(provision, "misfiled", lambda *_: None)
+    problems = searched(tmp_path, 1, 3, 0).problems
+    assert any("P12" in problem and "neither way" in problem for problem in problems)
