@@ -12,7 +12,7 @@ AIRFLOW_DIR := build/airflow
 export AIRFLOW__CORE__LOAD_EXAMPLES ?= False
 
 .DEFAULT_GOAL := help
-.PHONY: help prerequisites setup setup-spark check test demo airflow bench cluster cluster-down clean
+.PHONY: help prerequisites setup setup-spark check test demo airflow bench faults cluster cluster-down clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -63,6 +63,9 @@ airflow: setup ## Airflow's pages on a local cluster, with the DAGs in it; Ctrl-
 
 bench: setup setup-spark ## every benchmark, or one: make bench BENCH=overhead
 	$(BIN)/python -m benchmarks $(BENCH)
+
+faults: setup ## a real cluster goes forward, back and forward again, and meets a fault at every turn (a quarter of an hour)
+	PYTHONPATH=. $(BIN)/python -m tests.system.faults
 
 cluster: setup ## only a local cluster in ZooKeeper mode (see its output for what to do with it)
 	$(BIN)/python -m airflow_provider_kmigrate.localcluster up

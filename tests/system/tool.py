@@ -20,16 +20,19 @@ from typing import Any
 
 from airflow_provider_kmigrate.clients.hosts.base import Host
 from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
+from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.model import ClusterView, Look
 from airflow_provider_kmigrate.core.surroundings import Surroundings
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from airflow_provider_kmigrate.steps.rollback import run_rollback
 from airflow_provider_kmigrate.steps.run import Observing, World
 from benchmarks import direct
 
 REFUSED = 3
-POINTS = ("file put", "formatted", "stopping", "stopped", "started", "waiting")
+POINTS = ("file put", "formatted", "stopping", "stopped", "started", "waiting", "committed", "wiped")
+ROLLBACK = "rollback"  # instead of a step: the whole way back
 _LEFT = "Terminating process due to signal SIGTERM"  # the first thing that a node which got SIGTERM logs
 _LOOKS = 2  # after the start
 
@@ -87,6 +90,25 @@ class TrappedHost:
         self._trap.looks_left = _LOOKS
         self._trap.reached("started")
 
+    def wipe_storage(self, node: NodeSpec, token: int) -> None:
+        self._host.wipe_storage(node, token)
+        self._trap.reached("wiped")
+
+
+class TrappedZooKeeper:
+    """A ZooKeeper whose caller may not survive a transaction."""
+
+    def __init__(self, zookeeper: ZooKeeper, trap: Trap) -> None:
+        self._zookeeper, self._trap = zookeeper, trap
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._zookeeper, name)
+
+    def commit(self, *arguments: Any, **more: Any) -> Any:
+        answer = self._zookeeper.commit(*arguments, **more)
+        self._trap.reached("committed")
+        return answer
+
 
 class TrappedObserver:
     """An observer whose caller may not survive a look after a start."""
@@ -109,7 +131,7 @@ def trapped(world: World, trap: Trap) -> World:
     tools = world.tools
     return replace(
         world,
-        tools=replace(tools, host=lambda node: TrappedHost(tools.host(node), trap)),
+        tools=replace(tools, host=lambda node: TrappedHost(tools.host(node), trap), zk=TrappedZooKeeper(tools.zk, trap)),  # type: ignore[arg-type]
         observer=TrappedObserver(world.observer, trap),
     )
 
@@ -124,7 +146,11 @@ def main() -> int:
     given = parser.parse_args()
     try:
         with direct.world(LocalCluster(given.folder)) as world:
-            direct.step(trapped(world, Trap(given.at, given.signal)), given.kind, **given.arguments)
+            mortal = trapped(world, Trap(given.at, given.signal))
+            if given.kind == ROLLBACK:
+                run_rollback(mortal)
+            else:
+                direct.step(mortal, given.kind, **given.arguments)
     except Refused as error:
         sys.stdout.write(f"{error}\n{json.dumps({'refused': type(error).__name__})}\n")
         return REFUSED
