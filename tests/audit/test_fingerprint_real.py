@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("pyspark.sql.functions", reason="Spark's own environment has it: make test-spark")
+pytest.importorskip("py4j", reason="Spark's own environment has it: make test-spark")
 
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as KafkaPartition

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-pytest.importorskip("pyspark.sql.functions", reason="only Spark's own environment has it")
+pytest.importorskip("py4j", reason="only Spark's own environment has it")
 
 from airflow_provider_kmigrate.audit import connector, job, look, request
 from airflow_provider_kmigrate.audit.engine import Engine

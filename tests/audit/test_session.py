@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pyspark", reason="the audit has its own environment")
+pytest.importorskip("py4j", reason="the audit has its own environment")
 
 from airflow_provider_kmigrate.audit import classes
 from airflow_provider_kmigrate.audit import session as sessions

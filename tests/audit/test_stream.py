@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("pyspark.sql.functions", reason="only Spark's own environment has it")
+pytest.importorskip("py4j", reason="only Spark's own environment has it")
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
