@@ -76,9 +76,14 @@ def topic(name: str, data: bytes) -> TopicMetadata | Malformed:
     return _parse(f"/brokers/topics/{name}", data, assignment)
 
 
-def partition_state(path: str, data: bytes) -> tuple[int, tuple[int, ...]] | Malformed:
-    """/brokers/topics/<topic>/partitions/<n>/state: leader (-1: none) and ISR."""
-    return _parse(path, data, lambda fields: (_int(fields["leader"]), _ints(fields["isr"])))
+def partition_state(path: str, data: bytes) -> tuple[int, tuple[int, ...], int | None] | Malformed:
+    """/brokers/topics/<topic>/partitions/<n>/state: leader (-1: none), ISR, and the epoch of the controller that wrote it."""
+
+    def state(fields: Mapping[str, Any]) -> tuple[int, tuple[int, ...], int | None]:
+        epoch = fields.get("controller_epoch")
+        return _int(fields["leader"]), _ints(fields["isr"]), None if epoch is None else _int(epoch)
+
+    return _parse(path, data, state)
 
 
 def state_epoch(path: str, data: bytes) -> int | Malformed:

@@ -244,8 +244,8 @@ class ZooKeeper:
         states: dict[str, dict[int, PartitionMetadata]] = {topic.name: dict(topic.partitions) for topic in topics}
         for path, found in self._session.stream("partition states", Kind.DATA, paths):
             name, index, partition = paths[path]
-            leader, isr = _sound(znodes.partition_state(path, _data(found)))
-            states[name][index] = replace(partition, leader=leader, isr=isr)
+            leader, isr, epoch = _sound(znodes.partition_state(path, _data(found)))
+            states[name][index] = replace(partition, leader=leader, isr=isr, controller_epoch=epoch)
         return states
 
     def _add(self, transaction: TransactionRequest, operation: Operation) -> None:

@@ -222,11 +222,15 @@ class Partition:
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """One partition as one side stores it; `isr` is advisory, the two sides may be a moment apart."""
+    """One partition as one side stores it; `isr` is advisory, the two sides may be a moment apart.
+
+    `controller_epoch` is that of ZooKeeper's state znode: -1 where there is none, None where it holds none.
+    """
 
     replicas: tuple[int, ...]
     leader: int
     isr: tuple[int, ...] = ()
+    controller_epoch: int | None = field(default=-1, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,17 @@ from dataclasses import dataclass, field, replace
 
 from airflow_provider_kmigrate.clients.wire import ApiVersions, Led
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
-from airflow_provider_kmigrate.core.model import Broker, Controller, NodeFiles, Partition, Process, Quorum, Reason, ZkView
+from airflow_provider_kmigrate.core.model import (
+    Broker,
+    Controller,
+    NodeFiles,
+    Partition,
+    Process,
+    Quorum,
+    Reason,
+    TopicMetadata,
+    ZkView,
+)
 from airflow_provider_kmigrate.core.versions import version_of
 from airflow_provider_kmigrate.exceptions import WrongCluster
 from airflow_provider_kmigrate.observe.reads import Seen
@@ -63,6 +73,13 @@ def newest(witnesses: Iterable[tuple[Led, ...]]) -> tuple[Partition, ...]:
         key = (led.partition.topic, led.partition.index)
         best[key] = _newer(best[key], led) if key in best else led
     return tuple(led.partition for _, led in sorted(best.items()))
+
+
+def state_epoch(topics: Mapping[str, TopicMetadata]) -> int | None:
+    """The highest controller_epoch of ZooKeeper's partition states; -1 where there is no state, None where one holds none."""
+    epochs = [partition.controller_epoch for topic in topics.values() for partition in topic.partitions.values()]
+    known = [epoch for epoch in epochs if epoch is not None]
+    return max(known, default=-1) if len(known) == len(epochs) else None
 
 
 def leader_of(quorums: Iterable[Quorum]) -> Quorum | None:

@@ -177,7 +177,8 @@ class _Glance:
 
         def finish() -> dict[str, Any]:
             zookeeper, brokers = (self._questions.answer(question) for question in asked)
-            return {"topics": None if zookeeper is None or brokers is None else (zookeeper, brokers)}
+            topics = None if zookeeper is None or brokers is None else (zookeeper, brokers)
+            return {"topics": topics, "state_epoch": None if zookeeper is None else assemble.state_epoch(zookeeper)}
 
         return finish
 
@@ -192,6 +193,8 @@ class _Glance:
         return finish
 
     def _state_epoch(self, what: Look) -> Finish:
+        if what & Look.TOPICS:  # which reads every state anyway, tens of thousands of znodes
+            return dict
         asked = self._ask(what & Look.STATE_EPOCH, unknowns.STATES, self._patience.topics, self._reads.state_epoch)
         return lambda: {"state_epoch": self._questions.answer(asked)}
 

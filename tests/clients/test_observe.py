@@ -22,6 +22,7 @@ from airflow_provider_kmigrate.core.model import (
     Look,
     NodeFiles,
     Partition,
+    PartitionMetadata,
     Process,
     ProcessState,
     Quorum,
@@ -382,6 +383,16 @@ class TestRest:
         assert view.client_metrics is None
         assert codes(view) == ["U09"]
 
+    @pytest.mark.parametrize(("epochs", "expected"), [((9, -1, 4), 9), ((-1,), -1), ((), -1), ((9, None), None)])
+    def test_the_epoch_of_the_states_comes_with_the_topics(
+        self, cluster: Cluster, epochs: tuple[int | None, ...], expected: int | None
+    ) -> None:
+        """Reading every state a second time would take a large cluster's preflight twice as long."""
+        rows = {n: PartitionMetadata((1,), 1, controller_epoch=epoch) for n, epoch in enumerate(epochs)}
+        cluster.zk.topics_answer = {"t": TopicMetadata("t", "id", rows)}
+        cluster.zk.epoch_answer = AssertionError("asked for itself")
+        assert cluster.look(Look.TOPICS | Look.STATE_EPOCH).state_epoch == expected
+
     def test_topics_of_both_sides(self, cluster: Cluster) -> None:
         cluster.zk.topics_answer = {"t": TopicMetadata("t", "id", {})}
         assert cluster.look(Look.TOPICS).topics == ({"t": TopicMetadata("t", "id", {})}, {})
@@ -425,5 +436,6 @@ class TestWhatEndsALook:
         cluster.zk.answer = cluster.zk.topics_answer = cluster.zk.epoch_answer = cluster.admin.topics_answer = silence
         cluster.host.process = cluster.host.on_disk = silence
         view = cluster.look(EVERYTHING)
-        assert set(codes(view)) == {"U01", "U02", "U03", "U04", "U05", "U06", "U08", "U09", "U10", "U11", "U12"}
+        assert set(codes(view)) == {"U01", "U02", "U03", "U04", "U05", "U06", "U08", "U09", "U10", "U12"}
+        assert codes(cluster.look(Look.STATE_EPOCH)) == ["U11"]
         assert view.kafka_cluster_id is None

@@ -66,7 +66,8 @@ class TestAsKafkaWrites:
 
     def test_a_partition_state(self) -> None:
         data = b'{"controller_epoch":1,"leader":-1,"version":1,"leader_epoch":2,"isr":[2]}'
-        assert znodes.partition_state("/s", data) == (-1, (2,))
+        assert znodes.partition_state("/s", data) == (-1, (2,), 1)
+        assert znodes.partition_state("/s", data.replace(b"controller_epoch", b"other")) == (-1, (2,), None)
         assert znodes.state_epoch("/s", data) == 1
 
     def test_configs(self) -> None:

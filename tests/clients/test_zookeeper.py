@@ -206,6 +206,7 @@ class TestRealTree:
             assert client.leaderless() == ["t-1"]
             assert client.state_epoch() == 7, "the highest; a partition without a state has none"
         assert seen.partitions == {0: PartitionMetadata((1, 2), 1, (1,)), 1: PartitionMetadata((2, 1), -1)}
+        assert [seen.partitions[index].controller_epoch for index in (0, 1)] == [7, -1]
         assert (seen.topic_id, seen.configs) == ("id", {"retention.ms": "7"})
 
     def test_a_broken_topic_names_its_znode(self, own_chroot: ZooKeeperSettings, kazoo_client: KazooClient) -> None:
