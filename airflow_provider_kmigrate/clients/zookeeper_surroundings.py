@@ -60,6 +60,8 @@ class _Reading:
         """The keys that are set for each entity; those without any are left out."""
         found = {}
         for name, data, _ in self.data(folder, names):
+            if not data:  # Kafka makes it as the parent of another entity: a user whose quotas are all of single clients
+                continue
             keys = znodes.configs(f"{folder}/{name}", data)
             if isinstance(keys, Malformed):
                 self.malformed.append(keys)

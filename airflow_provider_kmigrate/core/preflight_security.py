@@ -23,6 +23,16 @@ from airflow_provider_kmigrate.core.versions import level_of
 _AUTHORIZER, _BUILDER, _ENCODER = "authorizer.class.name", "principal.builder.class", "password.encoder.secret"
 _KRAFT_AUTHORIZERS = frozenset(AUTHORIZERS.values())
 _SCRAM, _TOKENS = "3.5-IV2", "3.6-IV2"  # the first metadata versions with the records of SCRAM users and delegation tokens
+#: What Kafka encrypts in ZooKeeper: its settings of type PASSWORD (DynamicBrokerConfig), with or without a listener's prefix.
+_ENCRYPTED = (
+    "ssl.keystore.password",
+    "ssl.key.password",
+    "ssl.truststore.password",
+    "ssl.keystore.key",
+    "ssl.keystore.certificate.chain",
+    "ssl.truststore.certificates",
+    "sasl.jaas.config",
+)
 _JUTE = 1_000_000  # bytes of a ZooKeeper answer, without jute.maxbuffer a little above
 _SECRET = re.compile(
     r"(?:password|sasl\.jaas\.config|ssl\.keystore\.key|certificate\.chain|ssl\.truststore\.certificates|secret)$"
@@ -160,6 +170,10 @@ def _passwords(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
     ]
     if not secret:
         return
+    yield warns("W11", f"passwords that were set dynamically: {some(secret)}")
+    secret = [name for name in secret if name.endswith(_ENCRYPTED)]
+    if not secret:
+        return
     files = zookeeper_files(view)
     known = {broker: setting(keys, _ENCODER) for broker, keys in files.items()}
     lacking = [broker for broker, value in known.items() if value is None]
@@ -170,7 +184,6 @@ def _passwords(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
         )
     elif len(set(known.values())) > 1 and not stated:
         yield blocks("B11", f"passwords set dynamically ({some(secret)}), and brokers have different {_ENCODER}")
-    yield warns("W11", f"passwords that were set dynamically: {some(secret)}")
 
 
 def _builders(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:

@@ -39,7 +39,7 @@ _PROVISION_POINTS = ("file put", "formatted", "started", "waiting")
 _FINAL_POINTS = ("file put", "stopped", "started")
 ROLL_POINTS = ("file put", "stopping", "stopped", "started", "waiting")
 _HOLD_S = 8.0
-_WHOLE_S = 120.0
+_WHOLE_S, _STEP_S = 120.0, 300.0
 
 
 @dataclass(frozen=True)
@@ -94,13 +94,13 @@ class Journey:
         """Run a step in processes that are killed at these points in turn, and once more to its end."""
         kills: list[str] = []
         for point in points:
-            code, output = run(self.rehearsal.cluster, kind, arguments, "--at", point)
+            code, output = run(self.rehearsal.cluster, kind, arguments, "--at", point, timeout=_STEP_S)
             if code == 0:
                 return told(kills)
             if code != KILLED:
                 raise AssertionError(f"killed at {kills}, then: {output}")
             kills.append(point)
-        code, output = run(self.rehearsal.cluster, kind, arguments)
+        code, output = run(self.rehearsal.cluster, kind, arguments, timeout=_STEP_S)
         if code != 0:
             raise AssertionError(f"killed at {kills}, then: {output}")
         return told(kills)
@@ -115,7 +115,7 @@ class Journey:
                 time.sleep(_HOLD_S)
                 meanwhile = {name for name, count in self.starts().items() if count != before[name]}
             cluster.up()
-            code, output = tool.ends()
+            code, output = tool.ends(_STEP_S)
         if meanwhile or code != 0:
             raise AssertionError(f"restarted under the fault: {sorted(meanwhile)}; exit code {code}: {output}")
         return f"held for {_HOLD_S:g} s, then done"

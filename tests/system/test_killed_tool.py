@@ -58,8 +58,8 @@ class Tool:
         self.process.kill()
         self.process.communicate()
 
-    def ends(self) -> tuple[int, str]:
-        output, _ = self.process.communicate(timeout=120)
+    def ends(self, timeout: float = 120.0) -> tuple[int, str]:
+        output, _ = self.process.communicate(timeout=timeout)
         return self.process.returncode, output
 
     def wait_suspended(self) -> None:
@@ -69,9 +69,9 @@ class Tool:
             assert self.process.poll() is None, self.process.communicate()
 
 
-def run(cluster: LocalCluster, kind: str, arguments: dict[str, Any], *trap: str) -> tuple[int, str]:
+def run(cluster: LocalCluster, kind: str, arguments: dict[str, Any], *trap: str, timeout: float = 120.0) -> tuple[int, str]:
     with Tool(cluster, kind, arguments, *trap) as tool:
-        return tool.ends()
+        return tool.ends(timeout)
 
 
 def killed_and_run_again(cluster: LocalCluster, kind: str, arguments: dict[str, Any], point: str) -> None:

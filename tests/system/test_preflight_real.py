@@ -122,7 +122,7 @@ def slow_move(cluster: LocalCluster) -> None:
         topic = AlterPartitionReassignmentsRequest.ReassignableTopic
         away = topic.ReassignablePartition(partition_index=0, replicas=[(home + 1) % 3])
         wire = world.tools.wire(world.spec.node(Role.BROKER, view.zk.controller.broker_id))
-        answer = wire._ask(
+        answer = wire.ask(
             AlterPartitionReassignmentsRequest, 0, 0, timeout_ms=10_000, topics=[topic(name="moving", partitions=[away])]
         )
     assert [part.error_code for each in answer.responses for part in each.partitions] == [0]
