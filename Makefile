@@ -74,5 +74,5 @@ cluster-down: ## stop that cluster
 	$(BIN)/python -m airflow_provider_kmigrate.localcluster down
 
 clean: ## stop the local clusters and remove what was built
-	-for d in build/localcluster $(DEMO_DIR)/cluster $(AIRFLOW_DIR)/cluster; do test ! -d $$d || $(BIN)/python -m airflow_provider_kmigrate.localcluster clean --dir $$d; done
+	-for d in build/localcluster $(DEMO_DIR)/cluster $(AIRFLOW_DIR)/cluster build/faults/run/cluster; do test ! -d $$d || $(BIN)/python -m airflow_provider_kmigrate.localcluster clean --dir $$d; done
 	rm -rf build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from itertools import cycle, islice
 from pathlib import Path
 
 from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
@@ -26,18 +25,18 @@ from airflow_provider_kmigrate.consumer.workload.plan import GroupPlan
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look
 from airflow_provider_kmigrate.localcluster.plan import Shape
+from airflow_provider_kmigrate.steps.rollback import bring_back_the_rest, stop_controllers
 from benchmarks import direct
 from benchmarks.rehearsal import Rehearsal, rehearsing
 from tests.system import evidence
 from tests.system.test_killed_tool import Tool, run
-from tests.system.tool import ROLLBACK
 
 TOPICS = (TopicPlan("orders", 18), TopicPlan("payments", 12))
 GROUPS = (GroupPlan("billing", 2),)
 KILLED = -signal.SIGKILL
 _PROVISION_POINTS = ("file put", "formatted", "started", "waiting")
 _FINAL_POINTS = ("file put", "stopped", "started")
-ROLL_POINTS = ("file put", "stopping", "stopped", "started", "waiting")
+_ROLL_POINTS = ("file put", "stopped", "started")  # killed while a broker stops, the next run finds it stopped: nothing is left
 _HOLD_S = 8.0
 _WHOLE_S, _STEP_S = 120.0, 300.0
 
@@ -63,23 +62,27 @@ class Journey:
     phase: str = "ZooKeeper"
     cells: list[Cell] = field(default_factory=list)
 
-    def cell(self, fault: str, required: str, made: Callable[[], str]) -> None:
-        """Make the fault, and note what the tool did; a cell that fails is noted, and the journey goes on."""
+    def cell(self, fault: str, required: str, made: Callable[[], str], *, controllers: bool = True) -> None:
+        """Make the fault, and note what the tool did; a cell that fails is noted, and the journey goes on.
+
+        Without `controllers` nobody starts what is down: in the middle of a way back they must stay down.
+        """
         began = time.monotonic()
         try:
             seen, passed = made(), True
         except Exception as error:  # noqa: BLE001  # whatever it is, it is what was seen
             seen, passed = f"{type(error).__name__}: {str(error)[-400:]}", False
-        invariants = self.whole()
+        invariants = self.whole(controllers)
         cell = Cell(
             self.phase, fault, required, seen, round(time.monotonic() - began, 1), passed and not invariants, invariants or "held"
         )
         self.cells.append(cell)
         print(f"{'ok  ' if cell.passed else 'FAIL'} {cell.phase}: {fault}: {seen} ({cell.seconds} s) {invariants}", flush=True)
 
-    def whole(self) -> str:
+    def whole(self, start: bool) -> str:
         """What is wrong with the cluster after `_WHOLE_S` seconds at most; empty where nothing is."""
-        self.rehearsal.cluster.up()  # whatever the fault took
+        if start:
+            self.rehearsal.cluster.up()  # whatever the fault took
         deadline, problem = time.monotonic() + _WHOLE_S, "?"
         while problem and time.monotonic() < deadline:
             problem = sick(self.look())
@@ -193,7 +196,7 @@ def _roll(journey: Journey, target: BrokerMode) -> None:
         return next(broker for broker in brokers if broker.id != node)
 
     def through() -> str:
-        return journey.through("roll", ROLL_POINTS, node=journey.to_roll(target), target=target)
+        return journey.through("roll", _ROLL_POINTS, node=journey.to_roll(target), target=target)
 
     def paused_other() -> str:
         node = journey.to_roll(target)
@@ -209,7 +212,7 @@ def _roll(journey: Journey, target: BrokerMode) -> None:
     journey.steps(direct.roll, target)
 
 
-def _dual_write(journey: Journey) -> None:
+def _dual_write(journey: Journey, *, soaking: bool) -> None:
     plan = journey.rehearsal.cluster.plan
 
     def leader() -> NodeSpec:
@@ -228,7 +231,8 @@ def _dual_write(journey: Journey) -> None:
         return journey.holds("soak", paused(NodeProcess(plan.zookeeper_folder)), after=5.0, seconds=15.0)
 
     journey.cell("active controller SIGKILLed", "goes on", one_killed)
-    journey.cell("ZooKeeper SIGSTOPped in the soak", "holds", zookeeper_paused)
+    if soaking:
+        journey.cell("ZooKeeper SIGSTOPped in the soak", "holds", zookeeper_paused)
 
 
 def _majority(journey: Journey, target: BrokerMode) -> None:
@@ -250,7 +254,7 @@ def forward(journey: Journey) -> None:
     _roll(journey, BrokerMode.MIGRATION)
     journey.steps(direct.copy)
     journey.phase = "dual-write, brokers on ZooKeeper"
-    _dual_write(journey)
+    _dual_write(journey, soaking=False)
     journey.phase = "second roll"
     _majority(journey, BrokerMode.KRAFT)
 
@@ -259,18 +263,42 @@ def second_roll(journey: Journey) -> None:
     journey.phase = "second roll"
 
     def through() -> str:
-        return journey.through("roll", ROLL_POINTS, node=journey.to_roll(BrokerMode.KRAFT), target=BrokerMode.KRAFT)
+        return journey.through("roll", _ROLL_POINTS, node=journey.to_roll(BrokerMode.KRAFT), target=BrokerMode.KRAFT)
 
     journey.cell("tool killed in the restart to kraft", "resumes", through)
     journey.steps(direct.roll, BrokerMode.KRAFT)
     journey.phase = "dual-write, brokers on KRaft"
-    _dual_write(journey)
+    _dual_write(journey, soaking=True)
 
 
 def back(journey: Journey) -> None:
+    """To ZooKeeper, in the order of `steps.rollback.run_rollback`; every kind of its steps is killed once."""
     journey.phase = "rollback"
-    points = list(islice(cycle((*ROLL_POINTS, "stopped", "file put")), 42))
-    journey.cell("tool killed on the way back, again and again", "resumes", lambda: journey.through(ROLLBACK, points))
+    plan = journey.rehearsal.cluster.plan
+    first, *others = plan.brokers
+    for node in plan.controllers:
+        journey.steps(lambda world, node=node: direct.step(world, "restore flag", node=node.id))
+    journey.cell("tool killed in the failover", "resumes", partial(journey.through, "reconcile", ("stopped", "started")))
+    target = BrokerMode.MIGRATION
+    journey.cell(
+        f"tool killed in the restart back to {target}",
+        "resumes",
+        partial(journey.through, "back", _ROLL_POINTS, node=first.id, target=target),
+    )
+    held = partial(journey.holds, "back", killed(first), node=others[0].id, target=target)
+    journey.cell("another broker SIGKILLed", "holds", held)
+    for node in plan.brokers:
+        journey.steps(lambda world, node=node: direct.step(world, "back", node=node.id, target=target))
+    journey.steps(stop_controllers)
+    journey.cell(
+        "tool killed in the hand-over", "resumes", partial(journey.through, "give back", ("committed",)), controllers=False
+    )
+    journey.steps(lambda world: direct.step(world, "zookeeper leads"))
+    journey.steps(bring_back_the_rest)
+    for node in plan.controllers:
+        wiped = partial(journey.through, "wipe", ("wiped",), node=node.id)
+        journey.cell(f"tool killed, directory of {node.name}", "resumes", wiped, controllers=False)
+    journey.steps(lambda world: direct.step(world, "rolled back"))
 
 
 def finalize(journey: Journey) -> None:
@@ -287,6 +315,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dir", type=Path, default=Path("build/faults"))
     folder = parser.parse_args().dir
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is stopped
     shape, policy = Shape(name="faults"), {"min_soak": "3s", "canary_bake": "0s"}
     rehearsal = Rehearsal(folder / "run", shape, TOPICS, GROUPS, rate=200.0, producers=1, policy=policy)
     with rehearsing(rehearsal):

@@ -26,13 +26,11 @@ from airflow_provider_kmigrate.core.model import ClusterView, Look
 from airflow_provider_kmigrate.core.surroundings import Surroundings
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
-from airflow_provider_kmigrate.steps.rollback import run_rollback
 from airflow_provider_kmigrate.steps.run import Observing, World
 from benchmarks import direct
 
 REFUSED = 3
 POINTS = ("file put", "formatted", "stopping", "stopped", "started", "waiting", "committed", "wiped")
-ROLLBACK = "rollback"  # instead of a step: the whole way back
 _LEFT = "Terminating process due to signal SIGTERM"  # the first thing that a node which got SIGTERM logs
 _LOOKS = 2  # after the start
 
@@ -146,11 +144,7 @@ def main() -> int:
     given = parser.parse_args()
     try:
         with direct.world(LocalCluster(given.folder)) as world:
-            mortal = trapped(world, Trap(given.at, given.signal))
-            if given.kind == ROLLBACK:
-                run_rollback(mortal)
-            else:
-                direct.step(mortal, given.kind, **given.arguments)
+            direct.step(trapped(world, Trap(given.at, given.signal)), given.kind, **given.arguments)
     except Refused as error:
         sys.stdout.write(f"{error}\n{json.dumps({'refused': type(error).__name__})}\n")
         return REFUSED
