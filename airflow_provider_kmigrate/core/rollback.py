@@ -90,7 +90,7 @@ def _brought_back(controller: Controller) -> Decision:
 
 def decide_reconcile(view: ClusterView, first: ClusterView) -> Decision:
     """One failover of the active controller since `first`, the first look with a leader; then ZooKeeper holds all that KRaft does."""
-    if (ended := back_gates.over(view)) is not None:
+    if (ended := back_gates.over(view) or _still_down(view)) is not None:
         return ended
     if not kraft_owns(view):
         return Done("ZooKeeper owns the cluster; nothing has to be written back.")
@@ -103,6 +103,13 @@ def decide_reconcile(view: ClusterView, first: ClusterView) -> Decision:
         return Act("fail over", f"Controller {view.quorum.leader_id} leads: its successor writes ZooKeeper anew (KIP-866).")
     gate = gates.dual_write_alive(view, first)
     return as_decision(gate, f"Controller {view.quorum.leader_id} leads since a failover, and the dual-write moves.")
+
+
+def _still_down(view: ClusterView) -> Decision | None:
+    """What brings a controller of ours back that was killed between its stop and its start; nobody else would start it."""
+    down = [number for number, found in sorted(view.controllers.items()) if found.process.state is ProcessState.STOPPED]
+    started = decide_flag(view, down[0]) if down else None
+    return None if isinstance(started, Done) else started
 
 
 def decide_back(view: ClusterView, first: ClusterView, broker_id: int, target: BrokerMode) -> Decision:

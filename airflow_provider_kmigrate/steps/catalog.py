@@ -101,7 +101,7 @@ KINDS: Mapping[str, Callable[[ClusterSpec, Arguments], Step]] = {
     "finalize": _of_controller(FinalizeController),
     "finalized": lambda _spec, _arguments: Finalized(),
     "restore flag": _of_controller(RestoreFlag),
-    "reconcile": lambda _spec, _arguments: Reconcile(),
+    "reconcile": lambda spec, _arguments: Reconcile(spec.controllers),
     "back": _back,
     "stop controller": _of_controller(StopController),
     "give back": lambda spec, _arguments: GiveBack(spec.controllers),

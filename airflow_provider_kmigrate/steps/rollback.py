@@ -15,6 +15,7 @@ from airflow_provider_kmigrate.core.model import (
     Done,
     Look,
     Malformed,
+    ProcessState,
     Reason,
     Refuse,
     Wait,
@@ -70,7 +71,7 @@ def run_rollback(world: World, *, failover: bool = True) -> Done:
     if failover:
         for node in controllers:
             run_step(RestoreFlag(node), world)
-        run_step(Reconcile(), world)
+        run_step(Reconcile(controllers), world)
         run_step(Equivalent(world.spec.policy.copy_timeout), world)
     for node in brokers:
         run_step(BringBack(node, BrokerMode.MIGRATION, world.spec.policy), world)
@@ -142,11 +143,12 @@ class Reconcile(Step):
     """One failover of the active controller. Killed and run again it makes another one, which does no harm."""
 
     name = "failover before the way back"
-    looks = _POSITION | Look.CLIENT_METRICS
+    looks = _POSITION | _NODES | Look.CLIENT_METRICS
     patience = 180.0
     most_acts = 3
 
-    def __init__(self) -> None:
+    def __init__(self, controllers: tuple[NodeSpec, ...]) -> None:
+        self.nodes = controllers
         self._before: ClusterView | None = None  # the first look with a leader
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
@@ -155,7 +157,9 @@ class Reconcile(Step):
         return rollback.decide_reconcile(view, self._before or first)
 
     def act(self, world: World, act: Act) -> None:
-        del act
+        if act.verb == "start":
+            self._start_what_is_down(world)
+            return
         quorum = world.observer.look(Look.QUORUM).quorum
         leader = next((node for node in world.spec.controllers if quorum is not None and node.id == quorum.leader_id), None)
         if leader is None:
@@ -164,6 +168,13 @@ class Reconcile(Step):
         install(world, leader, Stage.CONTROLLER_MIGRATION)
         world.say(f"{leader.name} stopped after {host.stop(leader, world.fence.token):.1f} s.")
         host.start(leader, world.fence.token)
+
+    def _start_what_is_down(self, world: World) -> None:
+        for node in self.nodes:
+            host = world.tools.host(node)
+            if host.status(node).state is ProcessState.STOPPED:
+                install(world, node, Stage.CONTROLLER_MIGRATION)
+                host.start(node, world.fence.token)
 
 
 class BringBack(RollBroker):

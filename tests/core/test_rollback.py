@@ -132,7 +132,7 @@ def failed_over(view):
         (failed_over(DUAL), (Done,)),
         (replace(failed_over(DUAL), zk=DUAL.zk), (Wait, "G07")),  # the new leader has not written yet
         (replace(DUAL, client_metrics=("s",)), (Refuse, "G09")),
-        (cluster([KRAFT] * 3, (True, None, True), 50), (Wait, "G23")),
+        (cluster([KRAFT] * 3, (True, None, True), 50), (Act, "start")),  # killed between its stop and its start
         (handed_over([ZK] * 3), (Done,)),
     ],
 )

@@ -396,6 +396,9 @@ class SimHost:
         self.cluster.stop(node)
         return 0.5
 
+    def status(self, node: NodeSpec) -> Process:
+        return _process(self._mine(node))
+
     def read_properties(self, node: NodeSpec) -> str:
         return self._mine(node).text
 

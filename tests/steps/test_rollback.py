@@ -13,7 +13,7 @@ from airflow_provider_kmigrate.exceptions import Fenced, Refused, Unavailable
 from airflow_provider_kmigrate.steps.brokers import RollBroker
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
 from airflow_provider_kmigrate.steps.files import install
-from airflow_provider_kmigrate.steps.rollback import GiveBack, StopController, WipeController, run_plan, run_rollback
+from airflow_provider_kmigrate.steps.rollback import GiveBack, Reconcile, StopController, WipeController, run_plan, run_rollback
 from airflow_provider_kmigrate.steps.run import run_step
 from airflow_provider_kmigrate.steps.waits import Copied
 from tests.steps.sim import Killed, Mortal, SimCluster
@@ -135,6 +135,17 @@ def test_a_way_back_that_was_left_before_the_hand_over_can_go_forward_again(tmp_
         forward(cluster, cluster.world(tmp_path))
         assert cluster.disasters == []
         assert cluster.finalized
+
+
+def test_the_failover_killed_between_stop_and_start_goes_on_by_itself(tmp_path):
+    """Its task is cleared alone: the tasks before it, which start what is down, are done and do not run again."""
+    cluster = SimCluster()
+    all_kraft(cluster, cluster.world(tmp_path))
+    leader = cluster.spec.node(Role.CONTROLLER, cluster.leader)
+    cluster.stop(leader)
+    run_step(Reconcile(cluster.spec.controllers), cluster.world(tmp_path))
+    assert cluster.nodes[Role.CONTROLLER, leader.id].running is not None
+    assert cluster.disasters == []
 
 
 def test_after_finalization_it_refuses_and_changes_nothing(tmp_path):

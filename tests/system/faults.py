@@ -23,7 +23,7 @@ from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan
 from airflow_provider_kmigrate.consumer.workload.plan import GroupPlan
 from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look, ProcessState
 from airflow_provider_kmigrate.localcluster.plan import Shape
 from airflow_provider_kmigrate.steps.rollback import bring_back_the_rest, stop_controllers
 from benchmarks import direct
@@ -150,12 +150,13 @@ def sick(view: ClusterView) -> str:
     leaderless = sum(partition.leader < 0 for partition in partitions)
     short = sum(partition.under_replicated for partition in partitions)
     silent = [broker.id for broker in view.brokers.values() if broker.mode is None]
+    silent += [c.id for c in view.controllers.values() if c.process.state is ProcessState.RUNNING and not c.answers]
     found = {
         "no partitions were read": not partitions,
         f"{leaderless} leaderless": leaderless,
         f"{short} with a short ISR": short,
     }
-    return ", ".join([text for text, wrong in found.items() if wrong] + [f"brokers {silent} silent"] * bool(silent))
+    return ", ".join([text for text, wrong in found.items() if wrong] + [f"{silent} silent"] * bool(silent))
 
 
 @contextmanager
