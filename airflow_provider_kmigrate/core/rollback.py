@@ -90,10 +90,16 @@ def _brought_back(controller: Controller) -> Decision:
 
 def decide_reconcile(view: ClusterView, first: ClusterView) -> Decision:
     """One failover of the active controller since `first`, the first look with a leader; then ZooKeeper holds all that KRaft does."""
-    if (ended := back_gates.over(view) or _still_down(view)) is not None:
+    if (ended := back_gates.over(view)) is not None:
         return ended
+    if (down := still_down(view)) is not None:
+        return down[1]
     if not kraft_owns(view):
         return Done("ZooKeeper owns the cluster; nothing has to be written back.")
+    return _once(view, first)
+
+
+def _once(view: ClusterView, first: ClusterView) -> Decision:
     gate = together((gates.all_flagged(view), gates.no_client_metrics(view), gates.quorum_healthy(view)))
     if not gate.met or view.quorum is None:
         return as_decision(gate, "")
@@ -105,11 +111,14 @@ def decide_reconcile(view: ClusterView, first: ClusterView) -> Decision:
     return as_decision(gate, f"Controller {view.quorum.leader_id} leads since a failover, and the dual-write moves.")
 
 
-def _still_down(view: ClusterView) -> Decision | None:
-    """What brings a controller of ours back that was killed between its stop and its start; nobody else would start it."""
+def still_down(view: ClusterView) -> tuple[int, Decision] | None:
+    """The first controller of this migration that is down, and what that asks for; a failover killed between stop and start leaves one.
+
+    The tasks before the failover's, which start what is down, are done by then and do not run again.
+    """
     down = [number for number, found in sorted(view.controllers.items()) if found.process.state is ProcessState.STOPPED]
-    started = decide_flag(view, down[0]) if down else None
-    return None if isinstance(started, Done) else started
+    asked = ((number, decide_flag(view, number)) for number in down)
+    return next(((number, decision) for number, decision in asked if not isinstance(decision, Done)), None)
 
 
 def decide_back(view: ClusterView, first: ClusterView, broker_id: int, target: BrokerMode) -> Decision:

@@ -15,7 +15,6 @@ from airflow_provider_kmigrate.core.model import (
     Done,
     Look,
     Malformed,
-    ProcessState,
     Reason,
     Refuse,
     Wait,
@@ -170,11 +169,11 @@ class Reconcile(Step):
         host.start(leader, world.fence.token)
 
     def _start_what_is_down(self, world: World) -> None:
+        found = rollback.still_down(world.observer.look(self.looks, self.nodes))
         for node in self.nodes:
-            host = world.tools.host(node)
-            if host.status(node).state is ProcessState.STOPPED:
+            if found is not None and node.id == found[0]:
                 install(world, node, Stage.CONTROLLER_MIGRATION)
-                host.start(node, world.fence.token)
+                world.tools.host(node).start(node, world.fence.token)
 
 
 class BringBack(RollBroker):

@@ -140,6 +140,15 @@ def test_one_failover_heals(view, expected):
     assert shape(rollback.decide_reconcile(view, DUAL)) == expected
 
 
+def test_of_controllers_that_are_down_only_one_of_this_migration_is_brought_back():
+    empty = replace(controller(3000, None), files=NodeFiles(has_metadata_log=False))
+    used = replace(controller(3001, None), files=NodeFiles(has_metadata_log=True))
+    view = replace(DUAL, controllers={**DUAL.controllers, 3000: empty, 3001: used})
+    number, decision = rollback.still_down(view)
+    assert (number, shape(decision)) == (3001, (Act, "start"))
+    assert rollback.still_down(replace(view, controllers={**view.controllers, 3001: DUAL.controllers[3001]})) is None
+
+
 @pytest.mark.parametrize(
     ("view", "target", "expected"),
     [
