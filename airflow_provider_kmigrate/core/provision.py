@@ -18,6 +18,7 @@ from airflow_provider_kmigrate.core.model import (
     Refuse,
     Wait,
 )
+from airflow_provider_kmigrate.core.node_file import misfiled
 from airflow_provider_kmigrate.core.phase import Intent, Permit, Phase, permit, refusal, where
 
 _ENDING = frozenset({Phase.FINALIZING, Phase.FINALIZED})
@@ -40,23 +41,9 @@ def decide_provision(view: ClusterView, controller_id: int, cluster_id: str) -> 
     return _restart(view, controller) or _provision(view, controller, cluster_id, allowed)
 
 
-def misfiled(controller: Controller, stage: Stage) -> Act | None:
-    """A controller that runs as it should with the file of another stage, which a run that died may have left.
-
-    Restarted by whomever, with final properties it could be elected and finalize; with those of the migration it needs a ZooKeeper
-    that may be gone.
-    """
-    found = stage_on_disk(controller.files)
-    if found in {None, stage}:
-        return None
-    return Act(
-        "rewrite", f"Controller {controller.id} runs as it should, but its file is of stage {found}: it gets its own again."
-    )
-
-
 def _answers(view: ClusterView, controller: Controller) -> Decision:
     if controller.migration_flag:
-        return misfiled(controller, Stage.CONTROLLER_MIGRATION) or Done(
+        return misfiled(f"controller {controller.id}", controller.files, Stage.CONTROLLER_MIGRATION) or Done(
             f"Controller {controller.id} answers with the migration flag."
         )
     if where(view).phase in _ENDING:
@@ -124,7 +111,11 @@ def decide_finalize(view: ClusterView, controller_id: int) -> Decision:
     """Restart one controller without the flag; the first one of these that is elected ends the migration for good."""
     controller = view.controllers.get(controller_id, Controller(controller_id))
     if controller.answers and controller.migration_flag is False:
-        return _out_of_turn(view) or misfiled(controller, Stage.CONTROLLER_FINAL) or _without_flag(view, controller_id)
+        return (
+            _out_of_turn(view)
+            or misfiled(f"controller {controller.id}", controller.files, Stage.CONTROLLER_FINAL)
+            or _without_flag(view, controller_id)
+        )
     if controller.process.state is ProcessState.STOPPED and stage_on_disk(controller.files) is Stage.CONTROLLER_FINAL:
         return Act(
             "start", f"Controller {controller_id} is stopped and has its final properties: an interrupted restart goes on."

@@ -33,6 +33,7 @@ from airflow_provider_kmigrate.core.model import (
     Wait,
     ZkController,
 )
+from airflow_provider_kmigrate.core.node_file import misfiled
 from airflow_provider_kmigrate.core.phase import Intent, Permit, Phase, Position, alarms, permit, refusal, where
 
 STAGE = {BrokerMode.ZOOKEEPER: Stage.ZOOKEEPER, BrokerMode.MIGRATION: Stage.MIGRATION, BrokerMode.KRAFT: Stage.KRAFT}
@@ -214,13 +215,10 @@ def _pass_gate(view: ClusterView, broker: Broker, target: BrokerMode) -> Gate:
 def settled(view: ClusterView, broker: Broker, target: BrokerMode) -> Decision:
     """Whether a broker that runs in its new mode takes part again: registered, known to all others, in every ISR.
 
-    And would do so again: a run the other way that died may have left it a file of another mode, for whoever restarts it next.
+    And would do so again, with the file that it has (`node_file`).
     """
-    found = stage_on_disk(broker.files)
-    if broker.mode is target and found not in {None, STAGE[target]}:
-        return Act(
-            "rewrite", f"Broker {broker.id} runs in {target} mode, but its file is of stage {found}: it gets its own again."
-        )
+    if broker.mode is target and (wrong := misfiled(f"broker {broker.id}", broker.files, STAGE[target])) is not None:
+        return wrong
     gate = together((_registered(broker), _unfenced(view, broker), _in_every_isr(view, broker.id)))
     if gate.met:
         return Done(

@@ -40,8 +40,9 @@ from airflow_provider_kmigrate.core.model import (
     ZkController,
     ZkView,
 )
+from airflow_provider_kmigrate.core.node_file import misfiled
 from airflow_provider_kmigrate.core.phase import kraft_owns
-from airflow_provider_kmigrate.core.provision import end_unseen, misfiled
+from airflow_provider_kmigrate.core.provision import end_unseen
 from airflow_provider_kmigrate.core.waiting import as_decision
 
 _BACK = {BrokerMode.MIGRATION: Stage.MIGRATION, BrokerMode.ZOOKEEPER: Stage.ZOOKEEPER}
@@ -61,8 +62,7 @@ def decide_flag(view: ClusterView, controller_id: int) -> Decision:
     if (ended := back_gates.over(view)) is not None:
         return ended
     if not kraft_owns(view) or (controller.answers and controller.migration_flag):
-        wrong = misfiled(controller, Stage.CONTROLLER_MIGRATION) if controller.answers and controller.migration_flag else None
-        return wrong or Done(f"Controller {controller_id} has nothing to get back.")
+        return _keeps_flag(view, controller) or Done(f"Controller {controller_id} has nothing to get back.")
     if controller.process.state is ProcessState.STOPPED:
         return _end_unseen(view, controller) or _brought_back(controller)
     if not controller.answers:
@@ -72,6 +72,10 @@ def decide_flag(view: ClusterView, controller_id: int) -> Decision:
     if not gate.met:
         return as_decision(gate, "")
     return Act("restart", f"Controller {controller_id} stands by without the migration flag: elected, it would finalize.")
+
+
+def _keeps_flag(view: ClusterView, controller: Controller) -> Decision | None:
+    return misfiled(f"controller {controller.id}", controller.files, Stage.CONTROLLER_MIGRATION) if kraft_owns(view) else None
 
 
 def _end_unseen(view: ClusterView, controller: Controller) -> Refuse | None:

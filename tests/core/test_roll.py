@@ -38,6 +38,7 @@ def test_a_broker_that_is_there_is_never_stopped_again(view, node, target):
 def test_a_broker_that_is_there_with_the_file_of_another_mode_gets_its_own_again(view, node, target, file):
     assert decide_restart(with_broker(view, node, files=file), node, target).verb == "rewrite"
     assert isinstance(decide_restart(with_broker(view, node, files=FILES[target]), node, target), Done)
+    assert codes(decide_restart(with_broker(view, node, files=NodeFiles()), node, target)) == {"G00"}
 
 
 def test_a_stop_of_ours_that_was_interrupted_goes_on_with_the_start():

@@ -138,7 +138,8 @@ def test_what_is_done_to_a_controller_that_is_down(view, verb):
         # A rollback has handed the cluster over and is not at its end.
         (with_controller(cluster([MIG, MIG, MIG], (None,) * 3), 3000, **DOWN_USED), (Refuse, ["G04"])),
         (with_controller(cluster([MIG, ZK, ZK], (None,) * 3), 3000, **DOWN_USED), (Refuse, ["G04"])),
-        (with_controller(PRE, 3000, answers=False, migration_flag=None, process=UP), (Wait, ["R10"])),
+        (with_controller(PRE, 3000, answers=False, migration_flag=None, process=UP, files=NodeFiles()), (Wait, ["R10"])),
+        (with_controller(PRE, 3000, files=NodeFiles()), (Wait, ["G00"])),
         (with_controller(cluster([KRAFT] * 3, (None,) * 3, 90), 3000, **DOWN_BARE), (Refuse, ["R12"])),
         (with_controller(PRE, 3000, answers=False, migration_flag=None, process=UP, files=FLAG_FILE), (Done, [])),
         (with_controller(replace(PRE, zk=None), 3000, **DOWN_FRESH), (Wait, ["P01", "P03"])),
@@ -167,6 +168,7 @@ def test_a_directory_of_another_cluster_is_never_formatted():
         (with_controller(DUAL, 3000, process=Process()), (Wait, ["G25"])),
         (with_controller(FINAL, 3000, answers=False, process=UP), (Wait, ["R10"])),
         (FINAL, (Done, [])),
+        (with_controller(FINAL, 3000, files=NodeFiles()), (Wait, ["G00"])),
     ],
 )
 def test_when_a_controller_is_not_finalized(view, expected):

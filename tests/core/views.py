@@ -22,17 +22,20 @@ from airflow_provider_kmigrate.core.model import (
 
 ZK, MIG, KRAFT = BrokerMode.ZOOKEEPER, BrokerMode.MIGRATION, BrokerMode.KRAFT
 UP, DOWN = Process(ProcessState.RUNNING, 1, 1.0), Process(ProcessState.STOPPED)
+MIGRATING = {"zookeeper.connect": "z", "zookeeper.metadata.migration.enable": "true"}
+FILES = {ZK: {"zookeeper.connect": "z"}, MIG: MIGRATING, KRAFT: {"process.roles": "broker"}}
 CONTROLLERS = (3000, 3001, 3002)
 
 
 def broker(node: int, mode: BrokerMode | None, everyone: Sequence[int], process: Process = UP) -> Broker:
     listed = frozenset(everyone) if mode is not None else frozenset()
-    return Broker(node, process, mode, mode in {ZK, MIG}, listed, None)
+    return Broker(node, process, mode, mode in {ZK, MIG}, listed, None, NodeFiles(FILES.get(mode)))
 
 
 def controller(node: int, flag: bool | None = True, *, used: bool = True) -> Controller:
     up = UP if flag is not None else DOWN
-    return Controller(node, up, flag is not None, flag, NodeFiles(has_metadata_log=used))
+    properties = None if flag is None else {"process.roles": "controller"} | (MIGRATING if flag else {})
+    return Controller(node, up, flag is not None, flag, NodeFiles(properties, has_metadata_log=used))
 
 
 def migration(offset: int, epoch: int = 5) -> Migration:
