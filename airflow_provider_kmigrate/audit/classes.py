@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -20,6 +17,7 @@ from typing import Any, Final
 import pyspark
 from pyspark import SparkContext
 
+from airflow_provider_kmigrate.clients import programs
 from airflow_provider_kmigrate.clients.hosts.tokens import locked
 from airflow_provider_kmigrate.core.event_lines import encode
 from airflow_provider_kmigrate.core.events import Ack, Role, Stamp, Start, Stop
@@ -31,15 +29,9 @@ _TIMEOUT_S: Final = 120.0
 _MODULE: Final = "airflow_provider_kmigrate.audit.classes"
 
 
-def java() -> str | None:
-    """The program that runs Spark's driver, as pyspark chooses it."""
-    home = os.environ.get("JAVA_HOME")
-    return shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
-
-
 def archive() -> Path | None:
     """Where the archive for this Java is or is to be, beside the pyspark that it is for; None without Java."""
-    program = java()
+    program = programs.java()
     if program is None:
         return None
     found = Path(program).resolve()
@@ -75,20 +67,14 @@ def _make(wanted: Path) -> None:
     print("recording a class archive for quicker starts of Spark, once ...", file=sys.stderr, flush=True)  # noqa: T201
     with tempfile.TemporaryDirectory(dir=wanted.parent, prefix=".training.") as scratch:
         made = Path(scratch) / "spark.jsa"
-        _run([sys.executable, "-m", _MODULE, "--train", scratch, str(made)])
+        programs.run(
+            [sys.executable, "-m", _MODULE, "--train", scratch, str(made)], _TIMEOUT_S, "the audit that loads the classes"
+        )
         # A truncated archive would crash every JVM that maps it: one that Java does not verify is thrown away.
         flags = ["-Xshare:on", "-XX:+VerifySharedSpaces", f"-XX:SharedArchiveFile={made}"]
-        _run([java() or "java", *flags, "-cp", (Path(scratch) / "class_path").read_text(), "-version"])
+        argv = [programs.java() or "java", *flags, "-cp", (Path(scratch) / "class_path").read_text(), "-version"]
+        programs.run(argv, _TIMEOUT_S, "Java's check of the archive")
         made.rename(wanted)
-
-
-def _run(argv: list[str]) -> None:
-    try:
-        subprocess.run(argv, check=True, capture_output=True, text=True, timeout=_TIMEOUT_S)
-    except subprocess.CalledProcessError as error:
-        raise Failed(f"{argv[:4]} ended with {error.returncode}: {(error.stdout + error.stderr).strip()[-1000:]}") from error
-    except subprocess.TimeoutExpired as error:
-        raise Failed(f"{argv[:4]} did not end within {_TIMEOUT_S:g} s") from error
 
 
 def train(scratch: Path, target: Path) -> None:

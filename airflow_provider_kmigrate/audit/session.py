@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 
 import airflow_provider_kmigrate
 from airflow_provider_kmigrate.audit import classes
+from airflow_provider_kmigrate.clients import programs
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Failed, Refused, Unreachable
 
@@ -97,17 +98,12 @@ def _check(master: str | None, jars: Sequence[str]) -> None:
     if missing:
         text = f"Spark jars are missing: {', '.join(missing)}"
         raise Refused.because(Reason("X06", text, "Spark cannot read Kafka without them.", "Build them with audit/pom.xml."))
-    if shutil.which("java") is None and not _java_home():
+    if programs.java() is None:
         text = "Java is missing: neither JAVA_HOME nor the PATH has it."
         raise Refused.because(Reason("X07", text, "Spark runs on it.", "Install a Java 17 runtime or set JAVA_HOME."))
     if master is not None and master.startswith("spark://"):
         for address in master.removeprefix("spark://").split(","):
             _check_answers(address)
-
-
-def _java_home() -> bool:
-    home = os.environ.get("JAVA_HOME")
-    return home is not None and (Path(home) / "bin" / "java").is_file()
 
 
 def _check_answers(address: str) -> None:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Final
 
+from airflow_provider_kmigrate.clients import programs
 from airflow_provider_kmigrate.clients.hosts.tokens import locked
-from airflow_provider_kmigrate.exceptions import Failed, Refused, TimedOut
+from airflow_provider_kmigrate.exceptions import Refused
 
 _TIMEOUT_S: Final = 900.0
 
@@ -48,14 +48,5 @@ def _resolve(pom: Path, folder: Path, without_maven: Refused) -> None:
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as scratch:
         target = Path(scratch) / "libs"
         goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={target}"]
-        _run_maven([maven, "-q", "-B", "-f", str(pom), *goal])
+        programs.run([maven, "-q", "-B", "-f", str(pom), *goal], _TIMEOUT_S, "Maven", "check its mirrors and proxy settings")
         target.rename(folder)
-
-
-def _run_maven(argv: list[str]) -> None:
-    try:
-        subprocess.run(argv, check=True, capture_output=True, text=True, timeout=_TIMEOUT_S)
-    except subprocess.TimeoutExpired as error:
-        raise TimedOut(f"Maven did not resolve the jars in {_TIMEOUT_S:.0f} s; check its mirrors and proxy settings") from error
-    except subprocess.CalledProcessError as error:
-        raise Failed(f"Maven could not resolve the jars: {(error.stdout + error.stderr).strip()[-2000:]}") from error

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 
+from airflow_provider_kmigrate.clients import programs
 from airflow_provider_kmigrate.clients.maven import cache, resolved
 from airflow_provider_kmigrate.exceptions import Refused
 
@@ -19,9 +19,7 @@ _WITHOUT_MAVEN = (
 
 def java() -> str:
     """The program that runs the nodes; raises `Refused`, naming what to install, where there is none."""
-    home = os.environ.get("JAVA_HOME")
-    found = shutil.which("java", path=f"{home}/bin") if home else None
-    found = found or shutil.which("java")
+    found = programs.java()
     if found is None:
         raise Refused(
             "there is no Java: install a JRE 17 (Debian, Ubuntu: apt-get install openjdk-17-jre-headless) or set JAVA_HOME"

@@ -14,6 +14,7 @@ pytest.importorskip("py4j", reason="the audit has its own environment")
 
 from airflow_provider_kmigrate.audit import classes
 from airflow_provider_kmigrate.audit import session as sessions
+from airflow_provider_kmigrate.clients import programs
 from airflow_provider_kmigrate.exceptions import Refused, Unreachable
 
 
@@ -80,7 +81,7 @@ def test_java_accepts_the_archive_that_this_session_runs_with(spark: Any) -> Non
     system = spark.session.sparkContext._jvm.System
     flags = ["-Xshare:on", "-XX:+VerifySharedSpaces", f"-XX:SharedArchiveFile={made}"]
     done = subprocess.run(
-        [str(classes.java()), *flags, "-cp", system.getProperty("java.class.path"), "-version"],
+        [str(programs.java()), *flags, "-cp", system.getProperty("java.class.path"), "-version"],
         check=False,
         capture_output=True,
         text=True,

@@ -221,7 +221,7 @@ def test_a_topic_that_is_not_there_and_a_query_that_ended(
     spark: SparkSession, properties: Mapping[str, str], tmp_path: Path
 ) -> None:
     nowhere = StreamPlan("nowhere", str(tmp_path / "e"), str(tmp_path / "c"))
-    stream = EventStream(spark, properties, nowhere)
+    stream = EventStream(spark, properties, nowhere, spark_options={"fetchOffset.retryIntervalMs": "100"})
     with pytest.raises(Failed):
         stream.check()
     with pytest.raises(Failed):
