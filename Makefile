@@ -12,7 +12,7 @@ AIRFLOW_DIR := build/airflow
 export AIRFLOW__CORE__LOAD_EXAMPLES ?= False
 
 .DEFAULT_GOAL := help
-.PHONY: help prerequisites setup setup-spark check test demo airflow bench faults cluster cluster-down clean
+.PHONY: help prerequisites setup setup-spark lint check test long demo airflow bench faults cluster cluster-down clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -43,17 +43,23 @@ setup-spark: $(SPARK_STAMP) ## Spark's environment with the connector's jars, fo
 	PYTHONPATH=. $(SPARK_BIN)/python -m airflow_provider_kmigrate.audit.connector
 	PYTHONPATH=. $(SPARK_BIN)/python -m airflow_provider_kmigrate.audit.classes
 
-check: $(STAMP) ## fast lane: format, lint, types, layers, every test without a cluster but the slow ones
+lint: $(STAMP) ## format, lint, layers, types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
+
+check: lint ## fast lane: that, and every test without a cluster but the slow ones
 	$(BIN)/pytest -q -n 2 --dist loadfile -m "not cluster and not slow" --ignore tests/audit
 
-test: setup setup-spark ## everything: the fast lane's tests, those of the audit on Spark, and those on real clusters
-	PYTHONPATH=. PYSPARK_PYTHON=$(CURDIR)/$(SPARK_BIN)/python $(SPARK_BIN)/python -m pytest -q -n 2 --dist loadfile tests/audit
-	$(BIN)/pytest -q -m cluster --ignore tests/audit
+test: setup setup-spark ## the audit on Spark, real clusters, and every test without one (a quarter of an hour)
+	PYTHONPATH=. PYSPARK_PYTHON=$(CURDIR)/$(SPARK_BIN)/python $(SPARK_BIN)/python -m pytest -q -n 2 --dist loadfile -m "not long" tests/audit
+	$(BIN)/pytest -q -m "cluster and not long" --ignore tests/audit
 	$(BIN)/pytest -q -n 2 --dist loadfile -m "not cluster" --ignore tests/audit
+
+long: setup setup-spark ## real clusters for minutes each: the way back by its DAG and forward again, five brokers in racks; more random histories
+	PYTHONPATH=. PYSPARK_PYTHON=$(CURDIR)/$(SPARK_BIN)/python $(SPARK_BIN)/python -m pytest -q -m long tests/audit
+	$(BIN)/pytest -q -m "cluster and long" --ignore tests/audit
 
 demo: setup setup-spark ## a real cluster is migrated by the DAG under load; ends with Spark's verdict and a report
 	$(BIN)/python -m benchmarks.demo --dir $(DEMO_DIR)

@@ -27,6 +27,7 @@ from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.verdict import Level
 from tests.audit.random_histories import SingleRecords, packed, single_records
 
+SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 4))]
 ALL = Policy(max_cases=sys.maxsize)
 
 
@@ -80,7 +81,7 @@ def as_records(facts: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if name not in {"gaps", "produce"}}
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_polls(engine: Engine, seed: int) -> None:
     events = packed(300, seed)
     facts = told_by_ledger(events)
@@ -88,7 +89,7 @@ def test_polls(engine: Engine, seed: int) -> None:
     assert differences(of_polls(events, engine), facts) == {}
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_records(engine: Engine, seed: int, tmp_path: Path) -> None:
     story = single_records(300, seed)
     facts = as_records(told_by_ledger(story.as_events()))

@@ -72,6 +72,7 @@ def test_the_smallest_cluster_below_a_chroot(tmp_path: Path) -> None:
     assert facts.acked > 1_000
 
 
+@pytest.mark.long
 def test_five_brokers_in_racks_with_one_controller_and_jvm_clients(tmp_path: Path) -> None:
     shape = Shape(name="five", brokers=5, controllers=1, racks=3)
     with serving(tmp_path, shape, TopicPlan("orders", 15)) as cluster:
