@@ -87,7 +87,13 @@ def _run(rehearsal: Rehearsal, spark: SparkSide) -> int:
     spark.start_stream()
     spark.wait_streaming()
     teller.say(f"DAG {rehearsal.dag_id} begins")
-    dag = rehearsal.migrate(tell=teller.line)
+
+    def tell(line: dict[str, Any]) -> None:
+        teller.line(line)
+        if line["step"] == "finalized" and line["kind"] == "done":
+            spark.stand_by()
+
+    dag = rehearsal.migrate(tell=tell)
     teller.say(f"DAG run: {dag['state']}; stopping the load")
     workload.stop()
     probe.stop()

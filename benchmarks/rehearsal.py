@@ -135,7 +135,7 @@ class Rehearsal:
         if process is None:
             raise ValueError("no DAG was started")
         self._go.touch()
-        follow(process, self.journal_folder, tell)
+        follow(process, self.journal_folder, tell, self._result.exists)
         if not self._result.exists():
             raise SystemExit(f"The DAG run broke off (exit code {process.returncode}); its log: {self.dag_log}")
         found: dict[str, Any] = json.loads(self._result.read_text())
@@ -208,12 +208,14 @@ def rehearsing(rehearsal: Rehearsal) -> Iterator[Rehearsal]:
         rehearsal.close()
 
 
-def follow(process: subprocess.Popen[bytes], folder: Path, tell: Callable[[dict[str, Any]], None]) -> None:
-    """Tell every whole line that appears in the folder's journals until the process ends."""
+def follow(
+    process: subprocess.Popen[bytes], folder: Path, tell: Callable[[dict[str, Any]], None], over: Callable[[], bool]
+) -> None:
+    """Tell every whole line that appears in the folder's journals until it is `over` or the process ends; then it is ended."""
     told: dict[Path, int] = {}
     try:
         while True:
-            ended = process.poll() is not None
+            ended = over() or process.poll() is not None
             for path in sorted(folder.glob("*.jsonl")) if folder.exists() else []:
                 lines = path.read_text().splitlines(keepends=True)
                 whole = [line for line in lines if line.endswith("\n")]

@@ -108,7 +108,9 @@ def main() -> int:
     faulthandler.dump_traceback_later(arguments.timeout, exit=True)
     ready, go = arguments.result.with_name("airflow.ready"), arguments.result.with_name("airflow.go")
     result = run(arguments.dag, arguments.conf, partial(gate, ready, go))
-    arguments.result.write_text(json.dumps(result, indent=1))
+    part = arguments.result.with_suffix(".part")
+    part.write_text(json.dumps(result, indent=1))
+    part.rename(arguments.result)
     return 0 if result["state"] == "success" else 1
 
 

@@ -42,6 +42,7 @@ class SparkSide:
         shutil.rmtree(self.folder, ignore_errors=True)  # of the run before
         self.folder.mkdir(parents=True)
         self._stream: subprocess.Popen[bytes] | None = None
+        self._audit: subprocess.Popen[bytes] | None = None
 
     @cached_property
     def _jars(self) -> list[str]:
@@ -91,9 +92,17 @@ class SparkSide:
         self._request.write_text(json.dumps(document, indent=1))
         self._run("airflow_provider_kmigrate.audit.look", str(self._request))
 
-    def audit(self) -> dict[str, Any]:
+    def stand_by(self) -> subprocess.Popen[bytes]:
+        """Start the audit's Spark, which takes seconds, while the load still ends."""
+        words = [str(self._request), str(self.result), "--begin", str(self._begin)]
+        self._audit = self._spawn("airflow_provider_kmigrate.audit.job", *words)
+        return self._audit
+
+    def audit(self, timeout: float = 300.0) -> dict[str, Any]:
         """The verdict of Spark over clients' events and logs; it and the report lie in `result`."""
-        self._run("airflow_provider_kmigrate.audit.job", str(self._request), str(self.result))
+        process = self._audit or self.stand_by()
+        self._begin.touch()
+        self._ended(process, "the audit", "job", timeout)
         found: dict[str, Any] = json.loads((self.result / "verdict.json").read_text())
         return found
 
@@ -102,20 +111,16 @@ class SparkSide:
         if self._stream is None:
             raise Failed("the streaming job was not started")
         self._stream.terminate()
-        try:
-            code = self._stream.wait(timeout)
-        except subprocess.TimeoutExpired:
-            raise TimedOut(f"the streaming job did not end within {timeout:g} s; its log: {self._log('example')}") from None
-        if code != 0:
-            raise Failed(f"the streaming job failed (exit code {code}); its log: {self._log('example')}")
+        self._ended(self._stream, "the streaming job", "example", timeout)
         found: dict[str, int] = json.loads((self._job / "sink.json").read_text())
         return found
 
     def close(self) -> None:
         """Nothing of it runs afterwards."""
-        if self._stream is not None and self._stream.poll() is None:
-            os.killpg(self._stream.pid, 9)
-            self._stream.wait(10)
+        for process in (self._stream, self._audit):
+            if process is not None and process.poll() is None:
+                os.killpg(process.pid, 9)
+                process.wait(10)
 
     @property
     def result(self) -> Path:
@@ -132,6 +137,18 @@ class SparkSide:
     @property
     def _request(self) -> Path:
         return self.folder / "request.json"
+
+    @property
+    def _begin(self) -> Path:
+        return self.folder / "audit.begin"
+
+    def _ended(self, process: subprocess.Popen[bytes], what: str, name: str, timeout: float) -> None:
+        try:
+            code = process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise TimedOut(f"{what} did not end within {timeout:g} s; its log: {self._log(name)}") from None
+        if code != 0:
+            raise Failed(f"{what} failed (exit code {code}); its log: {self._log(name)}")
 
     def _log(self, name: str) -> Path:
         return self.folder / f"{name}.log"

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from airflow_provider_kmigrate.audit import checks, examples, latencies, polls, records, reporting, request
 from airflow_provider_kmigrate.audit.engine import Engine
@@ -23,7 +24,9 @@ from airflow_provider_kmigrate.audit.sources import Source, attach
 from airflow_provider_kmigrate.core.events import Event
 from airflow_provider_kmigrate.core.ledger import Facts
 from airflow_provider_kmigrate.core.verdict import Ground, Level, LevelHealth, Outcome, Verdict, as_dict, combine, of_facts
-from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
+from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, TimedOut
+
+_STAND_BY_S: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +126,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Audits deliveries and leaves a verdict.")
     parser.add_argument("request", type=Path, help="JSON, see request.py")
     parser.add_argument("folder", type=Path, help="where the result goes; it is made")
+    parser.add_argument("--begin", type=Path, help="start Spark now, and audit as soon as this file is there")
     options = parser.parse_args(arguments)
     try:
         wanted = request.load(options.request)
         with _engine(wanted) as engine:
+            _wait(options.begin)
             also = [_logs(wanted.logs, engine)] if wanted.logs else []
             result = run(wanted.sources, wanted.policy, engine, also=also, pictured=wanted.report is not None)
         if wanted.report:
@@ -137,6 +142,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     print(result.verdict.headline)  # noqa: T201
     return 0
+
+
+def _wait(begin: Path | None) -> None:
+    """Until the file is there. Raises `TimedOut`."""
+    deadline = time.monotonic() + _STAND_BY_S
+    while begin is not None and not begin.exists():
+        if time.monotonic() > deadline:
+            raise TimedOut(f"nobody made {begin} within {_STAND_BY_S:g} s")
+        time.sleep(0.1)
 
 
 def _logs(wanted: LogsRequest, engine: Engine) -> Finding:

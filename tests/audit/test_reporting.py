@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,9 @@ pytest.importorskip("duckdb", reason="the audit has its own environment")
 from airflow_provider_kmigrate.audit import look
 from airflow_provider_kmigrate.audit.job import main
 from airflow_provider_kmigrate.audit.request import parse
+from airflow_provider_kmigrate.audit.sources import Source
 from airflow_provider_kmigrate.core.fingerprint import Sample
+from airflow_provider_kmigrate.core.verdict import Level
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 from tests.audit.reports import journal_text
 from tests.audit.test_sources import request_for, written
@@ -77,3 +80,25 @@ def test_properties_that_are_none(tmp_path: Path) -> None:
         look.properties(wanted)
     assert caught.value.reasons[0].code == "X09"
     assert "secret" not in str(caught.value)
+
+
+def test_it_begins_when_it_is_told_and_sees_what_came_until_then(tmp_path: Path) -> None:
+    request, begin, verdict = tmp_path / "request.json", tmp_path / "begin", tmp_path / "out" / "verdict.json"
+    events = tmp_path / "events"
+    events.mkdir()
+    request.write_text(json.dumps(request_for(Source(Level.CONSUMER, lines=(str(events),)))))
+    audit = threading.Thread(target=main, args=([str(request), str(tmp_path / "out"), "--begin", str(begin)],))
+    audit.start()
+    audit.join(1)
+    assert not verdict.exists()
+    written(events)
+    begin.touch()
+    audit.join(60)
+    assert json.loads(verdict.read_text())["outcome"] == "PASS"
+
+
+def test_nobody_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("airflow_provider_kmigrate.audit.job._STAND_BY_S", 0.2)
+    (tmp_path / "request.json").write_text(json.dumps(request_for(written(tmp_path))))
+    assert main([str(tmp_path / "request.json"), str(tmp_path / "out"), "--begin", str(tmp_path / "begin")]) == 2
+    assert "nobody made" in capsys.readouterr().err
