@@ -70,8 +70,9 @@ airflow: setup ## Airflow's pages on a local cluster, with the DAGs in it; Ctrl-
 bench: setup setup-spark ## every benchmark, or one: make bench BENCH=overhead
 	$(BIN)/python -m benchmarks $(BENCH)
 
-faults: setup ## a real cluster goes forward, back and forward again, and meets a fault at every turn (a quarter of an hour)
+faults: setup ## a real cluster goes forward, back and forward again, and meets a fault at every turn; then Airflow itself is killed (25 minutes)
 	PYTHONPATH=. $(BIN)/python -m tests.system.faults
+	PYTHONPATH=. $(BIN)/python -m tests.system.airflow_faults
 
 cluster: setup ## only a local cluster in ZooKeeper mode (see its output for what to do with it)
 	$(BIN)/python -m airflow_provider_kmigrate.localcluster up
@@ -80,5 +81,5 @@ cluster-down: ## stop that cluster
 	$(BIN)/python -m airflow_provider_kmigrate.localcluster down
 
 clean: ## stop the local clusters and remove what was built
-	-for d in build/localcluster $(DEMO_DIR)/cluster $(AIRFLOW_DIR)/cluster build/faults/run/cluster; do test ! -d $$d || $(BIN)/python -m airflow_provider_kmigrate.localcluster clean --dir $$d; done
+	-for d in build/localcluster $(DEMO_DIR)/cluster $(AIRFLOW_DIR)/cluster build/faults/run/cluster build/faults/airflow/cluster; do test ! -d $$d || $(BIN)/python -m airflow_provider_kmigrate.localcluster clean --dir $$d; done
 	rm -rf build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

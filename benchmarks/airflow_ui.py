@@ -54,14 +54,15 @@ Ctrl-C ends Airflow and the cluster.
 
 
 class Airflow:
-    """An Airflow of its own in `home`, which is emptied first; on 127.0.0.1 and a free port only."""
+    """An Airflow of its own in `home`, which is emptied first; on 127.0.0.1 and a free port only. `settings` go to its environment."""
 
-    def __init__(self, home: Path, clusters: Path, connections: Path) -> None:
+    def __init__(self, home: Path, clusters: Path, connections: Path, settings: Mapping[str, str] | None = None) -> None:
         self.home = home.resolve()
         self._connections = connections
         self.url = f"http://127.0.0.1:{_free_port()}"
-        self._environment = {**os.environ, **environment(home, clusters), **self._own_settings()}
+        self._environment = {**os.environ, **environment(home, clusters), **self._own_settings(), **(settings or {})}
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._orphans: list[psutil.Process] = []
 
     def _own_settings(self) -> dict[str, str]:
         return {
@@ -86,21 +87,38 @@ class Airflow:
         self.home.mkdir(parents=True)
         self._airflow("db", "migrate")
         self._airflow("connections", "import", str(self._connections))
-        for name, argv in COMPONENTS.items():
-            with (self.home / f"{name}.log").open("wb") as log:
-                self._processes[name] = subprocess.Popen(
-                    [sys.executable, "-m", "airflow", *argv],
-                    env=self._environment,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,
-                )
+        for name in COMPONENTS:
+            self.begin(name)
         deadline = time.monotonic() + timeout
         while not self._offers(dag_id):
             self.check()
             if time.monotonic() > deadline:
                 raise TimedOut(f"Airflow did not offer {dag_id} within {timeout:.0f} s; its logs: {self.home}/*.log")
             time.sleep(0.5)
+
+    def begin(self, name: str) -> None:
+        """Start one component."""
+        with (self.home / f"{name}.log").open("ab") as log:
+            self._processes[name] = subprocess.Popen(
+                [sys.executable, "-m", "airflow", *COMPONENTS[name]],
+                env=self._environment,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def kill(self, name: str) -> None:
+        """SIGKILL for one component's first process only, as the kernel does it; what it has started lives on, until `stop`."""
+        process = self._processes[name]
+        self._orphans += _children(psutil.Process(process.pid))
+        process.kill()
+        process.wait(10)
+
+    def descendants(self) -> list[psutil.Process]:
+        """Whatever the components have started, orphans too."""
+        alive = [psutil.Process(process.pid) for process in self._processes.values() if process.poll() is None]
+        orphans = [process for process in self._orphans if process.is_running()]
+        return [child for process in (*alive, *orphans) for child in _children(process)] + orphans
 
     def _airflow(self, *argv: str) -> None:
         done = subprocess.run(
@@ -129,17 +147,21 @@ class Airflow:
     def _offers(self, dag_id: str) -> bool:
         """Whether all components are healthy and the DAG is there."""
         with contextlib.suppress(OSError, ValueError, KeyError):  # not yet
-            health = _ask(f"{self.url}/api/v2/monitor/health")
-            user, password = self.login()
-            token = _ask(f"{self.url}/auth/token", {"username": user, "password": password})["access_token"]
-            dag = _ask(f"{self.url}/api/v2/dags/{dag_id}", token=token)
+            health = self.ask("monitor/health")
+            dag = self.ask(f"dags/{dag_id}")
             return dag["dag_id"] == dag_id and all(part["status"] == "healthy" for part in health.values() if part["status"])
         return False
+
+    def ask(self, path: str, body: Mapping[str, Any] | None = None, method: str | None = None) -> dict[str, Any]:
+        """One call of its public API, as the user of `login`. Raises `OSError` where it does not answer or refuses."""
+        user, password = self.login()
+        token = _ask(f"{self.url}/auth/token", {"username": user, "password": password})["access_token"]
+        return _ask(f"{self.url}/api/v2/{path}", body, token, method)
 
     def stop(self, grace: float = 20.0) -> None:
         """Everything that was started, and whatever that has started; the last resort is SIGKILL."""
         processes = [psutil.Process(process.pid) for process in self._processes.values() if process.poll() is None]
-        everything = [*processes, *(child for process in processes for child in _children(process))]
+        everything = [*processes, *self.descendants()]
         _signal(processes, signal.SIGTERM)
         _, left = psutil.wait_procs(everything, grace)
         _signal(left, signal.SIGKILL)
@@ -165,9 +187,10 @@ def _free_port() -> int:
     return port
 
 
-def _ask(url: str, body: Mapping[str, str] | None = None, token: str = "") -> dict[str, Any]:
+def _ask(url: str, body: Mapping[str, Any] | None = None, token: str = "", method: str | None = None) -> dict[str, Any]:
     headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}
-    request = urllib.request.Request(url, json.dumps(body).encode() if body else None, headers)  # noqa: S310  # our own URL
+    data = json.dumps(body).encode() if body else None
+    request = urllib.request.Request(url, data, headers, method=method)  # noqa: S310  # our own URL
     with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
         found: dict[str, Any] = json.load(answer)
     return found
