@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,8 @@ from airflow_provider_kmigrate.audit.report import render, write
 from airflow_provider_kmigrate.audit.report.text import duration, moment, number, ranges, safe
 from airflow_provider_kmigrate.core.verdict import outcome_of
 from tests.audit import reports
-from tests.audit.browser import Browser, browser
+from tests.pages.browser import Browser, browser
+from tests.pages.rules import Tags, check_loads_alone, check_readable, check_whole
 
 LIMIT = 2_000_000  # bytes at 1,000 partitions
 PAGES = {"broken": reports.broken, "nothing": reports.nothing, "passing": reports.passing}
@@ -31,29 +31,6 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     with browser(tmp_path_factory.mktemp("chromium")) as found:
         yield found
-
-
-class Tags(HTMLParser):
-    """Elements that are opened and closed, in order; text is kept whole."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.seen: list[tuple[str, dict[str, str | None]]] = []
-        self.wrong: list[str] = []
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.append((tag, dict(attrs)))
-        if tag not in {"meta", "br"}:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        if not self.open or self.open.pop() != tag:
-            self.wrong.append(tag)
 
 
 class TestText:
@@ -83,12 +60,7 @@ class TestText:
 class TestPage:
     @pytest.mark.parametrize("name", PAGES)
     def test_it_is_whole_and_asks_for_nothing(self, name: str) -> None:
-        tags = Tags(render(PAGES[name]()))
-        assert (tags.wrong, tags.open) == ([], [])
-        assert {tag for tag, _ in tags.seen} & {"script", "img", "iframe", "object", "link", "base", "form"} == set()
-        links = [attrs.get("href") or "" for tag, attrs in tags.seen if "href" in attrs]
-        assert set(links) <= {"report.json", "#guides"}
-        assert not any(name.startswith("on") for _, attrs in tags.seen for name in attrs)
+        check_whole(render(PAGES[name]()), links={"report.json", "#guides"})
 
     def test_every_picture_has_a_name(self) -> None:
         pictures = [attrs for tag, attrs in Tags(render(reports.broken())).seen if attrs.get("role") == "img"]
@@ -117,13 +89,7 @@ class TestInTheBrowser:
     def test_it_loads_alone_without_a_complaint_and_fits_the_window(
         self, tab: Browser, pages: dict[str, Path], name: str, width: int, scheme: str
     ) -> None:
-        tab.requests.clear()
-        tab.complaints.clear()
-        tab.load(pages[name], width, scheme)
-        assert tab.value("document.readyState") == "complete"
-        assert tab.value("document.documentElement.scrollWidth") <= width
-        assert tab.requests == [pages[name].absolute().as_uri()]
-        assert tab.complaints == []
+        check_loads_alone(tab, pages[name], width, scheme)
 
     def test_what_matters_is_there(self, tab: Browser, pages: dict[str, Path]) -> None:
         tab.load(pages["broken"])
@@ -143,25 +109,8 @@ class TestInTheBrowser:
 
     @pytest.mark.parametrize("scheme", ["light", "dark"])
     def test_words_stand_out_from_what_is_behind_them(self, tab: Browser, pages: dict[str, Path], scheme: str) -> None:
-        """WCAG's contrast of at least 4.5 to 1 for every piece of text."""
         tab.load(pages["broken"], scheme=scheme)
-        assert tab.value(_WEAK_TEXT) == []
-
-
-_WEAK_TEXT = """
-(() => {
-  const numbers = text => text.match(/[\\d.]+/g).map(Number);
-  const light = ([r, g, b]) => [r, g, b].map(c => c / 255).map(c => c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
-    .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
-  const behind = node => { for (let at = node; at; at = at.parentElement) {
-    const colour = numbers(getComputedStyle(at).backgroundColor); if (colour.length < 4 || colour[3] > 0) return colour; } return [255, 255, 255]; };
-  return [...document.querySelectorAll('body *')].filter(node => [...node.childNodes].some(c => c.nodeType === 3 && c.data.trim()))
-    .filter(node => !node.closest('svg, title')).map(node => {
-      const [a, b] = [light(numbers(getComputedStyle(node).color)), light(behind(node))].sort((x, y) => y - x);
-      return [(a + 0.05) / (b + 0.05), node.className + ' ' + node.innerText.slice(0, 30)]; })
-    .filter(([ratio]) => ratio < 4.5).map(([ratio, text]) => ratio.toFixed(2) + ' ' + text);
-})()
-"""
+        check_readable(tab)
 
 
 def test_the_report_needs_neither_airflow_nor_spark() -> None:

@@ -1,0 +1,1 @@
+"""What every page of ours must be, and the browser that shows it."""
