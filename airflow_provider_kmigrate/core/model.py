@@ -126,6 +126,7 @@ class Broker:
     listed_by: frozenset[int] | None = None  # brokers whose metadata name it as alive (KRaft: unfenced)
     controller_id: int | None = None  # whom its own Metadata answer names as the controller
     files: NodeFiles = NodeFiles()
+    answered_in: float | None = field(default=None, compare=False)  # seconds that its ApiVersions answer took
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +200,8 @@ class ZkView:
     reassigning: bool = False
     live_groups: tuple[str, ...] = ()  # groups with members under /consumers/<group>/ids
     offsets_topic_version: int | None = None  # data version of /brokers/topics/__consumer_offsets; 0: as it was created
+        default_factory=dict
+    )  # brokers that kmigrate took back alone, and into which mode
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -103,6 +103,7 @@ def _broker(number: int, node: NodeSpec | None, answers: Answers) -> Broker:
         in_zookeeper=number in answers.zk.broker_ids if answers.zk else None,
         listed_by=listed_by if answers.brokers else None,
         controller_id=seen.metadata.controller_id if seen else None,
+        answered_in=seen.seconds if seen else None,
     )
     if node is None:
         return broker

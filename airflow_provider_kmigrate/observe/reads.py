@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -23,6 +24,7 @@ class Seen(NamedTuple):
 
     versions: ApiVersions
     metadata: NodeMetadata
+    seconds: float | None = None  # until it had answered the first question, a small one that every broker knows
 
 
 class Reads:
@@ -37,8 +39,10 @@ class Reads:
         return self._tools.zk.view(groups=groups)
 
     def broker(self, node: NodeSpec) -> Seen:
-        wire = self._tools.wire(node)
-        return Seen(wire.api_versions(), wire.metadata())
+        wire, asked = self._tools.wire(node), time.monotonic()
+        versions = wire.api_versions()
+        seconds = time.monotonic() - asked
+        return Seen(versions, wire.metadata(), seconds)
 
     def controller(self, node: NodeSpec) -> ApiVersions:
         return self._tools.wire(node).api_versions()

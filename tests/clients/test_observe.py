@@ -183,6 +183,21 @@ class TestNodes:
         assert all(broker.in_zookeeper and broker.controller_id == 1 for broker in view.brokers.values())
         assert view.took >= 0
 
+    def test_how_long_each_broker_took_to_answer(self, cluster: Cluster) -> None:
+        waited = threading.Event()
+
+        def slowly() -> ApiVersions:
+            waited.wait(0.3)
+            return versions
+
+        versions, cluster.wires[2].versions = cluster.wires[2].versions, slowly
+        cluster.wires[3].versions = Unreachable("gone")
+        took = {number: broker.answered_in for number, broker in cluster.look(Look.BROKERS).brokers.items()}
+        assert took[3] is None
+        assert took[1] is not None
+        assert took[2] is not None
+        assert took[2] >= 0.3
+
     def test_nothing_is_asked_that_is_not_wanted(self, cluster: Cluster) -> None:
         view = cluster.look(Look.CONTROLLERS)
         assert [wire.asked for wire in cluster.wires.values()] == [[], [], [], ["api_versions"], ["api_versions"]]
