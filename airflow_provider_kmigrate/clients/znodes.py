@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from airflow_provider_kmigrate.core.model import Malformed, Migration, PartitionMetadata, TopicMetadata, ZkController
+from airflow_provider_kmigrate.core.model import BrokerMode, Malformed, Migration, PartitionMetadata, TopicMetadata, ZkController
 
 Parsed = TypeVar("Parsed")
 
@@ -94,6 +94,12 @@ def state_epoch(path: str, data: bytes) -> int | Malformed:
 def configs(path: str, data: bytes) -> Mapping[str, str] | Malformed:
     """/config/<kind>/<name>: the overrides; KRaft's dual-write leaves empty ones behind, which mean none."""
     return _parse(path, data, lambda fields: {_text(key): str(value) for key, value in fields["config"].items()})
+
+
+def taken_back(data: bytes) -> Mapping[int, BrokerMode]:
+    """Our own note {"0": "zookeeper"}: who was taken back alone, and into which mode. One that nobody can read says nothing."""
+    found = _parse("taken back", data, lambda fields: {int(broker): BrokerMode(mode) for broker, mode in fields.items()})
+    return {} if isinstance(found, Malformed) else found
 
 
 def readable(data: bytes | None) -> str:

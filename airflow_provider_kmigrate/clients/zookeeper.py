@@ -26,6 +26,8 @@ from airflow_provider_kmigrate.core.surroundings import ZooKeeperServer, ZooKeep
 from airflow_provider_kmigrate.exceptions import Failed, Fenced, Forbidden, WrongCluster
 
 ROOT: Final = "/_kmigrate"
+#: Our own note of brokers that went back alone. Their registration with the controllers stays (measured), and nobody can ask for it.
+TAKEN_BACK: Final = f"{ROOT}/taken-back"
 #: The znodes of Kafka that a rollback writes or deletes; everything else of Kafka's tree is only read.
 WRITABLE: Final = frozenset({"/controller", "/controller_epoch", "/migration"})
 
@@ -94,7 +96,7 @@ class ZooKeeper:
 
     def view(self, *, groups: bool = False) -> ZkView:
         """One instant of the tree in one round trip; with `groups` a second one, a moment later."""
-        root, identity, ids, controller, epoch, migration, deletions, moves, offsets = self._session.read(
+        root, identity, ids, controller, epoch, migration, deletions, moves, offsets, back = self._session.read(
             "view",
             Read(Kind.DATA, "/"),
             Read(Kind.DATA, "/cluster/id"),
@@ -105,6 +107,7 @@ class ZooKeeper:
             Read(Kind.CHILDREN, "/admin/delete_topics"),
             Read(Kind.DATA, "/admin/reassign_partitions"),
             Read(Kind.DATA, "/brokers/topics/__consumer_offsets"),
+            Read(Kind.DATA, TAKEN_BACK),
         )
         return ZkView(
             cluster_id=self._identity(root, identity),
@@ -116,6 +119,7 @@ class ZooKeeper:
             reassigning=moves is not None,
             live_groups=self._live_groups() if groups else (),
             offsets_topic_version=offsets[1].version if offsets else None,
+            taken_back=znodes.taken_back(_data(back)) if back else {},
         )
 
     def cluster_id(self) -> str:

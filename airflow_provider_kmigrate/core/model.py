@@ -200,6 +200,7 @@ class ZkView:
     reassigning: bool = False
     live_groups: tuple[str, ...] = ()  # groups with members under /consumers/<group>/ids
     offsets_topic_version: int | None = None  # data version of /brokers/topics/__consumer_offsets; 0: as it was created
+    taken_back: Mapping[int, BrokerMode] = field(
         default_factory=dict
     )  # brokers that kmigrate took back alone, and into which mode
 

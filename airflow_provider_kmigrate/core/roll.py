@@ -15,6 +15,7 @@ never stopped again.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.config_matrix import Stage, stage_on_disk
@@ -34,7 +35,7 @@ from airflow_provider_kmigrate.core.model import (
     ZkController,
 )
 from airflow_provider_kmigrate.core.node_file import misfiled
-from airflow_provider_kmigrate.core.phase import Intent, Permit, Phase, Position, alarms, permit, refusal, where
+from airflow_provider_kmigrate.core.phase import Intent, Permit, Phase, Position, alarms, kraft_owns, permit, refusal, where
 
 STAGE = {BrokerMode.ZOOKEEPER: Stage.ZOOKEEPER, BrokerMode.MIGRATION: Stage.MIGRATION, BrokerMode.KRAFT: Stage.KRAFT}
 _STAGES = {BrokerMode.MIGRATION: (Stage.MIGRATION, Stage.KRAFT), BrokerMode.KRAFT: (Stage.KRAFT,)}  # of the target, or beyond
@@ -94,7 +95,7 @@ def next_to_roll(view: ClusterView, order: Sequence[int], target: BrokerMode) ->
     under_way = [broker for broker in left if broker not in view.brokers or view.brokers[broker].mode is None]
     if under_way:
         return under_way[0]
-    return next((broker for broker in left if broker != zookeeper_controller(view)), left[0])
+    return next((broker for broker in left if not _after_others(view, broker, left, target)), left[0])
 
 
 def zookeeper_controller(view: ClusterView) -> int | None:
@@ -104,16 +105,36 @@ def zookeeper_controller(view: ClusterView) -> int | None:
 
 
 def postponed(view: ClusterView, broker: int, order: Sequence[int], target: BrokerMode) -> bool:
-    """Whether this broker should wait for the end of its roll: it is the ZooKeeper controller, whole, and others are left."""
+    """Whether this broker should wait for the end of its roll: it has its turn after others, is whole, and others are left."""
     others = [other for other in order if other != broker and not _there(view, other, target)]
     seen = view.brokers.get(broker)
     untouched = seen is not None and seen.mode is not None and seen.mode is not target
-    return bool(others) and untouched and zookeeper_controller(view) == broker
+    return bool(others) and untouched and _after_others(view, broker, others, target)
+
+
+def _after_others(view: ClusterView, broker: int, left: Collection[int], target: BrokerMode) -> bool:
+    """The ZooKeeper controller goes last, unless it was taken back before: then it goes before the last broker that was not."""
+    if _still_known(view, broker, target):
+        return False
+    others = set(left) - {broker}
+    surrounded = bool(others) and all(_still_known(view, other, target) for other in others)
+    return surrounded or zookeeper_controller(view) == broker
+
+
+def _still_known(view: ClusterView, broker: int, target: BrokerMode) -> bool:
+    """Whether the controllers count this plain broker as registered: it was in migration mode, and kmigrate took it back."""
+    noted = view.zk is not None and view.zk.taken_back.get(broker) is BrokerMode.ZOOKEEPER
+    return noted and target is BrokerMode.MIGRATION
 
 
 def _there(view: ClusterView, broker: int, target: BrokerMode) -> bool:
     mode = view.brokers[broker].mode if broker in view.brokers else None
     return mode is target or (target is BrokerMode.MIGRATION and mode is BrokerMode.KRAFT)
+
+
+def leads(view: ClusterView, broker: int, target: BrokerMode) -> bool:
+    """Whether no other broker is in this mode yet: this one is, or will be, the first of its pass."""
+    return not any(_there(view, other, target) for other in view.brokers if other != broker)
 
 
 def is_canary(view: ClusterView, broker: int, target: BrokerMode) -> bool:
@@ -129,13 +150,21 @@ def may_bake(view: ClusterView) -> Gate:
     return may_stop(view, ())
 
 
+def may_give_up(view: ClusterView, broker: int) -> Gate:
+    """`may_stop` for a broker that is not well itself: partitions of whose ISR it is not lose nothing with it."""
+    rows = view.partitions
+    if rows is not None:
+        rows = tuple(row if broker in row.isr else replace(row, replicas=tuple(set(row.replicas) - {broker})) for row in rows)
+    return may_stop(replace(view, partitions=rows), (broker,))
+
+
 def decide_restart(view: ClusterView, broker_id: int, target: BrokerMode) -> Decision:
     """What is left to do to bring one broker into `target`."""
     broker = view.brokers.get(broker_id, Broker(broker_id))
     if _there(view, broker_id, target):
         return settled(view, broker, target)
     if broker.process.state is ProcessState.STOPPED:
-        return _stopped(broker, _STAGES[target])
+        return _stopped(view, broker, target)
     if broker.mode is None:
         return silent(broker)
     return _ready(view, broker, target)
@@ -154,12 +183,16 @@ def session_not_over(broker: Broker) -> Wait:
     return Wait((Reason("R06", text, "Started now it would exit at once (NodeExists).", remedy),))
 
 
-def _stopped(broker: Broker, stages: Collection[Stage]) -> Decision:
-    stage = stage_on_disk(broker.files)
-    if stage is Stage.MIGRATION and broker.in_zookeeper is not False:
+def _stopped(view: ClusterView, broker: Broker, target: BrokerMode) -> Decision:
+    stage, back = stage_on_disk(broker.files), view.zk.taken_back.get(broker.id) if view.zk else None
+    owned = back is BrokerMode.ZOOKEEPER and kraft_owns(view)
+    ours = back is not None and stage is STAGE[back] and not owned
+    if (ours or stage is Stage.MIGRATION) and broker.in_zookeeper is not False:
         return session_not_over(broker)
-    if stage in stages:
+    if stage in _STAGES[target]:
         return Act("start", f"Broker {broker.id} is stopped and has its new properties: an interrupted restart goes on.")
+    if ours:
+        return Act("start", f"Broker {broker.id} was being taken back and is stopped: it starts again in {back} mode.")
     text = f"Broker {broker.id} is down, and not by this step: its properties are not the new ones."
     return Wait(
         (
@@ -205,7 +238,7 @@ def _no_danger(view: ClusterView, position: Position) -> Gate:
 
 def _pass_gate(view: ClusterView, broker: Broker, target: BrokerMode) -> Gate:
     others = [other for other in view.brokers.values() if other.id != broker.id]
-    if not all(_there(view, other.id, target) for other in others):
+    if not all(_there(view, other.id, target) or _still_known(view, other.id, target) for other in others):
         return MET
     if target is BrokerMode.MIGRATION:
         return gates.all_in_migration_mode(view, but=(broker.id,))

@@ -41,7 +41,7 @@ from airflow_provider_kmigrate.core.model import (
     ZkView,
 )
 from airflow_provider_kmigrate.core.node_file import misfiled
-from airflow_provider_kmigrate.core.phase import kraft_owns
+from airflow_provider_kmigrate.core.phase import Phase, kraft_owns, where
 from airflow_provider_kmigrate.core.provision import end_unseen
 from airflow_provider_kmigrate.core.waiting import as_decision
 
@@ -131,17 +131,49 @@ def decide_back(view: ClusterView, first: ClusterView, broker_id: int, target: B
     ended = back_gates.over(view) or _out_of_turn(view, target)
     if ended is not None:
         return ended
+    if broker.mode is None and broker.process.state is not ProcessState.STOPPED:
+        return roll.silent(broker)
+    passing = _to_migration(view, first) if target is BrokerMode.MIGRATION else _to_zookeeper(view)
+    return _back(view, broker, target, together((passing, roll.may_stop(view, (broker_id,)))))
+
+
+def decide_alone(view: ClusterView, first: ClusterView, broker_id: int, target: BrokerMode) -> Decision:
+    """The first broker of a pass back into the mode before, while the migration stands where it is.
+
+    Into ZooKeeper mode under living controllers only while others have never registered with them: at the last registration they take
+    the cluster over, and a plain broker is cut off (measured).
+    """
+    broker = view.brokers.get(broker_id, Broker(broker_id))
+    ended = back_gates.over(view) or (
+        _out_of_turn(view, target) if target is BrokerMode.MIGRATION else _taken_over(view, broker_id)
+    )
+    if ended is not None:
+        return ended
+    starting = stage_on_disk(broker.files) in {_BACK[target], None}
+    if broker.mode is None and broker.process.state is not ProcessState.STOPPED and starting:
+        return roll.silent(broker)
+    passing = _to_migration(view, first) if target is BrokerMode.MIGRATION else back_gates.names_the_controller(view)
+    return _back(view, broker, target, together((passing, roll.may_give_up(view, broker_id))))
+
+
+def _taken_over(view: ClusterView, broker_id: int) -> Decision | None:
+    plain = set(back_gates.with_mode(view, BrokerMode.ZOOKEEPER)) - set(view.zk.taken_back if view.zk else ()) - {broker_id}
+    if where(view).phase in {Phase.FIRST_ROLL, Phase.PRE_MIGRATION} and not kraft_owns(view) and plain:
+        return None
+    text = f"Broker {broker_id} is not the first of the first roll: no other broker is left that never registered with the controllers."
+    why = "They have taken the cluster over, or may at any moment, and cut a plain ZooKeeper broker off (measured)."
+    return Refuse((Reason("G32", text, why, "Go on, or roll the whole cluster back."), *where(view).reasons))
+
+
+def _back(view: ClusterView, broker: Broker, target: BrokerMode, passing: Gate) -> Decision:
     if broker.mode is target:
         return roll.settled(view, broker, target)
     if broker.process.state is ProcessState.STOPPED:
         return _down(broker, _BACK[target])
-    if broker.mode is None:
-        return roll.silent(broker)
-    passing = _to_migration(view, first) if target is BrokerMode.MIGRATION else _to_zookeeper(view)
-    gate = together((passing, gates.process_known(broker), roll.may_stop(view, (broker_id,))))
+    gate = together((passing, gates.process_known(broker)))
     if gate.met:
         return Act(
-            "restart", f"Broker {broker_id} may stop: every partition keeps enough in-sync replicas and every gate is open."
+            "restart", f"Broker {broker.id} may stop: every partition keeps enough in-sync replicas and every gate is open."
         )
     return as_decision(gate, "")
 

@@ -23,7 +23,8 @@ _DOCS = {
     "would end the migration before it began.",
     "broker": "Writes this broker's next properties file and restarts it, as soon as every partition can spare it. Over when it is "
     "registered, known to all others and back in every ISR, several looks in a row. The first broker of a pass then bakes for "
-    "`policy.canary_bake`.\n\n**Skipped:** this broker is the ZooKeeper controller and is restarted last, by `postponed`, so that the "
+    "`policy.canary_bake`: if it is worse than before and than the others, it is taken back alone and this task fails with the figures "
+    "(V26).\n\n**Skipped:** this broker is the ZooKeeper controller and is restarted last, by `postponed`, so that the "
     "controller moves once and not several times.",
     "postponed": "Restarts whatever broker of this pass is left: the ZooKeeper controller, if it was skipped.",
     "leaders": "Elects the preferred replicas again, so that leadership is spread as before the roll.",

@@ -13,8 +13,9 @@ from airflow_provider_kmigrate.core.roll import postponed
 from airflow_provider_kmigrate.core.rollback import postponed_stop
 from airflow_provider_kmigrate.hooks.world import run_of, watching
 from airflow_provider_kmigrate.operators.step import StepOperator
+from airflow_provider_kmigrate.steps.brokers import BringBack
 from airflow_provider_kmigrate.steps.catalog import build
-from airflow_provider_kmigrate.steps.rollback import BringBack, bring_back_the_rest, run_plan, run_rollback, stop_controllers
+from airflow_provider_kmigrate.steps.rollback import bring_back_the_rest, run_plan, run_rollback, stop_controllers
 from airflow_provider_kmigrate.steps.run import World, run_step
 
 

@@ -18,7 +18,7 @@ from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.run import World, run_step
 from airflow_provider_kmigrate.triggers.step import StepTrigger
 
-_HELD, _WAITED = "held", "waited"
+_HELD, _WAITED, _WORSE = "held", "waited", "worse"
 
 
 class StepOperator(BaseOperator):
@@ -46,11 +46,11 @@ class StepOperator(BaseOperator):
         return acting(self.cluster_file, context, self.log.info)
 
     def execute(self, context: Context) -> str:
-        return self._execute(context, waited=0.0)
+        return self._execute(context, {_WAITED: 0.0})
 
-    def _execute(self, context: Context, waited: float) -> str:
+    def _execute(self, context: Context, watched: dict[str, Any]) -> str:
         held = _held(context)
-        arguments = {**self.arguments(context), _HELD: held, _WAITED: waited}
+        arguments = {**self.arguments(context), **watched, _HELD: held}
         try:
             with self.world(context) as world:
                 decision = self.run_in(world, arguments)
@@ -69,7 +69,7 @@ class StepOperator(BaseOperator):
         try:
             decision = run_step(step, world, self._patience())
         finally:
-            arguments |= {_HELD: getattr(step, _HELD, 0.0), _WAITED: step.waited}
+            arguments |= {_HELD: getattr(step, _HELD, 0.0), _WAITED: step.waited, _WORSE: getattr(step, _WORSE, [])}
         if isinstance(decision, Done):
             arguments[_HELD] = 0.0  # a task that is cleared later begins anew
         return decision
@@ -81,7 +81,7 @@ class StepOperator(BaseOperator):
             _keep(context, event[_HELD])
         if event["outcome"] == "waiting":
             self._defer({**self.arguments(context), _HELD: event[_HELD] or 0.0, _WAITED: event[_WAITED]})
-        return self._execute(context, event[_WAITED])
+        return self._execute(context, {_WAITED: event[_WAITED], _WORSE: event.get(_WORSE, [])})
 
     def _patience(self) -> float:
         return self.sync_for if self.deferrable else float("inf")

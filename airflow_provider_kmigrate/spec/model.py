@@ -178,7 +178,9 @@ class Caution(_Section):
         examples=["4h"],
     )
     canary_bake: Duration = Field(
-        default=_DEFAULT.canary_bake, description="how long to watch the first broker, as seconds or 10m", examples=["10m"]
+        default=_DEFAULT.canary_bake,
+        description="how long to watch the first broker of each roll, which goes back if it is worse, as seconds or 10m; 0 for not at all",
+        examples=["10m"],
     )
     stable_samples: Count = Field(
         default=_DEFAULT.stable_samples, description="how many healthy looks in a row count, a whole number from 1", examples=[3]

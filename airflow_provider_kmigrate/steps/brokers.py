@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from airflow_provider_kmigrate.core import gates, roll, stuck_leader
+from collections.abc import Sequence
+from typing import NoReturn
+
+from airflow_provider_kmigrate.core import broker_canary, gates, meta_properties, roll, rollback, stuck_leader
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Policy
-from airflow_provider_kmigrate.core.model import Act, BrokerMode, ClusterView, Decision, Done, Look, Reason, Wait
+from airflow_provider_kmigrate.core.config_matrix import stage_on_disk
+from airflow_provider_kmigrate.core.model import Act, BrokerMode, ClusterView, Decision, Done, Look, Reason, Refuse, Wait
 from airflow_provider_kmigrate.core.waiting import as_decision
-from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.exceptions import Failed, Refused, TimedOut
 from airflow_provider_kmigrate.steps.files import install
+from airflow_provider_kmigrate.steps.first_broker import FirstBroker, note
 from airflow_provider_kmigrate.steps.green import Green
 from airflow_provider_kmigrate.steps.journal import told
-from airflow_provider_kmigrate.steps.run import Step, World
+from airflow_provider_kmigrate.steps.run import Step, World, run_step
+
+_WAY_BACK_WITHIN = 30.0  # seconds for the gates to open before a broker that is worse is left as it is
 
 ROLL_LOOKS = (
     Look.BROKERS
@@ -29,13 +36,16 @@ class RollBroker(Step):
 
     looks = ROLL_LOOKS
 
-    def __init__(self, node: NodeSpec, target: BrokerMode, policy: Policy, held: float = 0.0) -> None:
-        self.node, self.target = node, target
+    def __init__(
+        self, node: NodeSpec, target: BrokerMode, policy: Policy, held: float = 0.0, worse: Sequence[Sequence[str]] = ()
+    ) -> None:
+        self.node, self.target, self._policy = node, target, policy
         self.name = f"{node.name} to {target}"
         self.samples, self.interval, self._bake = policy.stable_samples, policy.sample_interval, policy.canary_bake
         self.patience = policy.start_timeout
         self.nodes = (node,)
         self._green = Green(held, self.interval)
+        self._first = FirstBroker(node.id, target, policy.canary_bake, held, worse)
         self._stuck_since: float | None = None  # since when one leader has not taken this broker back
         self._stuck_for = stuck_leader.PATIENCE  # seconds; twice as many after each time that it was merely slow
 
@@ -44,13 +54,18 @@ class RollBroker(Step):
         """Seconds that the first broker of the pass has baked so far."""
         return self._green.held
 
+    @property
+    def worse(self) -> list[list[str]]:
+        """Why the first broker of the pass has to go back, as JSON values, so that another process can do it."""
+        return self._first.told()
+
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         return self._freed(view, self.next(view, first))
 
     def next(self, view: ClusterView, first: ClusterView) -> Decision:
         """What is left to do, if every leader does its part."""
         del first
-        decision = roll.decide_restart(view, self.node.id, self.target)
+        decision = self._first.saw(view, roll.decide_restart(view, self.node.id, self.target))
         if isinstance(decision, Done) and roll.is_canary(view, self.node.id, self.target):
             return self._baked(view, decision)
         return decision
@@ -73,7 +88,7 @@ class RollBroker(Step):
         self._green.saw(view, gate.met)
         if not gate.met:
             return as_decision(gate, "")
-        if self.held >= self._bake:
+        if self.held >= self._bake and self._first.sure:
             return done
         text = f"{self.node.name} bakes as the first of this pass: green for {self.held:.0f} of {self._bake:.0f} s."
         return Wait((Reason("T04", text, "What its new mode does to the cluster is seen on one broker first."),), healthy=True)
@@ -83,12 +98,15 @@ class RollBroker(Step):
         if act.verb == "free":
             self._free(world)
             return
+        if act.verb == "take back":
+            self._take_back(world)
         if act.verb == "start":
             host.start(self.node, world.fence.token)
             return
         install(world, self.node, roll.STAGE[self.target])
         if act.verb == "rewrite":
             return
+        self._green.held = 0.0  # of a restart before this one
         seconds = host.stop(self.node, world.fence.token)
         world.say(f"{self.node.name} stopped after {seconds:.1f} s.")
         moved = self._left_in_charge(world, seconds)
@@ -114,6 +132,17 @@ class RollBroker(Step):
             f"{leader.name} stopped after {seconds:.1f} s and started again; look for 'alter-partition' and ERROR in its log."
         )
 
+    def _take_back(self, world: World) -> NoReturn:
+        """The way back's own step for this one broker, to its end. Whatever comes of it, this run does not go on."""
+        worse, mode = self._first.worse, broker_canary.before(self.target)
+        self._green.held = 0.0  # whatever was watched, was watched in vain
+        try:
+            run_step(TakeBack(self.node, mode, self._policy), world)
+            end = (broker_canary.taken_back(world.observer.look(Look.ZOOKEEPER), self.node.id, mode),)
+        except (Refused, TimedOut, Failed) as error:
+            end = (broker_canary.not_taken_back(self.node.id, str(error)), *getattr(error, "reasons", ()))
+        raise Refused(f"{self.name}: {told((*worse, *end[:1]))}", (*worse, *end))
+
     def while_down(self, world: World) -> None:
         """What else has to be done on the node's machine between stop and start."""
 
@@ -127,3 +156,47 @@ class RollBroker(Step):
         view = world.observer.look(Look.PARTITIONS)
         gate = gates.left_in_charge(view, self.node.id, seconds)
         return gate if gate.standing is gates.Standing.NEVER else gates.MET
+
+
+class BringBack(RollBroker):
+    """One broker back to migration mode, or to its original file."""
+
+    looks = ROLL_LOOKS | Look.QUORUM
+
+    def __init__(self, node: NodeSpec, target: BrokerMode, policy: Policy) -> None:
+        super().__init__(node, target, policy)
+        self.name = f"{node.name} back to {target}"
+
+    def next(self, view: ClusterView, first: ClusterView) -> Decision:
+        return rollback.decide_back(view, first, self.node.id, self.target)
+
+    def while_down(self, world: World) -> None:
+        host = world.tools.host(self.node)
+        files = host.files(self.node)
+        for folder in meta_properties.needs_version_0(files) if self.target is BrokerMode.ZOOKEEPER else ():
+            world.say(f"{self.node.name}: {folder}/meta.properties goes from version 1 to 0, which ZooKeeper brokers need.")
+            host.put_meta(self.node, folder, meta_properties.version_0((files.meta or {})[folder]), world.fence.token)
+
+
+class TakeBack(BringBack):
+    """The first broker of a pass back alone, because it is worse; no other step of the way back is taken."""
+
+    def __init__(self, node: NodeSpec, target: BrokerMode, policy: Policy) -> None:
+        super().__init__(node, target, policy)
+        self.name = f"{node.name} alone back to {target}"
+
+    def next(self, view: ClusterView, first: ClusterView) -> Decision:
+        decision = rollback.decide_alone(view, first, self.node.id, self.target)
+        untouched = stage_on_disk(view.brokers[self.node.id].files) is not roll.STAGE[self.target]
+        if isinstance(decision, Wait) and untouched and view.taken_at - first.taken_at > _WAY_BACK_WITHIN:
+            return Refuse(decision.reasons)
+        return decision
+
+    def act(self, world: World, act: Act) -> None:
+        note(world, self.node.id, self.target)
+        super().act(world, act)
+
+    def _left_in_charge(self, world: World, seconds: float) -> gates.Gate:
+        """A broker that was ill may stop slowly, or be killed in the end: that says nothing against the controller."""
+        del world, seconds
+        return gates.MET

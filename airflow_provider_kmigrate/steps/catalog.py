@@ -8,10 +8,9 @@ from typing import Any
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec, Role
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.core.phase import Phase
-from airflow_provider_kmigrate.steps.brokers import RollBroker
+from airflow_provider_kmigrate.steps.brokers import BringBack, RollBroker
 from airflow_provider_kmigrate.steps.controllers import FinalizeController, ProvisionController
 from airflow_provider_kmigrate.steps.rollback import (
-    BringBack,
     GiveBack,
     Reconcile,
     RestoreFlag,
@@ -48,7 +47,7 @@ def build(spec: ClusterSpec, kind: str, arguments: Arguments) -> Step:
 
 def _roll(spec: ClusterSpec, arguments: Arguments) -> Step:
     node = spec.node(Role.BROKER, arguments["node"])
-    return RollBroker(node, BrokerMode(arguments["target"]), spec.policy, arguments.get("held", 0.0))
+    return RollBroker(node, BrokerMode(arguments["target"]), spec.policy, arguments.get("held", 0.0), arguments.get("worse", ()))
 
 
 def _provision(spec: ClusterSpec, arguments: Arguments) -> Step:

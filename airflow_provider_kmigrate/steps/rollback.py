@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from airflow_provider_kmigrate.clients import znodes
-from airflow_provider_kmigrate.clients.zookeeper import Delete, Operation, Set
-from airflow_provider_kmigrate.core import back_gates, gates, meta_properties, rollback
-from airflow_provider_kmigrate.core.cluster import NodeSpec, Policy, Role
+from airflow_provider_kmigrate.clients.zookeeper import TAKEN_BACK, Delete, Operation, Set
+from airflow_provider_kmigrate.core import back_gates, gates, rollback
+from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
 from airflow_provider_kmigrate.core.config_matrix import Stage, stage_on_disk
 from airflow_provider_kmigrate.core.model import (
     Act,
@@ -24,7 +24,7 @@ from airflow_provider_kmigrate.core.model import (
 from airflow_provider_kmigrate.core.roll import next_to_roll
 from airflow_provider_kmigrate.core.rollback import HandOver
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
-from airflow_provider_kmigrate.steps.brokers import ROLL_LOOKS, RollBroker
+from airflow_provider_kmigrate.steps.brokers import BringBack
 from airflow_provider_kmigrate.steps.files import install, target_text
 from airflow_provider_kmigrate.steps.journal import told
 from airflow_provider_kmigrate.steps.run import Step, World, run_step
@@ -176,26 +176,6 @@ class Reconcile(Step):
                 world.tools.host(node).start(node, world.fence.token)
 
 
-class BringBack(RollBroker):
-    """One broker back to migration mode, or to its original file."""
-
-    looks = ROLL_LOOKS | Look.QUORUM
-
-    def __init__(self, node: NodeSpec, target: BrokerMode, policy: Policy) -> None:
-        super().__init__(node, target, policy)
-        self.name = f"{node.name} back to {target}"
-
-    def next(self, view: ClusterView, first: ClusterView) -> Decision:
-        return rollback.decide_back(view, first, self.node.id, self.target)
-
-    def while_down(self, world: World) -> None:
-        host = world.tools.host(self.node)
-        files = host.files(self.node)
-        for folder in meta_properties.needs_version_0(files) if self.target is BrokerMode.ZOOKEEPER else ():
-            world.say(f"{self.node.name}: {folder}/meta.properties goes from version 1 to 0, which ZooKeeper brokers need.")
-            host.put_meta(self.node, folder, meta_properties.version_0((files.meta or {})[folder]), world.fence.token)
-
-
 class StopController(Step):
     """One controller stopped, once no broker needs it."""
 
@@ -242,7 +222,7 @@ class GiveBack(Step):
             world.say("The znodes changed while they were read; looking again.")
             return
         saved = world.backup.keep_znodes({path: data for path, (data, _) in read.items()}, world.fence.token)
-        world.tools.zk.commit(_operations(change, read), holding=world.fence)
+        world.tools.zk.commit([*_operations(change, read), *_note(world)], holding=world.fence)
         epoch = "" if change.epoch is None else f" and /controller_epoch set to {change.epoch}"
         world.say(f"{' and '.join(change.delete)} deleted{epoch} in one transaction; what they held is in {saved}.")
         world.journal.write("handed over", self.name, " ".join(change.delete), controller_epoch=change.epoch)
@@ -316,6 +296,12 @@ def _operations(change: HandOver, read: dict[str, tuple[bytes, int]]) -> list[Op
     if change.epoch is not None:
         raised = [Set("/controller_epoch", str(change.epoch).encode(), read["/controller_epoch"][1])]
     return [*raised, *(Delete(path, read[path][1]) for path in change.delete)]
+
+
+def _note(world: World) -> list[Operation]:
+    """The note of brokers that went back alone goes with the migration: the next one's controllers know nobody."""
+    found = world.tools.zk.read(TAKEN_BACK)
+    return [] if found is None else [Delete(TAKEN_BACK, found[1])]
 
 
 def _owner(data: bytes, zk: ZkView) -> ZkController | Malformed:

@@ -43,9 +43,9 @@ class StepTrigger(BaseTrigger):
         yield TriggerEvent(event)  # type: ignore[no-untyped-call]
 
     def _watch(self, stop: Event) -> dict[str, Any]:
-        """`{"outcome": "waiting" | "ready" | "refused" | "unavailable", "text": ..., "held": seconds or null, "waited": seconds}`.
+        """`{"outcome": "waiting" | "ready" | "refused" | "unavailable", "text", "held": seconds or null, "waited": seconds, "worse"}`.
 
-        `held`: what a step has soaked or baked; `waited`: what its patience has been tried.
+        `held`: what a step has soaked or baked; `waited`: what its patience has been tried; `worse`: why a broker has to go back.
         """
         step = None
         try:
@@ -61,7 +61,8 @@ class StepTrigger(BaseTrigger):
         except KMigrateError as error:
             outcome, text = "unavailable", str(error)
         waited = step.waited if step else self.arguments.get("waited", 0.0)
-        return {"outcome": outcome, "text": text, "held": getattr(step, "held", None), "waited": waited}
+        kept = {"held": getattr(step, "held", None), "waited": waited, "worse": getattr(step, "worse", [])}
+        return {"outcome": outcome, "text": text, **kept}
 
 
 class _Stopped(Exception):

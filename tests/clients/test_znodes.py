@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.clients import znodes
-from airflow_provider_kmigrate.core.model import Malformed, Migration, PartitionMetadata, TopicMetadata, ZkController
+from airflow_provider_kmigrate.core.model import BrokerMode, Malformed, Migration, PartitionMetadata, TopicMetadata, ZkController
 
 PARSERS: dict[str, Callable[[bytes], Any]] = {
     "cluster id": znodes.cluster_id,
@@ -50,6 +50,20 @@ class TestAsKafkaWrites:
     @pytest.mark.parametrize(("data", "epoch"), [(b"7", 7), (b"", None), (b"seven", None)])
     def test_controller_epoch(self, data: bytes, epoch: int | None) -> None:
         assert znodes.controller_epoch(data) == epoch
+
+    @pytest.mark.parametrize(
+        ("data", "who"),
+        [
+            (b'{"0": "zookeeper", "2": "migration"}', {0: BrokerMode.ZOOKEEPER, 2: BrokerMode.MIGRATION}),
+            (b"{}", {}),
+            (b"", {}),
+            (b"[0]", {}),
+            (b'{"0": "elsewhere"}', {}),
+            (b'{"zero": "zookeeper"}', {}),
+        ],
+    )
+    def test_our_note_of_who_was_taken_back(self, data: bytes, who: dict[int, BrokerMode]) -> None:
+        assert znodes.taken_back(data) == who
 
     def test_an_endpoint_without_a_plain_listener(self) -> None:
         data = b'{"listener_security_protocol_map":{"S":"SSL"},"endpoints":["S://b1.example:9093"],"port":-1,"host":null}'

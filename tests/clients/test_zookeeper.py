@@ -15,9 +15,9 @@ from kazoo.client import KazooClient
 from kazoo.protocol.connection import ConnectionHandler
 
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
-from airflow_provider_kmigrate.clients.zookeeper import Create, Delete, Operation, Set, ZooKeeper
+from airflow_provider_kmigrate.clients.zookeeper import ROOT, TAKEN_BACK, Create, Delete, Operation, Set, ZooKeeper
 from airflow_provider_kmigrate.clients.zookeeper_session import ERRORS, Changed, error_for
-from airflow_provider_kmigrate.core.model import Malformed, Migration, PartitionMetadata, ZkController
+from airflow_provider_kmigrate.core.model import BrokerMode, Malformed, Migration, PartitionMetadata, ZkController
 from airflow_provider_kmigrate.exceptions import (
     AuthenticationFailed,
     Failed,
@@ -194,7 +194,12 @@ class TestRealTree:
             view = client.view()
         assert view.controller is None
         assert view.migration == Malformed("/migration", "")
-        assert (view.broker_ids, view.offsets_topic_version) == ((), None)
+        assert (view.broker_ids, view.offsets_topic_version, view.taken_back) == ((), None, {})
+
+    def test_our_own_note_is_part_of_a_view(self, own_chroot: ZooKeeperSettings) -> None:
+        with ZooKeeper(own_chroot) as client:
+            client.commit([Create(ROOT), Create(TAKEN_BACK, b'{"0": "zookeeper"}')])
+            assert client.view().taken_back == {0: BrokerMode.ZOOKEEPER}
 
     def test_topics_with_states_and_overrides(self, own_chroot: ZooKeeperSettings, kazoo_client: KazooClient) -> None:
         topic = {"version": 3, "topic_id": "id", "partitions": {"0": [1, 2], "1": [2, 1]}}

@@ -12,13 +12,15 @@ from typing import Any
 
 import yaml
 
-from airflow_provider_kmigrate.clients.zookeeper import WRITABLE, Holding, Operation
+from airflow_provider_kmigrate.clients.zookeeper import TAKEN_BACK, WRITABLE, Holding, Operation
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
 from airflow_provider_kmigrate.core.model import ClusterView, Look
 from airflow_provider_kmigrate.core.surroundings import Surroundings
 from airflow_provider_kmigrate.hooks.world import Access
 from tests.clients.memory_zookeeper import Ensemble, MemoryZooKeeper
 from tests.steps.sim import CLUSTER_ID, SimCluster, SimHost
+
+_OF_THE_CLUSTER = {*WRITABLE, TAKEN_BACK}
 
 
 class SimZooKeeper(MemoryZooKeeper):
@@ -29,10 +31,10 @@ class SimZooKeeper(MemoryZooKeeper):
         self._cluster = cluster
 
     def read(self, path: str) -> tuple[bytes, int] | None:
-        return self._cluster.read(path) if path in WRITABLE else super().read(path)
+        return self._cluster.read(path) if path in _OF_THE_CLUSTER else super().read(path)
 
     def commit(self, operations: Sequence[Operation], holding: Holding | None = None) -> list[int | None]:
-        if not any(operation.path in WRITABLE for operation in operations):
+        if not any(operation.path in _OF_THE_CLUSTER for operation in operations):
             return super().commit(operations, holding)
         super().commit([], holding)  # the fence
         assert holding is not None

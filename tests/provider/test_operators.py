@@ -25,7 +25,7 @@ from airflow_provider_kmigrate.steps.controllers import ProvisionController
 from airflow_provider_kmigrate.steps.run import run_step
 from tests.provider.simulated import Rehearsal
 from tests.provider.test_hooks import closed_port
-from tests.steps.sim import SimCluster
+from tests.steps.sim import Health, SimCluster
 
 Rehearse = Callable[..., Rehearsal]
 RunDag = Callable[..., Any]
@@ -47,6 +47,14 @@ def result(run: Any) -> tuple[str, TaskInstance]:
 def context(dag: DAG) -> dict[str, Any]:
     """As little of a task's context as an operator reads before it looks at the cluster."""
     return {"dag": dag, "run_id": "manual__1", "ti": None, "task_state_store": {}}
+
+
+def late(_: int) -> Health:
+    return Health(seconds=1.5)
+
+
+def leaving(look: int) -> Health:
+    return Health(in_sync=look % 7 != 0)
 
 
 def refusal(operator: type[BaseOperator], path: Path) -> str:
@@ -198,6 +206,33 @@ class TestRuns:
         assert state == "failed"
         assert 600.0 <= sim.cluster.clock.time - began < 640.0
         assert sim.restarts() == 1, "only the broker that somebody stopped"
+
+    @pytest.mark.parametrize(("ill", "code"), [(late, "V23"), (leaving, "V25")], ids=["late", "leaving its ISRs"])
+    def test_a_first_broker_that_turns_bad_while_the_triggerer_watches_is_taken_back(
+        self, rehearse: Rehearse, run_dag: RunDag, tmp_path: Path, ill: Callable[[int], Health], code: str
+    ) -> None:
+        """What the triggerer saw in minutes the task that it wakes cannot see again in the seconds before it defers."""
+        sim = rehearse(canary_bake=600.0)
+        run_dag(alone(BackupOperator, sim.path))
+        world = sim.cluster.world(tmp_path)
+        for node in sim.cluster.spec.controllers:
+            run_step(ProvisionController(node, sim.cluster.spec.cluster_id), world)
+        sim.cluster.token = 0  # tokens come from the fence of the run from here on
+        bad_from = sim.cluster.clock.time + 100.0
+
+        def health(broker: int, mode: BrokerMode, look: int) -> Health:
+            worse = mode is BrokerMode.MIGRATION and sim.cluster.clock.time > bad_from
+            return ill(look // 3) if worse and broker == 1 else Health()
+
+        sim.cluster.health = health
+        dag = alone(RollBrokerOperator, sim.path, broker=1, target=BrokerMode.MIGRATION, retries=3)
+        state, instance = result(run_dag(dag))
+        assert (state, instance.try_number) == ("failed", 1)
+        assert sim.opened == 4, "backup, task, trigger, task again"
+        assert [node.stops for node in sim.cluster.nodes.values()] == [0, 2, 0, 0, 0, 0]
+        assert sim.cluster.disasters == []
+        said = "".join(path.read_text() for path in (tmp_path / "kmigrate" / "journal" / "sim").glob("*alone*.jsonl"))
+        assert '"kind": "acted", "step": "broker 1 alone back to zookeeper", "text": "restart"' in said
 
     def test_the_broker_that_is_the_controller_is_skipped(self, rehearse: Rehearse, run_dag: RunDag) -> None:
         sim = rehearse()

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
-from airflow_provider_kmigrate.clients.zookeeper import Delete, Holding, Operation, Set
+from airflow_provider_kmigrate.clients import znodes
+from airflow_provider_kmigrate.clients.zookeeper import TAKEN_BACK, Create, Delete, Holding, Operation, Set
 from airflow_provider_kmigrate.core import properties
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, HostSpec, NodeSpec, Policy, Role
 from airflow_provider_kmigrate.core.config_matrix import Stage, stage_of
@@ -46,6 +47,20 @@ MODES = {Stage.ZOOKEEPER: BrokerMode.ZOOKEEPER, Stage.MIGRATION: BrokerMode.MIGR
 
 class Killed(BaseException):
     """The tool died here."""
+
+
+@dataclass(frozen=True)
+class Health:
+    """How a running broker is: seconds that it takes to answer (None: it does not), and whether it is in its ISRs."""
+
+    seconds: float | None = 0.005
+    in_sync: bool = True
+
+
+def well(broker: int, mode: BrokerMode, look: int) -> Health:
+    """Of every broker in every mode at every look."""
+    del broker, mode, look
+    return Health()
 
 
 @dataclass
@@ -111,6 +126,9 @@ class SimCluster:
     stuck: int | None = None  # a leader that takes nobody back into its ISRs until it is restarted
     kept_out: set[int] = field(default_factory=set)
     behind: int = 0  # records that every follower is behind
+    health: Callable[[int, BrokerMode, int], Health] = well  # of a broker, in a mode, at the nth look
+    looks: int = 0
+    note: bytes | None = None  # of brokers that were taken back alone
     disasters: list[str] = field(default_factory=list)  # what was measured to lose records, topics or minutes
 
     def __post_init__(self) -> None:
@@ -143,7 +161,7 @@ class SimCluster:
             self.registered.add(node.id)
         elif self.kraft_owns:
             self.disasters.append(f"plain broker {node.id} beside a KRaft controller")
-        self._takeover()
+        self._takeover(node.role)
         self._elect_zookeeper()
 
     def stop(self, node: NodeSpec) -> None:
@@ -207,9 +225,12 @@ class SimCluster:
         if self.kraft_owns and leads.stage is Stage.CONTROLLER_FINAL:
             self.finalized = True
 
-    def _takeover(self) -> None:
+    def _takeover(self, by: Role) -> None:
         flagged = all(self.nodes[n.role, n.id].stage is Stage.CONTROLLER_MIGRATION for n in self.spec.controllers)
         if flagged and not self.kraft_owns and self.registered == set(range(self.brokers)):
+            plain = [b.id for b in self.spec.brokers if self.nodes[b.role, b.id].stage is Stage.ZOOKEEPER]
+            if by is Role.BROKER:  # what old controllers do when they start again is another disaster
+                self.disasters += [f"the takeover cuts plain broker {broker} off" for broker in plain]
             self.kraft_owns, self.offset = True, 50
             self.controller_epoch, self.state_epoch, self.zookeeper_controller = self.controller_epoch + 1, self.epoch, -1
 
@@ -222,6 +243,7 @@ class SimCluster:
     def look(self, what: Look, nodes: Sequence[NodeSpec] = ()) -> ClusterView:
         del what, nodes
         self.mortal.step()
+        self.looks += 1
         self.clock.time += 0.1
         if self.kraft_owns and not self.finalized and self.offset is not None and self.led:
             self.offset += 1
@@ -252,7 +274,8 @@ class SimCluster:
     def _broker(self, node: NodeSpec) -> Broker:
         mine = self.nodes[node.role, node.id]
         up = [b.id for b in self.spec.brokers if self._up(b.id)]
-        mode = MODES.get(mine.stage) if mine.stage else None
+        health = self._health(node.id)
+        mode = MODES.get(mine.stage) if mine.stage and health.seconds is not None else None
         return Broker(
             node.id,
             _process(mine),
@@ -261,7 +284,12 @@ class SimCluster:
             frozenset(up if mode else []),
             None if self.kraft_owns else self.zookeeper_controller,
             _files(mine),
+            health.seconds,
         )
+
+    def _health(self, broker: int) -> Health:
+        mode = MODES.get(stage) if (stage := self.nodes[Role.BROKER, broker].stage) else None
+        return self.health(broker, mode, self.looks) if mode else Health(in_sync=False)
 
     def _controller(self, node: NodeSpec) -> Controller:
         mine = self.nodes[node.role, node.id]
@@ -283,7 +311,13 @@ class SimCluster:
         )
         migration = None if self.offset is None else Migration(self.leader, self.epoch, self.offset, self.epoch)
         return ZkView(
-            CLUSTER_ID, tuple(self._zookeeper_brokers()), owner, self.controller_epoch, migration, live_groups=self.live_groups
+            CLUSTER_ID,
+            tuple(self._zookeeper_brokers()),
+            owner,
+            self.controller_epoch,
+            migration,
+            live_groups=self.live_groups,
+            taken_back=znodes.taken_back(self.note) if self.note else {},
         )
 
     def _partitions(self) -> tuple[Partition, ...]:
@@ -291,7 +325,7 @@ class SimCluster:
         for partition, leader in self.leaders.items():
             replicas = self._replicas(partition)
             out = self.kept_out if leader == self.stuck else ()
-            isr = tuple(b for b in replicas if self._up(b) and b not in out)
+            isr = tuple(b for b in replicas if self._health(b).in_sync and b not in out)
             if leader not in isr:
                 self.leaders[partition] = isr[0] if isr else -1
             rows.append(Partition("t", partition, self.leaders[partition], replicas, isr))
@@ -309,6 +343,8 @@ class SimCluster:
     # The znodes that a hand-over changes.
 
     def read(self, path: str) -> tuple[bytes, int] | None:
+        if path == TAKEN_BACK:
+            return None if self.note is None else (self.note, 0)
         zk = self._zk()
         assert isinstance(zk.controller, ZkController)
         owner = {"version": 2, "brokerid": zk.controller.broker_id, "kraftControllerEpoch": zk.controller.kraft_epoch}
@@ -323,12 +359,17 @@ class SimCluster:
         self.mortal.step()
         if holding.token < self.token:
             raise Fenced("a newer run holds the cluster")
-        if any(node.running is not None for (role, _), node in self.nodes.items() if role is Role.CONTROLLER):
+        handed = any(operation.path != TAKEN_BACK for operation in operations)
+        if handed and any(node.running is not None for (role, _), node in self.nodes.items() if role is Role.CONTROLLER):
             self.disasters.append("handed over under a living controller")
         for operation in operations:
             match operation:
                 case Set("/controller_epoch", data):
                     self.controller_epoch = int(data)
+                case Set(path, data) | Create(path, data) if path == TAKEN_BACK:
+                    self.note = data
+                case Delete(path) if path == TAKEN_BACK:
+                    self.note = None
                 case Delete("/migration"):
                     self.offset = None
                 case Delete("/controller"):

@@ -1,0 +1,143 @@
+"""Is the first broker of a pass worse for its new mode? Judged from what looks show: answer times, silence, and ISRs that it leaves.
+
+Each sign has two baselines: the broker itself before its restart, where this run has looked at it then, and the other brokers in the
+same looks, which share the load, the network and whatever else befalls the machine that looks. What a sign must surpass is the worse
+of the two, with a wide margin: taking a healthy broker back costs a restart, and the gates of every step go on guarding anyway.
+
+Not judged: the first seconds after it is back (a cold JVM answers slowly), and anything from less than `LOOKS` looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Reason
+from airflow_provider_kmigrate.core.phase import kraft_owns
+
+LOOKS = 8  # fewer show nothing
+SETTLING = 10.0  # seconds from the first good look at the broker that are not judged
+WINDOW = 15.0  # seconds of looks over which answers are judged; ISRs are over all looks
+TIMES_SLOWER = 3.0
+SECONDS_SLOWER = 0.25
+SILENT_SHARE = 0.3  # of the looks
+DEPARTURES = 3  # more than anybody else's; a follower leaves after 30 s at the earliest, so that they are minutes apart
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What one look says of every broker; `outside` names the partitions of whose ISR it is not, None where they were not read."""
+
+    at: float
+    seconds: Mapping[int, float]
+    silent: frozenset[int]
+    outside: Mapping[int, frozenset[str]] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Worse, with reasons; or fine so far, where `sure`; or too little was seen."""
+
+    reasons: tuple[Reason, ...] = ()
+    sure: bool = False
+
+
+def sample(view: ClusterView) -> Sample:
+    """The part of a look that is judged."""
+    brokers = view.brokers.values()
+    return Sample(
+        view.taken_at,
+        {broker.id: broker.answered_in for broker in brokers if broker.mode is not None and broker.answered_in is not None},
+        frozenset(broker.id for broker in brokers if broker.mode is None),
+        None if view.partitions is None else {broker.id: _outside(view, broker.id) for broker in brokers},
+    )
+
+
+def judged(before: Sequence[Sample], since: Sequence[Sample], broker: int, bake: float, watched: float = 0.0) -> Verdict:
+    """The verdict on a broker from looks before its restart (or none) and since it was back.
+
+    `bake`: seconds that it is watched in all; short ones settle and look for less. `watched`: seconds of them before these looks.
+    """
+    settled = since[0].at + max(0.0, min(SETTLING, bake / 2) - watched) if since else 0.0
+    counted = [one for one in since if one.at >= settled]
+    last = [one for one in counted if one.at > counted[-1].at - min(WINDOW, bake / 2)]
+    if len(counted) < LOOKS:
+        return Verdict()
+    recent = max(last, counted[-LOOKS:], key=len)
+    found = (_silent(recent, broker), _slow(before, recent, broker), _leaving(counted, broker))
+    return Verdict(tuple(reason for reason in found if reason is not None), sure=True)
+
+
+def before(mode: BrokerMode) -> BrokerMode:
+    """The mode that a broker is taken back into from this one."""
+    return {BrokerMode.KRAFT: BrokerMode.MIGRATION}.get(mode, BrokerMode.ZOOKEEPER)
+
+
+def taken_back(view: ClusterView, broker: int, mode: BrokerMode) -> Reason:
+    """What the refusal says once a broker is back in `mode`."""
+    text = f"Broker {broker} was taken back to {mode} mode, alone, and serves as before."
+    why = "Going on would bring the same to every broker."
+    kept = "" if kraft_owns(view) else " The controllers still know it: it has its turn before the last of the others."
+    remedy = "Find the cause in its log and clear this task: it is rolled and watched again. Or roll the cluster back."
+    return Reason("V26", text, why + kept, remedy)
+
+
+def not_taken_back(broker: int, why: str) -> Reason:
+    """What the refusal says where the way back is not open."""
+    text = f"Broker {broker} could not be taken back: {why}"
+    remedy = "Look at the broker first; what stands in the way has its own entry. Then clear this task, or roll the cluster back."
+    return Reason("V27", text, "It stays as it is, and no other broker is rolled.", remedy)
+
+
+def _outside(view: ClusterView, broker: int) -> frozenset[str]:
+    rows = view.partitions or ()
+    return frozenset(row.name for row in rows if broker in row.replicas and broker not in row.isr)
+
+
+def _others(samples: Sequence[Sample], broker: int) -> set[int]:
+    return {one for each in samples for one in (*each.seconds, *each.silent)} - {broker}
+
+
+def _silent(samples: Sequence[Sample], broker: int) -> Reason | None:
+    missed = {one: sum(one in each.silent for each in samples) for one in (broker, *_others(samples, broker))}
+    others = max((count for one, count in missed.items() if one != broker), default=0)
+    if missed[broker] <= 2 * others or missed[broker] < SILENT_SHARE * len(samples):
+        return None
+    text = f"Broker {broker} did not answer in {missed[broker]} of {len(samples)} looks since its restart (any other: {others} at most)."
+    return Reason("V24", text, "Clients wait for it as the looks do.", "Look at its log for pauses, and at its machine.")
+
+
+def _slow(before: Sequence[Sample], samples: Sequence[Sample], broker: int) -> Reason | None:
+    now = _median(samples, {broker})
+    known = {"before": _median(before, {broker}), "others": _median(samples, _others(samples, broker))}
+    limits = {name: seconds for name, seconds in known.items() if seconds is not None}
+    if now is None or not limits or now <= TIMES_SLOWER * max(limits.values()) + SECONDS_SLOWER:
+        return None
+    compared = {"before": "before its restart", "others": "the other brokers now"}
+    told = ", ".join(f"{compared[name]}: {1000 * seconds:.0f} ms" for name, seconds in limits.items())
+    text = f"Broker {broker} takes {1000 * now:.0f} ms to answer since its restart ({told}; medians of {len(samples)} looks)."
+    return Reason(
+        "V23", text, "Producers and consumers wait as long.", "Look at its heap, its garbage collector's log, its disks."
+    )
+
+
+def _leaving(samples: Sequence[Sample], broker: int) -> Reason | None:
+    left = departures(samples, broker)
+    others = max((departures(samples, one) for one in _others(samples, broker)), default=0)
+    if left < others + DEPARTURES:
+        return None
+    text = f"Broker {broker} left ISRs {left} times since its restart (any other: {others} at most)."
+    return Reason("V25", text, "Each time its partitions have one copy less.", "Look at its fetchers, its disks and its network.")
+
+
+def departures(samples: Sequence[Sample], broker: int) -> int:
+    """Looks in which it was out of an ISR that it was in at the look before; a pause that costs it all its ISRs at once is one."""
+    known = [one.outside.get(broker, frozenset()) for one in samples if one.outside is not None]
+    return sum(bool(later - earlier) for earlier, later in pairwise(known))
+
+
+def _median(samples: Sequence[Sample], brokers: Collection[int]) -> float | None:
+    seconds = [one.seconds[broker] for one in samples for broker in brokers if broker in one.seconds]
+    return median(seconds) if len(seconds) >= LOOKS // 2 else None

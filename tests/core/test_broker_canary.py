@@ -1,0 +1,227 @@
+"""The verdict on the first broker of a pass: tables of what counts, and properties that no sequence of looks may break."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_provider_kmigrate.core import broker_canary as canary
+from airflow_provider_kmigrate.core.broker_canary import LOOKS, SETTLING, WINDOW, Sample, departures, judged, sample
+from airflow_provider_kmigrate.core.model import Act, BrokerMode, ClusterView, Done, NodeFiles, Refuse, Wait
+from airflow_provider_kmigrate.core.roll import decide_restart, may_give_up, may_stop
+from airflow_provider_kmigrate.core.rollback import decide_alone
+from tests.core.views import FILES, KRAFT, MIG, ZK, cluster, migration, with_broker, with_zk
+
+BAKE = 600.0
+HERE, ELSE = 0, (1, 2)
+IDS = (HERE, *ELSE)
+
+
+def look(at: float, mine: float | None = 0.005, others: float | None = 0.005, out: Sequence[str] = ()) -> Sample:
+    """One look; None: no answer."""
+    seconds = {HERE: mine, **dict.fromkeys(ELSE, others)}
+    silent = frozenset(one for one, took in seconds.items() if took is None)
+    told = {one: took for one, took in seconds.items() if took is not None}
+    return Sample(at, told, silent, {one: frozenset(out if one == HERE else ()) for one in IDS})
+
+
+def looks(*mine: float | None, others: float | None = 0.005, every: float = 0.5) -> list[Sample]:
+    return [look(100.0 + every * number, each, others) for number, each in enumerate(mine)]
+
+
+def found(since: Sequence[Sample], before: Sequence[Sample] = (), watched: float = SETTLING) -> list[str]:
+    return [reason.code for reason in judged(before, since, HERE, BAKE, watched).reasons]
+
+
+WELL = looks(*[0.005] * 40)
+
+
+@pytest.mark.parametrize(
+    ("mine", "others", "before", "codes"),
+    [
+        (0.005, 0.005, 0.005, []),
+        (0.2, 0.005, 0.005, []),  # forty times slower, and nobody would notice
+        (0.3, 0.005, 0.005, ["V23"]),
+        (0.3, 0.005, None, ["V23"]),  # nobody looked before
+        (0.3, None, 0.005, ["V23"]),  # a cluster of one
+        (0.3, 0.1, 0.005, []),  # the others are slow too
+        (0.3, 0.005, 0.1, []),  # it has always been
+        (0.3, None, None, []),  # nothing to compare with
+        (1.5, 0.1, 0.1, ["V23"]),
+    ],
+)
+def test_answer_times(mine, others, before, codes):
+    since = [look(100.0 + n, mine, others) for n in range(40)]
+    if others is None:
+        since = [replace(one, silent=frozenset()) for one in since]
+    assert found(since, looks(*[before] * LOOKS) if before else ()) == codes
+
+
+@pytest.mark.parametrize(
+    ("missed", "others", "codes"),
+    [(0, 0, []), (8, 0, []), (9, 0, ["V24"]), (9, 5, []), (11, 5, ["V24"]), (30, 30, []), (30, 0, ["V24"])],
+)
+def test_silence_in_thirty_looks(missed, others, codes):
+    rows = [look(100.0 + n * 0.5, None if n < missed else 0.005, None if n < others else 0.005) for n in range(30)]
+    assert found(rows) == codes
+
+
+@pytest.mark.parametrize(("left", "codes"), [(0, []), (2, []), (3, ["V25"]), (7, ["V25"])])
+def test_isrs_that_it_leaves_again_and_again(left, codes):
+    rows = [look(100.0 + n, out=("a-0", "b-1") if n % 10 == 5 and n < 10 * left else ()) for n in range(100)]
+    assert departures(rows, HERE) == left
+    assert found(rows) == codes
+
+
+def test_isrs_that_others_leave_as_often_are_not_its_fault():
+    rows = [replace(look(100.0 + n), outside=dict.fromkeys(IDS, frozenset({"a-0"} if n % 10 == 5 else ()))) for n in range(100)]
+    assert found(rows) == []
+
+
+def test_a_look_that_did_not_read_the_partitions_is_no_departure():
+    rows = [replace(look(100.0 + n, out=("a-0",)), outside=None) if n % 2 else look(100.0 + n, out=("a-0",)) for n in range(50)]
+    assert departures(rows, HERE) == 0
+
+
+def test_the_first_seconds_do_not_count():
+    cold = [look(100.0 + n * 0.5, 3.0 if n * 0.5 < SETTLING else 0.005) for n in range(60)]
+    verdicts = [judged((), cold[: n + 1], HERE, BAKE) for n in range(len(cold))]
+    assert not any(verdict.reasons for verdict in verdicts)
+    assert (verdicts[20].sure, verdicts[-1].sure) == (False, True)
+    assert found(cold[:20], watched=SETTLING) == ["V23"], "the same looks of a broker that has long settled"
+
+
+def test_what_was_bad_long_ago_is_over():
+    assert found(looks(*[1.0] * 60, *[0.005] * 60)) == []
+    assert found(looks(*[0.005] * 60, *[1.0] * 60)) == ["V23"]
+
+
+def test_slow_looks_are_judged_by_their_number():
+    """Where a look takes seconds, the window holds too few of them."""
+    rows = looks(*[1.0] * LOOKS, every=WINDOW)
+    assert found(rows) == ["V23"]
+    assert not judged((), rows[:-1], HERE, BAKE, SETTLING).sure
+
+
+def test_a_short_bake_settles_in_half_of_it():
+    rows = looks(*[1.0] * 20, every=0.2)
+    assert judged((), rows, HERE, 2.0).reasons
+    assert judged((), rows, HERE, BAKE) == canary.Verdict()
+
+
+def test_what_a_look_says():
+    view = with_broker(cluster([MIG, ZK, None], (True, True, True), -1), 0, answered_in=0.02)
+    got = sample(view)
+    assert (got.at, got.seconds, got.silent) == (view.taken_at, {0: 0.02}, frozenset({2}))
+    assert got.outside is not None
+    assert {one: len(names) for one, names in got.outside.items()} == {0: 0, 1: 0, 2: 6}
+    assert sample(replace(view, partitions=None)).outside is None
+
+
+def test_views_are_equal_whatever_the_answers_took():
+    view = cluster([MIG, ZK, ZK])
+    assert with_broker(view, 0, answered_in=0.02) == view
+
+
+@pytest.mark.parametrize(
+    ("mode", "before"), [(BrokerMode.MIGRATION, BrokerMode.ZOOKEEPER), (BrokerMode.KRAFT, BrokerMode.MIGRATION)]
+)
+def test_the_mode_before(mode, before):
+    assert canary.before(mode) is before
+
+
+def out_of_sync(view: ClusterView, broker: int) -> ClusterView:
+    rows = tuple(replace(row, isr=tuple(one for one in row.isr if one != broker)) for row in view.partitions or ())
+    return replace(view, partitions=tuple(replace(row, leader=row.isr[0]) for row in rows))
+
+
+def test_a_broker_that_is_out_of_sync_itself_may_be_given_up():
+    view = out_of_sync(cluster([MIG, ZK, ZK], (True, True, True), -1), 0)
+    assert [reason.code for reason in may_stop(view, (0,)).reasons] == ["S02"]
+    assert may_give_up(view, 0).met
+    assert [reason.code for reason in may_give_up(out_of_sync(view, 1), 0).reasons] == ["S02"], "another one is out of sync too"
+    assert [reason.code for reason in may_give_up(replace(view, partitions=None), 0).reasons] == ["S00"]
+
+
+FLAGS = (True, True, True)
+
+
+@pytest.mark.parametrize(
+    ("view", "target", "decided"),
+    [
+        (cluster([MIG, ZK, ZK], FLAGS, -1), ZK, Act),
+        (cluster([MIG, ZK, ZK], (None, None, None), -1), ZK, Act),  # a plain broker needs no controller
+        (with_zk(cluster([MIG, ZK, ZK], FLAGS, -1), taken_back={1: ZK}), ZK, Act),
+        (with_zk(cluster([MIG, ZK, ZK], FLAGS, -1), taken_back={1: ZK, 2: ZK}), ZK, "G32"),
+        (cluster([MIG, MIG, MIG], FLAGS, -1), ZK, "G32"),  # the copy begins
+        (cluster([MIG, MIG, MIG], FLAGS, 50), ZK, "G32"),
+        (cluster([MIG, None, ZK], FLAGS, -1), ZK, "S01"),
+        (cluster([ZK, ZK, ZK], FLAGS, -1), ZK, Done),
+        (cluster([KRAFT, MIG, MIG], FLAGS, 50), MIG, Act),
+        (cluster([KRAFT, MIG, MIG], (None, None, None), 50), MIG, "G23"),
+        (cluster([KRAFT, MIG, MIG], (True, False, True), 50), MIG, "G05"),
+        (cluster([KRAFT, KRAFT, KRAFT], (False, False, False), 50), MIG, "P12"),
+        (replace(cluster([KRAFT, MIG, MIG], FLAGS, 50), zk=None), MIG, "P03"),
+    ],
+)
+def test_where_one_broker_alone_may_go_back(view, target, decided):
+    first = view if view.zk is None or view.zk.migration is None else with_zk(view, migration=migration(1))
+    named = replace(view, brokers={one: replace(broker, controller_id=0) for one, broker in view.brokers.items()})
+    got = decide_alone(named, first, 0, target)
+    if isinstance(decided, str):
+        assert isinstance(got, Wait | Refuse)
+        assert decided in {reason.code for reason in got.reasons}
+    else:
+        assert isinstance(got, decided)
+
+
+@pytest.mark.parametrize(
+    ("noted", "owned", "decided"),
+    [({}, False, "R02"), ({0: ZK}, False, "start"), ({0: MIG}, False, "R02"), ({0: ZK}, True, "R02")],
+)
+def test_who_starts_a_broker_that_is_down_with_the_file_of_the_mode_before(noted, owned, decided):
+    """Only what the note says was kmigrate's own doing; and never a plain broker beside controllers that own the cluster."""
+    view = with_zk(cluster([None, MIG, MIG], FLAGS, 50 if owned else -1), taken_back=noted)
+    down = with_broker(view, 0, files=NodeFiles(FILES[ZK]), in_zookeeper=False)
+    got = decide_restart(down, 0, MIG)
+    assert (got.verb if isinstance(got, Act) else got.reasons[0].code) == decided
+
+
+answers = st.one_of(st.none(), st.floats(0.001, 5.0))
+histories = st.lists(st.tuples(answers, answers, st.booleans()), max_size=60).map(
+    lambda rows: [look(100.0 + n, mine, others, ("a-0",) if out else ()) for n, (mine, others, out) in enumerate(rows)]
+)
+
+
+@given(histories, histories)
+def test_too_few_looks_are_no_verdict_and_reasons_are_sure(before, since):
+    verdict = judged(before, since, HERE, BAKE, SETTLING)
+    assert verdict.sure is (len(since) >= LOOKS)
+    assert verdict.sure or not verdict.reasons
+
+
+@given(histories, st.integers(0, 60))
+def test_one_bad_look_never_turns_a_healthy_broker_bad(before, bad):
+    rows = [look(one.at, None if n == bad else 0.005, 0.005, ("a-0",) if n == bad else ()) for n, one in enumerate(WELL)]
+    assert found(rows, before) == []
+
+
+@given(histories, histories)
+def test_who_is_like_all_others_is_not_worse(before, since):
+    """Whatever befalls everybody alike: the machine that looks, the network, the load."""
+    alike = [
+        replace(one, seconds=dict.fromkeys(IDS, one.seconds.get(1, 1.0)), silent=frozenset(IDS if 1 in one.silent else ()))
+        for one in since
+    ]
+    alike = [replace(one, seconds={} if one.silent else one.seconds, outside=dict.fromkeys(IDS, frozenset())) for one in alike]
+    assert found(alike, before) == []
+
+
+@given(histories, histories, st.integers(1, 20))
+def test_a_better_past_never_makes_it_look_better(before, since, times):
+    faster = [replace(one, seconds={key: took / times for key, took in one.seconds.items()}) for one in before]
+    assert set(found(since, before)) <= set(found(since, faster))

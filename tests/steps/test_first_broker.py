@@ -1,0 +1,405 @@
+"""The first broker of each pass on the simulated cluster: compared with what it was and with the others, and taken back alone."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import permutations
+
+import pytest
+
+from airflow_provider_kmigrate.core.broker_canary import SETTLING, WINDOW
+from airflow_provider_kmigrate.core.cluster import Policy, Role
+from airflow_provider_kmigrate.core.config_matrix import Stage
+from airflow_provider_kmigrate.core.model import Act, BrokerMode, Done, Look, Reason, Wait
+from airflow_provider_kmigrate.core.phase import Phase, where
+from airflow_provider_kmigrate.core.roll import next_to_roll, postponed
+from airflow_provider_kmigrate.exceptions import Refused, TimedOut
+from airflow_provider_kmigrate.steps.brokers import RollBroker, TakeBack
+from airflow_provider_kmigrate.steps.controllers import ProvisionController
+from airflow_provider_kmigrate.steps.rollback import run_rollback
+from airflow_provider_kmigrate.steps.run import run_step
+from airflow_provider_kmigrate.steps.waits import Copied
+from tests.steps.sim import Health, Killed, SimCluster, well
+from tests.steps.test_migration import EVERYTHING, forward, roll
+from tests.steps.test_rollback import check_back
+
+BAKE = Policy(canary_bake=40.0, min_soak=3.0, start_timeout=200.0)
+CANARY = 1  # 0 is the ZooKeeper controller, which goes last
+STAGES = {BrokerMode.ZOOKEEPER: Stage.ZOOKEEPER, BrokerMode.MIGRATION: Stage.MIGRATION, BrokerMode.KRAFT: Stage.KRAFT}
+PASSES = [(BrokerMode.MIGRATION, BrokerMode.ZOOKEEPER), (BrokerMode.KRAFT, BrokerMode.MIGRATION)]
+both = pytest.mark.parametrize(("target", "before"), PASSES)
+
+Ill = Callable[[int], Health]
+
+
+def late(_look: int) -> Health:
+    return Health(seconds=1.5)
+
+
+def pausing(look: int) -> Health:
+    return Health(seconds=None if look % 2 else 0.005)
+
+
+def hanging_after(look: int) -> Ill:
+    return lambda now: Health() if now < look else Health(None, in_sync=False)
+
+
+def leaving(look: int) -> Health:
+    return Health(in_sync=look % 60 != 0)
+
+
+def only(target: BrokerMode, ill: Ill) -> Callable[[int, BrokerMode, int], Health]:
+    """The first broker is ill in its new mode, and well in every other; so are the others in every mode."""
+    return lambda broker, mode, look: ill(look) if (broker, mode) == (CANARY, target) else Health()
+
+
+def ready(tmp_path, target: BrokerMode, brokers: int = 3):
+    """A cluster before the first restart of the pass."""
+    cluster = SimCluster(brokers)
+    cluster.spec = replace(cluster.spec, policy=BAKE)
+    world = cluster.world(tmp_path)
+    for node in cluster.spec.controllers:
+        run_step(ProvisionController(node, cluster.spec.cluster_id), world)
+    if target is BrokerMode.KRAFT:
+        for node in cluster.spec.brokers:
+            run_step(RollBroker(node, BrokerMode.MIGRATION, replace(BAKE, canary_bake=0.0)), world)
+        run_step(Copied(), world)
+    return cluster
+
+
+def step(cluster, target: BrokerMode, broker: int = CANARY, **more) -> RollBroker:
+    return RollBroker(cluster.spec.node(Role.BROKER, broker), target, cluster.spec.policy, **more)
+
+
+def counts(cluster):
+    return {key: (node.starts, node.stops) for key, node in cluster.nodes.items()}
+
+
+def check_alone_back(cluster, before: BrokerMode, counted) -> None:
+    canary = cluster.nodes[Role.BROKER, CANARY]
+    assert canary.running == canary.text
+    assert canary.stage is STAGES[before]
+    starts, stops = counted[Role.BROKER, CANARY]
+    assert counts(cluster) == counted | {(Role.BROKER, CANARY): (starts + 2, stops + 2)}, "once forward, once back, nobody else"
+    assert cluster.disasters == []
+    assert not any(partition.under_replicated for partition in cluster.look(EVERYTHING).partitions)
+
+
+def codes(refused) -> list[str]:
+    return [reason.code for reason in refused.value.reasons]
+
+
+@both
+@pytest.mark.parametrize(
+    ("ill", "code"), [(late, "V23"), (pausing, "V24"), (leaving, "V25")], ids=["late", "pausing", "leaving its ISRs"]
+)
+def test_a_first_broker_that_is_worse_is_taken_back_alone(tmp_path, target, before, ill, code):
+    cluster = ready(tmp_path, target)
+    cluster.health, counted = only(target, ill), counts(cluster)
+    cluster.spec = replace(cluster.spec, policy=replace(BAKE, canary_bake=600.0))
+    with pytest.raises(Refused) as refused:
+        run_step(step(cluster, target), cluster.world(tmp_path))
+    assert codes(refused) == [code, "V26"]
+    check_alone_back(cluster, before, counted)
+
+
+@both
+def test_one_that_hangs_while_it_bakes_is_taken_back_too(tmp_path, target, before):
+    cluster = ready(tmp_path, target)
+    counted, cluster.health = counts(cluster), only(target, hanging_after(cluster.looks + 60))
+    with pytest.raises(Refused) as refused:
+        run_step(step(cluster, target), cluster.world(tmp_path))
+    assert codes(refused) == ["V24", "V26"]
+    check_alone_back(cluster, before, counted)
+
+
+@both
+def test_once_the_cause_is_mended_the_next_run_goes_on_to_the_end(tmp_path, target, before):
+    cluster = ready(tmp_path, target)
+    cluster.health = lambda broker, mode, look: late(look) if mode is target else Health()
+    with pytest.raises(Refused):
+        forward(cluster, cluster.world(tmp_path))
+    cluster.health = well
+    forward(cluster, cluster.world(tmp_path))
+    assert cluster.disasters == []
+    assert cluster.finalized
+
+
+@both
+def test_the_whole_cluster_can_go_back_from_there(tmp_path, target, before):
+    cluster = ready(tmp_path, target)
+    cluster.health = only(target, late)
+    with pytest.raises(Refused):
+        run_step(step(cluster, target), cluster.world(tmp_path))
+    run_rollback(cluster.world(tmp_path))
+    check_back(cluster)
+    assert cluster.note is None, "the next migration's controllers know nobody"
+
+
+@both
+def test_a_way_back_that_takes_its_time_is_waited_for(tmp_path, target, before):
+    """Back in its old mode it says nothing for a while: it starts, and is not stopped again."""
+    cluster = ready(tmp_path, target)
+    run_step(step(cluster, target), cluster.world(tmp_path), sync_for=4.0)
+    counted, back = counts(cluster), cluster.looks + 200
+
+    def health(broker: int, mode: BrokerMode, look: int) -> Health:
+        return Health(None, in_sync=False) if (broker, mode) == (CANARY, before) and look < back else Health()
+
+    cluster.health = health
+    with pytest.raises(Refused) as refused:
+        run_step(step(cluster, target, worse=[["V23", "slow", "", ""]]), cluster.world(tmp_path))
+    assert codes(refused) == ["V23", "V26"]
+    starts, stops = counted[Role.BROKER, CANARY]
+    assert counts(cluster) == counted | {(Role.BROKER, CANARY): (starts + 1, stops + 1)}
+    assert cluster.looks > back
+
+
+@both
+def test_one_that_says_nothing_any_more_is_taken_back_when_another_process_has_found_it_worse(tmp_path, target, before):
+    cluster = ready(tmp_path, target)
+    counted = counts(cluster)
+    run_step(step(cluster, target), cluster.world(tmp_path), sync_for=4.0)
+    cluster.health = only(target, hanging_after(0))
+    with pytest.raises(Refused) as refused:
+        run_step(step(cluster, target, worse=[["V24", "silent", "", ""]]), cluster.world(tmp_path))
+    assert codes(refused) == ["V24", "V26"]
+    check_alone_back(cluster, before, counted)
+
+
+def slow_start(cluster) -> Callable[[int, BrokerMode, int], Health]:
+    """Late for the first seconds in the new mode, as a cold JVM is."""
+    begun: list[float] = []
+
+    def health(broker: int, mode: BrokerMode, look: int) -> Health:
+        if broker != CANARY or mode is not BrokerMode.MIGRATION:
+            return Health()
+        begun.append(cluster.clock.time)
+        return Health(seconds=2.0 if cluster.clock.time - begun[0] < 0.9 * SETTLING else 0.005)
+
+    return health
+
+
+def burdened(broker: int, mode: BrokerMode, look: int) -> Health:
+    """Everybody is slow since the restart, the machine that looks perhaps."""
+    return Health(seconds=0.005 if mode is BrokerMode.ZOOKEEPER and broker == CANARY else 1.0)
+
+
+def far(broker: int, mode: BrokerMode, look: int) -> Health:
+    """It has always been slow."""
+    return Health(seconds=1.0 if broker == CANARY else 0.005)
+
+
+def hiccup(broker: int, mode: BrokerMode, look: int) -> Health:
+    """Every tenth look at it is slow, and it lost its ISRs once."""
+    return Health(seconds=3.0 if broker == CANARY and look % 10 == 0 else 0.005, in_sync=broker != CANARY or look != 100)
+
+
+@pytest.mark.parametrize("health", [well, burdened, far, hiccup, "slow start"])
+def test_what_is_not_its_fault_or_passes_lets_it_stay(tmp_path, health):
+    cluster = ready(tmp_path, BrokerMode.MIGRATION)
+    cluster.health = slow_start(cluster) if health == "slow start" else health
+    assert isinstance(run_step(step(cluster, BrokerMode.MIGRATION), cluster.world(tmp_path)), Done)
+    assert cluster.nodes[Role.BROKER, CANARY].stops == 1
+
+
+def test_a_run_that_saw_nothing_before_the_restart_compares_with_the_others(tmp_path):
+    cluster = ready(tmp_path, BrokerMode.MIGRATION)
+    counted = counts(cluster)
+    run_step(step(cluster, BrokerMode.MIGRATION), cluster.world(tmp_path), sync_for=4.0)
+    cluster.health = only(BrokerMode.MIGRATION, late)
+    with pytest.raises(Refused) as refused:
+        run_step(step(cluster, BrokerMode.MIGRATION), cluster.world(tmp_path))
+    assert codes(refused) == ["V23", "V26"]
+    check_alone_back(cluster, BrokerMode.ZOOKEEPER, counted)
+
+
+def test_what_another_process_found_is_acted_on_at_once(tmp_path):
+    cluster = ready(tmp_path, BrokerMode.MIGRATION)
+    run_step(step(cluster, BrokerMode.MIGRATION), cluster.world(tmp_path), sync_for=4.0)
+    began, worse = cluster.clock.time, [["V25", "seen by the triggerer", "", ""]]
+    with pytest.raises(Refused) as refused:
+        run_step(step(cluster, BrokerMode.MIGRATION, worse=worse), cluster.world(tmp_path))
+    assert refused.value.reasons[0] == Reason("V25", "seen by the triggerer")
+    assert cluster.clock.time - began < 10.0
+
+
+def test_what_was_found_before_another_restart_is_forgotten(tmp_path):
+    cluster = ready(tmp_path, BrokerMode.MIGRATION)
+    again = step(cluster, BrokerMode.MIGRATION, held=1000.0, worse=[["V23", "of a life before this one", "", ""]])
+    began = cluster.clock.time
+    assert isinstance(run_step(again, cluster.world(tmp_path)), Done)
+    assert cluster.clock.time - began > BAKE.canary_bake
+    assert again.worse == []
+
+
+def test_a_look_that_finds_it_worse_tells_another_process_why(tmp_path):
+    cluster = ready(tmp_path, BrokerMode.MIGRATION)
+    run_step(step(cluster, BrokerMode.MIGRATION), cluster.world(tmp_path), sync_for=4.0)
+    cluster.health = only(BrokerMode.MIGRATION, late)
+    watching = step(cluster, BrokerMode.MIGRATION)
+    decision = None
+    while not isinstance(decision, Act):
+        view = cluster.look(Look.BROKERS)
+        decision = watching.decide(view, view)
+    assert [each[0] for each in watching.worse] == ["V23"]
+
+
+def test_without_baking_nothing_is_compared(tmp_path):
+    cluster = ready(tmp_path, BrokerMode.MIGRATION)
+    cluster.spec = replace(cluster.spec, policy=replace(BAKE, canary_bake=0.0))
+    cluster.health = only(BrokerMode.MIGRATION, late)
+    assert isinstance(run_step(step(cluster, BrokerMode.MIGRATION), cluster.world(tmp_path)), Done)
+
+
+def test_it_bakes_until_enough_was_seen_of_it(tmp_path):
+    cluster = ready(tmp_path, BrokerMode.MIGRATION)
+    cluster.spec = replace(cluster.spec, policy=replace(BAKE, canary_bake=0.1))
+    cluster.health = only(BrokerMode.MIGRATION, late)
+    with pytest.raises(Refused) as refused:
+        run_step(step(cluster, BrokerMode.MIGRATION), cluster.world(tmp_path))
+    assert codes(refused) == ["V23", "V26"]
+
+
+def test_before_the_first_restart_of_a_pass_it_is_looked_at_for_a_moment(tmp_path):
+    cluster = ready(tmp_path, BrokerMode.MIGRATION)
+    view = cluster.look(EVERYTHING)
+    first = step(cluster, BrokerMode.MIGRATION).decide(view, view)
+    assert isinstance(first, Wait)
+    assert (first.healthy, [reason.code for reason in first.reasons]) == (True, ["T07"])
+    run_step(step(cluster, BrokerMode.MIGRATION), cluster.world(tmp_path))
+    view = cluster.look(EVERYTHING)
+    assert isinstance(step(cluster, BrokerMode.MIGRATION, broker=2).decide(view, view), Act), "the second one is not"
+
+
+def no_controller(cluster):
+    for node in cluster.spec.controllers[:2]:
+        cluster.stop(node)
+
+
+def another_down(cluster):
+    cluster.stop(cluster.spec.brokers[2])
+
+
+def without_flag(cluster):
+    node = cluster.nodes[Role.CONTROLLER, 3001]
+    node.running = node.running.replace("zookeeper.metadata.migration.enable=true", "zookeeper.metadata.migration.enable=false")
+
+
+@pytest.mark.parametrize(
+    ("target", "obstacle", "code"),
+    [
+        (BrokerMode.KRAFT, no_controller, "G23"),
+        (BrokerMode.KRAFT, another_down, "S01"),
+        (BrokerMode.KRAFT, without_flag, "G05"),
+        (BrokerMode.MIGRATION, another_down, "S01"),
+    ],
+)
+def test_where_the_way_back_is_not_open_it_only_stops_and_says_so(tmp_path, target, obstacle, code):
+    cluster = ready(tmp_path, target)
+    run_step(step(cluster, target), cluster.world(tmp_path), sync_for=4.0)
+    obstacle(cluster)
+    counted, files = counts(cluster), {key: node.text for key, node in cluster.nodes.items()}
+    worse = [["V23", "slow", "", ""]]
+    with pytest.raises(Refused) as refused:
+        run_step(step(cluster, target, worse=worse), cluster.world(tmp_path))
+    assert codes(refused)[:2] == ["V23", "V27"]
+    assert code in codes(refused)
+    assert (counts(cluster), {key: node.text for key, node in cluster.nodes.items()}) == (counted, files)
+
+
+def test_the_only_broker_is_never_taken_back_from_migration_mode(tmp_path):
+    """The controllers took the cluster over the moment it registered."""
+    cluster = ready(tmp_path, BrokerMode.MIGRATION, brokers=1)
+    run_step(step(cluster, BrokerMode.MIGRATION, broker=0), cluster.world(tmp_path), sync_for=4.0)
+    assert cluster.kraft_owns
+    counted = counts(cluster)
+    with pytest.raises(Refused) as refused:
+        run_step(step(cluster, BrokerMode.MIGRATION, broker=0, worse=[["V23", "slow", "", ""]]), cluster.world(tmp_path))
+    assert codes(refused)[:3] == ["V23", "V27", "G32"]
+    assert counts(cluster) == counted
+
+
+def registered_but_plain(tmp_path, broker: int = CANARY):
+    """The first broker of the first roll was taken back; the controllers count it as registered all the same."""
+    cluster = ready(tmp_path, BrokerMode.MIGRATION)
+    run_step(step(cluster, BrokerMode.MIGRATION, broker=broker), cluster.world(tmp_path), sync_for=4.0)
+    run_step(TakeBack(cluster.spec.brokers[broker], BrokerMode.ZOOKEEPER, BAKE), cluster.world(tmp_path))
+    assert cluster.registered == {broker}
+    return cluster
+
+
+def test_the_last_of_the_others_waits_for_a_broker_that_was_taken_back(tmp_path):
+    cluster = registered_but_plain(tmp_path)
+    world = cluster.world(tmp_path)
+    run_step(step(cluster, BrokerMode.MIGRATION, broker=2), world)
+    with pytest.raises(TimedOut, match="G08"):
+        run_step(step(cluster, BrokerMode.MIGRATION, broker=0), world)
+    assert cluster.disasters == []
+    run_step(step(cluster, BrokerMode.MIGRATION), world)
+    run_step(step(cluster, BrokerMode.MIGRATION, broker=0), world)
+    assert cluster.kraft_owns
+    assert cluster.disasters == []
+
+
+@pytest.mark.parametrize("controller", range(3))
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_the_order_of_the_tasks_never_ends_in_waiting_for_one_another(tmp_path, controller, order):
+    """The ZooKeeper controller may be another broker by the time of the next run, even the one that was taken back."""
+    cluster = registered_but_plain(tmp_path)
+    cluster.zookeeper_controller = controller
+    world = cluster.world(tmp_path)
+    for broker in order:
+        if not postponed(cluster.look(EVERYTHING), broker, order, BrokerMode.MIGRATION):
+            run_step(step(cluster, BrokerMode.MIGRATION, broker=broker), world)
+    while (broker := next_to_roll(cluster.look(EVERYTHING), order, BrokerMode.MIGRATION)) is not None:
+        run_step(step(cluster, BrokerMode.MIGRATION, broker=broker), world)
+    assert cluster.kraft_owns
+    assert cluster.disasters == []
+
+
+@both
+def test_a_tool_killed_anywhere_in_it_leaves_nothing_half_done(tmp_path, target, before):
+    """Whoever runs it again finds the file, the process and the note: it ends as a restart forward, or once more as one back."""
+    rehearsal = ready(tmp_path, target)
+    run_step(step(rehearsal, target), rehearsal.world(tmp_path), sync_for=4.0)
+    begun = rehearsal.mortal.count
+    with pytest.raises(Refused):
+        run_step(step(rehearsal, target, worse=[["V23", "slow", "", ""]]), rehearsal.world(tmp_path))
+    for at in range(begun + 1, rehearsal.mortal.count + 1):
+        for ill in (False, True):
+            cluster = ready(tmp_path, target)
+            run_step(step(cluster, target), cluster.world(tmp_path), sync_for=4.0)
+            cluster.mortal.at = at
+            with pytest.raises(Killed):
+                run_step(step(cluster, target, worse=[["V23", "slow", "", ""]]), cluster.world(tmp_path))
+            cluster.health = only(target, late) if ill else well
+            run_again(cluster, cluster.world(tmp_path), target, ill=ill)
+            canary = cluster.nodes[Role.BROKER, CANARY]
+            assert canary.running == canary.text
+            assert canary.stage is STAGES[before if ill else target]
+            assert cluster.disasters == []
+
+
+def run_again(cluster, world, target, *, ill: bool) -> None:
+    if not ill:
+        run_step(step(cluster, target), world)
+        return
+    with pytest.raises(Refused) as refused:
+        run_step(step(cluster, target), world)
+    assert codes(refused) == ["V23", "V26"]
+
+
+def test_a_broker_that_somebody_else_stopped_is_still_left_alone(tmp_path):
+    """In the second pass the note of the first one says nothing."""
+    cluster = registered_but_plain(tmp_path)
+    roll(cluster, cluster.world(tmp_path), BrokerMode.MIGRATION)
+    run_step(Copied(), cluster.world(tmp_path))
+    assert where(cluster.look(EVERYTHING)).phase is Phase.DUAL_WRITE_ZOOKEEPER
+    cluster.stop(cluster.spec.brokers[CANARY])
+    with pytest.raises(TimedOut, match="R02"):
+        run_step(step(cluster, BrokerMode.KRAFT), cluster.world(tmp_path))
+
+
+def test_the_verdict_needs_less_than_a_task_waits_before_it_defers():
+    """A task that resumes has no memory: what it could not judge within that time it would never judge."""
+    assert SETTLING + WINDOW < 30.0
