@@ -115,10 +115,11 @@ class Airflow:
         process.wait(10)
 
     def descendants(self) -> list[psutil.Process]:
-        """Whatever the components have started, orphans too."""
+        """Airflow's own processes that the components have started, orphans too; never a node of the cluster that a task has started."""
         alive = [psutil.Process(process.pid) for process in self._processes.values() if process.poll() is None]
         orphans = [process for process in self._orphans if process.is_running()]
-        return [child for process in (*alive, *orphans) for child in _children(process)] + orphans
+        found = [child for process in (*alive, *orphans) for child in _children(process)] + orphans
+        return [process for process in found if "airflow" in title(process)]
 
     def _airflow(self, *argv: str) -> None:
         done = subprocess.run(
@@ -173,6 +174,13 @@ def _children(process: psutil.Process) -> list[psutil.Process]:
         found: list[psutil.Process] = process.children(recursive=True)
         return found
     return []
+
+
+def title(process: psutil.Process) -> str:
+    """What it calls itself; empty where it is gone."""
+    with contextlib.suppress(psutil.Error):
+        return " ".join(process.cmdline()[:3])
+    return ""
 
 
 def _signal(processes: list[psutil.Process], number: signal.Signals) -> None:

@@ -28,7 +28,7 @@ from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.exceptions import Failed, TimedOut
 from airflow_provider_kmigrate.localcluster.plan import Shape
 from benchmarks import direct
-from benchmarks.airflow_ui import Airflow, serving
+from benchmarks.airflow_ui import Airflow, serving, title
 from benchmarks.rehearsal import Rehearsal, rehearsing
 from tests.system import evidence
 
@@ -85,7 +85,7 @@ class Trial:
 
     def worker(self) -> None:
         """The process of the task that runs; its supervisor lives and tells Airflow."""
-        tasks = [process for process in self.airflow.descendants() if _TASK_TITLE.match(_title(process))]
+        tasks = [process for process in self.airflow.descendants() if _TASK_TITLE.match(title(process))]
         if not tasks:
             raise Failed("no task runs")
         for process in tasks:
@@ -166,12 +166,6 @@ class Trial:
         for kill in kills:
             told = seen if kill.done else "never set off"
             self.cells.append(Cell(kill.phase, kill.fault, required, told, passed and kill.done))
-
-
-def _title(process: psutil.Process) -> str:
-    with contextlib.suppress(psutil.Error):
-        return " ".join(process.cmdline())
-    return ""
 
 
 def forward(trial: Trial) -> None:
