@@ -373,8 +373,8 @@ def plan(view: ClusterView) -> tuple[str, ...]:
             not owned and not back_gates.states_in_reach(view).met,
             f"have a controller elected that can move every leader: {_transaction(view)}",
         ),
-        (len(plain) < len(view.brokers), f"restart brokers {listed(_not_plain(view, owned))} with their original files"),
         (used, f"set the directories of controllers {listed(used)} aside"),
+        (len(plain) < len(view.brokers), f"restart brokers {listed(_not_plain(view, owned))} with their original files"),
     )
     told = tuple(text for needed, text in steps if needed)
     return (

@@ -40,8 +40,8 @@ and does what is left; where there is nothing to take back it is over at once.
 | to_migration | each KRaft broker restarts as a ZooKeeper broker in migration mode | back in every ISR |
 | stop_controllers | standbys first, the active one last | all processes gone |
 | hand_over | one transaction: `/controller_epoch` raised, `/migration` and `/controller` deleted | a ZooKeeper controller leads |
+| wipe | the controllers' directories are set aside: one that came up again would take the cluster over | empty |
 | to_zookeeper | each broker restarts with its original file | back in every ISR |
-| wipe | the controllers' directories are set aside | empty |
 
 The run that migrated must be over (mark it as failed first): one run at a time holds the cluster. A rollback that was left half-way
 goes on with a new run; before `hand_over` the migration may go forward again instead.
@@ -70,9 +70,9 @@ def build(spec: ClusterSpec) -> DAG:
             _back(spec, "to_migration", BrokerMode.MIGRATION),
             _stop(spec),
             _hand_over(spec),
+            _wipe(spec),
             _back(spec, "to_zookeeper", BrokerMode.ZOOKEEPER),
             *spark_jobs.resume(spec, "to_zookeeper"),
-            _wipe(spec),
             RolledBackOperator(cluster_file=spec.path, task_id="rolled_back", **goes_on()),
         )
     for task in dag.tasks:

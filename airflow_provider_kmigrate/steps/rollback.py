@@ -77,9 +77,11 @@ def run_rollback(world: World, *, failover: bool = True) -> Done:
     stop_controllers(world)
     run_step(GiveBack(controllers), world)
     run_step(ZooKeeperLeads(), world)
-    bring_back_the_rest(world)
-    for node in controllers:
+    for (
+        node
+    ) in controllers:  # before any broker forgets them: with every broker registered, one that starts would take over at once
         run_step(WipeController(node), world)
+    bring_back_the_rest(world)
     done = run_step(RolledBack(), world)
     world.fence.release()
     return Done(f"{getattr(done, 'text', '')} Steps taken: {len(steps)}.")

@@ -62,9 +62,9 @@ class TestShape:
         expected += [f"to_migration.broker_{node}" for node in range(brokers)] + ["to_migration.registered"]
         expected += [f"stop_controllers.controller_{node}" for node in quorum] + ["stop_controllers.active_last"]
         expected += ["hand_over.transaction", "hand_over.zookeeper_leads"]
+        expected += [f"wipe.controller_{node}" for node in quorum]
         expected += [f"to_zookeeper.broker_{node}" for node in range(brokers)]
-        expected += [f"to_zookeeper.{name}" for name in ("postponed", "leaders", "registered")]
-        expected += [f"wipe.controller_{node}" for node in quorum] + ["rolled_back"]
+        expected += [f"to_zookeeper.{name}" for name in ("postponed", "leaders", "registered")] + ["rolled_back"]
         assert names(dag) == expected
 
     def test_what_may_be_skipped_does_not_skip_the_rest(self, tmp_path: Path) -> None:

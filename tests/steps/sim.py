@@ -157,11 +157,10 @@ class SimCluster:
             mine.log = True
             self.offset = -1 if self.offset is None else self.offset
             self._elect()
-        elif mine.stage in {Stage.MIGRATION, Stage.KRAFT}:
-            self.registered.add(node.id)
-        elif self.kraft_owns:
+        elif mine.stage is Stage.ZOOKEEPER and self.kraft_owns:
             self.disasters.append(f"plain broker {node.id} beside a KRaft controller")
-        self._takeover(node.role)
+        self._register()
+        self._takeover()
         self._elect_zookeeper()
 
     def stop(self, node: NodeSpec) -> None:
@@ -225,12 +224,17 @@ class SimCluster:
         if self.kraft_owns and leads.stage is Stage.CONTROLLER_FINAL:
             self.finalized = True
 
-    def _takeover(self, by: Role) -> None:
+    def _register(self) -> None:
+        """Brokers that have the controllers in their files find them whenever a majority is up, and stay registered."""
+        if self._majority():
+            modes = {b.id: self.nodes[b.role, b.id].stage for b in self.spec.brokers}
+            self.registered |= {broker for broker, stage in modes.items() if stage in {Stage.MIGRATION, Stage.KRAFT}}
+
+    def _takeover(self) -> None:
         flagged = all(self.nodes[n.role, n.id].stage is Stage.CONTROLLER_MIGRATION for n in self.spec.controllers)
         if flagged and not self.kraft_owns and self.registered == set(range(self.brokers)):
             plain = [b.id for b in self.spec.brokers if self.nodes[b.role, b.id].stage is Stage.ZOOKEEPER]
-            if by is Role.BROKER:  # what old controllers do when they start again is another disaster
-                self.disasters += [f"the takeover cuts plain broker {broker} off" for broker in plain]
+            self.disasters += [f"the takeover cuts plain broker {broker} off" for broker in plain]
             self.kraft_owns, self.offset = True, 50
             self.controller_epoch, self.state_epoch, self.zookeeper_controller = self.controller_epoch + 1, self.epoch, -1
 

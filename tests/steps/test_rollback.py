@@ -255,8 +255,8 @@ def test_the_plan_names_every_step_and_changes_nothing(tmp_path):
         ["restart", "brokers"],
         ["stop", "controllers"],
         ["hand", "the"],
-        ["restart", "brokers"],
         ["set", "the"],
+        ["restart", "brokers"],
     ]
     assert run_plan(SimCluster().world(tmp_path)) == ()
 

@@ -295,10 +295,10 @@ def back(journey: Journey) -> None:
         "tool killed in the hand-over", "resumes", partial(journey.through, "give back", ("committed",)), controllers=False
     )
     journey.steps(lambda world: direct.step(world, "zookeeper leads"))
-    journey.steps(bring_back_the_rest)
     for node in plan.controllers:
         wiped = partial(journey.through, "wipe", ("wiped",), node=node.id)
         journey.cell(f"tool killed, directory of {node.name}", "resumes", wiped, controllers=False)
+    journey.steps(bring_back_the_rest)
     journey.steps(lambda world: direct.step(world, "rolled back"))
 
 
