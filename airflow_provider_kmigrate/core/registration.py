@@ -1,0 +1,222 @@
+"""The znodes of a group that ZooKeeper coordinates, `/consumers/<group>`, as values: what Kafka's old consumer writes there and reads.
+
+Sources: Kafka 1.1.1 (TopicCount, ZkUtils, utils/Json) and the bytes of its real processes. What others wrote may be anything: it is
+read as the old consumer reads it, and what freezes an old consumer is `Unreadable` with its `Flaw`, never an exception. The two
+tests on real consumers (`tests/consumers`) hold both directions.
+
+One registration that cannot be read freezes its whole group: every old consumer lets go of everything and fails until the znode
+goes. So a registration is created whole, in one create, and never changed afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from airflow_provider_kmigrate.core.events import TopicPartition
+
+STATIC: Final = "static"
+WHITE_LIST: Final = "white_list"
+BLACK_LIST: Final = "black_list"
+WILDCARDS: Final = frozenset({WHITE_LIST, BLACK_LIST})
+
+_SHOWN: Final = 200  # characters of a znode that a message may carry
+_INT: Final = 2**31
+_LONG: Final = 2**63
+_DECIMAL: Final = re.compile(r"[+-]?[0-9]+")
+_decoder: Final = json.JSONDecoder(parse_constant=lambda _: None)
+
+
+class Flaw(StrEnum):
+    """What is wrong with a znode that somebody else wrote."""
+
+    EMPTY = "it has no data"
+    NOT_JSON = "it is not JSON"
+    NO_PATTERN = "it names no pattern (static, white_list or black_list)"
+    NO_SUBSCRIPTION = "it has no subscription"
+    NO_STREAMS = "a number of streams is not a positive 32-bit integer"
+    BAD_WILDCARD = "its wildcard is no regular expression, or one that only Java can tell"
+    NOT_A_NUMBER = "it is not a decimal number"
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A znode that cannot be used, with the beginning of what is in it."""
+
+    flaw: Flaw
+    content: str
+
+    def __str__(self) -> str:
+        return f"{self.flaw}: {self.content!r}"
+
+
+class Mode(StrEnum):
+    """Which assignment the migrating members of a group follow."""
+
+    ZOOKEEPER = "zookeeper"
+    KAFKA = "kafka"
+
+
+def mode_of(data: bytes | None) -> Mode:
+    """`migration/mode`: exactly `kafka` is Kafka mode. Another case, a newline behind it, no data, no znode: ZooKeeper mode."""
+    return Mode.KAFKA if data == b"kafka" else Mode.ZOOKEEPER
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """What one member wants: topics (or the one wildcard) -> streams. An unknown pattern counts as static, as in the old consumer."""
+
+    pattern: str
+    subscription: Mapping[str, int]
+    timestamp: str = field(default="", compare=False)
+
+    @property
+    def wildcard(self) -> str | None:
+        """The wildcard as it was registered; None for a static subscription, and for one without a topic."""
+        return next(iter(self.subscription), None) if self.pattern in WILDCARDS else None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a migrating member tells in its own `migration/ids` znode: the last mode that it saw and how far it has come."""
+
+    epoch: int  # the mode znode's mzxid; 0 while there is none
+    mode: Mode
+    settled: bool  # it delivers exactly what is its in that mode, and holds nothing else
+
+
+def write_registration(registration: Registration) -> bytes:
+    """The bytes of `ids/<consumer>`: four keys in the old consumer's order, nothing escaped twice (1.0.1 and later do, to their harm)."""
+    return _json(_fields(registration))
+
+
+def write_progress(registration: Registration, progress: Progress) -> bytes:
+    """The bytes of `migration/ids/<consumer>`: the registration, as KIP-125's patch has it, with the progress behind it."""
+    told = {"epoch": progress.epoch, "mode": str(progress.mode), "settled": progress.settled}
+    return _json(_fields(registration) | {"migration": told})
+
+
+def _fields(registration: Registration) -> dict[str, object]:
+    return {
+        "version": 1,
+        "subscription": dict(registration.subscription),
+        "pattern": registration.pattern,
+        "timestamp": registration.timestamp,
+    }
+
+
+def _json(fields: Mapping[str, object]) -> bytes:
+    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def read_registration(data: bytes | None) -> Registration | Unreadable:
+    """`ids/<consumer>`; the subscription's keys are taken as they are decoded, so that a key escaped twice matches what it does in Java."""
+    fields = _object(data)
+    if isinstance(fields, Unreadable):
+        return fields
+    pattern, subscription = fields.get("pattern"), fields.get("subscription")
+    if not isinstance(pattern, str):
+        return _unreadable(Flaw.NO_PATTERN, data)
+    if not isinstance(subscription, dict):
+        return _unreadable(Flaw.NO_SUBSCRIPTION, data)
+    if not all(_is_count(streams) for streams in subscription.values()):
+        return _unreadable(Flaw.NO_STREAMS, data)
+    return Registration(pattern, subscription, str(fields.get("timestamp", "")))
+
+
+def read_progress(data: bytes | None) -> Progress | None:
+    """What a member tells of itself; None where it tells nothing that we know (KIP-125's own patch told nothing)."""
+    fields = _object(data)
+    told = None if isinstance(fields, Unreadable) else fields.get("migration")
+    if not isinstance(told, dict) or not isinstance(told.get("epoch"), int):
+        return None
+    return Progress(told["epoch"], mode_of(str(told.get("mode")).encode()), told.get("settled") is True)
+
+
+def _object(data: bytes | None) -> dict[str, Any] | Unreadable:
+    if not data:
+        return _unreadable(Flaw.EMPTY, data)
+    text = data.decode(errors="replace")
+    for attempt in (text, text.replace("\\", "\\\\")):  # Kafka before 1.0.1 escaped nothing; later readers forgive it
+        fields = _decoded(attempt)
+        if fields is not None:
+            return fields if isinstance(fields, dict) else _unreadable(Flaw.NOT_JSON, data)
+    return _unreadable(Flaw.NOT_JSON, data)
+
+
+def _decoded(text: str) -> object:
+    """The first JSON value; what stands behind it is nobody's business (Jackson reads no further)."""
+    try:
+        return _decoder.raw_decode(text.lstrip(" \t\r\n"))[0]
+    except (ValueError, RecursionError):
+        return None
+
+
+def _is_count(streams: object) -> bool:
+    return isinstance(streams, int) and not isinstance(streams, bool) and 0 < streams < _INT
+
+
+def _unreadable(flaw: Flaw, data: bytes | None) -> Unreadable:
+    return Unreadable(flaw, (data or b"").decode(errors="replace")[:_SHOWN])
+
+
+def read_offset(data: bytes | None) -> int | Unreadable:
+    """`offsets/<topic>/<partition>`: the next offset to read, as Java's `Long.parseLong` takes it."""
+    text = (data or b"").decode(errors="replace")
+    if not text:
+        return _unreadable(Flaw.EMPTY, data)
+    if not _DECIMAL.fullmatch(text) or not -_LONG <= int(text) < _LONG:
+        return _unreadable(Flaw.NOT_A_NUMBER, data)
+    return int(text)
+
+
+def write_offset(offset: int) -> bytes:
+    return str(offset).encode()
+
+
+def consumer_id(group: str, host: str, epoch_ms: int, uuid: int) -> str:
+    """A new member's name, as the old consumer makes its own; `uuid` is 128 random bits, of which the first eight digits are used."""
+    return f"{group}_{host}-{epoch_ms}-{uuid >> 96:08x}"
+
+
+def thread_id(consumer: str, stream: int) -> str:
+    """The name of one stream of a member: what an owner's znode holds."""
+    return f"{consumer}-{stream}"
+
+
+def consumer_of(thread: str) -> str:
+    """The member to whom a stream belongs, from what an owner's znode holds."""
+    return thread.rpartition("-")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPaths:
+    """Where a group's znodes are, below the cluster's chroot."""
+
+    group: str
+
+    @property
+    def root(self) -> str:
+        return f"/consumers/{self.group}"
+
+    @property
+    def ids(self) -> str:
+        return f"{self.root}/ids"
+
+    @property
+    def migration_ids(self) -> str:
+        return f"{self.root}/migration/ids"
+
+    @property
+    def mode(self) -> str:
+        return f"{self.root}/migration/mode"
+
+    def owner(self, where: TopicPartition) -> str:
+        return f"{self.root}/owners/{where.topic}/{where.partition}"
+
+    def offset(self, where: TopicPartition) -> str:
+        return f"{self.root}/offsets/{where.topic}/{where.partition}"
