@@ -1,0 +1,89 @@
+"""A migrating member that is told events one by one, at times that the test chooses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from airflow_provider_kmigrate.core import member_words as w
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.member_state import Member, Settings, Stage, may_deliver
+from airflow_provider_kmigrate.core.member_words import Alarm, GroupView
+from airflow_provider_kmigrate.core.membership import step
+from airflow_provider_kmigrate.core.registration import Registration
+
+ME, OTHER = "g_me-1", "g_other-1"
+SESSION = 7
+WANT = Registration("static", {"t": 1})
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+TIMEOUT = 6.0
+
+
+def look(
+    *, mode: bytes | None = None, others: dict[str, Any] | None = None, plain: tuple[str, ...] = (), **more: Any
+) -> GroupView:
+    """What `ids` and `migration/ids` hold: ourselves, members like us, and those of `plain` that cannot migrate."""
+    registrations = {ME: WANT, **(others or {}), **dict.fromkeys(plain, WANT)}
+    migrating = frozenset(registrations) - set(plain)
+    view = GroupView(SESSION, 3, mode, registrations, migrating, {"t": range(2)}, frozenset({T0, T1}))
+    return replace(view, **more)
+
+
+class Talk:
+    """A member that is told events one by one; `said` are the actions of the last."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.member = Member(Settings(ME, WANT, **settings))
+        self.now = 0.0
+        self.said: tuple[w.Action, ...] = ()
+
+    def tell(self, *events: w.Event) -> tuple[w.Action, ...]:
+        said: list[w.Action] = []
+        for event in events:
+            self.member, actions = step(self.member, event, self.now)
+            said += actions
+        self.said = tuple(action for action in said if not isinstance(action, w.Publish))
+        return self.said
+
+    def after(self, seconds: float) -> tuple[w.Action, ...]:
+        self.now += seconds
+        return self.tell(w.Tick())
+
+    def alive(self, session: int = SESSION) -> tuple[w.Action, ...]:
+        return self.tell(w.Alive(session, self.now, TIMEOUT))
+
+    def registered(self, view: GroupView) -> tuple[w.Action, ...]:
+        self.alive()
+        return self.tell(w.Registered(SESSION), w.Seen(view))
+
+    def delivering(self, view: GroupView, kafka: frozenset[TopicPartition] = frozenset()) -> Talk:
+        """Through to delivering all that is its by this view."""
+        self.tell(w.Polled(), w.KafkaAssigned(kafka))
+        self.registered(view)
+        for where in sorted(self.member.target):
+            self.gain(where)
+        return self
+
+    def gain(self, where: TopicPartition) -> None:
+        generation = self.generation(where)
+        self.tell(w.OwnerIs(where, generation, SESSION), w.OffsetsRead(where, generation, 5, 5))
+
+    def generation(self, where: TopicPartition = T0) -> int:
+        return self.member.held[where].generation
+
+    def stages(self) -> dict[TopicPartition, Stage]:
+        return {where: held.stage for where, held in self.member.held.items()}
+
+    @property
+    def delivers(self) -> frozenset[TopicPartition]:
+        return may_deliver(self.member, self.now)
+
+
+def alarms(said: tuple[w.Action, ...]) -> list[Alarm]:
+    return [action.alarm for action in said if isinstance(action, w.Raise)]
+
+
+ALONE = look()
+SHARED = look(plain=(OTHER,))  # range: t-0 is ours, t-1 the old consumer's
+KAFKA = look(mode=b"kafka", others={OTHER: WANT})
+BOTH = frozenset({T0, T1})

@@ -1,0 +1,210 @@
+"""The migrating member: how it gains and loses partitions, and what mode and membership mean to it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from airflow_provider_kmigrate.core import member_words as w
+from airflow_provider_kmigrate.core.member_state import Stage, current
+from airflow_provider_kmigrate.core.member_words import Alarm, GroupView, Store
+from airflow_provider_kmigrate.core.membership import step
+from airflow_provider_kmigrate.core.registration import Mode, Progress, Registration, read_registration
+from tests.core.member_talk import ALONE, BOTH, KAFKA, ME, OTHER, SESSION, SHARED, T0, T1, WANT, Talk, alarms, look
+
+# --------------------------------------------------------------------------------------------------------- gain and loss
+
+
+def test_a_partition_is_claimed_then_read_then_started() -> None:
+    talk = Talk()
+    assert talk.alive() == (w.Register(SESSION),)
+    assert talk.tell(w.Registered(SESSION)) == (w.Look(),)
+    assert talk.tell(w.Seen(SHARED)) == (w.Claim(T0, 1, f"{ME}-0"),)
+    assert not talk.delivers
+    assert talk.tell(w.OwnerIs(T0, 1, SESSION)) == (w.ReadOffsets(T0, 1),)
+    assert not talk.delivers
+    assert talk.tell(w.OffsetsRead(T0, 1, 5, 5)) == (w.Start(T0, 1, 5),)
+    assert talk.delivers == {T0}
+    assert talk.member.settled
+
+
+def test_a_partition_is_stopped_then_committed_then_released() -> None:
+    talk = Talk().delivering(ALONE)
+    generation = talk.generation(T1)
+
+    assert talk.tell(w.Seen(SHARED)) == (w.Stop(T1, generation),)
+    assert talk.delivers == {T0}
+    commit = w.Commit(T1, generation, 9, (Store.ZOOKEEPER, Store.KAFKA))
+    assert talk.tell(w.Stopped(T1, generation, 9)) == (commit,)
+    assert talk.tell(w.CommitDone(T1, generation, 9)) == (w.Release(T1, generation),)
+    assert talk.tell(w.OwnerIs(T1, generation, None)) == ()
+    assert talk.stages() == {T0: Stage.DELIVERING}
+
+
+def test_nothing_to_commit_is_released_at_once() -> None:
+    talk = Talk().delivering(ALONE)
+    generation = talk.generation(T1)
+    talk.tell(w.Seen(SHARED))
+    assert talk.tell(w.Stopped(T1, generation, None)) == (w.Release(T1, generation),)
+
+
+def test_r18_everything_is_let_go_before_anything_is_claimed() -> None:
+    talk = Talk().delivering(KAFKA, frozenset({T1}))
+    said = talk.tell(w.Seen(SHARED))
+    assert said == (w.Stop(T1, 1), w.Claim(T0, 2, f"{ME}-0"))
+
+
+def test_a_partition_wanted_again_while_it_is_let_go_is_claimed_anew() -> None:
+    talk = Talk().delivering(ALONE)
+    old = talk.generation(T1)
+    talk.tell(w.Seen(SHARED), w.Seen(ALONE))
+    assert talk.stages()[T1] is Stage.STOPPING
+    talk.tell(w.Stopped(T1, old, None))
+    assert talk.tell(w.OwnerIs(T1, old, None)) == (w.Claim(T1, 3, f"{ME}-0"),)
+
+
+@pytest.mark.parametrize("answer", [OTHER, None], ids=["another's", "nobody's"])
+def test_a_refused_claim_waits_and_is_made_again(answer: str | None) -> None:
+    talk = Talk()
+    talk.registered(SHARED)
+    assert talk.tell(w.OwnerIs(T0, 1, 99 if answer else None)) == ()
+    assert not talk.delivers
+    assert talk.after(0.01) == ()
+    assert talk.after(0.05) == (w.Claim(T0, 1, f"{ME}-0"),)
+    talk.now += 0.1
+    assert talk.tell(w.OwnerIs(T0, 1, None)) == (w.Claim(T0, 1, f"{ME}-0"),), "a watch that fires is not kept waiting"
+
+
+def test_a_claim_that_is_not_wanted_any_more_is_undone_when_it_worked() -> None:
+    talk = Talk()
+    talk.registered(ALONE)
+    generation = talk.generation(T1)
+    talk.tell(w.Seen(SHARED))
+    assert talk.stages()[T1] is Stage.CLAIMING
+    assert talk.tell(w.OwnerIs(T1, generation, SESSION)) == (w.Release(T1, generation),)
+
+
+def test_a_claim_that_is_not_wanted_any_more_is_forgotten_when_it_was_refused() -> None:
+    talk = Talk()
+    talk.registered(ALONE)
+    generation = talk.generation(T1)
+    talk.tell(w.Seen(SHARED))
+    assert talk.tell(w.OwnerIs(T1, generation, 99)) == ()
+    assert T1 not in talk.stages()
+
+
+def test_a_node_of_ours_that_we_know_nothing_of_is_released() -> None:
+    """A create that was answered after its generation was over, or that ran in the next session."""
+    talk = Talk().delivering(SHARED)
+    assert talk.tell(w.OwnerIs(T1, 99, SESSION)) == (w.Release(T1, 99),)
+    assert talk.tell(w.OwnerIs(T1, 99, 8)) == ()
+
+
+@pytest.mark.parametrize(
+    "event", [w.OwnerIs(T0, 99, 8), w.OffsetsRead(T0, 99, 1, 1), w.Stopped(T0, 99, 1), w.CommitDone(T0, 99, 1, frozenset(Store))]
+)
+def test_what_comes_for_another_generation_changes_nothing(event: w.Event) -> None:
+    talk = Talk().delivering(SHARED)
+    before = talk.member
+    assert talk.tell(event) == ()
+    assert talk.member == before
+    assert not current(talk.member, T0, 99)
+
+
+# ----------------------------------------------------------------------------------------------------- mode and members
+
+
+@pytest.mark.parametrize(
+    ("view", "mode"),
+    [
+        (KAFKA, Mode.KAFKA),
+        (replace(KAFKA, mode_data=b"kafka\n"), Mode.ZOOKEEPER),
+        (replace(KAFKA, mode_data=None), Mode.ZOOKEEPER),
+        (replace(KAFKA, migrating=frozenset({ME})), Mode.ZOOKEEPER),
+        (replace(KAFKA, migrating=KAFKA.migrating | {"g_gone-1"}), Mode.KAFKA),
+        (look(mode=b"kafka", plain=(OTHER,)), Mode.ZOOKEEPER),
+    ],
+    ids=["toggle", "R22 newline", "no znode", "R2 joiner half there", "one left meanwhile", "R5 old consumer"],
+)
+def test_r4_r22_anything_doubtful_is_zookeeper_mode(view: GroupView, mode: Mode) -> None:
+    assert view.mode is mode
+
+
+def test_r3_the_toggle_moves_the_source_of_the_assignment_both_ways() -> None:
+    talk = Talk().delivering(SHARED)
+    talk.tell(w.KafkaAssigned(frozenset({T1})))
+    assert talk.said == (), "what Kafka gives means nothing while ZooKeeper coordinates"
+
+    assert talk.tell(w.Seen(KAFKA)) == (w.Stop(T0, 1), w.Claim(T1, 2, f"{ME}-0"))
+    talk.tell(w.OwnerIs(T1, 2, 99))
+    assert not talk.delivers, "R1: the other member has not seen the toggle yet"
+    talk.tell(w.OwnerIs(T1, 2, SESSION), w.OffsetsRead(T1, 2, 5, 5))
+    assert talk.delivers == {T1}
+
+
+def test_r5_an_old_consumer_joins_in_kafka_mode() -> None:
+    talk = Talk().delivering(look(mode=b"kafka"), BOTH)
+    assert talk.delivers == BOTH
+    generation = talk.generation(T1)
+    assert talk.tell(w.Seen(look(mode=b"kafka", plain=(OTHER,)))) == (w.Stop(T1, generation),)
+    assert talk.after(3.9) == ()
+    talk.alive()
+    assert alarms(talk.after(0.1)) == [Alarm.SLOW], "user code has to stop before the old consumer gives up"
+
+
+def test_r1_progress_is_published_with_the_epoch_it_is_about() -> None:
+    talk = Talk()
+    talk.alive()
+    talk.tell(w.Registered(SESSION))
+    said = []
+    for event in (w.Seen(SHARED), w.OwnerIs(T0, 1, SESSION), w.OffsetsRead(T0, 1, 5, 5), w.Seen(replace(KAFKA, epoch=4))):
+        talk.member, actions = step(talk.member, event, 0.0)
+        said += [action.progress for action in actions if isinstance(action, w.Publish)]
+    assert said == [
+        Progress(3, Mode.ZOOKEEPER, settled=False),
+        Progress(3, Mode.ZOOKEEPER, settled=True),
+        Progress(4, Mode.KAFKA, settled=False),
+    ]
+
+
+def test_r7_what_a_plain_consumer_holds_is_left_alone_in_zookeeper_mode() -> None:
+    talk = Talk()
+    said = talk.registered(look(foreign=frozenset({T1})))
+    assert alarms(said) == [Alarm.FOREIGN]
+    assert [action.where for action in said if isinstance(action, w.Claim)] == [T0]
+    assert alarms(talk.tell(w.Seen(look(foreign=frozenset({T1}))))) == [], "once"
+
+
+def test_a_registration_that_nobody_can_read_changes_nothing() -> None:
+    talk = Talk().delivering(SHARED)
+    said = talk.tell(w.Seen(look(plain=(OTHER,), others={"pykafka": read_registration(b"t")})))
+    assert alarms(said) == [Alarm.FROZEN]
+    assert talk.delivers == {T0}
+    assert talk.tell(w.Seen(SHARED)) == ()
+
+
+@pytest.mark.parametrize("gone", ["ids", "migration ids"])
+def test_a_member_whose_registration_was_deleted_registers_again(gone: str) -> None:
+    talk = Talk().delivering(SHARED)
+    view = replace(SHARED, registrations={OTHER: WANT}) if gone == "ids" else replace(SHARED, migrating=frozenset())
+    said = talk.tell(w.Seen(view))
+    assert w.Register(SESSION) in said
+    assert (w.Stop(T0, 1) in said) == (gone == "ids"), "without it in ids others share out its partitions"
+
+
+def test_a_view_of_another_session_is_not_looked_at() -> None:
+    talk = Talk().delivering(SHARED)
+    assert talk.tell(w.Seen(replace(ALONE, session=6))) == ()
+
+
+def test_another_stream_is_written_into_the_node_and_nothing_stops() -> None:
+    """One partition less before it in the order: t-1 moves from the second stream to the first."""
+    talk = Talk()
+    talk.member = replace(talk.member, settings=replace(talk.member.settings, registration=Registration("static", {"t": 2})))
+    wide = replace(KAFKA, registrations={ME: Registration("static", {"t": 2})}, migrating=frozenset({ME}))
+    talk.delivering(wide, BOTH)
+    assert talk.member.held[T1].thread == f"{ME}-1"
+    said = talk.tell(w.KafkaRevoked(frozenset({T0})))
+    assert said == (w.Stop(T0, 1), w.Relabel(T1, 2, f"{ME}-0"))
+    assert talk.delivers == {T1}

@@ -1,0 +1,236 @@
+"""Random histories of members, old consumers, sessions and modes: never two for one partition, nothing skipped, and rest at the end."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from airflow_provider_kmigrate.core.assignors import Assigned, Group, Strategy, assign, streams_of
+from airflow_provider_kmigrate.core.member_words import Closing
+from airflow_provider_kmigrate.core.registration import Mode, Registration, read_registration
+from tests.core.member_shell import Shell
+from tests.core.member_world import OldConsumer, World
+from tests.core.member_zookeeper import Node
+
+TOPICS = {"t": range(3), "u": range(2)}
+WANTED = st.sampled_from(
+    [Registration("static", {"t": 1}), Registration("static", {"t": 2, "u": 1}), Registration("white_list", {"t|u": 1})]
+)
+CHOICE = st.integers(0, 7)
+
+
+class Members(RuleBasedStateMachine):
+    @initialize(
+        strategy=st.sampled_from([Strategy.RANGE, Strategy.ROUND_ROBIN]),
+        members=st.lists(WANTED, min_size=1, max_size=3),
+        old=st.lists(WANTED, max_size=1),
+        mode=st.sampled_from([b"kafka", None]),
+    )
+    def begin(self, strategy: Strategy, members: list[Registration], old: list[Registration], mode: bytes | None) -> None:
+        """A group at rest, so that what follows has something to break."""
+        self.world, self.strategy, self.made = World(TOPICS), strategy, 0
+        self.world.set_mode(mode)
+        for wanted in members:
+            Shell(self.world, self._name(), wanted, strategy)
+        for wanted in old:
+            OldConsumer(self.world, self._name(), wanted, strategy)
+        self.world.quiesce()
+        for party in (*self.world.members.values(), *self.world.old.values()):
+            party.deliver()
+
+    def _name(self) -> str:
+        self.made += 1
+        return f"g_c-{self.made}"
+
+    def _shell(self, choice: int) -> Shell | None:
+        names = sorted(self.world.members)
+        return self.world.members[names[choice % len(names)]] if names else None
+
+    def _old(self, choice: int) -> OldConsumer | None:
+        names = sorted(self.world.old)
+        return self.world.old[names[choice % len(names)]] if names else None
+
+    # -------------------------------------------------------------------------------------------- who comes and goes
+
+    @rule(wanted=WANTED)
+    def member_joins(self, wanted: Registration) -> None:
+        if len(self.world.members) < 3:
+            Shell(self.world, self._name(), wanted, self.strategy)
+
+    @rule(wanted=WANTED)
+    def old_consumer_joins(self, wanted: Registration) -> None:
+        if len(self.world.old) < 2:
+            OldConsumer(self.world, self._name(), wanted, self.strategy)
+
+    @rule(choice=CHOICE, killed=st.booleans())
+    def old_consumer_leaves(self, choice: int, killed: bool) -> None:
+        old = self._old(choice)
+        if old:
+            old.close(killed=killed)
+
+    @rule(choice=CHOICE)
+    def member_closes(self, choice: int) -> None:
+        shell = self._shell(choice)
+        if shell:
+            shell.tell(Closing())
+
+    @rule(choice=CHOICE)
+    def member_is_killed(self, choice: int) -> None:
+        shell = self._shell(choice)
+        if shell and len(self.world.members) > 1:
+            del self.world.members[shell.name]
+
+    # --------------------------------------------------------------------------------------------------------- faults
+
+    @rule(choice=CHOICE, noticed=st.booleans())
+    def member_is_cut_off(self, choice: int, noticed: bool) -> None:
+        shell = self._shell(choice)
+        if shell:
+            shell.cut_off(noticed=noticed)
+
+    @rule(choice=CHOICE)
+    def member_is_connected_again(self, choice: int) -> None:
+        shell = self._shell(choice)
+        if shell:
+            shell.cut = False
+            shell.ping()
+
+    @rule(choice=CHOICE, paused=st.booleans())
+    def member_process_is_stopped_or_goes_on(self, choice: int, paused: bool) -> None:
+        shell = self._shell(choice)
+        if shell:
+            shell.paused = paused
+
+    @rule(choice=CHOICE, cut=st.booleans(), seconds=st.sampled_from([4.5, 7.0, 13.0]), rounds=st.integers(5, 30))
+    def member_sleeps_or_is_alone_for_a_while(self, choice: int, cut: bool, seconds: float, rounds: int) -> None:
+        """Long enough for others to take its place; then it goes on where it was, before it has heard of anything."""
+        shell = self._shell(choice)
+        if shell:
+            shell.paused, shell.cut, shell.known_cut = not cut, cut or shell.cut, cut or shell.known_cut
+            self.world.pass_time(seconds)
+            self.all_go_on(rounds)
+            shell.paused = shell.cut = False
+            self.one_owner()
+
+    @rule(choice=CHOICE)
+    def member_loses_kafka(self, choice: int) -> None:
+        shell = self._shell(choice)
+        if shell:
+            self.world.coordinator.lose(shell.name)
+
+    @rule(there=st.booleans())
+    def somebody_registers_rubbish(self, there: bool) -> None:
+        self.world.zk.ids.pop("pykafka", None)
+        if there:
+            self.world.zk.ids["pykafka"] = Node(0, read_registration(b"t"))
+        self.world.changed(ids=True)
+
+    @rule(seconds=st.sampled_from([0.1, 1.0, 2.5, 4.5, 7.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.world.pass_time(seconds)
+
+    @rule(data=st.sampled_from([b"kafka", b"kafka", b"zookeeper", b"kafka\n", None]))
+    def mode_is_set(self, data: bytes | None) -> None:
+        self.world.set_mode(data)
+
+    # ---------------------------------------------------------------------------------------------------------- steps
+
+    @rule(choice=CHOICE, which=CHOICE, steps=st.integers(1, 12))
+    def member_hears(self, choice: int, which: int, steps: int) -> None:
+        for _ in range(steps):
+            shell = self._shell(choice)
+            if shell:
+                shell.hear(which)
+                self.one_owner()
+
+    @rule(choice=CHOICE, which=CHOICE, steps=st.integers(1, 12))
+    def member_acts(self, choice: int, which: int, steps: int) -> None:
+        for _ in range(steps):
+            shell = self._shell(choice)
+            if shell:
+                shell.act(which)
+                self.one_owner()
+
+    @rule(choice=CHOICE, steps=st.integers(1, 6))
+    def old_consumer_goes_on(self, choice: int, steps: int) -> None:
+        for _ in range(steps):
+            old = self._old(choice)
+            if old:
+                old.once()
+                self.one_owner()
+
+    @rule()
+    def kafka_goes_on(self) -> None:
+        self.world.coordinator.once()
+
+    @rule(rounds=st.integers(1, 20))
+    def all_go_on(self, rounds: int) -> None:
+        world = self.world
+        for _ in range(rounds):
+            for party in (*world.members.values(), *world.old.values(), world.coordinator):
+                party.once()
+                self.one_owner()
+
+    @rule()
+    def records_are_delivered(self) -> None:
+        for party in (*self.world.members.values(), *self.world.old.values()):
+            party.deliver()
+
+    @rule(choice=CHOICE)
+    def application_commits(self, choice: int) -> None:
+        shell = self._shell(choice)
+        if shell:
+            shell.commit()
+
+    # ----------------------------------------------------------------------------------------------------- what holds
+
+    @invariant()
+    @precondition(lambda self: hasattr(self, "world"))
+    def one_owner(self) -> None:
+        for where in self.world.places():
+            deliverers = self.world.deliverers(where)
+            assert len(deliverers) <= 1, f"{where} is delivered by {deliverers}"
+
+    def teardown(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        world = self.world
+        world.zk.ids.pop("pykafka", None)
+        world.quiesce()
+        for name in [name for name, shell in world.members.items() if shell.member.closed]:
+            del world.members[name]
+        for old in world.old.values():  # one that had given up needs an event, as in reality (R17)
+            old.triggered = True
+        world.quiesce()
+        self.one_owner()
+        expected = self._expected()
+        assert {where: world.deliverers(where) for where in expected} == {
+            where: [thread.rpartition("-")[0]] for where, thread in expected.items()
+        }
+        assert {where: node.data for where, node in world.zk.owners.items()} == expected
+        assert all(shell.member.settled for shell in world.members.values())
+
+    def _expected(self) -> dict:
+        """Who must own what, by the mode and the assignor of it."""
+        world = self.world
+        registrations = {name: node.data for name, node in world.zk.ids.items()}
+        if world.members and next(iter(world.members.values())).member.mode is Mode.KAFKA:
+            found = {}
+            for name, places in world.coordinator.assignment.items():
+                shell = world.members[name]
+                wanted = {topic: _streams(shell, topic) for topic in world.coordinator.topics(name)}
+                found |= streams_of(name, wanted, places)
+            return found
+        assigned = assign(self.strategy, Group(registrations, TOPICS))
+        assert isinstance(assigned, Assigned)
+        return dict(assigned.owners)
+
+
+def _streams(shell: Shell, topic: str) -> int:
+    subscription = shell.member.settings.registration.subscription
+    return subscription.get(topic, next(iter(subscription.values())))
+
+
+TestMembers = Members.TestCase
+TestMembers.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
