@@ -109,7 +109,9 @@ class _Turn(Turn):
         for where, held in self._in(Stage.READING):
             self._again(where, w.ReadOffsets(where, held.generation))
         for where, held in self._in(Stage.CLAIMING):
-            self._again(where, w.Claim(where, held.generation, held.thread))
+            wanted = where in self.member.target
+            asked = w.Claim(where, held.generation, held.thread) if wanted else w.CheckOwner(where, held.generation)
+            self._again(where, asked)
 
     @on.register
     def _(self, event: w.Registered) -> None:

@@ -79,6 +79,15 @@ def test_what_was_asked_before_the_connection_broke_is_asked_again() -> None:
     assert talk.alive() == (w.Look(), w.ReadOffsets(T0, 1), w.Claim(T1, 2, f"{ME}-0"))
 
 
+def test_a_claim_without_an_answer_that_is_not_wanted_any_more_is_only_looked_after() -> None:
+    talk = Talk()
+    talk.registered(ALONE)
+    talk.tell(w.Suspended(), w.Seen(SHARED))
+    talk.now += 1
+    assert w.CheckOwner(T1, 2) in talk.alive()
+    assert talk.tell(w.OwnerIs(T1, 2, SESSION)) == (w.Release(T1, 2),)
+
+
 @pytest.mark.parametrize("owner", [None, 99], ids=["vanished", "another's"])
 def test_r15_an_owner_node_that_is_lost_ends_the_generation(owner: int | None) -> None:
     talk = Talk().delivering(SHARED)
