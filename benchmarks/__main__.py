@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-NAMES = ("overhead", "rollback", "preflight", "audit")
+NAMES = ("overhead", "rollback", "preflight", "audit", "assignment")
 BUILD = Path("build/bench")
 
 

@@ -4,9 +4,9 @@ Everything is a pure function of sorted input, and the order is Java's: strings 
 member of a group computes the whole group's assignment from the same znodes and takes its own part of it, so one that computes
 anything else than the old consumers beside it waits for their partitions for ever, and they for its.
 
-What the real 1.1.1 does with odd groups (`tests/consumers` asks its own classes):
+What the real 1.1.1 does with odd groups (`tests/old_consumer` asks its own classes):
 
-* a topic that is registered and does not exist is nobody's; under range it also makes everyone who registered it own nothing;
+* a topic that is registered and does not exist has no partitions, and hinders nobody;
 * one registration that cannot be read leaves the whole group without an assignment.
 """
 
@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from airflow_provider_kmigrate.core.coordinator import java_hash
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.registration import Flaw, Registration, Unreadable, consumer_of, thread_id
+from airflow_provider_kmigrate.core.registration import Flaw, Registration, Unreadable, thread_id
 from airflow_provider_kmigrate.core.wildcard import compiled, selected
 
 Owners = Mapping[TopicPartition, str]  # partition -> thread id
@@ -46,13 +46,12 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """One assignment. `stuck`: members that own nothing because they registered a topic that does not exist.
+    """One assignment.
 
     `ties`: partitions of different topics with one hash, whose order only a Scala hash map knows; the assignment may then be wrong.
     """
 
     owners: Owners
-    stuck: frozenset[str] = frozenset()
     ties: tuple[tuple[TopicPartition, TopicPartition], ...] = ()
 
 
@@ -106,15 +105,13 @@ def _threads(wanted: Mapping[str, Mapping[str, int]]) -> dict[str, list[str]]:
 
 
 def _ranges(threads: Mapping[str, Sequence[str]], topics: Mapping[str, Collection[int]]) -> Assigned:
-    stuck = frozenset(consumer_of(name) for topic, names in threads.items() if topic not in topics for name in names)
     owners = {
         TopicPartition(topic, partition): name
         for topic, names in threads.items()
         if topic in topics
         for partition, name in _slices(sorted(topics[topic]), names)
-        if consumer_of(name) not in stuck
     }
-    return Assigned(owners, stuck)
+    return Assigned(owners)
 
 
 def _slices(partitions: Sequence[int], names: Sequence[str]) -> Iterable[tuple[int, str]]:

@@ -2,7 +2,7 @@
 
 Sources: Kafka 1.1.1 (TopicCount, ZkUtils, utils/Json) and the bytes of its real processes. What others wrote may be anything: it is
 read as the old consumer reads it, and what freezes an old consumer is `Unreadable` with its `Flaw`, never an exception. The two
-tests on real consumers (`tests/consumers`) hold both directions.
+tests on real consumers (`tests/old_consumer`) hold both directions.
 
 One registration that cannot be read freezes its whole group: every old consumer lets go of everything and fails until the znode
 goes. So a registration is created whole, in one create, and never changed afterwards.

@@ -1,0 +1,121 @@
+"""Kafka's old consumer for tests: its jars by Maven, its real processes, and its assignor asked without a process for each member."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from airflow_provider_kmigrate.clients.maven import cache, resolved
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.exceptions import Failed, Refused
+from airflow_provider_kmigrate.localcluster.jars import java
+
+LATEST = "1.1.1"  # the last release that has it
+BEFORE_1_0 = "0.10.2.2"  # the other key format of round-robin
+
+_HERE = Path(__file__).parent
+_FLAGS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xss512k", "-Djava.net.preferIPv4Stack=true")
+
+
+def class_path(version: str = LATEST) -> str:
+    """The jars of a release, resolved once."""
+    without = Refused("there is no Maven: install it (Debian, Ubuntu: apt-get install maven)")
+    return f"{resolved(_HERE / f'pom-{version}.xml', f'old-consumer-{version}', without)}/*"
+
+
+def _programs(version: str) -> Path:
+    """The folder of our two Java programs, compiled against a release, once for each state of their sources."""
+    sources = sorted(_HERE.glob("*.java"))
+    state = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
+    folder = cache() / f"old-consumer-programs-{version}-{state}"
+    if not folder.is_dir():
+        jars = Path(class_path(version)).parent
+        compiler = [java(), *_FLAGS, "-cp", f"{jars}/*", "org.eclipse.jdt.internal.compiler.batch.Main", "-8", "-nowarn"]
+        with tempfile.TemporaryDirectory(dir=cache()) as scratch:
+            target = Path(scratch) / "classes"
+            known = ":".join(str(path) for path in sorted(jars.glob("*.jar")))
+            subprocess.run([*compiler, "-cp", known, "-d", str(target), *map(str, sources)], check=True)
+            target.rename(folder)
+    return folder
+
+
+def _java(main: str, *arguments: str, version: str = LATEST, heap: str = "192m") -> list[str]:
+    return [java(), f"-Xmx{heap}", *_FLAGS, "-cp", f"{_programs(version)}:{class_path(version)}", main, *arguments]
+
+
+Question = tuple[str, str, str]  # group, consumer id, strategy
+Answer = Mapping[TopicPartition, str] | None  # None: it could not compute any
+
+
+def asked(zookeeper: str, questions: Iterable[Question], version: str = LATEST) -> list[Answer]:
+    """What the old consumer's own assignor gives each of these members, from what ZooKeeper holds."""
+    argv = _java("OldAssignments", zookeeper, version=version)
+    lines = "".join(" ".join(question) + "\n" for question in questions)
+    done = subprocess.run(argv, input=lines, check=True, capture_output=True, encoding="utf-8", timeout=300)
+    return [_answer(rows) for rows in _blocks(done.stdout.splitlines())]
+
+
+def _blocks(lines: Iterable[str]) -> Iterator[list[str]]:
+    block: list[str] = []
+    for line in lines:
+        if line == ".":
+            yield block
+            block = []
+        else:
+            block.append(line)
+
+
+def _answer(rows: list[str]) -> Answer:
+    if any(row.startswith("! ") for row in rows):
+        return None
+    words = (row.split(" ") for row in rows)
+    return {TopicPartition(topic, int(partition)): thread for topic, partition, thread in words}
+
+
+class Member(NamedTuple):
+    """One real old consumer; its consumer id is `<group>_<name>`."""
+
+    group: str
+    name: str
+    strategy: str
+    pattern: str
+    subscription: Mapping[str, int]
+
+    def line(self) -> str:
+        return " ".join((*self[:4], *(f"{topic}:{streams}" for topic, streams in self.subscription.items())))
+
+
+@contextmanager
+def members(zookeeper: str, wanted: Iterable[Member], log: Path) -> Iterator[None]:
+    """These old consumers, all joined, in one process; they leave with the block. What they say beside that is in `log`."""
+    lines = "".join(f"{member.line()}\n" for member in wanted) + "\n"
+    with log.open("w") as errors:
+        argv = _java("OldMembers", zookeeper, heap="512m")
+        process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, encoding="utf-8")
+    with process:
+        try:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(lines)
+            process.stdin.flush()
+            if not any(line == "ready\n" for line in process.stdout):
+                raise Failed(f"old consumers could not join: {log.read_text()[-2000:]}")
+            yield
+        finally:
+            process.kill()
+
+
+@contextmanager
+def console_consumer(zookeeper: str, group: str, topics: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Kafka's own ConsoleConsumer: one stream, and always a wildcard, which may be a list with commas."""
+    argv = _java("kafka.tools.ConsoleConsumer", "--zookeeper", zookeeper, "--group", group, "--whitelist", topics)
+    with log.open("wb") as output, subprocess.Popen(argv, stdout=output, stderr=subprocess.STDOUT) as process:
+        try:
+            yield process
+        finally:
+            process.kill()

@@ -1,0 +1,164 @@
+"""Our assignment against Kafka's real old consumer 1.1.1: its own classes on hundreds of groups, and live members' owner znodes."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from kazoo.client import KazooClient
+
+from airflow_provider_kmigrate.core.assignors import Assigned, Group, Strategy, assign
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.registration import GroupPaths, Registration, read_registration, write_registration
+from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from airflow_provider_kmigrate.localcluster.plan import Shape
+from tests.old_consumer.old_consumers import BEFORE_1_0, LATEST, Member, asked, console_consumer, members
+from tests.old_consumer.random_groups import groups, put
+
+pytestmark = pytest.mark.cluster
+TOPICS = {"orders": 12, "payments": 5, "app.a": 3, "appxa": 2, "one": 1}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """One broker in ZooKeeper mode."""
+    there = LocalCluster(tmp_path_factory.mktemp("cluster"))
+    try:
+        there.up(Shape(name="old", brokers=1, controllers=1))
+        admin = AdminClient({"bootstrap.servers": there.bootstrap})
+        made = admin.create_topics([NewTopic(*topic, 1) for topic in TOPICS.items()])
+        for each in made.values():
+            each.result(30)
+        yield there
+    finally:
+        there.clean()
+
+
+@pytest.fixture(scope="module")
+def zookeeper(cluster: LocalCluster) -> Iterator[KazooClient]:
+    client = KazooClient(cluster.zookeeper)
+    client.start()
+    try:
+        yield client
+    finally:
+        client.stop()
+        client.close()
+
+
+# ------------------------------------------------------------------------------------------------- its own classes, asked
+
+_CHROOTS = itertools.count()
+
+
+@pytest.mark.parametrize(
+    ("version", "java_name", "strategy", "count"),
+    [
+        (LATEST, "range", Strategy.RANGE, 200),
+        (LATEST, "roundrobin", Strategy.ROUND_ROBIN, 200),
+        (BEFORE_1_0, "roundrobin", Strategy.ROUND_ROBIN_0_10, 100),
+    ],
+)
+def test_random_groups_are_shared_out_as_the_old_consumers_own_classes_do(
+    cluster: LocalCluster, version: str, java_name: str, strategy: Strategy, count: int
+) -> None:
+    number = next(_CHROOTS)
+    chroot, made = f"/oracle-{number}", list(groups(count, number, odd=version == LATEST))
+    put(cluster.zookeeper, chroot, made)
+
+    questions = [(group.name, consumer, java_name) for group in made for consumer in sorted(group.data)]
+    answers = dict(zip(questions, asked(f"{cluster.zookeeper}{chroot}", questions, version), strict=True))
+
+    for group in made:
+        theirs = {consumer: answers[group.name, consumer, java_name] for consumer in group.data}
+        assert group.owned(strategy) == theirs, f"{group.data}"
+    owned = [answer for answer in answers.values() if answer]
+    assert len(owned) > count, "hardly any of these groups owns anything"
+    assert (None in answers.values()) == (version == LATEST), "no group was broken"
+
+
+# ---------------------------------------------------------------------------------------------------------- live members
+
+
+def _wait(question: Callable[[], bool], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    answer = question()
+    while not answer and time.monotonic() < deadline:
+        time.sleep(0.2)
+        answer = question()
+    return answer
+
+
+def _ids(zookeeper: KazooClient, group: str) -> dict[str, bytes]:
+    paths = GroupPaths(group)
+    return {name: zookeeper.get(f"{paths.ids}/{name}")[0] for name in zookeeper.get_children(paths.ids)}
+
+
+def _owners(zookeeper: KazooClient, group: str) -> dict[TopicPartition, str]:
+    """What stands in the owner znodes now."""
+    found = {}
+    for topic, count in TOPICS.items():
+        for partition in range(count):
+            where = TopicPartition(topic, partition)
+            if zookeeper.exists(GroupPaths(group).owner(where)):
+                found[where] = zookeeper.get(GroupPaths(group).owner(where))[0].decode()
+    return found
+
+
+def _ours(zookeeper: KazooClient, group: str, strategy: str) -> dict[TopicPartition, str]:
+    registrations = {name: read_registration(data) for name, data in _ids(zookeeper, group).items()}
+    kind = Strategy.RANGE if strategy == "range" else Strategy.ROUND_ROBIN
+    found = assign(kind, Group(registrations, {topic: range(count) for topic, count in TOPICS.items()}))
+    assert isinstance(found, Assigned)
+    return dict(found.owners)
+
+
+def _groups(strategy: str) -> list[list[Member]]:
+    """Shapes of groups: equal and unequal streams, several topics, wildcards that select different topics, one that selects none."""
+    shapes: list[list[tuple[str, dict[str, int]]]] = [
+        [("static", {"orders": 1})] * 3,
+        [("static", {"orders": 3}), ("static", {"orders": 11}), ("static", {"orders": 1, "payments": 2})],
+        [("static", {"one": 2}), ("static", {"one": 1, "app.a": 1})],
+        [("white_list", {".*": 2}), ("white_list", {"app.a": 1}), ("black_list", {"orders|one": 1})],
+        [("white_list", {"orders,payments": 1}), ("static", {"orders": 2}), ("white_list", {r"app\.a": 1})],
+    ]
+    return [
+        [Member(f"{strategy}-{g}", f"m{m}", strategy, pattern, wanted) for m, (pattern, wanted) in enumerate(shape)]
+        for g, shape in enumerate(shapes)
+    ]
+
+
+def test_live_members_own_what_we_reckon(cluster: LocalCluster, zookeeper: KazooClient, tmp_path: Path) -> None:
+    made = [*_groups("range"), *_groups("roundrobin")]
+    with members(cluster.zookeeper, [member for group in made for member in group], tmp_path / "members.log"):
+        for group in made:
+            name, strategy = group[0].group, group[0].strategy
+            assert len(_ids(zookeeper, name)) == len(group)
+            expected = _ours(zookeeper, name, strategy)
+            assert expected, "a group that owns nothing shows nothing"
+            assert _wait(lambda name=name, expected=expected: _owners(zookeeper, name) == expected, 30), (
+                f"{name}: {_owners(zookeeper, name)} is not {expected}"
+            )
+
+
+def test_a_console_consumer_registers_the_bytes_that_we_would_write(
+    cluster: LocalCluster, zookeeper: KazooClient, tmp_path: Path
+) -> None:
+    """Beside a member with a static subscription; the escaped dot is escaped once more by its own writer, so it selects nothing."""
+    beside = Member("console", "m", "range", "static", {"orders": 2})
+    with (
+        members(cluster.zookeeper, [beside], tmp_path / "members.log"),
+        console_consumer(cluster.zookeeper, "console", r"orders,app\.a", tmp_path / "console.log"),
+    ):
+        assert _wait(lambda: len(_ids(zookeeper, "console")) == 2, 30), (tmp_path / "console.log").read_text()
+        expected = _ours(zookeeper, "console", "range")
+        assert {thread.rpartition("-")[0] for thread in expected.values()} == set(_ids(zookeeper, "console"))
+        assert _wait(lambda: _owners(zookeeper, "console") == expected, 30), f"{_owners(zookeeper, 'console')} is not {expected}"
+        for data in _ids(zookeeper, "console").values():
+            read = read_registration(data)
+            assert isinstance(read, Registration)
+            assert write_registration(read) == data
+        assert [w for w in expected if w.topic == "app.a"] == []
