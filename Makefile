@@ -58,7 +58,7 @@ test: setup setup-spark ## the audit on Spark, real clusters, and every test wit
 	$(BIN)/pytest -q -n 2 --dist loadfile -m "not cluster" --ignore tests/audit
 
 long: setup setup-spark ## real clusters for minutes each: the way back by its DAG and forward again, five brokers in racks; more random histories
-	PYTHONPATH=. PYSPARK_PYTHON=$(CURDIR)/$(SPARK_BIN)/python $(SPARK_BIN)/python -m pytest -q -m long tests/audit
+	PYTHONPATH=. PYSPARK_PYTHON=$(CURDIR)/$(SPARK_BIN)/python $(SPARK_BIN)/python -m pytest -q -n 2 -m long tests/audit
 	$(BIN)/pytest -q -m "cluster and long" --ignore tests/audit
 
 demo: setup setup-spark ## a real cluster is migrated by the DAG under load; ends with Spark's verdict and a report
