@@ -1,0 +1,137 @@
+"""Migrating members in threads or processes of their own, a load, and what both wrote down."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+from confluent_kafka import Producer
+
+from airflow_provider_kmigrate.consumer.audited import AuditedConsumer
+from airflow_provider_kmigrate.consumer.event_files import FileSink, read_events
+from airflow_provider_kmigrate.consumer.migrating import MigratingConsumer
+from airflow_provider_kmigrate.consumer.migrating_shell import Connect
+from airflow_provider_kmigrate.consumer.migrating_zookeeper import GroupSession
+from airflow_provider_kmigrate.consumer.producer import AuditedProducer
+from airflow_provider_kmigrate.core.events import DeliveryRun, TopicPartition
+from airflow_provider_kmigrate.core.ledger import Facts, balance
+
+
+def wait_until(condition: Callable[[], object], what: str, timeout: float = 60.0) -> None:
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, f"in vain: {what}"
+        time.sleep(0.05)
+
+
+class Beside(threading.Thread):
+    """A thread that ends with its block, and with it what went wrong in it comes out."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.ending = threading.Event()
+        self.error: BaseException | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        self.ending.set()
+        self.join(60.0)
+        assert not self.is_alive(), "it does not end"
+        if self.error is not None:
+            raise self.error
+
+    def run(self) -> None:
+        try:
+            self.work()
+        except BaseException as error:  # noqa: BLE001  # for the test's own thread
+            self.error = error
+
+    def work(self) -> None:
+        raise NotImplementedError
+
+
+class Load(Beside):
+    """Some hundred records a second into every partition of a topic in turn."""
+
+    def __init__(self, bootstrap: str, folder: Path, topic: str, partitions: int) -> None:
+        super().__init__()
+        self.producer = AuditedProducer(Producer({"bootstrap.servers": bootstrap, "linger.ms": 5}), FileSink(folder))
+        self.topic, self.partitions, self.sent = topic, partitions, 0
+
+    def work(self) -> None:
+        while not self.ending.wait(0.01):
+            for partition in range(self.partitions):
+                self.producer.produce(self.topic, f"{self.sent}".encode(), partition=partition)
+                self.sent += 1
+            self.producer.poll(0)
+        self.producer.close(60.0)
+
+
+class Member(Beside):
+    """A migrating member that polls in a thread of its own and keeps what it saw."""
+
+    def __init__(self, properties: Mapping[str, Any], folder: Path, topics: list[str], connect: Connect = GroupSession) -> None:
+        super().__init__()
+        made = partial(MigratingConsumer, connect=connect)
+        self.consumer = AuditedConsumer.of(properties, FileSink(folder), connect=made, incremental=True)  # type: ignore[arg-type]
+        self.topics = topics
+        self.owned: set[TopicPartition] = set()
+        self.late: list[TopicPartition] = []  # records that came of what was not owned
+
+    def work(self) -> None:
+        self.consumer.subscribe(self.topics, on_assign=self.gain, on_revoke=self.lose, on_lost=self.lose)
+        while not self.ending.is_set():
+            message = self.consumer.poll(0.2)
+            where = TopicPartition(message.topic() or "", message.partition() or 0) if message and not message.error() else None
+            if where is not None and where not in self.owned:
+                self.late.append(where)
+        self.consumer.close()
+
+    def gain(self, _: Any, partitions: list[Any]) -> None:
+        self.owned |= {TopicPartition(one.topic, one.partition) for one in partitions}
+
+    def lose(self, _: Any, partitions: list[Any]) -> None:
+        self.owned -= {TopicPartition(one.topic, one.partition) for one in partitions}
+
+
+def process(properties: Mapping[str, Any], folder: Path, topics: list[str]) -> subprocess.Popen[bytes]:
+    """A migrating member as a process, to be killed; it commits explicitly, once what it was delivered is written down."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.consumer.migrating_group", json.dumps(properties), str(folder), *topics]
+    )
+
+
+def main(properties: str, folder: str, *topics: str) -> None:
+    consumer = MigratingConsumer.audited(json.loads(properties), folder)
+    consumer.subscribe(list(topics))
+    while True:
+        if consumer.poll(0.2) is not None:
+            consumer.commit()
+
+
+def delivered(folder: Path) -> int:
+    """Different records of which is written that they were delivered."""
+    runs = [event for event in read_events(folder).events if isinstance(event, DeliveryRun)]
+    return len({(run.topic, run.partition, offset) for run in runs for offset in range(run.first, run.last + 1)})
+
+
+def facts(folder: Path) -> Facts:
+    reading = read_events(folder)
+    return balance(reading.events, refused=reading.refused)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,252 @@
+"""The migrating consumer without a cluster: its parts, and whole members on librdkafka's mock brokers and a ZooKeeper in memory."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from airflow_provider_kmigrate.consumer.migrating import MigratingConsumer
+from airflow_provider_kmigrate.consumer.migrating_delivery import Active, permit
+from airflow_provider_kmigrate.consumer.migrating_lanes import Lanes
+from airflow_provider_kmigrate.consumer.migrating_settings import parse, registration_of
+from airflow_provider_kmigrate.consumer.migrating_znodes import partitions_in, wanted_topics
+from airflow_provider_kmigrate.core.assignors import Strategy
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.member_state import may_deliver
+from airflow_provider_kmigrate.core.registration import Flaw, Registration, Unreadable
+from airflow_provider_kmigrate.exceptions import Refused
+from tests.consumer.memory_group_zookeeper import MemorySession, MemoryZooKeeper
+from tests.consumer.migrating_group import Load, Member, delivered, facts, wait_until
+from tests.consumer.mock_kafka import MockKafka
+from tests.core.member_talk import ALONE, Talk
+
+LEAST = {"group.id": "g", "zookeeper.connect": "zk1:2181,zk2:2181/kafka"}
+MODE = "/consumers/g/migration/mode"
+
+# ---------------------------------------------------------------------------------------------------------------- settings
+
+
+def test_settings_are_taken_apart() -> None:
+    given = {
+        **LEAST,
+        "zookeeper.session.timeout.ms": "4000",
+        "partition.assignment.strategy": "roundrobin",
+        "auto.commit.enable": "false",
+        "coordination.migration.enabled": "true",
+        "coordination.migration.bootstrap.servers": "other:9092",
+        "bootstrap.servers": "b:9092",
+    }
+    found = parse(given)
+    assert (found.zookeeper.hosts, found.zookeeper.chroot, found.zookeeper.session_timeout) == (
+        "zk1:2181,zk2:2181",
+        "/kafka",
+        4.0,
+    )
+    assert (found.strategy, found.auto_commit, found.migrates) == (Strategy.ROUND_ROBIN, False, True)
+    assert found.data["bootstrap.servers"] == "b:9092"
+    assert found.embedded["bootstrap.servers"] == "other:9092"
+    assert not {name for name in found.data if name.startswith(("zookeeper.", "coordination."))}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"group.id": ""},
+        {"zookeeper.connect": ""},
+        {"group.instance.id": "x"},
+        {"group.protocol": "consumer"},
+        {"partition.assignment.strategy": "cooperative-sticky"},
+    ],
+)
+def test_what_it_cannot_do_is_refused(wrong: dict[str, str]) -> None:
+    with pytest.raises(Refused):
+        parse({**LEAST, **wrong})
+
+
+def test_a_subscription_is_topics_or_one_wildcard() -> None:
+    assert registration_of(["a", "b"], 7) == Registration("static", {"a": 1, "b": 1})
+    assert registration_of(["^app.*$"], 7) == Registration("white_list", {"app.*": 1})
+    for wrong in (["^a", "b"], ["^a{x"]):
+        with pytest.raises(Refused):
+            registration_of(wrong, 7)
+
+
+# ------------------------------------------------------------------------------------------------------------------- parts
+
+
+def test_the_permit_is_what_the_member_may_deliver() -> None:
+    talk = Talk().delivering(ALONE)
+    for member in (talk.member, replace(talk.member, live=False)):
+        for now in (member.lease - 0.1, member.lease):
+            allowed = {where for where, held in member.held.items() if permit(member).allows(where, held.generation, now)}
+            assert allowed == may_deliver(member, now)
+    (where, held) = next(iter(talk.member.held.items()))
+    assert not permit(talk.member).allows(where, held.generation + 1, talk.member.lease - 0.1)
+
+
+def test_a_commit_covers_only_what_its_generation_was_given() -> None:
+    mine = Active.at(3, 10)
+    mine.position = 15
+    assert [offset for offset in range(8, 18) if mine.covers(offset)] == [10, 11, 12, 13, 14, 15]
+    assert mine.uncommitted == 15
+    assert Active.at(3, None).uncommitted is None
+
+
+def test_a_lane_keeps_its_order_while_others_overtake_and_what_failed_is_tried_again() -> None:
+    lanes, done, all_done, failures = Lanes(2), list[str](), threading.Event(), iter([False, True])
+
+    def first() -> bool:
+        succeeds = next(failures)
+        if succeeds:
+            done.append("first")
+        return succeeds
+
+    def second() -> bool:
+        done.append("second")
+        all_done.set()
+        return True
+
+    lanes.start()
+    lanes.add("a", first)
+    lanes.add("a", second)
+    wait_until(lambda: lanes.wake() or all_done.is_set(), "both jobs")
+    lanes.close(5.0)
+    assert done == ["first", "second"]
+
+
+def test_topics_are_read_from_whatever_stands_there() -> None:
+    assert partitions_in(b'{"version":1,"partitions":{"10":[1],"2":[1]}}') == (2, 10)
+    assert [partitions_in(data) for data in (b"", b"[]", b'{"partitions":3}')] == [(), (), ()]
+    entries = {"m": Registration("static", {"a": 1}), "bad": Unreadable(Flaw.EMPTY, "")}
+    assert wanted_topics(entries, lambda: pytest.fail("nobody has a wildcard"), internal=False) == {"a"}
+    entries["w"] = Registration("white_list", {"b.*": 1})
+    assert wanted_topics(entries, lambda: ["a", "b1", "c"], internal=False) == {"a", "b1"}
+
+
+# ----------------------------------------------------------------------------------------------------------- whole members
+
+
+@pytest.fixture
+def zookeeper(kafka: MockKafka) -> MemoryZooKeeper:
+    kafka.topic("t", 4)
+    return MemoryZooKeeper({"t": 4})
+
+
+@pytest.fixture
+def properties(kafka: MockKafka) -> dict[str, Any]:
+    return {
+        "bootstrap.servers": kafka.bootstrap,
+        "group.id": "g",
+        "zookeeper.connect": "memory",
+        "auto.offset.reset": "earliest",
+        "auto.commit.interval.ms": 500,
+        "coordination.migration.enabled": True,
+        "session.timeout.ms": 6000,
+        "log_level": 2,
+    }
+
+
+@pytest.fixture
+def pair(
+    kafka: MockKafka, zookeeper: MemoryZooKeeper, properties: dict[str, Any], tmp_path: Path
+) -> Iterator[tuple[Member, Member]]:
+    with (
+        Member(properties, tmp_path, ["t"], zookeeper.connect) as one,
+        Member(properties, tmp_path, ["t"], zookeeper.connect) as two,
+    ):
+        wait_until(lambda: len(one.owned) == len(two.owned) == 2, "each owns half")
+        yield one, two
+
+
+def metric(members: tuple[Member, ...], name: str) -> list[int]:
+    return [member.consumer.metrics()[name] for member in members]
+
+
+def test_the_mode_goes_there_and_back_and_every_record_comes_once(
+    kafka: MockKafka, zookeeper: MemoryZooKeeper, pair: tuple[Member, Member], tmp_path: Path
+) -> None:
+    with Load(kafka.bootstrap, tmp_path, "t", 4) as load:
+        wait_until(lambda: metric(pair, "KafkaOwnedPartitionsCount") == [2, 2], "Kafka has shared out, too")
+        for data, count in ((b"kafka", 1), (b"zookeeper", 0)):
+            before = load.sent
+            zookeeper.put(MODE, data)
+            wait_until(lambda count=count: metric(pair, "ActiveKafkaCoordinationCount") == [count] * 2, "both follow")
+            wait_until(lambda: sum(len(member.owned) for member in pair) == 4, "all is owned")
+            wait_until(lambda before=before: delivered(tmp_path) > before + 100, "records come")
+        load.end()
+        wait_until(lambda: delivered(tmp_path) == load.sent, "the rest comes")
+    for member in pair:
+        member.end()
+    found = facts(tmp_path)
+    assert found.complete, found.reasons
+    assert (found.acked, found.delivered) == (load.sent, {"g": load.sent})
+    assert not found.violations
+    assert pair[0].late == pair[1].late == []
+    assert zookeeper.owners("g") == {}
+    assert zookeeper.children("/consumers/g/ids") == zookeeper.children("/consumers/g/migration/ids") == []
+    committed = {
+        int(name): int(zookeeper.nodes[f"/consumers/g/offsets/t/{name}"].data)
+        for name in zookeeper.children("/consumers/g/offsets/t")
+    }
+    assert sum(committed.values()) == load.sent
+
+
+def test_a_session_that_is_gone_is_another_members_gain_until_it_is_back(
+    kafka: MockKafka, zookeeper: MemoryZooKeeper, pair: tuple[Member, Member], tmp_path: Path
+) -> None:
+    one, two = pair
+    session = session_of(one)
+    with Load(kafka.bootstrap, tmp_path, "t", 4) as load:
+        wait_until(lambda: delivered(tmp_path) > 50, "records come")
+        session.lose_connection()
+        zookeeper.expire(session.id or 0)
+        wait_until(lambda: len(two.owned) == 4, "the other one takes over")
+        session.expire()
+        wait_until(lambda: len(one.owned) == len(two.owned) == 2, "it is back")
+        load.end()
+        wait_until(lambda: delivered(tmp_path) == load.sent, "the rest comes")
+    for member in pair:
+        member.end()
+    found = facts(tmp_path)
+    assert (found.lost.count, found.unseen.count) == (0, 0)
+    assert one.late == two.late == []
+
+
+def session_of(member: Member) -> MemorySession:
+    session = member.consumer._shell._zk
+    assert isinstance(session, MemorySession)
+    return session
+
+
+def test_an_old_member_asks_kafka_for_no_membership_and_no_offsets(
+    kafka: MockKafka, zookeeper: MemoryZooKeeper, properties: dict[str, Any], tmp_path: Path
+) -> None:
+    zookeeper.put(MODE, b"kafka")
+    kafka.fill("t", dict.fromkeys(range(4), 5))
+    with Member({**properties, "coordination.migration.enabled": False}, tmp_path, ["t"], zookeeper.connect) as old:
+        wait_until(lambda: delivered(tmp_path) == 20, "everything")
+        assert zookeeper.children("/consumers/g/migration/ids") == []
+        assert metric((old,), "ActiveKafkaCoordinationCount") == [0]
+    assert {zookeeper.nodes[f"/consumers/g/offsets/t/{partition}"].data for partition in range(4)} == {b"5"}
+
+
+def test_what_is_not_held_is_not_committed(kafka: MockKafka, zookeeper: MemoryZooKeeper, properties: dict[str, Any]) -> None:
+    kafka.fill("t", {0: 3})
+    with MigratingConsumer({**properties, "enable.auto.commit": False}, connect=zookeeper.connect) as consumer:
+        consumer.subscribe(["t"])
+        messages = list[Any]()
+        wait_until(lambda: messages.extend(consumer.consume(10, 0.5)) or len(messages) == 3, "three records")
+        assert consumer.commit(messages[0], asynchronous=False) is not None
+        assert zookeeper.nodes["/consumers/g/offsets/t/0"].data == b"1"
+        for strange in (KafkaPartition("t", 0, 9), KafkaPartition("u", 0, 1)):
+            with pytest.raises(KafkaException):
+                consumer.commit(offsets=[strange], asynchronous=False)
+        assert TopicPartition("t", 0) in {TopicPartition(one.topic, one.partition) for one in consumer.assignment()}
+    assert zookeeper.nodes["/consumers/g/offsets/t/0"].data == b"1"

@@ -1,0 +1,157 @@
+"""Migrating consumers on a real cluster: shared partitions, the toggle under load, and a member that is killed."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as KafkaPartition
+from kazoo.client import KazooClient
+
+from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
+from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from airflow_provider_kmigrate.localcluster.plan import Shape
+from tests.consumer.migrating_group import Load, Member, delivered, facts, process, wait_until
+
+pytestmark = pytest.mark.cluster
+PARTITIONS = 6
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """One broker in ZooKeeper mode."""
+    there = LocalCluster(tmp_path_factory.mktemp("migrating") / "cluster")
+    try:
+        there.up(Shape(name="mig", brokers=1, controllers=1))
+        yield there
+    finally:
+        there.clean()
+
+
+@pytest.fixture(scope="module")
+def zookeeper(cluster: LocalCluster) -> Iterator[KazooClient]:
+    client = KazooClient(cluster.zookeeper)
+    client.start()
+    yield client
+    client.stop()
+    client.close()
+
+
+@pytest.fixture
+def group(cluster: LocalCluster, request: pytest.FixtureRequest) -> str:
+    """A group with a topic of its own, both of the same name."""
+    name = str(request.node.originalname).replace("test_", "")[:40]
+    create_topics({"bootstrap.servers": cluster.bootstrap}, [TopicPlan(name, PARTITIONS, 1)])
+    return name
+
+
+@pytest.fixture
+def properties(cluster: LocalCluster, group: str) -> dict[str, Any]:
+    return {
+        "bootstrap.servers": cluster.bootstrap,
+        "group.id": group,
+        "zookeeper.connect": cluster.zookeeper,
+        "zookeeper.session.timeout.ms": 6000,
+        "auto.offset.reset": "earliest",
+        "auto.commit.interval.ms": 500,
+        "coordination.migration.enabled": True,
+        "session.timeout.ms": 10000,
+        "log_level": 2,
+    }
+
+
+@pytest.fixture
+def pair(properties: dict[str, Any], group: str, tmp_path: Path) -> Iterator[tuple[Member, Member]]:
+    with Member(properties, tmp_path, [group]) as one, Member(properties, tmp_path, [group]) as two:
+        wait_until(lambda: len(one.owned) == len(two.owned) == PARTITIONS // 2, "each owns half")
+        yield one, two
+
+
+def metric(members: tuple[Member, ...], name: str) -> list[int]:
+    return [member.consumer.metrics()[name] for member in members]
+
+
+def in_kafka(properties: dict[str, Any], group: str) -> dict[int, int]:
+    asking = Consumer({"bootstrap.servers": properties["bootstrap.servers"], "group.id": group})
+    found = asking.committed([KafkaPartition(group, n) for n in range(PARTITIONS)], timeout=20.0)
+    asking.close()
+    return {one.partition: one.offset for one in found}
+
+
+def in_zookeeper(zookeeper: KazooClient, group: str) -> dict[int, int]:
+    folder = f"/consumers/{group}/offsets/{group}"
+    return {int(name): int(zookeeper.get(f"{folder}/{name}")[0]) for name in zookeeper.get_children(folder)}
+
+
+def settle(members: tuple[Member, ...], load: Load, folder: Path) -> None:
+    """The load ends, the rest comes, everybody leaves."""
+    load.end()
+    wait_until(lambda: delivered(folder) == load.sent, "the rest comes")
+    for member in members:
+        member.end()
+
+
+def test_two_members_share_a_topic_and_commit_to_both_stores(
+    cluster: LocalCluster,
+    zookeeper: KazooClient,
+    properties: dict[str, Any],
+    pair: tuple[Member, Member],
+    tmp_path: Path,
+) -> None:
+    group = properties["group.id"]
+    with Load(cluster.bootstrap, tmp_path, group, PARTITIONS) as load:
+        wait_until(lambda: delivered(tmp_path) > 1000, "records come")
+        wait_until(lambda: metric(pair, "KafkaOwnedPartitionsCount") == [3, 3], "Kafka has shared out, too")
+        settle(pair, load, tmp_path)
+    found = facts(tmp_path)
+    assert found.complete, found.reasons
+    assert found.delivered == {group: load.sent}
+    assert not found.violations
+    ends = dict.fromkeys(range(PARTITIONS), load.sent // PARTITIONS)
+    assert in_zookeeper(zookeeper, group) == ends
+    assert in_kafka(properties, group) == ends
+
+
+def test_the_toggle_goes_there_and_back_under_load(
+    cluster: LocalCluster, zookeeper: KazooClient, group: str, pair: tuple[Member, Member], tmp_path: Path
+) -> None:
+    mode = f"/consumers/{group}/migration/mode"
+    zookeeper.create(mode, b"", makepath=True)
+    with Load(cluster.bootstrap, tmp_path, group, PARTITIONS) as load:
+        wait_until(lambda: metric(pair, "KafkaOwnedPartitionsCount") == [3, 3], "Kafka has shared out, too")
+        for data, count in ((b"kafka", 1), (b"zookeeper", 0)) * 2:
+            before = load.sent
+            zookeeper.set(mode, data)
+            wait_until(lambda count=count: metric(pair, "ActiveKafkaCoordinationCount") == [count] * 2, "both follow")
+            wait_until(lambda: sum(len(member.owned) for member in pair) == PARTITIONS, "all is owned")
+            wait_until(lambda before=before: delivered(tmp_path) > before + 500, "records come")
+        settle(pair, load, tmp_path)
+    found = facts(tmp_path)
+    assert found.complete, found.reasons
+    assert found.delivered == {group: load.sent}
+    assert not found.violations
+    assert pair[0].late == pair[1].late == []
+
+
+def test_a_member_that_is_killed_leaves_its_partitions_to_the_other(
+    cluster: LocalCluster, properties: dict[str, Any], group: str, tmp_path: Path
+) -> None:
+    explicit = {**properties, "enable.auto.commit": False}
+    killed = process(explicit, tmp_path, [group])
+    try:
+        with Member(properties, tmp_path, [group]) as other, Load(cluster.bootstrap, tmp_path, group, PARTITIONS) as load:
+            wait_until(lambda: len(other.owned) == PARTITIONS // 2 and delivered(tmp_path) > 500, "both are delivered")
+            killed.send_signal(signal.SIGKILL)
+            wait_until(lambda: len(other.owned) == PARTITIONS, "the other one owns everything")
+            settle((other,), load, tmp_path)
+        found = facts(tmp_path)
+    finally:
+        killed.kill()
+        killed.wait(30)
+    assert (found.lost.count, found.unseen.count) == (0, 0)
+    assert not found.double_owned.count
+    assert found.redelivered.count <= PARTITIONS  # each record is committed before the next one is asked for
