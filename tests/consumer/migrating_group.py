@@ -122,10 +122,15 @@ def main(properties: str, folder: str, *topics: str) -> None:
             consumer.commit()
 
 
-def delivered(folder: Path) -> int:
-    """Different records of which is written that they were delivered."""
+def places(folder: Path) -> set[tuple[str, int, int]]:
+    """Topic, partition and offset of every record of which is written that it was delivered."""
     runs = [event for event in read_events(folder).events if isinstance(event, DeliveryRun)]
-    return len({(run.topic, run.partition, offset) for run in runs for offset in range(run.first, run.last + 1)})
+    return {(run.topic, run.partition, offset) for run in runs for offset in range(run.first, run.last + 1)}
+
+
+def delivered(folder: Path) -> int:
+    """How many different ones they are."""
+    return len(places(folder))
 
 
 def facts(folder: Path) -> Facts:

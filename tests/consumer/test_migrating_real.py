@@ -1,4 +1,4 @@
-"""Migrating consumers on a real cluster: shared partitions, the toggle under load, and a member that is killed."""
+"""Migrating consumers on a real cluster: shared partitions, the toggle under load, a member that is killed, a real old consumer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from kazoo.client import KazooClient
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
 from airflow_provider_kmigrate.localcluster.plan import Shape
-from tests.consumer.migrating_group import Load, Member, delivered, facts, process, wait_until
+from tests.consumer.migrating_group import Load, Member, delivered, facts, places, process, wait_until
+from tests.old_consumer.old_consumers import console_consumer
 
 pytestmark = pytest.mark.cluster
 PARTITIONS = 6
@@ -155,3 +156,37 @@ def test_a_member_that_is_killed_leaves_its_partitions_to_the_other(
     assert (found.lost.count, found.unseen.count) == (0, 0)
     assert not found.double_owned.count
     assert found.redelivered.count <= PARTITIONS  # each record is committed before the next one is asked for
+
+
+def test_a_real_old_consumer_joins_although_kafka_coordinates_and_leaves_again(
+    cluster: LocalCluster, zookeeper: KazooClient, properties: dict[str, Any], tmp_path: Path
+) -> None:
+    """A record's value tells its place: the old consumer prints nothing else. It may deliver some again, since it reads
+    offsets before it claims; nothing may be left out.
+    """
+    group, audit, printed = properties["group.id"], tmp_path / "audit", tmp_path / "printed"
+    zookeeper.create(f"/consumers/{group}/migration/mode", b"kafka", makepath=True)
+    with Member(properties, audit, [group]) as ours, Load(cluster.bootstrap, audit, group, PARTITIONS) as load:
+        wait_until(
+            lambda: metric((ours,), "ActiveKafkaCoordinationCount") == [1] and len(ours.owned) == PARTITIONS, "all is ours"
+        )
+        with console_consumer(cluster.zookeeper, group, group, printed) as old:
+            wait_until(lambda: len(ours.owned) == PARTITIONS // 2, "half is handed over")
+            assert metric((ours,), "ActiveKafkaCoordinationCount") == [0], "an old member cannot follow Kafka"
+            before = load.sent
+            wait_until(lambda: printed.stat().st_size > 1000 and load.sent > before + 500, "it delivers")
+            old.terminate()
+            old.wait(30)
+        wait_until(lambda: metric((ours,), "ActiveKafkaCoordinationCount") == [1] and len(ours.owned) == PARTITIONS, "it is back")
+        before = load.sent
+        wait_until(lambda: load.sent > before + 500, "records go on")
+        load.end()
+        last = {(group, partition, load.sent // PARTITIONS - 1) for partition in range(PARTITIONS)}
+        wait_until(lambda: last <= places(audit), "the rest comes")
+    numbers = [int(line) for line in printed.read_text().splitlines() if line.isdigit()]
+    theirs = {(group, number % PARTITIONS, number // PARTITIONS) for number in numbers}
+    everything = {(group, number % PARTITIONS, number // PARTITIONS) for number in range(load.sent)}
+    assert len(theirs) > 100
+    assert everything - theirs - places(audit) == set()
+    assert len(numbers) == len(theirs)
+    assert ours.late == []
