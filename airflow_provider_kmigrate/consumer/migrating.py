@@ -127,15 +127,25 @@ class MigratingConsumer:
             self._work()
             left = max(0.0, deadline - time.monotonic())
             fetched = self._data.consume(num_messages, min(left, _SLICE_S))
-            messages = [message for message in fetched if self._passes(message)] if fetched else []
+            messages = self._passed(fetched) if fetched else []
             if messages or left <= 0.0:
                 return messages
 
-    def _passes(self, message: Message) -> bool:
-        if message.error() is not None:
-            return True
-        where, offset = TopicPartition(message.topic() or "", message.partition() or 0), message.offset() or 0
-        return self._shell is not None and self._hands.take(self._shell.member, where, offset)
+    def _passed(self, fetched: list[Message]) -> list[Message]:
+        """Those that may be handed over. Whether a partition's may is asked once for neighbours, for it is one moment for all."""
+        passed: list[Message] = []
+        where, mine = None, None
+        for message in fetched:
+            if message.error() is not None:
+                passed.append(message)
+                continue
+            here, offset = (message.topic() or "", message.partition() or 0), message.offset() or 0
+            if here != where:
+                where, mine = here, self._hands.open(self._shell.member, TopicPartition(*here)) if self._shell else None
+            if mine is not None and offset >= mine.position:
+                mine.position = offset + 1
+                passed.append(message)
+        return passed
 
     # -------------------------------------------------------------------------------------------------- what has to be done
 

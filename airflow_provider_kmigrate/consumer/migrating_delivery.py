@@ -92,16 +92,15 @@ class Hands:
         mine = self.active.get(where)
         return mine is not None and self._permit.allows(where, mine.generation, time.monotonic())
 
-    def take(self, member: Member, where: TopicPartition, offset: int) -> bool:
-        """Count a fetched record as handed over, unless it may not be, or was already."""
+    def open(self, member: Member, where: TopicPartition) -> Active | None:
+        """For fetched records of it: None where they may not be handed over; then they are fetched again once they may."""
         mine = self.active.get(where)
-        if mine is None or not mine.fetches or offset < mine.position:
-            return False
+        if mine is None or not mine.fetches:
+            return None
         if not self.may(member, where):
             self.halt(where)
-            return False
-        mine.position = offset + 1
-        return True
+            return None
+        return mine
 
     def standing(self, where: TopicPartition) -> KafkaPartition:
         return KafkaPartition(*where, self.active[where].position)
