@@ -54,6 +54,7 @@ from airflow_provider_kmigrate.consumer.migrating_zookeeper import GroupSession
 from airflow_provider_kmigrate.core import member_words as w
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.member_state import stores
+from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.registration import Mode, consumer_id
 from airflow_provider_kmigrate.exceptions import Refused
 
@@ -108,7 +109,9 @@ class MigratingConsumer:
         """Join the group. One entry that begins with `^` is a white list; it has to match whole names."""
         self._alive()
         if self._shell is not None:
-            raise Refused("a migrating consumer subscribes once: its registration must not change")
+            why = "A registration that changes lets every old consumer of the group begin anew."
+            remedy = "Make another consumer, with all topics."
+            raise Refused.because(Reason("Y08", "A migrating consumer subscribes once.", why, remedy))
         self._callbacks = {"assign": on_assign, "revoke": on_revoke, "lost": on_lost or on_revoke}
         registration = registration_of(topics, time.time_ns() // 1_000_000)
         self._shell = Shell(self.settings, self.consumer_id, registration, self._end, self._connect)

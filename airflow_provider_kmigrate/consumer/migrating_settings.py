@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.core.assignors import Strategy
+from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.registration import STATIC, WHITE_LIST, Registration
 from airflow_provider_kmigrate.core.wildcard import compiled
 from airflow_provider_kmigrate.exceptions import Refused
@@ -89,11 +90,20 @@ def _is_ours(name: str) -> bool:
 def _check(given: Mapping[str, Any], own: Mapping[str, Any]) -> None:
     for name, source in (("group.id", given), ("zookeeper.connect", own)):
         if not source.get(name):
-            raise Refused(f"a migrating consumer needs {name}")
+            raise _cannot(f"{name} is missing.", "Without it a migrating consumer belongs to no group.", f"Set {name}.")
     for name in _REFUSED.keys() & given.keys():
-        raise Refused(f"{name}: {_REFUSED[name]}")
+        raise _cannot(f"{name} is set.", f"A migrating consumer cannot do that: {_REFUSED[name]}.", f"Leave {name} out.")
     if str(given.get("group.protocol", "classic")).lower() != "classic":
-        raise Refused("group.protocol: brokers in ZooKeeper mode know only the classic one")
+        raise _cannot("group.protocol is not classic.", "Brokers in ZooKeeper mode know no other.", "Leave group.protocol out.")
+
+
+def _cannot(text: str, why: str, remedy: str) -> Refused:
+    return Refused.because(Reason("Y06", text, why, remedy))
+
+
+def _unclear(text: str, remedy: str) -> Refused:
+    why = "Members that select different topics share none of them out alike."
+    return Refused.because(Reason("Y07", text, why, remedy))
 
 
 def _embedded(given: Mapping[str, Any], migration: Mapping[str, Any]) -> dict[str, Any]:
@@ -108,7 +118,8 @@ def _zookeeper(connect: str, session_ms: object) -> ZooKeeperSettings:
 
 def _strategy(name: str) -> Strategy:
     if name not in _STRATEGIES:
-        raise Refused(f"partition.assignment.strategy {name}: it is one of {', '.join(_STRATEGIES)}")
+        why = "A member that shares out otherwise than the others waits for them for ever."
+        raise _cannot(f"partition.assignment.strategy is {name}.", why, f"One of {', '.join(_STRATEGIES)}, as the group has it.")
     return _STRATEGIES[name]
 
 
@@ -129,8 +140,8 @@ def registration_of(topics: Sequence[str], now_ms: int) -> Registration:
     if not wildcards:
         return Registration(STATIC, dict.fromkeys(topics, 1), str(now_ms))
     if len(topics) != 1:
-        raise Refused("an old consumer has one wildcard, or topics: join them with a bar into one expression")
+        raise _unclear(f"{len(topics)} entries, one a wildcard.", "Join them with a bar into one expression.")
     expression = wildcards[0].removeprefix("^").removesuffix("$")
     if compiled(expression) is None:
-        raise Refused(f"{expression}: Python and Java may read this expression differently")
+        raise _unclear(f"Python and Java may read {expression} differently.", "Write it without what only one of them has.")
     return Registration(WHITE_LIST, {expression: 1}, str(now_ms))
