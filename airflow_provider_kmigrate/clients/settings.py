@@ -31,6 +31,7 @@ class ZooKeeperSettings:
     sasl_mechanism: str | None = None  # DIGEST-MD5 or GSSAPI
     sasl_user: str | None = None
     sasl_password: str | None = field(default=None, repr=False)
+    set_acl: bool = False  # a migrating consumer's znodes: closed to all but their creator
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +74,24 @@ class HostSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class WebhookSettings:
+    """Where a user's own service is told to restart an instance; address and headers may hold secrets."""
+
+    url: str = field(repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    login: tuple[str, str] | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterSettings:
-    """How to reach everything of one cluster; `hosts` has an entry for each connection id that a node's `hosts` names."""
+    """How to reach everything of one cluster.
+
+    `hosts` and `webhooks` have an entry for each connection id that nodes and consumer groups name.
+    """
 
     zookeeper: ZooKeeperSettings
     kafka: KafkaSettings
     brokers: WireSecurity
     controllers: WireSecurity
     hosts: Mapping[str, HostSettings] = field(default_factory=dict)
+    webhooks: Mapping[str, WebhookSettings] = field(default_factory=dict)

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from airflow_provider_kmigrate.core.model import BrokerMode, Malformed, Migration, PartitionMetadata, TopicMetadata, ZkController
+from airflow_provider_kmigrate.exceptions import Failed
 
 Parsed = TypeVar("Parsed")
 
@@ -97,9 +98,14 @@ def configs(path: str, data: bytes) -> Mapping[str, str] | Malformed:
 
 
 def taken_back(data: bytes) -> Mapping[int, BrokerMode]:
-    """Our own note {"0": "zookeeper"}: who was taken back alone, and into which mode. One that nobody can read says nothing."""
+    """Our own note {"0": "zookeeper"}: who was taken back alone, and into which mode. Raises `Failed` for one that nobody can read."""
     found = _parse("taken back", data, lambda fields: {int(broker): BrokerMode(mode) for broker, mode in fields.items()})
-    return {} if isinstance(found, Malformed) else found
+    if isinstance(found, Malformed):
+        why = "without it a roll may let the takeover cut off a broker that was taken back"
+        raise Failed(
+            f'kmigrate\'s note of brokers that were taken back holds {found.content}: {why}; correct it, such as {{"0": "zookeeper"}}'
+        )
+    return found
 
 
 def readable(data: bytes | None) -> str:

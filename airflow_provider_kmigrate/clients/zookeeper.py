@@ -1,4 +1,4 @@
-"""Kafka's tree in ZooKeeper: read in few round trips, written only by fenced transactions on an allow-list of exact paths.
+"""Kafka's tree in ZooKeeper: read in few round trips, written only by fenced transactions on an allow-list of paths.
 
 Every path is below the chroot of the settings, which is never created: a wrong chroot is a wrong cluster. Raises what
 `zookeeper_session` maps kazoo's errors to; `WrongCluster` with code Z01 (no such chroot), Z02 (no Kafka cluster in it) or Z03 (its
@@ -11,17 +11,18 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any, Final, NoReturn, Protocol, Self, TypeVar
+from typing import Any, Final, NamedTuple, NoReturn, Protocol, Self, TypeVar
 
 from kazoo.client import TransactionRequest
 from kazoo.exceptions import RolledBackError, RuntimeInconsistency
+from kazoo.security import OPEN_ACL_UNSAFE
 
 from airflow_provider_kmigrate.clients import znodes, zookeeper_surroundings
 from airflow_provider_kmigrate.clients.outdated import outdated
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.zookeeper_reads import Kind, Read
 from airflow_provider_kmigrate.clients.zookeeper_session import Session, error_for
-from airflow_provider_kmigrate.core.model import Malformed, PartitionMetadata, Reason, TopicMetadata, ZkView
+from airflow_provider_kmigrate.core.model import LiveMembers, Malformed, PartitionMetadata, Reason, TopicMetadata, ZkView
 from airflow_provider_kmigrate.core.surroundings import ZooKeeperServer, ZooKeeperTree
 from airflow_provider_kmigrate.exceptions import Failed, Fenced, Forbidden, WrongCluster
 
@@ -33,6 +34,9 @@ WRITABLE: Final = frozenset({"/controller", "/controller_epoch", "/migration"})
 
 _OWN = re.compile(rf"{ROOT}(/[A-Za-z0-9_-]+)*")
 _ANY_VERSION = -1
+CONSUMERS: Final = "/consumers"
+_NAME: Final = r"(?!\.{1,2}(?:/|\Z))[A-Za-z0-9._-]{1,255}"  # of a group or a topic, as Kafka allows them
+_GROUP: Final = rf"{CONSUMERS}/{_NAME}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +66,24 @@ class Create:
 
 
 Operation = Set | Delete | Create
+
+#: What may be done to a consumer group: its toggle and its offsets with their persistent parents, and the folders that it leaves empty
+#: (ZooKeeper deletes no other). Never a member's registration or an owner: only their own sessions may tell what these do.
+OF_GROUPS: Final[Mapping[type[Operation], re.Pattern[str]]] = {
+    Create: re.compile(rf"{CONSUMERS}|{_GROUP}(?:/migration(?:/mode)?|/offsets(?:/{_NAME}(?:/[0-9]{{1,10}})?)?)?"),
+    Set: re.compile(rf"{_GROUP}/(?:migration/mode|offsets/{_NAME}/[0-9]{{1,10}})"),
+    Delete: re.compile(rf"{_GROUP}/(?:migration(?:/mode|/ids|/reset(?:/{_NAME}(?:/[0-9]{{1,10}})?)?)?|ids|owners(?:/{_NAME})?)"),
+}
 Parsed = TypeVar("Parsed")
+
+
+class Znode(NamedTuple):
+    """A znode with what its stat tells: version of the data, zxid and time (seconds since the epoch) of their last change."""
+
+    data: bytes
+    version: int
+    zxid: int
+    changed_at: float
 
 
 class Holding(Protocol):
@@ -109,6 +130,7 @@ class ZooKeeper:
             Read(Kind.DATA, "/brokers/topics/__consumer_offsets"),
             Read(Kind.DATA, TAKEN_BACK),
         )
+        living = self._live_members() if groups else {}
         return ZkView(
             cluster_id=self._identity(root, identity),
             broker_ids=_broker_ids(ids),
@@ -117,7 +139,8 @@ class ZooKeeper:
             migration=migration and znodes.migration(_data(migration), migration[1].version, migration[1].created),
             pending_deletions=tuple(sorted(deletions or ())),
             reassigning=moves is not None,
-            live_groups=self._live_groups() if groups else (),
+            live_groups=tuple(living),
+            live_members=living,
             offsets_topic_version=offsets[1].version if offsets else None,
             taken_back=znodes.taken_back(_data(back)) if back else {},
         )
@@ -195,6 +218,12 @@ class ZooKeeper:
         paths = {f"{folder}/{name}": name for name in names}
         return ((paths[path], _data(found)) for path, found in self._session.stream(folder, Kind.DATA, paths))
 
+    def nodes(self, paths: Iterable[str]) -> Iterator[tuple[str, Znode]]:
+        """Each of these znodes that is there, in order."""
+        for path, found in self._session.stream("znodes", Kind.DATA, paths):
+            stat = found[1]
+            yield path, Znode(_data(found), stat.version, stat.mzxid, stat.mtime / 1000)
+
     def families(self, paths: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
         """Each of these znodes that is there, with the names below it, sorted."""
         return ((path, sorted(names)) for path, names in self._session.stream("children", Kind.CHILDREN, paths))
@@ -202,7 +231,8 @@ class ZooKeeper:
     def commit(self, operations: Sequence[Operation], holding: Holding | None = None) -> list[int | None]:
         """All of it or nothing, and nothing unless the fence is still held; the new version of each znode that was set.
 
-        Kafka's znodes need a fence and a version; without a fence only our own root may be written. Raises `Forbidden` before
+        Kafka's znodes, those of consumer groups too, need a fence and a version, or to be new; without a fence only our own root
+        may be written. Raises `Forbidden` before
         anything is sent, `Fenced`, or `Changed` where a znode is not as it was; after `Unreachable` and `TimedOut` look again:
         whether it was done is unknown.
         """
@@ -233,10 +263,18 @@ class ZooKeeper:
         reason = Reason(code, f"{self._session.where}: {text}.", why, "Correct hosts and chroot of the ZooKeeper connection.")
         raise WrongCluster.because(reason)
 
-    def _live_groups(self) -> tuple[str, ...]:
-        (groups,) = self._session.read("groups", Read(Kind.CHILDREN, "/consumers"))
-        paths = {f"/consumers/{group}/ids": group for group in groups or ()}
-        return tuple(sorted(paths[path] for path, ids in self._session.stream("groups", Kind.CHILDREN, paths) if ids))
+    def _live_members(self) -> dict[str, LiveMembers]:
+        """migration/ids first: who joins meanwhile looks like a member that cannot migrate."""
+        (groups,) = self._session.read("groups", Read(Kind.CHILDREN, CONSUMERS))
+        names = sorted(groups or ())
+        migrating = dict(self.families(f"{CONSUMERS}/{group}/migration/ids" for group in names))
+        ids = dict(self.families(f"{CONSUMERS}/{group}/ids" for group in names))
+        found = {}
+        for group in names:
+            able = set(migrating.get(f"{CONSUMERS}/{group}/migration/ids", ()))
+            if there := ids.get(f"{CONSUMERS}/{group}/ids"):
+                found[group] = LiveMembers(len(set(there) - able), len(able.intersection(there)))
+        return found
 
     def _states(self, topics: Iterable[TopicMetadata]) -> Mapping[str, Mapping[int, PartitionMetadata]]:
         topics = tuple(topics)
@@ -259,7 +297,11 @@ class ZooKeeper:
             case Delete(path, version):
                 transaction.delete(path, version)
             case Create(path, data, ephemeral):
-                transaction.create(path, data, acl=self._session.acl, ephemeral=ephemeral)
+                transaction.create(path, data, acl=self._acl(path), ephemeral=ephemeral)
+
+    def _acl(self, path: str) -> Any:
+        """Consumers write below their group with identities of their own, or with none: what they could not write would stop them."""
+        return OPEN_ACL_UNSAFE if _below(path, CONSUMERS) else self._session.acl
 
     def _check_results(self, paths: Sequence[str], results: Sequence[Any], *, fenced: bool) -> None:
         for position, (path, result) in enumerate(zip(paths, results, strict=True)):
@@ -289,12 +331,20 @@ def _sound(parsed: Parsed | Malformed) -> Parsed:
 def _check_allowed(operation: Operation, holding: Holding | None) -> None:
     if _OWN.fullmatch(operation.path):
         return
-    if operation.path not in WRITABLE:
+    of_group = OF_GROUPS[type(operation)].fullmatch(operation.path) is not None
+    if not of_group and operation.path not in WRITABLE:
         raise _forbidden(f"{operation.path} is not on the list of znodes that may be written")
     if holding is None:
         raise _forbidden(f"{operation.path} may only be written by the run that holds the fence")
-    if isinstance(operation, Create) or operation.version == _ANY_VERSION:
+    if isinstance(operation, Create):
+        if operation.ephemeral or not of_group:
+            raise _forbidden(f"{operation.path} may not be made" + (" for a session" if operation.ephemeral else ""))
+    elif operation.version == _ANY_VERSION:
         raise _forbidden(f"{operation.path} may only be changed from a version that was looked at")
+
+
+def _below(path: str, root: str) -> bool:
+    return path == root or path.startswith(f"{root}/")
 
 
 def _forbidden(text: str) -> Forbidden:

@@ -249,6 +249,13 @@ def _arguments(settings: ZooKeeperSettings, warning: logging.Handler) -> dict[st
         "timeout": settings.session_timeout,
         "connection_retry": {"max_tries": 20, "delay": 0.1, "backoff": 1.5, "max_delay": 1.0},  # some 15 s, then afresh
         "logger": logger,
+        **access(settings),
+    }
+
+
+def access(settings: ZooKeeperSettings) -> dict[str, Any]:
+    """What kazoo's client is told of TLS and of who we are."""
+    return {
         "auth_data": [("digest", settings.digest)] if settings.digest else None,
         "sasl_options": _sasl(settings),
         "use_ssl": settings.use_tls,

@@ -48,6 +48,7 @@ from airflow_provider_kmigrate.consumer.audited import AuditedConsumer
 from airflow_provider_kmigrate.consumer.event_files import FileSink
 from airflow_provider_kmigrate.consumer.event_log import Sink
 from airflow_provider_kmigrate.consumer.migrating_delivery import Active, Hands
+from airflow_provider_kmigrate.consumer.migrating_metrics import as_text, metrics_of
 from airflow_provider_kmigrate.consumer.migrating_settings import MigratingSettings, parse, registration_of
 from airflow_provider_kmigrate.consumer.migrating_shell import CommitAnswer, Connect, Inbox, Shell
 from airflow_provider_kmigrate.consumer.migrating_zookeeper import GroupSession
@@ -119,8 +120,18 @@ class MigratingConsumer:
 
     def poll(self, timeout: float | None = None) -> Message | None:
         """The next record, or an error of the consumer that fetches; None: there was none in time."""
-        found = self.consume(1, -1 if timeout is None else timeout)
-        return found[0] if found else None
+        self._alive()
+        left = float("inf") if timeout is None or timeout < 0 else timeout
+        deadline = time.monotonic() + left
+        while True:
+            self._work()
+            wait = min(left, _SLICE_S)
+            message = self._hands.next(self._shell.member, wait) if self._shell else self._data.poll(wait)
+            if message is not None:
+                return message
+            left = deadline - time.monotonic()
+            if left <= 0.0:
+                return None
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         """As soon as there are any, up to so many; negative timeout: wait for ever."""
@@ -129,26 +140,14 @@ class MigratingConsumer:
         while True:
             self._work()
             left = max(0.0, deadline - time.monotonic())
-            fetched = self._data.consume(num_messages, min(left, _SLICE_S))
-            messages = self._passed(fetched) if fetched else []
+            wait = min(left, _SLICE_S)
+            messages = (
+                self._hands.many(self._shell.member, num_messages, wait)
+                if self._shell
+                else self._data.consume(num_messages, wait)
+            )
             if messages or left <= 0.0:
                 return messages
-
-    def _passed(self, fetched: list[Message]) -> list[Message]:
-        """Those that may be handed over. Whether a partition's may is asked once for neighbours, for it is one moment for all."""
-        passed: list[Message] = []
-        where, mine = None, None
-        for message in fetched:
-            if message.error() is not None:
-                passed.append(message)
-                continue
-            here, offset = (message.topic() or "", message.partition() or 0), message.offset() or 0
-            if here != where:
-                where, mine = here, self._hands.open(self._shell.member, TopicPartition(*here)) if self._shell else None
-            if mine is not None and offset >= mine.position:
-                mine.position = offset + 1
-                passed.append(message)
-        return passed
 
     # -------------------------------------------------------------------------------------------------- what has to be done
 
@@ -339,11 +338,12 @@ class MigratingConsumer:
 
     def metrics(self) -> dict[str, int]:
         """KIP-125's: whether Kafka coordinates by this member's last look, and how many partitions Kafka has given it."""
-        member = self._shell.member if self._shell else None
-        return {
-            "ActiveKafkaCoordinationCount": int(member is not None and member.mode is Mode.KAFKA),
-            "KafkaOwnedPartitionsCount": len(member.kafka) if member else 0,
-        }
+        return metrics_of(self._shell.member if self._shell else None)
+
+    def metrics_text(self) -> str:
+        """The same for Prometheus, labelled `group` and `client`."""
+        age = self._shell.members_age if self._shell else float("inf")
+        return as_text(self.metrics(), self.settings.group, self.consumer_id, age)
 
     def consumer_group_metadata(self) -> bytes:
         """In librdkafka's form, for wrappers; the generation is left out, since ZooKeeper has none."""

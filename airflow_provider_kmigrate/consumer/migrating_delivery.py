@@ -7,40 +7,25 @@ is fetched again from where the application stands as soon as it may be.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, Consumer, KafkaException
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, Consumer, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from airflow_provider_kmigrate.consumer.assignment import place
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.member_state import Member, Stage
-from airflow_provider_kmigrate.core.registration import Mode
+from airflow_provider_kmigrate.core.member_state import Member, Permit, permit
 
 _ANSWER_S: Final = 5.0
 
-
-@dataclass(frozen=True, slots=True)
-class Permit:
-    """What a member may deliver, partition -> generation, before `until` (monotonic)."""
-
-    generations: Mapping[TopicPartition, int]
-    until: float
-
-    def allows(self, where: TopicPartition, generation: int, now: float) -> bool:
-        return now < self.until and self.generations.get(where) == generation
-
-
-def permit(member: Member) -> Permit:
-    """`member_state.may_deliver` for as long as the member does not change."""
-    until = member.lease
-    if member.mode is Mode.KAFKA:
-        until = min(until, member.polled + member.settings.poll_limit)
-    if not member.live:
-        return Permit({}, until)
-    return Permit({where: held.generation for where, held in member.held.items() if held.stage is Stage.DELIVERING}, until)
+_AHEAD: Final = 500
+_error = Message.error
+_topic: Callable[[Message], str] = Message.topic  # type: ignore[assignment]  # what is no error has all three
+_partition: Callable[[Message], int] = Message.partition  # type: ignore[assignment]
+_offset: Callable[[Message], int] = Message.offset  # type: ignore[assignment]
 
 
 @dataclass(slots=True)
@@ -80,8 +65,9 @@ class Hands:
     def __init__(self, consumer: Consumer, reset: str) -> None:
         self.active: dict[TopicPartition, Active] = {}
         self._consumer = consumer
-        self._from_start = reset in {"earliest", "smallest", "beginning"}
+        self._reset = OFFSET_BEGINNING if reset in {"earliest", "smallest", "beginning"} else OFFSET_END
         self._halted: set[TopicPartition] = set()
+        self._ahead: deque[Message] = deque()  # fetched, not handed over
         self._member: Member | None = None
         self._permit = Permit({}, float("-inf"))
 
@@ -92,13 +78,65 @@ class Hands:
         mine = self.active.get(where)
         return mine is not None and self._permit.allows(where, mine.generation, time.monotonic())
 
-    def open(self, member: Member, where: TopicPartition) -> Active | None:
-        """For fetched records of it: None where they may not be handed over; then they are fetched again once they may."""
+    def next(self, member: Member, timeout: float) -> Message | None:
+        """One record or error. Many are taken from librdkafka at a time, and each is asked about when it is handed over."""
+        ahead = self._ahead
+        if not ahead:
+            ahead.extend(self._consumer.consume(_AHEAD, 0) or self._consumer.consume(1, timeout))
+        while ahead:
+            message = ahead.popleft()
+            if self.takes(member, message):
+                return message
+        return None
+
+    def many(self, member: Member, count: int, timeout: float) -> list[Message]:
+        """Up to so many."""
+        if self._ahead:
+            return self.taken(member, [self._ahead.popleft() for _ in range(min(count, len(self._ahead)))])
+        return self.taken(member, self._consumer.consume(count, timeout))
+
+    def _pass_over(self, where: TopicPartition) -> None:
+        """What was fetched of it is not what comes next."""
+        if self._ahead:
+            left = [one for one in self._ahead if one.error() is not None or (one.topic(), one.partition()) != where]
+            self._ahead.clear()
+            self._ahead.extend(left)
+
+    def takes(self, member: Member, message: Message) -> bool:
+        """Whether a fetched record is handed over, and then it is; an error is as it comes."""
+        if message.error() is not None:
+            return True
+        where: TopicPartition = (_topic(message), _partition(message))  # type: ignore[assignment]  # equal to one, and cheaper
+        mine, offset = self._open(member, where), _offset(message)
+        if mine is None or offset < mine.position:
+            return False
+        mine.position = offset + 1
+        return True
+
+    def taken(self, member: Member, messages: list[Message]) -> list[Message]:
+        """Those of a batch that are handed over. It is one moment for all, so each partition is asked about once.
+
+        As a rule all are, and then nothing is done record by record but what runs in C.
+        """
+        if not any(map(_error, messages)):
+            places: list[TopicPartition] = list(zip(map(_topic, messages), map(_partition, messages), strict=True))  # type: ignore[arg-type]
+            last = dict(zip(places, messages, strict=True))
+            first = dict(zip(reversed(places), reversed(messages), strict=True))
+            runs = [(self._open(member, where), _offset(first[where]), _offset(last[where])) for where in last]
+            ours = [(mine, end) for mine, start, end in runs if mine is not None and mine.position <= start <= end]
+            if len(ours) == len(runs):
+                for mine, end in ours:
+                    mine.position = end + 1
+                return messages
+        return [message for message in messages if self.takes(member, message)]
+
+    def _open(self, member: Member, where: TopicPartition) -> Active | None:
+        """None where its records may not be handed over; then they are fetched again once they may."""
         mine = self.active.get(where)
         if mine is None or not mine.fetches:
             return None
         if not self.may(member, where):
-            self.halt(where)
+            self.halt(TopicPartition(*where))
             return None
         return mine
 
@@ -110,29 +148,33 @@ class Hands:
         held = [one for one in partitions if place(one) in self.active]
         for one in held:
             mine = self.active[place(one)]
-            if one.offset == OFFSET_INVALID:
-                one.offset = self._first(one)
+            self._pass_over(place(one))
+            one.offset = self._number(one)
             mine.position, mine.fetches = one.offset, True
             mine.start = one.offset if mine.start < 0 else min(mine.start, one.offset)
             self._halted.discard(place(one))
         if held:
             self._consumer.incremental_assign(held)
-        self.pause([one for one in held if self.active[place(one)].paused], paused=True)
+        self._pause([one for one in held if self.active[place(one)].paused], paused=True)
 
-    def _first(self, partition: KafkaPartition) -> int:
-        """Where a group without a commit begins: the end as a number, so that fetching once more skips nothing that came since."""
-        if self._from_start:
-            return OFFSET_BEGINNING
+    def _number(self, partition: KafkaPartition) -> int:
+        """Where a partition begins, as a number also where only "the beginning" or "the end" is known. What is a number is committed
+        like any position, so that a next owner begins there too, whatever its own reset; and fetching once more skips nothing.
+        """
+        wanted = self._reset if partition.offset == OFFSET_INVALID else partition.offset
+        if wanted >= 0:
+            return wanted
         try:
-            _, end = self._consumer.get_watermark_offsets(partition, timeout=_ANSWER_S, cached=False)
+            low, end = self._consumer.get_watermark_offsets(partition, timeout=_ANSWER_S, cached=False)
         except KafkaException:
-            return OFFSET_END
-        return int(end)
+            return wanted
+        return int(low if wanted == OFFSET_BEGINNING else end)
 
     def rest(self, partitions: list[KafkaPartition]) -> None:
         """Fetch nothing of these."""
         for one in partitions:
             mine = self.active.get(place(one))
+            self._pass_over(place(one))
             if mine is not None and mine.fetches:
                 mine.fetches = False
                 self._consumer.incremental_unassign([KafkaPartition(one.topic, one.partition)])
@@ -155,8 +197,15 @@ class Hands:
     def pause(self, partitions: list[KafkaPartition], *, paused: bool) -> None:
         """As the application wants it, also over what happens to the partition meanwhile."""
         held = [one for one in partitions if place(one) in self.active]
+        if paused and self._ahead:  # what was fetched ahead is fetched again when they go on
+            standing = [self.standing(place(one)) for one in held if self.active[place(one)].fetches]
+            self.rest(standing)
+            self.fetch(standing)
         for one in held:
             self.active[place(one)].paused = paused
+        self._pause(held, paused=paused)
+
+    def _pause(self, held: list[KafkaPartition], *, paused: bool) -> None:
         fetching = [one for one in held if self.active[place(one)].fetches]
         if fetching:
             (self._consumer.pause if paused else self._consumer.resume)(fetching)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from airflow_provider_kmigrate.core.events import TopicPartition
@@ -57,6 +57,8 @@ class EmbeddedConsumer:
         self._topics: frozenset[str] = frozenset()
         self._wanted: frozenset[str] = frozenset()
         self._joined = False
+        self.refused = False
+        self.assigned: frozenset[TopicPartition] = frozenset()
         self._ending = threading.Event()
         self._asked: queue.SimpleQueue[_Read | _Commit] = queue.SimpleQueue()
         self._poller = threading.Thread(target=self._poll, daemon=True, name="kmigrate-kafka-member")
@@ -71,18 +73,55 @@ class EmbeddedConsumer:
     def committed(self, where: TopicPartition) -> Future[int | None]:
         """What the group committed; None where nothing is. The answer is a KafkaException where nobody tells."""
         answer: Future[int | None] = Future()
-        self._asked.put(_Read(where, answer))
+        self._ask(_Read(where, answer))
         return answer
 
     def commit(self, where: TopicPartition, offset: int) -> Future[bool]:
         """Whether the coordinator took it, as this member's."""
         answer: Future[bool] = Future()
-        self._asked.put(_Commit(where, offset, answer))
+        self._ask(_Commit(where, offset, answer))
         return answer
+
+    def _ask(self, question: _Read | _Commit) -> None:
+        self._asked.put(question)
+        if self.gone:
+            self._refuse()
+
+    def _refuse(self) -> None:
+        """Nobody will answer any more: whoever waits is to ask again, elsewhere."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                one = self._asked.get_nowait()
+                if isinstance(one, _Commit):
+                    one.answer.set_result(False)
+                else:
+                    one.answer.set_exception(KafkaException(KafkaError(KafkaError._DESTROY)))  # noqa: SLF001  # it has no other name
+
+    @property
+    def joined(self) -> bool:
+        """It has been given its share, be it nothing, and not been asked to give it up since."""
+        return self._joined
+
+    @property
+    def leaving(self) -> bool:
+        return self._ending.is_set()
+
+    @property
+    def subscribed(self) -> bool:
+        return bool(self._topics or self._wanted)
+
+    @property
+    def gone(self) -> bool:
+        """It has left."""
+        return self._ending.is_set() and not self._poller.is_alive()
+
+    def leave(self) -> None:
+        """Give everything up and leave the group, soon."""
+        self._ending.set()
 
     def close(self) -> None:
         """Leave the group; waits a while."""
-        self._ending.set()
+        self.leave()
         self._poller.join(_LEAVE_S)
 
     # --------------------------------------------------------------------------------------------------------- membership
@@ -93,10 +132,18 @@ class EmbeddedConsumer:
             self._serve(min(self._poll_every, _POLL_S))
             message = self._consumer.poll(0)
             self._tell(Polled())
-            if message is not None and message.error() is not None:
-                _log.info("embedded consumer: %s", message.error())
+            if message is not None:
+                self._hear(message.error())
         with contextlib.suppress(KafkaException, RuntimeError):
             self._consumer.close()
+        self._refuse()
+
+    def _hear(self, error: KafkaError | None) -> None:
+        """What it is told besides its share; a refused one tries on by itself."""
+        if error is None:
+            return
+        self.refused = error.code() == KafkaError.INCONSISTENT_GROUP_PROTOCOL
+        _log.log(logging.WARNING if self.refused else logging.INFO, "embedded consumer: %s", error)
 
     def _subscribe(self) -> None:
         wanted = self._wanted
@@ -107,11 +154,13 @@ class EmbeddedConsumer:
 
     def _on_assign(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
         consumer.assign([])
-        self._joined = True
-        self._tell(KafkaAssigned(_places(partitions)))
+        self.assigned = _places(partitions)
+        self._tell(KafkaAssigned(self.assigned))
+        self._joined, self.refused = True, False
 
     def _on_revoke(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
         places = _places(partitions)
+        self.assigned = frozenset()
         self._tell(KafkaRevoked(places))
         deadline = time.monotonic() + self._patience
         while not self._freed(places) and time.monotonic() < deadline:
@@ -121,7 +170,7 @@ class EmbeddedConsumer:
         consumer.unassign()
 
     def _on_lost(self, consumer: Consumer, _: list[KafkaPartition]) -> None:
-        self._joined = False
+        self._joined, self.assigned = False, frozenset()
         self._tell(KafkaLost())
         consumer.unassign()
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, Final
 
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
+from airflow_provider_kmigrate.consumer.migrating_access import cannot, flag, zookeeper_of
 from airflow_provider_kmigrate.core.assignors import Strategy
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.registration import STATIC, WHITE_LIST, Registration
@@ -17,6 +19,8 @@ from airflow_provider_kmigrate.core.wildcard import compiled
 from airflow_provider_kmigrate.exceptions import Refused
 
 MIGRATION: Final = "coordination.migration."
+_HEARTBEAT_MS: Final = 500
+_BACKOFF_MS: Final = 50  # librdkafka's own 1000 leaves a consumer that catches up waiting most of the time: a third of the rate
 _POLL_MARGIN: Final = 0.8  # of max.poll.interval.ms: delivery stops before Kafka gives the partitions to others
 
 _STRATEGIES: Final = {
@@ -24,15 +28,22 @@ _STRATEGIES: Final = {
     "roundrobin": Strategy.ROUND_ROBIN,
     "roundrobin-0.10": Strategy.ROUND_ROBIN_0_10,  # a group with members of Kafka 0.10.2 or 0.11
 }
-_OLD_NAMES: Final = {
+OLD_NAMES: Final = {
     "auto.commit.enable": "enable.auto.commit",
     "zookeeper.session.timeout.ms": "zookeeper.session.timeout.ms",
 }
-_FALSE: Final = frozenset({"false", "0", "f"})
 _REFUSED: Final = {
     "group.instance.id": "a dead static member keeps its partitions for its whole session",
     "on_commit": "give it to MigratingConsumer, not to the embedded consumer",
 }
+
+
+class Stage(StrEnum):
+    """`coordination.migration.stage`: one restart of an application leads to the next."""
+
+    ZOOKEEPER = "zookeeper"  # one more old consumer
+    MIGRATING = "migrating"  # follows the group's mode
+    KAFKA = "kafka"  # a plain consumer
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,30 +70,54 @@ class MigratingSettings:
 
 def parse(properties: Mapping[str, Any]) -> MigratingSettings:
     """Raises `Refused` for what a migrating consumer cannot do; an unknown property is librdkafka's to refuse."""
-    given = {_OLD_NAMES.get(name, name): value for name, value in properties.items()}
-    own = {name: given.pop(name) for name in list(given) if _is_ours(name)}
+    given = {OLD_NAMES.get(name, name): value for name, value in properties.items()}
+    own = {name: given.pop(name) for name in list(given) if is_ours(name)}
     migration = {name.removeprefix(MIGRATION): value for name, value in own.items() if name.startswith(MIGRATION)}
-    migrates = _flag(migration.pop("enabled", False))
+    migrates = _migrates(own)
+    for name in ("enabled", "stage"):
+        migration.pop(name, None)
     poll_ms = migration.pop("poll.interval.ms", 1000)
     _check(given, own)
     embedded = _embedded(given, migration)
     return MigratingSettings(
         group=str(given["group.id"]),
         consumer=str(own["consumer.id"]) if own.get("consumer.id") else None,
-        zookeeper=_zookeeper(str(own["zookeeper.connect"]), own.get("zookeeper.session.timeout.ms", 6000)),
+        zookeeper=zookeeper_of(own),
         strategy=_strategy(str(own.get("partition.assignment.strategy", "range"))),
-        internal_too=not _flag(own.get("exclude.internal.topics", True)),
+        internal_too=not flag(own.get("exclude.internal.topics", True)),
         migrates=migrates,
-        auto_commit=_flag(given.get("enable.auto.commit", True)),
+        auto_commit=flag(given.get("enable.auto.commit", True)),
         commit_every=_seconds(given.get("auto.commit.interval.ms", 5000)),
         poll_every=_seconds(poll_ms),
         poll_limit=_POLL_MARGIN * _seconds(embedded.get("max.poll.interval.ms", 300_000)),
-        data={**given, "enable.auto.commit": False, "enable.auto.offset.store": False},
+        data={"fetch.queue.backoff.ms": _BACKOFF_MS, **given, "enable.auto.commit": False, "enable.auto.offset.store": False},
         embedded=embedded,
     )
 
 
-def _is_ours(name: str) -> bool:
+def stage_of(properties: Mapping[str, Any]) -> Stage:
+    """By `coordination.migration.stage`, or KIP-125's own `coordination.migration.enabled`. Raises `Refused` where they disagree."""
+    stage, enabled = (properties.get(f"{MIGRATION}{name}") for name in ("stage", "enabled"))
+    if stage is None:
+        return Stage.MIGRATING if flag(enabled if enabled is not None else False) else Stage.ZOOKEEPER
+    if str(stage) not in set(Stage):
+        raise cannot(f"{MIGRATION}stage is {stage}.", "There are three.", f"One of {', '.join(Stage)}.")
+    found = Stage(str(stage))
+    if enabled is not None and flag(enabled) != (found is Stage.MIGRATING):
+        text = f"{MIGRATION}stage is {stage}, and {MIGRATION}enabled {enabled}."
+        raise cannot(text, "One of them is from another restart.", f"Leave {MIGRATION}enabled out.")
+    return found
+
+
+def _migrates(own: Mapping[str, Any]) -> bool:
+    stage = stage_of(own)
+    if stage is Stage.KAFKA:
+        why = "Then no migrating consumer is needed."
+        raise cannot(f"{MIGRATION}stage is kafka.", why, "Make the consumer by stages.consumer_of, or a Consumer.")
+    return stage is Stage.MIGRATING
+
+
+def is_ours(name: str) -> bool:
     ours = {"consumer.id", "exclude.internal.topics", "partition.assignment.strategy"}
     return name.startswith((MIGRATION, "zookeeper.")) or name in ours
 
@@ -90,15 +125,11 @@ def _is_ours(name: str) -> bool:
 def _check(given: Mapping[str, Any], own: Mapping[str, Any]) -> None:
     for name, source in (("group.id", given), ("zookeeper.connect", own)):
         if not source.get(name):
-            raise _cannot(f"{name} is missing.", "Without it a migrating consumer belongs to no group.", f"Set {name}.")
+            raise cannot(f"{name} is missing.", "Without it a migrating consumer belongs to no group.", f"Set {name}.")
     for name in _REFUSED.keys() & given.keys():
-        raise _cannot(f"{name} is set.", f"A migrating consumer cannot do that: {_REFUSED[name]}.", f"Leave {name} out.")
+        raise cannot(f"{name} is set.", f"A migrating consumer cannot do that: {_REFUSED[name]}.", f"Leave {name} out.")
     if str(given.get("group.protocol", "classic")).lower() != "classic":
-        raise _cannot("group.protocol is not classic.", "Brokers in ZooKeeper mode know no other.", "Leave group.protocol out.")
-
-
-def _cannot(text: str, why: str, remedy: str) -> Refused:
-    return Refused.because(Reason("Y06", text, why, remedy))
+        raise cannot("group.protocol is not classic.", "Brokers in ZooKeeper mode know no other.", "Leave group.protocol out.")
 
 
 def _unclear(text: str, remedy: str) -> Refused:
@@ -107,24 +138,19 @@ def _unclear(text: str, remedy: str) -> Refused:
 
 
 def _embedded(given: Mapping[str, Any], migration: Mapping[str, Any]) -> dict[str, Any]:
-    """As the application's own, but for what the KIP's prefix says. Its assignor is not what plain consumers offer first."""
-    return {"partition.assignment.strategy": "roundrobin", **given, **migration, "enable.auto.commit": False}
-
-
-def _zookeeper(connect: str, session_ms: object) -> ZooKeeperSettings:
-    hosts, slash, chroot = connect.partition("/")
-    return ZooKeeperSettings(hosts, f"{slash}{chroot}".rstrip("/"), session_timeout=_seconds(session_ms))
+    """As the application's own, but for what the KIP's prefix says. It hears soon of a rebalance: everybody waits for the last to hear."""
+    if "partition.assignment.strategy" in migration:
+        why = "Its list of assignors is the fence against plain consumers."
+        name = f"{MIGRATION}partition.assignment.strategy"
+        raise cannot(f"{name} is set.", why, f"Leave {name} out.")
+    return {"heartbeat.interval.ms": _HEARTBEAT_MS, **given, **migration, "enable.auto.commit": False}
 
 
 def _strategy(name: str) -> Strategy:
     if name not in _STRATEGIES:
         why = "A member that shares out otherwise than the others waits for them for ever."
-        raise _cannot(f"partition.assignment.strategy is {name}.", why, f"One of {', '.join(_STRATEGIES)}, as the group has it.")
+        raise cannot(f"partition.assignment.strategy is {name}.", why, f"One of {', '.join(_STRATEGIES)}, as the group has it.")
     return _STRATEGIES[name]
-
-
-def _flag(value: object) -> bool:
-    return str(value).lower() not in _FALSE
 
 
 def _seconds(milliseconds: object) -> float:

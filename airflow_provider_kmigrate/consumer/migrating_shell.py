@@ -28,15 +28,17 @@ from typing import Final
 from confluent_kafka import KafkaException
 
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
-from airflow_provider_kmigrate.consumer.migrating_kafka import EmbeddedConsumer
+from airflow_provider_kmigrate.consumer.migrating_fence import FencedConsumer
 from airflow_provider_kmigrate.consumer.migrating_lanes import Lanes
+from airflow_provider_kmigrate.consumer.migrating_metrics import metrics_of
+from airflow_provider_kmigrate.consumer.migrating_neighbours import Neighbours, asking
 from airflow_provider_kmigrate.consumer.migrating_settings import MigratingSettings
 from airflow_provider_kmigrate.consumer.migrating_znodes import GroupZnodes
 from airflow_provider_kmigrate.consumer.migrating_zookeeper import GroupSession, StateChanged, Watched
 from airflow_provider_kmigrate.core import member_words as w
 from airflow_provider_kmigrate.core.assignors import topics_of
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.member_state import Member, Settings, blocks_revocation, current
+from airflow_provider_kmigrate.core.member_state import Member, Settings, blocks_revocation, current, due_commits
 from airflow_provider_kmigrate.core.membership import step
 from airflow_provider_kmigrate.core.registration import Mode, Registration, Unreadable
 from airflow_provider_kmigrate.exceptions import KMigrateError
@@ -78,18 +80,26 @@ class Shell:
         self._lanes = Lanes()
         self._looking = False
         self._answers: dict[tuple[TopicPartition, int, int], list[CommitAnswer]] = {}
+        self._commits: dict[TopicPartition, deque[w.Commit]] = {}
+        self._figures = metrics_of(None)
         self._over = threading.Event()
         self._zk = connect(settings.zookeeper, self._session_changed, self._watched)
         self._znodes = GroupZnodes(
             self._zk, settings.group, consumer, registration, migrates=settings.migrates, internal_too=settings.internal_too
         )
         self._kafka = self._embedded(settings, consumer) if settings.migrates else None
+        self._neighbours = self._watching(settings) if settings.migrates else None
         self._pulse_every = settings.zookeeper.session_timeout / 12
         self._next_pulse = 0.0
         self._thread = threading.Thread(target=self._run, daemon=True, name="kmigrate-member")
 
-    def _embedded(self, settings: MigratingSettings, consumer: str) -> EmbeddedConsumer:
-        return EmbeddedConsumer(settings.embedded, consumer, self.tell, self._freed, settings.poll_every)
+    def _embedded(self, settings: MigratingSettings, consumer: str) -> FencedConsumer:
+        return FencedConsumer(settings.embedded, consumer, self.tell, self._freed, settings.poll_every)
+
+    def _watching(self, settings: MigratingSettings) -> Neighbours:
+        """What they tell is part of the next look."""
+        known = self._kafka.known if self._kafka else bool
+        return Neighbours(asking(settings.embedded, settings.group), known, lambda: self._events.put(partial(self._do, w.Look())))
 
     def start(self) -> None:
         self._lanes.start()
@@ -97,15 +107,24 @@ class Shell:
         self._zk.start()
         if self._kafka is not None:
             self._kafka.start()
+        if self._neighbours is not None:
+            self._neighbours.start()
 
     def close(self) -> None:
         """In order: the Kafka group (it may still revoke), what is under way, the session with whatever is left of it."""
+        if self._neighbours is not None:
+            self._neighbours.end()
         if self._kafka is not None:
             self._kafka.close()
         self._over.set()
         self._thread.join(5.0)
         self._lanes.close(5.0)
         self._zk.close()
+
+    @property
+    def members_age(self) -> float:
+        """Seconds since the Kafka group last told of its members; infinite while it never did."""
+        return self._neighbours.age if self._neighbours else float("inf")
 
     # ------------------------------------------------------------------------------------------------------- the machine
 
@@ -132,8 +151,17 @@ class Shell:
             if now >= next_tick:
                 next_tick = now + _TICK_S
                 self._step(w.Tick())
+                self._tell_figures()
                 self._pulse(now)
                 self._lanes.wake()
+                if self._kafka is not None:
+                    self._events.put(self._kafka.change_over)
+
+    def _tell_figures(self) -> None:
+        figures = metrics_of(self.member)
+        if figures != self._figures:
+            self._figures = figures
+            _log.info("%s: %s", self.member.settings.consumer, ", ".join(f"{name} {value}" for name, value in figures.items()))
 
     def _pulse(self, now: float) -> None:
         if now >= self._next_pulse:
@@ -150,7 +178,9 @@ class Shell:
             for answer in self._answers.pop((event.where, event.generation, event.offset), ()):
                 answer.set_result(event.failed)
         elif isinstance(event, w.Seen):
-            self._follow_topics(event.view)
+            self._follow(event.view)
+        elif isinstance(event, w.KafkaAssigned) and self._neighbours is not None:
+            self._neighbours.changed()
         for action in actions:
             self._do(action)
 
@@ -161,11 +191,11 @@ class Shell:
             answer.set_result(None)
         self._step(event)
 
-    def _follow_topics(self, view: w.GroupView) -> None:
+    def _follow(self, view: w.GroupView) -> None:
         """The Kafka group is asked for the very topics that ZooKeeper's assignment is about, as plain names."""
         topics = topics_of(self.member.settings.registration, view.topics, internal=self.member.settings.internal_too)
         if self._kafka is not None and not isinstance(topics, Unreadable):
-            self._kafka.want(frozenset(topics) & view.topics.keys())
+            self._kafka.follow(self.member.mode, frozenset(topics) & view.topics.keys())
 
     def _freed(self, partitions: frozenset[TopicPartition]) -> bool:
         """Whether a revocation was heard and nothing of it is in use by Kafka's word."""
@@ -235,7 +265,7 @@ class Shell:
         def job() -> None:
             self._looking = False  # whatever changes from here on asks for another look
             try:
-                self.tell(w.Seen(self._znodes.look()))
+                self.tell(w.Seen(self._znodes.look(self._neighbours.members if self._neighbours else ())))
             except KMigrateError:
                 self._looking = True
                 raise
@@ -266,17 +296,29 @@ class Shell:
         def job() -> None:
             zookeeper = self._znodes.read_offset(action.where)
             kafka = self._kafka.committed(action.where).result(2 * _KAFKA_S) if self._kafka else zookeeper
-            self.tell(w.OffsetsRead(action.where, action.generation, zookeeper, kafka))
+            reset = self._znodes.read_reset(action.where)
+            self.tell(w.OffsetsRead(action.where, action.generation, zookeeper, kafka, reset))
 
         self._lane_of(action, job)
 
     @_do.register
-    def _(self, action: w.Commit) -> None:
-        def job() -> None:
-            failed = frozenset(store for store in action.stores if not self._commit(store, action))
-            self.tell(w.CommitDone(action.where, action.generation, action.offset, failed))
+    def _(self, action: w.ForgetReset) -> None:
+        self._lane_of(action, lambda: self._znodes.forget_reset(action.where))
 
-        self._lane_of(action, job)
+    @_do.register
+    def _(self, action: w.Commit) -> None:
+        waiting = self._commits.setdefault(action.where, deque())
+        waiting.append(action)
+        self._lane(action.where, lambda: self._commit_all(waiting))
+
+    def _commit_all(self, waiting: deque[w.Commit]) -> None:
+        """All that wait by now; for those that wait behind them nothing is left to do."""
+        for action, good in due_commits(tuple(waiting)):
+            failed = frozenset(store for store in action.stores if not self._commit(store, action))
+            for each in good:
+                waiting.popleft()
+                if self._current(each):
+                    self.tell(w.CommitDone(each.where, each.generation, each.offset, failed & set(each.stores)))
 
     def _commit(self, store: w.Store, action: w.Commit) -> bool:
         """Every failure is an answer: the member decides whether it is tried again."""
@@ -306,7 +348,7 @@ class Shell:
             try:
                 act()
             except (KMigrateError, KafkaException, FutureTimeout) as error:
-                _log.debug("to be tried again: %s", error)
+                _log.info("%s: to be tried again: %s", self.member.settings.consumer, error)
                 return self._over.is_set()
             except Exception:  # noqa: BLE001  # the member awaits an answer
                 _log.exception("a member's action failed, to be tried again")

@@ -6,14 +6,16 @@ known of what it did. Whoever asks again finds out, since an ephemeral znode tel
 
 from __future__ import annotations
 
-import json
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
+from airflow_provider_kmigrate.clients import znodes
 from airflow_provider_kmigrate.consumer.migrating_zookeeper import GroupSession, Znode
 from airflow_provider_kmigrate.core.assignors import KafkaMember, foreign, topics_of
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.member_words import GroupView
+from airflow_provider_kmigrate.core.model import Malformed
 from airflow_provider_kmigrate.core.registration import (
     GroupPaths,
     Mode,
@@ -26,8 +28,9 @@ from airflow_provider_kmigrate.core.registration import (
     write_progress,
     write_registration,
 )
-from airflow_provider_kmigrate.exceptions import Unreachable
+from airflow_provider_kmigrate.exceptions import Failed, Unreachable
 
+_log = logging.getLogger(__name__)
 TOPICS: Final = "/brokers/topics"
 _NEW: Final = Progress(0, Mode.ZOOKEEPER, settled=False)
 
@@ -48,8 +51,10 @@ class GroupZnodes:
         self._internal_too = internal_too
         self._own = f"{self.paths.ids}/{consumer}"
         self._own_migration = f"{self.paths.migration_ids}/{consumer}"
+        self._known: set[str] = set()  # who migrates, or did: Kafka keeps a dead one for its session, and nobody delivers for it
         self._versions: dict[TopicPartition, int | None] = {}
         self._written: dict[TopicPartition, int] = {}
+        self._resets: dict[TopicPartition, int] = {}  # read and not forgotten: their znodes' versions
 
     def is_owner_path(self, path: str) -> TopicPartition | None:
         """The partition whose owner's znode this is."""
@@ -99,6 +104,7 @@ class GroupZnodes:
         migrating = (
             frozenset(self._zk.children(self.paths.migration_ids, watch=True)) if self._migrates else frozenset({self._consumer})
         )
+        self._known |= migrating
         registrations = self._registered(self._zk.children(self.paths.ids, watch=True))
         mode = self._zk.get(self.paths.mode, watch=True) if self._migrates else None
         topics = self._topics(registrations)
@@ -112,7 +118,7 @@ class GroupZnodes:
             migrating,
             topics,
             self._owned(topics),
-            foreign(kafka_members, migrating),
+            foreign(kafka_members, self._known),
         )
 
     def _registered(self, names: Iterable[str]) -> dict[str, Registration | Unreadable]:
@@ -122,7 +128,7 @@ class GroupZnodes:
     def _topics(self, registrations: Registrations) -> dict[str, Collection[int]]:
         names = wanted_topics(registrations, lambda: self._zk.children(TOPICS, watch=True), internal=self._internal_too)
         found = self._zk.get_all({name: f"{TOPICS}/{name}" for name in sorted(names)}, watch=True)
-        return {name: partitions_in(znode.data) for name, znode in found.items()}
+        return {name: partitions_in(name, znode.data) for name, znode in found.items()}
 
     def _owned(self, topics: Iterable[str]) -> frozenset[TopicPartition]:
         owners = {topic: self._zk.children(f"{self.paths.root}/owners/{topic}") for topic in topics}
@@ -170,8 +176,29 @@ class GroupZnodes:
         self._written[where] = found
         return found
 
+    def read_reset(self, where: TopicPartition) -> int | None:
+        """What an operator recorded; it counts until `forget_reset`. What is no offset counts as nothing, and is told."""
+        znode = self._zk.get(self.paths.reset(where))
+        found = None if znode is None else read_offset(znode.data)
+        self._resets.pop(where, None)
+        if znode is None or not isinstance(found, int) or found < 0:
+            if znode is not None:
+                _log.warning("%s holds no offset: it is passed over", self.paths.reset(where))
+            return None
+        self._resets[where] = znode.version
+        return found
+
+    def forget_reset(self, where: TopicPartition) -> None:
+        """Only the one that was read: what an operator wrote since is for the next holder."""
+        version = self._resets.get(where)
+        if version is not None:
+            self._zk.delete(self.paths.reset(where), version)
+            self._resets.pop(where, None)
+
     def write_offset(self, where: TopicPartition, offset: int, still_ours: Callable[[], bool]) -> bool:
-        """Commit by version. A writer who knows no owners (an old consumer that woke too late, R14) is written over, never lowered."""
+        """Commit by version. A writer who knows no owners (an old consumer that woke too late, R14) is written over, and lowered only
+        where an operator has reset the offset.
+        """
         if self._written.get(where) == offset:
             return True
         for _ in range(3):
@@ -180,7 +207,7 @@ class GroupZnodes:
             if self._write(where, offset):
                 return True
             theirs = self.read_offset(where)
-            if theirs is not None and theirs >= offset:
+            if theirs is not None and theirs >= offset and where not in self._resets:
                 return True
         return False
 
@@ -204,9 +231,9 @@ def wanted_topics(registrations: Registrations, existing: Callable[[], Iterable[
     return frozenset(topic for topics in amounts if not isinstance(topics, Unreadable) for topic in topics)
 
 
-def partitions_in(data: bytes) -> Collection[int]:
-    """A topic's partitions, as its znode has them; none where it cannot be read."""
-    try:
-        return tuple(sorted(int(partition) for partition in json.loads(data)["partitions"]))
-    except (ValueError, TypeError, KeyError):
-        return ()
+def partitions_in(topic: str, data: bytes) -> Collection[int]:
+    """A topic's partitions. Raises `Failed` for a znode that cannot be read: taken for none, the member would let go of all it holds."""
+    found = znodes.topic(topic, data)
+    if isinstance(found, Malformed):
+        raise Failed(f"{found.path} holds {found.content}: no member can share {topic} out; look at what wrote it")
+    return tuple(sorted(found.partitions))

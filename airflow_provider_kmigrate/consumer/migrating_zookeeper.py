@@ -18,12 +18,14 @@ from typing import Any, Final, NamedTuple
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.protocol.states import KazooState, WatchedEvent
+from kazoo.protocol.states import KazooState, KeeperState, WatchedEvent
+from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
-from airflow_provider_kmigrate.clients.zookeeper_session import error_for
-from airflow_provider_kmigrate.exceptions import KMigrateError, TimedOut, Unreachable
+from airflow_provider_kmigrate.clients.zookeeper_session import access, error_for
+from airflow_provider_kmigrate.exceptions import AuthenticationFailed, KMigrateError, TimedOut, Unreachable
 
+_log = logging.getLogger(__name__)
 ANSWER_S: Final = 4.0
 _CLOSE_S: Final = 3.0
 _NEGOTIATED: Final = "Session created"  # kazoo keeps what the server granted nowhere but in this line of its log
@@ -43,7 +45,7 @@ class Znode(NamedTuple):
 
 
 class _Log(logging.Logger):
-    """Kazoo's logger: keeps the granted timeout, in seconds, and drops the rest."""
+    """Kazoo's logger: keeps the granted timeout, in seconds, passes on why it cannot connect, and drops the rest."""
 
     def __init__(self, timeout: float) -> None:
         super().__init__("kazoo", logging.CRITICAL)
@@ -52,6 +54,9 @@ class _Log(logging.Logger):
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:  # noqa: ARG002  # as its base has it
         if str(msg).startswith(_NEGOTIATED):
             self.timeout = float(str(args[2])) / 1000.0
+
+    def warning(self, msg: object, *args: object, **kwargs: Any) -> None:  # noqa: ARG002  # as its base has it
+        _log.info(str(msg), *args)
 
 
 class GroupSession:
@@ -62,12 +67,15 @@ class GroupSession:
         self._log = _Log(settings.session_timeout)
         self._changed = changed
         self._watched = watched
+        self._refused = False
         self._client = KazooClient(
             f"{settings.hosts}{settings.chroot}",
             timeout=settings.session_timeout,
             connection_retry={"max_tries": -1, "delay": 0.1, "backoff": 1.5, "max_delay": 1.0},
             logger=self._log,
+            **access(settings),
         )
+        self._acl = CREATOR_ALL_ACL if settings.set_acl else OPEN_ACL_UNSAFE  # the old consumer's are open
         self._client.add_listener(self._on_state)
 
     def start(self) -> None:
@@ -86,6 +94,9 @@ class GroupSession:
             self._client.close()
 
     def _on_state(self, state: str) -> None:
+        if self._client.client_state == KeeperState.AUTH_FAILED:
+            self._refused = True
+            _log.error("%s refuses this consumer's identity: it delivers nothing, and does not try again", self.where)
         if state != KazooState.CONNECTED:
             self._changed(state == KazooState.LOST)
 
@@ -94,20 +105,27 @@ class GroupSession:
             self._watched(event.path)
 
     @property
+    def connected(self) -> bool:
+        return bool(self._client.connected)
+
+    @property
     def session(self) -> int | None:
         found = self._client.client_id
         return int(found[0]) if found and found[0] else None
 
     def pulse(self, answered: Callable[[int, float, float], None]) -> None:
-        """Ask ZooKeeper for a sign of life, and tell it with its session, when it was asked, and the session's timeout."""
+        """Ask ZooKeeper's leader for a sign of life, and tell it with its session, when it was asked, and the session's timeout.
+
+        Only the leader keeps sessions alive. A follower that has lost it answers reads for seconds more; a `sync` goes through it.
+        """
         asked, session = time.monotonic(), self.session
 
         def heard(result: Any) -> None:
             if result.successful() and session is not None and session == self.session:
                 answered(session, asked, self._log.timeout)
 
-        if self._client.connected:
-            self._client.exists_async("/").rawlink(heard)
+        if self.connected:
+            self._client.sync_async("/").rawlink(heard)
 
     def _got(self, what: str, result: Any) -> Any:
         try:
@@ -117,7 +135,9 @@ class GroupSession:
 
     def call(self, what: str, act: Callable[[KazooClient], Any]) -> Any:
         """The answer to one asynchronous request; `NoNodeError` and `NodeExistsError` pass, the rest of kazoo's becomes ours."""
-        if not self._client.connected:
+        if self._refused:
+            raise AuthenticationFailed(f"{self.where}: {what}: our identity is refused")
+        if not self.connected:
             raise Unreachable(f"{self.where}: {what}: not connected")
         try:
             return self._got(what, act(self._client))
@@ -161,7 +181,7 @@ class GroupSession:
     def make(self, path: str, data: bytes, *, ephemeral: bool = False) -> bool:
         """Create it, with its parents; False where there is one already."""
         try:
-            self.call(f"create {path}", lambda client: client.create_async(path, data, ephemeral=ephemeral))
+            self.call(f"create {path}", lambda client: client.create_async(path, data, self._acl, ephemeral=ephemeral))
         except NodeExistsError:
             return False
         except NoNodeError:
@@ -198,7 +218,7 @@ class GroupSession:
         """Ephemeral znodes, all or none, whose parents exist; False where one exists already."""
         transaction = self._client.transaction()
         for path, data in nodes.items():
-            transaction.create(path, data, ephemeral=True)
+            transaction.create(path, data, self._acl, ephemeral=True)
         results = self.call("register", lambda _: transaction.commit_async())
         failed = [result for result in results if isinstance(result, Exception)]
         if any(isinstance(result, NodeExistsError) for result in failed):

@@ -149,6 +149,7 @@ class KafkaMember(NamedTuple):
     member_id: str
     client_id: str
     partitions: frozenset[TopicPartition]
+    host: str = ""
 
 
 def streams_of(consumer: str, topics: Mapping[str, int], partitions: Collection[TopicPartition]) -> Owners:
@@ -167,22 +168,35 @@ def streams_of(consumer: str, topics: Mapping[str, int], partitions: Collection[
 def in_kafka_mode(members: Iterable[KafkaMember], topics: Mapping[str, Mapping[str, int]]) -> Owners:
     """Every partition's thread while Kafka coordinates; `topics` is consumer id -> topic -> streams of the migrating members.
 
-    A member is one of ours if its client.id is the consumer id of one, and nobody else's: then its streams share its partitions.
+    A member is one of ours if it is none of `strangers`: then its streams share its partitions.
     Whoever else it is has one stream, named after its member id.
     """
     members = list(members)
-    claimed = [member.client_id for member in members]
+    unknown = set(strangers(members, topics))
     owners: dict[TopicPartition, str] = {}
     for member in members:
-        ours = member.client_id in topics and claimed.count(member.client_id) == 1
+        ours = member not in unknown
         name, wanted = (member.client_id, topics[member.client_id]) if ours else (member.member_id, {})
         owners |= streams_of(name, wanted, member.partitions)
     return owners
 
 
+def strangers(members: Iterable[KafkaMember], migrating: Collection[str]) -> tuple[KafkaMember, ...]:
+    """Members that are no migrating one's: their client.id is no consumer id in `migrating`, or others carry it, too (R26).
+
+    Two on one host are one member that changes its list of assignors: it joins anew before it leaves.
+    """
+    members = list(members)
+    hosts: dict[str, list[str]] = defaultdict(list)
+    for member in members:
+        hosts[member.client_id].append(member.host)
+    return tuple(m for m in members if m.client_id not in migrating or not _is_one(hosts[m.client_id]))
+
+
+def _is_one(hosts: Sequence[str]) -> bool:
+    return len(hosts) == 1 or (len(hosts) == 2 and hosts[0] == hosts[1] != "")  # the old one and the new one
+
+
 def foreign(members: Iterable[KafkaMember], migrating: Collection[str]) -> frozenset[TopicPartition]:
     """Partitions that Kafka has given to somebody who is no migrating member: they know no owner znode."""
-    members = list(members)
-    claimed = [member.client_id for member in members]
-    strangers = (m for m in members if m.client_id not in migrating or claimed.count(m.client_id) > 1)
-    return frozenset().union(*(member.partitions for member in strangers))
+    return frozenset().union(*(member.partitions for member in strangers(members, migrating)))

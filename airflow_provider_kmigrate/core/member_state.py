@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -36,7 +36,8 @@ LEAVING: Final = frozenset({Stage.STOPPING, Stage.COMMITTING, Stage.RELEASING})
 class Held:
     """One partition. `since`: when its stage began; `asked`: when its last action was given; `waits`: an answer is awaited.
 
-    `final`: the offset of its last commit; `owed`: an offset that some store did not take; `fenced`: Kafka takes none of its commits.
+    `final`: the offset of its last commit; `owed`: an offset that some store did not take; `fenced`: Kafka takes none of its commits;
+    `stale`: stores that may still hold an offset from before an operator's reset, which is not forgotten while there are any.
     """
 
     generation: int
@@ -48,6 +49,7 @@ class Held:
     final: int | None = None
     owed: tuple[int, frozenset[Store]] | None = None
     fenced: bool = False
+    stale: frozenset[Store] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,15 +106,30 @@ class Member:
         return self.registered and self.live and delivering == self.target and len(self.held) == len(delivering)
 
 
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """The rule for as long as the member does not change: partition -> generation, before `until` (monotonic)."""
+
+    generations: Mapping[TopicPartition, int]
+    until: float
+
+    def allows(self, where: TopicPartition, generation: int, now: float) -> bool:
+        """To be asked before every record that is handed over, for a paused process wakes without an event."""
+        return now < self.until and self.generations.get(where) == generation
+
+
+def permit(member: Member) -> Permit:
+    """What a member may deliver, and until when its session, and in Kafka mode its place in the Kafka group, are proven."""
+    until = member.lease if member.mode is not Mode.KAFKA else min(member.lease, member.polled + member.settings.poll_limit)
+    if not member.live:
+        return Permit({}, until)
+    return Permit({where: held.generation for where, held in member.held.items() if held.stage is Stage.DELIVERING}, until)
+
+
 def may_deliver(member: Member, now: float) -> frozenset[TopicPartition]:
-    """The rule at this instant; to be asked before every record that is handed over, for a paused process wakes without an event."""
-    if (
-        not member.live
-        or now >= member.lease
-        or (member.mode is Mode.KAFKA and now >= member.polled + member.settings.poll_limit)
-    ):
-        return frozenset()
-    return frozenset(where for where, held in member.held.items() if held.stage is Stage.DELIVERING)
+    """The partitions that the rule lets it deliver at this instant."""
+    found = permit(member)
+    return frozenset(where for where, generation in found.generations.items() if found.allows(where, generation, now))
 
 
 def current(member: Member, where: TopicPartition, generation: int) -> bool:
@@ -163,6 +180,21 @@ def stores(mode: Mode, *, fenced: bool = False) -> tuple[Store, ...]:
     if fenced:
         return (Store.ZOOKEEPER,)
     return (Store.KAFKA, Store.ZOOKEEPER) if mode is Mode.KAFKA else (Store.ZOOKEEPER, Store.KAFKA)
+
+
+def due_commits(waiting: Sequence[w.Commit]) -> list[tuple[w.Commit, tuple[w.Commit, ...]]]:
+    """What is left to do of one partition's commits that wait: each with the earlier ones that it makes good, itself the last of them.
+
+    A later one stands for an earlier one of its generation that goes to no other store, or an application that commits every record
+    asks for more than a store can take, and a hand-over waits for all of it.
+    """
+    due: list[tuple[w.Commit, tuple[w.Commit, ...]]] = []
+    for later in waiting:
+        good: tuple[w.Commit, ...] = ()
+        while due and due[-1][0].generation == later.generation and set(due[-1][0].stores) <= set(later.stores):
+            good = due.pop()[1] + good
+        due.append((later, (*good, later)))
+    return due
 
 
 def start_offset(read: w.OffsetsRead) -> int | None:

@@ -125,7 +125,7 @@ class OwnerIs:
 
 @dataclass(frozen=True, slots=True)
 class OffsetsRead:
-    """What is committed where, None where nothing is; `reset` is an offset that an operator recorded."""
+    """What is committed where, None where nothing is; `reset` is an offset that an operator recorded and nobody made good yet."""
 
     where: TopicPartition
     generation: int
@@ -297,6 +297,14 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
+class ForgetReset:
+    """Delete the offset that an operator recorded, if it is still the one that was read: both stores go on from there."""
+
+    where: TopicPartition
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
 class Release:
     """Read the owner znode, and delete it by its version if it is of our session; answer with OwnerIs."""
 
@@ -322,5 +330,7 @@ class End:
     """End the process: its user code never comes back, and only death lets its partitions go."""
 
 
-PartitionAction = Claim | Relabel | CheckOwner | ReadOffsets | Start | Pause | Resume | Stop | Drop | Commit | Release
+PartitionAction = (
+    Claim | Relabel | CheckOwner | ReadOffsets | Start | Pause | Resume | Stop | Drop | Commit | ForgetReset | Release
+)
 Action = Register | Deregister | Look | PartitionAction | Publish | Raise | End

@@ -213,6 +213,10 @@ class _Turn(Turn):
             return
         offset = start_offset(event)
         self._do(w.Start(event.where, held.generation, offset))
+        if event.reset is not None:
+            self._to(event.where, Stage.DELIVERING, stale=frozenset(Store))
+            self._do(w.Commit(event.where, held.generation, event.reset, self._stores(held)))
+            return
         self._to(event.where, Stage.DELIVERING)
         if offset is not None and event.kafka != offset:  # else a plain consumer of an idle partition starts at auto.offset.reset
             self._do(w.Commit(event.where, held.generation, offset, (Store.KAFKA,)))
@@ -248,12 +252,21 @@ class _Turn(Turn):
         held = self._current(event)
         if held is None:
             return
+        held = self._made_good(event, held)
         if held.stage is Stage.COMMITTING and event.offset == held.final:
             self._committed(event)
         elif event.failed:
             self.held[event.where] = replace(held, owed=(event.offset, event.failed), asked=self.now)
         elif held.owed and held.owed[0] <= event.offset:
             self.held[event.where] = replace(held, owed=None)
+
+    def _made_good(self, event: w.CommitDone, held: Held) -> Held:
+        """Where an operator reset the offset, the larger of both stores counts again once each has taken a commit since."""
+        stale = held.stale & (event.failed | ({Store.KAFKA} if held.fenced else set()))
+        if held.stale and not stale:
+            self._do(w.ForgetReset(event.where, held.generation))
+        self.held[event.where] = held = replace(held, stale=stale)
+        return held
 
     def _committed(self, event: w.CommitDone) -> None:
         if event.failed:
@@ -319,7 +332,7 @@ class _Turn(Turn):
         view = self.member.view
         assert view is not None  # noqa: S101  # it was just seen
         since = self.member.unowned if stable else {}
-        free = expected(self.member.settings, view) - view.owned
+        free = expected(self.member.settings, view) - view.owned - view.foreign
         if not free:
             self._calm(Alarm.UNOWNED)
         self._be(unowned={where: since.get(where, self.now) for where in free})

@@ -220,3 +220,7 @@ class GroupPaths:
 
     def offset(self, where: TopicPartition) -> str:
         return f"{self.root}/offsets/{where.topic}/{where.partition}"
+
+    def reset(self, where: TopicPartition) -> str:
+        """Where an operator says from which offset on the partition's next holder delivers; only migrating members read it."""
+        return f"{self.root}/migration/reset/{where.topic}/{where.partition}"

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.clients import znodes
 from airflow_provider_kmigrate.core.model import BrokerMode, Malformed, Migration, PartitionMetadata, TopicMetadata, ZkController
+from airflow_provider_kmigrate.exceptions import Failed
 
 PARSERS: dict[str, Callable[[bytes], Any]] = {
     "cluster id": znodes.cluster_id,
@@ -56,14 +57,15 @@ class TestAsKafkaWrites:
         [
             (b'{"0": "zookeeper", "2": "migration"}', {0: BrokerMode.ZOOKEEPER, 2: BrokerMode.MIGRATION}),
             (b"{}", {}),
-            (b"", {}),
-            (b"[0]", {}),
-            (b'{"0": "elsewhere"}', {}),
-            (b'{"zero": "zookeeper"}', {}),
         ],
     )
     def test_our_note_of_who_was_taken_back(self, data: bytes, who: dict[int, BrokerMode]) -> None:
         assert znodes.taken_back(data) == who
+
+    @pytest.mark.parametrize("data", [b"", b"[0]", b'{"0": "elsewhere"}', b'{"zero": "zookeeper"}'])
+    def test_a_note_that_nobody_can_read_is_not_taken_for_none(self, data: bytes) -> None:
+        with pytest.raises(Failed, match="taken back"):
+            znodes.taken_back(data)
 
     def test_an_endpoint_without_a_plain_listener(self) -> None:
         data = b'{"listener_security_protocol_map":{"S":"SSL"},"endpoints":["S://b1.example:9093"],"port":-1,"host":null}'

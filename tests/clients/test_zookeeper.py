@@ -17,7 +17,7 @@ from kazoo.protocol.connection import ConnectionHandler
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.zookeeper import ROOT, TAKEN_BACK, Create, Delete, Operation, Set, ZooKeeper
 from airflow_provider_kmigrate.clients.zookeeper_session import ERRORS, Changed, error_for
-from airflow_provider_kmigrate.core.model import BrokerMode, Malformed, Migration, PartitionMetadata, ZkController
+from airflow_provider_kmigrate.core.model import BrokerMode, LiveMembers, Malformed, Migration, PartitionMetadata, ZkController
 from airflow_provider_kmigrate.exceptions import (
     AuthenticationFailed,
     Failed,
@@ -86,12 +86,61 @@ class TestAllowList:
             Set("/controller_epoch", b"1", -1),
             Create(""),
             Create("/"),
+            Create("/consumers/g/ids"),
+            Create("/consumers/g/ids/g_member-1"),
+            Create("/consumers/g/migration/ids/g_member-1"),
+            Create("/consumers/g/owners/t/0"),
+            Create("/consumers/g/migration/mode", b"kafka", ephemeral=True),
+            Create("/consumers/../brokers"),
+            Create("/consumers/g/offsets/../offsets"),
+            Create("/consumers/g/offsets/t/one"),
+            Create("/consumers/g/offsets/t/0\n"),
+            Create("/consumersx"),
+            Set("/consumers/g", b"", 0),
+            Set("/consumers/g/ids/g_member-1", b"", 0),
+            Set("/consumers/g/owners/t/0", b"", 0),
+            Set("/consumers/g/migration/mode", b"kafka", -1),
+            Set("/consumers/g/offsets/t/0", b"1", -1),
+            Delete("/consumers/g", 0),
+            Delete("/consumers/g/ids", -1),
+            Delete("/consumers/g/ids/g_member-1", 0),
+            Delete("/consumers/g/owners/t/0", 0),
+            Delete("/consumers/g/offsets", 0),
+            Delete("/consumers/g/offsets/t/0", 0),
+            Delete("/consumers/g/migration/ids/g_member-1", 0),
         ],
         ids=str,
     )
     def test_everything_else_is_forbidden(self, operation: Operation) -> None:
         with ZooKeeper(ZooKeeperSettings("127.0.0.1:1")) as client, pytest.raises(Forbidden, match="Z04"):
             client.commit([operation], holding=Held())
+
+    @pytest.mark.parametrize(
+        "operation",
+        [
+            Create("/consumers"),
+            Create("/consumers/a.group_1-2"),
+            Create("/consumers/g/migration"),
+            Create("/consumers/g/migration/mode", b"kafka"),
+            Create("/consumers/g/offsets/some.topic/0", b"1"),
+            Set("/consumers/g/migration/mode", b"zookeeper", 0),
+            Set("/consumers/g/offsets/t/17", b"1", 3),
+            Delete("/consumers/g/migration/mode", 1),
+            Delete("/consumers/g/migration/reset/t/0", 0),
+            Delete("/consumers/g/migration/ids", 0),
+            Delete("/consumers/g/migration", 0),
+            Delete("/consumers/g/owners/t", 0),
+            Delete("/consumers/g/owners", 0),
+            Delete("/consumers/g/ids", 0),
+        ],
+        ids=str,
+    )
+    def test_a_groups_toggle_offsets_and_leftovers_need_the_fence_only(self, operation: Operation) -> None:
+        with ZooKeeper(ZooKeeperSettings("127.0.0.1:1", connect_timeout=0.1)) as client:
+            with pytest.raises(Forbidden, match="Z04"):
+                client.commit([operation])
+            with pytest.raises(TimedOut):  # allowed, and sent as far as there is somebody
+                client.commit([operation], holding=Held())
 
     def test_one_forbidden_operation_forbids_the_transaction(self) -> None:
         with ZooKeeper(ZooKeeperSettings("127.0.0.1:1")) as client, pytest.raises(Forbidden):
@@ -175,6 +224,8 @@ class TestRealTree:
         kazoo_client.create("/admin/delete_topics/gone", makepath=True)
         kazoo_client.create("/admin/reassign_partitions", b"{}")
         kazoo_client.create("/consumers/alive/ids/member", makepath=True)
+        kazoo_client.create("/consumers/alive/ids/old", makepath=True)
+        kazoo_client.create("/consumers/alive/migration/ids/member", makepath=True)
         kazoo_client.create("/consumers/left/ids", makepath=True)
         kazoo_client.create("/consumers/never", makepath=True)
         with ZooKeeper(own_chroot) as client:
@@ -186,6 +237,7 @@ class TestRealTree:
         assert view.migration == Migration(3000, 4, 9, 4, version=0)
         assert (view.pending_deletions, view.reassigning) == (("gone",), True)
         assert view.live_groups == ("alive",)
+        assert view.live_members == {"alive": LiveMembers(old=1, migrating=1)}
 
     def test_what_is_absent_and_what_is_broken(self, own_chroot: ZooKeeperSettings, kazoo_client: KazooClient) -> None:
         kazoo_client.delete("/controller")

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from confluent_kafka import Producer
+from confluent_kafka import Message, Producer
 
 from airflow_provider_kmigrate.consumer.audited import AuditedConsumer
 from airflow_provider_kmigrate.consumer.event_files import FileSink, read_events
@@ -95,16 +95,44 @@ class Member(Beside):
         self.consumer.subscribe(self.topics, on_assign=self.gain, on_revoke=self.lose, on_lost=self.lose)
         while not self.ending.is_set():
             message = self.consumer.poll(0.2)
-            where = TopicPartition(message.topic() or "", message.partition() or 0) if message and not message.error() else None
-            if where is not None and where not in self.owned:
-                self.late.append(where)
+            if message is not None:
+                self.see(message)
         self.consumer.close()
+
+    def see(self, message: Message) -> None:
+        where = TopicPartition(message.topic() or "", message.partition() or 0)
+        if message.error() is None and where not in self.owned:
+            self.late.append(where)
+
+    @property
+    def foreign(self) -> frozenset[TopicPartition]:
+        """What it knows others to hold in Kafka."""
+        view = self.consumer._shell.member.view
+        return view.foreign if view else frozenset()
 
     def gain(self, _: Any, partitions: list[Any]) -> None:
         self.owned |= {TopicPartition(one.topic, one.partition) for one in partitions}
 
     def lose(self, _: Any, partitions: list[Any]) -> None:
         self.owned -= {TopicPartition(one.topic, one.partition) for one in partitions}
+
+
+class Plain(Member):
+    """A plain consumer of confluent-kafka, with the one assignor that is asked of those that follow migrating members."""
+
+    def __init__(self, properties: Mapping[str, Any], folder: Path, topics: list[str]) -> None:
+        Beside.__init__(self)
+        given = {name: value for name, value in properties.items() if not name.startswith(("zookeeper.", "coordination."))}
+        self.consumer = AuditedConsumer.of({**given, "partition.assignment.strategy": "range"}, FileSink(folder))
+        self.topics, self.owned, self.late = topics, set(), []
+        self.refused: set[int] = set()
+
+    def see(self, message: Message) -> None:
+        error = message.error()
+        if error is None:
+            super().see(message)
+        else:
+            self.refused.add(error.code())
 
 
 def process(properties: Mapping[str, Any], folder: Path, topics: list[str]) -> subprocess.Popen[bytes]:
@@ -119,7 +147,7 @@ def main(properties: str, folder: str, *topics: str) -> None:
     consumer.subscribe(list(topics))
     while True:
         if consumer.poll(0.2) is not None:
-            consumer.commit()
+            consumer.commit(asynchronous=False)
 
 
 def places(folder: Path) -> set[tuple[str, int, int]]:

@@ -9,19 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
+from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.consumer.migrating import MigratingConsumer
 from airflow_provider_kmigrate.consumer.migrating_delivery import Active, permit
 from airflow_provider_kmigrate.consumer.migrating_lanes import Lanes
 from airflow_provider_kmigrate.consumer.migrating_settings import parse, registration_of
-from airflow_provider_kmigrate.consumer.migrating_znodes import partitions_in, wanted_topics
-from airflow_provider_kmigrate.core.assignors import Strategy
+from airflow_provider_kmigrate.consumer.migrating_znodes import GroupZnodes, partitions_in, wanted_topics
+from airflow_provider_kmigrate.core.assignors import KafkaMember, Strategy
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.member_state import may_deliver
 from airflow_provider_kmigrate.core.registration import Flaw, Registration, Unreadable
-from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.exceptions import Failed, Refused, Unreachable
 from tests.consumer.memory_group_zookeeper import MemorySession, MemoryZooKeeper
 from tests.consumer.migrating_group import Load, Member, delivered, facts, wait_until
 from tests.consumer.mock_kafka import MockKafka
@@ -122,8 +123,10 @@ def test_a_lane_keeps_its_order_while_others_overtake_and_what_failed_is_tried_a
 
 
 def test_topics_are_read_from_whatever_stands_there() -> None:
-    assert partitions_in(b'{"version":1,"partitions":{"10":[1],"2":[1]}}') == (2, 10)
-    assert [partitions_in(data) for data in (b"", b"[]", b'{"partitions":3}')] == [(), (), ()]
+    assert partitions_in("t", b'{"version":1,"partitions":{"10":[1],"2":[1]}}') == (2, 10)
+    for data in (b"", b"[]", b'{"partitions":3}'):
+        with pytest.raises(Failed, match="/brokers/topics/t holds"):
+            partitions_in("t", data)
     entries = {"m": Registration("static", {"a": 1}), "bad": Unreadable(Flaw.EMPTY, "")}
     assert wanted_topics(entries, lambda: pytest.fail("nobody has a wildcard"), internal=False) == {"a"}
     entries["w"] = Registration("white_list", {"b.*": 1})
@@ -169,6 +172,7 @@ def metric(members: tuple[Member, ...], name: str) -> list[int]:
     return [member.consumer.metrics()[name] for member in members]
 
 
+@pytest.mark.slow
 def test_the_mode_goes_there_and_back_and_every_record_comes_once(
     kafka: MockKafka, zookeeper: MemoryZooKeeper, pair: tuple[Member, Member], tmp_path: Path
 ) -> None:
@@ -198,6 +202,7 @@ def test_the_mode_goes_there_and_back_and_every_record_comes_once(
     assert sum(committed.values()) == load.sent
 
 
+@pytest.mark.slow
 def test_a_session_that_is_gone_is_another_members_gain_until_it_is_back(
     kafka: MockKafka, zookeeper: MemoryZooKeeper, pair: tuple[Member, Member], tmp_path: Path
 ) -> None:
@@ -237,6 +242,35 @@ def test_an_old_member_asks_kafka_for_no_membership_and_no_offsets(
     assert {zookeeper.nodes[f"/consumers/g/offsets/t/{partition}"].data for partition in range(4)} == {b"5"}
 
 
+def test_what_was_fetched_ahead_is_no_more_than_that(
+    kafka: MockKafka, zookeeper: MemoryZooKeeper, properties: dict[str, Any]
+) -> None:
+    """Librdkafka hands over many records at once: of a paused partition none comes, and each once and in order when it goes on."""
+    kafka.fill("t", {0: 20, 1: 20})
+    first, second = KafkaPartition("t", 0), KafkaPartition("t", 1)
+    with MigratingConsumer(properties, connect=zookeeper.connect) as consumer:
+        consumer.subscribe(["t"])
+        seen = list[tuple[int, int]]()
+
+        def take() -> bool:
+            message = consumer.poll(0.2)
+            seen.extend([(message.partition() or 0, message.offset() or 0)] if message else [])
+            return message is not None
+
+        wait_until(lambda: take() and len({partition for partition, _ in seen}) == 2, "records of both")
+        before = [one for one in seen if one[0] == 0]
+        consumer.pause([first])
+        wait_until(lambda: not take() and (1, 19) in seen, "all of the other one")
+        assert [one for one in seen if one[0] == 0] == before, "nothing of a paused one"
+        consumer.resume([first])
+        wait_until(lambda: take() or len(seen) == 40, "the rest")
+        consumer.incremental_unassign([second])
+        consumer.incremental_assign([KafkaPartition("t", 1, 15)])
+        wait_until(lambda: take() and len(seen) == 45, "five again")
+    assert [offset for partition, offset in seen if partition == 0] == list(range(20))
+    assert [offset for partition, offset in seen if partition == 1] == [*range(20), *range(15, 20)]
+
+
 def test_what_is_not_held_is_not_committed(kafka: MockKafka, zookeeper: MemoryZooKeeper, properties: dict[str, Any]) -> None:
     kafka.fill("t", {0: 3})
     with MigratingConsumer({**properties, "enable.auto.commit": False}, connect=zookeeper.connect) as consumer:
@@ -250,3 +284,103 @@ def test_what_is_not_held_is_not_committed(kafka: MockKafka, zookeeper: MemoryZo
                 consumer.commit(offsets=[strange], asynchronous=False)
         assert TopicPartition("t", 0) in {TopicPartition(one.topic, one.partition) for one in consumer.assignment()}
     assert zookeeper.nodes["/consumers/g/offsets/t/0"].data == b"1"
+
+
+@pytest.mark.parametrize(("reset", "begins"), [("earliest", b"0"), ("latest", b"3")])
+@pytest.mark.parametrize("start", [None, OFFSET_BEGINNING, OFFSET_END])
+def test_where_a_partition_began_is_committed_although_nothing_of_it_was_delivered(  # noqa: PLR0917  # fixtures
+    kafka: MockKafka, zookeeper: MemoryZooKeeper, properties: dict[str, Any], reset: str, begins: bytes, start: int | None
+) -> None:
+    """Else its next owner begins where its own reset says, and what came in between is lost: an old consumer's is often the end."""
+    kafka.fill("t", dict.fromkeys(range(4), 3))
+    begins = {OFFSET_BEGINNING: b"0", OFFSET_END: b"3", None: begins}[start]
+
+    def assign(consumer: MigratingConsumer, partitions: list[KafkaPartition]) -> None:
+        if start is not None:
+            consumer.incremental_assign([KafkaPartition(one.topic, one.partition, start) for one in partitions])
+        consumer.pause(partitions)
+
+    settings = {**properties, "auto.offset.reset": reset, "auto.commit.interval.ms": 3_600_000}
+    owned = list[KafkaPartition]()
+    with MigratingConsumer(settings, connect=zookeeper.connect) as consumer:
+        consumer.subscribe(["t"], on_assign=lambda *given: (assign(*given), owned.extend(given[1])))
+        wait_until(lambda: consumer.poll(0.1) is None and len(owned) == 4, "all is owned, nothing delivered")
+    assert [zookeeper.nodes[f"/consumers/g/offsets/t/{partition}"].data for partition in range(4)] == [begins] * 4
+
+
+class NeverForgets(MemorySession):
+    """Its process dies before a reset is deleted."""
+
+    def delete(self, path: str, version: int) -> bool:
+        if "/reset/" in path:
+            raise Unreachable("the connection broke")
+        return super().delete(path, version)
+
+
+@pytest.mark.slow
+def test_an_operators_reset_is_where_every_holder_begins_until_one_has_made_it_good(
+    kafka: MockKafka, zookeeper: MemoryZooKeeper, properties: dict[str, Any]
+) -> None:
+    kafka.fill("t", {0: 10})
+    offset, reset = "/consumers/g/offsets/t/0", "/consumers/g/migration/reset/t/0"
+    zookeeper.put(offset, b"8")
+    zookeeper.put(reset, b"3")
+
+    killed = MigratingConsumer(properties, connect=lambda _, *heard: NeverForgets(zookeeper, *heard))
+    assert offsets(killed, 7) == list(range(3, 10))
+    session = killed._shell._zk if killed._shell else None
+    assert isinstance(session, MemorySession)
+    session.lose_connection()
+    zookeeper.expire(session.id or 0)
+    killed.close(0.0)
+    assert zookeeper.nodes[reset].data == b"3"
+
+    with MigratingConsumer(properties, connect=zookeeper.connect) as second:
+        assert offsets(second, 7) == list(range(3, 10)), "nobody knows what the killed one had done"
+        wait_until(lambda: second.poll(0.1) or reset not in zookeeper.nodes, "it is made good")
+    assert zookeeper.nodes[offset].data == b"10"
+
+    kafka.fill("t", {0: 1})
+    with MigratingConsumer(properties, connect=zookeeper.connect) as third:
+        assert offsets(third, 1) == [10]
+
+
+def offsets(consumer: MigratingConsumer, count: int) -> list[int]:
+    """Of the first records that it is delivered."""
+    consumer.subscribe(["t"])
+    found = list[int]()
+    wait_until(lambda: found.extend(one.offset() or 0 for one in consumer.consume(count, 0.2)) or len(found) >= count, "records")
+    return found
+
+
+def test_a_reset_that_is_none_is_passed_over_and_a_newer_one_stays(zookeeper: MemoryZooKeeper) -> None:
+    session = zookeeper.connect(ZooKeeperSettings("memory"), lambda _: None, lambda _: None)
+    session.start()
+    znodes = GroupZnodes(session, "g", "g_a", Registration("static", {"t": 1}), migrates=True, internal_too=False)
+    where, path = TopicPartition("t", 0), "/consumers/g/migration/reset/t/0"
+    assert znodes.read_reset(where) is None
+    for wrong in (b"", b"-1", b"soon"):
+        zookeeper.put(path, wrong)
+        assert znodes.read_reset(where) is None
+    zookeeper.put(path, b"4")
+    assert znodes.read_reset(where) == 4
+    zookeeper.put(path, b"5")
+    znodes.forget_reset(where)
+    assert zookeeper.nodes[path].data == b"5"
+    assert znodes.read_reset(where) == 5
+    znodes.forget_reset(where)
+    assert path not in zookeeper.nodes
+
+
+def test_a_member_that_died_is_no_plain_consumer_for_as_long_as_kafka_keeps_it(zookeeper: MemoryZooKeeper) -> None:
+    """Else its partitions would be left alone until its Kafka session ends, 45 s by default."""
+    session = zookeeper.connect(ZooKeeperSettings("memory"), lambda _: None, lambda _: None)
+    session.start()
+    znodes = GroupZnodes(session, "g", "g_a", Registration("static", {"t": 1}), migrates=True, internal_too=False)
+    dead, plain = (
+        KafkaMember(f"{name}-id", name, frozenset({TopicPartition("t", n)})) for n, name in enumerate(("g_b", "plain"))
+    )
+    zookeeper.put("/consumers/g/migration/ids/g_b", b"")
+    assert znodes.look([dead, plain]).foreign == plain.partitions
+    zookeeper.remove("/consumers/g/migration/ids/g_b")
+    assert znodes.look([dead, plain]).foreign == plain.partitions

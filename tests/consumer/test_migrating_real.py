@@ -6,16 +6,17 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaError
 from confluent_kafka import TopicPartition as KafkaPartition
 from kazoo.client import KazooClient
 
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
 from airflow_provider_kmigrate.localcluster.plan import Shape
-from tests.consumer.migrating_group import Load, Member, delivered, facts, places, process, wait_until
+from tests.consumer.migrating_group import Load, Member, Plain, delivered, facts, places, process, wait_until
 from tests.old_consumer.old_consumers import console_consumer
 
 pytestmark = pytest.mark.cluster
@@ -44,8 +45,8 @@ def zookeeper(cluster: LocalCluster) -> Iterator[KazooClient]:
 
 @pytest.fixture
 def group(cluster: LocalCluster, request: pytest.FixtureRequest) -> str:
-    """A group with a topic of its own, both of the same name."""
-    name = str(request.node.originalname).replace("test_", "")[:40]
+    """A group with a topic of its own, both of the same name, which a second try does not share."""
+    name = f"{request.node.originalname.removeprefix('test_')[:40]}-{uuid4().hex[:6]}"
     create_topics({"bootstrap.servers": cluster.bootstrap}, [TopicPlan(name, PARTITIONS, 1)])
     return name
 
@@ -190,3 +191,85 @@ def test_a_real_old_consumer_joins_although_kafka_coordinates_and_leaves_again(
     assert everything - theirs - places(audit) == set()
     assert len(numbers) == len(theirs)
     assert ours.late == []
+
+
+def test_a_plain_consumer_takes_a_members_place_under_load_and_gives_it_back(  # noqa: PLR0917  # fixtures
+    cluster: LocalCluster,
+    zookeeper: KazooClient,
+    properties: dict[str, Any],
+    group: str,
+    pair: tuple[Member, Member],
+    tmp_path: Path,
+) -> None:
+    mode, topics = f"/consumers/{group}/migration/mode", [group]
+    zookeeper.create(mode, b"kafka", makepath=True)
+    with Member(properties, tmp_path, topics) as third, Load(cluster.bootstrap, tmp_path, group, PARTITIONS) as load:
+        wait_until(lambda: shares(*pair, third) == [2, 2, 2], "each of three owns its share")
+        third.end()
+        with Plain(properties, tmp_path, topics) as plain:
+            wait_until(lambda: shares(*pair, plain) == [2, 2, 2], "the plain one has its place")
+            goes_on(tmp_path)
+        with Member(properties, tmp_path, topics) as again:
+            wait_until(lambda: shares(*pair, again) == [2, 2, 2], "a migrating one has it again")
+            goes_on(tmp_path)
+            zookeeper.set(mode, b"zookeeper")
+            everyone = (*pair, again)
+            wait_until(lambda: metric(everyone, "ActiveKafkaCoordinationCount") == [0, 0, 0], "ZooKeeper coordinates")
+            wait_until(lambda: shares(*everyone) == [2, 2, 2], "each owns its share")
+            goes_on(tmp_path)
+            settle(everyone, load, tmp_path)
+    found = facts(tmp_path)
+    assert found.complete, found.reasons
+    assert found.delivered == {group: load.sent}
+    assert not found.violations
+    assert [member.late for member in (*pair, third, plain, again)] == [[]] * 5
+
+
+def test_a_plain_consumer_is_refused_while_zookeeper_coordinates_and_disturbs_nobody(
+    cluster: LocalCluster, properties: dict[str, Any], group: str, pair: tuple[Member, Member], tmp_path: Path
+) -> None:
+    with Load(cluster.bootstrap, tmp_path, group, PARTITIONS) as load:
+        wait_until(lambda: metric(pair, "KafkaOwnedPartitionsCount") == [3, 3], "Kafka has shared out, too")
+        before = [set(member.owned) for member in pair]
+        with Plain(properties, tmp_path, [group]) as plain:
+            wait_until(lambda: KafkaError.INCONSISTENT_GROUP_PROTOCOL in plain.refused, "it is refused")
+            goes_on(tmp_path)
+            assert plain.owned == set()
+            assert metric(pair, "KafkaOwnedPartitionsCount") == [3, 3]
+            assert [member.owned for member in pair] == before
+        settle(pair, load, tmp_path)
+    found = facts(tmp_path)
+    assert found.delivered == {group: load.sent}
+    assert not found.violations
+
+
+def test_what_a_plain_consumer_holds_is_left_to_it_although_zookeeper_coordinates(
+    cluster: LocalCluster, zookeeper: KazooClient, properties: dict[str, Any], group: str, tmp_path: Path
+) -> None:
+    mode, topics = f"/consumers/{group}/migration/mode", [group]
+    zookeeper.create(mode, b"kafka", makepath=True)
+    with Member(properties, tmp_path, topics) as ours, Load(cluster.bootstrap, tmp_path, group, PARTITIONS) as load:
+        wait_until(lambda: shares(ours) == [PARTITIONS], "all is ours")
+        with Plain(properties, tmp_path, topics) as plain:
+            wait_until(lambda: shares(ours, plain) == [3, 3], "the plain one has its share")
+            wait_until(lambda: ours.foreign == plain.owned, "it is seen")
+            zookeeper.set(mode, b"zookeeper")
+            wait_until(lambda: metric((ours,), "ActiveKafkaCoordinationCount") == [0], "ZooKeeper coordinates")
+            goes_on(tmp_path)
+            goes_on(tmp_path)
+            assert shares(ours, plain) == [3, 3], "nobody disturbs it, and it nobody"
+        wait_until(lambda: shares(ours) == [PARTITIONS], "it left, and all is ours")
+        settle((ours,), load, tmp_path)
+    found = facts(tmp_path)
+    assert found.complete, found.reasons
+    assert found.delivered == {group: load.sent}
+    assert not found.violations
+
+
+def shares(*members: Member) -> list[int]:
+    return [len(member.owned) for member in members]
+
+
+def goes_on(folder: Path) -> None:
+    before = delivered(folder)
+    wait_until(lambda: delivered(folder) > before + 500, "records come")

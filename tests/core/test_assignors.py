@@ -190,3 +190,14 @@ def test_members_are_matched_by_their_client_id() -> None:
         ("t", 4): "twin-2-0",
     }
     assert foreign(members, topics) == places("t", 2, 3, 4)
+
+
+def test_a_member_that_changes_its_assignors_is_in_the_group_twice_for_a_moment() -> None:
+    both = [KafkaMember("old", "g_a", places("t", 0), "/10.0.0.1"), KafkaMember("new", "g_a", places("t", 1), "/10.0.0.1")]
+    third = KafkaMember("third", "g_a", places("t", 2), "/10.0.0.1")
+    elsewhere = KafkaMember("elsewhere", "g_a", places("t", 3), "/10.0.0.2")
+
+    assert foreign(both, {"g_a"}) == frozenset()
+    assert in_kafka_mode(both, {"g_a": {"t": 1}}) == {("t", 0): "g_a-0", ("t", 1): "g_a-0"}
+    assert foreign([*both, third], {"g_a"}) == places("t", 0, 1, 2)
+    assert foreign([both[0], elsewhere], {"g_a"}) == places("t", 0, 3)

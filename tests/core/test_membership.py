@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_kmigrate.core import member_words as w
-from airflow_provider_kmigrate.core.member_state import Stage, current
+from airflow_provider_kmigrate.core.member_state import Stage, current, due_commits
 from airflow_provider_kmigrate.core.member_words import Alarm, GroupView, Store
 from airflow_provider_kmigrate.core.membership import step
 from airflow_provider_kmigrate.core.registration import Mode, Progress, Registration, read_registration
@@ -208,3 +208,14 @@ def test_another_stream_is_written_into_the_node_and_nothing_stops() -> None:
     said = talk.tell(w.KafkaRevoked(frozenset({T0})))
     assert said == (w.Stop(T0, 1), w.Relabel(T1, 2, f"{ME}-0"))
     assert talk.delivers == {T1}
+
+
+def test_a_later_commit_stands_for_those_that_wait_before_it() -> None:
+    both, kafka = (Store.ZOOKEEPER, Store.KAFKA), (Store.KAFKA,)
+    first, second, third = (w.Commit(T0, 1, offset, both) for offset in (5, 6, 4))  # the last word counts, not the largest
+    assert due_commits([first, second, third]) == [(third, (first, second, third))]
+    owed, other = w.Commit(T0, 1, 6, kafka), w.Commit(T0, 2, 9, both)
+    assert due_commits([first, owed]) == [(first, (first,)), (owed, (owed,))]
+    assert due_commits([first, owed, third]) == [(third, (first, owed, third))]
+    assert due_commits([third, other]) == [(third, (third,)), (other, (other,))]
+    assert due_commits([]) == []

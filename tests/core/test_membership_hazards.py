@@ -263,6 +263,11 @@ def test_r17_partitions_without_an_owner_are_told_once_the_members_have_been_the
     assert seen == [Alarm.UNOWNED]
 
 
+def test_what_plain_consumers_hold_lacks_no_owner() -> None:
+    talk = Talk().delivering(replace(KAFKA, owned=frozenset({T0}), foreign=frozenset({T1})), frozenset({T0}))
+    assert talk.member.unowned == {}
+
+
 def test_r17_a_group_that_changes_is_not_blamed() -> None:
     talk = Talk().delivering(replace(SHARED, owned=frozenset({T0})))
     for i in range(16):
@@ -307,3 +312,31 @@ def test_closing_without_a_session_waits_for_nothing() -> None:
     assert talk.member.closed
     talk.now = 1.0
     assert talk.alive(8) == ()
+
+
+def test_an_operators_reset_counts_until_both_stores_go_on_from_there() -> None:
+    talk = Talk()
+    talk.registered(SHARED)
+    talk.tell(w.OwnerIs(T0, 1, SESSION))
+    both = (Store.ZOOKEEPER, Store.KAFKA)
+    assert talk.tell(w.OffsetsRead(T0, 1, 100, 90, 7)) == (w.Start(T0, 1, 7), w.Commit(T0, 1, 7, both))
+    assert talk.tell(w.CommitDone(T0, 1, 7, frozenset({Store.KAFKA}))) == ()
+    assert talk.tell(w.CommitDone(T0, 1, 8, frozenset({Store.KAFKA}))) == (), "Kafka would still say 90"
+    assert talk.tell(w.CommitDone(T0, 1, 8)) == (w.ForgetReset(T0, 1),)
+    assert talk.tell(w.CommitDone(T0, 1, 9)) == ()
+
+
+def test_a_reset_is_not_forgotten_by_a_member_that_kafka_has_put_out() -> None:
+    talk = Talk().delivering(KAFKA, frozenset({T0}))
+    held = talk.member.held[T0]
+    talk.member = replace(talk.member, held={T0: replace(held, stale=frozenset(Store))})
+    talk.tell(w.KafkaLost())
+    assert w.ForgetReset(T0, held.generation) not in talk.tell(w.CommitDone(T0, held.generation, 9))
+
+
+def test_the_last_commit_makes_a_reset_good_before_the_partition_is_released() -> None:
+    talk = Talk()
+    talk.registered(SHARED)
+    talk.tell(w.OwnerIs(T0, 1, SESSION), w.OffsetsRead(T0, 1, 100, None, 7), w.CommitDone(T0, 1, 7, frozenset(Store)))
+    talk.tell(w.Closing(), w.Stopped(T0, 1, 12))
+    assert talk.tell(w.CommitDone(T0, 1, 12)) == (w.ForgetReset(T0, 1), w.Release(T0, 1))

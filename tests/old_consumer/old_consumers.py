@@ -29,7 +29,7 @@ def class_path(version: str = LATEST) -> str:
 
 
 def _programs(version: str) -> Path:
-    """The folder of our two Java programs, compiled against a release, once for each state of their sources."""
+    """The folder of our Java programs, compiled against a release, once for each state of their sources."""
     sources = sorted(_HERE.glob("*.java"))
     state = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:12]
     folder = cache() / f"old-consumer-programs-{version}-{state}"
@@ -44,7 +44,8 @@ def _programs(version: str) -> Path:
     return folder
 
 
-def _java(main: str, *arguments: str, version: str = LATEST, heap: str = "192m") -> list[str]:
+def java_program(main: str, *arguments: str, version: str = LATEST, heap: str = "192m") -> list[str]:
+    """The command that runs a class of the jars, or of our own programs."""
     return [java(), f"-Xmx{heap}", *_FLAGS, "-cp", f"{_programs(version)}:{class_path(version)}", main, *arguments]
 
 
@@ -54,7 +55,7 @@ Answer = Mapping[TopicPartition, str] | None  # None: it could not compute any
 
 def asked(zookeeper: str, questions: Iterable[Question], version: str = LATEST) -> list[Answer]:
     """What the old consumer's own assignor gives each of these members, from what ZooKeeper holds."""
-    argv = _java("OldAssignments", zookeeper, version=version)
+    argv = java_program("OldAssignments", zookeeper, version=version)
     lines = "".join(" ".join(question) + "\n" for question in questions)
     done = subprocess.run(argv, input=lines, check=True, capture_output=True, encoding="utf-8", timeout=300)
     return [_answer(rows) for rows in _blocks(done.stdout.splitlines())]
@@ -95,7 +96,7 @@ def members(zookeeper: str, wanted: Iterable[Member], log: Path) -> Iterator[Non
     """These old consumers, all joined, in one process; they leave with the block. What they say beside that is in `log`."""
     lines = "".join(f"{member.line()}\n" for member in wanted) + "\n"
     with log.open("w") as errors:
-        argv = _java("OldMembers", zookeeper, heap="512m")
+        argv = java_program("OldMembers", zookeeper, heap="512m")
         process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, encoding="utf-8")
     with process:
         try:
@@ -111,9 +112,12 @@ def members(zookeeper: str, wanted: Iterable[Member], log: Path) -> Iterator[Non
 
 
 @contextmanager
-def console_consumer(zookeeper: str, group: str, topics: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Kafka's own ConsoleConsumer: one stream, and always a wildcard, which may be a list with commas."""
-    argv = _java("kafka.tools.ConsoleConsumer", "--zookeeper", zookeeper, "--group", group, "--whitelist", topics)
+def console_consumer(zookeeper: str, group: str, topics: str, log: Path, *properties: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Kafka's own ConsoleConsumer: one stream, and always a wildcard, which may be a list with commas. `properties`: `name=value` each."""
+    settings = [argument for each in properties for argument in ("--consumer-property", each)]
+    argv = java_program(
+        "kafka.tools.ConsoleConsumer", "--zookeeper", zookeeper, "--group", group, "--whitelist", topics, *settings
+    )
     with log.open("wb") as output, subprocess.Popen(argv, stdout=output, stderr=subprocess.STDOUT) as process:
         try:
             yield process

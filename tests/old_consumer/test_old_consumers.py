@@ -6,6 +6,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -148,16 +149,19 @@ def test_a_console_consumer_registers_the_bytes_that_we_would_write(
     cluster: LocalCluster, zookeeper: KazooClient, tmp_path: Path
 ) -> None:
     """Beside a member with a static subscription; the escaped dot is escaped once more by its own writer, so it selects nothing."""
-    beside = Member("console", "m", "range", "static", {"orders": 2})
+    group, log = f"console-{uuid4().hex[:6]}", tmp_path / "console.log"
+    beside = Member(group, "m", "range", "static", {"orders": 2})
     with (
         members(cluster.zookeeper, [beside], tmp_path / "members.log"),
-        console_consumer(cluster.zookeeper, "console", r"orders,app\.a", tmp_path / "console.log"),
+        console_consumer(cluster.zookeeper, group, r"orders,app\.a", log, "rebalance.max.retries=15"),
     ):
-        assert _wait(lambda: len(_ids(zookeeper, "console")) == 2, 30), (tmp_path / "console.log").read_text()
-        expected = _ours(zookeeper, "console", "range")
-        assert {thread.rpartition("-")[0] for thread in expected.values()} == set(_ids(zookeeper, "console"))
-        assert _wait(lambda: _owners(zookeeper, "console") == expected, 30), f"{_owners(zookeeper, 'console')} is not {expected}"
-        for data in _ids(zookeeper, "console").values():
+        assert _wait(lambda: len(_ids(zookeeper, group)) == 2, 30), log.read_text()
+        expected = _ours(zookeeper, group, "range")
+        assert {thread.rpartition("-")[0] for thread in expected.values()} == set(_ids(zookeeper, group))
+        assert _wait(lambda: _owners(zookeeper, group) == expected, 30), (
+            f"{_owners(zookeeper, group)} is not {expected}: {log.read_text()}"
+        )
+        for data in _ids(zookeeper, group).values():
             read = read_registration(data)
             assert isinstance(read, Registration)
             assert write_registration(read) == data

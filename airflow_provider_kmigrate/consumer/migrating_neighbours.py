@@ -1,0 +1,99 @@
+"""Who else is in the Kafka group (R6, R7): DescribeGroups, in a thread and with a client of their own.
+
+Of its own, because a synchronous call on a consumer that another thread polls hangs (`migrating_kafka`). The group is asked for
+only while this member is in it, or was refused by it: asking for a group that no coordinator knows has ended a process.
+Unknown is not nobody: the last answer stays until there is another, and its age can be told.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from confluent_kafka import ConsumerGroupState
+
+from airflow_provider_kmigrate.consumer.kafka_calls import kafka_calls, quiet_admin
+from airflow_provider_kmigrate.core.assignors import KafkaMember
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.exceptions import KMigrateError
+
+_log = logging.getLogger(__name__)
+_EVERY_S: Final = 3.0
+_AGAIN_S: Final = 0.2  # a group that rebalances tells nothing of its partitions
+_ANSWER_S: Final = 3.0
+
+Ask = Callable[[], Any]  # confluent-kafka's ConsumerGroupDescription
+Answer = tuple[KafkaMember, ...]
+
+
+def asking(properties: Mapping[str, Any], group: str) -> Ask:
+    """DescribeGroups of one group, answered within seconds or an exception of ours."""
+    given = {name: value for name, value in properties.items() if isinstance(value, str | int | float) or name == "oauth_cb"}
+    admin = quiet_admin({name: value if callable(value) else str(value) for name, value in given.items()})
+
+    def ask() -> Any:
+        with kafka_calls(f"describing {group}"):
+            return admin.describe_consumer_groups([group], request_timeout=_ANSWER_S)[group].result(_ANSWER_S + 1)
+
+    return ask
+
+
+class Neighbours(threading.Thread):
+    """Asks every few seconds, and at once after `changed`. `may_ask`: whether the group is known to be there; `differs` is told of news."""
+
+    def __init__(self, ask: Ask, may_ask: Callable[[], bool], differs: Callable[[], None]) -> None:
+        super().__init__(daemon=True, name="kmigrate-neighbours")
+        self._ask, self._may_ask, self._differs = ask, may_ask, differs
+        self._changed, self._ending = threading.Event(), threading.Event()
+        self._answer: Answer = ()
+        self._heard = float("-inf")
+
+    @property
+    def members(self) -> Answer:
+        """By the last answer; nobody while there was none."""
+        return self._answer
+
+    @property
+    def age(self) -> float:
+        """Seconds since the last answer; infinite while there was none."""
+        return time.monotonic() - self._heard
+
+    def changed(self) -> None:
+        """Any thread: the group rebalances."""
+        self._changed.set()
+
+    def end(self) -> None:
+        """Does not wait: a question that is under way ends by its own time-out."""
+        self._ending.set()
+        self._changed.set()
+
+    def run(self) -> None:
+        while not self._ending.is_set():
+            told = self.look() if self._may_ask() else False
+            self._changed.wait(_EVERY_S if told else _AGAIN_S)
+            self._changed.clear()
+
+    def look(self) -> bool:
+        """Ask once; whether there was an answer."""
+        began = time.monotonic()
+        try:
+            found = self._ask()
+        except KMigrateError as error:
+            _log.info("%s", error)
+            return False
+        if found.state is not ConsumerGroupState.STABLE:
+            return False
+        answer = tuple(sorted(map(_member, found.members)))
+        news, self._answer, self._heard = answer != self._answer, answer, began
+        if news:
+            self._differs()
+        return True
+
+
+def _member(found: Any) -> KafkaMember:
+    places = found.assignment.topic_partitions if found.assignment else ()
+    where = frozenset(TopicPartition(one.topic, one.partition) for one in places)
+    return KafkaMember(found.member_id, found.client_id, where, found.host)
