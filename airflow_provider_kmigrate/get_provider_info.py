@@ -135,6 +135,7 @@ def get_provider_info() -> dict[str, Any]:
             "brokers",
             "controllers",
             "copy",
+            "groups",
             "inventory",
             "prepare",
             "rollback",
@@ -142,7 +143,7 @@ def get_provider_info() -> dict[str, Any]:
             "spark_jobs",
             "step",
         ),
-        "sensors": _modules("sensors", "quiet", "step", "verdict"),
+        "sensors": _modules("sensors", "quiet", "step", "verdict", "window"),
         "triggers": _modules("triggers", "step"),
         "connection-types": [_ZOOKEEPER, _CONTROLLER, _HOST],
         "config": {

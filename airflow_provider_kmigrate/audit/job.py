@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from airflow_provider_kmigrate.audit import checks, examples, latencies, polls, records, reporting, request
 from airflow_provider_kmigrate.audit.engine import Engine
@@ -25,8 +25,6 @@ from airflow_provider_kmigrate.core.events import Event
 from airflow_provider_kmigrate.core.ledger import Facts
 from airflow_provider_kmigrate.core.verdict import Ground, Level, LevelHealth, Outcome, Verdict, as_dict, combine, of_facts
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, TimedOut
-
-_STAND_BY_S: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +125,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("request", type=Path, help="JSON, see request.py")
     parser.add_argument("folder", type=Path, help="where the result goes; it is made")
     parser.add_argument("--begin", type=Path, help="start Spark now, and audit as soon as this file is there")
+    parser.add_argument("--within", type=float, default=600.0, help="seconds that it waits for that file at most")
     options = parser.parse_args(arguments)
     try:
         wanted = request.load(options.request)
         with _engine(wanted) as engine:
-            _wait(options.begin)
+            _wait(options.begin, options.within)
             also = [_logs(wanted.logs, engine)] if wanted.logs else []
             result = run(wanted.sources, wanted.policy, engine, also=also, pictured=wanted.report is not None)
         if wanted.report:
@@ -144,12 +143,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _wait(begin: Path | None) -> None:
-    """Until the file is there. Raises `TimedOut`."""
-    deadline = time.monotonic() + _STAND_BY_S
+def _wait(begin: Path | None, within: float) -> None:
+    """Until the file is there, or for `within` seconds. Raises `TimedOut`."""
+    deadline = time.monotonic() + within
     while begin is not None and not begin.exists():
         if time.monotonic() > deadline:
-            raise TimedOut(f"nobody made {begin} within {_STAND_BY_S:g} s")
+            raise TimedOut(f"nobody made {begin} within {within:g} s; nothing was audited: run it again")
         time.sleep(0.1)
 
 

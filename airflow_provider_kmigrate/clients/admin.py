@@ -52,6 +52,14 @@ _again = retry(
 )
 
 
+def connect(properties: Mapping[str, Any]) -> AdminClient:
+    """A client for a few requests: one that nothing refers to any more ends, with its requests. Raises ours."""
+    try:
+        return AdminClient(dict(properties), logger=_silent())
+    except KafkaException as error:
+        raise error_of(error.args[0], "the properties of a Kafka connection") from error
+
+
 def asked(what: str, future: Future[Any], timeout: float) -> Any:
     """The answer that librdkafka promised within `timeout` seconds; its exceptions become ours, with theirs as the cause."""
     try:
@@ -62,8 +70,9 @@ def asked(what: str, future: Future[Any], timeout: float) -> Any:
         raise error_of(error.args[0], what) from error
 
 
-def error_of(error: KafkaError, where: str) -> KMigrateError:
-    """Our exception for librdkafka's error, local or a broker's."""
+def error_of(refused: KafkaError | KafkaException, where: str) -> KMigrateError:
+    """Our exception for librdkafka's error, local or a broker's; confluent-kafka gives now the error, now its exception."""
+    error = _error(refused)
     if error.code() >= 0:
         return error_for(error.code(), where, error.str())
     return LOCAL_ERRORS.get(error.code(), Failed)(f"{where}: {error.name()} ({error.str()})")

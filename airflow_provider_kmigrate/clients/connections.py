@@ -6,6 +6,7 @@
 | kafka | brokers | unused | librdkafka's properties, as Airflow's Kafka provider has them |
 | kmigrate_controller | the controller listener | login and password: SASL; host: what *Test* asks | CONTROLLER_EXTRAS |
 | kmigrate_host | the nodes' commands | unused | HOST_EXTRAS: names and values for their environment |
+| http | webhooks that restart instances of consumers | as Airflow's HTTP provider has them, `schema` http or https | headers |
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from airflow_provider_kmigrate.clients.settings import (
     ClusterSettings,
     HostSettings,
     KafkaSettings,
+    WebhookSettings,
     WireSecurity,
     ZooKeeperSettings,
 )
@@ -31,6 +33,7 @@ from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Refused
 
 ZOOKEEPER, KAFKA, CONTROLLER, HOST = "kmigrate_zookeeper", "kafka", "kmigrate_controller", "kmigrate_host"
+HTTP = "http"
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 ZOOKEEPER_MECHANISMS = ("DIGEST-MD5", "GSSAPI")
 _TLS_EXTRAS = ("ca_file", "cert_file", "key_file", "key_password", "verify_hostname")
@@ -139,6 +142,20 @@ def host_settings(conn_id: str, connection: Connection) -> HostSettings:
     return HostSettings(plain | secret)
 
 
+def webhook_settings(conn_id: str, connection: Connection) -> WebhookSettings:
+    """The address, from schema (http or https), host, port, or a whole URL in host, as Airflow's HTTP provider takes them."""
+    fields = Fields(conn_id, connection, HTTP, None)
+    host, port, login = fields.field("host") or "", fields.field("port"), fields.field("login")
+    url = host if "://" in host else f"{fields.field('schema') or 'http'}://{host}"
+    if not host or not url.startswith(("http://", "https://")):
+        fields.refuse(
+            "N04", "host is no address of an HTTP service", "Nobody would be told.", "Write its host, or its whole URL."
+        )
+    fields.check()
+    headers = {str(name): str(value) for name, value in fields.extra.items()}
+    return WebhookSettings(f"{url}:{port}" if port else url, headers, (login, fields.field("password") or "") if login else None)
+
+
 def settings_for(spec: ClusterSpec, lookup: Lookup) -> ClusterSettings:
     """How to reach all of a cluster; `lookup` gives a connection by its id, raising `Refused` where there is none."""
     kafka = kafka_settings(spec.kafka_conn_id, lookup(spec.kafka_conn_id))
@@ -149,12 +166,18 @@ def settings_for(spec: ClusterSpec, lookup: Lookup) -> ClusterSettings:
         brokers=brokers,
         controllers=_controllers(spec, brokers, lookup),
         hosts={conn_id: host_settings(conn_id, lookup(conn_id)) for conn_id in host_connections(spec)},
+        webhooks={conn_id: webhook_settings(conn_id, lookup(conn_id)) for conn_id in webhook_connections(spec)},
     )
 
 
 def host_connections(spec: ClusterSpec) -> tuple[str, ...]:
-    """The ids of the connections that nodes name for their commands, each once."""
-    return tuple(sorted({node.hosts.conn_id for node in spec.nodes()} - {""}))
+    """The ids of the connections that nodes and consumer groups name for their commands, each once."""
+    return tuple(sorted(({node.hosts.conn_id for node in spec.nodes()} | {group.conn_id for group in spec.groups}) - {""}))
+
+
+def webhook_connections(spec: ClusterSpec) -> tuple[str, ...]:
+    """The ids of the connections that instances name for their webhooks, each once."""
+    return tuple(sorted({instance.webhook for group in spec.groups for instance in group.instances} - {""}))
 
 
 def missing(conn_id: str, conn_type: str, named_in: str = "") -> Refused:
@@ -168,7 +191,9 @@ def missing(conn_id: str, conn_type: str, named_in: str = "") -> Refused:
 def named_connections(spec: ClusterSpec) -> dict[str, tuple[str, str]]:
     """Every connection id of a cluster file -> (the type that it must have, where it is named)."""
     where = f"in {spec.path}" if spec.path else "in the cluster file"
-    named = dict.fromkeys(host_connections(spec), (HOST, f"hosts.conn_id {where}"))
+    named = dict.fromkeys(webhook_connections(spec), (HTTP, f"a webhook {where}"))
+    named |= dict.fromkeys((group.conn_id for group in spec.groups if group.conn_id), (HOST, f"a group's conn_id {where}"))
+    named |= dict.fromkeys(sorted({node.hosts.conn_id for node in spec.nodes()} - {""}), (HOST, f"hosts.conn_id {where}"))
     if spec.controller_conn_id:
         named[spec.controller_conn_id] = (CONTROLLER, f"quorum.conn_id {where}")
     named[spec.kafka_conn_id] = (KAFKA, f"kafka.conn_id {where}")
@@ -318,4 +343,5 @@ def _example(conn_type: str) -> str:
         KAFKA: """--conn-extra '{"bootstrap.servers": "kafka0:9092"}'""",
         CONTROLLER: """--conn-extra '{"protocol": "PLAINTEXT"}'""",
         HOST: """--conn-extra '{"environment": {}}'""",
+        HTTP: "--conn-schema https --conn-host deployer.example.org/restart",
     }[conn_type]

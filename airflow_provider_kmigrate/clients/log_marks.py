@@ -15,7 +15,7 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCol
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType  # type: ignore[attr-defined]
 
-from airflow_provider_kmigrate.clients.admin import asked, error_of
+from airflow_provider_kmigrate.clients.admin import asked, connect, error_of
 from airflow_provider_kmigrate.clients.batches import batches
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.fingerprint import LogMark
@@ -26,7 +26,7 @@ _BATCH: Final = 500  # partitions, or topics, of a request
 
 def cluster_id(properties: Mapping[str, Any], timeout: float = 30.0) -> str:
     """The id of the cluster that these properties reach. Raises ours."""
-    admin = _connect(properties)  # a client that nothing refers to ends, with its requests
+    admin = connect(properties)
     return str(_asked("DescribeCluster", admin.describe_cluster(request_timeout=timeout), timeout).cluster_id)
 
 
@@ -36,7 +36,7 @@ def read_marks(properties: Mapping[str, Any], topics: Iterable[str], timeout: fl
     A topic that does not exist is left out; a partition that does not tell has the reason in `unread`. Raises ours where the
     cluster does not answer at all. `timeout` in seconds, for each request.
     """
-    admin, marks = _connect(properties), dict[TopicPartition, LogMark]()
+    admin, marks = connect(properties), dict[TopicPartition, LogMark]()
     for some in batches(sorted(set(topics)), _BATCH):
         described = _describe(admin, some, timeout)
         compacted = _compacted(admin, described, timeout)
@@ -47,11 +47,26 @@ def read_marks(properties: Mapping[str, Any], topics: Iterable[str], timeout: fl
     return marks
 
 
-def _connect(properties: Mapping[str, Any]) -> AdminClient:
+def log_ends(admin: AdminClient, wheres: Iterable[TopicPartition], timeout: float) -> dict[TopicPartition, int]:
+    """The next offset that each of these logs will give out; partitions that do not exist, have no leader or do not tell are left out."""
+    wanted = set(wheres)
+    if not wanted:
+        return {}
     try:
-        return AdminClient(dict(properties))
+        topics = admin.list_topics(timeout=timeout).topics
     except KafkaException as error:
-        raise error_of(error.args[0], "the properties of a Kafka connection") from error
+        raise error_of(error.args[0], "Metadata") from error
+    led = {
+        TopicPartition(name, index)
+        for name, topic in topics.items()
+        for index, one in topic.partitions.items()
+        if one.leader >= 0
+    }
+    ends = dict[TopicPartition, int]()
+    for some in batches(sorted(led & wanted), _BATCH):
+        answers = _offsets(admin, some, OffsetSpec.latest, timeout)
+        ends |= {where: answer.offset for where, answer in answers.items() if not isinstance(answer, KMigrateError | str)}
+    return ends
 
 
 def _describe(admin: AdminClient, topics: Sequence[str], timeout: float) -> dict[str, Any]:

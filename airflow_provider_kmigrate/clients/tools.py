@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from airflow_provider_kmigrate.clients.admin import Admin
 from airflow_provider_kmigrate.clients.hosts import host_for
 from airflow_provider_kmigrate.clients.hosts.base import Host
+from airflow_provider_kmigrate.clients.instances import Instances
 from airflow_provider_kmigrate.clients.settings import ClusterSettings, WireSecurity
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
@@ -45,11 +46,13 @@ class Tools:
     wire: Callable[[NodeSpec], Wire]
     host: Callable[[NodeSpec], Host]
     chroot: str = ""
+    instances: Instances = field(default_factory=lambda: Instances("", {}, {}))
+    kafka: Mapping[str, str] = field(default_factory=dict, repr=False)  # librdkafka's properties
 
 
 @contextmanager
-def opened(settings: ClusterSettings) -> Iterator[Tools]:
-    """Tools that connect when they are first used; closed at the end, whatever happened."""
+def opened(settings: ClusterSettings, cluster: str = "") -> Iterator[Tools]:
+    """Tools that connect when they are first used; closed at the end, whatever happened. `cluster`: its name, for webhooks."""
 
     def host(node: NodeSpec) -> Host:
         connection = settings.hosts.get(node.hosts.conn_id)
@@ -58,7 +61,8 @@ def opened(settings: ClusterSettings) -> Iterator[Tools]:
     wires = Wires({Role.BROKER: settings.brokers, Role.CONTROLLER: settings.controllers})
     admin, zk = Admin(settings.kafka), ZooKeeper(settings.zookeeper)
     try:
-        yield Tools(zk, admin, wires, host, settings.zookeeper.chroot)
+        instances = Instances(cluster, settings.hosts, settings.webhooks)
+        yield Tools(zk, admin, wires, host, settings.zookeeper.chroot, instances, settings.kafka.properties)
     finally:
         for client in (wires, admin, zk):
             client.close()

@@ -107,6 +107,48 @@ class SparkJobSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class InstanceSpec:
+    """One process of an application that consumes, and how it is restarted as another kind of member.
+
+    `name` is what its members are called by: `consumer.id` in ZooKeeper, `client.id` in Kafka, or the host name of old consumers
+    that have no consumer.id. `switch` is an argument list with places `{group}`, `{instance}`, `{host}` and `{kind}` (old,
+    migrating, plain); `webhook` an Airflow connection of type HTTP that is told the same. One of them is there.
+    """
+
+    name: str
+    host: str = ""
+    switch: tuple[str, ...] = ()
+    webhook: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSpec:
+    """One consumer group that moves off ZooKeeper coordination, instance by instance (KIP-125). Times in seconds.
+
+    Waves run one after another, groups of one wave in the file's order; `window` is a daily time in UTC, `22:00-04:00`, outside of
+    which no group of it is begun; empty: any time. `bake`: how long each canary instance is watched. `commit_within`: a partition
+    with lag whose committed offset stands still for so long starves (the old consumer commits once a minute by default).
+    `switch_timeout`: until a switched instance takes part again. `conn_id`: the connection whose environment the commands get.
+    """
+
+    name: str
+    instances: tuple[InstanceSpec, ...]
+    wave: int = 1
+    window: str = ""
+    bake: float = 600.0
+    commit_within: float = 150.0
+    switch_timeout: float = 300.0
+    conn_id: str = ""
+
+    def instance(self, name: str) -> InstanceSpec:
+        """Raises KeyError where the file names no such instance."""
+        for instance in self.instances:
+            if instance.name == name:
+                return instance
+        raise KeyError(f"{name} of group {self.name}")
+
+
+@dataclass(frozen=True, slots=True)
 class AuditSpec:
     """How records are audited by Spark. Paths are absolute; `events` are files or folders of event lines, `ledgers` are Parquet.
 
@@ -149,6 +191,8 @@ class ClusterSpec:
     controller_properties: Mapping[str, str] = field(default_factory=dict)  # extra keys for every controller
     kafka_release: str = ""  # the release that every broker runs, such as 3.9.2; brokers tell only 3.9
     path: str = ""
+    groups: tuple[GroupSpec, ...] = ()
+    groups_schedule: str = ""  # when groups are moved: a cron expression or a preset; empty: only by hand
     spark_jobs: tuple[SparkJobSpec, ...] = ()
     audit: AuditSpec | None = None
 
@@ -169,6 +213,13 @@ class ClusterSpec:
             if job.name == name:
                 return job
         raise KeyError(name)
+
+    def group(self, name: str) -> GroupSpec:
+        """Raises KeyError where the file names no such group."""
+        for group in self.groups:
+            if group.name == name:
+                return group
+        raise KeyError(f"group {name}")
 
     @property
     def voters(self) -> str:

@@ -225,9 +225,33 @@ def no_live_groups(view: ClusterView) -> Gate:
         return not_yet(_unread("ZooKeeper"))
     if not view.zk.live_groups:
         return MET
-    text = f"Groups still coordinate through ZooKeeper: {', '.join(view.zk.live_groups[:10])}."
+    text = f"Groups still coordinate through ZooKeeper: {living(view)}."
     why = "With the last ZooKeeper-mode broker gone they stop consuming, although their owners still look perfect."
-    return never(Reason("G21", text, why, "Move these groups to Kafka coordination, or stop their consumers, and run again."))
+    remedy = "Move these groups with the DAG kmigrate_consumers__<cluster>, or stop their consumers, and run again."
+    return never(Reason("G21", text, why, remedy))
+
+
+def living(view: ClusterView, limit: int = 10) -> str:
+    """The groups that live on ZooKeeper, with how many members of which kind; empty where there is none, or none was read."""
+    groups, members = (view.zk.live_groups, view.zk.live_members) if view.zk is not None else ((), {})
+    named = [f"{group} ({members[group]})" if group in members else group for group in groups[:limit]]
+    return ", ".join(named) + (f" and {len(groups) - limit} more" if len(groups) > limit else "")
+
+
+def alarm_of_living(view: ClusterView) -> str:
+    """What whoever begins to take brokers out of ZooKeeper must hear: nothing is lost yet, and the last broker will be refused."""
+    if not (groups := living(view)):
+        return ""
+    return (
+        f" ALARM: groups live on ZooKeeper: {groups}. They work while one ZooKeeper-mode broker is left, and the last one will be refused"
+        " (G21): move them now with the DAG kmigrate_consumers__<cluster>."
+    )
+
+
+def after_the_way_back(view: ClusterView) -> str:
+    """What old consumers need that saw no broker in ZooKeeper once: they watch the brokers for ever and share out anew at each change."""
+    groups = living(view)
+    return f" Restart the old consumers of these groups once, at a quiet time: {groups}." if groups else ""
 
 
 def all_kraft(view: ClusterView) -> Gate:

@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Flag, StrEnum, auto
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+if TYPE_CHECKING:
+    from airflow_provider_kmigrate.core.group_seen import GroupSeen
 
 
 class BrokerMode(StrEnum):
@@ -45,6 +48,7 @@ class Look(Flag):
     TOPICS = auto()  # every topic's metadata twice: as ZooKeeper has it and as the brokers have it
     STORED = auto()  # every other kind of metadata twice: as ZooKeeper has it and as KRaft has it
     STATE_EPOCH = auto()  # the highest controller_epoch in any partition's state znode
+    GROUP_MEMBERS = auto()  # members, mode, owners and offsets of the consumer groups that a step names
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +191,16 @@ class Malformed:
     content: str
 
 
+class LiveMembers(NamedTuple):
+    """How many members of a consumer group are registered in ZooKeeper: in ids alone, and in migration/ids too."""
+
+    old: int  # Kafka's old consumer, or ours before it migrates
+    migrating: int  # ours
+
+    def __str__(self) -> str:
+        return ", ".join(f"{count} {kind}" for count, kind in ((self.old, "old"), (self.migrating, "migrating")) if count)
+
+
 @dataclass(frozen=True, slots=True)
 class ZkView:
     """The cluster's ZooKeeper tree in one look, below its chroot."""
@@ -199,6 +213,7 @@ class ZkView:
     pending_deletions: tuple[str, ...] = ()
     reassigning: bool = False
     live_groups: tuple[str, ...] = ()  # groups with members under /consumers/<group>/ids
+    live_members: Mapping[str, LiveMembers] = field(default_factory=dict)  # theirs
     offsets_topic_version: int | None = None  # data version of /brokers/topics/__consumer_offsets; 0: as it was created
     taken_back: Mapping[int, BrokerMode] = field(
         default_factory=dict
@@ -294,6 +309,7 @@ class ClusterView:
     topics: tuple[Mapping[str, TopicMetadata], Mapping[str, TopicMetadata]] | None = None  # (ZooKeeper's, the brokers')
     stored: Mapping[StoredKind, Stored] | None = None  # without the kinds of which a side was not read
     state_epoch: int | None = None  # highest controller_epoch in a partition's state znode; -1: no partition has one
+    groups: Mapping[str, GroupSeen] | None = None  # those that were asked for; a group's side that was not read is None in it
     unknowns: tuple[Reason, ...] = ()
 
     def running_brokers(self) -> Iterator[Broker]:

@@ -87,7 +87,7 @@ def _changes(tree: ZooKeeperTree, now: float) -> list[str]:
 def _groups(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
     del facts
     if view.zk is not None and not gates.no_live_groups(view).met:
-        yield warns("W17", f"groups that still coordinate through ZooKeeper: {some(view.zk.live_groups)}")
+        yield warns("W17", f"groups that still coordinate through ZooKeeper: {gates.living(view)}")
 
 
 def _stops(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:

@@ -222,9 +222,9 @@ def _ready(view: ClusterView, broker: Broker, target: BrokerMode) -> Decision:
         )
     )
     if gate.met:
-        return Act(
-            "restart", f"Broker {broker.id} may stop: every partition keeps enough in-sync replicas and every gate is open."
-        )
+        alarm = gates.alarm_of_living(view) if target is BrokerMode.KRAFT else ""
+        text = f"Broker {broker.id} may stop: every partition keeps enough in-sync replicas and every gate is open.{alarm}"
+        return Act("restart", text)
     return Refuse(gate.reasons) if gate.standing is gates.Standing.NEVER else Wait(gate.reasons)
 
 

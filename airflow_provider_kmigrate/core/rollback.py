@@ -350,9 +350,8 @@ def decide_rolled_back(view: ClusterView) -> Decision:
             roll.may_stop(view, ()),
         )
     )
-    return as_decision(
-        gate, f"All {len(view.brokers)} brokers run on ZooKeeper as before; a new migration may begin at any time."
-    )
+    done = f"All {len(view.brokers)} brokers run on ZooKeeper as before; a new migration may begin at any time."
+    return as_decision(gate, done + gates.after_the_way_back(view))
 
 
 def plan(view: ClusterView) -> tuple[str, ...]:

@@ -77,6 +77,14 @@ def gate(spec: ClusterSpec, step: str, *, final: bool = False) -> list[TaskGroup
     return [group]
 
 
+def group_gate(spec: ClusterSpec, name: str, step: str, advice: str) -> list[BaseOperator]:
+    """The tasks `audit_<name>` and `verdict_<name>` after a step of a consumer group; none where the file names no events of clients."""
+    if spec.audit is None or not _has_events(spec.audit):
+        return []
+    audit, verdict = _tasks(spec, spec.audit, step, advice, logs=False, suffix=f"_{name}")
+    return [audit, verdict]
+
+
 def missing(spec: ClusterSpec) -> SpecError | None:
     """What this Airflow lacks for the audits of the file."""
     if spec.audit is None or find_spec("airflow.providers.apache.spark") is not None:
@@ -86,11 +94,14 @@ def missing(spec: ClusterSpec) -> SpecError | None:
     return SpecError.because(Reason("F08", text, why, "pip install 'airflow-provider-kmigrate[spark]', or take the section out."))
 
 
-def _tasks(spec: ClusterSpec, audit: AuditSpec, step: str, advice: str) -> list[BaseOperator]:
-    result, migrates = _result(spec, audit, step), bool(advice)
+def _tasks(
+    spec: ClusterSpec, audit: AuditSpec, step: str, advice: str, *, logs: bool | None = None, suffix: str = ""
+) -> list[BaseOperator]:
+    """`logs`: whether they are compared with the look before; None: where it is an audit of a migration."""
+    result, compares = _result(spec, audit, step), bool(advice) if logs is None else logs
     submit = SparkAuditOperator(
-        task_id="audit",
-        request=_request(audit) | (_logs(spec, audit) if migrates else {}),
+        task_id=f"audit{suffix}",
+        request=_request(audit) | (_logs(spec, audit) if compares else {}),
         result=result,
         extends=True,
         retries=audit.extensions,
@@ -98,7 +109,12 @@ def _tasks(spec: ClusterSpec, audit: AuditSpec, step: str, advice: str) -> list[
         **_spark(spec, audit),
     )
     verdict = AuditVerdictSensor(
-        task_id="verdict", path=f"{result}/verdict.json", inconclusive="fail", advice=advice, timeout=600.0, poke_interval=10.0
+        task_id=f"verdict{suffix}",
+        path=f"{result}/verdict.json",
+        inconclusive="fail",
+        advice=advice,
+        timeout=600.0,
+        poke_interval=10.0,
     )
     return [submit, verdict]
 

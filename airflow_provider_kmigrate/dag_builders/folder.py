@@ -12,11 +12,18 @@ from airflow.configuration import conf
 from airflow.sdk import DAG
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
-from airflow_provider_kmigrate.dag_builders import audit, preflight, rollback, zk_to_kraft
+from airflow_provider_kmigrate.dag_builders import audit, consumers, preflight, rollback, zk_to_kraft
 from airflow_provider_kmigrate.exceptions import SpecError
 from airflow_provider_kmigrate.spec import load_folder
 
-BUILDERS: tuple[Callable[[ClusterSpec], DAG | None], ...] = (preflight.build, zk_to_kraft.build, rollback.build, audit.build)
+BUILDERS: tuple[Callable[[ClusterSpec], DAG | None], ...] = (
+    preflight.build,
+    consumers.build,
+    consumers.build_back,
+    zk_to_kraft.build,
+    rollback.build,
+    audit.build,
+)
 
 
 def configured_folder() -> Path:

@@ -98,6 +98,34 @@ _ROLLBACK = {
     "in ZooKeeper; then this run lets go of the cluster. A new migration may begin at any time.",
 }
 
+_GROUPS = {
+    "plan": "Looks at every group: who is in it, as what, under which mode, and says what is left to do; changes nothing.",
+    "approve": "Shows the plan and asks a person. Answer under *Required Actions*; nothing is changed while it waits.",
+    "window": "Waits until the group's daily window (UTC) is open.",
+    "to_migrating": "Has this instance restarted as a migrating member, as soon as its group is at rest: every partition held, nothing being "
+    "shared out, no instance missing. Over when it is so again. The first instance bakes: if the group stops committing, or does not come to "
+    "rest, it alone becomes an old consumer again, and this task fails (V33).",
+    "mode_kafka": "Writes exactly `kafka` into the group's `migration/mode`, reads it back, and waits until every member has reported that it is "
+    "at rest in that mode. **Red** with K61 or K62: a member is of a kind that cannot follow; its name is in the log.",
+    "watch": "Watches the group for its `bake`, while nobody touches it: every partition with records that wait must be committed within the "
+    "group's `commit_within`. Owners that look perfect prove nothing.",
+    "to_plain": "Has this instance restarted as a plain Kafka consumer, as soon as its group is at rest in Kafka mode. The first one bakes, and goes "
+    "back to being a migrating member if the group is worse for it (V33).",
+    "audit": "Submits the audit of the clients' records to Spark. Inconclusive ones are made again, with more evidence.",
+    "verdict": "Lets the group go on at PASS only. **Red:** the task behind it takes the group back.",
+    "back": "Takes the group back, one instance or the mode at a time, to where it was sound.\n\n**Skipped:** nothing before it was red.",
+    "clean_up": "Deletes the mode and the empty folders of the group in ZooKeeper. Its last offsets stay: they cost nothing, and a way back begins "
+    "with them.",
+    "done": "Lets go of the cluster, so that other runs of kmigrate may act.",
+}
+
+
+def group_doc(task_id: str) -> str:
+    """Markdown for the page of a task that moves a consumer group; raises KeyError for one that nobody has described."""
+    name = task_id.rpartition(".")[2]
+    (key,) = [key for key in _GROUPS if name == key or name.startswith(f"{key}_")] or [name]
+    return f"{_GROUPS[key]}\n\n{_RED}"
+
 
 def doc(task_id: str) -> str:
     """Markdown for the page of a task of a migration or an audit; raises KeyError for a task that nobody has described."""

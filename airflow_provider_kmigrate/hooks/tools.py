@@ -27,4 +27,4 @@ def settings_of(spec: ClusterSpec) -> ClusterSettings:
 
 def open_tools(spec: ClusterSpec) -> AbstractContextManager[Tools]:
     """The clients of a cluster; they connect when they are first used and are closed at the end. Raises as `settings_of`."""
-    return opened(settings_of(spec))
+    return opened(settings_of(spec), spec.name)

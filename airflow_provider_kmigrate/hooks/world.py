@@ -39,7 +39,7 @@ class Access(NamedTuple):
 @contextmanager
 def connected(spec: ClusterSpec) -> Iterator[Access]:
     """Through Airflow's connections. Raises as `settings_of`."""
-    with opened(settings_of(spec)) as tools, Observer(spec, tools) as observer:
+    with opened(settings_of(spec), spec.name) as tools, Observer(spec, tools) as observer:
         yield Access(tools, observer, SystemClock())
 
 

@@ -66,15 +66,17 @@ class Observer:
         """End the threads, without waiting for reads that hang."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def look(self, what: Look, nodes: Sequence[NodeSpec] = ()) -> ClusterView:
-        """One frozen view of what was asked for; `nodes` limits whose hosts are asked for processes and files.
+    def look(self, what: Look, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
+        """One frozen view of what was asked for.
+
+        `nodes` limits whose hosts are asked for processes and files; `groups` names the consumer groups of `Look.GROUP_MEMBERS`.
 
         Raises `WrongCluster` and `AuthenticationFailed` only. A broker that ZooKeeper or a peer names is in the view even if the spec
         does not know it.
         """
         glance = _Glance(self._spec, self._reads, self._stored, self._patience, Questions(self._pool, self._clock))
         started = self._clock()
-        fields = glance.view_fields(what, tuple(nodes) or tuple(self._spec.nodes()))
+        fields = glance.view_fields(what, tuple(nodes) or tuple(self._spec.nodes()), groups)
         now = self._clock()
         return ClusterView(taken_at=now, took=now - started, unknowns=tuple(glance.unknowns), **fields)
 
@@ -97,7 +99,7 @@ class _Glance:
     def unknowns(self) -> list[Reason]:
         return self._questions.unknowns
 
-    def view_fields(self, what: Look, hosts: Sequence[NodeSpec]) -> dict[str, Any]:
+    def view_fields(self, what: Look, hosts: Sequence[NodeSpec], groups: Sequence[str]) -> dict[str, Any]:
         """Fields of `ClusterView`."""
         parts = (
             self._nodes(what, hosts),
@@ -108,6 +110,7 @@ class _Glance:
             self._topics(what),
             self._stored(what),
             self._state_epoch(what),
+            self._groups(what, groups),
         )
         return {name: value for finish in parts for name, value in finish().items()}
 
@@ -197,6 +200,10 @@ class _Glance:
             return dict
         asked = self._ask(what & Look.STATE_EPOCH, unknowns.STATES, self._patience.topics, self._reads.state_epoch)
         return lambda: {"state_epoch": self._questions.answer(asked)}
+
+    def _groups(self, what: Look, groups: Sequence[str]) -> Finish:
+        asked = self._ask(what & Look.GROUP_MEMBERS, unknowns.GROUPS, self._patience.partitions, self._reads.groups, groups)
+        return lambda: {"groups": self._questions.answer(asked)}
 
     def _ask(
         self, wanted: object, reason: Reason, patience: float, read: Callable[..., Value], *given: Any

@@ -6,10 +6,12 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
+from airflow_provider_kmigrate.clients import group_reads
 from airflow_provider_kmigrate.clients.tools import Tools
 from airflow_provider_kmigrate.clients.wire import ApiVersions, Led, NodeMetadata
 from airflow_provider_kmigrate.core import coordinator
 from airflow_provider_kmigrate.core.cluster import NodeSpec
+from airflow_provider_kmigrate.core.group_seen import GroupSeen
 from airflow_provider_kmigrate.core.model import NodeFiles, Process, ProcessState, Quorum, TopicMetadata, ZkView
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, KMigrateError, Unavailable
 
@@ -107,6 +109,10 @@ class Reads:
         if wire.leaders(coordinator.OFFSETS_TOPIC) != leaders:
             raise Unavailable(f"leaders of {coordinator.OFFSETS_TOPIC} moved while {node.name} was asked")
         return coordinator.possible_counts(answers, leaders)
+
+    def groups(self, names: Sequence[str]) -> dict[str, GroupSeen]:
+        """Consumer groups as both sides show them."""
+        return group_reads.seen(self._tools.zk, self._tools.kafka, names)
 
     def _trusted_first(self) -> list[NodeSpec]:
         return sorted(self._brokers, key=lambda node: (node.id in self._doubtful, node.id))

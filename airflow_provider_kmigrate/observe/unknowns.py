@@ -25,6 +25,12 @@ STORED = Reason(
     "What was not compared may be lost on the way back.",
     "Check the ensemble, that brokers are up, and what our principal may do.",
 )
+GROUPS = Reason(
+    "U13",
+    "The consumer groups of this step were not read",
+    "Who is in them, and how far they have come, is unknown.",
+    "Check the ensemble, and that the groups' coordinators are up.",
+)
 TOPICS = Reason("U10", "The topics of ZooKeeper and the brokers were not both read", "They cannot be compared.", _ACL)
 
 

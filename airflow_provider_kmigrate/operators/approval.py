@@ -10,6 +10,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 FINALIZE, HOLD = "Finalize", "Hold"
 ROLL_BACK, LEAVE = "Roll back", "Leave as it is"
+TAKE_BACK = "Take back"
 
 _BODY = """\
 **Cluster {name}** (`{cluster_id}`) runs in dual-write. Finalizing it is the **point of no return**: ZooKeeper is written no more,
@@ -29,6 +30,16 @@ planned from what the cluster shows now:
 {plan}
 
 * **{roll_back}**: do it. Every step may be interrupted and goes on where it was.
+* **{leave}**: change nothing.
+"""
+
+
+_GROUPS_BACK = """\
+**Consumer groups of cluster {name}** (`{cluster_id}`) are taken back, instance by instance. What was seen, and what follows from it:
+
+{plan}
+
+* **{take_back}**: do it. Every step may be interrupted and goes on where it was.
 * **{leave}**: change nothing.
 """
 
@@ -93,4 +104,16 @@ class ApproveRollbackOperator(_ApproveOperator):
     def __init__(self, *, cluster: str, cluster_id: str, plan: str, **kwargs: Any) -> None:
         body = _PLAN.format(name=cluster, cluster_id=cluster_id, plan=plan, roll_back=ROLL_BACK, leave=LEAVE)
         subject = f"Roll Kafka cluster {cluster} back to ZooKeeper?"
+        super().__init__(**{"cluster_id": cluster_id, "subject": subject, "body": body, **kwargs})
+
+
+class ApproveGroupsBackOperator(_ApproveOperator):
+    """Before consumer groups are taken back: the plan in front of a person. `approve_back: <cluster id>` answers beforehand."""
+
+    given_as, yes, no = "approve_back", TAKE_BACK, LEAVE
+    refused = "Left as it is: nothing was changed. Clear `plan` and what follows to be asked again."
+
+    def __init__(self, *, cluster: str, cluster_id: str, plan: str, **kwargs: Any) -> None:
+        body = _GROUPS_BACK.format(name=cluster, cluster_id=cluster_id, plan=plan, take_back=TAKE_BACK, leave=LEAVE)
+        subject = f"Take consumer groups of Kafka cluster {cluster} back?"
         super().__init__(**{"cluster_id": cluster_id, "subject": subject, "body": body, **kwargs})

@@ -80,7 +80,8 @@ class StepOperator(BaseOperator):
         if event[_HELD] is not None:
             _keep(context, event[_HELD])
         if event["outcome"] == "waiting":
-            self._defer({**self.arguments(context), _HELD: event[_HELD] or 0.0, _WAITED: event[_WAITED]})
+            kept = {_HELD: event[_HELD] or 0.0, _WAITED: event[_WAITED], _WORSE: event.get(_WORSE, [])}
+            self._defer({**self.arguments(context), **kept})
         return self._execute(context, {_WAITED: event[_WAITED], _WORSE: event.get(_WORSE, [])})
 
     def _patience(self) -> float:

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_provider_kmigrate.core.cluster import Role
+from airflow_provider_kmigrate.spec import group_checks
 from airflow_provider_kmigrate.spec.model import DEFAULT_PORTS
-from airflow_provider_kmigrate.spec.problems import Loc, Problem, dotted, shown
+from airflow_provider_kmigrate.spec.problems import Line, Loc, Problem, dotted, mappings, same, shown
 
-Line = Callable[[Loc], int]
 _NEEDS = {"command": ("properties", "start", "stop", "status"), "local": ("properties", "state")}
 _TOGETHER = (("read", "write"), ("write", "read"))  # one alone would mix the host's file with one of this machine
 _ANY_DRIVER_NEEDS = ("driver", "properties")
@@ -68,6 +68,7 @@ def check(data: object, line: Line) -> Iterator[Problem]:
     yield from _repeated(nodes, line, ("host", "state"), "a folder that no other node has", _path_fix)
     yield from _needs(nodes, line)
     yield from _secrets(data, line)
+    yield from group_checks.check(data, line)
     yield from _jobs(data, line)
     yield from _audit(data, line)
 
@@ -166,16 +167,15 @@ def _inner(section: object, key: str) -> object:
 
 def _jobs(data: object, line: Line) -> Iterator[Problem]:
     """Jobs that cannot be told apart, and jobs that could not be held."""
-    section = _items(data.get("spark_jobs")) if isinstance(data, dict) else []
-    jobs = [(index, job) for index, job in enumerate(section) if isinstance(job, dict)]
+    jobs = mappings(data, "spark_jobs")
     for key in ("name", "checkpoint", "hold_folder"):
-        yield from _same(jobs, key, line)
-    for index, job in jobs:
+        yield from same(jobs, key, line, "list each query once, with its own checkpoint")
+    for loc, job in jobs:
         if job.get("checkpoint") is None and job.get("hold") != "never":
             yield Problem(
                 code="F03",
-                loc=("spark_jobs", index, "checkpoint"),
-                line=line(("spark_jobs", index)),
+                loc=(*loc, "checkpoint"),
+                line=line(loc),
                 found="nothing",
                 expected="the checkpoint of a job that may be held: it says whether anything is half done",
                 fix="add `checkpoint`, or write `hold: never`",
@@ -193,21 +193,4 @@ def _audit(data: object, line: Line) -> Iterator[Problem]:
             found="nothing",
             expected="where the events of clients lie (`events`, `ledgers`), or `topics` whose logs are compared",
             fix="add `events: [/var/lib/kmigrate/events]`",
-        )
-
-
-def _same(jobs: list[tuple[int, dict[str, Any]]], key: str, line: Line) -> Iterator[Problem]:
-    first: dict[str, int] = {}
-    for index, job in jobs:
-        value = job.get(key)
-        if not isinstance(value, str) or first.setdefault(value, index) == index:
-            continue
-        loc: Loc = ("spark_jobs", index, key)
-        yield Problem(
-            code="F05",
-            loc=loc,
-            line=line(loc),
-            found=f"{value}, which {dotted(('spark_jobs', first[value]))} has too",
-            expected=f"a {key} that no other job has",
-            fix="list each query once, with its own checkpoint",
         )

@@ -9,13 +9,24 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from airflow_provider_kmigrate.core.cluster import AuditSpec, ClusterSpec, HostSpec, NodeSpec, Policy, Role, SparkJobSpec
+from airflow_provider_kmigrate.core.cluster import (
+    AuditSpec,
+    ClusterSpec,
+    GroupSpec,
+    HostSpec,
+    InstanceSpec,
+    NodeSpec,
+    Policy,
+    Role,
+    SparkJobSpec,
+)
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import SpecError
+from airflow_provider_kmigrate.spec.applications import Audit, Group, Instance, SparkJob
 from airflow_provider_kmigrate.spec.checks import check
 from airflow_provider_kmigrate.spec.document import Document
 from airflow_provider_kmigrate.spec.messages import problems_of
-from airflow_provider_kmigrate.spec.model import Audit, Broker, ClusterFile, Controller, Hosts, SparkJob
+from airflow_provider_kmigrate.spec.model import Broker, ClusterFile, Controller, Hosts
 from airflow_provider_kmigrate.spec.problems import Problem, spec_error
 
 _HOST_KEYS = frozenset(field.name for field in fields(HostSpec))
@@ -131,12 +142,29 @@ def _spec(file: ClusterFile, path: str) -> ClusterSpec:
         controller_properties=file.quorum.properties,
         kafka_release=file.kafka_release or "",
         path=path,
+        groups=tuple(map(_group, file.groups)),
+        groups_schedule=file.groups_schedule or "",
         spark_jobs=tuple(SparkJobSpec(**_written(job)) for job in file.spark_jobs),
         audit=AuditSpec(**_written(file.audit)) if file.audit else None,
     )
 
 
-def _written(section: SparkJob | Audit) -> dict[str, Any]:
+def _group(group: Group) -> GroupSpec:
+    given = _written(group)
+    switch, webhook = given.pop("switch"), given.pop("webhook", "")
+    instances = tuple(_instance(instance, switch, webhook) for instance in given.pop("instances"))
+    return GroupSpec(instances=instances, **given)
+
+
+def _instance(instance: Instance, switch: tuple[str, ...], webhook: str) -> InstanceSpec:
+    """What an instance says itself wins as a whole: its own webhook is not beside the group's command."""
+    own = _written(instance)
+    if not (instance.switch or instance.webhook):
+        own |= {"switch": switch, "webhook": webhook}
+    return InstanceSpec(**own)
+
+
+def _written(section: SparkJob | Audit | Group | Instance) -> dict[str, Any]:
     """The keys that have a value; the others keep the defaults of the core."""
     return {key: value for key in type(section).model_fields if (value := getattr(section, key)) is not None}
 

@@ -7,39 +7,33 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from airflow_provider_kmigrate.core.cluster import AuditSpec, HoldPolicy, Policy, Role, SparkJobSpec
+from airflow_provider_kmigrate.core.cluster import Policy, Role
+from airflow_provider_kmigrate.spec.applications import Audit, Group, SparkJob
+from airflow_provider_kmigrate.spec.section import Section
 from airflow_provider_kmigrate.spec.values import (
     Command,
     Count,
     Duration,
     FilePath,
     Interval,
-    Location,
     Port,
     Properties,
     Schedule,
-    Share,
     or_default,
 )
 
 BROKER_PORT, CONTROLLER_PORT = 9092, 9093
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, coerce_numbers_to_str=True, str_min_length=1, use_attribute_docstrings=True
-    )
-
-
-class Connection(_Section):
+class Connection(Section):
     """Which Airflow connection holds the address and the secrets."""
 
     conn_id: str = Field(description="the id of an Airflow connection", examples=["prod_zk"], pattern=r"^[\w.\-]+$")
 
 
-class Hosts(_Section):
+class Hosts(Section):
     """How to reach the nodes' machines; every key may stand in a node's entry too, where it wins."""
 
     driver: Literal["local", "command"] | None = Field(
@@ -139,7 +133,7 @@ class Controller(Node):
     )
 
 
-class Quorum(_Section):
+class Quorum(Section):
     """The controllers' listener; the default is PLAINTEXT on a listener called CONTROLLER."""
 
     conn_id: str | None = Field(
@@ -166,7 +160,7 @@ class Quorum(_Section):
 _DEFAULT = Policy()
 
 
-class Caution(_Section):
+class Caution(Section):
     """The policy: how careful to be."""
 
     min_soak: Duration = Field(
@@ -209,119 +203,7 @@ class Caution(_Section):
     )
 
 
-_JOB = SparkJobSpec("")
-
-
-class SparkJob(_Section):
-    """One streaming query of a Spark job that reads the cluster."""
-
-    name: str = Field(
-        description="a name of letters, digits, -, _ and . (it becomes a part of task ids)",
-        examples=["orders-to-lake"],
-        pattern=r"^[A-Za-z0-9_.\-]+$",
-        max_length=100,
-    )
-    checkpoint: Location | None = Field(
-        default=None,
-        description="the absolute path or URI of the query's checkpoint",
-        examples=["s3a://lake/checkpoints/orders"],
-    )
-    hold_folder: Location | None = Field(
-        default=None,
-        description="the absolute path or URI of a folder that job and Airflow both reach",
-        examples=["s3a://lake/holds/orders"],
-    )
-    topics: tuple[str, ...] = Field(default=(), description="a list of the topics that it reads", examples=[["orders"]])
-    options: Properties = Field(
-        default_factory=dict,
-        description="options of its Kafka source, values as text, without secrets",
-        examples=[{"failOnDataLoss": "true"}],
-    )
-    hold: HoldPolicy = Field(
-        default=_JOB.hold,
-        description="when to hold it: never, risky (before steps that may leave partitions offline) or always",
-        examples=["risky"],
-    )
-    hold_timeout: Interval = Field(
-        default=_JOB.hold_timeout,
-        description="how long a batch under way may take, above 0, as seconds or 15m",
-        examples=["15m"],
-    )
-    repeats_harmless: bool = Field(
-        default=_JOB.repeats_harmless,
-        description="true where the sink takes a repeated batch once, else false",
-        examples=[False],
-        strict=True,
-    )
-    conn_id: str | None = Field(
-        default=None,
-        description="the id of an Airflow connection that reaches the checkpoint's file system",
-        examples=["lake"],
-        pattern=r"^[\w.\-]+$",
-    )
-
-
-_AUDIT = AuditSpec("", "")
-
-
-class Audit(_Section):
-    """How records are audited by Spark: after each phase of a migration, and on a schedule."""
-
-    conn_id: str = Field(description="the id of Airflow's Spark connection", examples=["spark_default"], pattern=r"^[\w.\-]+$")
-    result: FilePath = Field(
-        description="the absolute path of a folder for results that workers and Spark's driver share",
-        examples=["/var/lib/kmigrate/audit"],
-    )
-    events: tuple[FilePath, ...] = Field(
-        default=(),
-        description="a list of absolute paths: files or folders of event lines (*.jsonl)",
-        examples=[["/var/lib/kmigrate/events"]],
-    )
-    ledgers: tuple[Location, ...] = Field(
-        default=(),
-        description="a list of absolute paths or URIs: folders of events as Parquet",
-        examples=[["s3a://lake/kmigrate/events"]],
-    )
-    topics: tuple[str, ...] = Field(
-        default=(),
-        description="a list of topics whose logs a migration fingerprints and compares",
-        examples=[["orders"]],
-    )
-    share: Share = Field(default=_AUDIT.share, description="which part of each log, above 0, at most 1 (all)", examples=[0.05])
-    jars: tuple[Location, ...] = Field(
-        default=(),
-        description="a list of absolute paths or URIs of the jars with which Spark reads Kafka",
-        examples=[["/opt/kmigrate-spark/jars/spark-sql-kafka-0-10_2.13-4.2.0.jar"]],
-    )
-    level: Literal["probe", "consumers", "producers"] = Field(
-        default="consumers",
-        description="who wrote the events: probe (kmigrate's own), consumers, or producers (and the consumers too)",
-        examples=["consumers"],
-    )
-    tolerated: tuple[str, ...] = Field(
-        default=(), description="a list of findings that are shown and do not fail", examples=[["redelivered"]]
-    )
-    environment: FilePath | None = Field(
-        default=None,
-        description="the absolute path of Spark's own Python environment on the workers",
-        examples=["/opt/kmigrate-spark"],
-    )
-    schedule: Schedule | None = Field(
-        default=None, description="five fields of cron, or @hourly, @daily, @weekly, @monthly", examples=["0 * * * *"]
-    )
-    extensions: Annotated[int, Field(ge=0, le=1000, strict=True)] = Field(
-        default=_AUDIT.extensions,
-        description="how often an inconclusive audit is made again, a whole number from 0 to 1000",
-        examples=[6],
-    )
-    extend_by: Interval = Field(
-        default=_AUDIT.extend_by,
-        description="how long to gather more evidence before that, above 0, as seconds or 10m",
-        examples=["10m"],
-    )
-
-
-class ClusterFile(_Section):
+class ClusterFile(Section):
     """One Kafka cluster that kmigrate may move from ZooKeeper to KRaft."""
 
     name: str = Field(
@@ -360,8 +242,15 @@ class ClusterFile(_Section):
     policy: Annotated[Caution, or_default({})] = Field(
         default=Caution(), description="a mapping of limits", examples=[{"min_soak": "24h"}]
     )
-    groups: Annotated[tuple[Any, ...], or_default(())] = Field(
-        default=(), description="nothing: this version does not move consumer groups yet", examples=[[]], max_length=0
+    groups: Annotated[tuple[Group, ...], or_default(())] = Field(
+        default=(),
+        description="a list of consumer groups that move off ZooKeeper coordination",
+        examples=[[{"name": "billing", "switch": "ssh {host} sudo billing-as {kind}", "instances": [{"name": "billing-0"}]}]],
+    )
+    groups_schedule: Schedule | None = Field(
+        default=None,
+        description="when groups are moved on: five fields of cron, or @hourly, @daily, @weekly, @monthly",
+        examples=["0 22 * * *"],
     )
     spark_jobs: Annotated[tuple[SparkJob, ...], or_default(())] = Field(
         default=(),

@@ -6,13 +6,16 @@ twice, F06 a secret, F07 not in this version. `advice` uses F5x.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import SpecError
 
 Loc = tuple[str | int, ...]
+Line = Callable[[Loc], int]
+Item = tuple[Loc, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,3 +69,28 @@ def shown(value: object) -> str:
         return str(value).lower()
     text = repr(value) if isinstance(value, str) else str(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def mappings(data: object, section: str, loc: Loc = ()) -> list[Item]:
+    """The items of a list of `data` that are mappings at all, each with where it is."""
+    items = data.get(section) if isinstance(data, Mapping) else None
+    places = enumerate(items) if isinstance(items, list) else ()
+    return [((*loc, section, index), item) for index, item in places if isinstance(item, Mapping)]
+
+
+def same(items: Iterable[Item], key: str, line: Line, fix: str) -> Iterator[Problem]:
+    """A key whose text an earlier item has too."""
+    first: dict[str, Loc] = {}
+    for place, item in items:
+        value = item.get(key)
+        if not isinstance(value, str) or first.setdefault(value, place) == place:
+            continue
+        loc = (*place, key)
+        yield Problem(
+            code="F05",
+            loc=loc,
+            line=line(loc),
+            found=f"{value}, which {dotted(first[value])} has too",
+            expected=f"a {key} that no other has",
+            fix=fix,
+        )

@@ -20,6 +20,7 @@ _PLACEHOLDERS = {
     "write": ("id", "host", "properties", "path"),
     "wipe": ("id", "host", "properties", "path"),
     "format": ("id", "host", "properties", "cluster_id", "release"),
+    "switch": ("group", "instance", "host", "kind"),
 }
 
 
@@ -106,6 +107,7 @@ Share = Annotated[
 ]
 Schedule = Annotated[str, BeforeValidator(_schedule)]
 Location = Annotated[str, Field(pattern=r"^(?:/|[a-z][a-z0-9+.-]*://)[^\x00-\x1f]*$")]
+Window = Annotated[str, Field(pattern=r"^(?:[01][0-9]|2[0-3]):[0-5][0-9]-(?:[01][0-9]|2[0-3]):[0-5][0-9]$")]
 FilePath = Annotated[str, Field(pattern=r"^/[^\x00-\x1f]*$")]
 Port = Annotated[int, Field(ge=1, le=65_535, strict=True)]
 Properties = Annotated[dict[str, Annotated[str, BeforeValidator(_property), Field(min_length=0)]], or_default({})]

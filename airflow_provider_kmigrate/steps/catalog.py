@@ -6,10 +6,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec, Role
+from airflow_provider_kmigrate.core.group_move import Goal
+from airflow_provider_kmigrate.core.group_seen import MemberKind
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.core.phase import Phase
+from airflow_provider_kmigrate.core.registration import Mode
 from airflow_provider_kmigrate.steps.brokers import BringBack, RollBroker
 from airflow_provider_kmigrate.steps.controllers import FinalizeController, ProvisionController
+from airflow_provider_kmigrate.steps.groups import CleanUp, GroupBack, GroupWatched, SetMode, SwitchInstance
 from airflow_provider_kmigrate.steps.rollback import (
     GiveBack,
     Reconcile,
@@ -86,6 +90,18 @@ def _soak(spec: ClusterSpec, arguments: Arguments) -> Step:
     return Soak(arguments.get("seconds", spec.policy.min_soak), arguments.get("held", 0.0))
 
 
+def _switch(spec: ClusterSpec, arguments: Arguments) -> Step:
+    group = spec.group(arguments["group"])
+    bake = group.bake if arguments.get("bake") else 0.0
+    held, worse = arguments.get("held", 0.0), arguments.get("worse", ())
+    return SwitchInstance(group, arguments["instance"], MemberKind(arguments["target"]), bake=bake, held=held, worse=worse)
+
+
+def _watch_group(spec: ClusterSpec, arguments: Arguments) -> Step:
+    group = spec.group(arguments["group"])
+    return GroupWatched(group, group.bake, arguments.get("held", 0.0), arguments.get("worse", ()))
+
+
 KINDS: Mapping[str, Callable[[ClusterSpec, Arguments], Step]] = {
     "provision": _provision,
     "controllers ready": lambda _spec, _arguments: ControllersReady(),
@@ -107,4 +123,9 @@ KINDS: Mapping[str, Callable[[ClusterSpec, Arguments], Step]] = {
     "zookeeper leads": lambda _spec, _arguments: ZooKeeperLeads(),
     "wipe": _of_controller(WipeController),
     "rolled back": lambda _spec, _arguments: RolledBack(),
+    "switch": _switch,
+    "mode": lambda spec, arguments: SetMode(spec.group(arguments["group"]), Mode(arguments["mode"])),
+    "watch group": _watch_group,
+    "group back": lambda spec, arguments: GroupBack(spec.group(arguments["group"]), Goal(arguments["goal"])),
+    "clean up": lambda spec, arguments: CleanUp(spec.group(arguments["group"])),
 }

@@ -272,7 +272,7 @@ class RolledBack(Step):
     """As before the migration, and ready for the next one."""
 
     name = "rolled back"
-    looks = _POSITION | _NODES | Look.PARTITIONS | Look.MIN_INSYNC | Look.STATE_EPOCH
+    looks = _POSITION | _NODES | Look.PARTITIONS | Look.MIN_INSYNC | Look.STATE_EPOCH | Look.GROUPS
     samples = 2
     patience = 180.0
 

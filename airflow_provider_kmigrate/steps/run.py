@@ -50,8 +50,8 @@ class SystemClock:
 class Observing(Protocol):
     """`observe.Observer`, or a test's stand-in."""
 
-    def look(self, what: Look, nodes: Sequence[NodeSpec] = ()) -> ClusterView:
-        """One frozen view of what was asked for; `nodes` limits whose hosts are asked for processes and files."""
+    def look(self, what: Look, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
+        """One frozen view of what was asked for; `nodes` limits whose hosts are asked, `groups` names the consumer groups."""
 
     def surroundings(self, view: ClusterView) -> Surroundings:
         """What preflight asks beside a view."""
@@ -95,11 +95,13 @@ class Step(ABC):
     name: str
     looks: Look
     patience: float = 600.0
+    memory: float = 0.0  # seconds of looks that a judgement needs in one life, which no shorter watch may cut off
     waited: float = 0.0  # seconds that count against the patience, of earlier runs of the same wait too
     most_acts: int = 5  # more of the same verb would not help
     samples: int = 1  # how many looks in a row must say Done
     interval: float = 0.2  # seconds between looks
     nodes: tuple[NodeSpec, ...] = ()  # whose hosts are asked for processes and files; none: every node's
+    groups: tuple[str, ...] = ()  # consumer groups that are looked at
     expected: frozenset[str] = frozenset()  # codes of alarms that this step itself brings about
 
     @abstractmethod
@@ -126,7 +128,7 @@ def run_step(step: Step, world: World, sync_for: float = float("inf")) -> Done |
     first: ClusterView | None = None
     good = 0
     while True:
-        view = world.observer.look(step.looks, step.nodes)
+        view = world.observer.look(step.looks, step.nodes, step.groups)
         first = first or view
         decision = step.decide(view, first)
         diary.saw(view, decision)

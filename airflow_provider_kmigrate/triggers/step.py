@@ -22,7 +22,7 @@ class StepTrigger(BaseTrigger):
     """Looks and decides, never acts; whatever is to be done, the task does when it resumes and looks for itself.
 
     The only state is in the arguments: a triggerer that dies begins to watch again. `watch_for`: seconds after which the task
-    resumes in any case, so that what it keeps (the soaked time) is stored.
+    resumes in any case, so that what it keeps (the soaked time) is stored; longer where the step's judgement needs longer.
     """
 
     def __init__(self, cluster_file: str, kind: str, arguments: dict[str, Any], interval: float, watch_for: float) -> None:
@@ -45,14 +45,16 @@ class StepTrigger(BaseTrigger):
     def _watch(self, stop: Event) -> dict[str, Any]:
         """`{"outcome": "waiting" | "ready" | "refused" | "unavailable", "text", "held": seconds or null, "waited": seconds, "worse"}`.
 
-        `held`: what a step has soaked or baked; `waited`: what its patience has been tried; `worse`: why a broker has to go back.
+        `held`: what a step has soaked or baked; `waited`: what its patience has been tried; `worse`: what was found wrong.
         """
         step = None
         try:
             with watching(self.cluster_file) as world:
                 step = build(world.spec, self.kind, self.arguments)
                 step.interval = max(step.interval, self.interval)
-                decision = run_step(step, replace(world, clock=_Stoppable(world.clock, stop)), sync_for=self.watch_for)
+                decision = run_step(
+                    step, replace(world, clock=_Stoppable(world.clock, stop)), sync_for=max(self.watch_for, step.memory)
+                )
             outcome, text = ("waiting", told(decision.reasons)) if isinstance(decision, Wait) else ("ready", decision.text)
         except Fenced:
             outcome, text = "ready", "There is something to do."

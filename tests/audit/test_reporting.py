@@ -97,8 +97,9 @@ def test_it_begins_when_it_is_told_and_sees_what_came_until_then(tmp_path: Path)
     assert json.loads(verdict.read_text())["outcome"] == "PASS"
 
 
-def test_nobody_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("airflow_provider_kmigrate.audit.job._STAND_BY_S", 0.2)
+def test_nobody_begins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "request.json").write_text(json.dumps(request_for(written(tmp_path))))
-    assert main([str(tmp_path / "request.json"), str(tmp_path / "out"), "--begin", str(tmp_path / "begin")]) == 2
+    assert (
+        main([str(tmp_path / "request.json"), str(tmp_path / "out"), "--begin", str(tmp_path / "begin"), "--within", "0.2"]) == 2
+    )
     assert "nobody made" in capsys.readouterr().err

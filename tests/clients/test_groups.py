@@ -1,43 +1,95 @@
-"""Groups in ZooKeeper's tree, as the old consumer writes them."""
+"""Groups in ZooKeeper's tree, as the old consumer writes them, and how they are read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import pytest
 
+from airflow_provider_kmigrate.clients.group_reads import seen
+from airflow_provider_kmigrate.clients.group_znodes import groups_in
 from airflow_provider_kmigrate.clients.groups import of_zookeeper
 from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.group_seen import GroupSeen, StoredOffset, ZkGroup
 from airflow_provider_kmigrate.core.inventory import GroupFound
 from airflow_provider_kmigrate.core.readiness import GroupProtocol
+from airflow_provider_kmigrate.core.registration import (
+    Flaw,
+    Mode,
+    Progress,
+    Registration,
+    Unreadable,
+    write_progress,
+    write_registration,
+)
+from airflow_provider_kmigrate.exceptions import Failed, Unreachable
+from tests.clients.group_tree import GroupTree
+
+NOBODY = {"bootstrap.servers": "127.0.0.1:1"}
+STATIC, WILDCARD = Registration("static", {"t": 1}), Registration("white_list", {"w.*": 2})
+PROGRESS = Progress(7, Mode.KAFKA, settled=True)
+TREE = {
+    "/brokers/topics/t": b'{"version":1,"partitions":{"0":[1],"1":[1]}}',
+    "/brokers/topics/wide": b'{"version":1,"partitions":{"0":[1]}}',
+    "/brokers/topics/__consumer_offsets": b'{"version":1,"partitions":{"0":[1]}}',
+    "/consumers/g/ids/g_old": write_registration(STATIC),
+    "/consumers/g/ids/g_new": write_registration(WILDCARD),
+    "/consumers/g/ids/g_bad": b"t",
+    "/consumers/g/migration/ids/g_new": write_progress(WILDCARD, PROGRESS),
+    "/consumers/g/migration/mode": b"kafka\n",
+    "/consumers/g/owners/t/1": b"g_old-0",
+    "/consumers/g/owners/t/0-1": b"pykafka",
+    "/consumers/g/offsets/t/0": b"12",
+    "/consumers/g/offsets/t/1": b"not a number",
+    "/consumers/stopped/offsets/t/0": b"3",
+    "/consumers/never/ids": b"",
+}
+ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
+G = ZkGroup(
+    {"g_old": STATIC, "g_new": WILDCARD, "g_bad": Unreadable(Flaw.NOT_JSON, "t")},
+    {"g_new": PROGRESS},
+    b"kafka\n",
+    3,
+    7,
+    {ONE: "g_old-0"},
+    {ZERO: StoredOffset(12, 99.0), ONE: StoredOffset(Unreadable(Flaw.NOT_A_NUMBER, "not a number"), 99.0)},
+    frozenset({ZERO, ONE, TopicPartition("wide", 0)}),
+)
 
 
-class Tree:
-    def __init__(self, nodes: dict[str, bytes]) -> None:
-        self._nodes = nodes
-
-    def children(self, path: str) -> list[str]:
-        below = [node.removeprefix(f"{path}/") for node in self._nodes if node.startswith(f"{path}/")]
-        return sorted({name.split("/")[0] for name in below})
-
-    def tree(self, path: str = "/") -> Iterator[tuple[str, bytes | None]]:
-        return iter([(path, None), *((node, data) for node, data in self._nodes.items() if node.startswith(f"{path}/"))])
+def test_everything_of_all_groups() -> None:
+    stopped = ZkGroup(offsets={ZERO: StoredOffset(3, 99.0)})
+    assert groups_in(GroupTree(TREE)) == {"g": G, "never": ZkGroup(), "stopped": stopped}
 
 
-def test_members_and_offsets() -> None:
-    nodes = {
-        "/consumers/g/ids/g_one": b"{}",
-        "/consumers/g/ids/g_two": b"{}",
-        "/consumers/g/owners/t/0": b"g_one-0",
-        "/consumers/g/offsets/t/0": b"12",
-        "/consumers/g/offsets/t/1": b"not a number",
-        "/consumers/stopped/offsets/t/0": b"3",
-        "/consumers/never/ids": b"",
+def test_a_member_that_joins_meanwhile_looks_like_one_that_cannot_migrate() -> None:
+    tree = GroupTree(TREE)
+    groups_in(tree, ["g"])
+    order = [tree.reads.index(f"/consumers/g/{part}") for part in ("migration/ids", "ids", "migration/mode")]
+    assert order == sorted(order)
+    assert not [path for path in tree.reads if path.startswith("/consumers/stopped")]
+
+
+def test_a_topic_that_cannot_be_read_is_no_topic_without_partitions() -> None:
+    with pytest.raises(Failed, match="/brokers/topics/t"):
+        groups_in(GroupTree(TREE | {"/brokers/topics/t": b"[]"}))
+
+
+def test_a_side_that_does_not_answer_is_none() -> None:
+    assert seen(GroupTree(TREE), NOBODY, ["g", "gone"], timeout=1.0) == {
+        "g": GroupSeen("g", G),
+        "gone": GroupSeen("gone", ZkGroup()),
     }
-    place = TopicPartition("t", 0)
-    assert of_zookeeper(Tree(nodes)) == [
-        GroupFound("g", GroupProtocol.ZOOKEEPER, 2, {place: 12}),
-        GroupFound("stopped", GroupProtocol.ZOOKEEPER, 0, {place: 3}),
+    assert seen(GroupTree(TREE, silent=True), NOBODY, ["g"], timeout=1.0) == {"g": GroupSeen("g")}
+    with pytest.raises(Unreachable):
+        seen(GroupTree(TREE, silent=True), NOBODY, timeout=1.0)
+
+
+def test_the_inventory_takes_members_and_offsets() -> None:
+    assert of_zookeeper(GroupTree(TREE)) == [
+        GroupFound("g", GroupProtocol.ZOOKEEPER, 3, {ZERO: 12}),
+        GroupFound("stopped", GroupProtocol.ZOOKEEPER, 0, {ZERO: 3}),
     ]
 
 
 def test_no_groups() -> None:
-    assert of_zookeeper(Tree({})) == []
+    assert of_zookeeper(GroupTree({})) == []
+    assert seen(GroupTree({}), NOBODY, timeout=1.0) == {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -111,6 +111,16 @@ class FakeZooKeeper:
 
     def topics(self) -> dict[str, TopicMetadata]:
         return _given(self.topics_answer)
+
+    def children(self, path: str) -> list[str]:
+        assert path == "/consumers"
+        _given(self.answer)
+        return []
+
+    def nodes(self, paths: Iterable[str]) -> Iterator[Any]:
+        return iter(list(paths)[:0])
+
+    families = nodes
 
 
 @dataclass

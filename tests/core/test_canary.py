@@ -110,6 +110,7 @@ def test_the_judge_says_what_the_simulated_statistics_say(seed: int) -> None:
     assert metric.estimate == pytest.approx(float(np.exp(found.effect)))
 
 
+@pytest.mark.slow
 def test_false_alarms_and_misses_of_the_whole_judge_over_all_its_looks() -> None:
     runs, alarms, misses, policy = 150, 0, 0, CanaryPolicy()
     for seed in range(runs):

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.core.gates import Standing
-from airflow_provider_kmigrate.core.model import Act, Done, NodeFiles, Partition, Process, Refuse, Wait, ZkController
+from airflow_provider_kmigrate.core.model import Act, Done, LiveMembers, NodeFiles, Partition, Process, Refuse, Wait, ZkController
 from airflow_provider_kmigrate.core.roll import decide_restart, may_stop, next_to_roll, postponed
 from tests.core.views import DOWN, KRAFT, MIG, UP, ZK, broker, cluster, migration, partitions, shrunk, with_broker, with_zk
 
@@ -104,8 +104,16 @@ def test_what_keeps_a_broker_from_being_stopped(view, node, target, kind, expect
     assert codes(decision) == expected
 
 
-def test_old_groups_may_live_until_the_last_broker():
-    assert isinstance(decide_restart(with_zk(HYBRID, live_groups=("g",)), 1, KRAFT), Act)
+def test_old_groups_may_live_until_the_last_broker_which_every_broker_before_it_says():
+    living = {"live_groups": ("g",), "live_members": {"g": LiveMembers(2, 1)}}
+    decision = decide_restart(with_zk(HYBRID, **living), 1, KRAFT)
+    assert isinstance(decision, Act)
+    assert "g (2 old, 1 migrating)" in decision.text
+    assert "G21" in decision.text
+    assert "G21" not in decide_restart(HYBRID, 1, KRAFT).text
+    back = decide_restart(with_zk(PRE, **living), 0, MIG)
+    assert isinstance(back, Act)
+    assert "G21" not in back.text, "in migration mode every broker stays registered in ZooKeeper"
 
 
 def test_the_stranded_broker_is_rolled_forward_although_no_controller_has_the_flag():

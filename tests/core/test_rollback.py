@@ -11,6 +11,7 @@ from airflow_provider_kmigrate.core.model import (
     Act,
     BrokerMode,
     Done,
+    LiveMembers,
     Malformed,
     Migration,
     NodeFiles,
@@ -300,6 +301,15 @@ def test_a_full_directory_of_a_stopped_controller_is_wiped():
 )
 def test_the_end(view, expected):
     assert shape(rollback.decide_rolled_back(view)) == expected
+
+
+def test_the_end_tells_of_old_consumers_that_want_a_restart():
+    view = emptied(handed_over([ZK] * 3))
+    assert "Restart" not in rollback.decide_rolled_back(view).text
+    decision = rollback.decide_rolled_back(with_zk(view, live_groups=("billing",), live_members={"billing": LiveMembers(2, 0)}))
+    assert isinstance(decision, Done)
+    assert "Restart the old consumers" in decision.text
+    assert "billing (2 old)" in decision.text
 
 
 def test_the_plan_of_every_phase_ends_with_what_is_left():

@@ -216,7 +216,6 @@ WRONG = [
     ("min_soak: 24h", "max_parallel: 0", [("F04", 18, "policy.max_parallel")]),
     ("min_soak: 24h", "stable_samples: 0", [("F04", 18, "policy.stable_samples")]),
     ("fast_failover: true", "fast_failover: yes", [("F04", 18, "policy.fast_failover")]),
-    ("policy:", "groups: [{name: g}]\npolicy:", [("F07", 18, "groups")]),
     ("policy:", "spark_jobs: [{name: g}]\npolicy:", [("F03", 18, "spark_jobs[0].checkpoint")]),
     ("policy:", "spark_jobs: [{name: g h, hold: never}]\npolicy:", [("F04", 18, "spark_jobs[0].name")]),
     ("policy:", "spark_jobs: [{name: g, checkpoint: c}]\npolicy:", [("F04", 18, "spark_jobs[0].checkpoint")]),

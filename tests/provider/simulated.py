@@ -74,7 +74,7 @@ class Rehearsal:
         finally:
             session.close()
 
-    def look(self, what: Look, nodes: Sequence[NodeSpec] = ()) -> ClusterView:
+    def look(self, what: Look, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
         view = self.cluster.look(what, nodes)
         self.looks += 1
         self.looked.set()

@@ -102,6 +102,7 @@ class TestRuns:
         assert set(states.values()) == {"upstream_failed"}
         assert sim.restarts() == before
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(("answer", "state"), [(LEAVE, "failed"), (ROLL_BACK, "success")])
     def test_a_person_sees_the_plan_and_decides(
         self, begun: Callable[..., Any], run_dag: RunDag, answer: str, state: str

@@ -271,6 +271,7 @@ class TestCanaries:
         careless += PEM.splitlines() if conn_id == "kf_wrong" else []
         assert [line for line in careless if CANARY in str(redact(line))] == []
 
+    @pytest.mark.slow
     def test_a_run_leaves_no_secret_in_logs_or_database(
         self, run_dag: Callable[..., Any], connection: Define, airflow_home: Path
     ) -> None:

@@ -244,7 +244,7 @@ class SimCluster:
 
     # What a look shows.
 
-    def look(self, what: Look, nodes: Sequence[NodeSpec] = ()) -> ClusterView:
+    def look(self, what: Look, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
         del what, nodes
         self.mortal.step()
         self.looks += 1

@@ -81,7 +81,7 @@ class Losing(SimCluster):
     lost: int = 0
     looks: int = 0
 
-    def look(self, what: Look, nodes: Sequence[NodeSpec] = ()) -> ClusterView:
+    def look(self, what: Look, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
         view = super().look(what, nodes)
         if KINDS not in Look(what):
             self.looks += 1

@@ -357,6 +357,7 @@ def test_the_order_of_the_tasks_never_ends_in_waiting_for_one_another(tmp_path, 
     assert cluster.disasters == []
 
 
+@pytest.mark.slow
 @both
 def test_a_tool_killed_anywhere_in_it_leaves_nothing_half_done(tmp_path, target, before):
     """Whoever runs it again finds the file, the process and the note: it ends as a restart forward, or once more as one back."""

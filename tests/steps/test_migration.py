@@ -75,6 +75,7 @@ def test_clusters_of_any_shape_get_through(tmp_path, brokers, controllers):
     check_end(cluster)
 
 
+@pytest.mark.slow
 def test_a_tool_killed_anywhere_resumes_to_the_same_end_without_another_restart(tmp_path):
     rehearsal = SimCluster()
     forward(rehearsal, rehearsal.world(tmp_path))

@@ -232,7 +232,7 @@ def test_no_secret_is_told(outcome: Outcome) -> None:
     """Everything that Airflow and we wrote: logs, journals, the database with XCom and rendered fields. Not the backups, which must."""
     folder = outcome.rehearsal.folder
     written = [path for path in (folder / "airflow").rglob("*") if path.is_file() and "backup" not in path.parts]
-    written += [outcome.rehearsal.dag_log, folder / "dag.json"]
+    written += [outcome.rehearsal.dag_log, folder / f"{outcome.rehearsal.dag_id}.json"]
     assert {path.name for path in written} >= {"airflow.db", "dag.log"}
     told = {(path.name, name) for path in written for name, value in CANARIES.items() if value.encode() in path.read_bytes()}
     assert told == set()

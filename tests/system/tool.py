@@ -20,6 +20,7 @@ from typing import Any
 
 from airflow_provider_kmigrate.clients.hosts.base import Host
 from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
+from airflow_provider_kmigrate.clients.instances import Instances
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.model import ClusterView, Look
@@ -30,7 +31,7 @@ from airflow_provider_kmigrate.steps.run import Observing, World
 from benchmarks import direct
 
 REFUSED = 3
-POINTS = ("file put", "formatted", "stopping", "stopped", "started", "waiting", "committed", "wiped")
+POINTS = ("file put", "formatted", "stopping", "stopped", "started", "waiting", "committed", "wiped", "switching", "switched")
 _LEFT = "Terminating process due to signal SIGTERM"  # the first thing that a node which got SIGTERM logs
 _LOOKS = 2  # after the start
 
@@ -108,14 +109,26 @@ class TrappedZooKeeper:
         return answer
 
 
+class TrappedInstances:
+    """Instances of applications whose caller may not survive a restart of theirs."""
+
+    def __init__(self, instances: Instances, trap: Trap) -> None:
+        self._instances, self._trap = instances, trap
+
+    def switch(self, *arguments: Any) -> None:
+        self._trap.reached("switching")
+        self._instances.switch(*arguments)
+        self._trap.reached("switched")
+
+
 class TrappedObserver:
     """An observer whose caller may not survive a look after a start."""
 
     def __init__(self, observer: Observing, trap: Trap) -> None:
         self._observer, self._trap = observer, trap
 
-    def look(self, what: Look, nodes: Sequence[NodeSpec] = ()) -> ClusterView:
-        view = self._observer.look(what, nodes)
+    def look(self, what: Look, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
+        view = self._observer.look(what, nodes, groups)
         self._trap.looks_left -= 1
         if self._trap.looks_left == 0:
             self._trap.reached("waiting")
@@ -129,7 +142,12 @@ def trapped(world: World, trap: Trap) -> World:
     tools = world.tools
     return replace(
         world,
-        tools=replace(tools, host=lambda node: TrappedHost(tools.host(node), trap), zk=TrappedZooKeeper(tools.zk, trap)),  # type: ignore[arg-type]
+        tools=replace(
+            tools,
+            host=lambda node: TrappedHost(tools.host(node), trap),  # type: ignore[arg-type]
+            zk=TrappedZooKeeper(tools.zk, trap),  # type: ignore[arg-type]
+            instances=TrappedInstances(tools.instances, trap),  # type: ignore[arg-type]
+        ),
         observer=TrappedObserver(world.observer, trap),
     )
 

@@ -1,4 +1,4 @@
-"""Argument lists with places to fill in: `{id}`, `{host}`, `{properties}`, `{path}`, `{cluster_id}`, `{release}`."""
+"""Argument lists with places to fill in: `{id}`, `{host}`, `{properties}` and others of nodes, `{instance}` and others of consumers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Refused
 
-_PLACE = re.compile(r"\{(id|host|properties|path|cluster_id|release)\}")
+_PLACE = re.compile(r"\{(id|host|properties|path|cluster_id|release|group|instance|kind)\}")
 
 
 def fill(template: Iterable[str], values: Mapping[str, str]) -> tuple[str, ...]:
@@ -32,7 +32,7 @@ def fill(template: Iterable[str], values: Mapping[str, str]) -> tuple[str, ...]:
 
 def no_command(text: str) -> Refused:
     """The refusal where a node's machine cannot be told what to do."""
-    return Refused.because(Reason("M02", f"{text}.", "Nothing was run.", "Correct the node's commands in the cluster file."))
+    return Refused.because(Reason("M02", f"{text}.", "Nothing was run.", "Correct the commands in the cluster file."))
 
 
 def node_values(node: NodeSpec) -> dict[str, str]:

@@ -1,0 +1,103 @@
+"""Does a group go on consuming? Judged from committed offsets, never from owners: those look perfect while partitions starve (measured).
+
+A partition starves while there are records that nobody has committed, and its offset, the larger of both stores, has stood still for
+longer than its consumers take between two commits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from airflow_provider_kmigrate.core.cluster import GroupSpec
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.group_members import cast, places, read_by, restless
+from airflow_provider_kmigrate.core.group_move import zookeeper_offsets
+from airflow_provider_kmigrate.core.group_seen import GroupSeen, MemberKind
+from airflow_provider_kmigrate.core.model import Reason
+
+UNREST = 60.0  # seconds that a group may take to come to rest without having been touched
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Where a partition's consumers stood when their offset last moved; `offset` -1 and the log's end then, where none is committed."""
+
+    offset: int
+    since: float
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What many looks at one group come to; times on the monotonic clock of one process."""
+
+    marks: Mapping[TopicPartition, Mark] = field(default_factory=dict)
+    unrest: float | None = None  # since when the group has not been at rest
+    gone: float | None = None  # since when the watched instance has not been seen as what it is to be
+
+
+def positions(seen: GroupSeen) -> dict[TopicPartition, int]:
+    """Partition -> committed offset, the larger of both stores; -1 for one that somebody reads and nobody has committed."""
+    zookeeper, kafka = zookeeper_offsets(seen), dict(seen.committed or {})
+    wanted = zookeeper.keys() | kafka.keys() | (seen.zk.partitions if seen.zk else frozenset())
+    return {where: max(zookeeper.get(where, -1), kafka.get(where, -1)) for where in wanted}
+
+
+def follow(
+    health: Health, seen: GroupSeen, group: GroupSpec, now: float, watched: tuple[str, MemberKind] | None = None
+) -> Health:
+    """Take in one look, of which nothing is unknown; `watched`: an instance and what it is to be."""
+    ends, at = seen.ends or {}, positions(seen)
+    watched_till_now = health.marks.keys() & ends.keys()
+    marks = {
+        where: _mark(health.marks.get(where), at.get(where, -1), ends.get(where), now)
+        for where in read_by(seen) | watched_till_now
+    }
+    there = watched is None or cast(seen.members or (), group).kinds(watched[0]) == {watched[1]}
+    return replace(
+        health,
+        marks=marks,
+        unrest=_since(health.unrest, bool(restless(seen, group)), now),
+        gone=_since(health.gone, not there, now),
+    )
+
+
+def _mark(last: Mark | None, offset: int, end: int | None, now: float) -> Mark:
+    if last is None or last.offset != offset:
+        return Mark(offset, now, end if end is not None else offset)
+    # one that is caught up does not age, nor one of which nobody knows whether records wait
+    return last if end is not None and _waits(last, end) else replace(last, since=now, end=last.end if end is None else end)
+
+
+def _waits(mark: Mark, end: int) -> bool:
+    return end > (mark.offset if mark.offset >= 0 else mark.end)
+
+
+def starving(health: Health, group: GroupSpec, now: float) -> tuple[TopicPartition, ...]:
+    """Partitions with records that wait, whose offset has not moved for `commit_within`."""
+    return tuple(sorted(where for where, mark in health.marks.items() if now - mark.since >= group.commit_within))
+
+
+def worse(health: Health, group: GroupSpec, now: float, unrest: float = UNREST) -> tuple[Reason, ...]:
+    """What is wrong with a group that was switched; empty while nothing is. `unrest`: seconds that it may take to come to rest."""
+    reasons = []
+    hungry = starving(health, group, now)
+    if hungry:
+        text = (
+            f"Group {group.name} has committed nothing for {group.commit_within:.0f} s although records wait: {places(hungry)}."
+        )
+        why = "Owners may look perfect meanwhile; only committed offsets show that somebody consumes."
+        reasons.append(Reason("V30", text, why, "Look at the logs of the members that hold these partitions."))
+    if health.gone is not None and now - health.gone >= unrest:
+        text = f"Group {group.name}: the switched instance has been away for {now - health.gone:.0f} s."
+        reasons.append(Reason("V31", text, "It has probably ended, or lost its sessions.", "Look at its log."))
+    if health.unrest is not None and now - health.unrest >= unrest:
+        text = f"Group {group.name} has not been at rest for {now - health.unrest:.0f} s."
+        why = "Members come and go, or wait for each other's partitions."
+        reasons.append(Reason("V32", text, why, "Look at the members' logs, and who the group's members are (groups scan)."))
+    return tuple(reasons)
+
+
+def _since(then: float | None, so: bool, now: float) -> float | None:
+    return (now if then is None else then) if so else None

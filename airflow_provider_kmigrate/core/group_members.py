@@ -1,0 +1,165 @@
+"""Which member is which instance of the application, and whether a group is at rest: every partition held, nothing being shared out.
+
+Waiting reasons and refusals both are `Reason`s; who calls knows which they are by the function's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from airflow_provider_kmigrate.core.cluster import GroupSpec
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.group_seen import GroupSeen, MemberKind, MemberSeen, ZkGroup
+from airflow_provider_kmigrate.core.model import Reason
+
+_UNKNOWN = "Unknown is not healthy: nothing is done on half a look."
+_ACCESS = "Check the ensemble and the group's coordinator, and that our user may DESCRIBE the group and its topics."
+_SHOWN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """Who plays whom: the members of each instance of the cluster file, and those of none. An instance may have several members."""
+
+    instances: Mapping[str, tuple[MemberSeen, ...]]
+    strangers: tuple[MemberSeen, ...]
+
+    def kinds(self, instance: str) -> frozenset[MemberKind]:
+        """What an instance runs as; two kinds while it is restarted, none while nothing of it is seen."""
+        return frozenset(member.kind for member in self.instances[instance])
+
+    def of_kind(self, kind: MemberKind) -> tuple[str, ...]:
+        """The instances that run as nothing else."""
+        return tuple(name for name in self.instances if self.kinds(name) == {kind})
+
+
+def cast(members: Iterable[MemberSeen], group: GroupSpec) -> Cast:
+    """Members by the names of the file's instances: `<group>_<name>`, `<name>`, or either with `-` and more behind it."""
+    names = [instance.name for instance in group.instances]
+    found: dict[str, list[MemberSeen]] = {name: [] for name in names}
+    strangers: list[MemberSeen] = []
+    for member in members:
+        called = (member.name, member.name.removeprefix(f"{group.name}_"))  # an instance may be called by the whole id
+        name = next((name for own in called for name in names if own == name or own.startswith(f"{name}-")), None)
+        (strangers if name is None else found[name]).append(member)
+    return Cast({name: tuple(theirs) for name, theirs in found.items()}, tuple(strangers))
+
+
+def unread(seen: GroupSeen | None, name: str, *, ends: bool = False) -> tuple[Reason, ...]:
+    """What of the group could not be read; empty when all was. `ends`: with the ends of its logs, without which nothing starves."""
+    if seen is None:
+        return (Reason("K50", f"Group {name} could not be read.", _UNKNOWN, _ACCESS),)
+    sides: dict[str, object] = {"its znodes": seen.zk, "its members in Kafka": seen.kafka, "its offsets in Kafka": seen.committed}
+    sides |= {"its logs' ends": seen.ends} if ends else {}
+    missing = [what for what, found in sides.items() if found is None]
+    return (Reason("K50", f"Group {name}: {' and '.join(missing)} could not be read.", _UNKNOWN, _ACCESS),) if missing else ()
+
+
+def flawed(seen: GroupSeen) -> tuple[Reason, ...]:
+    """Registrations that nobody can read: they freeze every old consumer of the group."""
+    return tuple(
+        Reason(
+            "K51",
+            f"Group {seen.name}: the registration of {member.name} cannot be read ({member.flaw}).",
+            "Every old consumer of the group lets go of everything until that znode is gone.",
+            f"Stop whoever wrote /consumers/{seen.name}/ids/{member.name}; the znode goes with its session.",
+        )
+        for member in seen.members or ()
+        if member.flaw is not None
+    )
+
+
+def unknown_members(seen: GroupSeen, group: GroupSpec) -> tuple[Reason, ...]:
+    """Members that are no instance's of the cluster file."""
+    strangers = cast(seen.members or (), group).strangers
+    if not strangers:
+        return ()
+    named = ", ".join(f"{member.name} ({member.kind})" for member in strangers[:_SHOWN])
+    why = "The group changes its coordination as a whole: one member that nobody moves keeps it back, or reads twice."
+    remedy = "Add its instance to the group in the cluster file, or stop it."
+    return (Reason("K56", f"Group {seen.name} has members that the cluster file does not know: {named}.", why, remedy),)
+
+
+def restless(seen: GroupSeen, group: GroupSpec, but: Collection[str] = ()) -> tuple[Reason, ...]:
+    """Why the group is not at rest; empty when it is. Instances in `but` may be missing."""
+    everyone = cast(seen.members or (), group)
+    absent = [name for name, members in everyone.instances.items() if not members and name not in but]
+    reasons = [*_sharing(seen), *_unheld(seen), *_unsettled(seen)]
+    if absent:
+        why = "Whoever is switched next takes capacity away; a group that lacks members already may fall behind."
+        reasons.append(Reason("K55", f"Group {seen.name}: nothing is seen of {', '.join(absent[:_SHOWN])}.", why, _START))
+    return tuple(reasons)
+
+
+_START = "Start it, or correct its name in the cluster file: consumer.id and client.id are what its members are called by."
+
+
+def _sharing(seen: GroupSeen) -> list[Reason]:
+    if seen.kafka is None or seen.kafka.stable:
+        return []
+    text = f"Group {seen.name} is being shared out in Kafka ({seen.kafka.state})."
+    return [Reason("K52", text, "What its members hold changes just now.", "Wait; if it lasts, look for a member that restarts.")]
+
+
+def _unheld(seen: GroupSeen) -> list[Reason]:
+    """Of members in ZooKeeper; what plain members hold has no owner's znode."""
+    if seen.zk is None or not seen.zk.registrations:
+        return []
+    idle = seen.zk.unowned - held_in_kafka(seen)
+    if not idle:
+        return []
+    return [
+        Reason(
+            "K53",
+            f"Group {seen.name}: nobody holds {places(idle)}.",
+            "Their records wait.",
+            "If it lasts, restart the old consumer that gave up after four tries (its log).",
+        )
+    ]
+
+
+def held_in_kafka(seen: GroupSeen) -> frozenset[TopicPartition]:
+    """What plain members hold."""
+    return frozenset().union(*(member.holds for member in seen.of_kind(MemberKind.PLAIN)))
+
+
+_FORGOTTEN = 86_400.0  # seconds behind the group's newest commit after which an offset is of a topic that is read no more
+
+
+def read_by(seen: GroupSeen) -> frozenset[TopicPartition]:
+    """What the group reads: what a registration selects, what a plain member holds, what has been committed of late.
+
+    Offsets in ZooKeeper are never deleted: those of topics that were deleted, or are subscribed no more, stand there for years.
+    """
+    if seen.zk is None:
+        return held_in_kafka(seen)
+    newest = max((stored.changed_at for stored in seen.zk.offsets.values()), default=0.0)
+    late = {where for where, stored in seen.zk.offsets.items() if newest - stored.changed_at < _FORGOTTEN}
+    read = seen.zk.partitions | held_in_kafka(seen) | late
+    return read if seen.ends is None else frozenset(where for where in read if where in seen.ends or where in seen.zk.partitions)
+
+
+def _unsettled(seen: GroupSeen) -> list[Reason]:
+    """Migrating members that have not come to rest under the mode as it is now."""
+    zk = seen.zk
+    if zk is None:
+        return []
+    late = [member.name for member in seen.of_kind(MemberKind.MIGRATING) if not _settled(member, zk)]
+    if not late:
+        return []
+    text = f"Group {seen.name}: {len(late)} migrating members are not settled in {zk.mode} mode: {', '.join(late[:_SHOWN])}."
+    why = "They still give up or wait for partitions, or have not seen the mode."
+    return [Reason("K54", text, why, "If it lasts, their logs say who holds what they wait for.")]
+
+
+def _settled(member: MemberSeen, zk: ZkGroup) -> bool:
+    told = member.progress
+    return told is not None and told.settled and told.mode is zk.mode and told.epoch == zk.mode_epoch
+
+
+def places(partitions: Iterable[TopicPartition]) -> str:
+    """Partitions as a sentence has them."""
+    ordered = sorted(partitions)
+    named = ", ".join(f"{where.topic}-{where.partition}" for where in ordered[:_SHOWN])
+    return f"{named}, ... ({len(ordered)})" if len(ordered) > _SHOWN else named

@@ -1,0 +1,329 @@
+"""How a consumer group leaves ZooKeeper's coordination (KIP-125), and how it comes back: what may be done next, from what is seen.
+
+The way is one line, and a group may stand anywhere on it::
+
+    all old -- old and migrating -- all migrating -- mode kafka -- migrating and plain -- all plain
+               (mode zookeeper)                      (mode kafka)
+
+Every decision is about one instance or about the mode. Old and plain members never meet: an old one knows no Kafka group, a plain one
+no owner's znode, and both would read every partition.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from airflow_provider_kmigrate.core.cluster import GroupSpec
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.group_members import (
+    Cast,
+    cast,
+    flawed,
+    places,
+    read_by,
+    restless,
+    unknown_members,
+    unread,
+)
+from airflow_provider_kmigrate.core.group_seen import GroupSeen, MemberKind, StoredOffset
+from airflow_provider_kmigrate.core.model import Act, Decision, Done, Reason, Refuse, Wait
+from airflow_provider_kmigrate.core.registration import Mode
+
+OFFSETS_SETTLE = 5.0  # seconds after which an offset that one store had must be in the other, too
+ABSENT = 45.0  # seconds without any member after which an instance is restarted once more; a dead one's session lasts as long
+
+_BOTH = "Old consumers follow ZooKeeper, plain ones Kafka: both would read every partition."
+_ONE_AT_A_TIME = "Switch the others first: the way is old, migrating, mode kafka, plain, and back the same way."
+
+
+class Goal(StrEnum):
+    """Where a group is wanted on the way back."""
+
+    OLD = "old"  # every instance an old consumer, as before
+    MIGRATING = "migrating"  # every instance migrating, ZooKeeper coordinates
+    KAFKA = "kafka"  # every instance migrating, Kafka coordinates
+
+
+@dataclass(frozen=True, slots=True)
+class Looks:
+    """The group now and at the first look of the same step, each with its time on the monotonic clock."""
+
+    now: GroupSeen | None
+    at: float
+    first: GroupSeen | None = None
+    first_at: float = 0.0
+
+
+def switch(
+    looks: Looks, group: GroupSpec, instance: str, target: MemberKind, *, asked: bool = False, hurry: bool = False
+) -> Decision:
+    """One instance as another kind of member. `asked`: this life of the step has had it restarted already; `hurry`: a group that
+    does not come to rest is not waited for, since its unrest may be what the instance is switched for.
+
+    Acts: "switch" (restart the instance), "copy offsets" (ZooKeeper's, where Kafka's are ahead: before it becomes old again).
+    """
+    seen = looks.now
+    missing = unread(seen, group.name)
+    if missing or seen is None:
+        return Wait(missing)
+    kinds = cast(seen.members or (), group).kinds(instance)
+    if kinds == {target}:
+        there = f"{instance} of group {group.name} is {_named(target)}."
+        return Done(there) if hurry else rested(seen, group, there)
+    if asked:
+        return Wait((_absent(group, instance, target, kinds),))
+    strange = unknown_members(seen, group) if target is not MemberKind.OLD else ()
+    never = (*flawed(seen), *strange, *forbidden(seen, group, instance, target))
+    return Refuse(never) if never else _switch_now(looks, group, instance, target, hurry=hurry)
+
+
+def _switch_now(looks: Looks, group: GroupSpec, instance: str, target: MemberKind, *, hurry: bool) -> Decision:
+    """Nothing forbids it: is this the moment?"""
+    seen = looks.now
+    if seen is None:
+        return Wait(unread(seen, group.name))
+    kinds = cast(seen.members or (), group).kinds(instance)
+    if not kinds and looks.at - looks.first_at < ABSENT:
+        return Wait((_absent(group, instance, target, kinds),))
+    waits = restless(seen, group) if kinds and not hurry else ()
+    if waits:
+        return Wait(waits)
+    behind = offsets_behind(looks, target)
+    if behind:
+        return _with_offsets(looks, group, target, behind)
+    text = f"{instance} of group {group.name}, until now {_words(kinds)}, becomes {_named(target)}."
+    return Act("switch", text)
+
+
+def forbidden(seen: GroupSeen, group: GroupSpec, instance: str, target: MemberKind) -> tuple[Reason, ...]:
+    """Why the instance must never become that while the group is as it is."""
+    everyone, zk = cast(seen.members or (), group), seen.zk
+    if target is MemberKind.MIGRATING and everyone.kinds(instance) == {MemberKind.PLAIN}:
+        return ()  # one plain member less is better wherever the group stands, and the only way out beside an old one
+    others = frozenset(kind for name in everyone.instances if name != instance for kind in everyone.kinds(name))
+    own = everyone.kinds(instance)
+    if {MemberKind.OLD, MemberKind.PLAIN} <= others | own | {target}:
+        text = f"Group {group.name}: {instance} would become {_named(target)} while others are {_words(others)}."
+        return (Reason("K58", text, _BOTH, _ONE_AT_A_TIME),)
+    needs = {MemberKind.OLD: Mode.ZOOKEEPER, MemberKind.PLAIN: Mode.KAFKA}
+    about = others | {target} | (own - {MemberKind.PLAIN})
+    wrong = [kind for kind in needs if kind in about and zk is not None and zk.toggle is not needs[kind]]
+    if not wrong or zk is None:
+        return ()
+    text = f"Group {group.name}: its mode is {zk.toggle}, with members that are, or would be, {_words(frozenset(wrong))}."
+    why = "Old members need mode zookeeper and plain ones mode kafka: the mode would change hands behind everybody's back."
+    return (Reason("K57", text, why, f"Set the mode first (SetModeOperator): {needs[wrong[0]]}."),)
+
+
+def offsets_behind(looks: Looks, target: MemberKind) -> frozenset[TopicPartition]:
+    """Partitions whose offset in the store that `target` reads is lower than what the other one had at the first look.
+
+    Kafka need not know of partitions that nobody reads; ZooKeeper does without harm.
+    """
+    if looks.now is None or looks.first is None:
+        return frozenset()
+    if target is MemberKind.OLD:
+        return _behind(zookeeper_offsets(looks.now), dict(looks.first.committed or {}))
+    if target is MemberKind.PLAIN:
+        return _behind(dict(looks.now.committed or {}), zookeeper_offsets(looks.first)) & read_by(looks.now)
+    return frozenset()
+
+
+def zookeeper_offsets(seen: GroupSeen) -> dict[TopicPartition, int]:
+    """Those that can be read."""
+    return {where: stored.offset for where, stored in _stored(seen).items() if isinstance(stored.offset, int)}
+
+
+def _stored(seen: GroupSeen) -> dict[TopicPartition, StoredOffset]:
+    return dict(seen.zk.offsets) if seen.zk else {}
+
+
+def _behind(reads: dict[TopicPartition, int], other: dict[TopicPartition, int]) -> frozenset[TopicPartition]:
+    return frozenset(where for where, offset in other.items() if reads.get(where, -1) < offset)
+
+
+def _with_offsets(looks: Looks, group: GroupSpec, target: MemberKind, behind: frozenset[TopicPartition]) -> Decision:
+    store, other = ("ZooKeeper", "Kafka") if target is MemberKind.OLD else ("Kafka", "ZooKeeper")
+    text = f"Group {group.name}: {store}'s offsets of {places(behind)} are behind {other}'s."
+    if target is MemberKind.OLD and looks.at - looks.first_at >= OFFSETS_SETTLE:
+        return Act("copy offsets", f"{text} The instance would read their records once more.")
+    return Wait((Reason("K60", text, f"The next member that is {target} would read their records once more.", _COMMITS),))
+
+
+_COMMITS = "Migrating members write both stores; look at their logs for commits that fail."
+
+
+def set_mode(looks: Looks, group: GroupSpec, mode: Mode) -> Decision:
+    """The group's migration/mode as wanted, and every member at rest under it. Act: "set mode"."""
+    seen = looks.now
+    missing = unread(seen, group.name)
+    if missing or seen is None or seen.zk is None:
+        return Wait(missing)
+    if seen.zk.toggle is mode:
+        return rested(seen, group, f"Group {group.name} is in {mode} mode, and all of its members have settled in it.")
+    back = mode is Mode.ZOOKEEPER  # which is for groups that are not at rest, and for those with members that nobody knows, too
+    never = (*(() if back else (*flawed(seen), *unknown_members(seen, group))), *_mode_forbidden(seen, group, mode))
+    if never:
+        return Refuse(never)
+    # with plain members alone the mode is the first move of a way back, which may be for one that died
+    waits = restless(seen, group) if not back and not seen.of_kind(MemberKind.PLAIN) else ()
+    if waits:
+        return Wait(waits)
+    return Act("set mode", f"Group {group.name}: mode {seen.zk.toggle} -> {mode}; {standing(seen)}.")
+
+
+def _mode_forbidden(seen: GroupSeen, group: GroupSpec, mode: Mode) -> tuple[Reason, ...]:
+    olds, plains = (_names(seen, kind) for kind in (MemberKind.OLD, MemberKind.PLAIN))
+    migrating = seen.of_kind(MemberKind.MIGRATING)
+    reasons = []
+    if olds and mode is Mode.KAFKA:
+        text = f"Group {group.name} has members that do not migrate: {olds}."
+        why = "They follow ZooKeeper whatever the mode says; it would take effect by itself when the last of them leaves."
+        reasons.append(Reason("K61", text, why, "Switch them to migrating members first."))
+    if plains and (mode is Mode.ZOOKEEPER or migrating or olds):
+        text = f"Group {group.name} has plain Kafka consumers: {plains}."
+        remedy = "Switch them back to migrating members first (way back), or stop them."
+        reasons.append(Reason("K62", text, "They know no mode: what they hold would be given to others, and read twice.", remedy))
+    return tuple(reasons)
+
+
+def next_back(looks: Looks, group: GroupSpec, goal: Goal) -> tuple[str, MemberKind | Mode] | None:
+    """The next move on the way back to `goal`: an instance (and what it becomes) or "" (and the mode). None: there is nothing to do.
+
+    Only what lies behind the goal is undone: a group that never came so far stays as it is.
+    """
+    seen = looks.now
+    if seen is None or seen.zk is None or seen.members is None:
+        return None
+    everyone = cast(seen.members, group)
+    plain = [name for name in everyone.instances if MemberKind.PLAIN in everyone.kinds(name)]
+    if plain:
+        alone = not seen.of_kind(MemberKind.MIGRATING) and not seen.of_kind(MemberKind.OLD)
+        return ("", Mode.KAFKA) if alone and seen.zk.toggle is not Mode.KAFKA else (plain[-1], MemberKind.MIGRATING)
+    if goal is not Goal.KAFKA and seen.zk.toggle is Mode.KAFKA:
+        return "", Mode.ZOOKEEPER
+    missing = [name for name in everyone.instances if not everyone.kinds(name)]
+    if missing:  # it may have died on its way, and would come back as a plain one when no migrating member keeps it out any more
+        return missing[0], MemberKind.OLD if goal is Goal.OLD or seen.of_kind(MemberKind.OLD) else MemberKind.MIGRATING
+    migrating = [name for name in everyone.instances if MemberKind.MIGRATING in everyone.kinds(name)]
+    return (migrating[-1], MemberKind.OLD) if goal is Goal.OLD and migrating else None
+
+
+def rested(seen: GroupSeen, group: GroupSpec, text: str) -> Decision:
+    """`text`, once every instance is there and nothing is being shared out."""
+    waits = restless(seen, group)
+    return Wait(waits) if waits else Done(text)
+
+
+def _absent(group: GroupSpec, instance: str, target: MemberKind, kinds: frozenset[MemberKind]) -> Reason:
+    seen = f"is still {_words(kinds)}" if kinds else "is not seen yet"
+    text = f"{instance} of group {group.name} {seen}; it is to be {_named(target)}."
+    return Reason("K59", text, "A process takes its time to start, and ZooKeeper to forget one that was killed.", _LOG)
+
+
+_LOG = "If it stays so, look at that process and its log; is it called so by its consumer.id and client.id?"
+
+
+def _names(seen: GroupSeen, kind: MemberKind) -> str:
+    return ", ".join(member.name for member in seen.of_kind(kind)[:8])
+
+
+def _named(kind: MemberKind) -> str:
+    return {
+        MemberKind.OLD: "an old consumer",
+        MemberKind.MIGRATING: "a migrating member",
+        MemberKind.PLAIN: "a plain Kafka consumer",
+    }[kind]
+
+
+def _words(kinds: frozenset[MemberKind]) -> str:
+    return " and ".join(sorted(kinds)) or "nowhere"
+
+
+def further(seen: GroupSeen | None, group: GroupSpec, instance: str) -> bool:
+    """Whether an instance that is to become a migrating member on the way forward is a plain Kafka consumer already.
+
+    Only where the mode has been Kafka: before that it is a migrating member that died, and that Kafka keeps for its session.
+    """
+    if seen is None or seen.zk is None or cast(seen.members or (), group).kinds(instance) != {MemberKind.PLAIN}:
+        return False
+    return seen.zk.toggle is Mode.KAFKA or all_plain(seen, group)
+
+
+def absent(seen: GroupSeen | None, group: GroupSpec, instance: str) -> bool:
+    """Whether no living member of an instance is seen; not where that is not known."""
+    if seen is None or seen.members is None:
+        return False
+    kinds = cast(seen.members, group).kinds(instance)
+    return not kinds or (kinds == {MemberKind.PLAIN} and not further(seen, group, instance))
+
+
+def all_plain(seen: GroupSeen | None, group: GroupSpec) -> bool:
+    """Whether every instance is a plain Kafka consumer, and nobody is left in ZooKeeper; False where that is not known."""
+    if unread(seen, group.name) or seen is None or seen.zk is None or seen.zk.registrations:
+        return False
+    everyone = cast(seen.members or (), group)
+    return all(everyone.kinds(name) == {MemberKind.PLAIN} for name in everyone.instances)
+
+
+def moved(seen: GroupSeen | None, group: GroupSpec) -> bool:
+    """Whether the group has left ZooKeeper, with nothing left over; False where that is not known."""
+    return all_plain(seen, group) and seen is not None and seen.zk is not None and seen.zk.mode_version < 0
+
+
+def standing(seen: GroupSeen) -> str:
+    """Where on its way a group stands, in a few words."""
+    counts = [(kind, len(seen.of_kind(kind))) for kind in MemberKind]
+    members = ", ".join(f"{count} {kind}" for kind, count in counts if count) or "nobody"
+    return f"{members}; mode {seen.zk.toggle if seen.zk else 'unknown'}"
+
+
+def clean_up(seen: GroupSeen | None, group: GroupSpec) -> Decision:
+    """The leftovers in ZooKeeper of a group that has left it. Act: "clean up"."""
+    missing = unread(seen, group.name)
+    if missing or seen is None or seen.zk is None:
+        return Wait(missing)
+    if seen.zk.registrations or seen.zk.progress or seen.zk.owners:
+        text = f"Group {group.name} still has members in ZooKeeper: {standing(seen)}."
+        return Refuse((Reason("K63", text, "Their znodes are theirs.", "Switch them to plain Kafka consumers first."),))
+    if seen.zk.mode_version >= 0:
+        return Act("clean up", f"Group {group.name} has left ZooKeeper: {standing(seen)}.")
+    return Done(f"Nothing of group {group.name} is left in ZooKeeper but its last offsets.")
+
+
+def plan(seen: GroupSeen, group: GroupSpec, goal: Goal | None = None) -> str:
+    """Where a group stands and what is left to do, as a sentence; `goal` None: the way forward. Only what can be told from one look."""
+    everyone = cast(seen.members or (), group)
+    becomes_old_only = goal is not None and not everyone.of_kind(MemberKind.PLAIN)  # which strangers do not keep it from
+    left = [*flawed(seen), *(() if becomes_old_only else unknown_members(seen, group))]
+    if left:
+        return f"{standing(seen)}. It cannot be moved: {' '.join(map(str, left))}"
+    steps = _forward(seen, everyone) if goal is None else _back(seen, everyone, goal)
+    return f"{standing(seen)}. {'Then ' + ', '.join(steps) if steps else 'Nothing is to be done'}."
+
+
+def _forward(seen: GroupSeen, everyone: Cast) -> list[str]:
+    names = list(everyone.instances)
+    old = [
+        name for name in names if everyone.kinds(name) != {MemberKind.PLAIN} and MemberKind.MIGRATING not in everyone.kinds(name)
+    ]
+    plain = [name for name in names if everyone.kinds(name) != {MemberKind.PLAIN}]
+    toggle = seen.zk is not None and seen.zk.toggle is not Mode.KAFKA and bool(plain)
+    return [
+        *([f"{', '.join(old)} become migrating members one by one"] if old else []),
+        *(["mode kafka"] if toggle else []),
+        *([f"{', '.join(plain)} become plain Kafka consumers one by one"] if plain else []),
+        *(["the leftovers in ZooKeeper are deleted"] if plain or (seen.zk and seen.zk.mode_version >= 0) else []),
+    ]
+
+
+def _back(seen: GroupSeen, everyone: Cast, goal: Goal) -> list[str]:
+    plain = [name for name in everyone.instances if MemberKind.PLAIN in everyone.kinds(name)]
+    later = [name for name in everyone.instances if everyone.kinds(name) & {MemberKind.PLAIN, MemberKind.MIGRATING}]
+    kafka = bool(plain) or (seen.zk is not None and seen.zk.toggle is Mode.KAFKA)
+    return [
+        *([f"{', '.join(reversed(plain))} become migrating members one by one"] if plain else []),
+        *(["mode zookeeper"] if kafka and goal is not Goal.KAFKA else []),
+        *([f"{', '.join(reversed(later))} become old consumers one by one"] if later and goal is Goal.OLD else []),
+    ]

@@ -1,0 +1,220 @@
+"""The DAGs that move consumer groups off ZooKeeper's coordination (KIP-125), and back.
+
+One group after another, by waves; in a group one instance after another, the first of each kind as a canary. A red task leaves
+everything behind it unstarted; a red verdict, a toggle that did not end well, and a group that starves after it, take the group back
+to where it was sound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from airflow.sdk import DAG, BaseOperator, Param, TaskGroup, TriggerRule, chain
+
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, GroupSpec
+from airflow_provider_kmigrate.core.group_move import Goal
+from airflow_provider_kmigrate.core.group_seen import MemberKind
+from airflow_provider_kmigrate.core.registration import Mode
+from airflow_provider_kmigrate.dag_builders import audit
+from airflow_provider_kmigrate.dag_builders.chaining import goes_on
+from airflow_provider_kmigrate.dag_builders.task_docs import group_doc
+from airflow_provider_kmigrate.operators.approval import ApproveGroupsBackOperator
+from airflow_provider_kmigrate.operators.groups import (
+    CleanUpGroupOperator,
+    GroupBackOperator,
+    GroupPlanOperator,
+    GroupsDoneOperator,
+    SetModeOperator,
+    SwitchInstanceOperator,
+    WatchGroupOperator,
+)
+from airflow_provider_kmigrate.sensors.window import WindowSensor
+
+_DOC = """\
+### {name}: consumer groups off ZooKeeper
+
+Moves the consumer groups of the cluster file from ZooKeeper's coordination to Kafka's (KIP-125), live, instance by instance, before the
+brokers of cluster `{cluster_id}` leave ZooKeeper. Groups: {groups}.
+
+| task | what happens | over when |
+| --- | --- | --- |
+| to_migrating | each instance restarts as a migrating member; the first one bakes | the group is at rest |
+| mode_kafka | `migration/mode` says `kafka` | every member has reported it and is at rest |
+| to_plain | each instance restarts as a plain Kafka consumer; the first one bakes | the group is at rest |
+| clean_up | the mode and empty folders in ZooKeeper are deleted | gone; the last offsets stay |
+
+A canary that makes its group worse goes back alone. After a red verdict, a mode under which the group does not settle, or a group that
+stops committing, `back_*` takes the group back. `kmigrate_consumers_back__{name}` takes groups back by hand, from anywhere. To hold everything: Variable `kmigrate_stop__{name}`.
+A run with conf `{{"wave": 1}}` moves that wave only; groups that were moved are left alone, so that a schedule goes on where it was.
+"""
+
+_BACK_DOC = """\
+### {name}: consumer groups back
+
+Takes consumer groups back from wherever each stands, instance by instance: plain Kafka consumers become migrating members again, the
+mode goes back to ZooKeeper, offsets that only Kafka has are copied, migrating members become old consumers.
+
+| goal | the groups end with |
+| --- | --- |
+| old | old consumers, as before the migration |
+| migrating | migrating members, coordinated through ZooKeeper |
+| kafka | migrating members, coordinated through Kafka |
+"""
+_ADVICE = "The group is taken back by the task behind this one; no other instance and no other group was touched."
+
+
+def build(spec: ClusterSpec) -> DAG | None:
+    """The DAG `kmigrate_consumers__<cluster>`, on the file's `groups_schedule`; None for a file without groups."""
+    if not spec.groups:
+        return None
+    groups = sorted(spec.groups, key=lambda group: group.wave)
+    with DAG(
+        dag_id=f"kmigrate_consumers__{spec.name}",
+        schedule=spec.groups_schedule or None,
+        catchup=False,
+        max_active_runs=1,
+        tags=["kmigrate", "kafka", "consumers", spec.name],
+        doc_md=_DOC.format(name=spec.name, cluster_id=spec.cluster_id, groups=", ".join(group.name for group in groups)),
+        params={"wave": _wave(groups)},
+        default_args={"retries": 1, "retry_delay": timedelta(seconds=15)},
+    ) as dag:
+        names = [group.name for group in groups]
+        before: BaseOperator = GroupPlanOperator(cluster_file=spec.path, task_id="plan", groups=names, retries=0)
+        for group in groups:
+            first, last = _group(spec, group)
+            before.set_downstream(first)
+            before = last
+        before.set_downstream(GroupsDoneOperator(cluster_file=spec.path, task_id="done", **goes_on()))
+    return _described(dag)
+
+
+def _group(spec: ClusterSpec, group: GroupSpec) -> tuple[BaseOperator, BaseOperator]:
+    """One group's tasks; the first and the last of its way."""
+    with TaskGroup(group.name.replace(".", "_")):
+        # the group before may have been skipped: a window that were skipped with it would be no window
+        begin = [WindowSensor(task_id="window", window=group.window, wave=group.wave, **goes_on())] if group.window else []
+        mode = SetModeOperator(
+            cluster_file=spec.path, task_id="mode_kafka", groups=[group.name], mode=Mode.KAFKA, wave=group.wave, **goes_on()
+        )
+        way = [
+            *begin,
+            *_switched(spec, group, MemberKind.MIGRATING, Goal.OLD),
+            *_watched(spec, group, "mode_kafka", Goal.MIGRATING, mode),
+            *_switched(spec, group, MemberKind.PLAIN, Goal.KAFKA),
+            *_watched(spec, group, "to_plain", Goal.KAFKA),
+            CleanUpGroupOperator(cluster_file=spec.path, task_id="clean_up", group=group.name, wave=group.wave, **goes_on()),
+        ]
+        chain(*way)
+    return way[0], way[-1]
+
+
+def _switched(spec: ClusterSpec, group: GroupSpec, target: MemberKind, goal: Goal) -> list[BaseOperator]:
+    """Every instance, the first as a canary with an audit behind it."""
+    canary, *rest = group.instances
+    first = _switch(spec, group, canary.name, target, bake=True)
+    gate = audit.group_gate(spec, f"canary_{target}", f"{group.name}/canary_{target}", _ADVICE)
+    if gate:
+        _goes_back(spec, group, f"back_canary_{target}", goal, gate)
+        chain(*gate)
+    return [first, *gate, *(_switch(spec, group, instance.name, target) for instance in rest)]
+
+
+def _switch(spec: ClusterSpec, group: GroupSpec, instance: str, target: MemberKind, *, bake: bool = False) -> BaseOperator:
+    return SwitchInstanceOperator(
+        cluster_file=spec.path,
+        task_id=f"to_{target}_{instance}".replace(".", "_"),
+        group=group.name,
+        instance=instance,
+        target=target,
+        bake=bake,
+        wave=group.wave,
+        sync_for=group.switch_timeout + 1,
+        **goes_on(),
+    )
+
+
+def _watched(spec: ClusterSpec, group: GroupSpec, name: str, goal: Goal, *change: BaseOperator) -> list[BaseOperator]:
+    """A `change` of the whole group, the watch and the audit after it, and the way back from all of them.
+
+    A watch that found something is not retried anyway; one whose worker died is, or its group would be taken back for nothing.
+    """
+    watch = WatchGroupOperator(cluster_file=spec.path, task_id=f"watch_{name}", group=group.name, wave=group.wave, **goes_on())
+    way: list[BaseOperator] = [*change, watch, *audit.group_gate(spec, name, f"{group.name}/{name}", _ADVICE)]
+    _goes_back(spec, group, f"back_{name}", goal, way)
+    return way
+
+
+def _goes_back(spec: ClusterSpec, group: GroupSpec, task_id: str, goal: Goal, after: Sequence[BaseOperator]) -> None:
+    """A task that acts where one of `after` is red itself; it is no part of the way."""
+    back = GroupBackOperator(
+        cluster_file=spec.path,
+        task_id=task_id,
+        groups=[group.name],
+        goal=goal,
+        only_after=[task.task_id for task in after],
+        trigger_rule=TriggerRule.ONE_FAILED,
+    )
+    for task in after:
+        task.set_downstream(back)
+
+
+def build_back(spec: ClusterSpec) -> DAG | None:
+    """The DAG `kmigrate_consumers_back__<cluster>`, by hand; None for a file without groups."""
+    if not spec.groups:
+        return None
+    groups = [group.name for group in sorted(spec.groups, key=lambda group: -group.wave)]
+    with DAG(
+        dag_id=f"kmigrate_consumers_back__{spec.name}",
+        schedule=None,
+        catchup=False,
+        max_active_runs=1,
+        tags=["kmigrate", "kafka", "consumers", spec.name],
+        doc_md=_BACK_DOC.format(name=spec.name),
+        params=_back_params(spec, groups),
+        default_args={"retries": 1, "retry_delay": timedelta(seconds=15)},
+    ) as dag:
+        plan = GroupPlanOperator(cluster_file=spec.path, task_id="plan", groups=groups, back=True, retries=0)
+        approve = ApproveGroupsBackOperator(
+            task_id="approve", cluster=spec.name, cluster_id=spec.cluster_id, plan="{{ ti.xcom_pull(task_ids='plan') }}"
+        )
+        backs = [
+            GroupBackOperator(cluster_file=spec.path, task_id=f"back_{name}".replace(".", "_"), groups=[name], **goes_on())
+            for name in groups
+        ]
+        chain(plan, approve, *backs, GroupsDoneOperator(cluster_file=spec.path, task_id="done", **goes_on()))
+    return _described(dag)
+
+
+def _described(dag: DAG) -> DAG:
+    for task in dag.tasks:
+        if isinstance(task, BaseOperator):
+            task.doc_md = group_doc(task.task_id)
+    return dag
+
+
+def _wave(groups: Sequence[GroupSpec]) -> Param:
+    waves = sorted({group.wave for group in groups})
+    return Param(
+        None,
+        type=["null", "integer"],
+        title="Only this wave",
+        description=f"Empty: all of them, one after another. Waves of the file: {', '.join(map(str, waves))}.",
+    )
+
+
+def _back_params(spec: ClusterSpec, groups: Sequence[str]) -> dict[str, Param]:
+    asked = "Leave it empty to see the plan and be asked before anything is changed."
+    return {
+        "goal": Param(str(Goal.OLD), enum=[str(goal) for goal in Goal], title="Back to"),
+        "groups": Param(
+            None, type=["null", "array"], items={"type": "string"}, examples=list(groups), title="Only these groups",
+            description="Empty: all groups of the file.",
+        ),
+        "approve_back": Param(
+            None,
+            type=["null", "string"],  # Airflow's form would not accept an empty string
+            title="Approve it beforehand",
+            description=f"{asked} To go on without being asked, enter the cluster id {spec.cluster_id}.",
+        ),
+    }  # fmt: skip

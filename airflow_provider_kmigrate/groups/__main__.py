@@ -1,0 +1,245 @@
+"""`python -m airflow_provider_kmigrate.groups scan|copy-offsets|zookeeper-mode`: consumer groups on ZooKeeper.
+
+They are looked at, their offsets copied, their mode set back. Ends with 0 where nothing blocks (or all was done), 1 where something does
+(or it is refused), 2 where it could not be looked at, or the act failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from airflow_provider_kmigrate.clients import group_mode, group_offsets
+from airflow_provider_kmigrate.clients.connections import (
+    KAFKA,
+    ZOOKEEPER,
+    kafka_settings,
+    lookup_in,
+    read_connections,
+    settings_for,
+    zookeeper_settings,
+)
+from airflow_provider_kmigrate.clients.fence import Fence
+from airflow_provider_kmigrate.clients.group_reads import seen, topic_settings
+from airflow_provider_kmigrate.clients.log_marks import cluster_id
+from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
+from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
+from airflow_provider_kmigrate.core.cluster import GroupSpec
+from airflow_provider_kmigrate.core.group_move import Looks as MoveLooks
+from airflow_provider_kmigrate.core.group_move import set_mode
+from airflow_provider_kmigrate.core.group_offsets import CopyPlan, Store, plan
+from airflow_provider_kmigrate.core.group_scan import GroupScan, Looks, scan
+from airflow_provider_kmigrate.core.group_seen import GroupSeen
+from airflow_provider_kmigrate.core.model import Act, Done, Reason, Refuse
+from airflow_provider_kmigrate.core.registration import Mode
+from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, Unavailable, WrongCluster
+from airflow_provider_kmigrate.groups.report import copied, document, table
+from airflow_provider_kmigrate.spec import load
+
+_WAIT = 5.0  # seconds between the two looks; below an auto commit's interval, so that a standstill is a suspicion only
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The exit code."""
+    parser = _parser()
+    chosen = parser.parse_args(argv)
+    if not (chosen.cluster and chosen.connections) and not (chosen.zookeeper and chosen.bootstrap):
+        parser.error("name CLUSTER.yaml and --connections, or --zookeeper and --bootstrap")
+    refused = 2 if chosen.command == "scan" else 1
+    try:
+        settings, properties, expected = _reached(chosen)
+        with ZooKeeper(settings) as zk:
+            _identify(zk, properties, expected, blind=chosen.command == "scan")
+            return _COMMANDS[chosen.command](zk, properties, chosen)
+    except KMigrateError as error:
+        sys.stderr.write(f"{error}\n")
+        return refused if isinstance(error, Refused) else 2
+
+
+def scanned(
+    zk: ZooKeeper,
+    properties: Mapping[str, Any],
+    names: Collection[str] | None,
+    wait: float,
+    sleep: Callable[[float], None] = time.sleep,
+) -> tuple[list[GroupScan], float | None, float]:
+    """Every named group, or all, by name; seconds between the looks (None: `wait` is 0, one look), and of the last look. Raises as `seen`."""
+    first, began = (seen(zk, properties, names) if wait else {}), time.monotonic()
+    if wait:
+        sleep(wait)
+    looked = time.monotonic()
+    now = seen(zk, properties, names)
+    took = time.monotonic() - looked
+    gap = time.monotonic() - began if wait else None
+    settings = _settings(properties, now)
+    scans = [scan(Looks(look, first.get(name), gap or 0.0, settings)) for name, look in sorted(now.items())]
+    return scans, gap, took
+
+
+def _settings(properties: Mapping[str, Any], now: Mapping[str, GroupSeen]) -> dict[str, dict[str, str]] | None:
+    topics = {where.topic for look in now.values() if look.zk for where in look.zk.partitions}
+    try:
+        return topic_settings(properties, topics)
+    except Unavailable:
+        return None
+
+
+def _scan(zk: ZooKeeper, properties: Mapping[str, Any], chosen: argparse.Namespace) -> int:
+    scans, gap, took = scanned(zk, properties, chosen.group, chosen.wait)
+    if chosen.json:
+        chosen.json.write_text(json.dumps(document(scans, gap, took), indent=1) + "\n", encoding="utf-8")
+    sys.stdout.write(table(scans, members=chosen.group is not None))
+    return 1 if any(one.blocked for one in scans) else 0
+
+
+def _copy(zk: ZooKeeper, properties: Mapping[str, Any], chosen: argparse.Namespace) -> int:
+    """Each group by itself; the first that is refused ends it, and those before it are done."""
+    if chosen.dry_run:
+        for name in chosen.group:
+            sys.stdout.write(copied(_planned(zk, properties, name, chosen), done=False))
+        return 0
+    with _held(zk, chosen) as fence:
+        for name in chosen.group:
+            made = _planned(zk, properties, name, chosen)
+            if made.writes:
+                group_offsets.copy(zk, properties, made, fence)
+            sys.stdout.write(copied(made, done=True))
+    return 0
+
+
+@contextmanager
+def _held(zk: ZooKeeper, chosen: argparse.Namespace) -> Iterator[Fence]:
+    """The cluster is this command's own meanwhile, and free afterwards."""
+    owner = f"groups {chosen.command}/{getpass.getuser()}@{socket.gethostname()}:{os.getpid()}"
+    with Fence(zk, zk.cluster_id(), owner) as fence:
+        try:
+            yield fence
+        finally:
+            fence.release()
+
+
+def _zookeeper_mode(zk: ZooKeeper, properties: Mapping[str, Any], chosen: argparse.Namespace) -> int:
+    """The emergency: each group's mode set back at once, then its members waited for."""
+    if chosen.take_over:
+        taken = Fence(zk, zk.cluster_id(), "groups zookeeper-mode").break_lock()
+        sys.stdout.write(f"the cluster was held by {taken}; that run is refused from now on\n" if taken else "")
+    groups = {name: GroupSpec(name, ()) for name in chosen.group}
+    with _held(zk, chosen) as fence:
+        for name, group in groups.items():
+            decision = set_mode(_move_looks(zk, properties, name), group, Mode.ZOOKEEPER)
+            if isinstance(decision, Refuse):
+                raise Refused.because(*decision.reasons)
+            if isinstance(decision, Act):
+                group_mode.write(zk, name, Mode.ZOOKEEPER, fence)
+                sys.stdout.write(f"{decision.text} Written.\n")
+    settled = [_settled(zk, properties, group, chosen.wait) for group in groups.values()]
+    return 0 if all(settled) else 2
+
+
+def _settled(zk: ZooKeeper, properties: Mapping[str, Any], group: GroupSpec, wait: float) -> bool:
+    """Whether the group comes to rest in ZooKeeper mode within `wait` seconds; says what is still to come."""
+    deadline = time.monotonic() + wait
+    while not isinstance(decision := set_mode(_move_looks(zk, properties, group.name), group, Mode.ZOOKEEPER), Done):
+        if time.monotonic() > deadline:
+            sys.stdout.write("".join(f"{group.name}: {reason}\n" for reason in getattr(decision, "reasons", ())))
+            return False
+        time.sleep(0.5)
+    sys.stdout.write(f"{decision.text}\n")
+    return True
+
+
+def _move_looks(zk: ZooKeeper, properties: Mapping[str, Any], name: str) -> MoveLooks:
+    return MoveLooks(seen(zk, properties, [name])[name], time.monotonic())
+
+
+_COMMANDS: Final[Mapping[str, Callable[[ZooKeeper, Mapping[str, Any], argparse.Namespace], int]]] = {
+    "scan": _scan,
+    "copy-offsets": _copy,
+    "zookeeper-mode": _zookeeper_mode,
+}
+
+
+def _planned(zk: ZooKeeper, properties: Mapping[str, Any], name: str, chosen: argparse.Namespace) -> CopyPlan:
+    made = plan(seen(zk, properties, [name])[name], Store(chosen.to), reset=chosen.reset)
+    if isinstance(made, Refuse):
+        raise Refused.because(*made.reasons)
+    return made
+
+
+def _identify(zk: ZooKeeper, properties: Mapping[str, Any], expected: str | None, *, blind: bool) -> None:
+    """Both sides must be of one cluster, and of the one that the file names. `blind`: brokers that do not answer are a finding later."""
+    told = {"ZooKeeper": zk.cluster_id(), "the cluster file": expected}
+    try:
+        told["the brokers"] = cluster_id(properties)
+    except Unavailable:
+        if not blind:
+            raise
+    if len({identity for identity in told.values() if identity}) > 1:
+        text = (
+            f"These are different clusters: {', '.join(f'{side} has {identity}' for side, identity in told.items() if identity)}."
+        )
+        raise WrongCluster.because(
+            Reason("I01", text, "What one side shows would be told of the other.", "Correct the addresses.")
+        )
+
+
+def _reached(chosen: argparse.Namespace) -> tuple[ZooKeeperSettings, Mapping[str, Any], str | None]:
+    """From the cluster file and its connections, with the cluster's id; or from two addresses, without any security and id."""
+    if chosen.cluster is not None:
+        spec = load(chosen.cluster)
+        settings = settings_for(spec, lookup_in(read_connections(chosen.connections), spec))
+        return settings.zookeeper, settings.kafka.properties, spec.cluster_id
+    kafka = {"conn_type": KAFKA, "extra": {"bootstrap.servers": chosen.bootstrap}}
+    zookeeper = zookeeper_settings("--zookeeper", {"conn_type": ZOOKEEPER, "host": chosen.zookeeper})
+    return zookeeper, kafka_settings("--bootstrap", kafka).properties, None
+
+
+def _parser() -> argparse.ArgumentParser:
+    lines = (__doc__ or "").split("\n")
+    parser = argparse.ArgumentParser(prog="python -m airflow_provider_kmigrate.groups", description=lines[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    looking = commands.add_parser("scan", help="where each group stands and what speaks against moving it; reads only")
+    looking.add_argument("--json", type=Path, metavar="FILE", help="write everything as JSON, too")
+    looking.add_argument(
+        "--wait",
+        type=_seconds,
+        default=_WAIT,
+        metavar="SECONDS",
+        help="between two looks (5); 90 proves a standstill, 0: one look",
+    )
+    copying = commands.add_parser("copy-offsets", help="committed offsets from one store to the other, read back")
+    copying.add_argument("--to", required=True, choices=[str(store) for store in Store])
+    copying.add_argument("--dry-run", action="store_true", help="only say what would be written")
+    copying.add_argument("--reset", action="store_true", help="lower offsets that are ahead in the store that is written")
+    setting = commands.add_parser(
+        "zookeeper-mode", help="in an emergency: migration/mode of groups set back to zookeeper, at once"
+    )
+    setting.add_argument("--take-over", action="store_true", help="take the cluster from the run of kmigrate that holds it")
+    setting.add_argument("--wait", type=_seconds, default=60.0, metavar="SECONDS", help="for the members to come to rest (60)")
+    for command in (looking, copying, setting):
+        command.add_argument("cluster", nargs="?", type=Path, metavar="CLUSTER.yaml", help="the cluster file, with --connections")
+        command.add_argument("--connections", type=Path, help="JSON file as `airflow connections export` writes it")
+        command.add_argument("--zookeeper", metavar="HOSTS[/CHROOT]", help="instead of a cluster file, with --bootstrap")
+        command.add_argument("--bootstrap", metavar="HOST:PORT,...", help="brokers, without any security")
+        command.add_argument("--group", action="append", required=command is not looking, help="may be given several times")
+    return parser
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 <= value <= 3600:
+        raise argparse.ArgumentTypeError("0 to 3600 seconds")
+    return value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""A scan as a table with its findings, and as a document for machines: `groups.schema.json` says of what form, and `SCHEMA` grows with it."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
+from typing import Any, Final
+
+from airflow_provider_kmigrate.core.findings import Finding
+from airflow_provider_kmigrate.core.group_offsets import CopyPlan
+from airflow_provider_kmigrate.core.group_scan import GroupScan, positions
+from airflow_provider_kmigrate.core.group_seen import MemberKind, MemberSeen
+
+SCHEMA: Final = 1
+_HEAD: Final = ("GROUP", "STANDS", "OLD", "MIGRATING", "PLAIN", "MODE", "OWNED", "LAG", "MOVED ZK/KAFKA", "FINDINGS")
+
+
+def table(scans: Sequence[GroupScan], *, members: bool = False) -> str:
+    """A line a group; then, where wanted, a line a member; then the findings, the gravest first."""
+    rows = [_HEAD, *(_row(one) for one in scans)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(_HEAD))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    told = [f"{one.seen.name}: {finding}" for one in scans for finding in one.findings]
+    blocked = sum(one.blocked for one in scans)
+    who = [f"{one.seen.name}: {_member(each)}" for one in scans for each in (one.seen.members or ()) if members]
+    return (
+        "\n".join(
+            [
+                *lines,
+                *([""] if who else []),
+                *who,
+                *([""] if told else []),
+                *told,
+                f"{len(scans)} groups, {blocked} of them blocked",
+            ]
+        )
+        + "\n"
+    )
+
+
+def document(
+    scans: Iterable[GroupScan], gap: float | None, took: float, clock: Callable[[], float] = time.time
+) -> dict[str, Any]:
+    """JSON values only. `gap`: seconds between the two looks, None for one look; `took`: seconds of the last look."""
+    return {
+        "schema": SCHEMA,
+        "made_ms": int(clock() * 1000),
+        "gap_s": None if gap is None else round(gap, 3),
+        "took_s": round(took, 3),
+        "groups": [_group(one) for one in scans],
+    }
+
+
+def copied(plan: CopyPlan, *, done: bool) -> str:
+    """What a copy writes, or has written, partition by partition."""
+    verb = "written and read back" if done else "to write"
+    lines = [
+        f"{one.where.topic}-{one.where.partition}: {'nothing' if one.over is None else one.over} -> {one.offset}"
+        for one in plan.writes
+    ]
+    left = [f"{where.topic}-{where.partition}: left alone, {plan.to} is ahead" for where in plan.lower]
+    gone = [f"{where.topic}-{where.partition}: left out, its log has no end that is known" for where in plan.gone]
+    return "\n".join([*lines, *left, *gone, f"{plan.group}: {len(lines)} offsets {verb} to {plan.to}"]) + "\n"
+
+
+def _row(one: GroupScan) -> tuple[str, ...]:
+    zk = one.seen.zk
+    counts = Counter(member.kind for member in one.seen.members or ())
+    kinds = ["?" if one.seen.members is None else str(counts[kind]) for kind in MemberKind]
+    owned = "?" if zk is None else f"{len(zk.partitions - zk.unowned)}/{len(zk.partitions)}"
+    moved = f"{one.advanced['zookeeper']}/{one.advanced['kafka']}" if one.advanced else "-"
+    severities = Counter(str(finding.severity) for finding in one.findings)
+    told = ", ".join(f"{count} {severity}" for severity, count in severities.items()) or "none"
+    mode = "?" if zk is None else str(zk.mode)
+    return (one.seen.name, str(one.standing), *kinds, mode, owned, "?" if one.lag is None else str(one.lag), moved, told)
+
+
+def _member(member: MemberSeen) -> str:
+    held = ", ".join(f"{where.topic}-{where.partition}" for where in sorted(member.holds)) or "nothing"
+    follows = member.progress
+    how = f", {'settled' if follows.settled else 'not settled'} in {follows.mode} mode" if follows else ""
+    return f"{member.kind} {member.name}{f' on {member.host}' if member.host else ''} holds {held}{how}"
+
+
+def _group(one: GroupScan) -> dict[str, Any]:
+    zk, seen = one.seen.zk, one.seen
+    at, ends = positions(seen), seen.ends or {}
+    return {
+        "group": seen.name,
+        "standing": str(one.standing),
+        "blocked": one.blocked,
+        "mode": None if zk is None else str(zk.mode),
+        "toggle": None if zk is None else str(zk.toggle),
+        "kafka_state": None if seen.kafka is None else seen.kafka.state,
+        "lag": one.lag,
+        "advanced": dict(one.advanced),
+        "members": None
+        if seen.members is None
+        else [
+            {
+                "name": member.name,
+                "kind": str(member.kind),
+                "host": member.host,
+                "holds": sorted(f"{where.topic}-{where.partition}" for where in member.holds),
+                "flaw": None if member.flaw is None else str(member.flaw),
+                "progress": None if member.progress is None else asdict(member.progress),
+            }
+            for member in seen.members
+        ],
+        "partitions": [
+            {"topic": where.topic, "partition": where.partition, "offset": at[where], "end": ends.get(where)}
+            for where in sorted(at)
+        ],
+        "unowned": [] if zk is None else sorted(f"{where.topic}-{where.partition}" for where in zk.unowned),
+        "findings": [_finding(finding) for finding in one.findings],
+    }
+
+
+def _finding(finding: Finding) -> dict[str, str]:
+    reason = finding.reason
+    told = {"seen": reason.text, "why": reason.why, "remedy": reason.remedy, "source": finding.source}
+    return {"code": reason.code, "severity": str(finding.severity), **told}

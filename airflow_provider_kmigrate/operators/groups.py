@@ -1,0 +1,188 @@
+"""Consumer groups off ZooKeeper (KIP-125) and back: an instance, the mode of groups, the watch, the way back, the leftovers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowSkipException
+
+from airflow_provider_kmigrate.core.group_members import unread
+from airflow_provider_kmigrate.core.group_move import Goal, moved, plan
+from airflow_provider_kmigrate.core.group_seen import MemberKind
+from airflow_provider_kmigrate.core.model import Done, Look
+from airflow_provider_kmigrate.core.registration import Mode
+from airflow_provider_kmigrate.core.windows import other_wave
+from airflow_provider_kmigrate.exceptions import Unreachable
+from airflow_provider_kmigrate.hooks.world import run_of, watching
+from airflow_provider_kmigrate.operators.step import StepOperator
+from airflow_provider_kmigrate.steps.catalog import build
+from airflow_provider_kmigrate.steps.journal import told
+from airflow_provider_kmigrate.steps.run import World, run_step
+
+_EVERY_WAVE = 0
+
+
+class _Forward(StepOperator):
+    """A step on the way of groups off ZooKeeper. A run whose conf names another `wave` skips it, and so do groups that are off it."""
+
+    ui_color = "#e3f0d8"
+    groups: tuple[str, ...]
+    wave: int
+
+    def execute(self, context: Context) -> str:
+        if other_wave(context["params"].get("wave"), self.wave):
+            raise AirflowSkipException(f"This run is not for wave {self.wave}, of which {', '.join(self.groups)} is.")
+        return super().execute(context)
+
+    def run_in(self, world: World, arguments: dict[str, Any]) -> object:
+        seen = world.observer.look(Look.ZOOKEEPER | Look.GROUP_MEMBERS, groups=self.groups).groups or {}
+        if all(moved(seen.get(name), world.spec.group(name)) for name in self.groups):
+            raise AirflowSkipException(f"{', '.join(self.groups)} has left ZooKeeper already.")
+        return self.do(world, arguments)
+
+    def do(self, world: World, arguments: dict[str, Any]) -> object:
+        """The step itself."""
+        return super().run_in(world, arguments)
+
+
+class _GroupOperator(_Forward):
+    """A step of one group of the cluster file."""
+
+    def __init__(self, *, group: str, wave: int = _EVERY_WAVE, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.groups, self.wave = (group,), wave
+
+    def arguments(self, context: Context) -> dict[str, Any]:
+        del context
+        return {"group": self.groups[0]}
+
+
+class SwitchInstanceOperator(_GroupOperator):
+    """Have one instance restarted as `target` (migrating or plain), once its group is at rest, and wait until it is again.
+
+    The way back is `GroupBackOperator`'s. With `bake` the group is then watched for the file's `bake`; a canary that makes it worse goes back alone, and the task fails.
+    """
+
+    kind = "switch"
+    ui_color = "#fdf0cd"
+
+    def __init__(self, *, instance: str, target: MemberKind | str, bake: bool = False, **kwargs: Any) -> None:
+        # a worker is held until the instance is back, or its command would be run again by the next one
+        super().__init__(**{"sync_for": 600.0, **kwargs})
+        self.instance, self.target, self.bake = instance, str(target), bake
+
+    def arguments(self, context: Context) -> dict[str, Any]:
+        return {**super().arguments(context), "instance": self.instance, "target": self.target, "bake": self.bake}
+
+
+class SetModeOperator(_Forward):
+    """The toggle of KIP-125 for a list of groups, one after another: exact bytes, version-checked, read back; each is over when every
+    member has reported that mode's epoch and is at rest in it. The first that is refused stops the list.
+    """
+
+    kind = "mode"
+    ui_color = "#f4d7d7"
+
+    def __init__(self, *, groups: Sequence[str], mode: Mode | str, wave: int = _EVERY_WAVE, **kwargs: Any) -> None:
+        super().__init__(**{"deferrable": False, **kwargs})
+        self.groups, self.mode, self.wave = tuple(groups), str(mode), wave
+
+    def do(self, world: World, arguments: dict[str, Any]) -> object:
+        del arguments
+        for group in self.groups:
+            run_step(build(world.spec, self.kind, {"group": group, "mode": self.mode}), world)
+        return f"In {self.mode} mode, and settled: {', '.join(self.groups)}."
+
+
+class WatchGroupOperator(_GroupOperator):
+    """Wait while a group, that nobody touches, shows for the file's `bake` that it goes on committing; fail when it does not."""
+
+    kind = "watch group"
+
+
+class CleanUpGroupOperator(_GroupOperator):
+    """Delete the mode and the empty folders of a group that has left ZooKeeper."""
+
+    kind = "clean up"
+
+
+class GroupBackOperator(StepOperator):
+    """Bring groups back to `goal` (old, migrating or kafka: see `core.group_move.Goal`) from wherever each stands.
+
+    With `only_after` it acts only where one of these tasks of its run has failed itself, and is skipped where they never ran.
+    A run's conf `groups` (a list of names) limits it. Killed and run again it looks, and goes on.
+    """
+
+    kind = "group back"
+    ui_color = "#fdf0cd"
+
+    def __init__(self, *, groups: Sequence[str], goal: Goal | str = "", only_after: Sequence[str] = (), **kwargs: Any) -> None:
+        super().__init__(**{"deferrable": False, **kwargs})
+        self.groups, self.goal, self.only_after = tuple(groups), str(goal), tuple(only_after)
+
+    def execute(self, context: Context) -> str:
+        if self.only_after and not _failed(context, self.only_after):
+            raise AirflowSkipException("What stands before it was not red itself: there is nothing to take back.")
+        wanted = context["params"].get("groups") or self.groups
+        if not set(self.groups) & set(wanted):
+            raise AirflowSkipException(f"This run is for {', '.join(wanted)}.")
+        return super().execute(context)
+
+    def arguments(self, context: Context) -> dict[str, Any]:
+        return {"goal": self.goal or context["params"].get("goal") or str(Goal.OLD)}
+
+    def run_in(self, world: World, arguments: dict[str, Any]) -> object:
+        for group in self.groups:
+            run_step(build(world.spec, self.kind, {"group": group, "goal": arguments["goal"]}), world)
+        return f"Back at {arguments['goal']}: {', '.join(self.groups)}."
+
+
+def _failed(context: Context, tasks: Sequence[str]) -> bool:
+    ti: Any = context["ti"]
+    states = ti.get_task_states(dag_id=context["dag"].dag_id, task_ids=list(tasks), run_ids=[context["run_id"]])
+    return any(state == "failed" for of_run in states.values() for state in of_run.values())
+
+
+class GroupPlanOperator(StepOperator):
+    """Say where each group stands and what would be done; changes nothing. Returns a Markdown list; `goal` empty: the way forward."""
+
+    kind = "plan groups"
+    ui_color = "#e6e6fa"
+
+    def __init__(self, *, groups: Sequence[str], back: bool = False, **kwargs: Any) -> None:
+        super().__init__(**{"deferrable": False, **kwargs})
+        self.groups, self.back = tuple(groups), back
+
+    def world(self, context: Context) -> AbstractContextManager[World]:
+        """To look at only: nothing is written to the cluster, not even who holds it."""
+        return watching(self.cluster_file, self.log.info, run_of(context))
+
+    def arguments(self, context: Context) -> dict[str, Any]:
+        goal = (context["params"].get("goal") or str(Goal.OLD)) if self.back else None
+        return {"goal": goal, "groups": context["params"].get("groups") or None}
+
+    def run_in(self, world: World, arguments: dict[str, Any]) -> object:
+        names = [name for name in self.groups if name in (arguments["groups"] or self.groups)]
+        seen = world.observer.look(Look.ZOOKEEPER | Look.GROUP_MEMBERS, groups=names).groups or {}
+        missing = [reason for name in names for reason in unread(seen.get(name), name)]
+        if missing:
+            raise Unreachable(told(missing))
+        goal = Goal(arguments["goal"]) if arguments["goal"] else None
+        return "\n".join(f"* **{name}**: {plan(seen[name], world.spec.group(name), goal)}" for name in names)
+
+
+class GroupsDoneOperator(StepOperator):
+    """Let go of the cluster at the end of a run."""
+
+    kind = "done"
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{"deferrable": False, **kwargs})
+
+    def run_in(self, world: World, arguments: dict[str, Any]) -> object:
+        del arguments
+        world.fence.release()
+        return Done("All groups of this run are done; the run lets go of the cluster.")

@@ -1,0 +1,219 @@
+"""The cluster file's sections about those who use the cluster: consumer groups, Spark jobs, and the audit of their records.
+
+As in `model`, a field's description is what a message calls "expected", and its first example is the fix.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from airflow_provider_kmigrate.core.cluster import AuditSpec, GroupSpec, HoldPolicy, SparkJobSpec
+from airflow_provider_kmigrate.spec.section import Section
+from airflow_provider_kmigrate.spec.values import (
+    Command,
+    Count,
+    Duration,
+    FilePath,
+    Interval,
+    Location,
+    Properties,
+    Schedule,
+    Share,
+    Window,
+)
+
+_GROUP = GroupSpec("", ())
+
+
+class Instance(Section):
+    """One process of an application that consumes; `switch` and `webhook` may stand at the group for all of them."""
+
+    name: str = Field(
+        description="what its members are called by: consumer.id, client.id or, without those, its host's name",
+        examples=["billing-0"],
+        pattern=r"^[A-Za-z0-9_.\-]+$",
+        max_length=100,
+    )
+    host: str = Field(
+        default="",
+        description="the host that fills {host} in its command",
+        examples=["app0.example.org"],
+        pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$",
+    )
+    switch: Command = Field(
+        default=(),
+        description="a command that restarts the instance as {kind} (old, migrating or plain) and ends with 0 when it is restarted",
+        examples=["ssh {host} sudo billing-as {kind}"],
+    )
+    webhook: str | None = Field(
+        default=None,
+        description="the id of an Airflow HTTP connection that is told to restart the instance",
+        examples=["deployer"],
+        pattern=r"^[\w.\-]+$",
+    )
+
+
+class Group(Section):
+    """One consumer group that moves off ZooKeeper, instance by instance."""
+
+    name: str = Field(
+        description="the group's id (it becomes a part of task ids)",
+        examples=["billing"],
+        pattern=r"^[A-Za-z0-9_.\-]+$",
+        max_length=100,
+    )
+    instances: tuple[Instance, ...] = Field(
+        description="a list of every process that consumes in the group, the canary first",
+        examples=[[{"name": "billing-0", "host": "app0"}]],
+        min_length=1,
+    )
+    switch: Command = Field(
+        default=(),
+        description="a command for every instance that has none of its own",
+        examples=["ssh {host} sudo billing-as {kind}"],
+    )
+    webhook: str | None = Field(
+        default=None,
+        description="the id of an Airflow HTTP connection for every instance that has none of its own",
+        examples=["deployer"],
+        pattern=r"^[\w.\-]+$",
+    )
+    wave: Count = Field(default=_GROUP.wave, description="a whole number from 1; later waves wait for earlier ones", examples=[1])
+    window: Window | None = Field(
+        default=None,
+        description="a daily time in UTC in which the group may be begun, such as 22:00-04:00",
+        examples=["22:00-04:00"],
+    )
+    bake: Duration = Field(
+        default=_GROUP.bake, description="how long a canary instance is watched, as seconds or 10m", examples=["10m"]
+    )
+    commit_within: Interval = Field(
+        default=_GROUP.commit_within,
+        description="how long a partition with lag may go without a commit, above 0, as seconds or 150s",
+        examples=["150s"],
+    )
+    switch_timeout: Interval = Field(
+        default=_GROUP.switch_timeout,
+        description="how long a restarted instance may take until it consumes, above 0, as seconds or 5m",
+        examples=["5m"],
+    )
+    conn_id: str | None = Field(
+        default=None,
+        description="the id of an Airflow connection with the environment of the commands",
+        examples=["prod_apps"],
+        pattern=r"^[\w.\-]+$",
+    )
+
+
+_JOB = SparkJobSpec("")
+
+
+class SparkJob(Section):
+    """One streaming query of a Spark job that reads the cluster."""
+
+    name: str = Field(
+        description="a name of letters, digits, -, _ and . (it becomes a part of task ids)",
+        examples=["orders-to-lake"],
+        pattern=r"^[A-Za-z0-9_.\-]+$",
+        max_length=100,
+    )
+    checkpoint: Location | None = Field(
+        default=None,
+        description="the absolute path or URI of the query's checkpoint",
+        examples=["s3a://lake/checkpoints/orders"],
+    )
+    hold_folder: Location | None = Field(
+        default=None,
+        description="the absolute path or URI of a folder that job and Airflow both reach",
+        examples=["s3a://lake/holds/orders"],
+    )
+    topics: tuple[str, ...] = Field(default=(), description="a list of the topics that it reads", examples=[["orders"]])
+    options: Properties = Field(
+        default_factory=dict,
+        description="options of its Kafka source, values as text, without secrets",
+        examples=[{"failOnDataLoss": "true"}],
+    )
+    hold: HoldPolicy = Field(
+        default=_JOB.hold,
+        description="when to hold it: never, risky (before steps that may leave partitions offline) or always",
+        examples=["risky"],
+    )
+    hold_timeout: Interval = Field(
+        default=_JOB.hold_timeout,
+        description="how long a batch under way may take, above 0, as seconds or 15m",
+        examples=["15m"],
+    )
+    repeats_harmless: bool = Field(
+        default=_JOB.repeats_harmless,
+        description="true where the sink takes a repeated batch once, else false",
+        examples=[False],
+        strict=True,
+    )
+    conn_id: str | None = Field(
+        default=None,
+        description="the id of an Airflow connection that reaches the checkpoint's file system",
+        examples=["lake"],
+        pattern=r"^[\w.\-]+$",
+    )
+
+
+_AUDIT = AuditSpec("", "")
+
+
+class Audit(Section):
+    """How records are audited by Spark: after each phase of a migration, and on a schedule."""
+
+    conn_id: str = Field(description="the id of Airflow's Spark connection", examples=["spark_default"], pattern=r"^[\w.\-]+$")
+    result: FilePath = Field(
+        description="the absolute path of a folder for results that workers and Spark's driver share",
+        examples=["/var/lib/kmigrate/audit"],
+    )
+    events: tuple[FilePath, ...] = Field(
+        default=(),
+        description="a list of absolute paths: files or folders of event lines (*.jsonl)",
+        examples=[["/var/lib/kmigrate/events"]],
+    )
+    ledgers: tuple[Location, ...] = Field(
+        default=(),
+        description="a list of absolute paths or URIs: folders of events as Parquet",
+        examples=[["s3a://lake/kmigrate/events"]],
+    )
+    topics: tuple[str, ...] = Field(
+        default=(),
+        description="a list of topics whose logs a migration fingerprints and compares",
+        examples=[["orders"]],
+    )
+    share: Share = Field(default=_AUDIT.share, description="which part of each log, above 0, at most 1 (all)", examples=[0.05])
+    jars: tuple[Location, ...] = Field(
+        default=(),
+        description="a list of absolute paths or URIs of the jars with which Spark reads Kafka",
+        examples=[["/opt/kmigrate-spark/jars/spark-sql-kafka-0-10_2.13-4.2.0.jar"]],
+    )
+    level: Literal["probe", "consumers", "producers"] = Field(
+        default="consumers",
+        description="who wrote the events: probe (kmigrate's own), consumers, or producers (and the consumers too)",
+        examples=["consumers"],
+    )
+    tolerated: tuple[str, ...] = Field(
+        default=(), description="a list of findings that are shown and do not fail", examples=[["redelivered"]]
+    )
+    environment: FilePath | None = Field(
+        default=None,
+        description="the absolute path of Spark's own Python environment on the workers",
+        examples=["/opt/kmigrate-spark"],
+    )
+    schedule: Schedule | None = Field(
+        default=None, description="five fields of cron, or @hourly, @daily, @weekly, @monthly", examples=["0 * * * *"]
+    )
+    extensions: Annotated[int, Field(ge=0, le=1000, strict=True)] = Field(
+        default=_AUDIT.extensions,
+        description="how often an inconclusive audit is made again, a whole number from 0 to 1000",
+        examples=[6],
+    )
+    extend_by: Interval = Field(
+        default=_AUDIT.extend_by,
+        description="how long to gather more evidence before that, above 0, as seconds or 10m",
+        examples=["10m"],
+    )

@@ -1,0 +1,314 @@
+"""Consumer groups off ZooKeeper's coordination: instances that are switched, the mode, the watch between, the leftovers, the way back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import astuple, replace
+
+from airflow_provider_kmigrate.clients import group_mode
+from airflow_provider_kmigrate.clients.zookeeper import Create, Delete, Set, ZooKeeper
+from airflow_provider_kmigrate.core import group_health, group_move
+from airflow_provider_kmigrate.core.cluster import GroupSpec
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.group_health import Health
+from airflow_provider_kmigrate.core.group_members import unread
+from airflow_provider_kmigrate.core.group_move import Goal, Looks
+from airflow_provider_kmigrate.core.group_seen import GroupSeen, MemberKind
+from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Done, Look, Reason, Refuse, Wait
+from airflow_provider_kmigrate.core.registration import GroupPaths, Mode, read_offset, write_offset
+from airflow_provider_kmigrate.exceptions import Failed
+from airflow_provider_kmigrate.steps.green import Green
+from airflow_provider_kmigrate.steps.run import Step, World
+
+_LOOKS = Look.ZOOKEEPER | Look.GROUP_MEMBERS
+_COPY = "copy offsets"
+_SHARE = 0.9  # of the patience: a canary that never comes to rest goes back before the step gives up
+_BEFORE = {MemberKind.MIGRATING: MemberKind.OLD, MemberKind.PLAIN: MemberKind.MIGRATING}
+
+
+class _OfGroup(Step):
+    """A step of one group, looked at once a second: each look asks ZooKeeper and the group's coordinator."""
+
+    looks = _LOOKS
+    samples = 2
+    interval = 1.0
+
+    def __init__(self, group: GroupSpec) -> None:
+        self.group, self.groups = group, (group.name,)
+        self.patience = group.switch_timeout
+
+    def seen(self, view: ClusterView) -> GroupSeen | None:
+        return (view.groups or {}).get(self.group.name)
+
+    def two(self, view: ClusterView, first: ClusterView) -> Looks:
+        return Looks(self.seen(view), view.taken_at, self.seen(first), first.taken_at)
+
+
+class _Watching(_OfGroup):
+    """A step that watches the group: `held` seconds so far, over all lives, and what one of them has found `worse`."""
+
+    def __init__(self, group: GroupSpec, held: float, worse: Sequence[Sequence[str]]) -> None:
+        super().__init__(group)
+        self._green, self._health = Green(held, self.interval), Health()
+        self._worse = tuple(Reason(*each) for each in worse)
+
+    @property
+    def held(self) -> float:
+        """Seconds of watching."""
+        return self._green.held
+
+    @property
+    def worse(self) -> list[list[str]]:
+        """As JSON values."""
+        return [list(astuple(reason)) for reason in self._worse]
+
+
+def _memory(group: GroupSpec) -> float:
+    """Seconds that one process has to look on to find a partition that starves, begun anywhere in them, or a group without rest."""
+    return 2 * max(group.commit_within, group_health.UNREST)
+
+
+class SetMode(_OfGroup):
+    """`migration/mode` of one group, exact bytes, and every member settled under it."""
+
+    def __init__(self, group: GroupSpec, mode: Mode) -> None:
+        super().__init__(group)
+        self.name = f"mode {mode} of group {group.name}"
+        self._mode = mode
+
+    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+        if self._mode is Mode.KAFKA and group_move.all_plain(self.seen(view), self.group):
+            return Done(f"Every instance of group {self.group.name} is a plain Kafka consumer already: nobody asks for a mode.")
+        return group_move.set_mode(self.two(view, first), self.group, self._mode)
+
+    def act(self, world: World, act: Act) -> None:
+        del act
+        group_mode.write(world.tools.zk, self.group.name, self._mode, world.fence)
+
+
+class SwitchInstance(_Watching):
+    """One instance restarted as the next kind of member on the way forward, once the whole group is at rest; at rest again at the end.
+
+    With `bake` it is then watched for that many seconds, of which `held` are over; if the group is worse for it (`worse`), the instance
+    alone goes back, and the step refuses.
+    """
+
+    def __init__(
+        self,
+        group: GroupSpec,
+        instance: str,
+        target: MemberKind,
+        *,
+        bake: float = 0.0,
+        held: float = 0.0,
+        worse: Sequence[Sequence[str]] = (),
+    ) -> None:
+        super().__init__(group, held, worse)
+        self.name = f"{instance} of group {group.name} as {target}"
+        self.memory = _memory(group) if bake else 0.0
+        self._instance, self._target = group.instance(instance), target
+        self._bake = bake
+        self._asked: MemberKind | None = None  # what this life has had it restarted as
+        self._settled = held > 0  # the group has been at rest with the instance as it is to be, in this life or in an earlier one
+
+    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+        looks = self.two(view, first)
+        if self._worse:
+            return self._back(looks)
+        if self._target is MemberKind.MIGRATING and group_move.further(looks.now, self.group, self._instance.name):
+            return Done(
+                f"{self._instance.name} of group {self.group.name} has come further already: it is a plain Kafka consumer."
+            )
+        decision = self._to(looks, self._target)
+        if isinstance(decision, Refuse | Act) or self._bake == 0:
+            return decision
+        missing = unread(looks.now, self.group.name, ends=True)
+        return Wait(missing) if missing else self._watched(view, looks, decision)
+
+    def _to(self, looks: Looks, kind: MemberKind, *, hurry: bool = False) -> Decision:
+        """A canary that dies while it bakes is judged, not restarted."""
+        died = kind is self._target and self._settled and group_move.absent(looks.now, self.group, self._instance.name)
+        return group_move.switch(looks, self.group, self._instance.name, kind, asked=died or self._asked is kind, hurry=hurry)
+
+    def _watched(self, view: ClusterView, looks: Looks, decision: Decision) -> Decision:
+        """From the restart on: first the group has to come to rest, then it bakes."""
+        self._settled = self._settled or isinstance(decision, Done)
+        if looks.now is None or not (self._settled or self._asked):
+            return decision
+        at, watched = view.taken_at, (self._instance.name, self._target)
+        self._health = group_health.follow(self._health, looks.now, self.group, at, watched)
+        unrest = group_health.UNREST if self._settled else _SHARE * self.patience
+        self._worse = group_health.worse(self._health, self.group, at, unrest)
+        self._green.saw(view, isinstance(decision, Done))
+        if self._worse:
+            self._anew()  # whoever clears the task begins with a whole bake
+            return self._back(looks)
+        if not isinstance(decision, Done) or self.held >= self._bake:
+            return decision
+        text = f"{self._instance.name} of group {self.group.name} bakes: well for {self.held:.0f} of {self._bake:.0f} s."
+        return Wait((Reason("T08", text, "It is the canary: if the group is worse for it, it goes back alone."),), healthy=True)
+
+    def _anew(self) -> None:
+        self._green, self._health, self._settled = Green(0.0, self.interval), Health(), False
+
+    def _back(self, looks: Looks) -> Decision:
+        before = _BEFORE[self._target]
+        decision = self._to(looks, before, hurry=True)
+        if isinstance(decision, Act):
+            text = f"{self._instance.name} goes back to {before}: {' '.join(reason.text for reason in self._worse)}"
+            return Act("take back" if decision.verb == "switch" else decision.verb, text)
+        if isinstance(decision, Done):
+            text = (
+                f"{self._instance.name} of group {self.group.name} was taken back and is {before} again; no other was switched."
+            )
+            why = "The canary was worse."
+            return Refuse((Reason("V33", text, why, "Mend what the reasons before name; then clear this task."), *self._worse))
+        if isinstance(decision, Refuse) and group_move.absent(looks.now, self.group, self._instance.name):
+            return Wait(decision.reasons)  # until Kafka has forgotten the one that died
+        return decision
+
+    def act(self, world: World, act: Act) -> None:
+        kind = _BEFORE[self._target] if act.verb == "take back" else self._target
+        if act.verb == _COPY:
+            copy_offsets(world, self.group.name)
+            return
+        self._asked = kind  # also where it fails half-way: what became of it, its members tell
+        self._anew()
+        world.tools.instances.switch(self.group, self._instance, kind, world.fence.token)
+
+
+class GroupWatched(_Watching):
+    """A group that nobody touches stays at rest and goes on committing, for `seconds`, of which `held` are over.
+
+    What another process found `worse` is the answer: this one would need as long to see it as that one did.
+    """
+
+    def __init__(self, group: GroupSpec, seconds: float, held: float = 0.0, worse: Sequence[Sequence[str]] = ()) -> None:
+        super().__init__(group, held, worse)
+        self.name = f"watch of group {group.name}"
+        self.samples = 1
+        self.memory = _memory(group)
+        self._seconds = seconds
+
+    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+        del first
+        if self._worse:
+            return Refuse(self._worse)
+        seen, at = self.seen(view), view.taken_at
+        missing = unread(seen, self.group.name, ends=True)
+        if missing or seen is None:
+            self._green.saw(view, False)
+            return Wait(missing)
+        self._health = group_health.follow(self._health, seen, self.group, at)
+        self._worse = group_health.worse(self._health, self.group, at)
+        self._green.saw(view, not self._worse and self._health.unrest is None)
+        if self._worse:
+            return Refuse(self._worse)
+        if self.held >= self._seconds:
+            return Done(f"Group {self.group.name} was well for {self.held:.0f} s.")
+        text = f"Group {self.group.name} is watched: well for {self.held:.0f} of {self._seconds:.0f} s."
+        return Wait((Reason("T09", text),), healthy=self._health.unrest is None)
+
+
+class GroupBack(_OfGroup):
+    """A group back to a goal on its way, from wherever it stands, one instance or the mode at a time."""
+
+    most_acts = 3
+
+    def __init__(self, group: GroupSpec, goal: Goal) -> None:
+        super().__init__(group)
+        self.name = f"group {group.name} back to {goal}"
+        self._goal = goal
+        self._move: tuple[str, MemberKind | Mode] | None = None
+        self._asked: tuple[str, MemberKind | Mode] | None = None
+        self._since = 0.0  # when this move was first wanted
+        self._begun = Looks(None, 0.0)  # the look at which it was: an hour ago both stores had been even
+
+    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+        looks = self.two(view, first)
+        missing = unread(looks.now, self.group.name)
+        if missing or looks.now is None:
+            return Wait(missing)
+        move = self._asked or group_move.next_back(looks, self.group, self._goal)
+        if move is None:
+            return group_move.rested(looks.now, self.group, f"Group {self.group.name} is back: {group_move.standing(looks.now)}.")
+        if move != self._move:
+            self._move, self._since, self._begun = move, looks.at, looks
+        decision = self._decided(replace(looks, first=self._begun.now, first_at=self._begun.at), *move)
+        if isinstance(decision, Act):
+            instance, to = move
+            return Act(f"{decision.verb if decision.verb == _COPY else 'bring'} {instance or 'mode'} to {to}", decision.text)
+        if isinstance(decision, Done):
+            self._asked = None
+            return Wait((Reason("T10", decision.text, "The next move of the way back follows."),), healthy=True)
+        return decision
+
+    def _decided(self, looks: Looks, instance: str, to: MemberKind | Mode) -> Decision:
+        if isinstance(to, Mode):
+            return group_move.set_mode(looks, self.group, to)
+        hurry = looks.at - self._since >= group_health.UNREST
+        return group_move.switch(looks, self.group, instance, to, asked=self._asked is not None, hurry=hurry)
+
+    def act(self, world: World, act: Act) -> None:
+        if self._move is None:
+            raise Failed(f"{self.name}: asked to {act.verb} before anything was decided")
+        instance, to = self._move
+        if act.verb.startswith(_COPY):
+            copy_offsets(world, self.group.name)
+        elif isinstance(to, Mode):
+            group_mode.write(world.tools.zk, self.group.name, to, world.fence)
+        else:
+            self._asked, self._since = self._move, world.clock.monotonic()
+            world.tools.instances.switch(self.group, self.group.instance(instance), to, world.fence.token)
+
+
+class CleanUp(_OfGroup):
+    """The leftovers of a group that has left ZooKeeper: the mode and the empty folders. Its offsets stay: they cost nothing."""
+
+    def __init__(self, group: GroupSpec) -> None:
+        super().__init__(group)
+        self.name = f"clean-up of group {group.name}"
+
+    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+        del first
+        return group_move.clean_up(self.seen(view), self.group)
+
+    def act(self, world: World, act: Act) -> None:
+        del act
+        paths, zk = GroupPaths(self.group.name), world.tools.zk
+        migration = f"{paths.root}/migration"
+        # the mode goes last: while it is there, the group is not taken for cleaned up
+        folders = [*_below(zk, f"{migration}/reset", 2), paths.migration_ids, paths.ids, *_below(zk, f"{paths.root}/owners", 1)]
+        for path in (*folders, paths.mode, migration):
+            found = zk.read(path)
+            if found is not None:  # ZooKeeper deletes no folder in which anything is
+                zk.commit([Delete(path, found[1])], holding=world.fence)
+
+
+def _below(zk: ZooKeeper, path: str, depth: int) -> list[str]:
+    """A folder and what is in it, down to `depth`, children first."""
+    inner = [found for child in zk.children(path) for found in _below(zk, f"{path}/{child}", depth - 1)] if depth else []
+    return [*inner, path]
+
+
+def copy_offsets(world: World, group: str) -> None:
+    """Kafka's committed offsets into ZooKeeper where those are lower or missing; never the other way round, never lower."""
+    seen = (world.observer.look(_LOOKS, groups=(group,)).groups or {}).get(group)
+    if seen is None or seen.committed is None:
+        raise Failed(f"group {group}: its offsets could not be read, none was copied")
+    for where, offset in sorted(seen.committed.items()):
+        _raise_offset(world, GroupPaths(group), where, offset)
+
+
+def _raise_offset(world: World, paths: GroupPaths, where: TopicPartition, offset: int) -> None:
+    zk, path = world.tools.zk, paths.offset(where)
+    found = zk.read(path)
+    if found is None:
+        for folder in (f"{paths.root}/offsets", path.rpartition("/")[0]):
+            if zk.read(folder) is None:
+                zk.commit([Create(folder)], holding=world.fence)
+        zk.commit([Create(path, write_offset(offset))], holding=world.fence)
+        return
+    stored = read_offset(found[0])
+    if not isinstance(stored, int) or stored < offset:
+        zk.commit([Set(path, write_offset(offset), found[1])], holding=world.fence)

@@ -1,0 +1,159 @@
+"""Groups of real old consumers and a plain one, read from a real broker and its ZooKeeper."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AdminClient
+
+from airflow_provider_kmigrate.clients.group_offsets import copy
+from airflow_provider_kmigrate.clients.group_reads import seen, topic_settings
+from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
+from airflow_provider_kmigrate.clients.zookeeper import Create, ZooKeeper
+from airflow_provider_kmigrate.clients.zookeeper_session import Changed
+from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.group_offsets import CopyPlan, Store, plan
+from airflow_provider_kmigrate.core.group_scan import Looks, scan
+from airflow_provider_kmigrate.core.group_seen import KafkaGroup, MemberKind
+from airflow_provider_kmigrate.core.model import Refuse
+from airflow_provider_kmigrate.core.registration import Registration
+from airflow_provider_kmigrate.exceptions import Fenced, Refused
+from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from airflow_provider_kmigrate.localcluster.plan import Shape
+from tests.consumer.migrating_group import wait_until
+from tests.old_consumer.old_consumers import Member, members
+
+pytestmark = pytest.mark.cluster
+TOPIC, PLACES = "seen", frozenset(TopicPartition("seen", index) for index in range(3))
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """One broker in ZooKeeper mode, with one topic of three partitions."""
+    there = LocalCluster(tmp_path_factory.mktemp("groups") / "cluster")
+    try:
+        there.up(Shape(name="groups", brokers=1, controllers=1))
+        config = {"compression.type": "zstd"}
+        create_topics({"bootstrap.servers": there.bootstrap}, [TopicPlan(TOPIC, len(PLACES), 1, config)])
+        yield there
+    finally:
+        there.clean()
+
+
+@pytest.fixture
+def zk(cluster: LocalCluster) -> Iterator[ZooKeeper]:
+    with ZooKeeper(ZooKeeperSettings(cluster.zookeeper)) as client:
+        yield client
+
+
+@pytest.fixture
+def properties(cluster: LocalCluster) -> dict[str, Any]:
+    return {"bootstrap.servers": cluster.bootstrap}
+
+
+def test_groups_that_kafka_never_heard_of(zk: ZooKeeper, properties: dict[str, Any]) -> None:
+    """First, before any group has made the brokers create __consumer_offsets: librdkafka must not be asked for a coordinator."""
+    found = seen(zk, properties, ["nobody"])["nobody"]
+    assert (found.kafka, found.committed, found.members, found.ends) == (KafkaGroup("Dead"), {}, (), {})
+
+
+class Held:
+    """A fence of the test's own."""
+
+    path = "/_kmigrate/c/epoch"
+
+    def __init__(self, zk: ZooKeeper) -> None:
+        for path in ("/_kmigrate", "/_kmigrate/c", self.path):
+            with suppress(Changed):
+                zk.commit([Create(path)])
+        found = zk.read(self.path)
+        assert found is not None
+        self.token = found[1]
+
+
+def planned(zk: ZooKeeper, properties: dict[str, Any], group: str, to: Store, *, reset: bool = False) -> CopyPlan:
+    found = plan(seen(zk, properties, [group])[group], to, reset=reset)
+    assert isinstance(found, CopyPlan), found
+    return found
+
+
+def test_offsets_are_copied_there_and_back(zk: ZooKeeper, properties: dict[str, Any]) -> None:
+    """Into a group that Kafka never heard of, on brokers that have no __consumer_offsets yet."""
+    held, places = Held(zk), sorted(PLACES)
+    for path in ("/consumers", "/consumers/moved", "/consumers/moved/offsets", f"/consumers/moved/offsets/{TOPIC}"):
+        with suppress(Changed):
+            zk.commit([Create(path)], held)
+    zk.commit([Create(f"/consumers/moved/offsets/{TOPIC}/{index}", b"0") for index in (0, 1)], held)
+    there = planned(zk, properties, "moved", Store.KAFKA)
+    assert copy(zk, properties, there, held).committed == {places[0]: 0, places[1]: 0}
+    assert planned(zk, properties, "moved", Store.KAFKA).writes == ()
+    alter(properties, "moved", TOPIC, 2)
+    back = planned(zk, properties, "moved", Store.ZOOKEEPER)
+    after = copy(zk, properties, back, held).zk
+    assert after is not None
+    assert {place: stored.offset for place, stored in after.offsets.items()} == dict.fromkeys(places, 0)
+    with pytest.raises(Refused) as refused:
+        copy(zk, properties, replace(back, writes=(replace(back.writes[0], over=7),)), held)
+    assert [reason.code for reason in refused.value.reasons] == ["K74"]
+    with pytest.raises(Fenced):
+        copy(zk, properties, planned(zk, properties, "moved", Store.KAFKA), Outdated())
+
+
+class Outdated:
+    path, token = Held.path, 99
+
+
+def alter(properties: dict[str, Any], group: str, topic: str, partition: int) -> None:
+    """Another tool's commit."""
+    where = [KafkaPartition(topic, partition, 0)]
+    admin = AdminClient(properties)  # a client that nobody holds ends with its requests
+    answer = admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, where)])
+    answer[group].result(30)
+
+
+def test_old_members_and_a_plain_one_in_one_group(
+    zk: ZooKeeper, properties: dict[str, Any], cluster: LocalCluster, tmp_path: Path
+) -> None:
+    wanted = [Member("mixed", name, "range", "static", {TOPIC: 1}) for name in ("one", "two")]
+    plain = Consumer({**properties, "group.id": "mixed", "client.id": "plain", "enable.auto.commit": False, "log_level": 2})
+    with members(cluster.zookeeper, wanted, tmp_path / "old.log"):
+        plain.subscribe([TOPIC])
+        wait_until(lambda: plain.poll(0.2) is None and len(plain.assignment()) == len(PLACES), "the plain consumer has all")
+        plain.commit(offsets=[KafkaPartition(TOPIC, 1, 0)], asynchronous=False)
+        wait_until(lambda: len(owners(zk, properties)) == len(PLACES), "the old consumers have all")
+        found = seen(zk, properties)["mixed"]
+        for store in Store:
+            refused = plan(found, store)
+            assert isinstance(refused, Refuse)
+            assert [reason.code for reason in refused.reasons] == ["K71"]
+        assert {"K38", "K40"} <= {
+            finding.code for finding in scan(Looks(found, settings=topic_settings(properties, [TOPIC]))).findings
+        }
+        kinds = [(member.name, member.kind) for member in found.members or ()]
+        plain.close()
+    assert kinds == [("mixed_one", MemberKind.OLD), ("mixed_two", MemberKind.OLD), ("plain", MemberKind.PLAIN)]
+    assert found.zk is not None
+    assert found.zk.registrations["mixed_one"] == Registration("static", {TOPIC: 1})
+    assert (found.zk.partitions, found.zk.unowned, found.zk.mode_version) == (PLACES, frozenset(), -1)
+    assert found.of_kind(MemberKind.PLAIN)[0].holds == PLACES
+    assert found.kafka is not None
+    assert (found.kafka.state, found.committed) == ("Stable", {TopicPartition(TOPIC, 1): 0})
+    assert found.ends == dict.fromkeys(PLACES, 0)
+
+
+def owners(zk: ZooKeeper, properties: dict[str, Any]) -> dict[TopicPartition, str]:
+    found = seen(zk, properties, ["mixed"])["mixed"].zk
+    return dict(found.owners) if found else {}
+
+
+def test_settings_in_force(properties: dict[str, Any]) -> None:
+    found = topic_settings(properties, [TOPIC, "no-such-topic"])
+    assert found == {TOPIC: {"compression.type": "zstd", "message.downconversion.enable": "true"}}

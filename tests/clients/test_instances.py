@@ -1,0 +1,130 @@
+"""Restarting instances: a real command, a real web service, and everything that either may answer."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_kmigrate.clients.connections import webhook_settings
+from airflow_provider_kmigrate.clients.instances import Instances
+from airflow_provider_kmigrate.clients.settings import HostSettings, WebhookSettings
+from airflow_provider_kmigrate.core.cluster import GroupSpec, InstanceSpec
+from airflow_provider_kmigrate.exceptions import Failed, Refused, TimedOut, Unreachable
+
+CANARY = "canary-7f3a"
+GROUP = GroupSpec("billing", (), switch_timeout=5.0, conn_id="apps")
+
+
+@pytest.fixture
+def service() -> Iterator[Any]:
+    """A web service that keeps what it was told; its `status` and `delay` may be set."""
+    told: list[tuple[dict[str, Any], dict[str, str]]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            told.append((json.loads(body), dict(self.headers)))
+            threading.Event().wait(server.delay)  # type: ignore[attr-defined]
+            self.send_response(server.status)  # type: ignore[attr-defined]
+            self.end_headers()
+            self.wfile.write(b"no such instance" if server.status >= 400 else b"ok")  # type: ignore[attr-defined]
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.status, server.delay, server.told = 202, 0.0, told  # type: ignore[attr-defined]
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join(5)
+
+
+def instances(webhook: WebhookSettings | None = None) -> Instances:
+    return Instances("prod", {"apps": HostSettings({"TOKEN": CANARY})}, {"deployer": webhook} if webhook else {})
+
+
+def hook(service: Any, **fields: Any) -> WebhookSettings:
+    connection = {"conn_type": "http", "host": "127.0.0.1", "port": service.server_address[1], **fields}
+    return webhook_settings("deployer", connection)
+
+
+WEBHOOK = InstanceSpec("app0", "app0.example.org", webhook="deployer")
+
+
+class TestCommand:
+    def test_it_gets_its_places_and_its_environment_and_no_shell(self, tmp_path: Path) -> None:
+        script = 'printf "%s " "$@" "$TOKEN" > out; cat out > "$0.done"'
+        words = ("sh", "-c", f"cd {tmp_path}; {script}", f"{tmp_path}/x", "{group}", "{instance}", "{host}", "{kind}", "; {kind}")
+        instances().switch(GROUP, InstanceSpec("app0", "app0.example.org", words), "plain", 3)
+        assert (tmp_path / "out").read_text() == f"billing app0 app0.example.org plain ; plain {CANARY} "
+
+    @pytest.mark.parametrize(
+        ("words", "error", "text"),
+        [
+            (("sh", "-c", "echo broken >&2; exit 4"), Failed, "exit code 4: broken"),
+            (("sh", "-c", "echo lost >&2; exit 255"), Unreachable, "no connection: lost"),
+            (("no-such-program-here",), Failed, "no-such-program-here"),
+            (("sleep", "60"), TimedOut, "did not end within 0 s"),
+            (("x", "{properties}"), Refused, "properties"),
+        ],
+    )
+    def test_what_it_may_answer(self, words: tuple[str, ...], error: type[Exception], text: str) -> None:
+        group = replace(GROUP, switch_timeout=0.3) if words[0] == "sleep" else GROUP
+        with pytest.raises(error, match=text) as raised:
+            instances().switch(group, InstanceSpec("app0", switch=words), "plain", 3)
+        assert CANARY not in str(raised.value)
+
+
+class TestWebhook:
+    def test_it_is_told_everything(self, service: Any) -> None:
+        settings = hook(service, login="ann", password=CANARY, extra={"X-Key": CANARY})
+        instances(settings).switch(GROUP, WEBHOOK, "migrating", 7)
+        ((body, headers),) = service.told
+        assert body == {
+            "cluster": "prod", "group": "billing", "instance": "app0", "host": "app0.example.org", "kind": "migrating", "token": 7,
+        }  # fmt: skip
+        assert {name.lower(): value for name, value in headers.items()}["x-key"] == CANARY
+        assert headers["Authorization"].startswith("Basic ")
+        assert CANARY not in repr(settings)
+
+    @pytest.mark.parametrize(
+        ("status", "delay", "error", "text"), [(404, 0.0, Failed, "404: no such instance"), (200, 2.0, TimedOut, "0.3 s")]
+    )
+    def test_what_it_may_answer(self, service: Any, status: int, delay: float, error: type[Exception], text: str) -> None:
+        service.status, service.delay = status, delay
+        with pytest.raises(error, match=text):
+            instances(hook(service)).switch(replace(GROUP, switch_timeout=0.3), WEBHOOK, "plain", 3)
+
+    def test_nobody_there(self, service: Any) -> None:
+        settings = WebhookSettings(f"http://user:{CANARY}@127.0.0.1:1/x")
+        with pytest.raises(Unreachable) as raised:
+            instances(settings).switch(GROUP, WEBHOOK, "plain", 3)
+        assert CANARY not in str(raised.value)
+        assert raised.value.__cause__ is None
+        assert not service.told
+
+    @pytest.mark.parametrize(
+        ("fields", "url"),
+        [
+            ({"host": "deployer", "schema": "https"}, "https://deployer"),
+            ({"host": "https://deployer/restart"}, "https://deployer/restart"),
+            ({"host": "deployer", "port": 8080}, "http://deployer:8080"),
+        ],
+    )
+    def test_its_address(self, fields: dict[str, Any], url: str) -> None:
+        assert webhook_settings("deployer", {"conn_type": "http", **fields}).url == url
+
+    @pytest.mark.parametrize("fields", [{}, {"host": "ftp://x"}, {"host": "x", "conn_type": "ftp"}])
+    def test_no_address(self, fields: dict[str, Any]) -> None:
+        with pytest.raises(Refused):
+            webhook_settings("deployer", {"conn_type": "http", **fields})

@@ -1,0 +1,368 @@
+"""What may be done next with a group, from what is seen of it: by tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+import pytest
+
+from airflow_provider_kmigrate.core.assignors import KafkaMember
+from airflow_provider_kmigrate.core.cluster import GroupSpec, InstanceSpec
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.group_health import Health, follow, starving, worse
+from airflow_provider_kmigrate.core.group_members import cast
+from airflow_provider_kmigrate.core.group_move import (
+    ABSENT,
+    OFFSETS_SETTLE,
+    Goal,
+    Looks,
+    clean_up,
+    moved,
+    next_back,
+    plan,
+    set_mode,
+    switch,
+)
+from airflow_provider_kmigrate.core.group_seen import GroupSeen, KafkaGroup, MemberKind, MemberSeen, StoredOffset, ZkGroup
+from airflow_provider_kmigrate.core.model import Act, Decision, Done, Refuse, Wait
+from airflow_provider_kmigrate.core.registration import Flaw, Mode, Progress, Registration, Unreadable
+from airflow_provider_kmigrate.core.windows import is_open, other_wave
+
+OLD, MIGRATING, PLAIN = MemberKind.OLD, MemberKind.MIGRATING, MemberKind.PLAIN
+SPEC = GroupSpec("g", (InstanceSpec("a"), InstanceSpec("b")), commit_within=100.0)
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+PLACES = {"a": T0, "b": T1}
+STATIC = Registration("static", {"t": 1})
+
+
+def group(a: str = "", b: str = "", mode: str | None = None, **fields: object) -> GroupSeen:
+    """Instances by letters: o(ld), m(igrating), p(lain), empty for none; each holds one partition, all at rest."""
+    zk = {name: kind for name, kind in (("a", a), ("b", b)) if kind in {"o", "m"}}
+    progress = {f"g_{name}": progress_in(mode, zk) for name, kind in zk.items() if kind == "m"}
+    tree = ZkGroup(
+        {f"g_{name}": STATIC for name in zk},
+        progress,
+        mode.encode() if mode is not None else None,
+        0 if mode is not None else -1,
+        7 if mode is not None else 0,
+        {PLACES[name]: f"g_{name}-0" for name in zk},
+        {where: StoredOffset(10, 0.0) for where in (T0, T1)},
+        frozenset(PLACES[name] for name in zk),
+    )
+    members = [
+        KafkaMember(name, f"g_{name}" if kind == "m" else name, frozenset({PLACES[name]}))
+        for name, kind in (("a", a), ("b", b))
+        if kind in {"m", "p"}
+    ]
+    known = {"zk": tree, "kafka": KafkaGroup("Stable", tuple(members)), "committed": {T0: 10, T1: 10}, "ends": {T0: 10, T1: 10}}
+    return GroupSeen("g", **{**known, **fields})  # type: ignore[arg-type]
+
+
+def progress_in(mode: str | None, zk: dict[str, str], *, settled: bool = True) -> Progress:
+    effective = Mode.KAFKA if mode == "kafka" and set(zk.values()) == {"m"} else Mode.ZOOKEEPER
+    return Progress(7 if mode is not None else 0, effective, settled=settled)
+
+
+def changed(seen: GroupSeen, **fields: object) -> GroupSeen:
+    """The same with other fields of its ZooKeeper side."""
+    assert seen.zk is not None
+    tree = ZkGroup(**{**{name: getattr(seen.zk, name) for name in ZkGroup.__dataclass_fields__}, **fields})  # type: ignore[arg-type]
+    return GroupSeen(seen.name, tree, seen.kafka, seen.committed, seen.ends)
+
+
+def looks(seen: GroupSeen | None, first: GroupSeen | None = None, age: float = 100.0) -> Looks:
+    return Looks(seen, 1000.0 + age, first or seen, 1000.0)
+
+
+def verdict(decision: Decision) -> str:
+    """`Done`, the act's verb, or the codes of a wait or refusal."""
+    if isinstance(decision, Done):
+        return "done"
+    if isinstance(decision, Act):
+        return decision.verb
+    return f"{'never' if isinstance(decision, Refuse) else 'wait'} {' '.join(codes(decision.reasons))}"
+
+
+def codes(reasons: Iterable[object]) -> list[str]:
+    return [reason.code for reason in reasons]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("seen", "target", "expected"),
+    [
+        (group("o", "o"), MIGRATING, "switch"),
+        (group("m", "o"), MIGRATING, "done"),
+        (group("m", "m"), OLD, "switch"),
+        (group("m", "m", "kafka"), PLAIN, "switch"),
+        (group("p", "p", "kafka"), MIGRATING, "switch"),
+        (group("p", "m", "kafka"), PLAIN, "done"),
+        (group("o", "o"), PLAIN, "never K58"),
+        (group("m", "o"), PLAIN, "never K58"),
+        (group("o", "p", "kafka"), MIGRATING, "never K58"),
+        (group("p", "o", "kafka"), MIGRATING, "switch"),
+        (group("m", "m"), PLAIN, "never K57"),
+        (group("m", "m", "kafka"), OLD, "never K57"),
+        (group("o", "m", "kafka"), MIGRATING, "never K57"),
+        (group("o", ""), MIGRATING, "wait K55"),
+        (group("", "o"), MIGRATING, "switch"),
+        (group("o", "o", kafka=None), MIGRATING, "wait K50"),
+        (group("o", "o", zk=None), MIGRATING, "wait K50"),
+        (group("o", "o", committed=None), MIGRATING, "wait K50"),
+        (None, MIGRATING, "wait K50"),
+        (group("o", "o", kafka=KafkaGroup("PreparingRebalance")), MIGRATING, "wait K52"),
+        (changed(group("o", "o"), owners={T0: "g_a-0"}), MIGRATING, "wait K53"),
+        (changed(group("o", "m"), progress={"g_b": progress_in(None, {"b": "m"}, settled=False)}), MIGRATING, "wait K54"),
+        (changed(group("o", "m"), progress={"g_b": None}), MIGRATING, "wait K54"),
+        (changed(group("m", "m", "kafka"), mode_epoch=8), PLAIN, "wait K54"),
+        (changed(group("o", "o"), registrations={"g_a": STATIC, "g_b": Unreadable(Flaw.NOT_JSON, "x")}), MIGRATING, "never K51"),
+        (changed(group("o", "o"), registrations={"g_a": STATIC, "g_b": STATIC, "g_c": STATIC}), MIGRATING, "never K56"),
+        (changed(group("m", "m"), registrations={"g_a": STATIC, "g_b": STATIC, "g_c": STATIC}), OLD, "switch"),
+    ],
+)  # fmt: skip
+def test_an_instance(seen: GroupSeen | None, target: MemberKind, expected: str) -> None:
+    assert verdict(switch(looks(seen), SPEC, "a", target)) == expected
+
+
+def test_an_instance_that_was_restarted_is_waited_for_and_not_restarted_again() -> None:
+    for seen in (group("", "o"), group("o", "o")):
+        assert verdict(switch(looks(seen), SPEC, "a", MIGRATING, asked=True)) == "wait K59"
+    assert verdict(switch(looks(group("", "o"), age=ABSENT - 1), SPEC, "a", MIGRATING)) == "wait K59"
+
+
+def test_what_is_switched_for_its_unrest_does_not_wait_for_rest() -> None:
+    restless = changed(group("m", "o"), owners={T0: "g_a-0"})
+    assert verdict(switch(looks(restless), SPEC, "a", OLD)) == "wait K53"
+    assert verdict(switch(looks(restless), SPEC, "a", OLD, hurry=True)) == "switch"
+
+
+@pytest.mark.parametrize(
+    ("zookeeper", "kafka", "target", "age", "expected"),
+    [
+        (10, 10, OLD, 0.0, "switch"),
+        (8, 10, OLD, OFFSETS_SETTLE - 1, "wait K60"),
+        (8, 10, OLD, OFFSETS_SETTLE, "copy offsets"),
+        (12, 10, OLD, 0.0, "switch"),
+        (10, 8, PLAIN, 0.0, "wait K60"),
+        (10, 8, PLAIN, 100.0, "wait K60"),
+        (8, 10, PLAIN, 0.0, "switch"),
+    ],
+)
+def test_nobody_begins_behind_what_was_committed(
+    zookeeper: int, kafka: int, target: MemberKind, age: float, expected: str
+) -> None:
+    seen = group("m", "m", "kafka" if target is PLAIN else None, committed={T0: kafka, T1: 10})
+    seen = changed(seen, offsets={T0: StoredOffset(zookeeper, 0.0), T1: StoredOffset(10, 0.0)})
+    assert verdict(switch(looks(seen, age=age), SPEC, "a", target)) == expected
+
+
+def test_kafka_need_not_know_the_offsets_of_what_nobody_reads() -> None:
+    gone, left = TopicPartition("gone", 0), TopicPartition("left", 0)
+    stored = {
+        gone: StoredOffset(5, 0.0),
+        left: StoredOffset(5, 0.0),
+        T0: StoredOffset(10, 90_000.0),
+        T1: StoredOffset(10, 90_000.0),
+    }
+    seen = changed(group("m", "m", "kafka", ends={T0: 10, T1: 10, left: 99}), offsets=stored)
+    assert verdict(switch(looks(seen), SPEC, "a", PLAIN)) == "switch"
+    late = changed(seen, offsets={**stored, left: StoredOffset(5, 80_000.0)})
+    assert verdict(switch(looks(late), SPEC, "a", PLAIN)) == "wait K60"
+
+
+def test_an_offset_that_nobody_can_read_is_none() -> None:
+    seen = changed(
+        group("m", "m"), offsets={T0: StoredOffset(Unreadable(Flaw.NOT_A_NUMBER, "x"), 0.0), T1: StoredOffset(10, 0.0)}
+    )
+    assert verdict(switch(looks(seen), SPEC, "a", OLD)) == "copy offsets"
+
+
+@pytest.mark.parametrize(
+    ("seen", "mode", "expected"),
+    [
+        (group("m", "m"), Mode.KAFKA, "set mode"),
+        (group("m", "m", "kafka"), Mode.KAFKA, "done"),
+        (group("m", "m", "kafka\n"), Mode.KAFKA, "set mode"),
+        (group("m", "m", "kafka"), Mode.ZOOKEEPER, "set mode"),
+        (group("m", "o"), Mode.KAFKA, "never K61"),
+        (group("m", "p"), Mode.KAFKA, "never K62"),
+        (group("m", "p", "kafka"), Mode.ZOOKEEPER, "never K62"),
+        (group("p", "p", "kafka"), Mode.ZOOKEEPER, "never K62"),
+        (group("p", "p"), Mode.KAFKA, "set mode"),
+        (group("m", ""), Mode.KAFKA, "wait K55"),
+        (group("", ""), Mode.KAFKA, "wait K55"),
+        (group("p", ""), Mode.KAFKA, "set mode"),
+        (group("m", "", "kafka"), Mode.ZOOKEEPER, "set mode"),
+        (changed(group("m", "m", "kafka"), owners={}), Mode.ZOOKEEPER, "set mode"),
+        (changed(group("m", "m", "kafka"), mode_epoch=9), Mode.KAFKA, "wait K54"),
+        (group("m", "m", zk=None), Mode.KAFKA, "wait K50"),
+    ],
+)
+def test_the_mode(seen: GroupSeen, mode: Mode, expected: str) -> None:
+    assert verdict(set_mode(looks(seen), SPEC, mode)) == expected
+
+
+@pytest.mark.parametrize(
+    ("seen", "goal", "move"),
+    [
+        (group("p", "p"), Goal.OLD, ("", Mode.KAFKA)),
+        (group("p", "p", "kafka"), Goal.KAFKA, ("b", MIGRATING)),
+        (group("p", "m", "kafka"), Goal.OLD, ("a", MIGRATING)),
+        (group("m", "m", "kafka"), Goal.KAFKA, None),
+        (group("m", "m", "kafka"), Goal.MIGRATING, ("", Mode.ZOOKEEPER)),
+        (group("m", "m"), Goal.MIGRATING, None),
+        (group("m", "m"), Goal.OLD, ("b", OLD)),
+        (group("m", "o"), Goal.OLD, ("a", OLD)),
+        (group("m", "o"), Goal.MIGRATING, None),
+        (group("o", "o"), Goal.OLD, None),
+        (group("o", ""), Goal.OLD, ("b", OLD)),
+        (group("m", "", "kafka"), Goal.KAFKA, ("b", MIGRATING)),
+        (group("o", ""), Goal.MIGRATING, ("b", OLD)),
+        (group("m", ""), Goal.OLD, ("b", OLD)),
+    ],
+)
+def test_the_next_move_back(seen: GroupSeen, goal: Goal, move: object) -> None:
+    assert next_back(looks(seen), SPEC, goal) == move
+
+
+@pytest.mark.parametrize(
+    ("seen", "forward", "back"),
+    [
+        (group("o", "o"), ["a, b become migrating", "mode kafka", "a, b become plain", "leftovers"], []),
+        (group("m", "o"), ["b become migrating", "mode kafka", "a, b become plain"], ["a become old"]),
+        (group("p", "m", "kafka"), ["b become plain", "leftovers"], ["a become migrating", "mode zookeeper", "b, a become old"]),
+        (group("p", "p", "kafka"), ["leftovers"], ["b, a become migrating", "mode zookeeper"]),
+        (group("p", "p"), [], ["b, a become migrating"]),
+    ],
+)
+def test_the_plan_in_words(seen: GroupSeen, forward: list[str], back: list[str]) -> None:
+    for goal, expected in ((None, forward), (Goal.OLD, back)):
+        said = plan(seen, SPEC, goal)
+        assert all(part in said for part in expected), said
+        assert expected or "Nothing is to be done" in said
+
+
+def test_strangers_stand_in_the_plan_where_they_keep_the_group_from_it() -> None:
+    strange = changed(group("m", "m"), registrations={"g_a": STATIC, "g_b": STATIC, "g_c": STATIC})
+    assert "[K56]" in plan(strange, SPEC)
+    assert "b, a become old consumers" in plan(strange, SPEC, Goal.OLD)
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected", "off"),
+    [
+        (group("p", "p", "kafka"), "clean up", False),
+        (group("p", "p"), "done", True),
+        (group("m", "p", "kafka"), "never K63", False),
+        (group("p", ""), "done", False),
+        (group("p", "p", kafka=None), "wait K50", False),
+    ],
+)
+def test_leftovers(seen: GroupSeen, expected: str, off: bool) -> None:
+    assert verdict(clean_up(seen, SPEC)) == expected
+    assert moved(seen, SPEC) is off
+
+
+@pytest.mark.parametrize(
+    ("name", "instance"),
+    [
+        ("g_a", "a"), ("g_a-1795226356133-c69eb14b", "a"), ("a", "a"), ("a-rdkafka", "a"), ("g_b-0", "b"),
+        ("g_g_c", "g_c"), ("g_c", "g_c"), ("g_c-rdkafka", "g_c"), ("g_ab", None), ("rdkafka", None), ("b2", None), ("other_a", None),
+    ],
+)  # fmt: skip
+def test_who_is_which_instance(name: str, instance: str | None) -> None:
+    found = cast([MemberSeen(name, OLD)], GroupSpec("g", (*SPEC.instances, InstanceSpec("g_c"))))
+    assert [each for each, members in found.instances.items() if members] == ([instance] if instance else [])
+    assert bool(found.strangers) is (instance is None)
+
+
+class TestHealth:
+    def at(self, *looks_: tuple[float, int, int]) -> tuple[Health, float]:
+        """Looks (time, committed, log end) at partition 0."""
+        health = Health()
+        for now, committed, end in looks_:
+            seen = group("p", "p", "kafka", committed={T0: committed, T1: 10}, ends={T0: end, T1: 10})
+            health = follow(health, changed(seen, offsets={}), SPEC, now)
+        return health, looks_[-1][0]
+
+    def test_a_partition_that_moves_or_waits_for_nothing_is_well(self) -> None:
+        for series in (
+            [(float(t), 10 + t, 1000) for t in range(0, 500, 50)],
+            [(float(t), 10, 10) for t in range(0, 500, 50)],
+            [(0.0, 10, 10), (400.0, 10, 10), (401.0, 10, 20), (480.0, 10, 30)],
+        ):
+            health, now = self.at(*series)
+            assert starving(health, SPEC, now) == ()
+
+    def test_records_that_wait_and_an_offset_that_stands_still(self) -> None:
+        health, now = self.at((0.0, 10, 10), (10.0, 10, 20), (109.0, 10, 30))
+        assert starving(health, SPEC, now) == (T0,)
+        assert codes(worse(health, SPEC, now)) == ["V30"]
+
+    def test_one_that_was_never_committed_starves_only_if_its_log_grows(self) -> None:
+        health, now = self.at((0.0, -1, 10), (200.0, -1, 10))
+        assert starving(health, SPEC, now) == ()
+        health, now = self.at((0.0, -1, 10), (1.0, -1, 11), (102.0, -1, 11))
+        assert starving(health, SPEC, now) == (T0,)
+
+    def test_what_nobody_reads_any_more_starves_nobody(self) -> None:
+        """ZooKeeper keeps offsets for ever: of a topic that was deleted, and of one that is subscribed no more and gets records."""
+        gone, left, day = TopicPartition("gone", 0), TopicPartition("left", 0), 86_400.0
+        health = Health()
+        for now in (0.0, 100.0, 200.0):
+            seen = group("m", "m", ends={T0: 10, T1: 10, left: 1000 + int(now)})
+            offsets = {
+                gone: StoredOffset(5, day),
+                left: StoredOffset(5, 0.0),
+                T0: StoredOffset(10, day),
+                T1: StoredOffset(10, day),
+            }
+            health = follow(health, changed(seen, offsets=offsets), SPEC, now)
+        assert worse(health, SPEC, 200.0) == ()
+
+    def test_what_was_read_until_the_last_switch_and_is_not_any_more_starves(self) -> None:
+        lost = TopicPartition("lost", 0)
+        health = Health()
+        for now in (0.0, 100.0, 200.0):
+            seen = group("p", "p", "kafka", ends={T0: 10, T1: 10, lost: 10 + int(now)})
+            offsets = {lost: StoredOffset(10, 1000.0), T0: StoredOffset(10, 900.0)}
+            health = follow(health, changed(seen, offsets=offsets), SPEC, now)
+        assert starving(health, SPEC, 200.0) == (lost,)
+
+    def test_without_the_end_of_its_log_nothing_is_said_of_a_partition(self) -> None:
+        health = Health()
+        for now in (0.0, 10.0, 200.0):
+            health = follow(health, group("m", "m", ends={T1: 10}), SPEC, now)
+        assert worse(health, SPEC, 200.0) == ()
+
+    def test_the_watched_instance_and_rest(self) -> None:
+        health = Health()
+        for now in (0.0, 61.0):
+            health = follow(health, group("", "m"), SPEC, now, ("a", MIGRATING))
+        assert codes(worse(health, SPEC, 61.0)) == ["V31", "V32"]
+        assert worse(health, SPEC, 61.0, unrest=62.0) == ()
+        health = follow(health, group("m", "m"), SPEC, 62.0, ("a", MIGRATING))
+        assert worse(health, SPEC, 500.0 - 439.0) == ()
+
+
+@pytest.mark.parametrize(
+    ("window", "hour", "minute", "expected"),
+    [
+        ("", 3, 0, True), ("22:00-04:00", 22, 0, True), ("22:00-04:00", 3, 59, True), ("22:00-04:00", 4, 0, False),
+        ("22:00-04:00", 12, 0, False), ("08:00-10:30", 10, 29, True), ("08:00-10:30", 10, 30, False), ("05:00-05:00", 1, 1, True),
+    ],
+)  # fmt: skip
+def test_windows(window: str, hour: int, minute: int, expected: bool) -> None:
+    assert is_open(window, datetime(2026, 11, 22, hour, minute)) is expected  # noqa: DTZ001
+
+
+def test_waves() -> None:
+    assert [other_wave(asked, 2) for asked in (None, 0, 2, "2", 1)] == [False, False, False, False, True]
+    assert not other_wave(1, 0)
+
+
+def test_waits_and_refusals_say_what_to_do() -> None:
+    never = switch(looks(group("o", "o")), SPEC, "a", PLAIN)
+    assert isinstance(never, Refuse)
+    assert all(reason.why and reason.remedy for reason in never.reasons)
+    assert isinstance(switch(looks(group("o", "")), SPEC, "a", MIGRATING), Wait)

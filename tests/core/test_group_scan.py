@@ -1,0 +1,195 @@
+"""What is told of a consumer group: by table, one flaw at a time in a group that is sound otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from airflow_provider_kmigrate.core.assignors import Assigned, Group, KafkaMember, Strategy, assign
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.findings import Severity
+from airflow_provider_kmigrate.core.group_rules import GROUP_RULES
+from airflow_provider_kmigrate.core.group_scan import (
+    COMMIT_INTERVAL,
+    REBALANCE,
+    Looks,
+    Standing,
+    lags,
+    positions,
+    scan,
+    strategies,
+)
+from airflow_provider_kmigrate.core.group_seen import GroupSeen, KafkaGroup, StoredOffset, ZkGroup
+from airflow_provider_kmigrate.core.registration import Flaw, Mode, Progress, Registration, Unreadable
+
+BLOCK, WARN, UNKNOWN = Severity.BLOCK, Severity.WARN, Severity.UNKNOWN
+PLACES = tuple(TopicPartition("t", index) for index in range(4))
+WANTS = Registration("static", {"t": 1})
+FOLLOWS = Progress(1, Mode.KAFKA, settled=True)
+ZK = ZkGroup(
+    registrations={"g_a": WANTS, "g_b": WANTS},
+    owners={place: f"g_{'aabb'[place.partition]}-0" for place in PLACES},
+    offsets={place: StoredOffset(10, 5.0) for place in PLACES},
+    partitions=frozenset(PLACES),
+)
+SETTINGS = {"t": {"compression.type": "producer", "message.downconversion.enable": "true"}}
+SEEN = GroupSeen("g", ZK, KafkaGroup("Empty"), {}, dict.fromkeys(PLACES, 10))
+PLAIN = KafkaGroup("Stable", (KafkaMember("uuid", "app", frozenset(PLACES), "/10.0.0.1"),))
+
+
+def zk(**changes: object) -> GroupSeen:
+    return replace(SEEN, zk=replace(ZK, **changes))  # type: ignore[arg-type]
+
+
+def offsets(at: int) -> dict[TopicPartition, StoredOffset]:
+    return {place: StoredOffset(at, 5.0) for place in PLACES}
+
+
+def dealt(strategy: Strategy, *topics: str, partitions: int = 6) -> GroupSeen:
+    """Two members with one topic or several, shared out by a strategy."""
+    registrations = {name: Registration("static", dict.fromkeys(topics, 1)) for name in ("g_a", "g_b")}
+    found = assign(strategy, Group(registrations, dict.fromkeys(topics, range(partitions))))
+    assert isinstance(found, Assigned)
+    return zk(registrations=registrations, owners=found.owners, partitions=frozenset(found.owners))
+
+
+def codes(looks: Looks) -> set[tuple[str, Severity]]:
+    return {(finding.code, finding.severity) for finding in scan(looks).findings}
+
+
+def only(name: str, pattern: str, *wildcards: str) -> GroupSeen:
+    """Another member beside the sound ones."""
+    return zk(registrations={**ZK.registrations, name: Registration(pattern, dict.fromkeys(wildcards, 1))})
+
+
+CASES: list[tuple[str, Looks, set[tuple[str, Severity]]]] = [
+    ("sound", Looks(SEEN, SEEN, 5.0, SETTINGS), set()),
+    ("one look", Looks(SEEN, settings=SETTINGS), set()),
+    ("no ZooKeeper", Looks(replace(SEEN, zk=None), settings=SETTINGS), {("K30", BLOCK)}),
+    ("no coordinator", Looks(replace(SEEN, kafka=None, committed=None), settings=SETTINGS), {("K30", BLOCK)}),
+    ("no ends", Looks(replace(SEEN, ends=None), settings=SETTINGS), {("K30", BLOCK)}),
+    ("rubbish", Looks(zk(registrations={**ZK.registrations, "x": Unreadable(Flaw.NOT_JSON, "{")})), {("K31", BLOCK)}),
+    ("empty", Looks(zk(registrations={**ZK.registrations, "x": Unreadable(Flaw.EMPTY, "")})), {("K31", BLOCK)}),
+    ("pykafka", Looks(zk(registrations={**ZK.registrations, "h:1": Unreadable(Flaw.NOT_JSON, "t")})), {("K32", BLOCK)}),
+    ("only Java", Looks(only("g_w", "white_list", r"(?i)t")), {("K33", BLOCK)}),
+    ("escaped twice", Looks(only("g_w", "white_list", r"t\\..*")), {("K34", WARN)}),
+    ("no such topic", Looks(only("g_w", "static", "absent")), {("K34", WARN)}),
+    ("newline", Looks(zk(mode_data=b"kafka\n")), {("K35", BLOCK)}),
+    ("capitals", Looks(zk(mode_data=b"KAFKA")), {("K35", BLOCK)}),
+    ("another word", Looks(zk(mode_data=b"on")), {("K35", WARN)}),
+    ("zookeeper", Looks(zk(mode_data=b"zookeeper")), set()),
+    ("kafka, but old members", Looks(zk(mode_data=b"kafka")), {("K45", WARN)}),
+    ("round-robin", Looks(dealt(Strategy.ROUND_ROBIN, "t")), {("K36", WARN)}),
+    ("round-robin of 0.10", Looks(dealt(Strategy.ROUND_ROBIN_0_10, "t")), {("K36", WARN)}),
+    ("equal hashes", Looks(dealt(Strategy.ROUND_ROBIN, "Aa", "BB")), {("K36", WARN), ("K39", WARN)}),
+    (
+        "no strategy",
+        Looks(zk(owners={p: f"g_{'abba'[p.partition]}-0" for p in PLACES} | {PLACES[3]: "g_b-0"})),
+        {("K36", UNKNOWN)},
+    ),
+    (
+        "commits in Kafka",
+        Looks(replace(SEEN, committed={PLACES[0]: 9}), replace(SEEN, committed={PLACES[0]: 8}), 5.0),
+        {("K37", WARN)},
+    ),
+    ("another's commits", Looks(replace(SEEN, committed={TopicPartition("x", 0): 9}), replace(SEEN, committed={}), 5.0), set()),
+    ("plain beside old", Looks(replace(SEEN, kafka=PLAIN)), {("K38", BLOCK)}),
+    ("zstd", Looks(SEEN, settings={"t": {"compression.type": "zstd"}}), {("K40", WARN)}),
+    ("no conversion", Looks(SEEN, settings={"t": {"message.downconversion.enable": "false"}}), {("K40", WARN)}),
+    ("settings unread", Looks(SEEN, settings={}), {("K40", UNKNOWN)}),
+    ("unowned now", Looks(zk(owners={}), SEEN, 5.0), {("K41", WARN)}),
+    ("unowned twice", Looks(zk(owners={}), zk(owners={}), 5.0), {("K41", WARN)}),
+    ("unowned for long", Looks(zk(owners={}), zk(owners={}), REBALANCE), {("K41", BLOCK)}),
+    (
+        "no number",
+        Looks(zk(offsets={PLACES[0]: StoredOffset(Unreadable(Flaw.NOT_A_NUMBER, "x"), 0.0)})),
+        {("K42", BLOCK)},
+    ),
+    ("beyond, in ZooKeeper", Looks(zk(offsets=offsets(11))), {("K42", BLOCK)}),
+    ("beyond, in Kafka", Looks(replace(SEEN, committed={PLACES[0]: 11})), {("K42", BLOCK)}),
+    ("owners without members", Looks(zk(registrations={})), {("K43", WARN)}),
+    ("an owner of a dead session", Looks(zk(owners={**ZK.owners, PLACES[0]: "g_dead-0"})), {("K43", WARN), ("K36", UNKNOWN)}),
+    ("behind and still", Looks(zk(offsets=offsets(3)), zk(offsets=offsets(3)), 5.0), {("K44", UNKNOWN)}),
+    ("still for a minute", Looks(zk(offsets=offsets(3)), zk(offsets=offsets(3)), COMMIT_INTERVAL), {("K44", BLOCK)}),
+    ("behind and moving", Looks(zk(offsets=offsets(4)), zk(offsets=offsets(3)), COMMIT_INTERVAL), set()),
+    ("nobody there", Looks(zk(registrations={}, owners={}, offsets=offsets(3)), SEEN, COMMIT_INTERVAL), set()),
+]
+
+
+@pytest.mark.parametrize(("looks", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_findings(looks: Looks, expected: set[tuple[str, Severity]]) -> None:
+    asked = looks if looks.settings is not None else replace(looks, settings=_told(looks))
+    assert codes(asked) == expected
+
+
+def _told(looks: Looks) -> dict[str, dict[str, str]]:
+    topics = {where.topic for where in looks.now.zk.partitions} if looks.now.zk else set()
+    return {topic: {"compression.type": "producer"} for topic in topics}
+
+
+def test_every_rule_has_its_case() -> None:
+    assert {code for case in CASES for code, _ in case[2]} == GROUP_RULES.keys()
+
+
+def test_what_is_not_known_says_how_to_find_out() -> None:
+    asked = {code for _, _, found in CASES for code, severity in found if severity is UNKNOWN}
+    assert [code for code in asked if not GROUP_RULES[code].ask] == []
+
+
+MIGRATING = zk(progress={"g_a": FOLLOWS, "g_b": FOLLOWS})
+STANDINGS: list[tuple[GroupSeen, Standing]] = [
+    (SEEN, Standing.OLD),
+    (zk(progress={"g_a": FOLLOWS}), Standing.MIXED),
+    (zk(progress={"g_a": FOLLOWS}, mode_data=b"kafka"), Standing.MIXED),
+    (MIGRATING, Standing.MIGRATING),
+    (zk(progress={"g_a": FOLLOWS, "g_b": FOLLOWS}, mode_data=b"kafka"), Standing.IN_KAFKA_MODE),
+    (replace(MIGRATING, kafka=PLAIN), Standing.MIXED_WITH_PLAIN),
+    (replace(SEEN, zk=ZkGroup(), kafka=PLAIN), Standing.PLAIN),
+    (replace(SEEN, zk=ZkGroup()), Standing.NOBODY),
+    (replace(SEEN, zk=None), Standing.UNKNOWN),
+    (replace(SEEN, kafka=None), Standing.UNKNOWN),
+    (replace(zk(registrations={"x": Unreadable(Flaw.EMPTY, "")}), kafka=None), Standing.FROZEN),
+]
+
+
+@pytest.mark.parametrize(("seen", "expected"), STANDINGS, ids=[str(number) for number in range(len(STANDINGS))])
+def test_standing(seen: GroupSeen, expected: Standing) -> None:
+    assert scan(Looks(seen)).standing is expected
+
+
+def test_every_standing_is_there() -> None:
+    assert {expected for _, expected in STANDINGS} == set(Standing)
+
+
+def test_lag_and_what_advanced() -> None:
+    before = replace(zk(offsets=offsets(3)), committed={PLACES[0]: 4})
+    now = replace(zk(offsets=offsets(5)), committed={PLACES[0]: 9})
+    found = scan(Looks(now, before, 5.0, SETTINGS))
+    assert positions(now) == {PLACES[0]: 9, PLACES[1]: 5, PLACES[2]: 5, PLACES[3]: 5}
+    assert (found.lag, found.advanced) == (1 + 3 * 5, {"zookeeper": 4, "kafka": 1})
+    assert lags(replace(now, ends=None)) == {}
+    assert (scan(Looks(replace(now, ends=None))).lag, scan(Looks(now)).advanced) == (None, {})
+
+
+@pytest.mark.parametrize("strategy", list(Strategy))
+def test_a_strategy_shows_in_the_owners(strategy: Strategy) -> None:
+    seen = dealt(strategy, "orders", "bills", partitions=7)
+    assert seen.zk is not None
+    assert strategies(seen.zk) == {strategy}
+
+
+@pytest.mark.parametrize("damage", [{"registrations": {"x": Unreadable(Flaw.EMPTY, "")}}])
+def test_nobody_can_tell_the_strategy_of_a_frozen_group(damage: dict[str, object]) -> None:
+    seen = zk(**damage)
+    assert seen.zk is not None
+    assert strategies(seen.zk) is None
+
+
+def test_the_gravest_comes_first() -> None:
+    found = scan(Looks(zk(mode_data=b"kafka\n", registrations={"x": Unreadable(Flaw.EMPTY, "")}), settings={}))
+    order: Callable[[Severity], int] = list(Severity).index
+    severities = [order(finding.severity) for finding in found.findings]
+    assert severities == sorted(severities)
+    assert found.blocked

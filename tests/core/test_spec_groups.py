@@ -1,0 +1,71 @@
+"""Consumer groups in cluster files: what they mean, and what is wrong with them, with line and fix."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_kmigrate import spec
+from airflow_provider_kmigrate.core.cluster import GroupSpec, InstanceSpec
+from airflow_provider_kmigrate.exceptions import SpecError
+from tests.core.test_spec import GOOD
+
+BEGINS = len(GOOD.splitlines()) + 1  # the line of `groups:`
+BILLING = """\
+groups:
+  - name: billing
+    switch: ssh {host} sudo billing-as {kind}
+    window: 22:00-04:00
+    wave: 2
+    bake: 5m
+    instances:
+      - {name: app0, host: app0.example.org}
+      - {name: app1, switch: [restart, "{instance}", "{kind}"]}
+      - {name: app2, webhook: deployer}
+"""
+
+
+def test_an_instance_takes_from_its_group_what_it_does_not_say_itself() -> None:
+    (group,) = spec.loads(GOOD + BILLING).groups
+    assert group == GroupSpec(
+        "billing",
+        (
+            InstanceSpec("app0", "app0.example.org", ("ssh", "{host}", "sudo", "billing-as", "{kind}")),
+            InstanceSpec("app1", switch=("restart", "{instance}", "{kind}")),
+            InstanceSpec("app2", webhook="deployer"),
+        ),
+        wave=2,
+        window="22:00-04:00",
+        bake=300.0,
+    )
+    assert spec.loads(GOOD + BILLING).group("billing").instance("app1").switch
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "code", "line", "where"),
+    [
+        ("    switch: ssh {host} sudo billing-as {kind}\n", "", "F03", 6, "groups[0].instances[0].switch"),
+        ("billing-as {kind}", "billing-as", "F04", 2, "groups[0].switch"),
+        ("billing-as {kind}", "billing-as {kind} {port}", "F04", 2, "groups[0].switch"),
+        ("{name: app2, webhook: deployer}", '{name: app2, webhook: d, switch: "x {kind}"}', "F05", 9, "groups[0].instances[2].webhook"),
+        ("name: app1", "name: app0", "F05", 8, "groups[0].instances[1].name"),
+        ("name: billing", "name: done", "F05", 1, "groups[0].name"),
+        ("{name: app2, ", "{name: app_1, webhook: d}\n      - {name: app.1, ", "F05", 10, "groups[0].instances[3].name"),
+        ("name: app1", "name: app0-1", "F05", 7, "groups[0].instances[0].name"),
+        ("22:00-04:00", "22-4", "F04", 3, "groups[0].window"),
+        ("wave: 2", "wave: 0", "F04", 4, "groups[0].wave"),
+        ("name: billing", "name: bill ing", "F04", 1, "groups[0].name"),
+        ("bake: 5m", "backe: 5m", "F02", 5, "groups[0].backe"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_told_with_its_line(was: str, now: str, code: str, line: int, where: str) -> None:
+    with pytest.raises(SpecError) as error:
+        spec.loads(GOOD + BILLING.replace(was, now))
+    assert [(reason.code, reason.text.split(": found")[0]) for reason in error.value.reasons] == [
+        (code, f"cluster file:{BEGINS + line}: {where}")
+    ]
+
+
+def test_a_group_is_listed_once() -> None:
+    again = BILLING.replace("groups:\n", "")
+    with pytest.raises(SpecError, match=r"groups\[1\].name: found billing, which groups\[0\] has too"):
+        spec.loads(GOOD + BILLING + again)

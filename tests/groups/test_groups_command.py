@@ -1,0 +1,307 @@
+"""The command for groups: its table, its document, its exit codes; without a server and on a real cluster."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from confluent_kafka import Consumer, Producer
+from kazoo.client import KazooClient
+
+from airflow_provider_kmigrate.clients.fence import Fence
+from airflow_provider_kmigrate.clients.group_reads import seen
+from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
+from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
+from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
+from airflow_provider_kmigrate.core.assignors import KafkaMember
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.findings import Severity
+from airflow_provider_kmigrate.core.group_offsets import CopyPlan, OffsetWrite, Store
+from airflow_provider_kmigrate.core.group_scan import Looks, Standing, scan
+from airflow_provider_kmigrate.core.group_seen import GroupSeen, KafkaGroup, MemberKind, StoredOffset, ZkGroup
+from airflow_provider_kmigrate.core.registration import Flaw, Mode, Progress, Registration, Unreadable
+from airflow_provider_kmigrate.groups.__main__ import main, scanned
+from airflow_provider_kmigrate.groups.report import SCHEMA, copied, document, table
+from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from airflow_provider_kmigrate.localcluster.plan import Shape
+from tests.consumer.migrating_group import Member as Migrating
+from tests.consumer.migrating_group import wait_until
+from tests.old_consumer.old_consumers import Member, console_consumer, members
+
+SHIPPED = json.loads((Path(__file__).parents[2] / "airflow_provider_kmigrate" / "groups.schema.json").read_text(encoding="utf-8"))
+A, B = TopicPartition("t", 0), TopicPartition("t", 1)
+OLD = GroupSeen(
+    "billing",
+    ZkGroup(
+        registrations={"billing_a": Registration("static", {"t": 1})},
+        owners={A: "billing_a-0", B: "billing_a-0"},
+        offsets={A: StoredOffset(7, 1.0), B: StoredOffset(9, 1.0)},
+        partitions=frozenset({A, B}),
+    ),
+    KafkaGroup("Stable", (KafkaMember("uuid", "app", frozenset({A}), "/10.0.0.1"),)),
+    {},
+    {A: 10, B: 9},
+)
+FROZEN = replace(OLD, name="ads", zk=ZkGroup(registrations={"x": Unreadable(Flaw.EMPTY, "")}), kafka=None)
+SETTINGS = {"t": {"compression.type": "producer"}}
+SCANS = [scan(Looks(FROZEN)), scan(Looks(OLD, OLD, 5.0, SETTINGS))]
+
+
+def test_the_table_has_a_line_a_group_and_every_finding() -> None:
+    lines = table(SCANS).splitlines()
+    assert lines[1].split()[:7] == ["ads", "frozen", "?", "?", "?", "zookeeper", "0/0"]
+    assert lines[2].split()[:9] == ["billing", "mixed", "with", "plain", "1", "0", "1", "zookeeper", "2/2"]
+    told = {line.split(":")[0] + " " + line.split("[")[-1][:3] for line in lines if ": block" in line or ": warn" in line}
+    assert len(told) >= 2, lines
+    assert lines[-1] == "2 groups, 2 of them blocked"
+
+
+def test_members_are_listed_where_groups_are_named() -> None:
+    told = table(SCANS, members=True).splitlines()
+    assert "billing: old billing_a holds t-0, t-1" in told
+    assert "billing: plain app on /10.0.0.1 holds t-0" in told
+    follows = replace(OLD, zk=replace(OLD.zk or ZkGroup(), progress={"billing_a": Progress(1, Mode.KAFKA, settled=False)}))
+    told = table([scan(Looks(follows))], members=True).splitlines()
+    assert "billing: migrating billing_a holds t-0, t-1, not settled in kafka mode" in told
+
+
+def test_the_document_says_all_in_json() -> None:
+    found = json.loads(json.dumps(document(SCANS, 5.0, 0.25, clock=lambda: 3.0)))
+    assert (found["schema"], found["made_ms"], found["gap_s"], found["took_s"]) == (SCHEMA, 3000, 5.0, 0.25)
+    follows = replace(OLD, zk=replace(OLD.zk or ZkGroup(), progress={"billing_a": Progress(1, Mode.KAFKA, settled=False)}))
+    for told in (found, json.loads(json.dumps(document([scan(Looks(follows))], None, 0.0)))):
+        jsonschema.validate(told, SHIPPED)
+    ads, billing = found["groups"]
+    assert (ads["standing"], ads["members"], ads["findings"][0]["code"]) == ("frozen", None, "K30")
+    assert [(member["name"], member["kind"]) for member in billing["members"]] == [("billing_a", "old"), ("app", "plain")]
+    assert billing["partitions"][0] == {"topic": "t", "partition": 0, "offset": 7, "end": 10}
+    assert (billing["lag"], billing["advanced"], billing["blocked"]) == (3, {"zookeeper": 0, "kafka": 0}, True)
+
+
+def test_the_schema_knows_every_standing() -> None:
+    assert set(SHIPPED["$defs"]["group"]["properties"]["standing"]["enum"]) == set(Standing)
+
+
+def test_a_copy_is_told_partition_by_partition() -> None:
+    plan = CopyPlan("g", Store.KAFKA, (OffsetWrite(A, 5, None), OffsetWrite(B, 6, 2)), (TopicPartition("u", 0),))
+    assert copied(plan, done=False).splitlines() == [
+        "t-0: nothing -> 5",
+        "t-1: 2 -> 6",
+        "u-0: left alone, kafka is ahead",
+        "g: 2 offsets to write to kafka",
+    ]
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        [],
+        ["scan"],
+        ["scan", "--zookeeper", "h:1"],
+        ["scan", "cluster.yaml"],
+        ["scan", "--zookeeper", "h:1", "--bootstrap", "h:2", "--wait", "-1"],
+        ["copy-offsets", "--to", "kafka", "--zookeeper", "h:1", "--bootstrap", "h:2"],
+        ["copy-offsets", "--to", "elsewhere", "--group", "g", "--zookeeper", "h:1", "--bootstrap", "h:2"],
+    ],
+    ids=" ".join,
+)
+def test_what_is_not_said_is_asked_for(argv: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(argv)
+    assert ended.value.code == 2
+
+
+def test_what_cannot_be_reached_is_no_finding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["scan", "--zookeeper", "no host at all", "--bootstrap", "127.0.0.1:1"]) == 2
+    assert "N03" in capsys.readouterr().err
+    (tmp_path / "connections.json").write_text("{}")
+    assert main(["scan", str(tmp_path / "absent.yaml"), "--connections", str(tmp_path / "connections.json")]) == 2
+
+
+# ------------------------------------------------------------------------------------------------------ a real cluster
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """One broker in ZooKeeper mode below a chroot, with a topic of four partitions."""
+    there = LocalCluster(tmp_path_factory.mktemp("command") / "cluster")
+    try:
+        there.up(Shape(name="command", brokers=1, controllers=1, chroot="/kafka"))
+        create_topics({"bootstrap.servers": there.bootstrap}, [TopicPlan("t", 4, 1)])
+        yield there
+    finally:
+        there.clean()
+
+
+@pytest.mark.cluster
+def test_scan_and_copy_on_a_real_cluster(cluster: LocalCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Real old consumers, then one whose registration nobody can read; offsets go to Kafka, and not back while members live."""
+    where = ["--zookeeper", cluster.zookeeper, "--bootstrap", cluster.bootstrap, "--group", "real"]
+    file = tmp_path / "scan.json"
+    scanning = ["scan", *where, "--wait", "0.2", "--json", str(file)]
+    zookeeper = KazooClient(cluster.zookeeper)
+    zookeeper.start()
+    with members(cluster.zookeeper, [Member("real", name, "range", "static", {"t": 1}) for name in "ab"], tmp_path / "log"):
+        wait_until(lambda: all_owned(zookeeper), "the old consumers own the topic")
+        assert main(scanning) == 0
+        (found,) = json.loads(file.read_text())["groups"]
+        assert (found["standing"], found["unowned"]) == ("old", [])
+        assert [(member["name"], member["kind"], len(member["holds"])) for member in found["members"]] == [
+            ("real_a", "old", 2),
+            ("real_b", "old", 2),
+        ]
+        for partition in range(4):
+            zookeeper.ensure_path("/consumers/real/offsets/t")
+            zookeeper.create(f"/consumers/real/offsets/t/{partition}", b"0")
+        assert main(["copy-offsets", "--to", "zookeeper", *where]) == 1
+        assert "K71" in capsys.readouterr().err
+        copying = ["copy-offsets", "--to", "kafka", *where]
+        assert main([*copying, "--dry-run"]) == 0
+        assert main(copying) == 0
+        assert main(copying) == 0
+        written, again = capsys.readouterr().out.split("real: 4 offsets written and read back to kafka\n")
+        assert written.count("nothing -> 0") == 8  # the dry run said the same
+        assert again == "real: 0 offsets written and read back to kafka\n"
+        assert main(["scan", "--zookeeper", cluster.plan.zookeeper, "--bootstrap", cluster.bootstrap]) == 2, "another chroot"
+        assert "Z02" in capsys.readouterr().err
+        zookeeper.create("/consumers/real/ids/pykafka:1", b"t", ephemeral=True)
+        assert main(scanning) == 1
+        (found,) = json.loads(file.read_text())["groups"]
+        assert (found["standing"], found["findings"][0]["code"]) == ("frozen", "K32")
+    zookeeper.stop()
+    zookeeper.close()
+
+
+def all_owned(zookeeper: KazooClient) -> bool:
+    path = "/consumers/real/owners/t"
+    return bool(zookeeper.exists(path)) and len(zookeeper.get_children(path)) == 4
+
+
+@pytest.mark.cluster
+def test_the_store_that_a_real_old_consumer_uses_shows_between_two_looks(cluster: LocalCluster, tmp_path: Path) -> None:
+    """Whose commits go to Kafka would lose them as soon as a migrating member joins (R19); no znode says so."""
+    properties, commits = {"bootstrap.servers": cluster.bootstrap}, "auto.commit.interval.ms=200"
+    producer = Producer(properties)
+
+    def read_on() -> None:
+        before = {group: position(zk, properties, group) for group in ("inkafka", "inzookeeper")}
+        for _ in range(20):
+            producer.produce("t", b"x", partition=0)
+        producer.flush(30)
+        wait_until(
+            lambda: all(position(zk, properties, group) >= at + 20 for group, at in before.items()), "both groups commit", 60
+        )
+
+    with (
+        ZooKeeper(ZooKeeperSettings(cluster.plan.zookeeper, "/kafka")) as zk,
+        console_consumer(cluster.zookeeper, "inkafka", "t", tmp_path / "k", "offsets.storage=kafka", commits),
+        console_consumer(cluster.zookeeper, "inzookeeper", "t", tmp_path / "z", commits),
+    ):
+        wait_until(lambda: all(owning(zk, properties, group) == 4 for group in ("inkafka", "inzookeeper")), "both own all", 60)
+        read_on()
+        scans, _, _ = scanned(zk, properties, ["inkafka", "inzookeeper"], 1.0, sleep=lambda _: read_on())
+    told = [{finding.code for finding in one.findings} for one in scans]
+    assert [str(one.standing) for one in scans] == ["old", "old"]
+    assert ("K37" in told[0], "K37" in told[1]) == (True, False)
+    assert [one.advanced["zookeeper"] for one in scans] == [1, 1], "dual.commit.enabled is the default with Kafka's store"
+    assert [one.advanced["kafka"] for one in scans] == [1, 0]
+    assert not {"K41", "K42", "K44"} & (told[0] | told[1])
+
+
+@pytest.mark.cluster
+def test_a_group_on_its_way_is_told_by_its_standing_and_blocks_nowhere(
+    cluster: LocalCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two migrating members, an old one beside them, Kafka mode, and a plain one. In an emergency the mode goes back by one command."""
+    properties = {"bootstrap.servers": cluster.bootstrap, "group.id": "moving", "session.timeout.ms": 10000, "log_level": 2}
+    migrating = {**properties, "zookeeper.connect": cluster.zookeeper, "coordination.migration.enabled": True}
+    told: list[tuple[str, dict[str, int], set[str]]] = []
+    where = ["--zookeeper", cluster.zookeeper, "--bootstrap", cluster.bootstrap, "--group", "moving"]
+    back = ["zookeeper-mode", *where]
+
+    def look() -> None:
+        wait_until(lambda: at_rest(zk, properties), "everything is held by somebody")
+        (one,), _, _ = scanned(zk, {"bootstrap.servers": cluster.bootstrap}, ["moving"], 0.1)
+        kinds = Counter(str(member.kind) for member in one.seen.members or ())
+        told.append((str(one.standing), dict(kinds), {each.code for each in one.findings if each.severity is Severity.BLOCK}))
+
+    client = KazooClient(cluster.zookeeper)
+    client.start()
+    with (
+        ZooKeeper(ZooKeeperSettings(cluster.plan.zookeeper, "/kafka")) as zk,
+        Migrating(migrating, tmp_path, ["t"]) as one,
+        Migrating(migrating, tmp_path, ["t"]) as two,
+    ):
+        wait_until(lambda: len(one.owned) == len(two.owned) == 2, "each owns half")
+        look()
+        with members(cluster.zookeeper, [Member("moving", "old", "range", "static", {"t": 1})], tmp_path / "old"):
+            wait_until(lambda: "moving_old-0" in holders(zk, properties), "the old one owns its part")
+            look()
+        wait_until(lambda: len(one.owned) == len(two.owned) == 2, "each owns half again")
+        client.create("/consumers/moving/migration/mode", b"kafka", makepath=True)
+        wait_until(lambda: settled(zk, properties) == 2, "both follow to Kafka")
+        look()
+        plain = Consumer(properties)
+        try:
+            plain.subscribe(["t"])
+            wait_until(lambda: plain.poll(0.1) is None and plain.assignment(), "the plain one has its part")
+            look()
+            assert main(back) == 1, "not under plain members"
+            assert "K62" in capsys.readouterr().err
+        finally:
+            plain.close()
+        wait_until(lambda: len(one.owned) == len(two.owned) == 2, "each owns half once more")
+        with Fence(zk, zk.cluster_id(), "a dead run"):
+            pass
+        assert main(back) == 1, "the cluster is another run's"
+        assert "H02" in capsys.readouterr().err
+        assert main([*back, "--take-over"]) == 0
+        said = capsys.readouterr().out
+        assert "a dead run" in said
+        assert "kafka -> zookeeper" in said
+        assert client.get("/consumers/moving/migration/mode")[0] == b"zookeeper"
+        assert main(back) == 0, "again: nothing is left to do"
+    client.stop()
+    client.close()
+    assert told == [
+        ("migrating", {"migrating": 2}, set()),
+        ("mixed", {"migrating": 2, "old": 1}, set()),
+        ("in kafka mode", {"migrating": 2}, set()),
+        ("mixed with plain", {"migrating": 2, "plain": 1}, set()),
+    ]
+
+
+def at_rest(zk: ZooKeeper, properties: dict[str, Any]) -> bool:
+    found = seen(zk, properties, ["moving"])["moving"]
+    held = {where for member in found.of_kind(MemberKind.PLAIN) for where in member.holds}
+    return found.zk is not None and not found.zk.unowned - held and found.kafka is not None and found.kafka.stable
+
+
+def holders(zk: ZooKeeper, properties: dict[str, Any]) -> set[str]:
+    found = seen(zk, properties, ["moving"])["moving"].zk
+    return set(found.owners.values()) if found else set()
+
+
+def settled(zk: ZooKeeper, properties: dict[str, Any]) -> int:
+    """Members that say that they deliver in Kafka mode what is theirs, and nothing else."""
+    found = seen(zk, properties, ["moving"])["moving"].zk
+    known = found.progress.values() if found else ()
+    return sum(each is not None and each.settled and each.mode is Mode.KAFKA for each in known)
+
+
+def position(zk: ZooKeeper, properties: dict[str, str], group: str) -> int:
+    """What both stores, if both are used, have of partition 0."""
+    look = seen(zk, properties, [group])[group]
+    stored = look.zk.offsets.get(A) if look.zk else None
+    return min(stored.offset if stored and isinstance(stored.offset, int) else 0, (look.committed or {}).get(A, 10**9))
+
+
+def owning(zk: ZooKeeper, properties: dict[str, str], group: str) -> int:
+    look = seen(zk, properties, [group])[group]
+    return len(look.zk.owners) if look.zk else 0

@@ -1,0 +1,99 @@
+"""Simulated consumer groups behind Airflow's operators: real DAG, real tasks, no process, no waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import yaml
+
+from airflow_provider_kmigrate.clients.zookeeper import CONSUMERS, Holding, Operation
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, GroupSpec, InstanceSpec
+from airflow_provider_kmigrate.core.model import ClusterView, Look, ZkView
+from airflow_provider_kmigrate.hooks.world import Access
+from tests.clients.memory_zookeeper import Ensemble, MemoryZooKeeper
+from tests.provider.simulated import document
+from tests.steps.sim import CLUSTER_ID, SimClock, SimCluster
+from tests.steps.sim_group import SimGroup
+
+
+class _ZooKeeper(MemoryZooKeeper):
+    """The fence's znodes, and those of the groups."""
+
+    def __init__(self, ensemble: Ensemble, groups: dict[str, SimGroup]) -> None:
+        super().__init__(ensemble)
+        self._groups = groups
+
+    def _group(self, path: str) -> SimGroup | None:
+        return next((group for group in self._groups.values() if path == CONSUMERS or path.startswith(group.root)), None)
+
+    def read(self, path: str) -> tuple[bytes, int] | None:
+        group = self._group(path)
+        return group.read(path) if group else super().read(path)
+
+    def children(self, path: str) -> list[str]:
+        group = self._group(path)
+        return group.children(path) if group else super().children(path)
+
+    def commit(self, operations: Sequence[Operation], holding: Holding | None = None) -> list[int | None]:
+        group = self._group(operations[0].path) if operations else None
+        if group is None:
+            return super().commit(operations, holding)
+        super().commit([], holding)  # the fence
+        group.commit(operations, holding)  # type: ignore[arg-type]
+        return []
+
+
+@dataclass
+class GroupRehearsal:
+    """Simulated groups of one cluster file, and `open` for `hooks.world.opener`. All share one clock."""
+
+    path: Path
+    groups: dict[str, SimGroup]
+    ensemble: Ensemble = field(default_factory=lambda: Ensemble(CLUSTER_ID))
+    clock: SimClock = field(default_factory=SimClock)
+
+    @contextmanager
+    def open(self, spec: ClusterSpec) -> Iterator[Access]:
+        for group in self.groups.values():
+            group.clock = self.clock
+        session = _ZooKeeper(self.ensemble, self.groups)
+        try:
+            tools: Any = SimpleNamespace(zk=session, instances=self)
+            yield Access(tools, self, self.clock)
+        finally:
+            session.close()
+
+    def switch(self, group: GroupSpec, instance: InstanceSpec, kind: str, token: int) -> None:
+        self.groups[group.name].switch(group, instance, kind, token)
+
+    def look(self, what: Look, nodes: Sequence[Any] = (), groups: Sequence[str] = ()) -> ClusterView:
+        seen = {name: self.groups[name].look(what, nodes, [name]).groups or {} for name in groups}
+        found = {name: each[name] for name, each in seen.items()}
+        return ClusterView(taken_at=self.clock.time, zk=ZkView(cluster_id=CLUSTER_ID), groups=found)
+
+    def surroundings(self, view: ClusterView) -> Any:
+        raise AssertionError(f"nobody asks for it here: {view}")
+
+
+def group_rehearsal(folder: Path, *groups: SimGroup, **keys: Any) -> GroupRehearsal:
+    """Write a cluster file with these groups into `folder`, one wave each; `keys` are further keys of the file."""
+    path = folder / "sim.yaml"
+    entries = [
+        {
+            "name": group.name,
+            "wave": wave,
+            "switch": "restart {instance} {kind}",
+            "bake": group.spec.bake,
+            "commit_within": group.spec.commit_within,
+            "switch_timeout": group.spec.switch_timeout,
+            "instances": [{"name": name} for name in group.instances],
+        }
+        for wave, group in enumerate(groups, 1)
+    ]
+    path.write_text(yaml.safe_dump({**document(SimCluster()), "groups": entries, **keys}))
+    return GroupRehearsal(path, {group.name: group for group in groups})

@@ -1,0 +1,211 @@
+"""The DAGs that move consumer groups, as Airflow sees them: the graph, and whole runs on simulated groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG, TriggerRule
+from airflow.serialization.serialized_objects import DagSerialization
+
+from airflow_provider_kmigrate.dag_builders import folder
+from airflow_provider_kmigrate.dag_builders.task_docs import group_doc
+from airflow_provider_kmigrate.hooks.world import opener
+from airflow_provider_kmigrate.operators.approval import LEAVE
+from airflow_provider_kmigrate.operators.groups import WatchGroupOperator
+from tests.provider.simulated_groups import GroupRehearsal, group_rehearsal
+from tests.provider.test_approval import Person
+from tests.provider.test_dags import names, tasks
+from tests.steps.sim import CLUSTER_ID
+from tests.steps.sim_group import MIGRATING, OLD, PLAIN, SimGroup
+from tests.steps.test_groups import forward as way_of
+from tests.steps.test_groups import run
+
+FORWARD, BACK = "kmigrate_consumers__sim", "kmigrate_consumers_back__sim"
+APPROVED = {"approve_back": CLUSTER_ID}
+AUDIT = {"conn_id": "spark_default", "result": "/tmp/none", "events": ["/tmp/none/events"]}
+Group = Callable[..., GroupRehearsal]
+RunDag = Callable[..., Any]
+
+
+@pytest.fixture
+def made(clusters: Path) -> Iterator[Group]:
+    tokens = []
+
+    def make(*groups: SimGroup, **keys: Any) -> GroupRehearsal:
+        there = group_rehearsal(clusters, *groups, **keys)
+        tokens.append(opener.set(there.open))
+        return there
+
+    yield make
+    for token in reversed(tokens):
+        opener.reset(token)
+
+
+def dag_of(there: GroupRehearsal, dag_id: str = FORWARD) -> DAG:
+    return folder.dags_of(there.path.parent)[dag_id]
+
+
+class TestShape:
+    def test_one_chain_of_instances_with_canaries_and_ways_back(self, made: Group) -> None:
+        dag = dag_of(made(SimGroup(2)))
+        dag.check_cycle()
+        way = ["plan", "billing.to_migrating_app0", "billing.to_migrating_app1", "billing.mode_kafka", "billing.watch_mode_kafka"]
+        way += ["billing.to_plain_app0", "billing.to_plain_app1", "billing.watch_to_plain", "billing.clean_up", "done"]
+        backs = {"billing.back_mode_kafka", "billing.back_to_plain"}
+        assert [name for name in names(dag) if name not in backs] == way
+        assert {name for name in names(dag) if name not in way} == backs
+        assert {task.task_id for task in dag.tasks if not task.downstream_task_ids} == {*backs, "done"}
+
+    def test_with_audits_each_canary_and_each_whole_step_has_a_verdict(self, made: Group) -> None:
+        dag = dag_of(made(SimGroup(2), audit=AUDIT))
+        verdicts = [name for name in names(dag) if ".verdict_" in name]
+        assert verdicts == [f"billing.verdict_{step}" for step in ("canary_migrating", "mode_kafka", "canary_plain", "to_plain")]
+        for name in verdicts:
+            step = name.removeprefix("billing.verdict_")
+            assert f"billing.back_{step}" in dag.get_task(name).downstream_task_ids
+
+    def test_waves_windows_and_a_schedule(self, made: Group) -> None:
+        there = made(SimGroup(1), SimGroup(1, "mail"), groups_schedule="0 22 * * *")
+        text = there.path.read_text().replace("name: mail", "name: mail\n  window: 22:00-04:00")
+        there.path.write_text(text)
+        dag = dag_of(there)
+        assert dag.schedule == "0 22 * * *"
+        order = names(dag)
+        assert order.index("billing.clean_up") < order.index("mail.window") < order.index("mail.to_migrating_app0")
+        assert dag.get_task("mail.window").trigger_rule == TriggerRule.NONE_FAILED, "billing may be skipped"
+
+    def test_both_survive_serialization_and_every_task_has_its_text(self, made: Group) -> None:
+        there = made(SimGroup(2), audit=AUDIT)
+        for dag_id in (FORWARD, BACK):
+            dag = dag_of(there, dag_id)
+            DagSerialization.from_dict(DagSerialization.to_dict(dag))
+            assert all(task.doc_md for task in dag.tasks)
+        with pytest.raises(KeyError):
+            group_doc("billing.nobody")
+
+    def test_a_file_without_groups_has_neither(self, made: Group) -> None:
+        assert not {FORWARD, BACK} & folder.dags_of(made().path.parent).keys()
+
+
+class TestForward:
+    def test_the_whole_way_and_once_more_for_nothing(self, made: Group, run_dag: RunDag) -> None:
+        there = made(SimGroup(2))
+        group = there.groups["billing"]
+        run = run_dag(dag_of(there))
+        assert str(run.state) == "success", tasks(run)
+        assert group.kinds() == [PLAIN, PLAIN]
+        assert not any(path.endswith("/owner") for path in there.ensemble.znodes), "the last task lets go of the cluster"
+        starts = [one.starts for one in group.instances.values()]
+        again = tasks(run_dag(dag_of(there)))
+        assert {state for name, state in again.items() if name.startswith("billing.")} == {"skipped"}
+        assert (again["plan"], again["done"]) == ("success", "success")
+        assert [one.starts for one in group.instances.values()] == starts
+
+    def test_a_canary_that_is_worse_goes_back_and_stops_the_line(self, made: Group, run_dag: RunDag) -> None:
+        there = made(SimGroup(2, ill=frozenset({MIGRATING})), SimGroup(1, "mail"))
+        states = tasks(run_dag(dag_of(there)))
+        assert states["billing.to_migrating_app0"] == "failed"
+        assert states["billing.to_migrating_app1"] == "upstream_failed"
+        assert states["mail.to_migrating_app0"] == "upstream_failed"
+        assert there.groups["billing"].kinds() == [OLD, OLD]
+        assert there.groups["mail"].kinds() == [OLD]
+        assert {states[f"billing.back_{name}"] for name in ("mode_kafka", "to_plain")} <= {"skipped", "upstream_failed"}
+
+    @pytest.mark.slow
+    def test_a_group_that_starves_after_the_toggle_is_taken_back(self, made: Group, run_dag: RunDag) -> None:
+        group = SimGroup(2)
+        there = made(group)
+        group.ill_in_kafka_mode = True
+        states = tasks(run_dag(dag_of(there)))
+        assert states["billing.watch_mode_kafka"] == "failed"
+        assert states["billing.back_mode_kafka"] == "success"
+        assert states["billing.to_plain_app0"] == "upstream_failed"
+        assert states["billing.back_to_plain"] == "skipped", "it was not red itself"
+        assert group.kinds() == [MIGRATING, MIGRATING]
+        assert group.toggle == "zookeeper"
+
+    @pytest.mark.parametrize("commit_within", [150.0, 400.0])
+    def test_what_the_triggerer_saw_starve_is_red_and_not_watched_anew(
+        self, made: Group, run_dag: RunDag, commit_within: float
+    ) -> None:
+        """Neither the task, which looks for 30 s, nor a watch of 300 s that is cut off could see it for themselves."""
+        group = SimGroup(2)
+        group.spec = replace(group.spec, bake=1000.0, commit_within=commit_within)
+        there = made(group)
+        run(group.world(), way_of(group)[:3])
+        group.token, group.ill = 0, frozenset({MIGRATING})
+        began = there.clock.time = group.clock.time
+        look = there.look
+
+        def bounded(*asked: Any, **named: Any) -> Any:
+            assert there.clock.time < began + 5000.0, "it watches for ever"
+            return look(*asked, **named)
+
+        there.look = bounded  # type: ignore[method-assign]
+        with DAG(dag_id=f"watch_{commit_within:.0f}", schedule=None) as dag:
+            WatchGroupOperator(cluster_file=str(there.path), task_id="watch", group="billing")
+        assert tasks(run_dag(dag)) == {"watch": "failed"}
+        assert there.clock.time < began + 2 * commit_within
+
+    def test_a_window_holds_though_the_group_before_was_skipped(self, made: Group, run_dag: RunDag) -> None:
+        there = made(SimGroup(1), SimGroup(1, "mail"))
+        always = "name: mail\n  window: 00:00-00:00"
+        there.path.write_text(there.path.read_text().replace("name: mail", always))
+        states = tasks(run_dag(dag_of(there), run_conf={"wave": 2}))
+        assert states["billing.clean_up"] == "skipped"
+        assert states["mail.window"] == "success", "it was asked, not skipped with what stands before it"
+
+    def test_a_group_that_does_not_settle_after_the_toggle_is_taken_back(self, made: Group, run_dag: RunDag) -> None:
+        group = SimGroup(2)
+        there = made(group)
+        group.restless_in_kafka_mode = True
+        states = tasks(run_dag(dag_of(there)))
+        assert states["billing.mode_kafka"] == "failed"
+        assert states["billing.back_mode_kafka"] == "success"
+        assert states["billing.back_to_plain"] == "skipped"
+        assert group.kinds() == [MIGRATING, MIGRATING]
+        assert group.toggle == "zookeeper"
+
+    @pytest.mark.slow
+    def test_a_wave(self, made: Group, run_dag: RunDag) -> None:
+        there = made(SimGroup(1), SimGroup(1, "mail"))
+        run = run_dag(dag_of(there), run_conf={"wave": 2})
+        assert str(run.state) == "success"
+        assert there.groups["billing"].kinds() == [OLD]
+        assert there.groups["mail"].kinds() == [PLAIN]
+
+
+@pytest.mark.slow
+class TestBack:
+    @pytest.mark.parametrize(
+        ("goal", "kinds"), [("old", [OLD, OLD]), ("migrating", [MIGRATING, MIGRATING]), ("kafka", [MIGRATING] * 2)]
+    )
+    def test_from_the_end(self, made: Group, run_dag: RunDag, goal: str, kinds: list[object]) -> None:
+        there = made(SimGroup(2))
+        run_dag(dag_of(there))
+        run = run_dag(dag_of(there, BACK), run_conf={**APPROVED, "goal": goal})
+        assert str(run.state) == "success", tasks(run)
+        assert there.groups["billing"].kinds() == kinds
+        assert there.groups["billing"].toggle == ("kafka" if goal == "kafka" else "zookeeper")
+
+    def test_only_the_groups_that_were_named(self, made: Group, run_dag: RunDag) -> None:
+        there = made(SimGroup(1), SimGroup(1, "mail"))
+        run_dag(dag_of(there))
+        states = tasks(run_dag(dag_of(there, BACK), run_conf={**APPROVED, "groups": ["mail"]}))
+        assert states["back_billing"] == "skipped"
+        assert there.groups["mail"].kinds() == [OLD]
+        assert there.groups["billing"].kinds() == [PLAIN]
+
+    def test_a_person_sees_the_plan_and_may_leave_it(self, made: Group, run_dag: RunDag) -> None:
+        there = made(SimGroup(2))
+        run_dag(dag_of(there))
+        with Person(BACK, LEAVE).at_work() as person:
+            run = run_dag(dag_of(there, BACK))
+        assert str(run.state) == "failed"
+        assert person.asked is not None
+        assert "app1, app0 become migrating members one by one, mode zookeeper" in (person.asked.body or "")
+        assert there.groups["billing"].kinds() == [PLAIN, PLAIN]

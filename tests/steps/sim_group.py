@@ -1,0 +1,254 @@
+"""A consumer group in memory: instances that are restarted as another kind, the mode, offsets in both stores. Time is a number.
+
+Each instance consumes one partition that gets records and one that gets none any more. What no real group survives is an
+`AssertionError` at the moment it happens: an old member beside a plain one, a plain one beside migrating members that follow ZooKeeper,
+and a member that begins behind what the group had committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+from airflow_provider_kmigrate.clients.zookeeper import Create, Delete, Operation, Set
+from airflow_provider_kmigrate.core.assignors import KafkaMember
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, GroupSpec, InstanceSpec
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.group_seen import GroupSeen, KafkaGroup, MemberKind, StoredOffset, ZkGroup
+from airflow_provider_kmigrate.core.model import ClusterView, Look, ZkView
+from airflow_provider_kmigrate.core.registration import Mode, Progress, Registration
+from airflow_provider_kmigrate.exceptions import Failed
+from airflow_provider_kmigrate.steps.run import World
+from tests.steps.sim import CLUSTER_ID, Mortal, SimClock, SimFence, SimJournal
+
+OLD, MIGRATING, PLAIN = MemberKind.OLD, MemberKind.MIGRATING, MemberKind.PLAIN
+GROUP = "billing"
+ROOT = f"/consumers/{GROUP}"
+RESTART_S = 3.0
+
+
+@dataclass
+class SimInstance:
+    name: str
+    number: int
+    kind: MemberKind | None = OLD
+    becomes: MemberKind | None = None
+    ready_at: float = 0.0
+    starts: int = 0
+    stuck: bool = False  # takes part and commits nothing
+
+    @property
+    def busy(self) -> TopicPartition:
+        return TopicPartition("t", self.number)
+
+    @property
+    def idle(self) -> TopicPartition:
+        return TopicPartition("idle", self.number)
+
+
+@dataclass
+class SimGroup:
+    """`ill` kinds take part and commit nothing: what a canary is for."""
+
+    count: int = 2
+    name: str = GROUP
+    ill: frozenset[MemberKind] = frozenset()
+    clock: SimClock = field(default_factory=SimClock)
+    mortal: Mortal = field(default_factory=Mortal)
+    token: int = 0
+    nodes: dict[str, tuple[bytes, int, int]] = field(default_factory=dict)  # path -> data, version, mzxid
+    zxid: int = 10
+    kafka: dict[TopicPartition, int] = field(default_factory=dict)
+    committed: dict[TopicPartition, int] = field(default_factory=dict)  # the highest ever, wherever
+    ends: dict[TopicPartition, int] = field(default_factory=dict)
+    blind: bool = False  # the coordinator does not answer
+    ill_in_kafka_mode: bool = False
+    restless: frozenset[MemberKind] = frozenset()  # kinds that never settle
+    restless_in_kafka_mode: bool = False
+    deaf: bool = False  # ZooKeeper takes no migrating member's commits once one member is old
+    ghosts: set[str] = field(default_factory=set)  # instances whose dead members Kafka keeps for a session, once they have died
+    ghosts_until: float = 45.0
+
+    @property
+    def root(self) -> str:
+        return f"/consumers/{self.name}"
+
+    def __post_init__(self) -> None:
+        self.instances = {f"app{n}": SimInstance(f"app{n}", n) for n in range(self.count)}
+        self.spec = GroupSpec(
+            self.name, tuple(InstanceSpec(name) for name in self.instances), bake=30.0, commit_within=20.0, switch_timeout=120.0
+        )
+        self._put("/consumers", b"")
+        self._put(self.root, b"")
+        for instance in self.instances.values():
+            for where in (instance.busy, instance.idle):
+                self.ends[where] = 100
+                self._commit_zk(where, 100)
+        self._tick(0.0)
+
+    # What the tool does.
+
+    def switch(self, group: GroupSpec, instance: InstanceSpec, kind: str, token: int) -> None:
+        assert group.name == self.name
+        self.mortal.step()
+        if token < self.token:
+            raise Failed("an older run")
+        one = self.instances[instance.name]
+        one.kind, one.becomes, one.ready_at, one.starts = None, MemberKind(kind), self.clock.time + RESTART_S, one.starts + 1
+        self.mortal.step()
+
+    def read(self, path: str) -> tuple[bytes, int] | None:
+        found = self.nodes.get(path)
+        return (found[0], found[1]) if found else None
+
+    def children(self, path: str) -> list[str]:
+        return sorted({name.removeprefix(f"{path}/").split("/")[0] for name in self.nodes if name.startswith(f"{path}/")})
+
+    def commit(self, operations: Sequence[Operation], holding: SimFence | None = None) -> None:
+        assert holding is not None
+        holding.check()
+        self.mortal.step()
+        for operation in operations:
+            found = self.nodes.get(operation.path)
+            match operation:
+                case Create(path, data):
+                    assert found is None
+                    assert path.rpartition("/")[0] in {"", *self.nodes}
+                    self._put(path, data)
+                case Set(path, data, version):
+                    assert found is not None
+                    assert found[1] == version
+                    self._put(path, data)
+                case Delete(path, version):
+                    assert found is not None
+                    assert found[1] == version
+                    assert not self.children(path)
+                    del self.nodes[path]
+        self.mortal.step()
+
+    def look(self, what: Look, nodes: Sequence[Any] = (), groups: Sequence[str] = ()) -> ClusterView:
+        assert Look.GROUP_MEMBERS in what
+        assert tuple(groups) == (self.name,)
+        assert not nodes
+        self.mortal.step()
+        self._tick(0.5)
+        seen = None if self.blind else {self.name: self.seen()}
+        return ClusterView(taken_at=self.clock.time, zk=ZkView(cluster_id=CLUSTER_ID), groups=seen)
+
+    def world(self) -> World:
+        """A new run of the tool."""
+        self.token += 1
+        tools: Any = SimpleNamespace(zk=self, instances=self)
+        spec = ClusterSpec("sim", CLUSTER_ID, "z", "k", (), (), groups=(self.spec,))
+        fence: Any = SimFence(self, self.token)  # type: ignore[arg-type]
+        backup: Any = None
+        return World(spec, self, tools, fence, SimJournal(), backup, [].append, self.clock)  # type: ignore[arg-type]
+
+    # What a look shows.
+
+    def seen(self) -> GroupSeen:
+        here = [one for one in self.instances.values() if one.kind is not None]
+        registered = [one for one in here if one.kind in {OLD, MIGRATING}]
+        plain = [one for one in here if one.kind is PLAIN]
+        in_kafka = [one for one in here if one.kind in {MIGRATING, PLAIN}]
+        mode = self.nodes.get(f"{self.root}/migration/mode")
+        zk = ZkGroup(
+            {self._id(one): Registration("static", {"t": 1, "idle": 1}) for one in registered},
+            {
+                self._id(one): Progress(mode[2] if mode else 0, self.mode, settled=self._settles())
+                for one in here
+                if one.kind is MIGRATING
+            },
+            mode[0] if mode else None,
+            mode[1] if mode else -1,
+            mode[2] if mode else 0,
+            {where: f"{self._id(one)}-0" for one in registered for where in (one.busy, one.idle)},
+            dict(self._zk_offsets()),
+            frozenset(where for one in registered for where in (one.busy, one.idle)),
+        )
+        kept = self.clock.time < self.ghosts_until
+        in_kafka += [one for one in self.instances.values() if one.kind is None and one.name in self.ghosts and kept]
+        members = [
+            KafkaMember(one.name, one.name if one in plain else self._id(one), frozenset({one.busy, one.idle}))
+            for one in in_kafka
+        ]
+        return GroupSeen(
+            self.name, zk, KafkaGroup("Stable" if members else "Empty", tuple(members)), dict(self.kafka), dict(self.ends)
+        )
+
+    @property
+    def toggle(self) -> Mode:
+        return Mode.KAFKA if self.nodes.get(f"{self.root}/migration/mode", (b"",))[0] == b"kafka" else Mode.ZOOKEEPER
+
+    @property
+    def mode(self) -> Mode:
+        return Mode.ZOOKEEPER if OLD in self.kinds() else self.toggle
+
+    def kinds(self) -> list[MemberKind]:
+        return [one.kind for one in self.instances.values() if one.kind is not None]
+
+    def _settles(self) -> bool:
+        return MIGRATING not in self.restless and not (self.restless_in_kafka_mode and self.mode is Mode.KAFKA)
+
+    # What happens by itself.
+
+    def _tick(self, seconds: float) -> None:
+        self.clock.time += seconds
+        for one in self.instances.values():
+            if one.becomes is not None and self.clock.time >= one.ready_at:
+                one.kind, one.becomes = one.becomes, None
+                self._begins(one)
+            self.ends[one.busy] += 5
+            ill = one.kind in self.ill or (self.ill_in_kafka_mode and self.mode is Mode.KAFKA)
+            if one.kind is not None and not ill:
+                self._commits(one, one.busy, self.ends[one.busy] - 1)
+        self._check()
+
+    def _begins(self, one: SimInstance) -> None:
+        """At the offset of the store that its kind reads; a migrating one tells Kafka what it did not know."""
+        for where in (one.busy, one.idle):
+            zookeeper, kafka = self._offset(where), self.kafka.get(where, -1)
+            start = {OLD: zookeeper, PLAIN: kafka, MIGRATING: max(zookeeper, kafka)}[one.kind or OLD]
+            assert start >= self.committed[where] - 10, (
+                f"{one.name} begins {where} at {start}, {self.committed[where]} was committed"
+            )
+            if one.kind is MIGRATING:
+                self.kafka[where] = start
+
+    def _commits(self, one: SimInstance, where: TopicPartition, offset: int) -> None:
+        self.committed[where] = max(offset, self.committed.get(where, -1))
+        if one.kind is OLD or (one.kind is MIGRATING and not (self.deaf and OLD in self.kinds())):
+            self._commit_zk(where, offset)
+        if one.kind in {MIGRATING, PLAIN}:
+            self.kafka[where] = offset
+
+    def _check(self) -> None:
+        kinds = set(self.kinds())
+        assert not {OLD, PLAIN} <= kinds, "old and plain members read every partition twice"
+        assert not ({MIGRATING, PLAIN} <= kinds and self.mode is Mode.ZOOKEEPER), (
+            "plain members beside members that follow ZooKeeper"
+        )
+
+    def _id(self, one: SimInstance) -> str:
+        return f"{self.name}_{one.name}"
+
+    def _put(self, path: str, data: bytes) -> None:
+        self.zxid += 1
+        self.nodes[path] = (data, self.nodes[path][1] + 1 if path in self.nodes else 0, self.zxid)
+
+    def _commit_zk(self, where: TopicPartition, offset: int) -> None:
+        for folder in (f"{self.root}/offsets", f"{self.root}/offsets/{where.topic}"):
+            self.nodes.setdefault(folder, (b"", 0, 0))
+        self._put(f"{self.root}/offsets/{where.topic}/{where.partition}", str(offset).encode())
+        self.committed[where] = max(offset, self.committed.get(where, -1))
+
+    def _offset(self, where: TopicPartition) -> int:
+        return int(self.nodes.get(f"{self.root}/offsets/{where.topic}/{where.partition}", (b"-1",))[0])
+
+    def _zk_offsets(self) -> Iterator[tuple[TopicPartition, StoredOffset]]:
+        for path, (data, *_) in self.nodes.items():
+            parts = path.removeprefix(f"{self.root}/offsets/").split("/")
+            if path.startswith(f"{self.root}/offsets/") and len(parts) == 2:
+                yield TopicPartition(parts[0], int(parts[1])), StoredOffset(int(data), 0.0)

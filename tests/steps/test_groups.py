@@ -1,0 +1,247 @@
+"""A group on its way off ZooKeeper and back, on a simulated group: whole, killed before every side effect, with an ill canary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from airflow_provider_kmigrate.core.group_move import Goal
+from airflow_provider_kmigrate.core.registration import Mode
+from airflow_provider_kmigrate.exceptions import Refused, TimedOut
+from airflow_provider_kmigrate.steps.groups import CleanUp, GroupBack, GroupWatched, SetMode, SwitchInstance
+from airflow_provider_kmigrate.steps.run import Step, World, run_step
+from tests.steps.sim import Killed, Mortal
+from tests.steps.sim_group import MIGRATING, OLD, PLAIN, ROOT, SimGroup
+
+Steps = list[Callable[[], Step]]
+
+
+def forward(group: SimGroup) -> Steps:
+    """The whole way, as the DAG has it."""
+    spec, names = group.spec, list(group.instances)
+    to_migrating: Steps = [lambda name=name: SwitchInstance(spec, name, MIGRATING) for name in names]  # type: ignore[misc]
+    to_plain: Steps = [lambda name=name: SwitchInstance(spec, name, PLAIN) for name in names]  # type: ignore[misc]
+    return [*to_migrating, lambda: SetMode(spec, Mode.KAFKA), *to_plain, lambda: CleanUp(spec)]
+
+
+def run(world: World, steps: Steps) -> None:
+    for step in steps:
+        run_step(step(), world)
+
+
+def gone(group: SimGroup, far: int) -> SimGroup:
+    """After the first `far` steps of the way."""
+    run(group.world(), forward(group)[:far])
+    return group
+
+
+def check_plain(group: SimGroup) -> None:
+    assert group.kinds() == [PLAIN] * group.count
+    assert not group.children(f"{ROOT}/migration")
+    assert {one.starts for one in group.instances.values()} == {2}, "each instance was restarted exactly twice"
+
+
+def test_the_whole_way() -> None:
+    check_plain(gone(SimGroup(3), 99))
+
+
+def test_killed_before_every_look_and_side_effect_it_ends_the_same() -> None:
+    rehearsal = gone(SimGroup(), 99)
+    total = rehearsal.mortal.count
+    assert total > 40
+    for at in range(1, total + 1):
+        group = SimGroup(mortal=Mortal(at))
+        with pytest.raises(Killed):
+            run(group.world(), forward(group))
+        after(group)
+
+
+def after(group: SimGroup) -> None:
+    """The same run goes on: each task looks, and does what is left."""
+    run(group.world(), forward(group))
+    assert group.kinds() == [PLAIN] * group.count
+    assert sum(one.starts for one in group.instances.values()) <= 2 * group.count + 1, (
+        "at most the one that was under way is restarted again"
+    )
+
+
+def test_an_operators_reset_that_nobody_took_is_cleaned_up_too() -> None:
+    group = gone(SimGroup(), 5)
+    for path in ("migration/reset", "migration/reset/t", "migration/reset/t/0", "ids", "owners", "owners/t"):
+        group.nodes[f"{ROOT}/{path}"] = (b"7", 0, 1)
+    run_step(CleanUp(group.spec), group.world())
+    assert {path for path in group.nodes if path.startswith(ROOT) and not path.startswith(f"{ROOT}/offsets")} == {ROOT}
+
+
+def test_the_whole_way_again_touches_nothing() -> None:
+    for far in range(7):
+        group = gone(SimGroup(), far)
+        starts, written = [one.starts for one in group.instances.values()], len(group.nodes)
+        run(group.world(), forward(group)[:far])
+        assert [one.starts for one in group.instances.values()] == starts
+        assert len(group.nodes) == written
+
+
+@pytest.mark.parametrize("goal", list(Goal))
+@pytest.mark.parametrize("far", range(7))
+def test_back_from_everywhere(far: int, goal: Goal) -> None:
+    group = gone(SimGroup(), far)
+    was = group.kinds()
+    run_step(GroupBack(group.spec, goal), group.world())
+    if goal is Goal.OLD:
+        assert group.kinds() == [OLD] * group.count
+    else:
+        assert PLAIN not in group.kinds()
+        assert OLD not in was or group.kinds() == was, "what never came so far stays"
+    assert (group.toggle is Mode.KAFKA) == (goal is Goal.KAFKA and far in {3, 4, 5, 6})
+
+
+@pytest.mark.parametrize("far", [2, 4, 6])
+def test_the_way_back_killed_before_every_side_effect(far: int) -> None:
+    rehearsal = gone(SimGroup(), far)
+    begun = rehearsal.mortal.count
+    run_step(GroupBack(rehearsal.spec, Goal.OLD), rehearsal.world())
+    for at in range(begun + 1, rehearsal.mortal.count + 1):
+        group = SimGroup(mortal=Mortal(at))
+        gone(group, far)
+        with pytest.raises(Killed):
+            run_step(GroupBack(group.spec, Goal.OLD), group.world())
+        run_step(GroupBack(group.spec, Goal.OLD), group.world())
+        assert group.kinds() == [OLD] * group.count
+        assert group.toggle is Mode.ZOOKEEPER
+
+
+def test_forward_again_after_the_way_back() -> None:
+    group = gone(SimGroup(), 6)
+    run_step(GroupBack(group.spec, Goal.OLD), group.world())
+    run(group.world(), forward(group))
+    assert group.kinds() == [PLAIN] * group.count
+
+
+@pytest.mark.parametrize(("far", "target", "before"), [(0, MIGRATING, OLD), (3, PLAIN, MIGRATING)])
+def test_an_ill_canary_goes_back_alone(far: int, target: object, before: object) -> None:
+    group = gone(SimGroup(), far)
+    group.ill = frozenset({target})  # type: ignore[arg-type]
+    step = SwitchInstance(group.spec, "app0", target, bake=60.0)  # type: ignore[arg-type]
+    with pytest.raises(Refused) as refused:
+        run_step(step, group.world())
+    assert [reason.code for reason in refused.value.reasons] == ["V33", "V30"]
+    assert group.kinds() == [before] * group.count
+    assert [one.starts - (far > 0) for one in group.instances.values()] == [2, 0]
+
+
+def test_a_canary_that_never_settles_goes_back_before_the_step_gives_up() -> None:
+    group = SimGroup(restless=frozenset({MIGRATING}))
+    with pytest.raises(Refused) as refused:
+        run_step(SwitchInstance(group.spec, "app0", MIGRATING, bake=60.0), group.world())
+    assert [reason.code for reason in refused.value.reasons] == ["V33", "V32"]
+    assert group.kinds() == [OLD, OLD]
+
+
+def test_the_way_back_does_not_wait_for_ever_for_a_group_to_come_to_rest() -> None:
+    group = gone(SimGroup(), 2)
+    group.restless = frozenset({MIGRATING})
+    run_step(GroupBack(group.spec, Goal.OLD), group.world())
+    assert group.kinds() == [OLD, OLD]
+
+
+def test_a_verdict_outlives_its_task() -> None:
+    """Killed after it was found and before the canary was taken back; the task keeps `worse`."""
+    rehearsal = SimGroup(ill=frozenset({MIGRATING}))
+    with pytest.raises(Refused):
+        run_step(SwitchInstance(rehearsal.spec, "app0", MIGRATING, bake=60.0), rehearsal.world())
+    found = []
+    for at in range(1, rehearsal.mortal.count + 1):
+        group = SimGroup(ill=frozenset({MIGRATING}), mortal=Mortal(at))
+        step = SwitchInstance(group.spec, "app0", MIGRATING, bake=60.0)
+        with pytest.raises(Killed):
+            run_step(step, group.world())
+        with pytest.raises(Refused, match="V30"):
+            run_step(SwitchInstance(group.spec, "app0", MIGRATING, bake=60.0, worse=step.worse), group.world())
+        assert group.kinds() == [OLD, OLD]
+        found.append(bool(step.worse))
+    assert any(found)
+    assert not all(found)
+
+
+def test_a_good_canary_bakes_and_stays() -> None:
+    group = SimGroup()
+    step = SwitchInstance(group.spec, "app0", MIGRATING, bake=30.0)
+    run_step(step, group.world())
+    assert step.held >= 30.0
+    assert group.kinds() == [MIGRATING, OLD]
+
+
+def test_a_watch_ends_when_a_partition_starves() -> None:
+    group = gone(SimGroup(), 3)
+    run_step(GroupWatched(group.spec, 20.0), group.world())
+    group.ill = frozenset({MIGRATING})
+    with pytest.raises(Refused, match="committed nothing") as refused:
+        run_step(GroupWatched(group.spec, 60.0), group.world())
+    assert [reason.code for reason in refused.value.reasons] == ["V30"]
+
+
+def test_nothing_is_done_while_a_side_is_unknown() -> None:
+    group = SimGroup(blind=True)
+    for step in [*forward(group), lambda: GroupBack(group.spec, Goal.OLD)]:
+        with pytest.raises(TimedOut, match="K50"):
+            run_step(step(), group.world())
+    assert not any(one.starts for one in group.instances.values())
+
+
+def test_an_instance_that_never_comes_back_is_told() -> None:
+    group = SimGroup()
+    group.switch = lambda *_: None  # type: ignore[method-assign]
+    with pytest.raises(TimedOut, match="app0 of group billing is still old"):
+        run_step(SwitchInstance(group.spec, "app0", MIGRATING), group.world())
+
+
+def test_an_older_run_is_refused() -> None:
+    group = SimGroup()
+    older = group.world()
+    group.world()
+    with pytest.raises(Refused):
+        run_step(SwitchInstance(group.spec, "app0", MIGRATING), older)
+    assert group.kinds() == [OLD, OLD]
+
+
+class TestAnInstanceThatDies:
+    """While it bakes, in a life of the step that did not start it."""
+
+    def test_it_is_judged_and_taken_back_not_started_again(self) -> None:
+        group = gone(SimGroup(), 1)
+        group.spec = replace(group.spec, commit_within=90.0)
+        group.instances["app0"].kind = None
+        group.clock.time += 100.0
+        step = SwitchInstance(group.spec, "app0", MIGRATING, bake=600.0, held=100.0)
+        with pytest.raises(Refused) as refused:
+            run_step(step, group.world())
+        assert [reason.code for reason in refused.value.reasons][:2] == ["V33", "V31"]
+        assert group.kinds() == [OLD, OLD]
+        assert group.instances["app0"].starts == 2
+        assert step.held == 0.0, "a task that is cleared bakes anew"
+
+    def test_that_kafka_keeps_it_for_its_session_makes_it_no_plain_consumer(self) -> None:
+        group = gone(SimGroup(), 1)
+        group.ghosts, group.ghosts_until = {"app0"}, group.clock.time + 45.0
+        group.instances["app0"].kind = None
+        with pytest.raises(Refused, match="V30"):
+            run_step(SwitchInstance(group.spec, "app0", MIGRATING, bake=60.0, held=1.0), group.world())
+        assert group.kinds() == [OLD, OLD]
+
+    def test_what_an_earlier_life_watched_is_nothing_once_it_is_switched_again(self) -> None:
+        group = SimGroup()
+        step = SwitchInstance(group.spec, "app0", MIGRATING, bake=30.0, held=29.0)
+        run_step(step, group.world())
+        assert 30.0 <= step.held < 32.0
+        assert group.clock.time > 33.0
+
+
+def test_each_instance_of_the_way_back_begins_where_the_group_is_then() -> None:
+    """Commits to ZooKeeper fail from the moment that the first of six is old again."""
+    group = gone(SimGroup(6), 6)
+    group.deaf = True
+    run_step(GroupBack(group.spec, Goal.OLD), group.world())
+    assert group.kinds() == [OLD] * 6, "more copies than one instance is given"

@@ -1,0 +1,76 @@
+"""A group of real processes on a cluster with one broker, under load: what it looks like, and what became of every record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from airflow_provider_kmigrate.clients.group_reads import seen
+from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
+from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
+from airflow_provider_kmigrate.consumer.event_files import read_events
+from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan
+from airflow_provider_kmigrate.core.group_seen import GroupSeen, MemberKind
+from airflow_provider_kmigrate.core.ledger import Facts, balance
+from airflow_provider_kmigrate.localcluster.plan import Shape
+from benchmarks.old_application import OldApplication
+from benchmarks.rehearsal import Rehearsal, rehearsing
+from tests.consumer.migrating_group import delivered, wait_until
+
+TOPIC, GROUP = "orders", "billing"
+APPLICATION = OldApplication(GROUP, TOPIC)
+PARTITIONS = 6
+
+
+@contextmanager
+def under_load(folder: Path, name: str) -> Iterator[Rehearsal]:
+    """200 records a second into six partitions, and a group with two old consumers, each of which owns some."""
+    shape, topics = Shape(name=name, brokers=1, controllers=1), [TopicPlan(TOPIC, PARTITIONS, 1)]
+    there = Rehearsal(folder, shape, topics, (), rate=200.0, producers=1, applications=[APPLICATION])
+    with rehearsing(there):
+        there.up()
+        there.load()
+        there.start_applications()
+        wait_until(lambda: len(set(owners(there).values())) == APPLICATION.instances, "both old consumers own something")
+        yield there
+
+
+def look(rehearsal: Rehearsal) -> GroupSeen:
+    hosts, _, chroot = rehearsal.cluster.zookeeper.partition("/")
+    with ZooKeeper(ZooKeeperSettings(hosts, f"/{chroot}" if chroot else "")) as zk:
+        return seen(zk, {"bootstrap.servers": rehearsal.cluster.bootstrap}, [GROUP])[GROUP]
+
+
+def owners(rehearsal: Rehearsal) -> dict[object, str]:
+    found = look(rehearsal).zk
+    return dict(found.owners) if found else {}
+
+
+def kinds(rehearsal: Rehearsal) -> list[MemberKind]:
+    return [member.kind for member in look(rehearsal).members or ()]
+
+
+def events_of(rehearsal: Rehearsal) -> Path:
+    assert rehearsal.workload is not None
+    return rehearsal.workload.events
+
+
+def drained(rehearsal: Rehearsal) -> None:
+    """The load ends, and the group is delivered the rest of it."""
+    assert rehearsal.workload is not None
+    rehearsal.workload.stop()
+    ends = look(rehearsal).ends or {}
+    assert len(ends) == PARTITIONS, ends
+    wait_until(lambda: delivered(events_of(rehearsal)) >= sum(ends.values()), "the group is caught up")
+
+
+def judged(rehearsal: Rehearsal) -> Facts:
+    """Everything that was written down so far, against what was acknowledged."""
+    reading = read_events(events_of(rehearsal))
+    return balance(reading.events, refused=reading.refused)
+
+
+def told(facts: Facts, names: Iterable[str]) -> str:
+    """Counts and first cases, for a message."""
+    return "; ".join(f"{name}: {getattr(facts, name).count} {getattr(facts, name).cases[:3]}" for name in names)

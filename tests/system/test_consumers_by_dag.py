@@ -1,0 +1,64 @@
+"""Two real old consumers become plain Kafka consumers, by the real DAG, under load, and old ones again: nothing lost, no two owners."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+
+from airflow_provider_kmigrate.consumer.event_files import read_events
+from airflow_provider_kmigrate.core.events import DeliveryRun
+from airflow_provider_kmigrate.core.group_seen import MemberKind
+from airflow_provider_kmigrate.core.ledger import Facts
+from benchmarks.rehearsal import Rehearsal
+from tests.system import group_under_load
+from tests.system.group_under_load import APPLICATION, GROUP, TOPIC, kinds, under_load
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(420)]
+OLD, MIGRATING, PLAIN = MemberKind.OLD, MemberKind.MIGRATING, MemberKind.PLAIN
+
+
+@pytest.fixture(scope="module")
+def rehearsal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rehearsal]:
+    with under_load(tmp_path_factory.mktemp("consumers"), "groups") as there:
+        yield there
+
+
+def told(run: dict[str, Any], rehearsal: Rehearsal) -> str:
+    return f"{json.dumps(run, indent=1)}\n{rehearsal.dag_log.read_text()[-6000:]}"
+
+
+def test_there_and_back(rehearsal: Rehearsal) -> None:
+    assert kinds(rehearsal) == [OLD, OLD]
+    run = rehearsal.run_dag("kmigrate_consumers", {})
+    assert run["state"] == "success", told(run, rehearsal)
+    assert kinds(rehearsal) == [PLAIN, PLAIN]
+    client = KazooClient(rehearsal.cluster.zookeeper)
+    client.start()
+    try:
+        assert client.exists(f"/consumers/{GROUP}/migration") is None
+        assert client.get_children(f"/consumers/{GROUP}/offsets/{TOPIC}") == [str(n) for n in range(6)]
+    finally:
+        client.stop()
+        client.close()
+    approved = {"approve_back": rehearsal.cluster.plan.cluster_id}
+    run = rehearsal.run_dag("kmigrate_consumers_back", {**approved, "goal": "old"})
+    assert run["state"] == "success", told(run, rehearsal)
+    assert kinds(rehearsal) == [OLD, OLD]
+    facts = judged(rehearsal)
+    faults = (facts.lost, facts.redelivered, facts.reordered, facts.double_owned)
+    assert [fault.count for fault in faults] == [0, 0, 0, 0], facts
+    assert facts.complete, facts.reasons
+
+
+def judged(rehearsal: Rehearsal) -> Facts:
+    """Everything drained, everybody stopped: what the group was delivered against what was acknowledged."""
+    group_under_load.drained(rehearsal)
+    rehearsal.stop_applications()
+    events = read_events(group_under_load.events_of(rehearsal)).events
+    lives = {event.member for event in events if isinstance(event, DeliveryRun)}
+    assert len(lives) == 5 * APPLICATION.instances, "old, migrating, plain, migrating, old"
+    return group_under_load.judged(rehearsal)
