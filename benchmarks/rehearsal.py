@@ -24,6 +24,7 @@ from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
 from airflow_provider_kmigrate.localcluster.plan import Shape
 from airflow_provider_kmigrate.steps.run import World
 from benchmarks import direct
+from benchmarks.old_application import OldApplication
 
 ROOT = Path(__file__).resolve().parent.parent
 TOPICS = (TopicPlan("orders", 48), TopicPlan("payments", 36), TopicPlan("clicks", 24, config={"retention.ms": "86400000"}))
@@ -42,12 +43,14 @@ class Rehearsal:
     rate: float = 500.0
     producers: int = 3
     policy: dict[str, Any] = field(default_factory=dict)
+    applications: Sequence[OldApplication] = ()  # groups of old consumers, which the cluster file has moved
 
     def __post_init__(self) -> None:
         self.cluster = LocalCluster(self.folder / "cluster")
         self.workload: Workload | None = None
         self.probe: Probe | None = None
         self._airflow: subprocess.Popen[bytes] | None = None
+        self._last = ""  # the DAG with which that Airflow ends
 
     def up(self) -> None:
         """A serving cluster with its topics, and the policy in its cluster file."""
@@ -56,8 +59,24 @@ class Rehearsal:
         path = self.cluster.spec_path
         document = yaml.safe_load(path.read_text())
         document["policy"].update(self.policy)
+        document["groups"] = [one.entry(self._application(one)) for one in self.applications]
         path.write_text(yaml.safe_dump(document, sort_keys=False))
         create_topics(self._properties, self.topics)
+
+    def _application(self, one: OldApplication) -> Path:
+        return self.folder / "applications" / one.group
+
+    def start_applications(self) -> None:
+        """The old consumers, beside the load and writing where it does."""
+        if self.workload is None:
+            raise ValueError("the load is to flow before the old consumers are started")
+        for one in self.applications:
+            one.start(self._application(one), self.cluster.bootstrap, self.cluster.zookeeper, self.workload.events)
+
+    def stop_applications(self) -> None:
+        """As whatever they run."""
+        for one in self.applications:
+            one.stop(self._application(one))
 
     def load(self, name: str = "load") -> Workload:
         """Producers and groups, all of them running."""
@@ -81,29 +100,42 @@ class Rehearsal:
         return {"bootstrap.servers": self.cluster.bootstrap}
 
     @property
+    def consumers_dag(self) -> str:
+        return f"kmigrate_consumers__{self.cluster.plan.shape.name}"
+
+    @property
     def dag_id(self) -> str:
         return f"kmigrate_zk_to_kraft__{self.cluster.plan.shape.name}"
 
     def start_airflow(self, *, fresh: bool = True) -> None:
-        """A new Airflow if `fresh`, ready to begin the migration, approved beforehand: as one that has run all along would be.
+        """A new Airflow if `fresh`, ready to move the groups, where there are any, and to begin the migration, approved beforehand.
 
-        Its start keeps a core busy for 15 s; beside a load it would take three times as long.
+        As one that has run all along would be: its start keeps a core busy for 15 s, and beside a load it would take three times as long.
         """
         if fresh:
             _remove(self.home)
-        self._airflow = self._start_dag(self.dag_id, {"approve_finalization": self.cluster.plan.cluster_id})
+        runs: list[tuple[str, dict[str, Any]]] = [(self.consumers_dag, {})] if self.applications else []
+        self._start_dags([*runs, (self.dag_id, {"approve_finalization": self.cluster.plan.cluster_id})])
+
+    def move_groups(self, tell: Callable[[dict[str, Any]], None] = lambda _: None) -> dict[str, Any]:
+        """Run the DAG that moves the old consumers, in the Airflow that was started."""
+        return self._finish_dag(self.consumers_dag, tell)
 
     def migrate(self, tell: Callable[[dict[str, Any]], None] = lambda _: None, *, fresh: bool = True) -> dict[str, Any]:
         """Run the DAG, in the Airflow that was started for it or starts now; `tell` gets each line of the journal as it appears."""
         if self._airflow is None:
             self.start_airflow(fresh=fresh)
-        return self._finish_dag(tell)
+        return self._finish_dag(self.dag_id, tell)
 
     def roll_back(self) -> dict[str, Any]:
         """Run the rollback's DAG, approved beforehand, in the Airflow whose backup the way forward made."""
-        conf = {"approve_rollback": self.cluster.plan.cluster_id}
-        self._airflow = self._start_dag(f"kmigrate_rollback__{self.cluster.plan.shape.name}", conf)
-        return self._finish_dag(lambda _: None)
+        return self.run_dag("kmigrate_rollback", {"approve_rollback": self.cluster.plan.cluster_id})
+
+    def run_dag(self, kind: str, conf: dict[str, Any], tell: Callable[[dict[str, Any]], None] = lambda _: None) -> dict[str, Any]:
+        """Run the cluster's DAG `<kind>__<cluster>`; `tell` gets each line of the journal as it appears."""
+        dag_id = f"{kind}__{self.cluster.plan.shape.name}"
+        self._start_dags([(dag_id, conf)])
+        return self._finish_dag(dag_id, tell)
 
     def forward(self, steps: Callable[[World], None]) -> None:
         """These steps without Airflow, as a run that is over; the backup is where a DAG finds it."""
@@ -111,47 +143,44 @@ class Rehearsal:
             steps(world)
             world.fence.release()
 
-    def _start_dag(self, dag_id: str, approved: dict[str, str]) -> subprocess.Popen[bytes]:
-        """In a process of its own (`benchmarks.run_dag`), which returns when the DAG can begin."""
+    def _start_dags(self, runs: Sequence[tuple[str, dict[str, Any]]]) -> None:
+        """In a process of its own (`benchmarks.run_dag`); returns when the first one can begin."""
         self.home.mkdir(parents=True, exist_ok=True)
-        for left in (self._result, self._ready, self._go):
-            left.unlink(missing_ok=True)
+        for dag_id, _ in runs:
+            for left in (self._of(dag_id, name) for name in ("ready", "go", "json")):
+                left.unlink(missing_ok=True)
         plan = self.cluster.plan
-        argv = [sys.executable, "-m", "benchmarks.run_dag", f"--dag={dag_id}", "--conf", json.dumps(approved)]
-        argv += ["--home", str(self.home), "--clusters", str(plan.spec_path.parent)]
-        argv += ["--connections", str(plan.connections_path), "--result", str(self._result)]
+        argv = [sys.executable, "-m", "benchmarks.run_dag", "--home", str(self.home), "--clusters", str(plan.spec_path.parent)]
+        argv += ["--connections", str(plan.connections_path), "--results", str(self.folder)]
+        for dag_id, conf in runs:
+            argv += ["--run", json.dumps({"dag": dag_id, "conf": conf})]
         with self.dag_log.open("wb") as log:
             process = subprocess.Popen(argv, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
-        deadline = time.monotonic() + _AIRFLOW_START_S
-        while process.poll() is None and not self._ready.exists() and time.monotonic() < deadline:
+        ready, deadline = self._of(runs[0][0], "ready"), time.monotonic() + _AIRFLOW_START_S
+        while process.poll() is None and not ready.exists() and time.monotonic() < deadline:
             time.sleep(0.1)
-        if not self._ready.exists():
+        if not ready.exists():
             _end(process)
             raise SystemExit(f"Airflow did not come up within {_AIRFLOW_START_S:g} s; its log: {self.dag_log}")
-        return process
+        self._airflow, self._last = process, runs[-1][0]
 
-    def _finish_dag(self, tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
-        process, self._airflow = self._airflow, None
+    def _finish_dag(self, dag_id: str, tell: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
+        """To its end; Airflow ends with its last DAG."""
+        process, result = self._airflow, self._of(dag_id, "json")
         if process is None:
             raise ValueError("no DAG was started")
-        self._go.touch()
-        follow(process, self.journal_folder, tell, self._result.exists)
-        if not self._result.exists():
+        self._of(dag_id, "go").touch()
+        follow(process, self.journal_folder, tell, result.exists)
+        if dag_id == self._last or not result.exists():
+            self._airflow = None
+            _end(process)
+        if not result.exists():
             raise SystemExit(f"The DAG run broke off (exit code {process.returncode}); its log: {self.dag_log}")
-        found: dict[str, Any] = json.loads(self._result.read_text())
+        found: dict[str, Any] = json.loads(result.read_text())
         return found
 
-    @property
-    def _result(self) -> Path:
-        return self.folder / "dag.json"
-
-    @property
-    def _ready(self) -> Path:
-        return self.folder / "airflow.ready"
-
-    @property
-    def _go(self) -> Path:
-        return self.folder / "airflow.go"
+    def _of(self, dag_id: str, name: str) -> Path:
+        return self.folder / f"{dag_id}.{name}"
 
     def floor(self) -> dict[str, Any]:
         """The bare script instead of the DAG."""
@@ -193,6 +222,7 @@ class Rehearsal:
     def close(self) -> None:
         if self._airflow is not None:
             _end(self._airflow)
+        self.stop_applications()
         for one in (self.workload, self.probe):
             if one is not None:
                 one.stop(drain=0.0)
@@ -211,22 +241,26 @@ def rehearsing(rehearsal: Rehearsal) -> Iterator[Rehearsal]:
 def follow(
     process: subprocess.Popen[bytes], folder: Path, tell: Callable[[dict[str, Any]], None], over: Callable[[], bool]
 ) -> None:
-    """Tell every whole line that appears in the folder's journals until it is `over` or the process ends; then it is ended."""
-    told: dict[Path, int] = {}
-    try:
-        while True:
-            ended = over() or process.poll() is not None
-            for path in sorted(folder.glob("*.jsonl")) if folder.exists() else []:
-                lines = path.read_text().splitlines(keepends=True)
-                whole = [line for line in lines if line.endswith("\n")]
-                for line in whole[told.get(path, 0) :]:
-                    tell(json.loads(line))
-                told[path] = len(whole)
-            if ended:
-                return
-            time.sleep(0.2)
-    finally:
-        _end(process)
+    """Tell every whole line that appears in the folder's journals from now on, until it is `over` or the process ends."""
+    told = {path: len(_whole(path)) for path in _journals(folder)}
+    while True:
+        ended = over() or process.poll() is not None
+        for path in _journals(folder):
+            whole = _whole(path)
+            for line in whole[told.get(path, 0) :]:
+                tell(json.loads(line))
+            told[path] = len(whole)
+        if ended:
+            return
+        time.sleep(0.2)
+
+
+def _journals(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.jsonl")) if folder.exists() else []
+
+
+def _whole(path: Path) -> list[str]:
+    return [line for line in path.read_text().splitlines(keepends=True) if line.endswith("\n")]
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

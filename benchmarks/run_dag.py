@@ -1,8 +1,9 @@
-"""Run one DAG of the folder `dags/` to its end with Airflow's own `dag.test`, in a home of its own.
+"""Run DAGs of the folder `dags/` to their end with Airflow's own `dag.test`, one after another, in a home of its own.
 
-`python -m benchmarks.run_dag --home H --clusters C --connections F --dag ID --conf '{...}' --result R`; leaves `airflow.ready` beside
-R when the DAG can begin, waits for `airflow.go` there, and in the end R gets
-`{"state": ..., "seconds": ..., "peak_mib": ..., "cpu_s": ..., "tasks": {task id: state}, "phases": [{"name", "seconds"}]}`. Exit code 0 only for a run that succeeded.
+`python -m benchmarks.run_dag --home H --clusters C --connections F --results R --run '{"dag": ID, "conf": {...}}' ...`; leaves
+`<dag>.ready` in the folder R when a DAG can begin, waits for `<dag>.go` there, and in the end `<dag>.json` gets
+`{"state": ..., "seconds": ..., "peak_mib": ..., "cpu_s": ..., "tasks": {task id: state}, "phases": [{"name", "seconds"}]}`. A run that
+does not succeed is the last one; exit code 0 only where all did.
 """
 
 from __future__ import annotations
@@ -14,8 +15,7 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +42,8 @@ def connected(connections: Path) -> dict[str, str]:
     return {f"AIRFLOW_CONN_{name.upper()}": json.dumps(fields) for name, fields in known.items()}
 
 
-def run(dag_id: str, conf: dict[str, object], go: Callable[[], None] = lambda: None) -> dict[str, object]:
-    """Sync the DAG to the database, run it in this process as soon as `go` returns, and measure it."""
+def run_all(runs: Sequence[Mapping[str, Any]], folder: Path) -> bool:
+    """Sync the DAGs to the database, and run each as soon as it is told to; whether all succeeded."""
     import httpx
     from airflow.dag_processing.bundles.manager import DagBundlesManager
     from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
@@ -53,15 +53,29 @@ def run(dag_id: str, conf: dict[str, object], go: Callable[[], None] = lambda: N
     initdb()
     DagBundlesManager().sync_bundles_to_db()
     bag = DagBag(dag_folder=os.environ["AIRFLOW__CORE__DAGS_FOLDER"])
-    if dag_id not in bag.dags:
-        raise SystemExit(f"DAG {dag_id} is not there; import errors: {bag.import_errors}; found: {sorted(bag.dags)}")
+    missing = [each["dag"] for each in runs if each["dag"] not in bag.dags]
+    if missing:
+        raise SystemExit(f"DAGs that are not there: {missing}; import errors: {bag.import_errors}; found: {sorted(bag.dags)}")
     sync_bag_to_db(bag, "dags-folder", None)
     # At the first task Airflow builds its API inside this process, which takes 5 s and is no part of the migration: a scheduler has it.
     with httpx.Client(transport=in_process_api_server().transport, base_url="http://in-process.invalid") as client:
         client.get("/health/ping").raise_for_status()
-    go()
+    return all(_run(bag.dags[each["dag"]], each.get("conf", {}), folder) for each in runs)
+
+
+def _run(dag: Any, conf: Mapping[str, Any], folder: Path) -> bool:
+    gate(folder / f"{dag.dag_id}.ready", folder / f"{dag.dag_id}.go")
+    result = measured(dag, conf)
+    part = folder / f"{dag.dag_id}.part"
+    part.write_text(json.dumps(result, indent=1))
+    part.rename(part.with_suffix(".json"))
+    return result["state"] == "success"
+
+
+def measured(dag: Any, conf: Mapping[str, Any]) -> dict[str, object]:
+    """Run one DAG in this process, and measure it."""
     began, worked = time.monotonic(), time.process_time()
-    dag_run = bag.dags[dag_id].test(run_conf=conf)
+    dag_run = dag.test(run_conf=dict(conf))
     seconds, cpu = time.monotonic() - began, time.process_time() - worked
     instances = sorted(
         dag_run.get_task_instances(), key=lambda instance: instance.start_date or instance.end_date or dag_run.end_date
@@ -98,20 +112,14 @@ def phases(instances: Iterable[Any]) -> list[dict[str, object]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    for name in ("home", "clusters", "connections", "result"):
+    for name in ("home", "clusters", "connections", "results"):
         parser.add_argument(f"--{name}", type=Path, required=True)
-    parser.add_argument("--dag", required=True)
-    parser.add_argument("--conf", type=json.loads, default={})
+    parser.add_argument("--run", type=json.loads, action="append", required=True, dest="runs")
     parser.add_argument("--timeout", type=float, default=1500.0)
     arguments = parser.parse_args()
     os.environ.update(environment(arguments.home, arguments.clusters) | connected(arguments.connections))
     faulthandler.dump_traceback_later(arguments.timeout, exit=True)
-    ready, go = arguments.result.with_name("airflow.ready"), arguments.result.with_name("airflow.go")
-    result = run(arguments.dag, arguments.conf, partial(gate, ready, go))
-    part = arguments.result.with_suffix(".part")
-    part.write_text(json.dumps(result, indent=1))
-    part.rename(arguments.result)
-    return 0 if result["state"] == "success" else 1
+    return 0 if run_all(arguments.runs, arguments.results) else 1
 
 
 if __name__ == "__main__":
