@@ -49,6 +49,7 @@ class Look(Flag):
     STORED = auto()  # every other kind of metadata twice: as ZooKeeper has it and as KRaft has it
     STATE_EPOCH = auto()  # the highest controller_epoch in any partition's state znode
     GROUP_MEMBERS = auto()  # members, mode, owners and offsets of the consumer groups that a step names
+    REASSIGNMENTS = auto()  # partitions that somebody is moving, from the controller
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,6 +310,7 @@ class ClusterView:
     topics: tuple[Mapping[str, TopicMetadata], Mapping[str, TopicMetadata]] | None = None  # (ZooKeeper's, the brokers')
     stored: Mapping[StoredKind, Stored] | None = None  # without the kinds of which a side was not read
     state_epoch: int | None = None  # highest controller_epoch in a partition's state znode; -1: no partition has one
+    moving: tuple[str, ...] | None = None  # partitions that are being reassigned, such as "orders-3"
     groups: Mapping[str, GroupSeen] | None = None  # those that were asked for; a group's side that was not read is None in it
     unknowns: tuple[Reason, ...] = ()
 

@@ -87,6 +87,18 @@ def _left_short(partition: Partition, ids: set[int], min_insync: int | None) -> 
     return not waived and len(set(partition.isr) - ids) < needed
 
 
+def nobody_reassigns(view: ClusterView) -> Gate:
+    """Whether nobody moves partitions: who stops brokers meanwhile decides over data that is not where it is meant to be."""
+    if view.moving is None:
+        return not_yet(Reason("S00", "Could not read the reassignments.", "Unknown is not healthy."))
+    if not view.moving:
+        return MET
+    shown = ", ".join(view.moving[:6]) + (", ..." if len(view.moving) > 6 else "")
+    text = f"{len(view.moving)} partitions are being reassigned: {shown}."
+    why = "Somebody else acts on the cluster, and a restart in the middle draws the move out or undoes the copy."
+    return not_yet(Reason("S04", text, why, "Let it finish or cancel it; stop what starts them (Cruise Control, a script)."))
+
+
 def next_to_roll(view: ClusterView, order: Sequence[int], target: BrokerMode) -> int | None:
     """The broker to roll now: one that is under way first, then `order`, the ZooKeeper controller last; None when all are there."""
     left = [broker for broker in order if not _there(view, broker, target)]
@@ -218,6 +230,7 @@ def _ready(view: ClusterView, broker: Broker, target: BrokerMode) -> Decision:
             gates.process_known(broker),
             _no_danger(view, position),
             _pass_gate(view, broker, target),
+            nobody_reassigns(view),
             may_stop(view, (broker.id,)),
         )
     )

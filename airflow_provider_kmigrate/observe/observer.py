@@ -107,6 +107,7 @@ class _Glance:
             self._partitions(what),
             self._offsets(what),
             self._metrics(what),
+            self._moving(what),
             self._topics(what),
             self._stored(what),
             self._state_epoch(what),
@@ -170,6 +171,10 @@ class _Glance:
     def _metrics(self, what: Look) -> Finish:
         asked = self._ask(what & Look.CLIENT_METRICS, unknowns.METRICS, self._patience.nodes, self._reads.client_metrics)
         return lambda: {"client_metrics": self._questions.answer(asked)}
+
+    def _moving(self, what: Look) -> Finish:
+        asked = self._ask(what & Look.REASSIGNMENTS, unknowns.MOVING, self._patience.nodes, self._reads.moving)
+        return lambda: {"moving": self._questions.answer(asked)}
 
     def _topics(self, what: Look) -> Finish:
         limit = self._patience.topics

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
-from airflow_provider_kmigrate.clients import group_reads
+from airflow_provider_kmigrate.clients import group_reads, wire_surroundings
 from airflow_provider_kmigrate.clients.tools import Tools
 from airflow_provider_kmigrate.clients.wire import ApiVersions, Led, NodeMetadata
 from airflow_provider_kmigrate.core import coordinator
@@ -87,6 +87,13 @@ class Reads:
         """The value in force, from the first broker that answers; topics that it does not know (any more, or yet) are left out."""
         found = self._first(self._trusted_first(), lambda node: self._tools.wire(node).topic_configs(_MIN_INSYNC, topics))
         return {topic: int(value) for topic, value in found.items()}
+
+    def moving(self) -> tuple[str, ...]:
+        """Partitions that are being reassigned. In ZooKeeper mode the controller alone knows them, so it is asked first."""
+        order = self._trusted_first()
+        controller = self._first(order, lambda node: self._tools.wire(node).metadata()).controller_id
+        candidates = sorted(order, key=lambda node: node.id != controller)
+        return self._first(candidates, lambda node: wire_surroundings.reassignments(self._tools.wire(node)))
 
     def client_metrics(self) -> tuple[str, ...]:
         """The subscriptions' names. Only KRaft brokers list them; where every broker answers that it does not, there are none."""

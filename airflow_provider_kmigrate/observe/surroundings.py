@@ -10,10 +10,11 @@ from typing import Any, TypeVar
 from airflow_provider_kmigrate.clients import wire_surroundings
 from airflow_provider_kmigrate.clients.tools import Tools
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
-from airflow_provider_kmigrate.core.model import ClusterView, Reason, ZkController
+from airflow_provider_kmigrate.core.model import ClusterView, Reason
 from airflow_provider_kmigrate.core.surroundings import Surroundings, ZooKeeperServer
-from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, Unavailable, WrongCluster
+from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Unavailable, WrongCluster
 from airflow_provider_kmigrate.observe.questions import Question, Questions
+from airflow_provider_kmigrate.observe.reads import Reads
 
 Value = TypeVar("Value")
 
@@ -35,7 +36,7 @@ class Around:
         dirs = {
             node.id: ask(_not_told(node.name, "log directories"), self._patience, _granted(self._dirs), node) for node in alive
         }
-        moving = ask(_not_told("the controller", "reassignments"), self._long, _granted(self._moving), _first(view, alive))
+        moving = ask(_not_told("the controller", "reassignments"), self._long, _granted(Reads(alive, self._tools).moving))
         tree = ask(_not_told("ZooKeeper", "settings, users and rules"), self._long, _granted(self._tools.zk.surroundings))
         servers = ask(_not_told("ZooKeeper", "versions"), self._long, _granted(self._tools.zk.servers))
         told = questions.answer(servers) or ()
@@ -56,16 +57,6 @@ class Around:
     def _dirs(self, node: NodeSpec) -> Any:
         return wire_surroundings.log_dirs(self._tools.wire(node))
 
-    def _moving(self, candidates: Iterable[NodeSpec]) -> tuple[str, ...]:
-        """From the first broker that knows: in ZooKeeper mode the controller alone."""
-        last: Exception = Unavailable("there is no broker to ask")
-        for node in candidates:
-            try:
-                return wire_surroundings.reassignments(self._tools.wire(node))
-            except (Unavailable, Failed) as error:
-                last = error
-        raise last
-
 
 def one_machine(spec: ClusterSpec, servers: Iterable[ZooKeeperServer]) -> bool:
     """Whether all nodes are this machine's processes and ZooKeeper is on it too."""
@@ -78,13 +69,6 @@ def _is_here(address: str) -> bool:
         return address == "localhost" or ipaddress.ip_address(address).is_loopback
     except ValueError:
         return False
-
-
-def _first(view: ClusterView, nodes: list[NodeSpec]) -> list[NodeSpec]:
-    """The brokers, the controller first."""
-    controller = view.zk.controller if view.zk else None
-    leading = controller.broker_id if isinstance(controller, ZkController) else None
-    return sorted(nodes, key=lambda node: node.id != leading)
 
 
 def _each(questions: Questions, asked: Mapping[int, Question[Value]], spec: ClusterSpec) -> dict[int, Value | None]:

@@ -31,6 +31,7 @@ GROUPS = Reason(
     "Who is in them, and how far they have come, is unknown.",
     "Check the ensemble, and that the groups' coordinators are up.",
 )
+MOVING = Reason("U14", "The reassignments were not read", "Somebody may be moving partitions just now.", _ACL)
 TOPICS = Reason("U10", "The topics of ZooKeeper and the brokers were not both read", "They cannot be compared.", _ACL)
 
 

@@ -26,6 +26,7 @@ ROLL_LOOKS = (
     | Look.GROUPS
     | Look.PARTITIONS
     | Look.MIN_INSYNC
+    | Look.REASSIGNMENTS
     | Look.PROCESSES
     | Look.FILES
 )

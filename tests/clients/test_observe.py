@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.clients.tools import Tools
-from airflow_provider_kmigrate.clients.wire import ApiVersions, Led, NodeMetadata, NotLeader
-from airflow_provider_kmigrate.core.cluster import ClusterSpec, HostSpec, NodeSpec, Role
-from airflow_provider_kmigrate.core.coordinator import OFFSETS_TOPIC, partition_for
+from airflow_provider_kmigrate.clients.wire import ApiVersions, Led, NodeMetadata
 from airflow_provider_kmigrate.core.model import (
     BrokerMode,
-    ClusterView,
     Look,
-    NodeFiles,
     Partition,
     PartitionMetadata,
     Process,
@@ -30,145 +23,8 @@ from airflow_provider_kmigrate.core.model import (
     ZkView,
 )
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, TimedOut, Unreachable, WrongCluster
-from airflow_provider_kmigrate.observe import Observer, Patience
 from airflow_provider_kmigrate.observe.assemble import newest
-
-CLUSTER = "cluster-1"
-EVERYTHING = ~Look(0)
-QUICK = Patience(nodes=1.0, partitions=1.0, hosts=1.0, topics=1.0)
-
-
-def node(number: int, role: Role) -> NodeSpec:
-    return NodeSpec(number, role, "h", 9000 + number, HostSpec("local", "p"))
-
-
-BROKERS = tuple(node(number, Role.BROKER) for number in (1, 2, 3))
-CONTROLLERS = tuple(node(number, Role.CONTROLLER) for number in (3001, 3002))
-SPEC = ClusterSpec("test", CLUSTER, "zk", "kafka", BROKERS, CONTROLLERS)
-
-
-@dataclass
-class FakeWire:
-    """One node; any attribute may be replaced by a test, and a value that is an exception is raised."""
-
-    versions: Any = field(default_factory=lambda: ApiVersions({}, migration_ready=False))
-    peers: Any = field(default_factory=lambda: NodeMetadata(CLUSTER, 1, frozenset({1, 2, 3})))
-    quorum: Any = field(default_factory=lambda: NotLeader("not me"))
-    leds: Any = ()
-    metrics: Any = None
-    offsets_leaders: Any = None
-    offsets_count: int = 0
-    asked: list[str] = field(default_factory=list)
-
-    def _say(self, verb: str, answer: Any) -> Any:
-        self.asked.append(verb)
-        answer = answer() if callable(answer) else answer
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    def api_versions(self) -> ApiVersions:
-        return self._say("api_versions", self.versions)
-
-    def metadata(self) -> NodeMetadata:
-        return self._say("metadata", self.peers)
-
-    def describe_quorum(self) -> Quorum:
-        return self._say("describe_quorum", self.quorum)
-
-    def partitions(self) -> tuple[Led, ...]:
-        return self._say("partitions", self.leds)
-
-    def client_metrics(self) -> tuple[str, ...] | None:
-        return self._say("client_metrics", self.metrics)
-
-    def leaders(self, topic: str) -> dict[int, int] | None:
-        assert topic == OFFSETS_TOPIC
-        return self._say("leaders", self.offsets_leaders)
-
-    def find_coordinators(self, groups: tuple[str, ...]) -> dict[str, int | None]:
-        leaders = self._say("find_coordinators", self.offsets_leaders)
-        return {group: leaders[partition_for(group, self.offsets_count)] for group in groups}
-
-    def topic_configs(self, key: str, topics: list[str]) -> dict[str, str]:
-        assert key == "min.insync.replicas"
-        return self._say("topic_configs", dict.fromkeys(topics, "2"))
-
-
-@dataclass
-class FakeZooKeeper:
-    answer: Any = field(default_factory=lambda: ZkView(cluster_id=CLUSTER, broker_ids=(1, 2, 3)))
-    topics_answer: Any = field(default_factory=dict)
-    epoch_answer: Any = 7
-    asked_groups: bool | None = None
-
-    def state_epoch(self) -> int:
-        return _given(self.epoch_answer)
-
-    def view(self, *, groups: bool) -> ZkView:
-        self.asked_groups = groups
-        return _given(self.answer)
-
-    def topics(self) -> dict[str, TopicMetadata]:
-        return _given(self.topics_answer)
-
-    def children(self, path: str) -> list[str]:
-        assert path == "/consumers"
-        _given(self.answer)
-        return []
-
-    def nodes(self, paths: Iterable[str]) -> Iterator[Any]:
-        return iter(list(paths)[:0])
-
-    families = nodes
-
-
-@dataclass
-class FakeAdmin:
-    topics_answer: Any = field(default_factory=dict)
-
-    def topics(self) -> dict[str, TopicMetadata]:
-        return _given(self.topics_answer)
-
-
-@dataclass
-class FakeHost:
-    process: Any = field(default_factory=lambda: Process(ProcessState.RUNNING, 7))
-    on_disk: Any = field(default_factory=lambda: NodeFiles(properties={"a": "b"}))
-    asked: list[tuple[str, str]] = field(default_factory=list)
-
-    def status(self, node: NodeSpec) -> Process:
-        self.asked.append(("status", node.name))
-        return _given(self.process)
-
-    def files(self, node: NodeSpec) -> NodeFiles:
-        self.asked.append(("files", node.name))
-        return _given(self.on_disk)
-
-
-def _given(answer: Any) -> Any:
-    answer = answer() if callable(answer) else answer
-    if isinstance(answer, Exception):
-        raise answer
-    return answer
-
-
-class Cluster:
-    """Everything that an observer of `SPEC` talks to."""
-
-    def __init__(self) -> None:
-        self.wires = {each.id: FakeWire() for each in SPEC.nodes()}
-        self.zk, self.admin, self.host = FakeZooKeeper(), FakeAdmin(), FakeHost()
-        self.released = threading.Event()
-        tools: Any = Tools(self.zk, self.admin, lambda each: self.wires[each.id], lambda _: self.host)  # type: ignore[arg-type]
-        self.observer = Observer(SPEC, tools, QUICK)
-
-    def look(self, what: Look) -> ClusterView:
-        return self.observer.look(what)
-
-    def hang(self) -> None:
-        """An answer that does not come."""
-        self.released.wait(30)
+from tests.clients.fake_cluster import BROKERS, CLUSTER, EVERYTHING, QUICK, Cluster, codes
 
 
 @pytest.fixture
@@ -177,10 +33,6 @@ def cluster() -> Iterator[Cluster]:
     yield there
     there.released.set()
     there.observer.close()
-
-
-def codes(view: ClusterView) -> list[str]:
-    return [reason.code for reason in view.unknowns]
 
 
 class TestNodes:
@@ -461,6 +313,6 @@ class TestWhatEndsALook:
         cluster.zk.answer = cluster.zk.topics_answer = cluster.zk.epoch_answer = cluster.admin.topics_answer = silence
         cluster.host.process = cluster.host.on_disk = silence
         view = cluster.look(EVERYTHING)
-        assert set(codes(view)) == {"U01", "U02", "U03", "U04", "U05", "U06", "U08", "U09", "U10", "U12"}
+        assert set(codes(view)) == {"U01", "U02", "U03", "U04", "U05", "U06", "U08", "U09", "U10", "U12", "U14"}
         assert codes(cluster.look(Look.STATE_EPOCH)) == ["U11"]
         assert view.kafka_cluster_id is None

@@ -90,6 +90,8 @@ REFUSED = [
     ("old group alive before the last", with_zk(LAST, live_groups=("g",)), 2, KRAFT, Refuse, {"G21"}),
     ("host unreachable", with_broker(PRE, 0, process=Process()), 0, MIG, Wait, {"G25"}),
     ("partitions unread", replace(PRE, partitions=None), 0, MIG, Wait, {"S00"}),
+    ("partitions that move", replace(PRE, moving=("orders-3",)), 0, MIG, Wait, {"S04"}),
+    ("reassignments unread", replace(PRE, moving=None), 0, MIG, Wait, {"S00"}),
     ("min.insync unread", replace(PRE, min_insync=None), 0, MIG, Wait, {"S00"}),
     ("stale /migration", with_zk(cluster([ZK, ZK, ZK], FLAGGED), migration=migration(97)), 0, MIG, Refuse, {"P01", "P06"}),
 ]

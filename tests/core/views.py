@@ -71,6 +71,7 @@ def cluster(
         None if offset is None else migration(offset),
     )
     view = ClusterView(
+        moving=(),
         taken_at=100.0,
         brokers=brokers,
         controllers=controllers,

@@ -252,6 +252,7 @@ class SimCluster:
         if self.kraft_owns and not self.finalized and self.offset is not None and self.led:
             self.offset += 1
         return ClusterView(
+            moving=(),
             taken_at=self.clock.time,
             kafka_cluster_id=CLUSTER_ID,
             brokers={n.id: self._broker(n) for n in self.spec.brokers},

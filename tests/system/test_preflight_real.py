@@ -139,6 +139,8 @@ def test_what_was_planted_is_found_and_nothing_else(cluster: LocalCluster, zooke
     slow_move(cluster)
 
     found = look(cluster)
+    with direct.world(cluster, acting=False) as world:
+        assert world.observer.look(Look.REASSIGNMENTS).moving == ("moving-0",)
 
     told = {code: [each for each in found.found if each.code == code] for code in codes(found)}
     text = "\n".join(map(str, found.found))
