@@ -19,7 +19,14 @@ FINDINGS = ("lost", "unseen", "redelivered", "stored_twice", "reordered", "diver
 
 def judge(history: History, policy: Policy) -> Facts:
     """The facts of the whole history. Each finding keeps `Policy.max_cases` cases; counts are whole."""
-    facts = balance(history.events, refused=history.refused, window=policy.window, skew_ms=policy.skew_ms, max_cases=sys.maxsize)
+    facts = balance(
+        history.events,
+        refused=history.refused,
+        window=policy.window,
+        skew_ms=policy.skew_ms,
+        max_cases=sys.maxsize,
+        alive_since=policy.alive_since,
+    )
     reasons = tuple(reason for reason in facts.reasons if not (history.acked and reason.code == _NO_ACKS))
     delivered = Counter(facts.delivered)
     delivered.update(history.delivered)

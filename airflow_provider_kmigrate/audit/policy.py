@@ -16,6 +16,7 @@ class Policy:
     and gaps to what was sent or delivered from .. before (ms since the epoch). `tolerated`: findings that are shown and do not
     fail, such as `redelivered` where clients are killed on purpose. `required`: levels that must have been measured; None: those
     of the sources. `max_gap_ms`, `max_unowned_ms`: the longest wait and the longest time without an owner that may pass.
+    `alive_since` as for `core.ledger.balance`: for an audit of clients that run on; None: all must have stopped.
     `max_runs`: how many events and chains of doubtful partitions are judged one by one, which bounds the memory (about 1 kB each);
     `batch_rows`: how many single records are looked at together (about 100 bytes each).
     """
@@ -27,5 +28,6 @@ class Policy:
     required: Collection[Level] | None = None
     max_gap_ms: int | None = None
     max_unowned_ms: int | None = None
+    alive_since: int | None = None
     max_runs: int = 1_000_000
     batch_rows: int = 8_000_000

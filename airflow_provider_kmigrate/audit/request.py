@@ -3,7 +3,7 @@
 ::
 
     {"engine": "spark", "spark": {"master": "local[2]", "jars": [], "settings": {}},
-     "policy": {"skew_ms": 100, "tolerated": ["redelivered"], "required": ["L2"]},
+     "policy": {"skew_ms": 100, "tolerated": ["redelivered"], "required": ["L2"], "running_ms": 60000},
      "sources": [{"level": "L2", "lines": ["/audit/events"]},
                  {"level": "L3", "ledgers": ["hdfs:///audit/ledger"], "records": {"records": "…", "log": "…", "names": "…"}}],
      "logs": {"properties": "/audit/kafka.json", "topics": ["orders"], "before": "/audit/before.json"},
@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -103,6 +104,10 @@ def _source(value: Any) -> Source:
 
 
 def _policy(value: Any) -> Policy:
+    """`running_ms` is how long ago a client that runs on may have given its last sign of life, counted from now."""
+    if isinstance(value, Mapping) and value.get("running_ms") is not None:
+        value = {**value, "alive_since": round(time.time() * 1000) - value["running_ms"]}
+    value = {name: item for name, item in value.items() if name != "running_ms"} if isinstance(value, Mapping) else value
     readers = {"required": _all(_level), "tolerated": lambda names: frozenset(_all(str)(names)), "window": _window}
     return _made(Policy, value, readers)
 

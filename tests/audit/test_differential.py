@@ -32,8 +32,8 @@ ALL = Policy(max_cases=sys.maxsize)
 
 
 def told_by_ledger(events: Sequence[Event], policy: Policy = ALL) -> dict[str, Any]:
-    window: dict[str, Any] = {} if policy.window is None else {"window": policy.window}
-    return told(joined(balance(events, skew_ms=policy.skew_ms, max_cases=sys.maxsize, **window), sys.maxsize))
+    limits = {"window": policy.window, "alive_since": policy.alive_since}
+    return told(joined(balance(events, skew_ms=policy.skew_ms, max_cases=sys.maxsize, **limits), sys.maxsize))
 
 
 def told(facts: Facts) -> dict[str, Any]:
@@ -118,3 +118,14 @@ def test_a_window_for_gaps(engine: Engine) -> None:
     events = packed(100, 20)
     policy = replace(ALL, window=(1_010_000, 1_030_000))
     assert differences(of_polls(events, engine, policy), told_by_ledger(events, policy)) == {}
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.9])
+def test_clients_that_run_on(engine: Engine, share: float) -> None:
+    """Everything up to a moment; who was heard of shortly before it runs on."""
+    events = sorted(packed(100, 21), key=lambda event: event.stamp.t_ms)
+    seen = events[: int(len(events) * share)]
+    policy = replace(ALL, alive_since=seen[-1].stamp.t_ms - 3_000)
+    facts = told_by_ledger(seen, policy)
+    assert facts != told_by_ledger(seen), "nobody runs on"
+    assert differences(of_polls(seen, engine, policy), facts) == {}

@@ -42,6 +42,7 @@ class _Limits:
     skew_ms: int
     max_cases: int
     window: Window | None
+    alive_since: int | None
 
 
 def balance(
@@ -51,16 +52,20 @@ def balance(
     window: Window | None = None,
     skew_ms: int = SKEW_MS,
     max_cases: int = 20,
+    alive_since: int | None = None,
 ) -> Facts:
     """What the events show.
 
     `refused` are the lines that were no events. `window` (from, before; ms since the epoch) limits stalls to records sent and
     gaps to deliveries made in it, to leave out a cold start; everything else is always judged whole. `skew_ms` is by how much
     the members' clocks may differ. Each finding keeps at most `max_cases` counter-examples; counts are whole.
+
+    `alive_since` (ms since the epoch) is for a look at clients that run on: a writer that gave a sign of life since then needs no
+    stop, and what was acknowledged since then may be unread. None: everybody must have stopped, and read everything.
     """
-    limits = _Limits(skew_ms, max_cases, window)
+    limits = _Limits(skew_ms, max_cases, window, alive_since)
     book = Book.of(events)
-    health = examine(book, refused)
+    health = examine(book, refused, alive_since)
     piles = _Piles()
     for group in book.groups():
         for key in book.partitions_of(group):
@@ -85,7 +90,7 @@ def _check_group(book: Book, key: GroupPartition, piles: _Piles, limits: _Limits
     read = _read(book, key)
     absent, found = missing(read), walk(read, limits.skew_ms, limits.window)
     piles.redelivered += found.redelivered
-    _ask(piles, _UNREAD, absent.unread)
+    _ask(piles, _UNREAD, [case for case in absent.unread if not _fresh(case, limits.alive_since)])
     _ask(piles, _UNCLEAR, absent.unclear)
     compacted = read.extent is not None and read.extent.compacted
     if compacted:
@@ -98,6 +103,11 @@ def _check_group(book: Book, key: GroupPartition, piles: _Piles, limits: _Limits
         piles.reordered += found.reordered
         piles.overrun += [*found.overrun, *_committed_over(read, absent)]
     piles.gaps += _gaps(book, read, absent, found)
+
+
+def _fresh(case: Case, alive_since: int | None) -> bool:
+    """Acknowledged so lately that consumers which run on need not have read it."""
+    return alive_since is not None and case.to_ms is not None and case.to_ms >= alive_since
 
 
 def _ask(piles: _Piles, code: str, cases: list[Case]) -> None:

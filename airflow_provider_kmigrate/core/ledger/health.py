@@ -7,7 +7,7 @@ L01   lines that could not be read as events
 L02   an expected writer left no event
 L03   a writer's events begin without its start
 L04   numbers missing among a writer's events
-L05   a writer left no stop: it was killed, or still runs
+L05   a writer left no stop: it was killed, or still runs (and whoever asked did not say that it may)
 L06   a writer stopped and says that its record is not whole, or wrote on after its stop
 L07   two different events under one number of one writer
 L08   a hole in a member's count of its deliveries of one partition
@@ -46,8 +46,8 @@ class Health:
         return not self.doubtful & {group, None}
 
 
-def examine(book: Book, refused: Sequence[str]) -> Health:
-    """`refused` describes the lines that were no events."""
+def examine(book: Book, refused: Sequence[str], alive_since: int | None = None) -> Health:
+    """`refused` describes the lines that were no events; `alive_since` as for `balance`."""
     reasons: list[Reason] = []
     doubtful: set[str | None] = set()
     if refused:
@@ -58,7 +58,7 @@ def examine(book: Book, refused: Sequence[str]) -> Health:
         doubtful.add(None)
     for name in sorted(book.writers):
         writer = book.writers[name]
-        found = list(_writer_flaws(writer)) + list(_delivery_holes(writer))
+        found = list(_writer_flaws(writer, alive_since)) + list(_delivery_holes(writer))
         reasons += found
         if found:
             doubtful |= book.groups_of(writer)
@@ -72,18 +72,20 @@ def _nothing(book: Book) -> Iterator[Reason]:
         yield Reason("L10", "no consumer group was seen", "Nothing can show that the records arrive")
 
 
-def _writer_flaws(writer: Writer) -> Iterator[Reason]:
+def _writer_flaws(writer: Writer, alive_since: int | None) -> Iterator[Reason]:
     if writer.start is None:
         yield Reason("L03", f"{writer.name} has no start at number 0", _WHY_AUDIT)
     if missing := writer.missing():
         yield Reason("L04", f"{writer.name} lacks {size(missing)} of its events, first number {missing[0][0]}", _WHY_AUDIT)
     if writer.conflicts:
         yield Reason("L07", f"{writer.name} has two different events under {writer.conflicts} numbers", _WHY_AUDIT)
-    yield from _stop_flaws(writer)
+    yield from _stop_flaws(writer, alive_since)
 
 
-def _stop_flaws(writer: Writer) -> Iterator[Reason]:
+def _stop_flaws(writer: Writer, alive_since: int | None) -> Iterator[Reason]:
     stop = writer.stop
+    if stop is None and alive_since is not None and writer.last_ms >= alive_since:
+        return
     if stop is None:
         yield Reason("L05", f"{writer.name} has no stop as its last event", _WHY_RUNNING)
     elif not stop.clean:
