@@ -138,6 +138,7 @@ def get_provider_info() -> dict[str, Any]:
             "groups",
             "inventory",
             "prepare",
+            "probe",
             "rollback",
             "spark_audit",
             "spark_jobs",

@@ -18,6 +18,7 @@ from typing import Any, Final
 from airflow_provider_kmigrate.clients.hosts import files
 from airflow_provider_kmigrate.consumer.probe_topic import ensure_topic
 from airflow_provider_kmigrate.consumer.workload import GroupPlan, Workload, WorkloadPlan
+from airflow_provider_kmigrate.consumer.workload.plan import plan_of
 from airflow_provider_kmigrate.core.ledger import Facts
 from airflow_provider_kmigrate.core.model import Process, ProcessState, Reason
 from airflow_provider_kmigrate.core.verdict import Ground, Level, LevelHealth, as_dict, combine, of_facts
@@ -60,12 +61,23 @@ class Probe:
     @property
     def events(self) -> Path:
         """The folder of what both processes wrote down."""
-        return Workload.attach(self.folder).events
+        return self._workload().events
+
+    def forget_properties(self) -> None:
+        """Take what may hold secrets off the disk: the processes have read it. From then on whoever ends the probe brings them."""
+        (self.folder / "properties.json").unlink(missing_ok=True)
+
+    def _workload(self) -> Workload:
+        plan = files.read_object(self.folder / "plan.json")
+        if plan is None or (self.folder / "properties.json").exists():
+            return Workload.attach(self.folder)
+        return Workload(self.folder, self._properties, plan_of(plan))
 
     def _refuse_ended(self) -> None:
-        ended = [name for name, process in self.status().items() if process.state is ProcessState.STOPPED]
-        if ended:
-            text = f"The probe in {self.folder} has ended: {', '.join(ended)}."
+        found = self.status()
+        ended = [name for name, process in found.items() if process.state is ProcessState.STOPPED]
+        if ended or not found:
+            text = f"The probe in {self.folder} has ended: {', '.join(ended) or 'it was killed before it started anything'}."
             why = "What it did not see since then cannot be made up for."
             raise Refused.because(Reason("Y05", text, why, "Read its verdict, and start the next one in another folder."))
 
@@ -73,16 +85,16 @@ class Probe:
         """Both processes, by writer; nothing before the first start."""
         if not (self.folder / "plan.json").exists():
             return {}
-        return Workload.attach(self.folder).status()
+        return self._workload().status()
 
     def stop(self, drain: float = 60.0) -> None:
         """End the sender, let the receiver read the rest for at most `drain` seconds, end it."""
         if self.status():
-            Workload.attach(self.folder).stop(drain)
+            self._workload().stop(drain)
 
     def facts(self) -> Facts:
         """What happened so far; whole only after `stop`."""
-        return Workload.attach(self.folder).facts()
+        return self._workload().facts()
 
     def evidence(self) -> tuple[tuple[Ground, ...], LevelHealth]:
         """For `core.verdict.combine`."""

@@ -156,7 +156,8 @@ class AuditSpec:
     share. `topics`: whose logs a migration fingerprints before its first roll and compares after each phase, `share` of them or all;
     Spark reads them with `jars`, paths or URIs. `environment`: Spark's own Python environment on the workers; empty: what the PATH has. `level`: who wrote the
     events (probe, consumers, producers: they and the consumers). `schedule`: a cron expression or a preset; empty: only by hand. Where an audit is INCONCLUSIVE it is made again
-    `extensions` times, each `extend_by` seconds later.
+    `extensions` times, each `extend_by` seconds later. `probe`: a migration sends and receives records of its own (level L1).
+    `behind`: clients that gave a sign of life in so many seconds run on, and may be so far behind the end of a log.
     """
 
     conn_id: str
@@ -172,6 +173,8 @@ class AuditSpec:
     schedule: str = ""
     extensions: int = 6
     extend_by: float = 600.0
+    probe: bool = True
+    behind: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)

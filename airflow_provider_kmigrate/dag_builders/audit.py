@@ -15,8 +15,10 @@ from airflow.sdk import DAG, BaseOperator, TaskGroup, chain
 from airflow_provider_kmigrate.core.cluster import AuditSpec, ClusterSpec
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.verdict import Level
+from airflow_provider_kmigrate.dag_builders.chaining import goes_on
 from airflow_provider_kmigrate.dag_builders.task_docs import doc
 from airflow_provider_kmigrate.exceptions import SpecError
+from airflow_provider_kmigrate.operators.probe import ProbeFlowsOperator, StartProbeOperator, StopProbeOperator
 from airflow_provider_kmigrate.operators.spark_audit import SparkAuditOperator, SparkLookOperator
 from airflow_provider_kmigrate.sensors.verdict import AuditVerdictSensor
 
@@ -59,6 +61,21 @@ def build(spec: ClusterSpec) -> DAG | None:
     return dag
 
 
+def probe_begins(spec: ClusterSpec) -> list[BaseOperator]:
+    """Records of kmigrate's own from here on, and a look whether they arrive; nothing where the file wants none."""
+    if spec.audit is None or not spec.audit.probe:
+        return []
+    given: dict[str, Any] = {"cluster_file": spec.path, "place": _probes(spec, spec.audit), "run": _RUN}
+    return [StartProbeOperator(task_id="start_probe", **given), ProbeFlowsOperator(task_id="probe_flows", **given)]
+
+
+def probe_ends(spec: ClusterSpec) -> list[BaseOperator]:
+    """The end of every such stream of the cluster."""
+    if spec.audit is None or not spec.audit.probe:
+        return []
+    return [StopProbeOperator(task_id="stop_probe", cluster_file=spec.path, place=_probes(spec, spec.audit), **goes_on())]
+
+
 def look(spec: ClusterSpec) -> list[BaseOperator]:
     """The look at the logs with which the gates compare; nothing where the file names no topics for it."""
     audit = spec.audit
@@ -99,9 +116,11 @@ def _tasks(
 ) -> list[BaseOperator]:
     """`logs`: whether they are compared with the look before; None: where it is an audit of a migration."""
     result, compares = _result(spec, audit, step), bool(advice) if logs is None else logs
+    probed = bool(advice) and logs is None and audit.probe
     submit = SparkAuditOperator(
         task_id=f"audit{suffix}",
-        request=_request(audit) | (_logs(spec, audit) if compares else {}),
+        request=_request(audit, f"{_probes(spec, audit)}/{_RUN}/events" if probed else "")
+        | (_logs(spec, audit) if compares else {}),
         result=result,
         extends=True,
         retries=audit.extensions,
@@ -128,10 +147,16 @@ def _result(spec: ClusterSpec, audit: AuditSpec, step: str) -> str:
     return f"{audit.result}/{spec.name}/{step}/{_RUN}"
 
 
-def _request(audit: AuditSpec) -> dict[str, Any]:
-    """As `audit.request` has it; master and deploy mode are those of the Spark connection."""
+def _probes(spec: ClusterSpec, audit: AuditSpec) -> str:
+    return f"{audit.result}/{spec.name}/probe"
+
+
+def _request(audit: AuditSpec, probe: str = "") -> dict[str, Any]:
+    """As `audit.request` has it; master and deploy mode are those of the Spark connection. `probe`: where its events are."""
     source = {"level": _LEVELS[audit.level].label, "lines": list(audit.events), "ledgers": list(audit.ledgers)}
-    return {"policy": {"tolerated": list(audit.tolerated)}, "sources": [source] if _has_events(audit) else []}
+    ours = {"level": Level.PROBE.label, "lines": [probe], "ledgers": []}
+    policy = {"tolerated": list(audit.tolerated), "running_ms": round(audit.behind * 1000)}
+    return {"policy": policy, "sources": [*([source] if _has_events(audit) else []), *([ours] if probe else [])]}
 
 
 def _logs(spec: ClusterSpec, audit: AuditSpec) -> dict[str, Any]:

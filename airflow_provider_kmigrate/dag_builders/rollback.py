@@ -8,7 +8,7 @@ from airflow.sdk import DAG, BaseOperator, Param, TaskGroup, chain
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.model import BrokerMode
-from airflow_provider_kmigrate.dag_builders import spark_jobs
+from airflow_provider_kmigrate.dag_builders import audit, spark_jobs
 from airflow_provider_kmigrate.dag_builders.chaining import goes_on
 from airflow_provider_kmigrate.dag_builders.task_docs import rollback_doc
 from airflow_provider_kmigrate.operators.approval import ApproveRollbackOperator
@@ -74,6 +74,7 @@ def build(spec: ClusterSpec) -> DAG:
             _back(spec, "to_zookeeper", BrokerMode.ZOOKEEPER),
             *spark_jobs.resume(spec, "to_zookeeper"),
             RolledBackOperator(cluster_file=spec.path, task_id="rolled_back", **goes_on()),
+            *audit.probe_ends(spec),
         )
     for task in dag.tasks:
         if isinstance(task, BaseOperator):

@@ -37,6 +37,11 @@ _DOCS = {
     "not compared.",
     "way_back": "Plans a rollback without doing it: is the way back, which the next step closes for ever, open until then? Every broker's "
     "original must be in the backup, unaltered.",
+    "start_probe": "Starts kmigrate's own small stream of numbered records through every broker (topic `kmigrate-probe`), whose "
+    "acknowledgements and deliveries every audit of this run judges. Its processes stay on the worker that started them.",
+    "probe_flows": "Sees on the probe's files that its records are acknowledged and read. Red: the worker that started it is gone, or "
+    "`audit.result` is not the same folder everywhere; nothing has been restarted yet.",
+    "stop_probe": "Ends the probes of this cluster on this worker, once all their records were read.",
     "soak": "Watches dual-write for `policy.min_soak`. Every gate must stay green; one red look and the time begins again. Most of "
     "it waits in the triggerer, without a worker; what has been soaked survives restarts of both.",
     "approve": "Asks a person, with the evidence, whether to go past the **point of no return**. Answer under *Required Actions*. "

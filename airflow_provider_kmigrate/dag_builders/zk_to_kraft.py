@@ -81,6 +81,7 @@ def build(spec: ClusterSpec) -> DAG:
             *spark_jobs.risks(spec),
             BackupOperator(cluster_file=spec.path, task_id="backup"),
             _controllers(spec),
+            *audit.probe_begins(spec),
             *audit.look(spec),
             *spark_jobs.hold(spec, "first_roll"),
             _roll(spec, "first_roll", BrokerMode.MIGRATION),
@@ -98,6 +99,7 @@ def build(spec: ClusterSpec) -> DAG:
             *audit.gate(spec, "before_approval"),
             _approve(spec),
             _finalize(spec),
+            *audit.probe_ends(spec),
             *audit.gate(spec, "after_finalization", final=True),
         )
     for task in dag.tasks:

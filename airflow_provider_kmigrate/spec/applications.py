@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, StrictBool
 
 from airflow_provider_kmigrate.core.cluster import AuditSpec, GroupSpec, HoldPolicy, SparkJobSpec
 from airflow_provider_kmigrate.spec.section import Section
@@ -216,4 +216,14 @@ class Audit(Section):
         default=_AUDIT.extend_by,
         description="how long to gather more evidence before that, above 0, as seconds or 10m",
         examples=["10m"],
+    )
+    probe: StrictBool = Field(
+        default=_AUDIT.probe,
+        description="true or false: whether a migration sends and receives records of its own through every broker (topic kmigrate-probe)",
+        examples=[True],
+    )
+    behind: Interval = Field(
+        default=_AUDIT.behind,
+        description="how far behind clients may be that run on, above 0, as seconds or 1m",
+        examples=["60s"],
     )

@@ -13,8 +13,11 @@ from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.clients.hosts import host_for
 from airflow_provider_kmigrate.consumer import probe as cli
+from airflow_provider_kmigrate.consumer.event_files import read_events
 from airflow_provider_kmigrate.consumer.probe import TOPIC, Probe, ProbePlan
+from airflow_provider_kmigrate.consumer.probe_runs import ProbeRuns, flows
 from airflow_provider_kmigrate.consumer.probe_topic import ensure_topic, layout
+from airflow_provider_kmigrate.core.ledger import Verdict, balance
 from airflow_provider_kmigrate.core.model import ProcessState
 from airflow_provider_kmigrate.core.verdict import Level, Outcome, combine
 from airflow_provider_kmigrate.exceptions import Refused
@@ -108,3 +111,26 @@ def test_through_a_restart_of_a_broker(cluster: LocalCluster, tmp_path: Path) ->
         second.stop()
     facts = second.facts()
     assert facts.delivered == {"kmigrate-probe": facts.acked}, "it begins where the first one ended"
+
+
+@pytest.mark.cluster
+def test_a_run_is_judged_while_it_runs_and_ended_by_whoever_comes(cluster: LocalCluster, tmp_path: Path) -> None:
+    properties = {"bootstrap.servers": cluster.bootstrap, "sasl.password": "canary-probe-5up3r"}
+    try:
+        events = ProbeRuns(tmp_path, properties).begin("first")
+        assert ProbeRuns(tmp_path, properties).begin("first") == events, "it goes on"
+        acked, _ = flows(events)
+        reading = read_events(events)
+        assert acked > 0
+        assert balance(reading.events).verdict is Verdict.INCONCLUSIVE, "nobody has stopped"
+        running = balance(reading.events, refused=reading.refused, alive_since=round(time.time() * 1000) - 10_000)
+        assert (running.verdict, running.reasons) == (Verdict.PASS, ())
+        ProbeRuns(tmp_path, properties).begin("second")
+        assert {process.state for process in Probe(tmp_path / "first", properties).status().values()} == {ProcessState.STOPPED}
+    finally:
+        assert ProbeRuns(tmp_path, properties).end() == ("first", "second")
+    for run in ("first", "second"):
+        facts = Probe(tmp_path / run, properties).facts()
+        assert (facts.verdict, facts.reasons) == (Verdict.PASS, ())
+    written = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert [path for path in written if b"canary-probe" in path.read_bytes()] == []

@@ -16,7 +16,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_provider_kmigrate.audit.request import parse
 from airflow_provider_kmigrate.core.verdict import Level, Outcome, Verdict, as_dict
-from airflow_provider_kmigrate.dag_builders import audit, folder, zk_to_kraft
+from airflow_provider_kmigrate.dag_builders import audit, folder, rollback, zk_to_kraft
 from airflow_provider_kmigrate.spec import load
 from tests.provider.simulated import Rehearsal, document
 from tests.steps.sim import CLUSTER_ID
@@ -64,10 +64,11 @@ def spark(tmp_path: Path, connection: Callable[..., str]) -> Spark:
 
 
 def audited(sim: Rehearsal, spark: Spark | None = None, **keys: Any) -> None:
-    """Give the simulated cluster's file a section `audit`."""
+    """Give the simulated cluster's file a section `audit`, without a probe: there are no brokers that it could send to."""
     where = sim.path.parent.parent
     environment = {"environment": str(spark.home)} if spark else {}
-    section = {"conn_id": "spark_here", "result": str(where / "result"), "events": [str(where / "events")], **environment, **keys}
+    section = {"conn_id": "spark_here", "result": str(where / "result"), "events": [str(where / "events")]}
+    section |= {"probe": False, **environment, **keys}
     sim.path.write_text(yaml.safe_dump({**document(sim.cluster), "audit": section}))
 
 
@@ -100,6 +101,27 @@ class TestShape:
         assert set(folder.dags_of(sim.path.parent)) == OTHERS
         request = parse(migration(sim).task_dict["audit_before_approval.audit"].request | {"logs": None})
         assert request.sources == ()
+
+    def test_the_probe_runs_from_before_the_first_roll_to_the_last_gate(self, rehearse: Callable[..., Rehearsal]) -> None:
+        sim = rehearse()
+        audited(sim, events=[], probe=True, topics=["t"], behind="30s")
+        dag = migration(sim)
+        dag.check_cycle()
+        order = [task.task_id for task in dag.topological_sort()]
+        tasks = ["controllers.ready", "start_probe", "probe_flows", "look_at_logs", "first_roll.broker_0", "finalize.finalized"]
+        tasks += ["stop_probe", "audit_after_finalization.audit"]
+        assert [task for task in order if task in tasks] == tasks
+        requests = [dag.task_dict[f"audit_{gate}.audit"].request for gate in GATES]
+        (source,) = requests[0]["sources"]
+        assert all(request["sources"] == [source] for request in requests)
+        assert source["level"] == "L1"
+        start = dag.task_dict["start_probe"]
+        assert source["lines"] == [f"{start.place}/{start.run}/events"]
+        assert {request["policy"]["running_ms"] for request in requests} == {30_000}
+        back = rollback.build(load(str(sim.path)))
+        assert [task.task_id for task in back.topological_sort()][-2:] == ["rolled_back", "stop_probe"]
+        assert {task.doc_md is None for task in (*dag.tasks, *back.tasks)} == {False}
+        assert "kmigrate_audit__sim" not in folder.dags_of(sim.path.parent), "the probe runs in migrations only"
 
     def test_without_a_schedule_it_is_started_by_hand(self, rehearse: Callable[..., Rehearsal]) -> None:
         sim = rehearse()

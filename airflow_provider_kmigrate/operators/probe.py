@@ -1,0 +1,68 @@
+"""kmigrate's own stream of records through every broker while a cluster migrates: level L1 of the audits."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import BaseOperator, Context
+from airflow.sdk.exceptions import AirflowFailException
+
+from airflow_provider_kmigrate.consumer.probe_runs import ProbeRuns, flows
+from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused
+from airflow_provider_kmigrate.hooks.tools import settings_of
+from airflow_provider_kmigrate.spec import load
+
+
+class ProbeOperator(BaseOperator):
+    """Something done with the probe of a cluster, whose runs lie in `place`. A refusal fails the task at once.
+
+    The processes outlive the task, on the worker that started them: with several workers these tasks need one queue.
+    """
+
+    template_fields: Sequence[str] = ("place", "run")
+    ui_color = "#fdf0cd"
+
+    def __init__(self, *, cluster_file: str, place: str, run: str = "", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.cluster_file, self.place, self.run = cluster_file, place, run
+
+    def execute(self, context: Context) -> str:
+        del context
+        try:
+            return self.done()
+        except (Refused, AuthenticationFailed) as error:
+            raise AirflowFailException(str(error)) from None
+
+    def runs(self) -> ProbeRuns:
+        """Through the cluster's Kafka connection."""
+        return ProbeRuns(self.place, settings_of(load(self.cluster_file)).kafka.properties)
+
+    @abstractmethod
+    def done(self) -> str:
+        """Returns the sentence that says what is now so."""
+
+
+class StartProbeOperator(ProbeOperator):
+    """Start the probe of `run`, unless it runs; end those of other runs. Makes the topic `kmigrate-probe` where there is none."""
+
+    def done(self) -> str:
+        return f"The probe runs; its events: {self.runs().begin(self.run)}"
+
+
+class ProbeFlowsOperator(ProbeOperator):
+    """See on the files, wherever this runs, that the probe's records are acknowledged and read; fail where they are not."""
+
+    def done(self) -> str:
+        acked, committed = flows(Path(self.place) / self.run / "events")
+        return f"The probe's records arrive: {acked} were acknowledged, {committed} offsets committed."
+
+
+class StopProbeOperator(ProbeOperator):
+    """End every probe of the cluster, once its records were read; over at once where none runs."""
+
+    def done(self) -> str:
+        ended = self.runs().end()
+        return f"No probe of this cluster runs here; looked at: {', '.join(ended) or 'none'}."

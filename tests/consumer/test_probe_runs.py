@@ -1,0 +1,73 @@
+"""The runs of a cluster's probe: whose processes may be ended from here, and what a silent folder means. The real one: test_probe.py."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_kmigrate.consumer.event_files import FileSink
+from airflow_provider_kmigrate.consumer.event_log import EventLog
+from airflow_provider_kmigrate.consumer.probe_runs import ProbeRuns, flows, silent
+from airflow_provider_kmigrate.consumer.workload import WorkloadPlan
+from airflow_provider_kmigrate.core.events import Role, Start
+from airflow_provider_kmigrate.exceptions import Refused
+
+NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
+
+
+def left_behind(place: Path, run: str, machine: str) -> Path:
+    """What a probe of that machine has on a folder that is shared."""
+    folder = place / run
+    (folder / "events").mkdir(parents=True)
+    (folder / "plan.json").write_text(json.dumps(WorkloadPlan(("t",), run="r").as_dict()))
+    (folder / "machine").write_text(machine)
+    log = EventLog(FileSink(folder / "events"), "producer0-r")
+    log.write(Start(log.stamp(), Role.PRODUCER, log.clock.reading(), os.getpid()))
+    log.close(clean=True)
+    return folder
+
+
+def codes(refused: pytest.ExceptionInfo[Refused]) -> list[str]:
+    return [reason.code for reason in refused.value.reasons]
+
+
+def test_no_probe_is_ended_at_once(tmp_path: Path) -> None:
+    assert ProbeRuns(tmp_path / "probe", NOWHERE).end() == ()
+
+
+def test_one_that_writes_on_another_machine_is_left_to_that_machine(tmp_path: Path) -> None:
+    folder = left_behind(tmp_path, "run", "worker-7")
+    for attempt in (ProbeRuns(tmp_path, NOWHERE).end, lambda: ProbeRuns(tmp_path, NOWHERE).begin("run")):
+        with pytest.raises(Refused, match="worker-7") as refused:
+            attempt()
+        assert codes(refused) == ["Y09"]
+        assert str(folder) in str(refused.value)
+
+
+def test_one_that_is_silent_there_has_ended(tmp_path: Path) -> None:
+    folder = left_behind(tmp_path, "run", "worker-7")
+    long_ago = time.time() - 61
+    for path in (folder / "events").iterdir():
+        os.utime(path, (long_ago, long_ago))
+    assert silent(folder)
+    assert ProbeRuns(tmp_path, NOWHERE).end() == ()
+
+
+def test_one_of_this_machine_whose_processes_are_gone_is_ended(tmp_path: Path) -> None:
+    left_behind(tmp_path, "run", "here")
+    assert ProbeRuns(tmp_path, NOWHERE, machine="here").end() == ("run",)
+    with pytest.raises(Refused) as refused:
+        ProbeRuns(tmp_path, NOWHERE, machine="here").begin("run")
+    assert codes(refused) == ["Y05"], "another run needs another folder"
+
+
+def test_files_that_do_not_grow_are_no_evidence(tmp_path: Path) -> None:
+    folder = left_behind(tmp_path, "run", "here")
+    for events in (folder / "events", tmp_path / "not mounted here"):
+        with pytest.raises(Refused) as refused:
+            flows(events, patience=0.1)
+        assert codes(refused) == ["Y10"]

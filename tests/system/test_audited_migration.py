@@ -1,0 +1,92 @@
+"""A migration whose gates are Spark's verdicts over clients that run on: logs, kmigrate's own probe, and the load's own words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from airflow_provider_kmigrate.audit import connector
+from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan
+from airflow_provider_kmigrate.consumer.probe import Probe
+from airflow_provider_kmigrate.consumer.workload.plan import GroupPlan
+from airflow_provider_kmigrate.core.ledger import Verdict
+from airflow_provider_kmigrate.core.model import ProcessState
+from airflow_provider_kmigrate.core.verdict import Level
+from airflow_provider_kmigrate.localcluster.plan import Shape
+from benchmarks.rehearsal import ROOT, Rehearsal, rehearsing
+
+pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(900)]
+GATES = ("after_first_roll", "after_second_roll", "before_approval", "after_finalization")
+SECRET = "canary-audited-5up3r"
+
+
+@pytest.fixture(scope="module")
+def audited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Rehearsal, dict[str, Any]]]:
+    """The migration's DAG with a section `audit`, run to its end."""
+    shape, topics = Shape(name="audited"), [TopicPlan("orders", 12)]
+    rehearsal = Rehearsal(tmp_path_factory.mktemp("audited"), shape, topics, [GroupPlan("billing", 2)], policy={"min_soak": "3s"})
+    with rehearsing(rehearsal):
+        rehearsal.up()
+        ask_for_audits(rehearsal)
+        rehearsal.load()
+        yield rehearsal, rehearsal.migrate()
+
+
+def ask_for_audits(rehearsal: Rehearsal) -> None:
+    """In the cluster file; and a secret in the connection, which is not needed to get in."""
+    plan = rehearsal.cluster.plan
+    document = yaml.safe_load(plan.spec_path.read_text())
+    document["audit"] = {
+        "conn_id": "spark_here",
+        "environment": str(ROOT / ".venv-spark"),
+        "result": str(result_of(rehearsal)),
+        "events": [str(rehearsal.folder / "load" / "events")],
+        "level": "producers",
+        "topics": ["orders"],
+        "jars": [str(jar) for jar in connector.jars()],
+        "extend_by": "10s",
+    }
+    plan.spec_path.write_text(yaml.safe_dump(document, sort_keys=False))
+    known = json.loads(plan.connections_path.read_text())
+    known["spark_here"] = {"conn_type": "spark", "host": "local[2]"}
+    known["audited_kafka"]["extra"] |= {"sasl.password": SECRET}
+    plan.connections_path.write_text(json.dumps(known))
+
+
+def result_of(rehearsal: Rehearsal) -> Path:
+    return rehearsal.folder / "result"
+
+
+def test_every_gate_passes_at_every_level(audited: tuple[Rehearsal, dict[str, Any]]) -> None:
+    rehearsal, dag = audited
+    failed = {task: state for task, state in dag["tasks"].items() if state not in {"success", "skipped"}}
+    assert (dag["state"], failed) == ("success", {}), f"the log: {rehearsal.dag_log}"
+    for gate in GATES:
+        (path,) = (result_of(rehearsal) / "audited" / gate).glob("*/verdict.json")
+        verdict = json.loads(path.read_text())
+        assert verdict["outcome"] == "PASS", verdict
+        levels = (Level.LOG, Level.PROBE, Level.CONSUMER, Level.PRODUCER)
+        assert verdict["levels"] == {level.label: "PASS" for level in levels}, verdict
+
+
+def test_the_probe_has_ended_whole(audited: tuple[Rehearsal, dict[str, Any]]) -> None:
+    rehearsal, _ = audited
+    (folder,) = (result_of(rehearsal) / "audited" / "probe").iterdir()
+    probe = Probe(folder, {"bootstrap.servers": rehearsal.cluster.bootstrap})
+    assert {process.state for process in probe.status().values()} == {ProcessState.STOPPED}
+    facts = probe.facts()
+    assert (facts.complete, facts.verdict, facts.violations) == (True, Verdict.PASS, {}), facts.reasons
+    assert facts.delivered == {"kmigrate-probe": facts.acked}
+    assert facts.acked > 100
+
+
+def test_no_secret_lies_with_the_results(audited: tuple[Rehearsal, dict[str, Any]]) -> None:
+    rehearsal, _ = audited
+    written = [path for folder in (result_of(rehearsal), rehearsal.home) for path in folder.rglob("*") if path.is_file()]
+    assert {path.name for path in written} >= {"verdict.json", "plan.json", "request.json", "airflow.db"}
+    assert [str(path) for path in (*written, rehearsal.dag_log) if SECRET.encode() in path.read_bytes()] == []
