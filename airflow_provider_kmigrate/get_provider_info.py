@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 _INTEGRATION = "Kafka migration"
@@ -115,59 +116,62 @@ def _modules(room: str, *names: str) -> list[dict[str, Any]]:
     return [{"integration-name": _INTEGRATION, "python-modules": [f"airflow_provider_kmigrate.{room}.{name}" for name in names]}]
 
 
-def get_provider_info() -> dict[str, Any]:
-    """The package as provider_info.schema.json describes one. Brokers use the Kafka provider's connection type, `kafka`."""
-    return {
-        "package-name": "airflow-provider-kmigrate",
-        "name": "Kafka migration",
-        "description": "Move Kafka clusters from ZooKeeper to KRaft, live, one verified step at a time.",
-        "integrations": [
-            {
-                "integration-name": _INTEGRATION,
-                "external-doc-url": "https://kafka.apache.org/39/documentation.html#kraft_zk_migration",
-                "tags": ["apache"],
-            }
-        ],
-        "hooks": _modules("hooks", "controller", "host", "kafka", "zookeeper"),
-        "operators": _modules(
-            "operators",
-            "approval",
-            "brokers",
-            "controllers",
-            "copy",
-            "groups",
-            "inventory",
-            "prepare",
-            "probe",
-            "rollback",
-            "spark_audit",
-            "spark_jobs",
-            "step",
-        ),
-        "sensors": _modules("sensors", "quiet", "step", "verdict", "window"),
-        "triggers": _modules("triggers", "step"),
-        "connection-types": [_ZOOKEEPER, _CONTROLLER, _HOST],
-        "config": {
-            "kmigrate": {
-                "description": "Settings of the provider that migrates Kafka clusters.",
-                "options": {
-                    "clusters_folder": {
-                        "description": "Folder of the cluster files; every DAG of every file in it is offered.\n"
-                        "Empty: the folder `clusters` beside the DAGs folder.",
-                        "version_added": "0.1.0",
-                        "type": "string",
-                        "example": "/etc/kmigrate/clusters",
-                        "default": "",
-                    },
-                    "folder": {
-                        "description": "Folder of the journals and backups of all migrations, shared by all workers.\n"
-                        "Empty: the folder `kmigrate` beside the DAGs folder.",
-                        "version_added": "0.1.0",
-                        "type": "string",
-                        "example": "/var/lib/kmigrate",
-                        "default": "",
-                    },
+_PROVIDER: dict[str, Any] = {
+    "package-name": "airflow-provider-kmigrate",
+    "name": "Kafka migration",
+    "description": "Move Kafka clusters from ZooKeeper to KRaft, live, one verified step at a time.",
+    "integrations": [
+        {
+            "integration-name": _INTEGRATION,
+            "external-doc-url": "https://kafka.apache.org/39/documentation.html#kraft_zk_migration",
+            "tags": ["apache"],
+        }
+    ],
+    "hooks": _modules("hooks", "controller", "host", "kafka", "zookeeper"),
+    "operators": _modules(
+        "operators",
+        "approval",
+        "brokers",
+        "controllers",
+        "copy",
+        "groups",
+        "inventory",
+        "prepare",
+        "probe",
+        "rollback",
+        "spark_audit",
+        "spark_jobs",
+        "step",
+    ),
+    "sensors": _modules("sensors", "quiet", "step", "verdict", "window"),
+    "triggers": _modules("triggers", "step"),
+    "connection-types": [_ZOOKEEPER, _CONTROLLER, _HOST],
+    "config": {
+        "kmigrate": {
+            "description": "Settings of the provider that migrates Kafka clusters.",
+            "options": {
+                "clusters_folder": {
+                    "description": "Folder of the cluster files; every DAG of every file in it is offered.\n"
+                    "Empty: the folder `clusters` beside the DAGs folder.",
+                    "version_added": "0.1.0",
+                    "type": "string",
+                    "example": "/etc/kmigrate/clusters",
+                    "default": "",
+                },
+                "folder": {
+                    "description": "Folder of the journals and backups of all migrations, shared by all workers.\n"
+                    "Empty: the folder `kmigrate` beside the DAGs folder.",
+                    "version_added": "0.1.0",
+                    "type": "string",
+                    "example": "/var/lib/kmigrate",
+                    "default": "",
                 },
             },
         },
-    }
+    },
+}
+
+
+def get_provider_info() -> dict[str, Any]:
+    """The package as provider_info.schema.json describes one. Brokers use the Kafka provider's connection type, `kafka`."""
+    return deepcopy(_PROVIDER)

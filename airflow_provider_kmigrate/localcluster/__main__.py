@@ -1,4 +1,4 @@
-"""python -m airflow_provider_kmigrate.localcluster prepare | up | status | down | clean"""
+"""python -m airflow_provider_kmigrate.localcluster prepare | up | status | down | snapshot | restore | clean"""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ _VERBS = {
     "up": "start whatever does not run",
     "status": "what runs",
     "down": "stop everything, keep the data",
+    "snapshot": "stop everything, keep a copy of it as --snapshot NAME, go on",
+    "restore": "stop everything, go on from that copy",
     "clean": "stop everything, remove the folder",
 }
 
@@ -29,7 +31,15 @@ def main(argv: list[str] | None = None) -> int:
     """Exit code 0: done; 1: it failed and says why; 3: `status` found a node that should run and does not."""
     arguments = _parser().parse_args(argv)
     cluster = LocalCluster(arguments.dir)
-    verbs = {"prepare": _prepare, "up": _up, "status": _status, "down": _down, "clean": _clean}
+    verbs = {
+        "prepare": _prepare,
+        "up": _up,
+        "status": _status,
+        "down": _down,
+        "snapshot": _snapshot,
+        "restore": _restore,
+        "clean": _clean,
+    }
     try:
         return verbs[arguments.verb](cluster, arguments)
     except KMigrateError as error:
@@ -48,6 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("verb", choices=tuple(_VERBS), help="; ".join(f"{verb}: {text}" for verb, text in _VERBS.items()))
     parser.add_argument("--dir", type=Path, default=DEFAULT_FOLDER, help="where it lives (default: %(default)s)")
+    parser.add_argument("--snapshot", metavar="NAME", default="snapshot", help="name of the copy (default: %(default)s)")
     shape = parser.add_argument_group("shape, for the first `up` only")
     shape.add_argument("--name", help="the cluster's name (demo)")
     shape.add_argument("--brokers", type=int, help="how many (3)")
@@ -96,6 +107,16 @@ def _down(cluster: LocalCluster, _: argparse.Namespace) -> int:
     cluster.down()
     print(f"nothing of {cluster.folder} runs; its data and logs are kept, `up` continues, `clean` removes them")
     return 0
+
+
+def _snapshot(cluster: LocalCluster, arguments: argparse.Namespace) -> int:
+    cluster.snapshot(arguments.snapshot)
+    return _up(cluster, arguments)
+
+
+def _restore(cluster: LocalCluster, arguments: argparse.Namespace) -> int:
+    cluster.restore(arguments.snapshot)
+    return _up(cluster, arguments)
 
 
 def _clean(cluster: LocalCluster, _: argparse.Namespace) -> int:

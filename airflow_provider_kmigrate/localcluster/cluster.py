@@ -13,7 +13,7 @@ from airflow_provider_kmigrate.clients.hosts.tokens import locked
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.model import Process, ProcessState
 from airflow_provider_kmigrate.exceptions import Refused
-from airflow_provider_kmigrate.localcluster import config, export, members, plan, ready, runtime
+from airflow_provider_kmigrate.localcluster import config, export, members, plan, ready, runtime, snapshots
 from airflow_provider_kmigrate.localcluster.plan import Plan, Shape
 
 DEFAULT_FOLDER = Path("build/localcluster")
@@ -126,6 +126,21 @@ class LocalCluster:
         if plan.exists(self.folder):
             with locked(self.folder, _LOCK_TIMEOUT):
                 members.stop_all(self.folder, grace)
+
+    def snapshot(self, name: str, grace: float = 20.0) -> None:
+        """Stop everything and keep a copy of it by this name; `up` goes on. Raises `Refused` for what is no plain name."""
+        snapshots.check_name(name)
+        self.down(grace)
+        with locked(self.folder, _LOCK_TIMEOUT):
+            self.plan.save()
+            snapshots.take(self.folder, name)
+
+    def restore(self, name: str) -> None:
+        """End everything at once, and be what the snapshot kept; `up` starts it. Raises `Refused` where there is none of that name."""
+        snapshots.check(self.folder, name)
+        with locked(self.folder, _LOCK_TIMEOUT):
+            members.stop_all(self.folder, 0.0)
+            snapshots.put_back(self.folder, name)
 
     def clean(self) -> None:
         """`down` at once, and remove the folder with all data and logs. Raises `Refused` for a folder that `up` did not make."""

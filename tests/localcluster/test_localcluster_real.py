@@ -216,8 +216,11 @@ def test_a_node_that_does_not_start_shows_its_log(small: LocalCluster) -> None:
 
 
 def test_a_migrated_cluster_comes_up_again_as_it_was_left(small: LocalCluster) -> None:
-    """In dual-write: controllers start before brokers, and no broker is waited for in ZooKeeper."""
-    found = small.up(SMALL)
+    """In dual-write: controllers start before brokers, and no broker is waited for in ZooKeeper. Then as it was before all that."""
+    small.up(SMALL)
+    small.snapshot("plain")
+    assert processes_in(small.folder) == []
+    found = small.up()
     (broker,), (controller,) = found.brokers, found.controllers
     host, original = host_for(broker), host_for(broker).read_properties(broker)
     facts = RenderFacts(f"{controller.id}@{controller.endpoint}", "3.9-IV0")
@@ -235,6 +238,13 @@ def test_a_migrated_cluster_comes_up_again_as_it_was_left(small: LocalCluster) -
     small.up()
     assert running(small) == {"zookeeper", "controller-3000", "broker-0"}
     assert in_mode(broker, BrokerMode.KRAFT)
+    small.restore("plain")
+    assert processes_in(small.folder) == []
+    assert small.up() == found
+    assert running(small) == {"zookeeper", "broker-0"}
+    assert in_mode(broker, BrokerMode.ZOOKEEPER)
+    with ready.registry(small.plan) as zookeeper:
+        assert zookeeper.view().migration is None
 
 
 def in_mode(node: NodeSpec, mode: BrokerMode) -> bool:
