@@ -85,7 +85,7 @@ class MigratingConsumer:
         self._shell: Shell | None = None
         self._callbacks: dict[str, Callback | None] = {}
         self._hands = Hands(self._data, self.settings.reset)
-        self._next_commit = time.monotonic() + self.settings.commit_every
+        self._next_commit = time.monotonic() + self.settings.commit_every if self.settings.auto_commit else float("inf")
         self._closed = False
 
     @classmethod
@@ -120,6 +120,8 @@ class MigratingConsumer:
 
     def poll(self, timeout: float | None = None) -> Message | None:
         """The next record, or an error of the consumer that fetches; None: there was none in time."""
+        if (message := self._at_hand()) is not None:
+            return message
         self._alive()
         left = float("inf") if timeout is None or timeout < 0 else timeout
         deadline = time.monotonic() + left
@@ -132,6 +134,13 @@ class MigratingConsumer:
             left = deadline - time.monotonic()
             if left <= 0.0:
                 return None
+
+    def _at_hand(self) -> Message | None:
+        """A record that is fetched already, unless something else has to be done before it is handed over."""
+        shell = self._shell
+        if shell is None or shell.inbox or (now := time.monotonic()) >= self._next_commit:
+            return None
+        return self._hands.at_hand(shell.member, now)
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         """As soon as there are any, up to so many; negative timeout: wait for ever."""
@@ -158,7 +167,7 @@ class MigratingConsumer:
         while self._shell.inbox:
             self._do_batch(self._shell.inbox.popleft())
         self._hands.fetch_again(self._shell.member)
-        if self.settings.auto_commit and time.monotonic() >= self._next_commit:
+        if time.monotonic() >= self._next_commit:
             self._next_commit = time.monotonic() + self.settings.commit_every
             for where, mine in self._hands.active.items():
                 self._ask_commit(self._shell, where, mine)

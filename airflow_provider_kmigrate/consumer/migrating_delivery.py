@@ -7,9 +7,9 @@ is fetched again from where the application stands as soon as it may be.
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, Consumer, KafkaException, Message
@@ -60,47 +60,119 @@ class Active:
 
 
 class Hands:
-    """All partitions in the application's hands, and the consumer that fetches them."""
+    """All partitions in the application's hands, and the consumer that fetches them.
+
+    As long as every partition that is fetched may be handed over, which is asked anew whenever the member changes, nothing is done
+    record by record: librdkafka drops what it fetched for an older assignment, and knows how far each partition has been taken.
+    Whoever looks at `active` finds the positions as they are.
+    """
 
     def __init__(self, consumer: Consumer, reset: str) -> None:
-        self.active: dict[TopicPartition, Active] = {}
+        self._active: dict[TopicPartition, Active] = {}
         self._consumer = consumer
         self._reset = OFFSET_BEGINNING if reset in {"earliest", "smallest", "beginning"} else OFFSET_END
         self._halted: set[TopicPartition] = set()
-        self._ahead: deque[Message] = deque()  # fetched, not handed over
+        self._ahead: list[
+            Message
+        ] = []  # fetched; the first `_at` of them were handed over, and of the first `_known` that is known
+        self._at = self._known = 0
+        self._taken_unseen = False  # whole batches were handed over since positions were known
         self._member: Member | None = None
         self._permit = Permit({}, float("-inf"))
+        self._all_until = float(
+            "-inf"
+        )  # until when all that is fetched may be handed over, as long as the member does not change
+
+    @property
+    def active(self) -> dict[TopicPartition, Active]:
+        """Whoever changes it may do so until records are asked for again."""
+        self._settle()
+        self._member = None
+        return self._active
+
+    def _settle(self) -> None:
+        """Every position is behind the last record that was handed over."""
+        if self._taken_unseen:
+            fetched = [KafkaPartition(*where) for where, mine in self._active.items() if mine.fetches]
+            for one in self._consumer.position(fetched):
+                if one.offset >= 0:
+                    self._active[place(one)].position = one.offset
+            for message in reversed(self._ahead[self._at :]):  # librdkafka has given them to us, we not to the application
+                self._is_at(message, 0)
+        else:
+            for message in self._ahead[self._known : self._at]:
+                self._is_at(message, 1)
+        self._known, self._taken_unseen = self._at, False
+
+    def _is_at(self, message: Message, behind: int) -> None:
+        mine = None if message.error() is not None else self._active.get((_topic(message), _partition(message)))  # type: ignore[call-overload]
+        if mine is not None and mine.fetches:
+            mine.position = _offset(message) + behind
+
+    def _look_at(self, member: Member) -> None:
+        """What this member may hand over."""
+        self._member, self._permit = member, permit(member)
+        theirs = self._permit.generations
+        everything = all(theirs.get(where) == mine.generation for where, mine in self._active.items() if mine.fetches)
+        self._all_until = self._permit.until if everything else float("-inf")
 
     def may(self, member: Member, where: TopicPartition) -> bool:
         """Whether its records may be handed over now."""
         if member is not self._member:
-            self._member, self._permit = member, permit(member)
-        mine = self.active.get(where)
+            self._look_at(member)
+        mine = self._active.get(where)
         return mine is not None and self._permit.allows(where, mine.generation, time.monotonic())
+
+    def _may_all(self, member: Member, now: float) -> bool:
+        if member is not self._member:
+            self._look_at(member)
+        return now < self._all_until
+
+    def at_hand(self, member: Member, now: float) -> Message | None:
+        """The next record that is fetched already, where all of them may be handed over; the price of a record is this call."""
+        if self._at < len(self._ahead) and (now < self._all_until if member is self._member else self._may_all(member, now)):
+            message = self._ahead[self._at]
+            self._at += 1
+            return message
+        return None
 
     def next(self, member: Member, timeout: float) -> Message | None:
         """One record or error. Many are taken from librdkafka at a time, and each is asked about when it is handed over."""
-        ahead = self._ahead
-        if not ahead:
-            ahead.extend(self._consumer.consume(_AHEAD, 0) or self._consumer.consume(1, timeout))
-        while ahead:
-            message = ahead.popleft()
-            if self.takes(member, message):
-                return message
-        return None
+        if self._at == len(self._ahead):
+            self._take_in(self._consumer.consume(_AHEAD, 0) or self._consumer.consume(1, timeout))
+        message = self.at_hand(member, time.monotonic())
+        if message is not None:
+            return message
+        return next((one for one in self._rest() if self.takes(member, one)), None)
+
+    def _take_in(self, messages: list[Message]) -> None:
+        """In place of a batch that was handed over whole."""
+        self._taken_unseen |= self._known < self._at
+        self._ahead, self._at, self._known = messages, 0, 0
+
+    def _rest(self) -> Iterator[Message]:
+        """One by one, out of what was fetched."""
+        self._settle()
+        while self._at < len(self._ahead):
+            message = self._ahead[self._at]
+            self._at = self._known = self._at + 1
+            yield message
 
     def many(self, member: Member, count: int, timeout: float) -> list[Message]:
         """Up to so many."""
-        if self._ahead:
-            return self.taken(member, [self._ahead.popleft() for _ in range(min(count, len(self._ahead)))])
-        return self.taken(member, self._consumer.consume(count, timeout))
+        if self._at < len(self._ahead):
+            return list(islice((one for one in self._rest() if self.takes(member, one)), count))
+        messages = self._consumer.consume(count, timeout)
+        if self._may_all(member, time.monotonic()):
+            self._taken_unseen |= bool(messages)
+            return messages  # the application's from here on: it may empty the list
+        self._take_in(messages)
+        return [one for one in self._rest() if self.takes(member, one)]
 
     def _pass_over(self, where: TopicPartition) -> None:
         """What was fetched of it is not what comes next."""
-        if self._ahead:
-            left = [one for one in self._ahead if one.error() is not None or (one.topic(), one.partition()) != where]
-            self._ahead.clear()
-            self._ahead.extend(left)
+        left = self._ahead[self._at :]
+        self._take_in([one for one in left if one.error() is not None or (one.topic(), one.partition()) != where])
 
     def takes(self, member: Member, message: Message) -> bool:
         """Whether a fetched record is handed over, and then it is; an error is as it comes."""
@@ -113,26 +185,9 @@ class Hands:
         mine.position = offset + 1
         return True
 
-    def taken(self, member: Member, messages: list[Message]) -> list[Message]:
-        """Those of a batch that are handed over. It is one moment for all, so each partition is asked about once.
-
-        As a rule all are, and then nothing is done record by record but what runs in C.
-        """
-        if not any(map(_error, messages)):
-            places: list[TopicPartition] = list(zip(map(_topic, messages), map(_partition, messages), strict=True))  # type: ignore[arg-type]
-            last = dict(zip(places, messages, strict=True))
-            first = dict(zip(reversed(places), reversed(messages), strict=True))
-            runs = [(self._open(member, where), _offset(first[where]), _offset(last[where])) for where in last]
-            ours = [(mine, end) for mine, start, end in runs if mine is not None and mine.position <= start <= end]
-            if len(ours) == len(runs):
-                for mine, end in ours:
-                    mine.position = end + 1
-                return messages
-        return [message for message in messages if self.takes(member, message)]
-
     def _open(self, member: Member, where: TopicPartition) -> Active | None:
         """None where its records may not be handed over; then they are fetched again once they may."""
-        mine = self.active.get(where)
+        mine = self._active.get(where)
         if mine is None or not mine.fetches:
             return None
         if not self.may(member, where):
@@ -197,7 +252,7 @@ class Hands:
     def pause(self, partitions: list[KafkaPartition], *, paused: bool) -> None:
         """As the application wants it, also over what happens to the partition meanwhile."""
         held = [one for one in partitions if place(one) in self.active]
-        if paused and self._ahead:  # what was fetched ahead is fetched again when they go on
+        if paused and self._at < len(self._ahead):  # what was fetched ahead is fetched again when they go on
             standing = [self.standing(place(one)) for one in held if self.active[place(one)].fetches]
             self.rest(standing)
             self.fetch(standing)

@@ -1,9 +1,13 @@
-"""A migration whose gates are Spark's verdicts over clients that run on: logs, kmigrate's own probe, and the load's own words."""
+"""A migration whose gates are Spark's verdicts over clients that run on: logs, kmigrate's own probe, and the load's own words.
+
+Beside it a user's streaming job reads the same topic, and is held and resumed around both rolls.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,25 +23,41 @@ from airflow_provider_kmigrate.core.model import ProcessState
 from airflow_provider_kmigrate.core.verdict import Level
 from airflow_provider_kmigrate.localcluster.plan import Shape
 from benchmarks.rehearsal import ROOT, Rehearsal, rehearsing
+from benchmarks.spark_side import SparkSide, beside
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(900)]
 GATES = ("after_first_roll", "after_second_roll", "before_approval", "after_finalization")
 SECRET = "canary-audited-5up3r"
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """`ledger` is the load's own; `sink` is what the streaming job counted at its end."""
+
+    rehearsal: Rehearsal
+    dag: dict[str, Any]
+    ledger: dict[str, Any]
+    sink: dict[str, int]
+
+
 @pytest.fixture(scope="module")
-def audited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Rehearsal, dict[str, Any]]]:
-    """The migration's DAG with a section `audit`, run to its end."""
+def audited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
+    """The migration's DAG with an `audit` and a job, run to its end; then everybody else ends too."""
     shape, topics = Shape(name="audited"), [TopicPlan("orders", 12)]
     rehearsal = Rehearsal(tmp_path_factory.mktemp("audited"), shape, topics, [GroupPlan("billing", 2)], policy={"min_soak": "3s"})
-    with rehearsing(rehearsal):
+    with rehearsing(rehearsal), beside(SparkSide(rehearsal.folder / "spark", ["orders"])) as spark:
         rehearsal.up()
-        ask_for_audits(rehearsal)
-        rehearsal.load()
-        yield rehearsal, rehearsal.migrate()
+        ask(rehearsal, spark.folder / "stream" / "checkpoint")
+        workload = rehearsal.load()
+        spark.bootstrap = rehearsal.cluster.bootstrap
+        spark.start_stream()
+        spark.wait_streaming()
+        dag = rehearsal.migrate()
+        workload.stop()
+        yield Outcome(rehearsal, dag, workload.summary(), spark.end_stream())
 
 
-def ask_for_audits(rehearsal: Rehearsal) -> None:
+def ask(rehearsal: Rehearsal, checkpoint: Path) -> None:
     """In the cluster file; and a secret in the connection, which is not needed to get in."""
     plan = rehearsal.cluster.plan
     document = yaml.safe_load(plan.spec_path.read_text())
@@ -51,6 +71,7 @@ def ask_for_audits(rehearsal: Rehearsal) -> None:
         "jars": [str(jar) for jar in connector.jars()],
         "extend_by": "10s",
     }
+    document["spark_jobs"] = [{"name": "sink", "checkpoint": str(checkpoint), "topics": ["orders"], "hold": "always"}]
     plan.spec_path.write_text(yaml.safe_dump(document, sort_keys=False))
     known = json.loads(plan.connections_path.read_text())
     known["spark_here"] = {"conn_type": "spark", "host": "local[2]"}
@@ -62,8 +83,8 @@ def result_of(rehearsal: Rehearsal) -> Path:
     return rehearsal.folder / "result"
 
 
-def test_every_gate_passes_at_every_level(audited: tuple[Rehearsal, dict[str, Any]]) -> None:
-    rehearsal, dag = audited
+def test_every_gate_passes_at_every_level(audited: Outcome) -> None:
+    rehearsal, dag = audited.rehearsal, audited.dag
     failed = {task: state for task, state in dag["tasks"].items() if state not in {"success", "skipped"}}
     assert (dag["state"], failed) == ("success", {}), f"the log: {rehearsal.dag_log}"
     for gate in GATES:
@@ -74,8 +95,15 @@ def test_every_gate_passes_at_every_level(audited: tuple[Rehearsal, dict[str, An
         assert verdict["levels"] == {level.label: "PASS" for level in levels}, verdict
 
 
-def test_the_probe_has_ended_whole(audited: tuple[Rehearsal, dict[str, Any]]) -> None:
-    rehearsal, _ = audited
+def test_the_job_was_held_for_both_rolls_and_its_sink_is_exact(audited: Outcome) -> None:
+    rolls = ("hold_for_first_roll", "resume_after_copy", "hold_for_second_roll", "resume_after_second_roll")
+    assert {audited.dag["tasks"][f"{roll}.sink"] for roll in rolls} == {"success"}, audited.dag["tasks"]
+    assert (audited.ledger["lost"], audited.ledger["duplicated"], audited.ledger["reordered"]) == (0, 0, 0), audited.ledger
+    assert audited.sink == dict.fromkeys(("records", "distinct"), audited.ledger["acked"])
+
+
+def test_the_probe_has_ended_whole(audited: Outcome) -> None:
+    rehearsal = audited.rehearsal
     (folder,) = (result_of(rehearsal) / "audited" / "probe").iterdir()
     probe = Probe(folder, {"bootstrap.servers": rehearsal.cluster.bootstrap})
     assert {process.state for process in probe.status().values()} == {ProcessState.STOPPED}
@@ -85,8 +113,8 @@ def test_the_probe_has_ended_whole(audited: tuple[Rehearsal, dict[str, Any]]) ->
     assert facts.acked > 100
 
 
-def test_no_secret_lies_with_the_results(audited: tuple[Rehearsal, dict[str, Any]]) -> None:
-    rehearsal, _ = audited
+def test_no_secret_lies_with_the_results(audited: Outcome) -> None:
+    rehearsal = audited.rehearsal
     written = [path for folder in (result_of(rehearsal), rehearsal.home) for path in folder.rglob("*") if path.is_file()]
     assert {path.name for path in written} >= {"verdict.json", "plan.json", "request.json", "airflow.db"}
     assert [str(path) for path in (*written, rehearsal.dag_log) if SECRET.encode() in path.read_bytes()] == []
