@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from airflow_provider_kmigrate.clients.connections import lookup_in, read_connections, settings_for
 from airflow_provider_kmigrate.clients.fence import Fence
-from airflow_provider_kmigrate.clients.tools import opened
+from airflow_provider_kmigrate.clients.tools import Tools, opened
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.model import BrokerMode, Done, Look, Wait
 from airflow_provider_kmigrate.core.provision import postponed_controller
@@ -35,16 +35,18 @@ def world(
     connections: Mapping[str, Mapping[str, Any]] | None = None,
     acting: bool = True,
     folder: Path | None = None,
+    wired: Callable[[Tools], Tools] = lambda tools: tools,
 ) -> Iterator[World]:
     """What a task of the DAG run `run` has in its hands; journal and backups lie in `folder`, or beside the cluster's.
 
-    Without `acting`, what preflight and sensors have: they hold nothing.
+    Without `acting`, what preflight and sensors have: they hold nothing. `wired` may put something between the tool and the nodes.
     """
     chosen = spec or load(cluster.spec_path)
     known = connections or read_connections(cluster.plan.connections_path)
     folder = folder or cluster.folder.parent / "kmigrate"
     with (
-        opened(settings_for(chosen, lookup_in(known, chosen))) as tools,
+        opened(settings_for(chosen, lookup_in(known, chosen))) as opened_tools,
+        nullcontext(wired(opened_tools)) as tools,
         Observer(chosen, tools) as observer,
         Fence(tools.zk, chosen.cluster_id, run) if acting else nullcontext(_Nothing()) as fence,
     ):

@@ -34,6 +34,9 @@ GROUPS = Reason(
 MOVING = Reason("U14", "The reassignments were not read", "Somebody may be moving partitions just now.", _ACL)
 TOPICS = Reason("U10", "The topics of ZooKeeper and the brokers were not both read", "They cannot be compared.", _ACL)
 
+#: Codes of what belongs to no single node; that one node does not answer is mostly no news, because it is not started yet.
+OF_THE_CLUSTER = frozenset(reason.code for reason in (ZOOKEEPER, PARTITIONS, MIN_INSYNC, METRICS, STATES, STORED, GROUPS, TOPICS))
+
 
 def broker(node: NodeSpec) -> Reason:
     return Reason("U02", f"{_named(node)} did not answer", "Its mode is unknown.", _look_at(node))

@@ -21,6 +21,7 @@ from airflow_provider_kmigrate.core.phase import alarms
 from airflow_provider_kmigrate.core.surroundings import Surroundings
 from airflow_provider_kmigrate.exceptions import Failed, Refused, TimedOut, Unavailable, WrongCluster
 from airflow_provider_kmigrate.observe import Tools
+from airflow_provider_kmigrate.observe.unknowns import OF_THE_CLUSTER
 from airflow_provider_kmigrate.steps.backup import BackupStore
 from airflow_provider_kmigrate.steps.journal import Journal, evidence, told
 
@@ -143,7 +144,8 @@ def run_step(step: Step, world: World, sync_for: float = float("inf")) -> Done |
         if isinstance(decision, Wait):
             step.waited = diary.waited()
             if step.waited >= step.patience:
-                raise TimedOut(f"{step.name}: gave up after {step.patience:.0f} s without progress. {told(decision.reasons)}")
+                said = told((*decision.reasons, *_unread(view, decision)))
+                raise TimedOut(f"{step.name}: gave up after {step.patience:.0f} s without progress. {said}")
             if diary.idle() >= sync_for:
                 return decision
         world.clock.sleep(step.interval)
@@ -193,10 +195,12 @@ class _Diary:
         now = self._world.clock.monotonic()
         self._well = now if isinstance(decision, Wait) and decision.healthy else self._well
         self._alarm(tuple(reason for reason in self._alarming(view) if reason.code not in self._step.expected))
-        if isinstance(decision, Done) or (_key(decision) == self._last and now - self._said < _REPEAT):
+        unread = _unread(view, decision)
+        key = (_key(decision), tuple(reason.code for reason in unread))
+        if isinstance(decision, Done) or (key == self._last and now - self._said < _REPEAT):
             return
-        self._last, self._said = _key(decision), now
-        self._world.say(f"{_words(decision)} ({now - self._begun:.1f} s)")
+        self._last, self._said = key, now
+        self._world.say(f"{' | '.join((_words(decision), *map(str, unread)))} ({now - self._begun:.1f} s)")
 
     def _alarming(self, view: ClusterView) -> tuple[Reason, ...]:
         late = overdue(view, self._world.spec.policy.max_hybrid, self._world.clock.now())
@@ -231,6 +235,12 @@ class _Diary:
         self._world.journal.write("done", self._step.name, decision.text, seconds=round(seconds, 3))
         self._world.say(f"Done: {decision.text} ({seconds:.1f} s)")
         return decision
+
+
+def _unread(view: ClusterView, decision: Decision) -> tuple[Reason, ...]:
+    """Why something was not read that a wait may be for; nodes that do not answer are named by the wait's own reasons."""
+    said = decision.reasons if isinstance(decision, Wait) else ()
+    return tuple(reason for reason in view.unknowns if said and reason.code in OF_THE_CLUSTER and reason not in said)
 
 
 def _key(decision: Decision) -> object:
