@@ -29,6 +29,7 @@ from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
 from airflow_provider_kmigrate.steps.run import Observing, World
 from benchmarks import direct
+from tests.system import linked
 
 REFUSED = 3
 POINTS = ("file put", "formatted", "stopping", "stopped", "started", "waiting", "committed", "wiped", "switching", "switched")
@@ -161,7 +162,7 @@ def main() -> int:
     parser.add_argument("--signal", type=signal.Signals.__getitem__, default="SIGKILL")
     given = parser.parse_args()
     try:
-        with direct.world(LocalCluster(given.folder)) as world:
+        with linked.world(LocalCluster(given.folder)) as world:
             direct.step(trapped(world, Trap(given.at, given.signal)), given.kind, **given.arguments)
     except Refused as error:
         sys.stdout.write(f"{error}\n{json.dumps({'refused': type(error).__name__})}\n")

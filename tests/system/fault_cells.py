@@ -1,0 +1,313 @@
+"""What breaks while a step of each phase waits: links through the proxy, nodes, ZooKeeper, disks. `faults` puts them on the way."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from pathlib import Path
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException
+from kazoo.handlers.threading import KazooTimeoutError
+
+from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
+from airflow_provider_kmigrate.core.cluster import NodeSpec
+from airflow_provider_kmigrate.core.model import BrokerMode, Look
+from airflow_provider_kmigrate.exceptions import Refused, Unavailable
+from airflow_provider_kmigrate.steps.prepare import run_preflight
+from tests.system import disks, linked, proxy
+from tests.system.journey import Journey, Trouble, down, of, paused
+from tests.system.linked import OF_BROKERS, OF_CONTROLLERS, ZOOKEEPER, to
+from tests.system.proxy import Fault
+
+NO_ZOOKEEPER = r"ZooKeeper (could not be|was not) read|Could not read ZooKeeper|ZooKeeper 127[^\n]*(no session|Loss|Timeout)"
+NOT_WRITTEN = r"/migration has not moved|has not written to ZooKeeper|dual-write lag"
+_JUNK = "/junk"
+
+
+def no_broker(node: NodeSpec) -> str:
+    return rf"(answer[^:|]*: [\d, ]*\b{node.id}\b|Broker {node.id}\b|Brokers that do not answer in KRaft mode: [\d, ]*\b{node.id}\b)[^|]*"
+
+
+def no_controller(node: NodeSpec) -> str:
+    return rf"(Controller {node.id} does not answer|Controllers that do not answer: [\d, ]*{node.id}|no leader|KRaft quorum)[^|]*"
+
+
+def cut(journey: Journey, fault: Fault, node: NodeSpec) -> Trouble:
+    """The tool's link to one node."""
+    named = no_controller(node) if node in journey.cluster.plan.controllers else no_broker(node)
+    return Trouble(f"tool cut off from {node.name}: {fault.name}", named, partial(journey.broken, fault, to(node)))
+
+
+def cut_from_zookeeper(journey: Journey, fault: Fault) -> Trouble:
+    return Trouble(f"tool cut off from ZooKeeper: {fault.name}", NO_ZOOKEEPER, partial(journey.broken, fault, ZOOKEEPER))
+
+
+def controllers_cut_off(journey: Journey, fault: Fault) -> Trouble:
+    made = partial(journey.broken, fault, OF_CONTROLLERS)
+    return Trouble(f"controllers cut off from ZooKeeper: {fault.name}", NOT_WRITTEN, made)
+
+
+def stopped(journey: Journey, node: NodeSpec) -> Trouble:
+    named = no_controller(node) if node in journey.cluster.plan.controllers else no_broker(node)
+    return Trouble(f"{node.name} SIGSTOPped", named, partial(paused, of(node)))
+
+
+def zookeeper_stopped(journey: Journey) -> Trouble:
+    return Trouble("ZooKeeper SIGSTOPped", NO_ZOOKEEPER, partial(paused, NodeProcess(journey.cluster.plan.zookeeper_folder)))
+
+
+def zookeeper_killed(journey: Journey) -> Trouble:
+    process = NodeProcess(journey.cluster.plan.zookeeper_folder)
+    return Trouble("ZooKeeper SIGKILLed", NO_ZOOKEEPER, partial(down, process, journey.cluster))
+
+
+def disk_full(journey: Journey, node: NodeSpec) -> Trouble:
+    named = f"{no_broker(node)}|under-replicated[^|]*"
+    return Trouble(f"disk of {node.name} full", named, partial(_broker_disk_full, journey, node))
+
+
+@contextmanager
+def _broker_disk_full(journey: Journey, node: NodeSpec) -> Iterator[None]:
+    """A broker that met it is killed and started again, with room."""
+    try:
+        with disks.full(Path(node.hosts.state) / "data"):
+            yield
+    finally:
+        of(node).wait_gone(of(node).signal(signal.SIGKILL), 30.0)
+        journey.cluster.up()
+
+
+@contextmanager
+def _zookeeper_disk_full(journey: Journey) -> Iterator[None]:
+    """Written to until it ends, started again with room afterwards."""
+    plan = journey.cluster.plan
+    process = NodeProcess(plan.zookeeper_folder)
+    try:
+        with disks.full(plan.zookeeper_folder / "transactions"):
+            _write_until_it_ends(plan.zookeeper, process)
+            yield
+    finally:
+        process.wait_gone(process.signal(signal.SIGKILL), 30.0)
+        journey.cluster.up()
+        with _session(plan.zookeeper) as keeper:
+            keeper.delete(_JUNK)
+
+
+def _write_until_it_ends(address: str, process: NodeProcess) -> None:
+    """Its log grows by what is written, and it does not survive that it cannot."""
+    with _session(address) as keeper, contextlib.suppress(KazooException, KazooTimeoutError):
+        keeper.ensure_path(_JUNK)
+        while process.find().pid is not None:
+            keeper.set_async(_JUNK, b"x" * 500_000).get(timeout=5.0)
+
+
+@contextmanager
+def _session(address: str) -> Iterator[KazooClient]:
+    keeper = KazooClient(address)
+    keeper.start(timeout=20.0)
+    try:
+        yield keeper
+    finally:
+        keeper.stop()
+        keeper.close()
+
+
+def _others(journey: Journey, node: int) -> list[NodeSpec]:
+    return [broker for broker in journey.cluster.plan.brokers if broker.id != node]
+
+
+def preflight(journey: Journey) -> None:
+    """Each look by itself: what was not reached is named, and nothing begins."""
+    plan = journey.cluster.plan
+
+    def refuses(named: str, fault: AbstractContextManager[object]) -> str:
+        with fault:
+            try:
+                with linked.world(journey.cluster, "looking", acting=False) as world:
+                    run_preflight(world)
+            except (Refused, Unavailable) as error:
+                found = re.search(named, str(error))
+                if found:
+                    return f"refused: {found.group()[:200]}"
+                raise
+        raise AssertionError("it found nothing that blocks")
+
+    for trouble in (
+        cut(journey, proxy.UNANSWERED, plan.brokers[1]),
+        cut_from_zookeeper(journey, proxy.REFUSED),
+        stopped(journey, plan.brokers[2]),
+    ):
+        journey.cell(trouble.fault, "refuses, and names it", partial(_with, refuses, trouble))
+
+
+def _with(refuses: Callable[[str, AbstractContextManager[object]], str], trouble: Trouble) -> str:
+    return refuses(trouble.named, trouble.made())
+
+
+def controllers_ready(journey: Journey) -> None:
+    first, second, third = journey.cluster.plan.controllers
+    troubles = (
+        cut(journey, proxy.REFUSED, second),
+        cut_from_zookeeper(journey, proxy.BLACK_HOLE),
+        cut(journey, proxy.BLACK_HOLE, first),
+        zookeeper_stopped(journey),
+        stopped(journey, third),
+    )
+    journey.series("controllers ready", troubles)
+
+
+def first_roll(journey: Journey) -> None:
+    """Before the pass begins in earnest: nothing is restarted while anything of it lasts."""
+    node = journey.to_roll(BrokerMode.MIGRATION)
+    own, (other, another) = journey.cluster.plan.brokers[node], _others(journey, node)
+    _, second, third = journey.cluster.plan.controllers
+    troubles = [
+        cut(journey, proxy.BLACK_HOLE, other),
+        cut(journey, proxy.RESET, second),
+        cut_from_zookeeper(journey, proxy.UNANSWERED),
+        cut(journey, proxy.UNHEARD, own),
+        zookeeper_stopped(journey),
+        stopped(journey, third),
+        cut(journey, proxy.REFUSED, another),
+    ]
+    journey.series("roll", troubles, node=node, target=BrokerMode.MIGRATION)
+
+
+def disk_in_a_roll(journey: Journey, target: BrokerMode, disk: NodeSpec) -> None:
+    node = journey.to_roll(target)
+    if (Path(disk.hosts.state) / "data").is_mount() and node != disk.id:
+        journey.series("roll", [disk_full(journey, disk)], node=node, target=target)
+
+
+def brokers_cut_off(journey: Journey, target: BrokerMode) -> None:
+    """All brokers from ZooKeeper, from the moment in which one is down for its restart."""
+    fault = journey.broken(proxy.BLACK_HOLE, OF_BROKERS)
+    made = partial(journey.meanwhile, "roll", "stopped after", fault, 8.0, node=journey.to_roll(target), target=target)
+    journey.cell("brokers cut off from ZooKeeper in a restart: black-holed", "goes on afterwards", made)
+
+
+def under_delay(journey: Journey, target: BrokerMode, fault: Fault) -> None:
+    """Each of the tool's links is poor, none is broken."""
+    plan = journey.cluster.plan
+    names = [ZOOKEEPER, *(to(node) for node in (*plan.brokers, *plan.controllers))]
+    made = partial(journey.under, "roll", journey.broken(fault, *names), node=journey.to_roll(target), target=target)
+    journey.cell(f"every link of the tool {fault.name}", "goes on", made)
+
+
+def copied(journey: Journey) -> None:
+    first = journey.cluster.plan.controllers[0]
+    everyone = [to(node) for node in journey.cluster.plan.controllers]
+    troubles = (
+        controllers_cut_off(journey, proxy.BLACK_HOLE),
+        cut_from_zookeeper(journey, proxy.REFUSED),
+        Trouble(
+            "tool cut off from every controller: reset", no_controller(first), partial(journey.broken, proxy.RESET, *everyone)
+        ),
+        zookeeper_stopped(journey),
+    )
+    journey.series("copied", troubles)
+
+
+def second_roll(journey: Journey) -> None:
+    node = journey.to_roll(BrokerMode.KRAFT)
+    own, (other, another) = journey.cluster.plan.brokers[node], _others(journey, node)
+    first, second, third = journey.cluster.plan.controllers
+    troubles = [
+        cut(journey, proxy.RESET, other),
+        cut(journey, proxy.BLACK_HOLE, first),
+        cut_from_zookeeper(journey, proxy.BLACK_HOLE),
+        cut(journey, proxy.UNANSWERED, own),
+        stopped(journey, second),
+        zookeeper_killed(journey),
+        cut(journey, proxy.REFUSED, third),
+        stopped(journey, another),
+    ]
+    journey.series("roll", troubles, node=node, target=BrokerMode.KRAFT)
+
+
+def active(journey: Journey) -> NodeSpec:
+    quorum = journey.look(Look.QUORUM | Look.CONTROLLERS).quorum
+    if quorum is None:
+        raise AssertionError("no controller leads")
+    return next(node for node in journey.cluster.plan.controllers if node.id == quorum.leader_id)
+
+
+def soak(journey: Journey) -> None:
+    broker, another = journey.cluster.plan.brokers[:2]
+    troubles = (
+        controllers_cut_off(journey, proxy.UNHEARD),
+        cut(journey, proxy.UNHEARD, broker),
+        cut(journey, proxy.REFUSED, active(journey)),
+        cut_from_zookeeper(journey, proxy.RESET),
+        stopped(journey, another),
+        zookeeper_killed(journey),
+    )
+    journey.series("soak", troubles, seconds=8.0)
+
+
+def soak_with_disks(journey: Journey, disk: NodeSpec) -> None:
+    folder = journey.cluster.plan.zookeeper_folder / "transactions"
+    if not folder.is_mount():
+        return
+    full = Trouble("ZooKeeper's disk full", NO_ZOOKEEPER, partial(_zookeeper_disk_full, journey))
+    journey.series("soak", (disk_full(journey, disk), cut(journey, proxy.RESET, disk), full), seconds=5.0)
+
+
+def back_to_migration(journey: Journey, node: NodeSpec) -> None:
+    other, another = _others(journey, node.id)
+    troubles = (
+        controllers_cut_off(journey, proxy.REFUSED),
+        cut(journey, proxy.BLACK_HOLE, other),
+        cut(journey, proxy.REFUSED, active(journey)),
+        cut_from_zookeeper(journey, proxy.RESET),
+        stopped(journey, another),
+        zookeeper_stopped(journey),
+    )
+    journey.series("back", troubles, node=node.id, target=BrokerMode.MIGRATION)
+
+
+def controllers_stop(journey: Journey) -> None:
+    """The first one is not stopped while a broker is out of reach."""
+    node = next(one for one in journey.cluster.plan.controllers if one != active(journey))
+    one, another = journey.cluster.plan.brokers[:2]
+    troubles = (cut(journey, proxy.BLACK_HOLE, one), cut_from_zookeeper(journey, proxy.UNHEARD), stopped(journey, another))
+    journey.series("stop controller", troubles, controllers=False, node=node.id)
+
+
+def after_the_controllers(journey: Journey, kind: str, trouble: Trouble, **arguments: object) -> None:
+    """A step of the way back that begins while ZooKeeper is out of reach; no controller may be started meanwhile."""
+    journey.series(kind, [trouble], controllers=False, **arguments)
+
+
+def back_to_zookeeper(journey: Journey) -> None:
+    node = journey.to_roll(BrokerMode.ZOOKEEPER)
+    other, another = _others(journey, node)
+    troubles = (
+        cut(journey, proxy.UNANSWERED, other),
+        cut_from_zookeeper(journey, proxy.BLACK_HOLE),
+        stopped(journey, another),
+        zookeeper_stopped(journey),
+    )
+    journey.series("back", troubles, controllers=False, node=node, target=BrokerMode.ZOOKEEPER)
+
+
+def finalization(journey: Journey) -> None:
+    """No controller loses its flag while anything is unknown."""
+    leader = active(journey)
+    standby, other = (node for node in journey.cluster.plan.controllers if node != leader)
+    broker, another = journey.cluster.plan.brokers[:2]
+    troubles = (
+        cut(journey, proxy.BLACK_HOLE, broker),
+        cut(journey, proxy.REFUSED, other),
+        cut_from_zookeeper(journey, proxy.BLACK_HOLE),
+        cut(journey, proxy.RESET, leader),
+        stopped(journey, another),
+        zookeeper_stopped(journey),
+        stopped(journey, other),
+    )
+    journey.series("finalize", troubles, node=standby.id)

@@ -1,0 +1,83 @@
+"""A few cells of `make faults` on a small real cluster: a step that waits says what cannot be reached, restarts nothing, and goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
+from airflow_provider_kmigrate.core.model import BrokerMode
+from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from airflow_provider_kmigrate.localcluster.plan import Shape
+from benchmarks import direct
+from tests.system import disks, fault_cells, proxy
+from tests.system.fault_cells import Trouble, cut, cut_from_zookeeper
+from tests.system.journey import Journey
+from tests.system.linked import links_of, put_between
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def journey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Journey]:
+    """In the controllers' phase, with one controller."""
+    cluster = LocalCluster(tmp_path_factory.mktemp("faults") / "cluster")
+    try:
+        cluster.up(Shape(name="faults", controllers=1))
+        with links_of(cluster.plan) as links:
+            create_topics({"bootstrap.servers": cluster.bootstrap}, [TopicPlan("orders", 12)])
+            cluster.down()
+            put_between(cluster, links)
+            cluster.up()
+            journey = Journey(cluster, links)
+            journey.steps(direct.prepare)
+            journey.steps(direct.provision)
+            yield journey
+            cluster.clean()
+    finally:
+        cluster.clean()
+
+
+def all_passed(journey: Journey, count: int) -> None:
+    cells = journey.cells[-count:]
+    assert len(cells) == count
+    assert all(cell.passed for cell in cells), [cell for cell in cells if not cell.passed]
+
+
+def test_a_roll_holds_while_links_are_broken(journey: Journey) -> None:
+    node = journey.to_roll(BrokerMode.MIGRATION)
+    other = next(broker for broker in journey.cluster.plan.brokers if broker.id != node)
+    (controller,) = journey.cluster.plan.controllers
+    troubles = (
+        cut(journey, proxy.BLACK_HOLE, other),
+        cut(journey, proxy.RESET, controller),
+        cut_from_zookeeper(journey, proxy.UNANSWERED),
+        fault_cells.stopped(journey, other),
+    )
+    journey.series("roll", troubles, node=node, target=BrokerMode.MIGRATION)
+    all_passed(journey, len(troubles))
+
+
+def test_a_step_that_goes_on_under_a_fault_fails_its_cell(journey: Journey) -> None:
+    """The harness itself: a fault that nobody minds is no cell that passes."""
+    nothing = Trouble("none", r"answer", partial(journey.broken, proxy.HEALTHY, "brokers to ZooKeeper"))
+    journey.series("roll", [nothing], node=journey.to_roll(BrokerMode.MIGRATION), target=BrokerMode.MIGRATION)
+    assert not journey.cells[-1].passed
+    assert "never said" in journey.cells[-1].seen
+
+
+def test_a_full_disk_takes_nothing_until_it_has_room(tmp_path: Path) -> None:
+    if reason := disks.why_not(tmp_path / "try"):
+        pytest.skip(reason)
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "kept").write_text("before")
+    with disks.on_a_disk(folder, 2):
+        assert (folder / "kept").read_text() == "before"
+        with disks.full(folder), pytest.raises(OSError, match="No space left"):
+            (folder / "new").write_bytes(b"x" * 100_000)
+        (folder / "new").write_bytes(b"x" * 100_000)
+    assert not list(folder.iterdir())
