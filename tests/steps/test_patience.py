@@ -9,6 +9,7 @@ import pytest
 from airflow_provider_kmigrate.core.cluster import Policy, Role
 from airflow_provider_kmigrate.core.model import Act, BrokerMode, ClusterView, Decision, Done, Look, Reason, Wait
 from airflow_provider_kmigrate.exceptions import Failed, TimedOut
+from airflow_provider_kmigrate.observe import unknowns
 from airflow_provider_kmigrate.steps.brokers import RollBroker
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
 from airflow_provider_kmigrate.steps.green import Green
@@ -130,3 +131,33 @@ def looked(green, cluster, looks):
 )
 def test_only_the_first_moments_of_a_life_may_be_red(looks, held):
     assert looked(Green(50.0, 2.0), SimCluster(), looks) == pytest.approx(held, abs=0.2)
+
+
+class Unread(SimCluster):
+    """Every look lacks ZooKeeper, the partitions and one controller."""
+
+    gone = (
+        replace(unknowns.ZOOKEEPER, text="ZooKeeper was not read: refused"),
+        replace(unknowns.PARTITIONS, text="No broker told the partitions: late"),
+        Reason("U03", "Controller 3000 did not answer: refused"),
+    )
+
+    def look(self, what, nodes=(), groups=()):
+        return replace(super().look(what, nodes, groups), unknowns=self.gone)
+
+
+def test_a_wait_says_why_something_of_the_cluster_was_not_read(tmp_path):
+    said: list[str] = []
+    world = replace(Unread().world(tmp_path), say=said.append)
+    reasons = (*WHY, Unread.gone[0])  # one that says so itself
+    with pytest.raises(TimedOut, match="No broker told the partitions: late"):
+        run_step(Scripted(lambda _: Wait(reasons)), world)
+    assert {line.count("No broker told the partitions: late") for line in said} == {1}
+    assert {line.count("ZooKeeper was not read: refused") for line in said} == {1}
+    assert not [line for line in said if "Controller 3000" in line], "controllers are not there yet for half of a migration"
+
+
+def test_what_is_done_says_nothing_of_what_was_not_read(tmp_path):
+    said: list[str] = []
+    run_step(Scripted(lambda _: Done("all")), replace(Unread().world(tmp_path), say=said.append))
+    assert not [line for line in said if "not read" in line]
