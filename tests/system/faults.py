@@ -23,6 +23,7 @@ from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan
 from airflow_provider_kmigrate.consumer.workload.plan import GroupPlan
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.model import BrokerMode, Look
+from airflow_provider_kmigrate.exceptions import Failed
 from airflow_provider_kmigrate.localcluster.plan import Shape
 from airflow_provider_kmigrate.steps.rollback import bring_back_the_rest, stop_controllers
 from benchmarks import direct
@@ -211,6 +212,8 @@ def breakable(rehearsal: Rehearsal) -> Iterator[Journey]:
                 stack.enter_context(disks.on_a_disk(folder, _DISK_MB))
         stack.callback(rehearsal.close)
         cluster.up()
+        if problem := journey.whole(start=False):
+            raise Failed(f"the cluster did not come up behind its links: {problem}")
         yield journey
 
 

@@ -31,6 +31,7 @@ from tests.system.test_killed_tool import ROOT, Tool, run
 KILLED = -signal.SIGKILL
 _HOLD_S = 6.0
 _SERIES_HOLD_S = 2.0  # after it has said what it waits for
+_OVERLAP_S = 3.0  # both at once: longer than a look may wait for a node, so that no look sees one healed and the other not begun
 _NAMED_S = 45.0  # until it does; a wait that has not changed is said again after 10 s
 _WHOLE_S, _STEP_S = 120.0, 300.0
 
@@ -239,6 +240,7 @@ class Held:
         with ExitStack() as entering:
             entering.enter_context(trouble.made())
             tool, since = self._runs()
+            time.sleep(_OVERLAP_S if self.cells else 0.0)
             self._trouble.close()
             self._trouble = entering.pop_all()
         try:
@@ -265,7 +267,7 @@ class Held:
             raise AssertionError(
                 f"under the fault it went on: started {sorted(meanwhile)}, exit code {code}; {tool.words[since:]}"
             )
-        return f"{'held' if code is None else 'refused'}: {said}"
+        return f"held: {said}" if code is None else f"refused: {said}; its end: {tool.words.strip()[-300:]}"
 
     def comes_to_its_end(self, *, up: bool) -> str:
         """What went wrong then; empty where nothing did."""
