@@ -75,7 +75,7 @@ def disk_full(journey: Journey, node: NodeSpec) -> Trouble:
 def _broker_disk_full(journey: Journey, node: NodeSpec) -> Iterator[None]:
     """A broker that met it is killed and started again, with room."""
     try:
-        with disks.full(Path(node.hosts.state) / "data"):
+        with disks.full(_data(node)):
             yield
     finally:
         of(node).wait_gone(of(node).signal(signal.SIGKILL), 30.0)
@@ -115,6 +115,10 @@ def _session(address: str) -> Iterator[KazooClient]:
     finally:
         keeper.stop()
         keeper.close()
+
+
+def _data(node: NodeSpec) -> Path:
+    return Path(node.hosts.state) / "data"
 
 
 def _others(journey: Journey, node: int) -> list[NodeSpec]:
@@ -175,13 +179,9 @@ def first_roll(journey: Journey) -> None:
         stopped(journey, third),
         cut(journey, proxy.REFUSED, another),
     ]
+    if _data(another).is_mount():
+        troubles += [cut(journey, proxy.UNANSWERED, second), disk_full(journey, another)]
     journey.series("roll", troubles, node=node, target=BrokerMode.MIGRATION)
-
-
-def disk_in_a_roll(journey: Journey, target: BrokerMode, disk: NodeSpec) -> None:
-    node = journey.to_roll(target)
-    if (Path(disk.hosts.state) / "data").is_mount() and node != disk.id:
-        journey.series("roll", [disk_full(journey, disk)], node=node, target=target)
 
 
 def brokers_cut_off(journey: Journey, target: BrokerMode) -> None:

@@ -50,9 +50,9 @@ def _provision(journey: Journey, *, anew: bool) -> None:
     journey.steps(lambda world: direct.step(world, "controllers ready"))
 
 
-def _roll(journey: Journey, target: BrokerMode) -> None:
-    """The first broker's step is killed everywhere, the second holds while another is paused, the third while another is dead."""
-    brokers = journey.cluster.plan.brokers
+def _first_roll(journey: Journey, *, anew: bool) -> None:
+    """Three brokers, each with its own trouble: other ones the second time."""
+    brokers, target = journey.cluster.plan.brokers, BrokerMode.MIGRATION
 
     def other(node: int) -> NodeSpec:
         return next(broker for broker in brokers if broker.id != node)
@@ -68,9 +68,14 @@ def _roll(journey: Journey, target: BrokerMode) -> None:
         node = journey.to_roll(target)
         return journey.holds("roll", killed(other(node)), node=node, target=target)
 
-    journey.cell(f"tool killed in the restart to {target}", "resumes", through)
-    journey.cell("another broker SIGSTOPped", "holds", paused_other)
-    journey.cell("another broker SIGKILLed", "holds", killed_other)
+    if anew:
+        fault_cells.first_roll(journey)
+        journey.cell(f"tool killed in the restart to {target}", "resumes", through)
+        journey.cell("another broker SIGKILLed", "holds", killed_other)
+    else:
+        fault_cells.brokers_cut_off(journey, target)
+        fault_cells.under_delay(journey, target, proxy.delayed(0.2))
+        journey.cell("another broker SIGSTOPped", "holds", paused_other)
     journey.steps(direct.roll, target)
 
 
@@ -102,7 +107,7 @@ def _majority(journey: Journey, target: BrokerMode) -> None:
 
 def forward(journey: Journey) -> None:
     """To full dual-write; what breaks while a step waits, the first time only."""
-    anew, disk = not journey.cells, journey.cluster.plan.brokers[-1]
+    anew = not journey.cells
     journey.phase = "ZooKeeper"
     if anew:
         fault_cells.preflight(journey)
@@ -110,13 +115,7 @@ def forward(journey: Journey) -> None:
     journey.phase = "controllers"
     _provision(journey, anew=anew)
     journey.phase = "first roll"
-    if anew:
-        fault_cells.first_roll(journey)
-        fault_cells.disk_in_a_roll(journey, BrokerMode.MIGRATION, disk)
-    else:
-        fault_cells.brokers_cut_off(journey, BrokerMode.MIGRATION)
-        fault_cells.under_delay(journey, BrokerMode.MIGRATION, proxy.delayed(0.2))
-    _roll(journey, BrokerMode.MIGRATION)
+    _first_roll(journey, anew=anew)
     if anew:
         journey.phase = "copy"
         fault_cells.copied(journey)

@@ -34,6 +34,7 @@ _SERIES_HOLD_S = 2.0  # after it has said what it waits for
 _OVERLAP_S = 3.0  # both at once: longer than a look may wait for a node, so that no look sees one healed and the other not begun
 _NAMED_S = 45.0  # until it does; a wait that has not changed is said again after 10 s
 _WHOLE_S, _STEP_S = 120.0, 300.0
+_SECONDS = re.compile(r" \([\d.]+ s\)\s*$")  # how long the step has run, at the end of each of its lines
 
 
 @dataclass(frozen=True)
@@ -219,7 +220,7 @@ class Watched(Tool):
             ended = self.process.poll() is not None
             found = re.search(named, self.words[since:])
             if found:
-                return found.group()
+                return _SECONDS.sub("", found.group()).strip()
             if ended:
                 break
             time.sleep(0.1)
