@@ -279,9 +279,15 @@ def controllers_stop(journey: Journey) -> None:
     journey.series("stop controller", troubles, controllers=False, node=node.id)
 
 
-def after_the_controllers(journey: Journey, kind: str, trouble: Trouble, **arguments: object) -> None:
-    """A step of the way back that begins while ZooKeeper is out of reach; no controller may be started meanwhile."""
-    journey.series(kind, [trouble], controllers=False, **arguments)
+def new_controller(journey: Journey) -> None:
+    """After the hand-over; no KRaft controller may be started from now on."""
+    journey.series("zookeeper leads", [zookeeper_stopped(journey)], controllers=False)
+
+
+def rolled_back(journey: Journey) -> None:
+    broker, another = journey.cluster.plan.brokers[:2]
+    troubles = (cut(journey, proxy.RESET, broker), cut_from_zookeeper(journey, proxy.BLACK_HOLE), stopped(journey, another))
+    journey.series("rolled back", troubles, controllers=False)
 
 
 def back_to_zookeeper(journey: Journey) -> None:

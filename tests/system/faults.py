@@ -170,16 +170,16 @@ def back(journey: Journey) -> None:
         journey.steps(lambda world, node=node: direct.step(world, "back", node=node.id, target=target))
     fault_cells.controllers_stop(journey)
     journey.steps(stop_controllers)
-    fault_cells.after_the_controllers(journey, "give back", fault_cells.zookeeper_stopped(journey))
     journey.cell(
         "tool killed in the hand-over", "resumes", partial(journey.through, "give back", ("committed",)), controllers=False
     )
-    fault_cells.after_the_controllers(journey, "zookeeper leads", fault_cells.cut_from_zookeeper(journey, proxy.BLACK_HOLE))
+    fault_cells.new_controller(journey)
     for node in plan.controllers:
         wiped = partial(journey.through, "wipe", ("wiped",), node=node.id)
         journey.cell(f"tool killed, directory of {node.name}", "resumes", wiped, controllers=False)
     fault_cells.back_to_zookeeper(journey)
     journey.steps(bring_back_the_rest)
+    fault_cells.rolled_back(journey)
     journey.steps(lambda world: direct.step(world, "rolled back"))
 
 

@@ -268,7 +268,7 @@ class Held:
             raise AssertionError(
                 f"under the fault it went on: started {sorted(meanwhile)}, exit code {code}; {tool.words[since:]}"
             )
-        return f"held: {said}" if code is None else f"refused: {said}; its end: {tool.words.strip()[-300:]}"
+        return f"held: {said}" if code is None else f"refused: {said}; its end: {tool.words.strip().splitlines()[-1][-200:]}"
 
     def comes_to_its_end(self, *, up: bool) -> str:
         """What went wrong then; empty where nothing did."""
@@ -286,7 +286,9 @@ class Held:
 
 
 def told(kills: Sequence[str]) -> str:
-    return f"resumed after {len(kills)} kills ({', '.join(kills)})" if kills else "done, no point to be killed at"
+    if not kills:
+        raise AssertionError("it was done before, there was no point to be killed at")
+    return f"resumed after {len(kills)} kills ({', '.join(kills)})"
 
 
 def sick(view: ClusterView) -> str:

@@ -1,0 +1,33 @@
+"""The cells of a `summary.json` as the table of docs/faults.md: `python -m tests.system.cell_table build/faults/summary.json`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+_LONGEST = 110  # characters of what was seen
+
+
+def table(cells: Sequence[Mapping[str, Any]]) -> str:
+    """One row a cell, in the order of the journey; a phase is named where it begins."""
+    lines = ["| phase | fault | required | seen | s | as required |", "| --- | --- | --- | --- | --- | --- |"]
+    for phase, group in groupby(cells, key=lambda cell: cell["phase"]):
+        for number, cell in enumerate(group):
+            said = (_short(cell[key]) for key in ("fault", "required", "seen"))
+            end = (str(cell.get("seconds", "")), "yes" if cell["passed"] else f"**no**: {_short(cell.get('invariants', ''))}")
+            lines.append(f"| {' | '.join((phase if number == 0 else '', *said, *end))} |")
+    return "\n".join(lines) + "\n"
+
+
+def _short(text: str) -> str:
+    """In one line, without what a table takes for its own."""
+    flat = " ".join(text.replace("|", "/").split())
+    return flat if len(flat) <= _LONGEST else f"{flat[:_LONGEST]} ..."
+
+
+if __name__ == "__main__":
+    sys.stdout.write(table(json.loads(Path(sys.argv[1]).read_text())["cells"]))
