@@ -34,6 +34,7 @@ _SERIES_HOLD_S = 2.0  # after it has said what it waits for
 _OVERLAP_S = 3.0  # both at once: longer than a look may wait for a node, so that no look sees one healed and the other not begun
 _NAMED_S = 45.0  # until it does; a wait that has not changed is said again after 10 s
 _WHOLE_S, _STEP_S = 120.0, 300.0
+_ACTS = "Decided to"  # what a step says before each act of its own
 _SECONDS = re.compile(r" \([\d.]+ s\)\s*$")  # how long the step has run, at the end of each of its lines
 
 
@@ -242,10 +243,11 @@ class Held:
             entering.enter_context(trouble.made())
             tool, since = self._runs()
             time.sleep(_OVERLAP_S if self.cells else 0.0)
-            self._trouble.close()
+            early = self._journey.started_since(before)
+            self._trouble.close()  # which starts what it took
             self._trouble = entering.pop_all()
         try:
-            seen, passed = self._held(tool, trouble, since, before), True
+            seen, passed = self._held(tool, trouble, since, early), True
         except AssertionError as error:
             seen, passed = str(error)[-700:], False
         required = "holds, and says what cannot be reached"
@@ -260,11 +262,13 @@ class Held:
             return self._tool, 0
         return self._tool, len(self._tool.words)
 
-    def _held(self, tool: Watched, trouble: Trouble, since: int, before: dict[str, int]) -> str:
+    def _held(self, tool: Watched, trouble: Trouble, since: int, early: set[str]) -> str:
+        """What it said; raises AssertionError where it did not, went on, or had started something `early`."""
+        before = self._journey.starts()
         said = tool.says(trouble.named, since)
         time.sleep(_SERIES_HOLD_S)
-        meanwhile, code = self._journey.started_since(before), tool.process.poll()
-        if meanwhile or code == 0:
+        meanwhile, code = early | self._journey.started_since(before), tool.process.poll()
+        if meanwhile or code == 0 or _ACTS in tool.words[since:]:
             raise AssertionError(
                 f"under the fault it went on: started {sorted(meanwhile)}, exit code {code}; {tool.words[since:]}"
             )
