@@ -14,8 +14,11 @@ from typing import Self
 import confluent_kafka
 from confluent_kafka import Producer
 
+from tests.consumer.wire_log import Api, Request, WireLog
+
 OFFSET_FETCH = 9
 NOT_COORDINATOR = 16
+BROKERS = 3
 
 
 def _library() -> ctypes.CDLL:
@@ -34,7 +37,7 @@ class MockKafka:
         self._library = _library()
         error = ctypes.create_string_buffer(512)
         self._client = ctypes.c_void_p(self._library.rd_kafka_new(0, ctypes.c_void_p(_conf(self._library)), error, 512))
-        self._cluster = ctypes.c_void_p(self._library.rd_kafka_mock_cluster_new(self._client, 3))
+        self._cluster = ctypes.c_void_p(self._library.rd_kafka_mock_cluster_new(self._client, BROKERS))
         self.bootstrap = self._library.rd_kafka_mock_cluster_bootstraps(self._cluster).decode()
         self._library.rd_kafka_mock_group_initial_rebalance_delay_ms(self._cluster, 100)
 
@@ -54,6 +57,21 @@ class MockKafka:
             self._cluster, ctypes.c_int16(api), ctypes.c_size_t(len(codes)), (ctypes.c_int * len(codes))(*codes)
         )
 
+    def forgive(self, api: int) -> None:
+        """Answer requests of this kind again as they deserve."""
+        self._library.rd_kafka_mock_clear_request_errors(self._cluster, ctypes.c_int16(api))
+
+    def coordinate(self, group: str, broker: int) -> None:
+        """From now on this broker coordinates the group, and others say that they do not."""
+        self._library.rd_kafka_mock_coordinator_set(self._cluster, b"group", group.encode(), ctypes.c_int32(broker))
+
+    def down(self, broker: int) -> None:
+        """Its connections break, and it takes none. It goes on leading its partitions."""
+        self._library.rd_kafka_mock_broker_set_down(self._cluster, ctypes.c_int32(broker))
+
+    def up(self, broker: int) -> None:
+        self._library.rd_kafka_mock_broker_set_up(self._cluster, ctypes.c_int32(broker))
+
     def fill(self, topic: str, counts: Mapping[int, int]) -> None:
         """Put this many records into these partitions."""
         producer = Producer({"bootstrap.servers": self.bootstrap})
@@ -61,6 +79,32 @@ class MockKafka:
             for number in range(count):
                 producer.produce(topic, str(number), partition=partition)
         assert producer.flush(10) == 0
+
+
+class WatchedKafka(MockKafka):
+    """The same behind proxies that write down what group members ask, in the order in which the brokers get it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.requests: list[Request] = []
+        self.proxies = [WireLog(_address(one), self.requests) for one in self.bootstrap.split(",")]
+        for broker, proxy in enumerate(self.proxies, 1):
+            self._library.rd_kafka_mock_broker_set_host_port(self._cluster, ctypes.c_int32(broker), b"127.0.0.1", proxy.port)
+        self.bootstrap = ",".join(f"127.0.0.1:{proxy.port}" for proxy in self.proxies)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for proxy in self.proxies:
+            proxy.__exit__()
+        super().__exit__(kind, error, trace)
+
+    def sent(self, *apis: Api, client: str = "", since: float = 0.0) -> list[Request]:
+        """Requests of these kinds of clients whose id begins so, in order."""
+        return [one for one in list(self.requests) if one.api in apis and one.client.startswith(client) and one.at >= since]
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    return host, int(port)
 
 
 def _conf(library: ctypes.CDLL) -> int:
