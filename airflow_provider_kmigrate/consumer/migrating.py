@@ -119,7 +119,7 @@ class MigratingConsumer:
         self._shell.start()
 
     def poll(self, timeout: float | None = None) -> Message | None:
-        """The next record, or an error of the consumer that fetches; None: there was none in time."""
+        """The next record, or an error: of what fetches, or one that keeps it out of Kafka's group for good; None: none came in time."""
         if (message := self._at_hand()) is not None:
             return message
         self._alive()
@@ -128,7 +128,7 @@ class MigratingConsumer:
         while True:
             self._work()
             wait = min(left, _SLICE_S)
-            message = self._hands.next(self._shell.member, wait) if self._shell else self._data.poll(wait)
+            message = self._next(self._shell, wait) if self._shell else self._data.poll(wait)
             if message is not None:
                 return message
             left = deadline - time.monotonic()
@@ -142,6 +142,10 @@ class MigratingConsumer:
             return None
         return self._hands.at_hand(shell.member, now)
 
+    def _next(self, shell: Shell, wait: float) -> Message | None:
+        complaint = shell.complaint()  # a message without a value is false
+        return self._hands.next(shell.member, wait) if complaint is None else complaint
+
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         """As soon as there are any, up to so many; negative timeout: wait for ever."""
         self._alive()
@@ -150,13 +154,13 @@ class MigratingConsumer:
             self._work()
             left = max(0.0, deadline - time.monotonic())
             wait = min(left, _SLICE_S)
-            messages = (
-                self._hands.many(self._shell.member, num_messages, wait)
-                if self._shell
-                else self._data.consume(num_messages, wait)
-            )
+            messages = self._many(self._shell, num_messages, wait) if self._shell else self._data.consume(num_messages, wait)
             if messages or left <= 0.0:
                 return messages
+
+    def _many(self, shell: Shell, count: int, wait: float) -> list[Message]:
+        complaint = shell.complaint()
+        return self._hands.many(shell.member, count, wait) if complaint is None else [complaint]
 
     # -------------------------------------------------------------------------------------------------- what has to be done
 
@@ -194,7 +198,9 @@ class MigratingConsumer:
     def _(self, _: w.Start, batch: list[w.Start]) -> None:
         for action in batch:
             self._hands.active[action.where] = Active.at(action.generation, action.offset)
-        partitions = [KafkaPartition(*action.where, _logical(action.offset)) for action in batch]
+        partitions = [
+            KafkaPartition(*action.where, OFFSET_INVALID if action.offset is None else action.offset) for action in batch
+        ]
         try:
             self._call("assign", partitions)
         finally:
@@ -394,7 +400,3 @@ def _name(settings: MigratingSettings) -> str:
     if settings.consumer:
         return f"{settings.group}_{settings.consumer}"
     return consumer_id(settings.group, socket.gethostname(), time.time_ns() // 1_000_000, uuid.uuid4().int)
-
-
-def _logical(offset: int | None) -> int:
-    return OFFSET_INVALID if offset is None else offset

@@ -13,11 +13,14 @@ is handed over in any other way than in every rebalance: a revocation is answere
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final
+
+from confluent_kafka import Message
 
 from airflow_provider_kmigrate.consumer.migrating_kafka import EmbeddedConsumer, Freed, Tell
 from airflow_provider_kmigrate.core.events import TopicPartition
@@ -76,6 +79,13 @@ class FencedConsumer:
     def known(self) -> bool:
         """Whether the group exists: it has taken this member, or refused it."""
         return any(consumer.joined or consumer.refused for consumer in list(self._consumers.values()))
+
+    def complaint(self) -> Message | None:
+        """The next error of the Kafka group that does not pass by itself."""
+        for consumer in list(self._consumers.values()):
+            with contextlib.suppress(IndexError):
+                return consumer.complaints.popleft()
+        return None
 
     def committed(self, where: TopicPartition) -> Future[int | None]:
         """What the group committed; None where nothing is. The answer is a KafkaException where nobody tells."""

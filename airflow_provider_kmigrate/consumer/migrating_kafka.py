@@ -14,11 +14,12 @@ import logging
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from airflow_provider_kmigrate.core.events import TopicPartition
@@ -29,6 +30,19 @@ _BATCH: Final = 500
 _POLL_S: Final = 0.02
 _READ_S: Final = 3.0
 _LEAVE_S: Final = 15.0
+_KEPT: Final = 16
+LASTING: Final = frozenset(
+    {
+        KafkaError.INCONSISTENT_GROUP_PROTOCOL,
+        KafkaError.INVALID_GROUP_ID,
+        KafkaError.INVALID_SESSION_TIMEOUT,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_MAX_SIZE_REACHED,
+        KafkaError._FATAL,  # noqa: SLF001  # it has no other name
+    }
+)
+"""Errors after which librdkafka tries on for ever and a person has to change a setting, a right, or a broker's limit."""
 
 Tell = Callable[[KafkaAssigned | KafkaRevoked | KafkaLost | Polled], None]
 Freed = Callable[[frozenset[TopicPartition]], bool]
@@ -58,6 +72,7 @@ class EmbeddedConsumer:
         self._wanted: frozenset[str] = frozenset()
         self._joined = False
         self.refused = False
+        self.complaints: deque[Message] = deque(maxlen=_KEPT)  # those that last; whoever reads takes them out
         self.assigned: frozenset[TopicPartition] = frozenset()
         self._ending = threading.Event()
         self._asked: queue.SimpleQueue[_Read | _Commit] = queue.SimpleQueue()
@@ -133,17 +148,20 @@ class EmbeddedConsumer:
             message = self._consumer.poll(0)
             self._tell(Polled())
             if message is not None:
-                self._hear(message.error())
+                self._hear(message, message.error())
         with contextlib.suppress(KafkaException, RuntimeError):
             self._consumer.close()
         self._refuse()
 
-    def _hear(self, error: KafkaError | None) -> None:
+    def _hear(self, message: Message, error: KafkaError | None) -> None:
         """What it is told besides its share; a refused one tries on by itself."""
         if error is None:
             return
         self.refused = error.code() == KafkaError.INCONSISTENT_GROUP_PROTOCOL
-        _log.log(logging.WARNING if self.refused else logging.INFO, "embedded consumer: %s", error)
+        lasts = error.code() in LASTING
+        if lasts:
+            self.complaints.append(message)
+        _log.log(logging.WARNING if lasts else logging.INFO, "embedded consumer: %s", error)
 
     def _subscribe(self) -> None:
         wanted = self._wanted

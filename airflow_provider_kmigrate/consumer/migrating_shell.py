@@ -25,7 +25,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from functools import partial, singledispatchmethod
 from typing import Final
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, Message
 
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.consumer.migrating_fence import FencedConsumer
@@ -125,6 +125,11 @@ class Shell:
     def members_age(self) -> float:
         """Seconds since the Kafka group last told of its members; infinite while it never did."""
         return self._neighbours.age if self._neighbours else float("inf")
+
+    def complaint(self) -> Message | None:
+        """The application's thread: what keeps this member out of the Kafka group and does not pass, where it is Kafka that coordinates."""
+        found = self._kafka.complaint() if self._kafka else None
+        return found if self.member.mode is Mode.KAFKA else None
 
     # ------------------------------------------------------------------------------------------------------- the machine
 

@@ -90,6 +90,7 @@ class Member(Beside):
         self.topics = topics
         self.owned: set[TopicPartition] = set()
         self.late: list[TopicPartition] = []  # records that came of what was not owned
+        self.heard: list[int] = []  # errors, by their codes
 
     def work(self) -> None:
         self.consumer.subscribe(self.topics, on_assign=self.gain, on_revoke=self.lose, on_lost=self.lose)
@@ -101,7 +102,10 @@ class Member(Beside):
 
     def see(self, message: Message) -> None:
         where = TopicPartition(message.topic() or "", message.partition() or 0)
-        if message.error() is None and where not in self.owned:
+        error = message.error()
+        if error is not None:
+            self.heard.append(error.code())
+        elif where not in self.owned:
             self.late.append(where)
 
     @property
@@ -124,7 +128,7 @@ class Plain(Member):
         Beside.__init__(self)
         given = {name: value for name, value in properties.items() if not name.startswith(("zookeeper.", "coordination."))}
         self.consumer = AuditedConsumer.of({**given, "partition.assignment.strategy": "range"}, FileSink(folder))
-        self.topics, self.owned, self.late = topics, set(), []
+        self.topics, self.owned, self.late, self.heard = topics, set(), [], []
         self.refused: set[int] = set()
 
     def see(self, message: Message) -> None:
