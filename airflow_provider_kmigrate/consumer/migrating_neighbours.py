@@ -1,7 +1,6 @@
-"""Who else is in the Kafka group (R6, R7): DescribeGroups, in a thread and with a client of their own.
+"""Who else is in the Kafka group (R6, R7): DescribeGroups, in a thread and over a connection of their own.
 
-Of its own, because a synchronous call on a consumer that another thread polls hangs (`migrating_kafka`). The group is asked for
-only while this member is in it, or was refused by it: asking for a group that no coordinator knows has ended a process.
+The group is asked for only while this member is in it, or was refused by it: nobody has to tell of a group that is not there.
 Unknown is not nobody: the last answer stays until there is another, and its age can be told.
 """
 
@@ -15,28 +14,43 @@ from typing import Any, Final
 
 from confluent_kafka import ConsumerGroupState
 
+from airflow_provider_kmigrate.clients import wire_groups
+from airflow_provider_kmigrate.clients.group_reads import kafka_group
 from airflow_provider_kmigrate.consumer.kafka_calls import kafka_calls, quiet_admin
 from airflow_provider_kmigrate.core.assignors import KafkaMember
-from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.group_seen import KafkaGroup
 from airflow_provider_kmigrate.exceptions import KMigrateError
 
 _log = logging.getLogger(__name__)
 _EVERY_S: Final = 3.0
 _AGAIN_S: Final = 0.2  # a group that rebalances tells nothing of its partitions
 _ANSWER_S: Final = 3.0
+_STABLE: Final = "Stable"
 
-Ask = Callable[[], Any]  # confluent-kafka's ConsumerGroupDescription
+Ask = Callable[[], KafkaGroup]
 Answer = tuple[KafkaMember, ...]
 
 
 def asking(properties: Mapping[str, Any], group: str) -> Ask:
-    """DescribeGroups of one group, answered within seconds or an exception of ours."""
-    given = {name: value for name, value in properties.items() if isinstance(value, str | int | float) or name == "oauth_cb"}
-    admin = quiet_admin({name: value if callable(value) else str(value) for name, value in given.items()})
+    """DescribeGroups of one group, answered within seconds or an exception of ours.
 
-    def ask() -> Any:
+    By the wire client; where that one does not speak the properties' security, by librdkafka, with what `wire_groups` says of it.
+    """
+    given = {name: value for name, value in properties.items() if isinstance(value, str | int | float) or name == "oauth_cb"}
+    told = {name: value if callable(value) else str(value) for name, value in given.items()}
+    if "oauth_cb" not in told and wire_groups.speaks(told):
+        return lambda: wire_groups.describe(told, group, _ANSWER_S)
+    return _by_librdkafka(told, group)
+
+
+def _by_librdkafka(properties: Mapping[str, Any], group: str) -> Ask:
+    admin = quiet_admin(properties)
+
+    def ask() -> KafkaGroup:
         with kafka_calls(f"describing {group}"):
-            return admin.describe_consumer_groups([group], request_timeout=_ANSWER_S)[group].result(_ANSWER_S + 1)
+            found = admin.describe_consumer_groups([group], request_timeout=_ANSWER_S)[group].result(_ANSWER_S + 1)
+        # one that is being shared out tells of members without assignments
+        return kafka_group(found) if found.state is ConsumerGroupState.STABLE else KafkaGroup(found.state.name)
 
     return ask
 
@@ -84,16 +98,10 @@ class Neighbours(threading.Thread):
         except KMigrateError as error:
             _log.info("%s", error)
             return False
-        if found.state is not ConsumerGroupState.STABLE:
+        if found.state != _STABLE:
             return False
-        answer = tuple(sorted(map(_member, found.members)))
+        answer = tuple(sorted(found.members))
         news, self._answer, self._heard = answer != self._answer, answer, began
         if news:
             self._differs()
         return True
-
-
-def _member(found: Any) -> KafkaMember:
-    places = found.assignment.topic_partitions if found.assignment else ()
-    where = frozenset(TopicPartition(one.topic, one.partition) for one in places)
-    return KafkaMember(found.member_id, found.client_id, where, found.host)

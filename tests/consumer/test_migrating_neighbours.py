@@ -2,41 +2,35 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
+import pytest
 
-from confluent_kafka import ConsumerGroupState
-from confluent_kafka import TopicPartition as KafkaPartition
-
+from airflow_provider_kmigrate.clients import wire_groups
 from airflow_provider_kmigrate.consumer.migrating_neighbours import Neighbours
 from airflow_provider_kmigrate.core.assignors import KafkaMember
 from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.group_seen import KafkaGroup
 from airflow_provider_kmigrate.exceptions import TimedOut
 
-STABLE = ConsumerGroupState.STABLE
 
-
-def told(state: ConsumerGroupState, *partitions: int) -> SimpleNamespace:
-    """As confluent-kafka has it; a group that rebalances tells of members without partitions."""
-    places = [KafkaPartition("t", number) for number in partitions]
-    member = SimpleNamespace(
-        member_id="m-1", client_id="plain", host="/h", assignment=SimpleNamespace(topic_partitions=places) if places else None
+def told(state: str, *partitions: int) -> KafkaGroup:
+    """A group that rebalances tells of members without partitions."""
+    return KafkaGroup(
+        state, (KafkaMember("m-1", "plain", frozenset(TopicPartition("t", number) for number in partitions), "/h"),)
     )
-    return SimpleNamespace(state=state, members=[member])
 
 
 def test_the_last_answer_stays_until_a_settled_group_gives_another() -> None:
-    answers: list[Any] = [
+    answers: list[KafkaGroup | TimedOut] = [
         TimedOut("no answer"),
-        told(STABLE, 1),
-        told(ConsumerGroupState.PREPARING_REBALANCING),
+        told("Stable", 1),
+        told("PreparingRebalance"),
         TimedOut("no answer"),
-        told(STABLE, 1),
-        told(STABLE),
+        told("Stable", 1),
+        told("Stable"),
     ]
     news: list[tuple[KafkaMember, ...]] = []
 
-    def ask() -> Any:
+    def ask() -> KafkaGroup:
         answer = answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -48,3 +42,19 @@ def test_the_last_answer_stays_until_a_settled_group_gives_another() -> None:
     assert neighbours.age < float("inf")
     holds = KafkaMember("m-1", "plain", frozenset({TopicPartition("t", 1)}), "/h")
     assert news == [(holds,), (holds._replace(partitions=frozenset()),)]
+
+
+@pytest.mark.parametrize(
+    ("properties", "spoken"),
+    [
+        ({}, True),
+        ({"security.protocol": "SSL", "ssl.ca.location": "/ca.pem"}, True),
+        ({"security.protocol": "sasl_ssl", "sasl.mechanism": "SCRAM-SHA-512"}, True),
+        ({"security.protocol": "SASL_SSL", "sasl.mechanisms": "GSSAPI"}, False),
+        ({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"}, False),
+        ({"security.protocol": "SSL", "ssl.key.pem": "-----"}, False),
+        ({"security.protocol": "SSL", "ssl.keystore.location": "/k.p12"}, False),
+    ],
+)
+def test_whose_security_the_wire_client_speaks(properties: dict[str, str], spoken: bool) -> None:
+    assert wire_groups.speaks(properties) is spoken

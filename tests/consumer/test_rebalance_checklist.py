@@ -329,11 +329,13 @@ def test_r10_a_commit_is_what_the_application_says_of_each_partition(watched: Wa
 def test_a_broker_that_is_away_for_seconds_is_no_rebalance(
     watched: WatchedKafka, joins: Callable[..., Member], tmp_path: Path
 ) -> None:
-    with joins(**{"session.timeout.ms": 6000}) as member, Load(watched.bootstrap, tmp_path, "t", 4) as load:
+    """Nor the end of the process: so ended librdkafka's DescribeGroups, with which members once asked for their neighbours."""
+    patient = {"session.timeout.ms": 10_000, "reconnect.backoff.max.ms": 500}
+    with joins(**patient) as member, Load(watched.bootstrap, tmp_path, "t", 4) as load:
         wait_until(lambda: len(member.owned) == 4 and delivered(tmp_path) > 20, "records come")
         since = len(watched.requests)
         watched.down(COORDINATOR)
-        time.sleep(3)
+        time.sleep(2)
         watched.up(COORDINATOR)
         load.end()
         wait_until(lambda: delivered(tmp_path) == load.sent, "the rest comes")
