@@ -24,7 +24,7 @@ from benchmarks.old_application import OldApplication
 from benchmarks.rehearsal import Rehearsal, rehearsing, stalls_by_act
 from benchmarks.spark_side import SparkSide, beside
 
-APPLICATIONS = (OldApplication("reports", "clicks", bake="2s"),)
+APPLICATIONS = (OldApplication("reports", "clicks", bake="0s"),)
 
 
 class Teller:

@@ -6,9 +6,13 @@ from collections.abc import Collection, Iterator, Mapping
 from itertools import permutations
 from typing import Any
 
+from airflow_provider_kmigrate.core.cluster import GroupSpec
 from airflow_provider_kmigrate.spec.problems import Item, Line, Loc, Problem, dotted, mappings, same
+from airflow_provider_kmigrate.spec.values import seconds
 
 _HOWS = ("switch", "webhook")
+_GROUP = GroupSpec("", ())
+_DEFAULTS = {"bake": _GROUP.bake, "commit_within": _GROUP.commit_within}
 _TASKS = ("plan", "done")  # of the DAG itself
 
 
@@ -22,10 +26,28 @@ def check(data: object, line: Line) -> Iterator[Problem]:
         yield from same(instances, "name", line, "give each instance its own name")
         yield from _one_task(instances, line, "give one of them another consumer.id and client.id")
         yield from _confusable(instances, line)
+        yield from _hidden(instances, group.get("name"), line)
+        yield from _sees_nothing(loc, group, line)
         for place, item in [(loc, group), *instances]:
             yield from _how(place, item, line)
         for place, instance in instances:
             yield from _nobody(place, instance, group, line)
+
+
+def _sees_nothing(loc: Loc, group: Mapping[str, Any], line: Line) -> Iterator[Problem]:
+    """A canary that bakes no longer than its consumers may go without a commit is never seen to starve. 0: it is not to bake."""
+    bake, within = (seconds(group.get(name, default)) for name, default in _DEFAULTS.items())
+    if not isinstance(bake, int | float) or not isinstance(within, int | float) or not 0 < bake <= within:
+        return
+    loc = (*loc, next(name for name in _DEFAULTS if name in group))
+    yield Problem(
+        code="F04",
+        loc=loc,
+        line=line(loc),
+        found=f"a bake of {bake:g} s beside a commit_within of {within:g} s, in which no partition is seen to starve",
+        expected="a bake longer than commit_within, or 0 for none",
+        fix=f"write bake: {2 * within:g}s, or the seconds between two commits of these consumers as commit_within",
+    )
 
 
 def _one_task(items: list[Item], line: Line, fix: str, taken: Collection[str] = ()) -> Iterator[Problem]:
@@ -61,6 +83,27 @@ def _confusable(instances: list[Item], line: Line) -> Iterator[Problem]:
                 found=f"{name}, with which the name of {dotted(other_place)}, {longer}, begins",
                 expected="a name whose members no other instance's are taken for",
                 fix="give the instances consumer.id and client.id of which none begins another",
+            )
+
+
+def _hidden(instances: list[Item], group: object, line: Line) -> Iterator[Problem]:
+    """The id `billing_app0` is that of instance `app0` in group `billing`, and of an instance `billing_app0` that is listed by the whole
+    id: which of two it means could only be guessed.
+    """
+    prefix = f"{group}_"
+    for (_, one), (place, other) in permutations(instances, 2):
+        name, longer = one.get("name"), other.get("name")
+        if not isinstance(name, str) or not isinstance(longer, str) or not longer.startswith(prefix):
+            continue
+        if f"{longer.removeprefix(prefix)}-".startswith(f"{name}-"):
+            loc = (*place, "name")
+            yield Problem(
+                code="F05",
+                loc=loc,
+                line=line(loc),
+                found=f"{longer}, which is also the consumer id of a member of {name} in group {group}",
+                expected="a name whose members no other instance's are taken for",
+                fix="give one of them another consumer.id and client.id",
             )
 
 

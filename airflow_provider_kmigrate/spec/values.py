@@ -24,7 +24,7 @@ _PLACEHOLDERS = {
 }
 
 
-def _seconds(value: object) -> object:
+def seconds(value: object) -> object:
     """Seconds of `24h`, `1h30m`, `500ms`, `5` or `0.3`; anything else goes on to pydantic, which refuses it."""
     if isinstance(value, str) and re.fullmatch(_DURATION, value):
         parts = re.findall(r"([0-9.]+)(ms|s|m|h|d)?", value)
@@ -92,10 +92,10 @@ _DURATION_SCHEMA = {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string
 _COMMAND_SCHEMA = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
 
 Duration = Annotated[
-    float, Field(ge=0, allow_inf_nan=False, strict=True), BeforeValidator(_seconds), WithJsonSchema(_DURATION_SCHEMA)
+    float, Field(ge=0, allow_inf_nan=False, strict=True), BeforeValidator(seconds), WithJsonSchema(_DURATION_SCHEMA)
 ]
 Interval = Annotated[
-    float, Field(gt=0, allow_inf_nan=False, strict=True), BeforeValidator(_seconds), WithJsonSchema(_DURATION_SCHEMA)
+    float, Field(gt=0, allow_inf_nan=False, strict=True), BeforeValidator(seconds), WithJsonSchema(_DURATION_SCHEMA)
 ]
 Count = Annotated[int, Field(ge=1, strict=True)]
 Command = Annotated[tuple[str, ...], Field(min_length=1), BeforeValidator(_words), WithJsonSchema(_COMMAND_SCHEMA)]

@@ -51,6 +51,10 @@ def test_an_instance_takes_from_its_group_what_it_does_not_say_itself() -> None:
         ("name: billing", "name: done", "F05", 1, "groups[0].name"),
         ("{name: app2, ", "{name: app_1, webhook: d}\n      - {name: app.1, ", "F05", 10, "groups[0].instances[3].name"),
         ("name: app1", "name: app0-1", "F05", 7, "groups[0].instances[0].name"),
+        ("name: app1", "name: billing_app0", "F05", 8, "groups[0].instances[1].name"),
+        ("name: app1", "name: billing_app0-1", "F05", 8, "groups[0].instances[1].name"),
+        ("bake: 5m", "bake: 150s", "F04", 5, "groups[0].bake"),
+        ("bake: 5m", "commit_within: 10m", "F04", 5, "groups[0].commit_within"),
         ("22:00-04:00", "22-4", "F04", 3, "groups[0].window"),
         ("wave: 2", "wave: 0", "F04", 4, "groups[0].wave"),
         ("name: billing", "name: bill ing", "F04", 1, "groups[0].name"),
@@ -69,3 +73,13 @@ def test_a_group_is_listed_once() -> None:
     again = BILLING.replace("groups:\n", "")
     with pytest.raises(SpecError, match=r"groups\[1\].name: found billing, which groups\[0\] has too"):
         spec.loads(GOOD + BILLING + again)
+
+
+@pytest.mark.parametrize("keys", ["bake: 0s", "bake: 151s", "bake: 10s\n    commit_within: 9s"])
+def test_a_canary_bakes_for_longer_than_its_consumers_go_without_a_commit_or_not_at_all(keys: str) -> None:
+    assert spec.loads(GOOD + BILLING.replace("bake: 5m", keys)).groups
+
+
+def test_an_instance_may_be_listed_by_its_whole_id_beside_others() -> None:
+    (group,) = spec.loads(GOOD + BILLING.replace("name: app1", "name: billing_app1")).groups
+    assert [one.name for one in group.instances] == ["app0", "billing_app1", "app2"]
