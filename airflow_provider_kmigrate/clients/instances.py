@@ -11,6 +11,7 @@ refuse one that is outdated. Neither tells how the instance is now: its members 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -57,12 +58,17 @@ class Instances:
     def _post(self, group: GroupSpec, instance: InstanceSpec, told: Mapping[str, str | int]) -> None:
         settings, what = self.webhooks[instance.webhook], f"{instance.name} of group {group.name}: webhook {instance.webhook}"
         try:
-            answer = httpx.post(
-                settings.url, json=told, headers=settings.headers, auth=settings.login, timeout=group.switch_timeout
-            )
-        except httpx.TimeoutException as error:
+            answer = asyncio.run(_posted(settings, told, group.switch_timeout))
+        except (TimeoutError, httpx.TimeoutException) as error:
             raise TimedOut(f"{what}: no answer within {group.switch_timeout:g} s") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:  # its text may show the address, which may hold a secret
             raise Unreachable(f"{what}: {type(error).__name__}") from None
         if not answer.is_success:
             raise Failed(f"{what} answered {answer.status_code}: {answer.text[:_SHOWN]}")
+
+
+async def _posted(settings: WebhookSettings, told: Mapping[str, str | int], seconds: float) -> httpx.Response:
+    """The whole answer within so many seconds. httpx's own time-outs are for each phase and piece: one that trickles never ends."""
+    client = httpx.AsyncClient(headers=settings.headers, auth=settings.login, timeout=seconds)
+    async with asyncio.timeout(seconds), client:
+        return await client.post(settings.url, json=told)

@@ -17,6 +17,7 @@ from airflow_provider_kmigrate.core.group_seen import GroupSeen, MemberKind
 from airflow_provider_kmigrate.core.model import Reason
 
 UNREST = 60.0  # seconds that a group may take to come to rest without having been touched
+RESTARTS = 3  # so often a watched instance may not begin anew
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +31,23 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What many looks at one group come to; times on the monotonic clock of one process."""
+    """What many looks at one group come to; times on the monotonic clock of one process.
+
+    Of the watched instance: `lives`: every one that was seen of its members, `crew`: how many at once at most, `renewed`: how many
+    began after it had been there as what it is to be, also by the looks of earlier processes.
+    """
 
     marks: Mapping[TopicPartition, Mark] = field(default_factory=dict)
     unrest: float | None = None  # since when the group has not been at rest
     gone: float | None = None  # since when the watched instance has not been seen as what it is to be
+    lives: frozenset[str] = frozenset()
+    crew: int = 1
+    renewed: int = 0
+
+    @property
+    def restarts(self) -> int:
+        """How often the watched instance, all of its members, has begun anew."""
+        return self.renewed // self.crew
 
 
 def positions(seen: GroupSeen) -> dict[TopicPartition, int]:
@@ -56,11 +69,22 @@ def follow(
     }
     there = watched is None or cast(seen.members or (), group).kinds(watched[0]) == {watched[1]}
     return replace(
-        health,
+        _lived(health, lives(seen, group, *watched)) if watched and (there or health.lives) else health,
         marks=marks,
         unrest=_since(health.unrest, bool(restless(seen, group)), now),
         gone=_since(health.gone, not there, now),
     )
+
+
+def lives(seen: GroupSeen, group: GroupSpec, instance: str, kind: MemberKind) -> frozenset[str]:
+    """Of the members of one instance that are of this kind."""
+    members = cast(seen.members or (), group).instances[instance]
+    return frozenset(member.life for member in members if member.kind is kind and member.life)
+
+
+def _lived(health: Health, now: frozenset[str]) -> Health:
+    new = len(now - health.lives) if health.lives else 0
+    return replace(health, lives=health.lives | now, crew=max(health.crew, len(now)), renewed=health.renewed + new)
 
 
 def _mark(last: Mark | None, offset: int, end: int | None, now: float) -> Mark:
@@ -92,6 +116,10 @@ def worse(health: Health, group: GroupSpec, now: float, unrest: float = UNREST) 
     if health.gone is not None and now - health.gone >= unrest:
         text = f"Group {group.name}: the switched instance has been away for {now - health.gone:.0f} s."
         reasons.append(Reason("V31", text, "It has probably ended, or lost its sessions.", "Look at its log."))
+    if health.restarts >= RESTARTS:
+        text = f"Group {group.name}: the switched instance has begun anew {health.restarts} times."
+        why = "It ends and is started again, or loses its place in the group: each time its partitions wait."
+        reasons.append(Reason("V34", text, why, "Look at its log for what ends it."))
     if health.unrest is not None and now - health.unrest >= unrest:
         text = f"Group {group.name} has not been at rest for {now - health.unrest:.0f} s."
         why = "Members come and go, or wait for each other's partitions."

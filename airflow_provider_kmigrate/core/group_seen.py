@@ -81,7 +81,11 @@ class KafkaGroup:
 
 @dataclass(frozen=True, slots=True)
 class MemberSeen:
-    """One member. `name`: its consumer id in ZooKeeper, its client.id in Kafka. `holds`: by owner znode, or in Kafka."""
+    """One member. `name`: its consumer id in ZooKeeper, its client.id in Kafka. `holds`: by owner znode, or in Kafka.
+
+    `life`: what it does not share with the process before it under the same name; empty where nothing tells. Kafka's member id, or
+    when it registered: a migrating member keeps that for as long as it lives, whatever its sessions do.
+    """
 
     name: str
     kind: MemberKind
@@ -89,6 +93,7 @@ class MemberSeen:
     flaw: Unreadable | None = None  # a registration that freezes the group
     progress: Progress | None = None
     host: str = ""
+    life: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +117,7 @@ class GroupSeen:
         zk, kafka = self.zk, self.kafka
         named = sorted(zk.registrations.keys() | zk.progress.keys())
         plain = [
-            MemberSeen(member.client_id, MemberKind.PLAIN, member.partitions, host=member.host)
+            MemberSeen(member.client_id, MemberKind.PLAIN, member.partitions, host=member.host, life=member.member_id)
             for member in strangers(kafka.members, zk.progress.keys())
         ]
         return tuple(
@@ -132,4 +137,5 @@ def _in_zookeeper(name: str, zk: ZkGroup) -> MemberSeen:
         frozenset(where for where, thread in zk.owners.items() if consumer_of(thread) == name),
         entry if isinstance(entry, Unreadable) else None,
         zk.progress.get(name),
+        life=f"{name} {entry.timestamp}" if isinstance(entry, Registration) else "",
     )

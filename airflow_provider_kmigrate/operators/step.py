@@ -18,7 +18,7 @@ from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.run import World, run_step
 from airflow_provider_kmigrate.triggers.step import StepTrigger
 
-_HELD, _WAITED, _WORSE = "held", "waited", "worse"
+_HELD, _WAITED, _WORSE, _RENEWED = "held", "waited", "worse", "renewed"
 
 
 class StepOperator(BaseOperator):
@@ -70,6 +70,7 @@ class StepOperator(BaseOperator):
             decision = run_step(step, world, self._patience())
         finally:
             arguments |= {_HELD: getattr(step, _HELD, 0.0), _WAITED: step.waited, _WORSE: getattr(step, _WORSE, [])}
+            arguments[_RENEWED] = getattr(step, _RENEWED, 0)
         if isinstance(decision, Done):
             arguments[_HELD] = 0.0  # a task that is cleared later begins anew
         return decision
@@ -80,9 +81,8 @@ class StepOperator(BaseOperator):
         if event[_HELD] is not None:
             _keep(context, event[_HELD])
         if event["outcome"] == "waiting":
-            kept = {_HELD: event[_HELD] or 0.0, _WAITED: event[_WAITED], _WORSE: event.get(_WORSE, [])}
-            self._defer({**self.arguments(context), **kept})
-        return self._execute(context, {_WAITED: event[_WAITED], _WORSE: event.get(_WORSE, [])})
+            self._defer({**self.arguments(context), _HELD: event[_HELD] or 0.0, **_seen_by(event)})
+        return self._execute(context, _seen_by(event))
 
     def _patience(self) -> float:
         return self.sync_for if self.deferrable else float("inf")
@@ -91,6 +91,11 @@ class StepOperator(BaseOperator):
         self.log.info("Nothing to do for now; the triggerer watches on, no worker is held.")
         trigger = StepTrigger(self.cluster_file, self.kind, arguments, interval=2.0, watch_for=300.0)
         self.defer(trigger=trigger, method_name="resume", timeout=timedelta(days=30))
+
+
+def _seen_by(event: dict[str, Any]) -> dict[str, Any]:
+    """What the triggerer's watch found and the next look begins with."""
+    return {_WAITED: event[_WAITED], _WORSE: event.get(_WORSE, []), _RENEWED: event.get(_RENEWED, 0)}
 
 
 def _held(context: Context) -> float:

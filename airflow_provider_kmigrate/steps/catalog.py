@@ -93,8 +93,8 @@ def _soak(spec: ClusterSpec, arguments: Arguments) -> Step:
 def _switch(spec: ClusterSpec, arguments: Arguments) -> Step:
     group = spec.group(arguments["group"])
     bake = group.bake if arguments.get("bake") else 0.0
-    held, worse = arguments.get("held", 0.0), arguments.get("worse", ())
-    return SwitchInstance(group, arguments["instance"], MemberKind(arguments["target"]), bake=bake, held=held, worse=worse)
+    watched = {name: arguments[name] for name in ("held", "worse", "renewed") if name in arguments}
+    return SwitchInstance(group, arguments["instance"], MemberKind(arguments["target"]), bake=bake, **watched)
 
 
 def _watch_group(spec: ClusterSpec, arguments: Arguments) -> Step:

@@ -89,8 +89,8 @@ class SetMode(_OfGroup):
 class SwitchInstance(_Watching):
     """One instance restarted as the next kind of member on the way forward, once the whole group is at rest; at rest again at the end.
 
-    With `bake` it is then watched for that many seconds, of which `held` are over; if the group is worse for it (`worse`), the instance
-    alone goes back, and the step refuses.
+    With `bake` it is then watched for that many seconds, of which `held` are over; if the group is worse for it (`worse`), or it begins
+    anew again and again (`renewed` so far), the instance alone goes back, and the step refuses.
     """
 
     def __init__(
@@ -102,14 +102,21 @@ class SwitchInstance(_Watching):
         bake: float = 0.0,
         held: float = 0.0,
         worse: Sequence[Sequence[str]] = (),
+        renewed: int = 0,
     ) -> None:
         super().__init__(group, held, worse)
+        self._health = Health(renewed=renewed)
         self.name = f"{instance} of group {group.name} as {target}"
         self.memory = _memory(group) if bake else 0.0
         self._instance, self._target = group.instance(instance), target
         self._bake = bake
         self._asked: MemberKind | None = None  # what this life has had it restarted as
         self._settled = held > 0  # the group has been at rest with the instance as it is to be, in this life or in an earlier one
+
+    @property
+    def renewed(self) -> int:
+        """Members of the instance that began anew while it baked, over all lives of the step."""
+        return self._health.renewed
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         looks = self.two(view, first)

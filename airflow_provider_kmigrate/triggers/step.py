@@ -43,9 +43,10 @@ class StepTrigger(BaseTrigger):
         yield TriggerEvent(event)  # type: ignore[no-untyped-call]
 
     def _watch(self, stop: Event) -> dict[str, Any]:
-        """`{"outcome": "waiting" | "ready" | "refused" | "unavailable", "text", "held": seconds or null, "waited": seconds, "worse"}`.
+        """`{"outcome": "waiting" | "ready" | "refused" | "unavailable", "text", "held": seconds or null, "waited": seconds, "worse", "renewed"}`.
 
-        `held`: what a step has soaked or baked; `waited`: what its patience has been tried; `worse`: what was found wrong.
+        `held`: what a step has soaked or baked; `waited`: what its patience has been tried; `worse`: what was found wrong;
+        `renewed`: how often members of a baking instance began anew.
         """
         step = None
         try:
@@ -64,6 +65,7 @@ class StepTrigger(BaseTrigger):
             outcome, text = "unavailable", str(error)
         waited = step.waited if step else self.arguments.get("waited", 0.0)
         kept = {"held": getattr(step, "held", None), "waited": waited, "worse": getattr(step, "worse", [])}
+        kept["renewed"] = getattr(step, "renewed", 0)
         return {"outcome": outcome, "text": text, **kept}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -24,7 +25,7 @@ GROUP = GroupSpec("billing", (), switch_timeout=5.0, conn_id="apps")
 
 @pytest.fixture
 def service() -> Iterator[Any]:
-    """A web service that keeps what it was told; its `status` and `delay` may be set."""
+    """A web service that keeps what it was told; its `status` and `delay` may be set, and that its answer `trickles` without an end."""
     told: list[tuple[dict[str, Any], dict[str, str]]] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -34,16 +35,21 @@ def service() -> Iterator[Any]:
             threading.Event().wait(server.delay)  # type: ignore[attr-defined]
             self.send_response(server.status)  # type: ignore[attr-defined]
             self.end_headers()
-            self.wfile.write(b"no such instance" if server.status >= 400 else b"ok")  # type: ignore[attr-defined]
+            with suppress(OSError):  # nobody listens any more
+                while server.trickles:  # type: ignore[attr-defined]
+                    self.wfile.write(b".")
+                    threading.Event().wait(0.05)
+                self.wfile.write(b"no such instance" if server.status >= 400 else b"ok")  # type: ignore[attr-defined]
 
         def log_message(self, *_: object) -> None:
             """Say nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.status, server.delay, server.told = 202, 0.0, told  # type: ignore[attr-defined]
+    server.status, server.delay, server.trickles, server.told = 202, 0.0, False, told  # type: ignore[attr-defined]
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     yield server
+    server.trickles = False  # type: ignore[attr-defined]
     server.shutdown()
     server.server_close()
     thread.join(5)
@@ -103,6 +109,11 @@ class TestWebhook:
     def test_what_it_may_answer(self, service: Any, status: int, delay: float, error: type[Exception], text: str) -> None:
         service.status, service.delay = status, delay
         with pytest.raises(error, match=text):
+            instances(hook(service)).switch(replace(GROUP, switch_timeout=0.3), WEBHOOK, "plain", 3)
+
+    def test_an_answer_that_comes_piece_by_piece_has_to_end_in_time(self, service: Any) -> None:
+        service.trickles = True
+        with pytest.raises(TimedOut, match=r"0\.3 s"):
             instances(hook(service)).switch(replace(GROUP, switch_timeout=0.3), WEBHOOK, "plain", 3)
 
     def test_nobody_there(self, service: Any) -> None:

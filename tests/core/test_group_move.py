@@ -344,6 +344,35 @@ class TestHealth:
         health = follow(health, group("m", "m"), SPEC, 62.0, ("a", MIGRATING))
         assert worse(health, SPEC, 500.0 - 439.0) == ()
 
+    @pytest.mark.parametrize(
+        ("looks_", "renewed", "restarts"),
+        [
+            (["1", "1", "1"], 0, 0),
+            (["1", "", "2", "", "3", "4"], 0, 3),  # it ends and is started again
+            (["1", "12", "2", "23", "34"], 0, 1),  # the same, while Kafka keeps the one before for its session: two at once
+            (["1", "123", "123"], 0, 0),  # an instance of three members, the first of which came first
+            (["123", "456", "789", "abc"], 0, 3),
+            (["1", "2"], 2, 3),  # two of which an earlier process saw
+            (["", "1", "1"], 2, 2),
+        ],
+    )
+    def test_an_instance_that_begins_anew(self, looks_: list[str], renewed: int, restarts: int) -> None:
+        health = Health(renewed=renewed)
+        for now, lives in enumerate(looks_):
+            members = [KafkaMember(life, f"a-{life}", frozenset({T0})) for life in lives]
+            seen = group("", "p", "kafka", kafka=KafkaGroup("Stable", (*members, KafkaMember("b", "b", frozenset({T1})))))
+            health = follow(health, seen, SPEC, float(now), ("a", PLAIN))
+        assert health.restarts == restarts
+        assert codes(worse(health, SPEC, 10.0)) == (["V34"] if restarts >= 3 else [])
+
+    def test_a_migrating_member_is_the_same_one_whatever_its_sessions_do(self) -> None:
+        for stamps, renewed in ((["7", "7"], 0), (["7", "8"], 1)):
+            health = Health()
+            for now, stamp in enumerate(stamps):
+                entries = {"g_a": Registration("static", {"t": 1}, stamp), "g_b": STATIC}
+                health = follow(health, changed(group("m", "m"), registrations=entries), SPEC, float(now), ("a", MIGRATING))
+            assert health.renewed == renewed
+
 
 @pytest.mark.parametrize(
     ("window", "hour", "minute", "expected"),

@@ -103,7 +103,14 @@ def test_soaked_time_is_handed_back(rehearse: Rehearse, tmp_path: Any) -> None:
 def test_what_is_in_its_way_is_told(rehearse: Rehearse, failure: Exception, outcome: str) -> None:
     sim = rehearse()
     sim.failure = failure
-    assert event(trigger(sim, waited=5.0)) == {"outcome": outcome, "text": str(failure), "held": None, "waited": 5.0, "worse": []}
+    assert event(trigger(sim, waited=5.0)) == {
+        "outcome": outcome,
+        "text": str(failure),
+        "held": None,
+        "waited": 5.0,
+        "worse": [],
+        "renewed": 0,
+    }
 
 
 def test_a_broken_cluster_file_is_refused(rehearse: Rehearse) -> None:

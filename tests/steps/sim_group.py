@@ -27,6 +27,7 @@ OLD, MIGRATING, PLAIN = MemberKind.OLD, MemberKind.MIGRATING, MemberKind.PLAIN
 GROUP = "billing"
 ROOT = f"/consumers/{GROUP}"
 RESTART_S = 3.0
+CRASH_S = 20.0  # shorter than the group's bake
 
 
 @dataclass
@@ -37,6 +38,7 @@ class SimInstance:
     becomes: MemberKind | None = None
     ready_at: float = 0.0
     starts: int = 0
+    lives: int = 0  # as often as it began, by itself or not
     stuck: bool = False  # takes part and commits nothing
 
     @property
@@ -67,6 +69,7 @@ class SimGroup:
     ill_in_kafka_mode: bool = False
     restless: frozenset[MemberKind] = frozenset()  # kinds that never settle
     restless_in_kafka_mode: bool = False
+    crashing: frozenset[MemberKind] = frozenset()  # kinds that end by themselves every CRASH_S seconds, and are started again
     deaf: bool = False  # ZooKeeper takes no migrating member's commits once one member is old
     ghosts: set[str] = field(default_factory=set)  # instances whose dead members Kafka keeps for a session, once they have died
     ghosts_until: float = 45.0
@@ -155,7 +158,7 @@ class SimGroup:
         in_kafka = [one for one in here if one.kind in {MIGRATING, PLAIN}]
         mode = self.nodes.get(f"{self.root}/migration/mode")
         zk = ZkGroup(
-            {self._id(one): Registration("static", {"t": 1, "idle": 1}) for one in registered},
+            {self._id(one): Registration("static", {"t": 1, "idle": 1}, str(one.lives)) for one in registered},
             {
                 self._id(one): Progress(mode[2] if mode else 0, self.mode, settled=self._settles())
                 for one in here
@@ -171,7 +174,7 @@ class SimGroup:
         kept = self.clock.time < self.ghosts_until
         in_kafka += [one for one in self.instances.values() if one.kind is None and one.name in self.ghosts and kept]
         members = [
-            KafkaMember(one.name, one.name if one in plain else self._id(one), frozenset({one.busy, one.idle}))
+            KafkaMember(f"{one.name}-{one.lives}", one.name if one in plain else self._id(one), frozenset({one.busy, one.idle}))
             for one in in_kafka
         ]
         return GroupSeen(
@@ -198,8 +201,10 @@ class SimGroup:
         self.clock.time += seconds
         for one in self.instances.values():
             if one.becomes is not None and self.clock.time >= one.ready_at:
-                one.kind, one.becomes = one.becomes, None
+                one.kind, one.becomes, one.lives = one.becomes, None, one.lives + 1
                 self._begins(one)
+            elif one.kind in self.crashing and self.clock.time >= one.ready_at + CRASH_S:
+                one.kind, one.becomes, one.ready_at = None, one.kind, self.clock.time + RESTART_S
             self.ends[one.busy] += 5
             ill = one.kind in self.ill or (self.ill_in_kafka_mode and self.mode is Mode.KAFKA)
             if one.kind is not None and not ill:

@@ -223,6 +223,25 @@ class TestAnInstanceThatDies:
         assert group.instances["app0"].starts == 2
         assert step.held == 0.0, "a task that is cleared bakes anew"
 
+    @pytest.mark.parametrize(("far", "target", "before"), [(0, MIGRATING, OLD), (3, PLAIN, MIGRATING)])
+    def test_one_that_is_started_again_each_time_is_taken_back_too(self, far: int, target: object, before: object) -> None:
+        group = gone(SimGroup(), far)
+        group.crashing = frozenset({target})  # type: ignore[arg-type]
+        with pytest.raises(Refused) as refused:
+            run_step(SwitchInstance(group.spec, "app0", target, bake=30.0), group.world())  # type: ignore[arg-type]
+        assert [reason.code for reason in refused.value.reasons] == ["V33", "V34"]
+        assert group.kinds() == [before] * group.count
+
+    def test_what_an_earlier_life_saw_of_it_counts(self) -> None:
+        seen = []
+        for renewed in (0, 2):
+            group = gone(SimGroup(), 1)
+            group.crashing = frozenset({MIGRATING})
+            with pytest.raises(Refused, match="V34"):
+                run_step(SwitchInstance(group.spec, "app0", MIGRATING, bake=90.0, held=1.0, renewed=renewed), group.world())
+            seen.append(group.clock.time)
+        assert seen[1] < seen[0]
+
     def test_that_kafka_keeps_it_for_its_session_makes_it_no_plain_consumer(self) -> None:
         group = gone(SimGroup(), 1)
         group.ghosts, group.ghosts_until = {"app0"}, group.clock.time + 45.0
