@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -14,9 +14,10 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_fi
 from airflow_provider_kmigrate.clients.admin import asked, connect, error_of
 from airflow_provider_kmigrate.clients.batches import batches
 from airflow_provider_kmigrate.clients.group_reads import seen
-from airflow_provider_kmigrate.clients.zookeeper import CONSUMERS, Create, Holding, Operation, Set, ZooKeeper
+from airflow_provider_kmigrate.clients.zookeeper import CONSUMERS, Create, Holding, Operation, Set, Znode, ZooKeeper
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
-from airflow_provider_kmigrate.core.group_offsets import CopyPlan, OffsetWrite, Store, missing, outdated
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.group_offsets import CopyPlan, OffsetWrite, Store, missing, numbers, outdated, raised
 from airflow_provider_kmigrate.core.group_seen import GroupSeen
 from airflow_provider_kmigrate.core.registration import GroupPaths, read_offset, write_offset
 from airflow_provider_kmigrate.exceptions import Failed, Refused, Unavailable
@@ -66,26 +67,45 @@ def _commit(admin: AdminClient, group: str, writes: Sequence[OffsetWrite], timeo
         raise error_of(refused.error, f"OffsetCommit of {group} for {refused.topic}-{refused.partition}")
 
 
+def raise_in_zookeeper(zk: ZooKeeper, group: str, offsets: Mapping[TopicPartition, int], holding: Holding) -> None:
+    """These offsets into ZooKeeper where those there are lower or missing, never lower (`core.group_offsets.raised`).
+
+    Its members may live: each znode is written from the version in which it was compared. Raises as `ZooKeeper.commit`.
+    """
+    there = _nodes(zk, group, offsets)
+    stored = numbers({where: read_offset(znode.data) for where, znode in there.items()})
+    _write(zk, group, raised(offsets, stored), holding)
+
+
 def _to_zookeeper(zk: ZooKeeper, plan: CopyPlan, holding: Holding) -> None:
-    """Each znode from the version that holds what the plan saw; all of a batch or none."""
-    paths = GroupPaths(plan.group)
-    topics = sorted({write.where.topic for write in plan.writes})
-    offsets = f"{paths.root}/offsets"
-    for folder in (CONSUMERS, paths.root, offsets, *(f"{offsets}/{topic}" for topic in topics)) if topics else ():
-        with suppress(Changed):  # it is there
-            zk.commit([Create(folder)], holding)
-    for writes in batches(plan.writes, _BATCH):
-        zk.commit(_operations(zk, paths, writes), holding)
+    _write(zk, plan.group, plan.writes, holding)
 
 
-def _operations(zk: ZooKeeper, paths: GroupPaths, writes: Sequence[OffsetWrite]) -> list[Operation]:
-    there = dict(zk.nodes(paths.offset(write.where) for write in writes))
+def _write(zk: ZooKeeper, group: str, writes: Sequence[OffsetWrite], holding: Holding) -> None:
+    """Each znode from the version that holds what was planned over; all of a batch or none."""
+    root = GroupPaths(group).root
+    topics = sorted({write.where.topic for write in writes})
+    for folder in (CONSUMERS, root, f"{root}/offsets", *(f"{root}/offsets/{topic}" for topic in topics)) if topics else ():
+        if zk.read(folder) is None:
+            with suppress(Changed):  # somebody else made it meanwhile
+                zk.commit([Create(folder)], holding)
+    for batch in batches(writes, _BATCH):
+        zk.commit(_operations(zk, group, batch), holding)
+
+
+def _operations(zk: ZooKeeper, group: str, writes: Sequence[OffsetWrite]) -> list[Operation]:
+    paths, there = GroupPaths(group), _nodes(zk, group, [write.where for write in writes])
     found: list[Operation] = []
     for write in writes:
-        path, data = paths.offset(write.where), write_offset(write.offset)
-        znode = there.get(path)
-        over = None if znode is None else read_offset(znode.data)
-        if (over if isinstance(over, int) and over >= 0 else None) != write.over:
+        path, data, znode = paths.offset(write.where), write_offset(write.offset), there.get(write.where)
+        over = numbers({write.where: read_offset(znode.data)} if znode else {}).get(write.where)
+        if over != write.over:
             raise Changed(f"{path} holds {over}, not {write.over} as planned; nothing more was written")
         found.append(Create(path, data) if znode is None else Set(path, data, znode.version))
     return found
+
+
+def _nodes(zk: ZooKeeper, group: str, wheres: Iterable[TopicPartition]) -> dict[TopicPartition, Znode]:
+    """The offsets' znodes that are there."""
+    paths = {GroupPaths(group).offset(where): where for where in wheres}
+    return {paths[path]: znode for path, znode in zk.nodes(paths)}

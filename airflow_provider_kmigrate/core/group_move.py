@@ -241,6 +241,20 @@ def _words(kinds: frozenset[MemberKind]) -> str:
     return " and ".join(sorted(kinds)) or "nowhere"
 
 
+def past(seen: GroupSeen | None, group: GroupSpec, instance: str, target: MemberKind) -> Done | None:
+    """On the way forward: an instance that has come further than `target` already stays as it is."""
+    if target is not MemberKind.MIGRATING or not further(seen, group, instance):
+        return None
+    return Done(f"{instance} of group {group.name} has come further already: it is a plain Kafka consumer.")
+
+
+def past_mode(seen: GroupSeen | None, group: GroupSpec, mode: Mode) -> Done | None:
+    """On the way forward: a group that has left every mode behind is not given one again. On the way back it may be."""
+    if mode is not Mode.KAFKA or not all_plain(seen, group):
+        return None
+    return Done(f"Every instance of group {group.name} is a plain Kafka consumer already: nobody asks for a mode.")
+
+
 def further(seen: GroupSeen | None, group: GroupSpec, instance: str) -> bool:
     """Whether an instance that is to become a migrating member on the way forward is a plain Kafka consumer already.
 

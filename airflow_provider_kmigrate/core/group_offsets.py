@@ -50,16 +50,28 @@ def plan(seen: GroupSeen, to: Store, *, reset: bool = False) -> CopyPlan | Refus
     if refused:
         return Refuse(refused)
     source, target, ends = _usable(seen, _other(to)), _usable(seen, to), seen.ends or {}
+    there = {where: offset for where, offset in source.items() if where in ends}
+    writes, lower = _compared(there, target, reset=reset)
+    return CopyPlan(seen.name, to, writes, lower, tuple(sorted(source.keys() - ends.keys())))
+
+
+def raised(source: Mapping[TopicPartition, int], target: Mapping[TopicPartition, int]) -> tuple[OffsetWrite, ...]:
+    """What is to be written so that the target is nowhere behind the source, for a group whose members live and write both."""
+    return _compared(source, target, reset=False)[0]
+
+
+def _compared(
+    source: Mapping[TopicPartition, int], target: Mapping[TopicPartition, int], *, reset: bool
+) -> tuple[tuple[OffsetWrite, ...], tuple[TopicPartition, ...]]:
+    """What to write, and what to leave alone because the target is ahead."""
     writes, lower = [], []
     for where, offset in sorted(source.items()):
         over = target.get(where)
-        if where not in ends or over == offset:
-            continue
         if over is not None and over > offset and not reset:
             lower.append(where)
-        else:
+        elif over != offset:
             writes.append(OffsetWrite(where, offset, over))
-    return CopyPlan(seen.name, to, tuple(writes), tuple(lower), tuple(sorted(source.keys() - ends.keys())))
+    return tuple(writes), tuple(lower)
 
 
 def outdated(made: CopyPlan, now: GroupSeen) -> tuple[Reason, ...]:
@@ -123,8 +135,12 @@ def _unusable(seen: GroupSeen, to: Store) -> Iterator[Reason]:
 def _usable(seen: GroupSeen, store: Store) -> Mapping[TopicPartition, int]:
     if store is Store.KAFKA:
         return seen.committed or {}
-    offsets = seen.zk.offsets if seen.zk else {}
-    return {where: one.offset for where, one in offsets.items() if isinstance(one.offset, int) and one.offset >= 0}
+    return numbers({where: one.offset for where, one in seen.zk.offsets.items()} if seen.zk else {})
+
+
+def numbers(stored: Mapping[TopicPartition, object]) -> dict[TopicPartition, int]:
+    """Offsets that a member can begin at; whatever else stands there is nothing."""
+    return {where: offset for where, offset in stored.items() if isinstance(offset, int) and offset >= 0}
 
 
 def _other(store: Store) -> Store:

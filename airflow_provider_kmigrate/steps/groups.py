@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import astuple, replace
 
-from airflow_provider_kmigrate.clients import group_mode
-from airflow_provider_kmigrate.clients.zookeeper import Create, Delete, Set, ZooKeeper
+from airflow_provider_kmigrate.clients import group_mode, group_offsets
+from airflow_provider_kmigrate.clients.zookeeper import Delete, ZooKeeper
 from airflow_provider_kmigrate.core import group_health, group_move
 from airflow_provider_kmigrate.core.cluster import GroupSpec
-from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.group_health import Health
 from airflow_provider_kmigrate.core.group_members import unread
 from airflow_provider_kmigrate.core.group_move import Goal, Looks
 from airflow_provider_kmigrate.core.group_seen import GroupSeen, MemberKind
 from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Done, Look, Reason, Refuse, Wait
-from airflow_provider_kmigrate.core.registration import GroupPaths, Mode, read_offset, write_offset
+from airflow_provider_kmigrate.core.registration import GroupPaths, Mode
 from airflow_provider_kmigrate.exceptions import Failed
 from airflow_provider_kmigrate.steps.green import Green
 from airflow_provider_kmigrate.steps.run import Step, World
@@ -77,9 +76,8 @@ class SetMode(_OfGroup):
         self._mode = mode
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
-        if self._mode is Mode.KAFKA and group_move.all_plain(self.seen(view), self.group):
-            return Done(f"Every instance of group {self.group.name} is a plain Kafka consumer already: nobody asks for a mode.")
-        return group_move.set_mode(self.two(view, first), self.group, self._mode)
+        looks = self.two(view, first)
+        return group_move.past_mode(looks.now, self.group, self._mode) or group_move.set_mode(looks, self.group, self._mode)
 
     def act(self, world: World, act: Act) -> None:
         del act
@@ -122,10 +120,9 @@ class SwitchInstance(_Watching):
         looks = self.two(view, first)
         if self._worse:
             return self._back(looks)
-        if self._target is MemberKind.MIGRATING and group_move.further(looks.now, self.group, self._instance.name):
-            return Done(
-                f"{self._instance.name} of group {self.group.name} has come further already: it is a plain Kafka consumer."
-            )
+        past = group_move.past(looks.now, self.group, self._instance.name, self._target)
+        if past is not None:
+            return past
         decision = self._to(looks, self._target)
         if isinstance(decision, Refuse | Act) or self._bake == 0:
             return decision
@@ -303,19 +300,4 @@ def copy_offsets(world: World, group: str) -> None:
     seen = (world.observer.look(_LOOKS, groups=(group,)).groups or {}).get(group)
     if seen is None or seen.committed is None:
         raise Failed(f"group {group}: its offsets could not be read, none was copied")
-    for where, offset in sorted(seen.committed.items()):
-        _raise_offset(world, GroupPaths(group), where, offset)
-
-
-def _raise_offset(world: World, paths: GroupPaths, where: TopicPartition, offset: int) -> None:
-    zk, path = world.tools.zk, paths.offset(where)
-    found = zk.read(path)
-    if found is None:
-        for folder in (f"{paths.root}/offsets", path.rpartition("/")[0]):
-            if zk.read(folder) is None:
-                zk.commit([Create(folder)], holding=world.fence)
-        zk.commit([Create(path, write_offset(offset))], holding=world.fence)
-        return
-    stored = read_offset(found[0])
-    if not isinstance(stored, int) or stored < offset:
-        zk.commit([Set(path, write_offset(offset), found[1])], holding=world.fence)
+    group_offsets.raise_in_zookeeper(world.tools.zk, group, seen.committed, world.fence)

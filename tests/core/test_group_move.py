@@ -20,6 +20,8 @@ from airflow_provider_kmigrate.core.group_move import (
     clean_up,
     moved,
     next_back,
+    past,
+    past_mode,
     plan,
     set_mode,
     switch,
@@ -274,6 +276,42 @@ def test_who_is_which_instance(name: str, instance: str | None) -> None:
     found = cast([MemberSeen(name, OLD)], GroupSpec("g", (*SPEC.instances, InstanceSpec("g_c"))))
     assert [each for each, members in found.instances.items() if members] == ([instance] if instance else [])
     assert bool(found.strangers) is (instance is None)
+
+
+@pytest.mark.parametrize(
+    ("seen", "target", "stays"),
+    [
+        (group("p", "p", "kafka"), MIGRATING, True),
+        (group("p", "m", "kafka"), MIGRATING, True),
+        (group("p", "m"), MIGRATING, False),  # it died as a migrating one, and Kafka keeps it for its session
+        (group("p", "p"), MIGRATING, True),  # cleaned up
+        (group("p", "p", "kafka"), PLAIN, False),
+        (group("m", "p", "kafka"), MIGRATING, False),
+        (group("o", "m"), MIGRATING, False),
+        (group("", "p", "kafka"), MIGRATING, False),
+        (group("p", "p", "kafka", zk=None), MIGRATING, False),
+        (None, MIGRATING, False),
+    ],
+)
+def test_an_instance_that_has_come_further_stays(seen: GroupSeen | None, target: MemberKind, stays: bool) -> None:
+    assert isinstance(past(seen, SPEC, "a", target), Done) is stays
+
+
+@pytest.mark.parametrize(
+    ("seen", "mode", "stays"),
+    [
+        (group("p", "p"), Mode.KAFKA, True),
+        (group("p", "p", "kafka"), Mode.KAFKA, True),
+        (group("p", "p"), Mode.ZOOKEEPER, False),
+        (group("p", "m"), Mode.KAFKA, False),
+        (group("p", ""), Mode.KAFKA, False),
+        (group("m", "m"), Mode.KAFKA, False),
+        (group("p", "p", kafka=None), Mode.KAFKA, False),
+        (None, Mode.KAFKA, False),
+    ],
+)
+def test_a_group_of_plain_consumers_is_given_no_mode(seen: GroupSeen | None, mode: Mode, stays: bool) -> None:
+    assert isinstance(past_mode(seen, SPEC, mode), Done) is stays
 
 
 class TestHealth:

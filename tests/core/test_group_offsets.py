@@ -8,7 +8,7 @@ import pytest
 
 from airflow_provider_kmigrate.core.assignors import KafkaMember
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.group_offsets import CopyPlan, OffsetWrite, Store, missing, outdated, plan
+from airflow_provider_kmigrate.core.group_offsets import CopyPlan, OffsetWrite, Store, missing, outdated, plan, raised
 from airflow_provider_kmigrate.core.group_seen import GroupSeen, KafkaGroup, StoredOffset, ZkGroup
 from airflow_provider_kmigrate.core.model import Refuse
 from airflow_provider_kmigrate.core.registration import Flaw, Mode, Progress, Registration, Unreadable
@@ -132,3 +132,19 @@ def test_a_plan_that_was_carried_out_leaves_nothing_to_do(case: tuple[str, Group
     assert isinstance(again, CopyPlan)
     assert (again.writes, missing(made, after)) == ((), ())
     assert missing(made, look) == made.writes
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "written"),
+    [
+        ({}, {A: 5}, ()),
+        ({A: 5}, {A: 5}, ()),
+        ({A: 5}, {A: 6}, ()),
+        ({A: 5}, {}, (OffsetWrite(A, 5, None),)),
+        ({B: 7, A: 5, C: 1}, {A: 4, C: 2}, (OffsetWrite(A, 5, 4), OffsetWrite(B, 7, None))),
+    ],
+)
+def test_what_is_behind_is_raised_and_nothing_is_lowered(
+    source: dict[TopicPartition, int], target: dict[TopicPartition, int], written: tuple[OffsetWrite, ...]
+) -> None:
+    assert raised(source, target) == written

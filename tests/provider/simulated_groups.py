@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from airflow_provider_kmigrate.clients.zookeeper import CONSUMERS, Holding, Operation
+from airflow_provider_kmigrate.clients.zookeeper import CONSUMERS, Holding, Operation, Znode
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, GroupSpec, InstanceSpec
 from airflow_provider_kmigrate.core.model import ClusterView, Look, ZkView
 from airflow_provider_kmigrate.hooks.world import Access
@@ -34,6 +34,10 @@ class _ZooKeeper(MemoryZooKeeper):
     def read(self, path: str) -> tuple[bytes, int] | None:
         group = self._group(path)
         return group.read(path) if group else super().read(path)
+
+    def nodes(self, paths: Iterable[str]) -> Iterator[tuple[str, Znode]]:
+        """Only of groups: nobody asks for others of these here."""
+        return (found for path in paths if (group := self._group(path)) for found in group.nodes([path]))
 
     def children(self, path: str) -> list[str]:
         group = self._group(path)

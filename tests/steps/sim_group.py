@@ -7,12 +7,12 @@ and a member that begins behind what the group had committed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from airflow_provider_kmigrate.clients.zookeeper import Create, Delete, Operation, Set
+from airflow_provider_kmigrate.clients.zookeeper import Create, Delete, Operation, Set, Znode
 from airflow_provider_kmigrate.core.assignors import KafkaMember
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, GroupSpec, InstanceSpec
 from airflow_provider_kmigrate.core.events import TopicPartition
@@ -60,7 +60,7 @@ class SimGroup:
     clock: SimClock = field(default_factory=SimClock)
     mortal: Mortal = field(default_factory=Mortal)
     token: int = 0
-    nodes: dict[str, tuple[bytes, int, int]] = field(default_factory=dict)  # path -> data, version, mzxid
+    znodes: dict[str, tuple[bytes, int, int]] = field(default_factory=dict)  # path -> data, version, mzxid
     zxid: int = 10
     kafka: dict[TopicPartition, int] = field(default_factory=dict)
     committed: dict[TopicPartition, int] = field(default_factory=dict)  # the highest ever, wherever
@@ -103,22 +103,25 @@ class SimGroup:
         self.mortal.step()
 
     def read(self, path: str) -> tuple[bytes, int] | None:
-        found = self.nodes.get(path)
+        found = self.znodes.get(path)
         return (found[0], found[1]) if found else None
 
+    def nodes(self, paths: Iterable[str]) -> Iterator[tuple[str, Znode]]:
+        return ((path, Znode(*self.znodes[path], 0.0)) for path in paths if path in self.znodes)
+
     def children(self, path: str) -> list[str]:
-        return sorted({name.removeprefix(f"{path}/").split("/")[0] for name in self.nodes if name.startswith(f"{path}/")})
+        return sorted({name.removeprefix(f"{path}/").split("/")[0] for name in self.znodes if name.startswith(f"{path}/")})
 
     def commit(self, operations: Sequence[Operation], holding: SimFence | None = None) -> None:
         assert holding is not None
         holding.check()
         self.mortal.step()
         for operation in operations:
-            found = self.nodes.get(operation.path)
+            found = self.znodes.get(operation.path)
             match operation:
                 case Create(path, data):
                     assert found is None
-                    assert path.rpartition("/")[0] in {"", *self.nodes}
+                    assert path.rpartition("/")[0] in {"", *self.znodes}
                     self._put(path, data)
                 case Set(path, data, version):
                     assert found is not None
@@ -128,7 +131,7 @@ class SimGroup:
                     assert found is not None
                     assert found[1] == version
                     assert not self.children(path)
-                    del self.nodes[path]
+                    del self.znodes[path]
         self.mortal.step()
 
     def look(self, what: Look, nodes: Sequence[Any] = (), groups: Sequence[str] = ()) -> ClusterView:
@@ -156,7 +159,7 @@ class SimGroup:
         registered = [one for one in here if one.kind in {OLD, MIGRATING}]
         plain = [one for one in here if one.kind is PLAIN]
         in_kafka = [one for one in here if one.kind in {MIGRATING, PLAIN}]
-        mode = self.nodes.get(f"{self.root}/migration/mode")
+        mode = self.znodes.get(f"{self.root}/migration/mode")
         zk = ZkGroup(
             {self._id(one): Registration("static", {"t": 1, "idle": 1}, str(one.lives)) for one in registered},
             {
@@ -183,7 +186,7 @@ class SimGroup:
 
     @property
     def toggle(self) -> Mode:
-        return Mode.KAFKA if self.nodes.get(f"{self.root}/migration/mode", (b"",))[0] == b"kafka" else Mode.ZOOKEEPER
+        return Mode.KAFKA if self.znodes.get(f"{self.root}/migration/mode", (b"",))[0] == b"kafka" else Mode.ZOOKEEPER
 
     @property
     def mode(self) -> Mode:
@@ -241,19 +244,19 @@ class SimGroup:
 
     def _put(self, path: str, data: bytes) -> None:
         self.zxid += 1
-        self.nodes[path] = (data, self.nodes[path][1] + 1 if path in self.nodes else 0, self.zxid)
+        self.znodes[path] = (data, self.znodes[path][1] + 1 if path in self.znodes else 0, self.zxid)
 
     def _commit_zk(self, where: TopicPartition, offset: int) -> None:
         for folder in (f"{self.root}/offsets", f"{self.root}/offsets/{where.topic}"):
-            self.nodes.setdefault(folder, (b"", 0, 0))
+            self.znodes.setdefault(folder, (b"", 0, 0))
         self._put(f"{self.root}/offsets/{where.topic}/{where.partition}", str(offset).encode())
         self.committed[where] = max(offset, self.committed.get(where, -1))
 
     def _offset(self, where: TopicPartition) -> int:
-        return int(self.nodes.get(f"{self.root}/offsets/{where.topic}/{where.partition}", (b"-1",))[0])
+        return int(self.znodes.get(f"{self.root}/offsets/{where.topic}/{where.partition}", (b"-1",))[0])
 
     def _zk_offsets(self) -> Iterator[tuple[TopicPartition, StoredOffset]]:
-        for path, (data, *_) in self.nodes.items():
+        for path, (data, *_) in self.znodes.items():
             parts = path.removeprefix(f"{self.root}/offsets/").split("/")
             if path.startswith(f"{self.root}/offsets/") and len(parts) == 2:
                 yield TopicPartition(parts[0], int(parts[1])), StoredOffset(int(data), 0.0)

@@ -10,7 +10,7 @@ import pytest
 from airflow_provider_kmigrate.core.group_move import Goal
 from airflow_provider_kmigrate.core.registration import Mode
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut
-from airflow_provider_kmigrate.steps.groups import CleanUp, GroupBack, GroupWatched, SetMode, SwitchInstance
+from airflow_provider_kmigrate.steps.groups import CleanUp, GroupBack, GroupWatched, SetMode, SwitchInstance, copy_offsets
 from airflow_provider_kmigrate.steps.run import Step, World, run_step
 from tests.steps.sim import Killed, Mortal
 from tests.steps.sim_group import MIGRATING, OLD, PLAIN, ROOT, SimGroup
@@ -70,18 +70,27 @@ def after(group: SimGroup) -> None:
 def test_an_operators_reset_that_nobody_took_is_cleaned_up_too() -> None:
     group = gone(SimGroup(), 5)
     for path in ("migration/reset", "migration/reset/t", "migration/reset/t/0", "ids", "owners", "owners/t"):
-        group.nodes[f"{ROOT}/{path}"] = (b"7", 0, 1)
+        group.znodes[f"{ROOT}/{path}"] = (b"7", 0, 1)
     run_step(CleanUp(group.spec), group.world())
-    assert {path for path in group.nodes if path.startswith(ROOT) and not path.startswith(f"{ROOT}/offsets")} == {ROOT}
+    assert {path for path in group.znodes if path.startswith(ROOT) and not path.startswith(f"{ROOT}/offsets")} == {ROOT}
+
+
+def test_offsets_that_only_kafka_has_are_raised_in_zookeeper_and_none_is_lowered() -> None:
+    group = SimGroup(3)
+    (one, two, new) = (instance.idle for instance in group.instances.values())
+    group.kafka = {one: 150, two: 50, new: 70}
+    del group.znodes[f"{ROOT}/offsets/idle/2"]
+    copy_offsets(group.world(), group.name)
+    assert [group.znodes[f"{ROOT}/offsets/idle/{n}"][0] for n in range(3)] == [b"150", b"100", b"70"]
 
 
 def test_the_whole_way_again_touches_nothing() -> None:
     for far in range(7):
         group = gone(SimGroup(), far)
-        starts, written = [one.starts for one in group.instances.values()], len(group.nodes)
+        starts, written = [one.starts for one in group.instances.values()], len(group.znodes)
         run(group.world(), forward(group)[:far])
         assert [one.starts for one in group.instances.values()] == starts
-        assert len(group.nodes) == written
+        assert len(group.znodes) == written
 
 
 @pytest.mark.parametrize("goal", list(Goal))

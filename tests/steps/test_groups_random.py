@@ -51,7 +51,7 @@ class Handled(SimGroup):
             )
         elif what == "mode":
             for folder in (f"{ROOT}/migration", f"{ROOT}/migration/mode"):
-                if folder not in self.nodes:
+                if folder not in self.znodes:
                     self._put(folder, b"")
             self._put(f"{ROOT}/migration/mode", self.random.choice([b"kafka", b"zookeeper", b"kafka\n"]))
         else:
