@@ -102,6 +102,11 @@ def group_gate(spec: ClusterSpec, name: str, step: str, advice: str) -> list[Bas
     return [audit, verdict]
 
 
+def verdict_of(spec: ClusterSpec, step: str) -> str:
+    """Where the audit of a step leaves its verdict, as a template; empty without a section `audit`."""
+    return f"{_result(spec, spec.audit, step)}/verdict.json" if spec.audit else ""
+
+
 def missing(spec: ClusterSpec) -> SpecError | None:
     """What this Airflow lacks for the audits of the file."""
     if spec.audit is None or find_spec("airflow.providers.apache.spark") is not None:

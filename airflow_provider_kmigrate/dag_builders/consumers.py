@@ -1,7 +1,7 @@
 """The DAGs that move consumer groups off ZooKeeper's coordination (KIP-125), and back.
 
 One group after another, by waves; in a group one instance after another, the first of each kind as a canary. A red task leaves
-everything behind it unstarted; a red verdict, a toggle that did not end well, and a group that starves after it, take the group back
+everything behind it unstarted; a verdict of FAIL, a toggle that did not end well, and a group that starves after it, take the group back
 to where it was sound.
 """
 
@@ -44,7 +44,7 @@ brokers of cluster `{cluster_id}` leave ZooKeeper. Groups: {groups}.
 | to_plain | each instance restarts as a plain Kafka consumer; the first one bakes | the group is at rest |
 | clean_up | the mode and empty folders in ZooKeeper are deleted | gone; the last offsets stay |
 
-A canary that makes its group worse goes back alone. After a red verdict, a mode under which the group does not settle, or a group that
+A canary that makes its group worse goes back alone. After a verdict of FAIL, a mode under which the group does not settle, or a group that
 stops committing, `back_*` takes the group back. `kmigrate_consumers_back__{name}` takes groups back by hand, from anywhere. To hold everything: Variable `kmigrate_stop__{name}`.
 A run with conf `{{"wave": 1}}` moves that wave only; groups that were moved are left alone, so that a schedule goes on where it was.
 """
@@ -61,7 +61,10 @@ mode goes back to ZooKeeper, offsets that only Kafka has are copied, migrating m
 | migrating | migrating members, coordinated through ZooKeeper |
 | kafka | migrating members, coordinated through Kafka |
 """
-_ADVICE = "The group is taken back by the task behind this one; no other instance and no other group was touched."
+_ADVICE = (
+    "After a FAIL the group is taken back by the task behind this one. Without a clear answer nothing is taken back: give the audit more "
+    "evidence and clear it, or take the group back by kmigrate_consumers_back. No other instance and no other group was touched."
+)
 
 
 def build(spec: ClusterSpec) -> DAG | None:
@@ -113,9 +116,10 @@ def _switched(spec: ClusterSpec, group: GroupSpec, target: MemberKind, goal: Goa
     """Every instance, the first as a canary with an audit behind it."""
     canary, *rest = group.instances
     first = _switch(spec, group, canary.name, target, bake=True)
-    gate = audit.group_gate(spec, f"canary_{target}", f"{group.name}/canary_{target}", _ADVICE)
+    name = f"canary_{target}"
+    gate = audit.group_gate(spec, name, f"{group.name}/{name}", _ADVICE)
     if gate:
-        _goes_back(spec, group, f"back_canary_{target}", goal, gate)
+        _goes_back(spec, group, name, goal, [], gate=gate)
         chain(*gate)
     return [first, *gate, *(_switch(spec, group, instance.name, target) for instance in rest)]
 
@@ -140,22 +144,28 @@ def _watched(spec: ClusterSpec, group: GroupSpec, name: str, goal: Goal, *change
     A watch that found something is not retried anyway; one whose worker died is, or its group would be taken back for nothing.
     """
     watch = WatchGroupOperator(cluster_file=spec.path, task_id=f"watch_{name}", group=group.name, wave=group.wave, **goes_on())
-    way: list[BaseOperator] = [*change, watch, *audit.group_gate(spec, name, f"{group.name}/{name}", _ADVICE)]
-    _goes_back(spec, group, f"back_{name}", goal, way)
-    return way
+    gate = audit.group_gate(spec, name, f"{group.name}/{name}", _ADVICE)
+    _goes_back(spec, group, name, goal, [*change, watch], gate=gate)
+    return [*change, watch, *gate]
 
 
-def _goes_back(spec: ClusterSpec, group: GroupSpec, task_id: str, goal: Goal, after: Sequence[BaseOperator]) -> None:
-    """A task that acts where one of `after` is red itself; it is no part of the way."""
+def _goes_back(
+    spec: ClusterSpec, group: GroupSpec, name: str, goal: Goal, steps: Sequence[BaseOperator], *, gate: Sequence[BaseOperator]
+) -> None:
+    """A task that acts where one of the `steps` is red itself, or the audit in `gate` says FAIL; it is no part of the way.
+
+    An audit that is red because Spark was away, or stayed INCONCLUSIVE, stops the line and takes nothing back, as in a migration.
+    """
     back = GroupBackOperator(
         cluster_file=spec.path,
-        task_id=task_id,
+        task_id=f"back_{name}",
         groups=[group.name],
         goal=goal,
-        only_after=[task.task_id for task in after],
+        only_after=[task.task_id for task in steps],
+        verdict=audit.verdict_of(spec, f"{group.name}/{name}") if gate else "",
         trigger_rule=TriggerRule.ONE_FAILED,
     )
-    for task in after:
+    for task in (*steps, *gate):
         task.set_downstream(back)
 
 

@@ -116,9 +116,12 @@ _GROUPS = {
     "group's `commit_within`. Owners that look perfect prove nothing.",
     "to_plain": "Has this instance restarted as a plain Kafka consumer, as soon as its group is at rest in Kafka mode. The first one bakes, and goes "
     "back to being a migrating member if the group is worse for it (V33).",
-    "audit": "Submits the audit of the clients' records to Spark. Inconclusive ones are made again, with more evidence.",
-    "verdict": "Lets the group go on at PASS only. **Red:** the task behind it takes the group back.",
-    "back": "Takes the group back, one instance or the mode at a time, to where it was sound.\n\n**Skipped:** nothing before it was red.",
+    "audit": "Submits the audit of the clients' records to Spark. Inconclusive ones, and those that Spark did not make, are made again later. "
+    "**Red:** nothing is known; the group stays as it is. Mend Spark, then clear this task.",
+    "verdict": "Lets the group go on at PASS only. **Red** after a FAIL: the task behind it takes the group back. **Red** because it stayed "
+    "INCONCLUSIVE: the group stays as it is, and a person decides.",
+    "back": "Takes the group back, one instance or the mode at a time, to where it was sound.\n\n**Skipped:** no step before it was red, and no "
+    "audit said FAIL.",
     "clean_up": "Deletes the mode and the empty folders of the group in ZooKeeper. Its last offsets stay: they cost nothing, and a way back begins "
     "with them.",
     "done": "Lets go of the cluster, so that other runs of kmigrate may act.",

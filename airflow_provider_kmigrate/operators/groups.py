@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -14,8 +15,10 @@ from airflow_provider_kmigrate.core.group_move import Goal, moved, plan
 from airflow_provider_kmigrate.core.group_seen import MemberKind
 from airflow_provider_kmigrate.core.model import Done, Look
 from airflow_provider_kmigrate.core.registration import Mode
+from airflow_provider_kmigrate.core.verdict import Outcome, outcome_of
 from airflow_provider_kmigrate.core.windows import other_wave
-from airflow_provider_kmigrate.exceptions import Unreachable
+from airflow_provider_kmigrate.exceptions import Refused, Unreachable
+from airflow_provider_kmigrate.hooks.verdicts import stored
 from airflow_provider_kmigrate.hooks.world import run_of, watching
 from airflow_provider_kmigrate.operators.step import StepOperator
 from airflow_provider_kmigrate.steps.catalog import build
@@ -23,6 +26,10 @@ from airflow_provider_kmigrate.steps.journal import told
 from airflow_provider_kmigrate.steps.run import World, run_step
 
 _EVERY_WAVE = 0
+_NOTHING_RED = (
+    "No step before it was red itself, and no audit said FAIL: nothing is known that the group would have to be taken back for. Where an "
+    "audit is red, it could not be made, or stayed INCONCLUSIVE: clear it, or take the group back by the DAG for that."
+)
 
 
 class _Forward(StepOperator):
@@ -112,20 +119,30 @@ class CleanUpGroupOperator(_GroupOperator):
 class GroupBackOperator(StepOperator):
     """Bring groups back to `goal` (old, migrating or kafka: see `core.group_move.Goal`) from wherever each stands.
 
-    With `only_after` it acts only where one of these tasks of its run has failed itself, and is skipped where they never ran.
-    A run's conf `groups` (a list of names) limits it. Killed and run again it looks, and goes on.
+    With `only_after` or `verdict` it acts only where one of these tasks of its run has failed itself, or the audit's verdict in that
+    file is FAIL. It is skipped where they never ran, and where the audit said nothing or INCONCLUSIVE: unknown is no reason to take a
+    group back, and a person decides. A run's conf `groups` (a list of names) limits it. Killed and run again it looks, and goes on.
     """
 
     kind = "group back"
     ui_color = "#fdf0cd"
+    template_fields: Sequence[str] = (*StepOperator.template_fields, "verdict")
 
-    def __init__(self, *, groups: Sequence[str], goal: Goal | str = "", only_after: Sequence[str] = (), **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        groups: Sequence[str],
+        goal: Goal | str = "",
+        only_after: Sequence[str] = (),
+        verdict: str = "",
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**{"deferrable": False, **kwargs})
-        self.groups, self.goal, self.only_after = tuple(groups), str(goal), tuple(only_after)
+        self.groups, self.goal, self.only_after, self.verdict = tuple(groups), str(goal), tuple(only_after), verdict
 
     def execute(self, context: Context) -> str:
-        if self.only_after and not _failed(context, self.only_after):
-            raise AirflowSkipException("What stands before it was not red itself: there is nothing to take back.")
+        if (self.only_after or self.verdict) and not (_failed(context, self.only_after) or _says_fail(self.verdict)):
+            raise AirflowSkipException(_NOTHING_RED)
         wanted = context["params"].get("groups") or self.groups
         if not set(self.groups) & set(wanted):
             raise AirflowSkipException(f"This run is for {', '.join(wanted)}.")
@@ -140,7 +157,17 @@ class GroupBackOperator(StepOperator):
         return f"Back at {arguments['goal']}: {', '.join(self.groups)}."
 
 
+def _says_fail(verdict: str) -> bool:
+    """Whether an audit has left a FAIL there. What is not there, or cannot be read, is no verdict."""
+    document = stored(verdict) if verdict else None
+    with contextlib.suppress(Refused):
+        return document is not None and outcome_of(document) is Outcome.FAIL
+    return False
+
+
 def _failed(context: Context, tasks: Sequence[str]) -> bool:
+    if not tasks:
+        return False
     ti: Any = context["ti"]
     states = ti.get_task_states(dag_id=context["dag"].dag_id, task_ids=list(tasks), run_ids=[context["run_id"]])
     return any(state == "failed" for of_run in states.values() for state in of_run.values())

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from airflow.sdk import BaseSensorOperator, Context, ObjectStoragePath, PokeReturnValue
+from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_kmigrate.core.verdict import Outcome, outcome_of
 from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.hooks.verdicts import stored
 
 
 class AuditVerdictSensor(BaseSensorOperator):
@@ -34,7 +34,7 @@ class AuditVerdictSensor(BaseSensorOperator):
 
     def poke(self, context: Context) -> PokeReturnValue:
         del context
-        document = self._read()
+        document = stored(self.path, self.conn_id)
         if document is None:
             self.log.info("There is no verdict yet at %s.", self.path)
             return PokeReturnValue(is_done=False)
@@ -51,12 +51,3 @@ class AuditVerdictSensor(BaseSensorOperator):
             self.log.info("Waiting for more evidence. %s", headline)
             return PokeReturnValue(is_done=False)
         return PokeReturnValue(is_done=True, xcom_value=headline)
-
-    def _read(self) -> Mapping[str, Any] | None:
-        """A report holds its verdict inside. A file that is not whole yet, on a store that shows such, is looked at again."""
-        try:
-            document = json.loads(ObjectStoragePath(self.path, conn_id=self.conn_id).read_text())
-        except (FileNotFoundError, ValueError):
-            return None
-        found = document.get("verdict", document) if isinstance(document, dict) else {}
-        return found if isinstance(found, dict) else {}

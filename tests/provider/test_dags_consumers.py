@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,11 +12,12 @@ import pytest
 from airflow.sdk import DAG, TriggerRule
 from airflow.serialization.serialized_objects import DagSerialization
 
+from airflow_provider_kmigrate.core.verdict import VERSION
 from airflow_provider_kmigrate.dag_builders import folder
 from airflow_provider_kmigrate.dag_builders.task_docs import group_doc
 from airflow_provider_kmigrate.hooks.world import opener
 from airflow_provider_kmigrate.operators.approval import LEAVE
-from airflow_provider_kmigrate.operators.groups import WatchGroupOperator
+from airflow_provider_kmigrate.operators.groups import GroupBackOperator, WatchGroupOperator
 from tests.provider.simulated_groups import GroupRehearsal, group_rehearsal
 from tests.provider.test_approval import Person
 from tests.provider.test_dags import names, tasks
@@ -67,6 +69,15 @@ class TestShape:
         for name in verdicts:
             step = name.removeprefix("billing.verdict_")
             assert f"billing.back_{step}" in dag.get_task(name).downstream_task_ids
+
+    def test_only_a_step_that_is_red_or_a_fail_takes_the_group_back(self, made: Group) -> None:
+        dag = dag_of(made(SimGroup(2), audit=AUDIT))
+        steps = {"mode_kafka": ["mode_kafka", "watch_mode_kafka"], "to_plain": ["watch_to_plain"]}
+        for name in ("canary_migrating", "mode_kafka", "canary_plain", "to_plain"):
+            back: Any = dag.get_task(f"billing.back_{name}")
+            verdict: Any = dag.get_task(f"billing.verdict_{name}")
+            assert list(back.only_after) == [f"billing.{step}" for step in steps.get(name, [])]
+            assert back.verdict == verdict.path
 
     def test_waves_windows_and_a_schedule(self, made: Group) -> None:
         there = made(SimGroup(1), SimGroup(1, "mail"), groups_schedule="0 22 * * *")
@@ -127,6 +138,41 @@ class TestForward:
         assert states["billing.back_to_plain"] == "skipped", "it was not red itself"
         assert group.kinds() == [MIGRATING, MIGRATING]
         assert group.toggle == "zookeeper"
+
+    def test_an_audit_that_spark_does_not_make_stops_the_line_and_takes_nothing_back(
+        self, made: Group, run_dag: RunDag, tmp_path: Path
+    ) -> None:
+        there = made(SimGroup(2), audit={**AUDIT, "result": str(tmp_path / "result"), "extensions": 0})
+        states = tasks(run_dag(dag_of(there)))
+        assert (states["billing.audit_canary_migrating"], states["billing.back_canary_migrating"]) == ("failed", "skipped")
+        assert states["billing.to_migrating_app1"] == "upstream_failed"
+        assert there.groups["billing"].kinds() == [MIGRATING, OLD]
+
+    @pytest.mark.parametrize(
+        ("verdict", "state"),
+        [
+            (None, "skipped"),
+            ("not whole {", "skipped"),
+            (json.dumps({"version": 99, "outcome": "FAIL"}), "skipped"),
+            (json.dumps({"version": VERSION, "outcome": "INCONCLUSIVE"}), "skipped"),
+            (json.dumps({"version": VERSION, "outcome": "PASS"}), "skipped"),
+            (json.dumps({"version": VERSION, "outcome": "FAIL"}), "success"),
+        ],
+    )
+    def test_what_an_audit_left_and_whether_the_group_goes_back(  # fixtures
+        self, made: Group, run_dag: RunDag, tmp_path: Path, verdict: str | None, state: str
+    ) -> None:
+        group = SimGroup(2)
+        there = made(group)
+        run(group.world(), way_of(group)[:1])
+        group.token = 0
+        path = tmp_path / "verdict.json"
+        if verdict is not None:
+            path.write_text(verdict)
+        with DAG(dag_id="back_or_not", schedule=None) as dag:
+            GroupBackOperator(cluster_file=str(there.path), task_id="back", groups=["billing"], goal="old", verdict=str(path))
+        assert tasks(run_dag(dag)) == {"back": state}
+        assert group.kinds() == [OLD if state == "success" else MIGRATING, OLD]
 
     @pytest.mark.parametrize("commit_within", [150.0, 400.0])
     def test_what_the_triggerer_saw_starve_is_red_and_not_watched_anew(

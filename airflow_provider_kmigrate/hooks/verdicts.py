@@ -1,0 +1,22 @@
+"""Verdicts that audits leave, on any place that Airflow's object storage reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from airflow.sdk import ObjectStoragePath
+
+
+def stored(path: str, conn_id: str | None = None) -> Mapping[str, Any] | None:
+    """The verdict in a file that an audit leaves; None while there is none. A report holds its verdict inside.
+
+    A file that is not whole yet, on a store that shows such, is none either.
+    """
+    try:
+        document = json.loads(ObjectStoragePath(path, conn_id=conn_id).read_text())
+    except (FileNotFoundError, ValueError):
+        return None
+    found = document.get("verdict", document) if isinstance(document, dict) else {}
+    return found if isinstance(found, dict) else {}
