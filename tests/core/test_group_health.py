@@ -1,0 +1,110 @@
+"""Whether a group goes on consuming, and what becomes of a watched instance, from series of looks."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_kmigrate.core.assignors import KafkaMember
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.group_health import Health, follow, starving, worse
+from airflow_provider_kmigrate.core.group_seen import KafkaGroup, StoredOffset
+from airflow_provider_kmigrate.core.registration import Registration
+from tests.core.test_group_move import MIGRATING, PLAIN, SPEC, STATIC, T0, T1, changed, codes, group
+
+
+class TestHealth:
+    def at(self, *looks_: tuple[float, int, int]) -> tuple[Health, float]:
+        """Looks (time, committed, log end) at partition 0."""
+        health = Health()
+        for now, committed, end in looks_:
+            seen = group("p", "p", "kafka", committed={T0: committed, T1: 10}, ends={T0: end, T1: 10})
+            health = follow(health, changed(seen, offsets={}), SPEC, now)
+        return health, looks_[-1][0]
+
+    def test_a_partition_that_moves_or_waits_for_nothing_is_well(self) -> None:
+        for series in (
+            [(float(t), 10 + t, 1000) for t in range(0, 500, 50)],
+            [(float(t), 10, 10) for t in range(0, 500, 50)],
+            [(0.0, 10, 10), (400.0, 10, 10), (401.0, 10, 20), (480.0, 10, 30)],
+        ):
+            health, now = self.at(*series)
+            assert starving(health, SPEC, now) == ()
+
+    def test_records_that_wait_and_an_offset_that_stands_still(self) -> None:
+        health, now = self.at((0.0, 10, 10), (10.0, 10, 20), (109.0, 10, 30))
+        assert starving(health, SPEC, now) == (T0,)
+        assert codes(worse(health, SPEC, now)) == ["V30"]
+
+    def test_one_that_was_never_committed_starves_only_if_its_log_grows(self) -> None:
+        health, now = self.at((0.0, -1, 10), (200.0, -1, 10))
+        assert starving(health, SPEC, now) == ()
+        health, now = self.at((0.0, -1, 10), (1.0, -1, 11), (102.0, -1, 11))
+        assert starving(health, SPEC, now) == (T0,)
+
+    def test_what_nobody_reads_any_more_starves_nobody(self) -> None:
+        """ZooKeeper keeps offsets for ever: of a topic that was deleted, and of one that is subscribed no more and gets records."""
+        gone, left, day = TopicPartition("gone", 0), TopicPartition("left", 0), 86_400.0
+        health = Health()
+        for now in (0.0, 100.0, 200.0):
+            seen = group("m", "m", ends={T0: 10, T1: 10, left: 1000 + int(now)})
+            offsets = {
+                gone: StoredOffset(5, day),
+                left: StoredOffset(5, 0.0),
+                T0: StoredOffset(10, day),
+                T1: StoredOffset(10, day),
+            }
+            health = follow(health, changed(seen, offsets=offsets), SPEC, now)
+        assert worse(health, SPEC, 200.0) == ()
+
+    def test_what_was_read_until_the_last_switch_and_is_not_any_more_starves(self) -> None:
+        lost = TopicPartition("lost", 0)
+        health = Health()
+        for now in (0.0, 100.0, 200.0):
+            seen = group("p", "p", "kafka", ends={T0: 10, T1: 10, lost: 10 + int(now)})
+            offsets = {lost: StoredOffset(10, 1000.0), T0: StoredOffset(10, 900.0)}
+            health = follow(health, changed(seen, offsets=offsets), SPEC, now)
+        assert starving(health, SPEC, 200.0) == (lost,)
+
+    def test_without_the_end_of_its_log_nothing_is_said_of_a_partition(self) -> None:
+        health = Health()
+        for now in (0.0, 10.0, 200.0):
+            health = follow(health, group("m", "m", ends={T1: 10}), SPEC, now)
+        assert worse(health, SPEC, 200.0) == ()
+
+    def test_the_watched_instance_and_rest(self) -> None:
+        health = Health()
+        for now in (0.0, 61.0):
+            health = follow(health, group("", "m"), SPEC, now, ("a", MIGRATING))
+        assert codes(worse(health, SPEC, 61.0)) == ["V31", "V32"]
+        assert worse(health, SPEC, 61.0, unrest=62.0) == ()
+        health = follow(health, group("m", "m"), SPEC, 62.0, ("a", MIGRATING))
+        assert worse(health, SPEC, 500.0 - 439.0) == ()
+
+    @pytest.mark.parametrize(
+        ("looks_", "renewed", "restarts"),
+        [
+            (["1", "1", "1"], 0, 0),
+            (["1", "", "2", "", "3", "4"], 0, 3),  # it ends and is started again
+            (["1", "12", "2", "23", "34"], 0, 1),  # the same, while Kafka keeps the one before for its session: two at once
+            (["1", "123", "123"], 0, 0),  # an instance of three members, the first of which came first
+            (["123", "456", "789", "abc"], 0, 3),
+            (["1", "2"], 2, 3),  # two of which an earlier process saw
+            (["", "1", "1"], 2, 2),
+        ],
+    )
+    def test_an_instance_that_begins_anew(self, looks_: list[str], renewed: int, restarts: int) -> None:
+        health = Health(renewed=renewed)
+        for now, lives in enumerate(looks_):
+            members = [KafkaMember(life, f"a-{life}", frozenset({T0})) for life in lives]
+            seen = group("", "p", "kafka", kafka=KafkaGroup("Stable", (*members, KafkaMember("b", "b", frozenset({T1})))))
+            health = follow(health, seen, SPEC, float(now), ("a", PLAIN))
+        assert health.restarts == restarts
+        assert codes(worse(health, SPEC, 10.0)) == (["V34"] if restarts >= 3 else [])
+
+    def test_a_migrating_member_is_the_same_one_whatever_its_sessions_do(self) -> None:
+        for stamps, renewed in ((["7", "7"], 0), (["7", "8"], 1)):
+            health = Health()
+            for now, stamp in enumerate(stamps):
+                entries = {"g_a": Registration("static", {"t": 1}, stamp), "g_b": STATIC}
+                health = follow(health, changed(group("m", "m"), registrations=entries), SPEC, float(now), ("a", MIGRATING))
+            assert health.renewed == renewed
