@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -265,8 +266,12 @@ def _whole(path: Path) -> list[str]:
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
-        os.killpg(process.pid, 15)
-        process.wait(30)
+        os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(30)
 
 
 def stalls_by_act(workload: Workload, journal: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
