@@ -131,8 +131,7 @@ class MigratingConsumer:
             message = self._next(self._shell, wait) if self._shell else self._data.poll(wait)
             if message is not None:
                 return message
-            left = deadline - time.monotonic()
-            if left <= 0.0:
+            if (left := deadline - time.monotonic()) <= 0.0:
                 return None
 
     def _at_hand(self) -> Message | None:
@@ -152,10 +151,9 @@ class MigratingConsumer:
         deadline = time.monotonic() + timeout if timeout >= 0 else float("inf")
         while True:
             self._work()
-            left = max(0.0, deadline - time.monotonic())
-            wait = min(left, _SLICE_S)
+            wait = min(max(0.0, deadline - time.monotonic()), _SLICE_S)
             messages = self._many(self._shell, num_messages, wait) if self._shell else self._data.consume(num_messages, wait)
-            if messages or left <= 0.0:
+            if messages or time.monotonic() >= deadline:
                 return messages
 
     def _many(self, shell: Shell, count: int, wait: float) -> list[Message]:
