@@ -17,6 +17,7 @@ import yaml
 from airflow_provider_kmigrate.audit import connector
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan
 from airflow_provider_kmigrate.consumer.probe import Probe
+from airflow_provider_kmigrate.consumer.probe_runs import ProbeRuns
 from airflow_provider_kmigrate.consumer.workload.plan import GroupPlan
 from airflow_provider_kmigrate.core.ledger import Verdict
 from airflow_provider_kmigrate.core.model import ProcessState
@@ -52,7 +53,10 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
         spark.bootstrap = rehearsal.cluster.bootstrap
         spark.start_stream()
         spark.wait_streaming()
-        dag = rehearsal.migrate()
+        try:
+            dag = rehearsal.migrate()
+        finally:  # of a run that broke off
+            ProbeRuns(probes_of(rehearsal), {"bootstrap.servers": spark.bootstrap}).end()
         workload.stop()
         yield Outcome(rehearsal, dag, workload.summary(), spark.end_stream())
 
@@ -83,6 +87,10 @@ def result_of(rehearsal: Rehearsal) -> Path:
     return rehearsal.folder / "result"
 
 
+def probes_of(rehearsal: Rehearsal) -> Path:
+    return result_of(rehearsal) / "audited" / "probe"
+
+
 def test_every_gate_passes_at_every_level(audited: Outcome) -> None:
     rehearsal, dag = audited.rehearsal, audited.dag
     failed = {task: state for task, state in dag["tasks"].items() if state not in {"success", "skipped"}}
@@ -104,7 +112,7 @@ def test_the_job_was_held_for_both_rolls_and_its_sink_is_exact(audited: Outcome)
 
 def test_the_probe_has_ended_whole(audited: Outcome) -> None:
     rehearsal = audited.rehearsal
-    (folder,) = (result_of(rehearsal) / "audited" / "probe").iterdir()
+    (folder,) = probes_of(rehearsal).iterdir()
     probe = Probe(folder, {"bootstrap.servers": rehearsal.cluster.bootstrap})
     assert {process.state for process in probe.status().values()} == {ProcessState.STOPPED}
     facts = probe.facts()
