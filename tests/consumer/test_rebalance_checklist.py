@@ -174,6 +174,11 @@ def test_r1_no_handler_runs_for_what_another_one_has(
 def test_r11_r12_both_stores_hold_the_same_after_many_toggles(
     watched: WatchedKafka, zookeeper: MemoryZooKeeper, joins: Callable[..., Member], tmp_path: Path
 ) -> None:
+    """At rest, that is: while the group is shared out Kafka takes no commits, and the store that is behind is tried again."""
+
+    def stored() -> dict[int, int]:
+        return {n: int(zookeeper.nodes[f"/consumers/g/offsets/t/{n}"].data) for n in range(4)}
+
     with Load(watched.bootstrap, tmp_path, "t", 4) as load, joins() as one, joins() as two:
         for toggle in range(6):
             wait_until(lambda: len(one.owned) == len(two.owned) == 2, "each owns half")
@@ -183,12 +188,12 @@ def test_r11_r12_both_stores_hold_the_same_after_many_toggles(
             wait_until(lambda before=before: delivered(tmp_path) > before + 50, "records come")
         load.end()
         wait_until(lambda: delivered(tmp_path) == load.sent, "the rest comes")
+        wait_until(lambda: sum(stored().values()) == load.sent, "it is committed, the next offset to read")
+        wait_until(lambda: offsets(watched) == stored(), "in both")
     found = facts(tmp_path)
     assert (found.lost.count, found.redelivered.count) == (0, 0)
     assert not found.violations
-    stored = {n: int(zookeeper.nodes[f"/consumers/g/offsets/t/{n}"].data) for n in range(4)}
-    assert offsets(watched) == stored
-    assert sum(stored.values()) == load.sent, "the next offset to read, in both"
+    assert sum(stored().values()) == load.sent
 
 
 def coordination(*members: Member) -> list[int]:
