@@ -209,10 +209,14 @@ class MigratingConsumer:
         held = [action for action in batch if self._holds(action)]
         try:
             if held:
-                self._call("revoke", [self._hands.standing(action.where) for action in held])
+                self._call("revoke" if self._proven() else "lost", [self._hands.standing(action.where) for action in held])
         finally:
             for action in held:
                 self._stopped(action)
+
+    def _proven(self) -> bool:
+        """Whether the session lives for sure: after a long sleep others may have had its partitions for a while."""
+        return self._shell is not None and self._shell.member.live and time.monotonic() < self._shell.member.lease
 
     def _stopped(self, action: w.Stop) -> None:
         mine = self._hands.active[action.where]

@@ -13,7 +13,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from airflow_provider_kmigrate.consumer import migrating_shell
+from airflow_provider_kmigrate.consumer.event_files import read_events
 from airflow_provider_kmigrate.consumer.migrating import MigratingConsumer
+from airflow_provider_kmigrate.core.events import Change, Ownership
 from airflow_provider_kmigrate.core.member_state import Settings
 from airflow_provider_kmigrate.core.member_words import Alarm
 from tests.consumer.in_kafka_mode import COORDINATOR, MODE, after, goes_on, offsets
@@ -181,3 +183,20 @@ def test_a_broker_that_is_away_for_seconds_is_no_rebalance(
         wait_until(lambda: sum(offsets(watched).values()) == load.sent, "and is committed")
         assert not after(watched, Api.JOIN_GROUP, since=since)
     assert not facts(tmp_path).violations
+
+
+@pytest.mark.parametrize(("cut", "change"), [(True, Change.LOST), (False, Change.RELEASED)])
+def test_what_kafka_takes_while_the_session_is_not_proven_may_be_anothers_already(  # fixtures
+    watched: WatchedKafka, alone: Member, tmp_path: Path, cut: bool, change: Change
+) -> None:
+    session = alone.consumer._shell._zk
+    if cut:
+        session.lose_connection()
+    watched.fail(Api.HEARTBEAT, KafkaError.UNKNOWN_MEMBER_ID)
+    wait_until(lambda: not alone.owned, "it gives up all")
+    if cut:
+        session.expire()
+    wait_until(lambda: len(alone.owned) == 4, "it has all again")
+    goes_on(watched, tmp_path)
+    changes = [event.change for event in read_events(tmp_path).events if isinstance(event, Ownership)]
+    assert changes[:2] == [Change.ACQUIRED, change]
