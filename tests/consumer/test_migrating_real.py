@@ -159,6 +159,37 @@ def test_a_member_that_is_killed_leaves_its_partitions_to_the_other(
     assert found.redelivered.count <= PARTITIONS  # each record is committed before the next one is asked for
 
 
+@pytest.mark.parametrize("mode", [b"zookeeper", b"kafka"])
+def test_a_member_that_sleeps_past_its_sessions_wakes_to_nothing_of_its_own(  # noqa: PLR0917  # fixtures
+    cluster: LocalCluster, zookeeper: KazooClient, properties: dict[str, Any], group: str, tmp_path: Path, mode: bytes
+) -> None:
+    """It delivers nothing more of what the other one has, and moves no offset back; then it takes part again, or has ended.
+
+    By the log both own partitions until it is awake, for who is stopped writes nothing.
+    """
+    zookeeper.create(f"/consumers/{group}/migration/mode", mode, makepath=True)
+    sleeper = process({**properties, "enable.auto.commit": False}, tmp_path, [group])
+    try:
+        with Member(properties, tmp_path, [group]) as other, Load(cluster.bootstrap, tmp_path, group, PARTITIONS) as load:
+            wait_until(lambda: len(other.owned) == PARTITIONS // 2 and delivered(tmp_path) > 500, "both are delivered")
+            sleeper.send_signal(signal.SIGSTOP)
+            wait_until(lambda: len(other.owned) == PARTITIONS, "the other one owns everything")
+            before = load.sent
+            wait_until(lambda: delivered(tmp_path) > before, "and delivers it")
+            sleeper.send_signal(signal.SIGCONT)
+            wait_until(lambda: len(other.owned) == PARTITIONS // 2 or sleeper.poll() is not None, "it is awake")
+            sleeper.terminate()
+            wait_until(lambda: len(other.owned) == PARTITIONS, "the other one owns everything again")
+            settle((other,), load, tmp_path)
+        found = facts(tmp_path)
+    finally:
+        sleeper.kill()
+        sleeper.wait(30)
+    assert (found.lost.count, found.unseen.count) == (0, 0)
+    assert found.redelivered.count <= 2 * PARTITIONS  # what it had in hand when it was stopped, and when it was ended
+    assert in_zookeeper(zookeeper, group) == dict.fromkeys(range(PARTITIONS), load.sent // PARTITIONS)
+
+
 def test_a_real_old_consumer_joins_although_kafka_coordinates_and_leaves_again(
     cluster: LocalCluster, zookeeper: KazooClient, properties: dict[str, Any], tmp_path: Path
 ) -> None:
