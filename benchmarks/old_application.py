@@ -16,7 +16,7 @@ class OldApplication:
     group: str
     topic: str
     instances: int = 2
-    bake: str = "31s"
+    bake: str = "16s"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -28,7 +28,7 @@ class OldApplication:
             "name": self.group,
             "switch": switch_command(folder),
             "bake": self.bake,
-            "commit_within": "30s",
+            "commit_within": "15s",
             "switch_timeout": "90s",
             "instances": [{"name": name} for name in self.names],
         }
