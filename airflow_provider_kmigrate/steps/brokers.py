@@ -15,6 +15,7 @@ from airflow_provider_kmigrate.steps.files import install
 from airflow_provider_kmigrate.steps.first_broker import FirstBroker, note
 from airflow_provider_kmigrate.steps.green import Green
 from airflow_provider_kmigrate.steps.journal import told
+from airflow_provider_kmigrate.steps.moved import MovedSince
 from airflow_provider_kmigrate.steps.run import Step, World, run_step
 
 _WAY_BACK_WITHIN = 30.0  # seconds for the gates to open before a broker that is worse is left as it is
@@ -167,9 +168,10 @@ class BringBack(RollBroker):
     def __init__(self, node: NodeSpec, target: BrokerMode, policy: Policy) -> None:
         super().__init__(node, target, policy)
         self.name = f"{node.name} back to {target}"
+        self._moved = MovedSince()
 
     def next(self, view: ClusterView, first: ClusterView) -> Decision:
-        return rollback.decide_back(view, first, self.node.id, self.target)
+        return rollback.decide_back(view, self._moved.saw(view, first), self.node.id, self.target)
 
     def while_down(self, world: World) -> None:
         host = world.tools.host(self.node)
@@ -187,7 +189,7 @@ class TakeBack(BringBack):
         self.name = f"{node.name} alone back to {target}"
 
     def next(self, view: ClusterView, first: ClusterView) -> Decision:
-        decision = rollback.decide_alone(view, first, self.node.id, self.target)
+        decision = rollback.decide_alone(view, self._moved.saw(view, first), self.node.id, self.target)
         untouched = stage_on_disk(view.brokers[self.node.id].files) is not roll.STAGE[self.target]
         if isinstance(decision, Wait) and untouched and view.taken_at - first.taken_at > _WAY_BACK_WITHIN:
             return Refuse(decision.reasons)

@@ -10,6 +10,7 @@ from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Don
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.steps.compared import KINDS, Compared
 from airflow_provider_kmigrate.steps.green import Green
+from airflow_provider_kmigrate.steps.moved import MovedSince
 from airflow_provider_kmigrate.steps.run import Step, World
 
 _POSITION = Look.BROKERS | Look.CONTROLLERS | Look.ZOOKEEPER
@@ -145,6 +146,7 @@ class Soak(Step):
         self.interval = min(2.0, max(0.2, seconds / 10)) if interval is None else interval
         self._green = Green(held, self.interval)
         self._compared = Compared()
+        self._moved = MovedSince()
 
     @property
     def held(self) -> float:
@@ -154,7 +156,7 @@ class Soak(Step):
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         if where(view).phase in {Phase.FINALIZING, Phase.FINALIZED}:
             return Done("The finalization has already begun.")
-        gate = self._gate(view, first)
+        gate = self._gate(view, self._moved.saw(view, first))
         self._green.saw(view, gate.met)
         if not gate.met:
             return waiting.as_decision(gate, "")
@@ -162,8 +164,8 @@ class Soak(Step):
             return Done(f"Every gate stayed green for {self.held:.0f} s.")
         return Wait((Reason("T01", f"Soaking: green for {self.held:.0f} of {self.seconds:.0f} s."),), healthy=True)
 
-    def _gate(self, view: ClusterView, first: ClusterView) -> Gate:
-        gate = waiting.soaking(view, first, self._lag_limit)
+    def _gate(self, view: ClusterView, before: ClusterView) -> Gate:
+        gate = waiting.soaking(view, before, self._lag_limit)
         if gate.met:
             gate = self._compared.saw(view)
         else:

@@ -1,0 +1,84 @@
+"""A dual-write that dies in the middle of a wait is seen to be dead, though it moved since the wait began."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look
+from airflow_provider_kmigrate.exceptions import TimedOut
+from airflow_provider_kmigrate.steps.brokers import BringBack
+from airflow_provider_kmigrate.steps.moved import WINDOW, MovedSince
+from airflow_provider_kmigrate.steps.run import run_step
+from airflow_provider_kmigrate.steps.waits import Soak
+from benchmarks import direct
+from tests.steps.sim import SimCluster
+
+
+def view(seconds: float, *, read: bool = True) -> ClusterView:
+    seen = SimCluster().look(Look.ZOOKEEPER)
+    return replace(seen, taken_at=seconds, zk=seen.zk if read else None)
+
+
+def test_it_is_the_first_look_at_first_and_later_one_that_is_young_enough():
+    since, looks = MovedSince(), [view(float(second)) for second in range(60)]
+    ages = [look.taken_at - since.saw(look, looks[0]).taken_at for look in looks]
+    assert ages[: int(WINDOW) + 1] == [float(second) for second in range(int(WINDOW) + 1)]
+    assert all(WINDOW <= age <= 2 * WINDOW for age in ages[int(2 * WINDOW) :])
+
+
+def test_looks_without_zookeeper_are_not_compared_with():
+    since, first = MovedSince(), view(0.0)
+    for second in range(1, 100):
+        assert since.saw(view(float(second), read=False), first) is first
+    assert since.saw(view(100.0), first) is first
+    assert since.saw(view(100.0 + WINDOW), first).taken_at == 100.0
+
+
+class Dying(SimCluster):
+    """From one moment on the active controller cannot write to ZooKeeper; nothing else shows it for the time being."""
+
+    dead_after = float("inf")
+    short_until = float("inf")  # and what else the step waits for until then
+
+    def look(self, what, nodes=(), groups=()):
+        before = self.offset
+        found = super().look(what, nodes, groups)
+        if self.clock.time > self.dead_after and before is not None:
+            self.offset = before
+            migration = replace(found.zk.migration, metadata_offset=before)
+            found = replace(found, zk=replace(found.zk, migration=migration))
+        if self.clock.time < self.short_until:
+            partitions = tuple(replace(one, isr=one.isr[:1]) for one in found.partitions)
+            found = replace(found, partitions=partitions)
+        return found
+
+
+@pytest.fixture
+def dying(tmp_path):
+    cluster = Dying()
+    cluster.short_until = 0.0
+    with_backup = cluster.world(tmp_path)
+    direct.to_dual_write(with_backup)
+    return cluster, with_backup
+
+
+def test_a_soak_begins_again_when_the_dual_write_dies_in_it(dying):
+    cluster, world = dying
+    cluster.dead_after = cluster.clock.time + 30.0
+    soak = Soak(1000.0, interval=1.0, lag_limit=10**6)
+    run_step(soak, world, sync_for=28.0)
+    assert soak.held > 20.0
+    run_step(soak, world, sync_for=30.0)
+    assert soak.held == 0.0
+
+
+def test_no_broker_goes_back_on_a_dual_write_that_moved_only_when_the_wait_began(dying):
+    cluster, world = dying
+    cluster.dead_after = cluster.clock.time + 5.0
+    cluster.short_until = cluster.clock.time + 60.0
+    before = {node: sim.starts for node, sim in cluster.nodes.items()}
+    with pytest.raises(TimedOut, match="/migration has not moved"):
+        run_step(BringBack(cluster.spec.brokers[0], BrokerMode.MIGRATION, cluster.spec.policy), world)
+    assert {node: sim.starts for node, sim in cluster.nodes.items()} == before
