@@ -18,6 +18,7 @@ from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.model import BrokerMode, Look
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
+from airflow_provider_kmigrate.steps import moved
 from airflow_provider_kmigrate.steps.prepare import run_preflight
 from tests.system import disks, linked, proxy
 from tests.system.journey import Journey, Trouble, down, of, paused
@@ -50,6 +51,12 @@ def cut_from_zookeeper(journey: Journey, fault: Fault) -> Trouble:
 def controllers_cut_off(journey: Journey, fault: Fault) -> Trouble:
     made = partial(journey.broken, fault, OF_CONTROLLERS)
     return Trouble(f"controllers cut off from ZooKeeper: {fault.name}", NOT_WRITTEN, made)
+
+
+def controllers_cut_off_midway(journey: Journey) -> Trouble:
+    """After /migration has moved in the same life of the step; another trouble holds it until that can be seen to be over."""
+    made = partial(journey.broken, proxy.REFUSED, OF_CONTROLLERS)
+    return Trouble("controllers cut off from ZooKeeper midway: refused", NOT_WRITTEN, made, overlap=2 * moved.WINDOW + 5.0)
 
 
 def stopped(journey: Journey, node: NodeSpec) -> Trouble:
@@ -242,6 +249,7 @@ def soak(journey: Journey) -> None:
     troubles = (
         controllers_cut_off(journey, proxy.UNHEARD),
         cut(journey, proxy.UNHEARD, broker),
+        controllers_cut_off_midway(journey),
         cut(journey, proxy.REFUSED, active(journey)),
         cut_from_zookeeper(journey, proxy.RESET),
         stopped(journey, another),
@@ -263,6 +271,7 @@ def back_to_migration(journey: Journey, node: NodeSpec) -> None:
     troubles = (
         controllers_cut_off(journey, proxy.REFUSED),
         cut(journey, proxy.BLACK_HOLE, other),
+        controllers_cut_off_midway(journey),
         cut(journey, proxy.REFUSED, active(journey)),
         cut_from_zookeeper(journey, proxy.RESET),
         stopped(journey, another),

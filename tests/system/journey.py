@@ -58,6 +58,7 @@ class Trouble:
     fault: str
     named: str
     made: Callable[[], AbstractContextManager[object]]
+    overlap: float = _OVERLAP_S  # seconds in which the trouble before it lasts on
 
 
 @dataclass
@@ -242,7 +243,7 @@ class Held:
         with ExitStack() as entering:
             entering.enter_context(trouble.made())
             tool, since = self._runs()
-            time.sleep(_OVERLAP_S if self.cells else 0.0)
+            time.sleep(trouble.overlap if self.cells else 0.0)
             early = self._journey.started_since(before)
             self._trouble.close()  # which starts what it took
             self._trouble = entering.pop_all()
