@@ -194,6 +194,9 @@ def finalize(journey: Journey) -> None:
     journey.steps(lambda world: direct.step(world, "finalized"))
 
 
+LEGS = (forward, second_roll, back, forward, second_roll, finalize)
+
+
 @contextmanager
 def breakable(rehearsal: Rehearsal) -> Iterator[Journey]:
     """The cluster behind its links, ZooKeeper's log and the last broker's data on small disks of their own where that is permitted."""
@@ -219,14 +222,16 @@ def breakable(rehearsal: Rehearsal) -> Iterator[Journey]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dir", type=Path, default=Path("build/faults"))
-    folder = parser.parse_args().dir
+    parser.add_argument("--legs", type=int, default=len(LEGS), help="how many of the journey's legs (default: all, %(default)s)")
+    given = parser.parse_args()
+    folder: Path = given.dir
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is stopped
     shape, policy = Shape(name="faults"), {"min_soak": "3s", "canary_bake": "0s"}
     rehearsal = Rehearsal(folder / "run", shape, TOPICS, GROUPS, rate=200.0, producers=1, policy=policy)
     with rehearsing(rehearsal), breakable(rehearsal) as journey:
         workload = rehearsal.load()
         try:
-            for leg in (forward, second_roll, back, forward, second_roll, finalize):
+            for leg in LEGS[: given.legs]:
                 leg(journey)
         finally:
             _save(folder, journey, {})
