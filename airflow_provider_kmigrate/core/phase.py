@@ -212,8 +212,17 @@ def _before_kraft(view: ClusterView) -> Position:
     silent = _silent(view)
     if silent and len(silent) == len(view.brokers):
         return Position(Phase.UNKNOWN, _silence(silent))
-    answering = any(controller.answers for controller in view.controllers.values())
-    return Position(Phase.PRE_MIGRATION if answering else Phase.ZOOKEEPER, _silence(silent))
+    if any(controller.answers for controller in view.controllers.values()):
+        return Position(Phase.PRE_MIGRATION, _silence(silent))
+    return Position(Phase.ZOOKEEPER, (*_silence(silent), *_unreached(view)))
+
+
+def _unreached(view: ClusterView) -> tuple[Reason, ...]:
+    """Controllers wrote /migration as they started, and none answers now: the same silence, and no proof that there are none."""
+    if not isinstance(_zk(view).migration, Migration):
+        return ()
+    text = "Controllers that did not answer, although /migration shows that they were started"
+    return (_named("P10", text, sorted(view.controllers)),)
 
 
 def _unflagged_alarm(view: ClusterView) -> tuple[Reason, ...]:

@@ -1,4 +1,4 @@
-"""A dual-write that dies in the middle of a wait is seen to be dead, though it moved since the wait began."""
+"""Silence is no proof: of a dual-write that died in the middle of a wait, and of controllers that nobody can reach."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look, Refuse, Wait
+from airflow_provider_kmigrate.core.roll import decide_restart
 from airflow_provider_kmigrate.exceptions import TimedOut
-from airflow_provider_kmigrate.steps.brokers import BringBack
+from airflow_provider_kmigrate.steps.brokers import ROLL_LOOKS, BringBack
 from airflow_provider_kmigrate.steps.moved import WINDOW, MovedSince
 from airflow_provider_kmigrate.steps.run import run_step
 from airflow_provider_kmigrate.steps.waits import Soak
@@ -82,3 +83,19 @@ def test_no_broker_goes_back_on_a_dual_write_that_moved_only_when_the_wait_began
     with pytest.raises(TimedOut, match="/migration has not moved"):
         run_step(BringBack(cluster.spec.brokers[0], BrokerMode.MIGRATION, cluster.spec.policy), world)
     assert {node: sim.starts for node, sim in cluster.nodes.items()} == before
+
+
+def test_controllers_that_were_started_and_are_out_of_reach_are_waited_for_by_name(tmp_path):
+    cluster = SimCluster()
+    world = cluster.world(tmp_path)
+    direct.prepare(world)
+    view = cluster.look(ROLL_LOOKS)
+    none = decide_restart(view, 0, BrokerMode.MIGRATION)
+    assert isinstance(none, Refuse), "nobody has started any"
+    direct.provision(world)
+    view = cluster.look(ROLL_LOOKS)
+    silent = {node: replace(one, answers=False, migration_flag=None) for node, one in view.controllers.items()}
+    waits = decide_restart(replace(view, controllers=silent), 0, BrokerMode.MIGRATION)
+    assert isinstance(waits, Wait)
+    assert [reason.code for reason in waits.reasons] == ["P01", "P10", "G23", "G23", "G23"]
+    assert "3000, 3001, 3002" in waits.reasons[1].text
