@@ -56,7 +56,7 @@ from airflow_provider_kmigrate.core import member_words as w
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.member_state import stores
 from airflow_provider_kmigrate.core.model import Reason
-from airflow_provider_kmigrate.core.registration import Mode, consumer_id
+from airflow_provider_kmigrate.core.registration import Mode
 from airflow_provider_kmigrate.exceptions import Refused
 
 Callback = Callable[[Any, list[KafkaPartition]], object]
@@ -79,7 +79,7 @@ class MigratingConsumer:
         given = dict(properties)
         self._on_commit: OnCommit | None = given.pop("on_commit", None)
         self.settings: MigratingSettings = parse(given)
-        self.consumer_id = _name(self.settings)
+        self.consumer_id = self.settings.consumer_id(socket.gethostname(), time.time_ns() // 1_000_000, uuid.uuid4().int)
         self._data = Consumer({"client.id": f"{self.consumer_id}-data", **self.settings.data})
         self._end, self._connect = end, connect
         self._shell: Shell | None = None
@@ -396,9 +396,3 @@ class MigratingConsumer:
     def _alive(self) -> None:
         if self._closed:
             raise RuntimeError("Consumer closed")
-
-
-def _name(settings: MigratingSettings) -> str:
-    if settings.consumer:
-        return f"{settings.group}_{settings.consumer}"
-    return consumer_id(settings.group, socket.gethostname(), time.time_ns() // 1_000_000, uuid.uuid4().int)

@@ -14,7 +14,7 @@ from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.consumer.migrating_access import cannot, flag, zookeeper_of
 from airflow_provider_kmigrate.core.assignors import Strategy
 from airflow_provider_kmigrate.core.model import Reason
-from airflow_provider_kmigrate.core.registration import STATIC, WHITE_LIST, Registration
+from airflow_provider_kmigrate.core.registration import STATIC, WHITE_LIST, Registration, consumer_id
 from airflow_provider_kmigrate.core.wildcard import compiled
 from airflow_provider_kmigrate.exceptions import Refused
 
@@ -66,6 +66,11 @@ class MigratingSettings:
     @property
     def reset(self) -> str:
         return str(self.data.get("auto.offset.reset", "latest"))
+
+    def consumer_id(self, host: str, now_ms: int, number: int) -> str:
+        """As the old consumer makes it; `number` is random."""
+        given = f"{self.group}_{self.consumer}"
+        return given if self.consumer else consumer_id(self.group, host, now_ms, number)
 
 
 def parse(properties: Mapping[str, Any]) -> MigratingSettings:
