@@ -32,6 +32,7 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.parquet.pushdown.inFilterThreshold": "1000",  # above the default of 10 row groups are not left out
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
+_SHUFFLES: Final = "spark.sql.shuffle.partitions"  # Spark's own 200 are a task each, for every question
 _LOCAL: Final[Mapping[str, str]] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
@@ -57,6 +58,7 @@ def start(
     try:
         session: SparkSession = builder.getOrCreate()
         session.sparkContext.setLogLevel("ERROR")
+        _fit(session)
     except (PySparkException, Py4JError, OSError) as error:
         raise Failed(
             f"Spark did not start on {master or 'the submitted master'}: {str(error).strip().splitlines()[0]}"
@@ -73,8 +75,15 @@ def _settings(master: str | None, jars: Sequence[str]) -> dict[str, str]:
     if master is not None and master.startswith("local"):
         settings |= _LOCAL
         settings["spark.sql.warehouse.dir"] = str(Path(tempfile.gettempdir()) / "kmigrate-spark-warehouse")
-        settings["spark.sql.shuffle.partitions"] = str(_cores(master))
+        settings[_SHUFFLES] = str(_cores(master))
     return settings
+
+
+def _fit(session: SparkSession) -> None:
+    """What was submitted to this very machine shuffles in as few pieces as one that was started here; what was asked for stays."""
+    context = session.sparkContext
+    if context.master.startswith("local") and not context.getConf().contains(_SHUFFLES):
+        session.conf.set(_SHUFFLES, str(context.defaultParallelism))
 
 
 def _with_archive(master: str | None, settings: dict[str, str]) -> dict[str, str]:

@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -60,6 +61,33 @@ def test_executors_have_the_package(spark: Any) -> None:
     answer = lines.mapInArrow(decode, "pile string").toArrow()
     assert sorted(answer["pile"].to_pylist()) == ["control", "refused"]
     assert os.environ["PYSPARK_PYTHON"]
+
+
+class Submitted:
+    """A session that spark-submit made."""
+
+    def __init__(self, master: str, **given: str) -> None:
+        self.sparkContext, self.conf = self, self
+        self.master, self.defaultParallelism, self.given = master, 3, given
+
+    def getConf(self) -> Any:  # noqa: N802  # as Spark calls it
+        return SimpleNamespace(contains=lambda key: key.replace(".", "_") in self.given)
+
+    def set(self, key: str, value: str) -> None:
+        self.given[key.replace(".", "_")] = value
+
+
+@pytest.mark.parametrize(
+    ("submitted", "pieces"),
+    [
+        (Submitted("local[3]"), "3"),
+        (Submitted("local[3]", spark_sql_shuffle_partitions="7"), "7"),
+        (Submitted("yarn"), None),
+    ],
+)
+def test_what_was_submitted_to_this_machine_shuffles_in_few_pieces(submitted: Any, pieces: str | None) -> None:
+    sessions._fit(submitted)
+    assert submitted.given.get("spark_sql_shuffle_partitions") == pieces
 
 
 def test_a_local_driver_starts_from_the_class_archive_if_there_is_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -44,8 +44,13 @@ class Outcome:
 @pytest.fixture(scope="module")
 def audited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outcome]:
     """The migration's DAG with an `audit` and a job, run to its end; then everybody else ends too."""
-    shape, topics = Shape(name="audited"), [TopicPlan("orders", 12)]
-    rehearsal = Rehearsal(tmp_path_factory.mktemp("audited"), shape, topics, [GroupPlan("billing", 2)], policy={"min_soak": "3s"})
+    shape, topics, policy = (
+        Shape(name="audited", controllers=1),
+        [TopicPlan("orders", 6)],
+        {"min_soak": "3s", "canary_bake": "0s"},
+    )
+    folder, groups = tmp_path_factory.mktemp("audited"), [GroupPlan("billing", 1)]
+    rehearsal = Rehearsal(folder, shape, topics, groups, rate=200.0, producers=1, policy=policy)
     with rehearsing(rehearsal), beside(SparkSide(rehearsal.folder / "spark", ["orders"])) as spark:
         rehearsal.up()
         ask(rehearsal, spark.folder / "stream" / "checkpoint")
