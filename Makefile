@@ -62,7 +62,7 @@ long: setup setup-spark ## real clusters for minutes each: the way back by its D
 	PYTHONPATH=. PYSPARK_PYTHON=$(CURDIR)/$(SPARK_BIN)/python $(SPARK_BIN)/python -m pytest -q -n 2 -m long tests/audit
 	$(BIN)/pytest -q -m "cluster and long" --ignore tests/audit --ignore $(GATED)
 
-gated: setup setup-spark ## a real cluster is migrated with Spark's verdict as a gate after each phase, and a streaming job held for both rolls (6 minutes)
+gated: setup setup-spark ## a real cluster is migrated with Spark's verdict as a gate after each phase, and a streaming job held for both rolls (ten minutes)
 	$(BIN)/pytest -q $(GATED)
 
 demo: setup setup-spark ## a real cluster is migrated by the DAG under load; ends with Spark's verdict and a report

@@ -41,9 +41,14 @@ class ProbeRuns:
         if self._is_elsewhere(folder):
             self._refuse(folder)
         probe = Probe(folder, self._properties, ProbePlan(max_seconds=_LONG))
-        probe.start()
-        probe.forget_properties()
-        files.replace(folder / _MACHINE, self._machine.encode())
+        files.make_folder(folder)
+        files.replace(
+            folder / _MACHINE, self._machine.encode()
+        )  # first: whoever is killed behind it leaves a probe that has a home
+        try:
+            probe.start()
+        finally:
+            probe.forget_properties()
         return probe.events
 
     def end(self) -> tuple[str, ...]:
@@ -70,7 +75,8 @@ class ProbeRuns:
         text = f"The probe in {folder} runs on {machine}, and this is {self._machine}."
         why = "Its processes can only be seen and ended there."
         remedy = (
-            f"Give the tasks of this DAG a queue of one worker, or run there: python -m {__package__}.probe stop --dir {folder}"
+            "Give the tasks of this DAG a queue of one worker, or run there, with librdkafka's properties in a JSON file: "
+            f"python -m {__package__}.probe stop --dir {folder} --properties FILE"
         )
         raise Refused.because(Reason("Y09", text, why, remedy))
 

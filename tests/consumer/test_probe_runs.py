@@ -11,10 +11,11 @@ import pytest
 
 from airflow_provider_kmigrate.consumer.event_files import FileSink
 from airflow_provider_kmigrate.consumer.event_log import EventLog
+from airflow_provider_kmigrate.consumer.probe import Probe
 from airflow_provider_kmigrate.consumer.probe_runs import ProbeRuns, flows, silent
 from airflow_provider_kmigrate.consumer.workload import WorkloadPlan
 from airflow_provider_kmigrate.core.events import Role, Start
-from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.exceptions import Refused, TimedOut
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
 
@@ -71,3 +72,15 @@ def test_files_that_do_not_grow_are_no_evidence(tmp_path: Path) -> None:
         with pytest.raises(Refused) as refused:
             flows(events, patience=0.1)
         assert codes(refused) == ["Y10"]
+
+
+def test_a_start_that_fails_leaves_no_secret_and_says_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(probe: Probe, timeout: float = 0.0) -> None:
+        del timeout
+        (probe.folder / "properties.json").write_text("canary-5up3r")
+        raise TimedOut("no acknowledgement")
+
+    monkeypatch.setattr(Probe, "start", start)
+    with pytest.raises(TimedOut):
+        ProbeRuns(tmp_path, NOWHERE, machine="here").begin("run")
+    assert {path.name: path.read_text() for path in (tmp_path / "run").iterdir()} == {"machine": "here"}
