@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NoReturn
 
-from airflow_provider_kmigrate.core import broker_canary, gates, meta_properties, roll, rollback, stuck_leader
+from airflow_provider_kmigrate.core import broker_canary, gates, leaders, meta_properties, roll, rollback, stuck_leader
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Policy
 from airflow_provider_kmigrate.core.config_matrix import stage_on_disk
 from airflow_provider_kmigrate.core.model import Act, BrokerMode, ClusterView, Decision, Done, Look, Reason, Refuse, Wait
@@ -33,6 +33,22 @@ ROLL_LOOKS = (
 )
 
 
+class _Lasting:
+    """What is acted on only once it has lasted for so many seconds; after each act for twice as many."""
+
+    def __init__(self, seconds: float) -> None:
+        self._since: float | None = None
+        self._seconds = seconds
+
+    def saw(self, at: float, *, there: bool) -> bool:
+        """Whether it has lasted long enough, at this time of a look."""
+        self._since = (at if self._since is None else self._since) if there else None
+        return self._since is not None and at - self._since >= self._seconds
+
+    def acted(self) -> None:
+        self._since, self._seconds = None, 2 * self._seconds
+
+
 class RollBroker(Step):
     """Bring one broker into migration mode or into KRaft mode; `core.roll.decide_restart` says when, and what is left."""
 
@@ -48,8 +64,8 @@ class RollBroker(Step):
         self.nodes = (node,)
         self._green = Green(held, self.interval)
         self._first = FirstBroker(node.id, target, policy.canary_bake, held, worse)
-        self._stuck_since: float | None = None  # since when one leader has not taken this broker back
-        self._stuck_for = stuck_leader.PATIENCE  # seconds; twice as many after each time that it was merely slow
+        self._stuck = _Lasting(stuck_leader.PATIENCE)  # one leader has not taken this broker back
+        self._left_out = _Lasting(leaders.LEFT_OUT_FOR)  # partitions of this broker have no leader
 
     @property
     def held(self) -> float:
@@ -62,7 +78,7 @@ class RollBroker(Step):
         return self._first.told()
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
-        return self._freed(view, self.next(view, first))
+        return self._led(view, self._freed(view, self.next(view, first)))
 
     def next(self, view: ClusterView, first: ClusterView) -> Decision:
         """What is left to do, if every leader does its part."""
@@ -74,16 +90,23 @@ class RollBroker(Step):
 
     def _freed(self, view: ClusterView, decision: Decision) -> Decision:
         """The cure where one leader has not taken this broker back for long; `core.stuck_leader` says why that happens."""
-        codes = {reason.code for reason in decision.reasons} if isinstance(decision, Wait) else set()
-        leader = stuck_leader.stuck_leader(view, self.node.id) if codes == {"R05"} else None
-        self._stuck_since = None if leader is None else self._stuck_since or view.taken_at
-        if leader is None or self._stuck_since is None or view.taken_at - self._stuck_since < self._stuck_for:
+        leader = stuck_leader.stuck_leader(view, self.node.id) if _only_out_of_isrs(decision) else None
+        if not self._stuck.saw(view.taken_at, there=leader is not None) or leader is None:
             return decision
         gate = stuck_leader.may_restart(view, self.node.id, leader)
         if not gate.met:
             return Wait((*getattr(decision, "reasons", ()), *gate.reasons))
         text = f"Broker {leader} takes {self.node.name} back for none of its partitions, all other leaders did: it is restarted."
         return Act("free", text)
+
+    def _led(self, view: ClusterView, decision: Decision) -> Decision:
+        """The cure where a takeover has left partitions of this broker without a leader; `core.leaders` says why that happens."""
+        left = leaders.left_out(view, self.node.id) if _only_out_of_isrs(decision) else ()
+        if not self._left_out.saw(view.taken_at, there=bool(left)):
+            return decision
+        return Act(
+            "elect", f"{self.node.name} is back, but {len(left)} of its partitions have no leader: the takeover left them out."
+        )
 
     def _baked(self, view: ClusterView, done: Done) -> Decision:
         gate = roll.may_bake(view)
@@ -99,6 +122,9 @@ class RollBroker(Step):
         host = world.tools.host(self.node)
         if act.verb == "free":
             self._free(world)
+            return
+        if act.verb == "elect":
+            self._elect(world)
             return
         if act.verb == "take back":
             self._take_back(world)
@@ -117,9 +143,13 @@ class RollBroker(Step):
         if not moved.met:
             raise Refused(f"{self.name}: {told(moved.reasons)}", moved.reasons)
 
+    def _elect(self, world: World) -> None:
+        self._left_out.acted()
+        world.tools.admin.elect_preferred(leaders.left_out(world.observer.look(Look.ZOOKEEPER | Look.PARTITIONS), self.node.id))
+
     def _free(self, world: World) -> None:
         """Restart the leader with the file it has, unless this broker still catches up with it."""
-        self._stuck_since, self._stuck_for = None, 2 * self._stuck_for
+        self._stuck.acted()
         view = world.observer.look(Look.BROKERS | Look.PARTITIONS)
         leader = next((b for b in world.spec.brokers if b.id == stuck_leader.stuck_leader(view, self.node.id)), None)
         lags = world.tools.wire(self.node).replica_lags()
@@ -158,6 +188,11 @@ class RollBroker(Step):
         view = world.observer.look(Look.PARTITIONS)
         gate = gates.left_in_charge(view, self.node.id, seconds)
         return gate if gate.standing is gates.Standing.NEVER else gates.MET
+
+
+def _only_out_of_isrs(decision: Decision) -> bool:
+    """Whether a broker lacks nothing but a place in ISRs, or leaders for its partitions."""
+    return isinstance(decision, Wait) and {reason.code for reason in decision.reasons} == {"R05"}
 
 
 class BringBack(RollBroker):

@@ -8,7 +8,7 @@ from airflow_provider_kmigrate.core import waiting
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.gates import Standing
 from airflow_provider_kmigrate.core.identity import strangers
-from airflow_provider_kmigrate.core.leaders import batch, decide_leaders, not_preferred
+from airflow_provider_kmigrate.core.leaders import batch, decide_leaders, left_out, not_preferred
 from airflow_provider_kmigrate.core.model import (
     Act,
     ClusterView,
@@ -219,3 +219,13 @@ def test_leaders_are_brought_back_in_batches_that_stay_few():
     assert decide_leaders(view).verb == "elect"
     assert isinstance(decide_leaders(PRE), Done)
     assert isinstance(decide_leaders(replace(PRE, partitions=None)), Wait)
+
+
+def test_partitions_of_a_broker_that_lack_nothing_but_a_leader():
+    view = replace(DUAL_ZK, partitions=HEADLESS)
+    assert left_out(view, 0) == HEADLESS
+    assert left_out(view, 1) == left_out(DUAL_ZK, 0) == ()
+    catching_up = Partition("t", 1, 1, (1, 0), (1,))
+    assert left_out(replace(view, partitions=(*HEADLESS, catching_up)), 0) == (), "waiting may help"
+    assert left_out(replace(PRE, partitions=HEADLESS), 0) == (), "ZooKeeper's controller elects"
+    assert left_out(replace(view, partitions=None), 0) == ()

@@ -126,6 +126,7 @@ class SimCluster:
     stuck: int | None = None  # a leader that takes nobody back into its ISRs until it is restarted
     kept_out: set[int] = field(default_factory=set)
     behind: int = 0  # records that every follower is behind
+    headless: set[int] = field(default_factory=set)  # partitions that the takeover leaves without a leader until one is elected
     health: Callable[[int, BrokerMode, int], Health] = well  # of a broker, in a mode, at the nth look
     looks: int = 0
     note: bytes | None = None  # of brokers that were taken back alone
@@ -331,14 +332,16 @@ class SimCluster:
             replicas = self._replicas(partition)
             out = self.kept_out if leader == self.stuck else ()
             isr = tuple(b for b in replicas if self._health(b).in_sync and b not in out)
-            if leader not in isr:
-                self.leaders[partition] = isr[0] if isr else -1
+            headless = self.kraft_owns and partition in self.headless
+            if leader not in isr or headless:
+                self.leaders[partition] = -1 if headless or not isr else isr[0]
             rows.append(Partition("t", partition, self.leaders[partition], replicas, isr))
         return tuple(rows)
 
     def elect_preferred(self, partitions: Sequence[Partition]) -> None:
         self.mortal.step()
         for partition in partitions:
+            self.headless.discard(partition.index)
             first = self._replicas(partition.index)[0]
             self.leaders[partition.index] = first if self._up(first) else self.leaders[partition.index]
 

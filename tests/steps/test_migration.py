@@ -4,6 +4,7 @@ import pytest
 
 from airflow_provider_kmigrate.core.cluster import Policy, Role
 from airflow_provider_kmigrate.core.config_matrix import Stage
+from airflow_provider_kmigrate.core.leaders import LEFT_OUT_FOR
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.core.provision import postponed_controller
@@ -160,6 +161,19 @@ def test_a_follower_that_still_catches_up_is_waited_for(tmp_path):
     with pytest.raises((TimedOut, Failed)):
         run_step(RollBroker(cluster.spec.brokers[1], BrokerMode.MIGRATION, cluster.spec.policy), world)
     assert [cluster.nodes[Role.BROKER, node].stops for node in range(3)] == [0, 1, 0]
+
+
+def test_partitions_that_the_takeover_left_without_a_leader_do_not_hold_the_last_broker_up(tmp_path):
+    """Seen on real brokers with many partitions of one replica: nobody elects, so the last broker would be waited for in vain."""
+    cluster = SimCluster(headless={2})
+    world = cluster.world(tmp_path)
+    controllers(cluster, world)
+    began = cluster.clock.time
+    roll(cluster, world, BrokerMode.MIGRATION)
+    assert cluster.kraft_owns
+    assert not cluster.headless
+    assert LEFT_OUT_FOR < cluster.clock.time - began < 120
+    assert [cluster.nodes[Role.BROKER, node].stops for node in range(3)] == [1, 1, 1]
 
 
 def controllers(cluster, world):
