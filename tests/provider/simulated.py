@@ -18,7 +18,9 @@ from airflow_provider_kmigrate.core.model import ClusterView, Look
 from airflow_provider_kmigrate.core.surroundings import Surroundings
 from airflow_provider_kmigrate.hooks.world import Access
 from tests.clients.memory_zookeeper import Ensemble, MemoryZooKeeper
-from tests.steps.sim import CLUSTER_ID, SimCluster, SimHost
+from tests.steps.sim import SimCluster
+from tests.steps.sim_hands import SimHost
+from tests.steps.sim_nodes import CLUSTER_ID
 
 _OF_THE_CLUSTER = {*WRITABLE, TAKEN_BACK}
 

@@ -17,8 +17,9 @@ from airflow_provider_kmigrate.core.model import ClusterView, Look, ZkView
 from airflow_provider_kmigrate.hooks.world import Access
 from tests.clients.memory_zookeeper import Ensemble, MemoryZooKeeper
 from tests.provider.simulated import document
-from tests.steps.sim import CLUSTER_ID, SimClock, SimCluster
+from tests.steps.sim import SimCluster
 from tests.steps.sim_group import SimGroup
+from tests.steps.sim_nodes import CLUSTER_ID, SimClock
 
 
 class _ZooKeeper(MemoryZooKeeper):

@@ -17,7 +17,8 @@ from airflow_provider_kmigrate.dag_builders import folder, zk_to_kraft
 from airflow_provider_kmigrate.exceptions import SpecError
 from airflow_provider_kmigrate.spec import load
 from tests.provider.simulated import Rehearsal, document, rehearsal
-from tests.steps.sim import CLUSTER_ID, SimCluster
+from tests.steps.sim import SimCluster
+from tests.steps.sim_nodes import CLUSTER_ID
 
 DAGS = Path(__file__).parents[2] / "dags"
 DAG_ID = "kmigrate_zk_to_kraft__sim"

@@ -19,7 +19,7 @@ from airflow_provider_kmigrate.core.verdict import Level, Outcome, Verdict, as_d
 from airflow_provider_kmigrate.dag_builders import audit, folder, rollback, zk_to_kraft
 from airflow_provider_kmigrate.spec import load
 from tests.provider.simulated import Rehearsal, document
-from tests.steps.sim import CLUSTER_ID
+from tests.steps.sim_nodes import CLUSTER_ID
 
 APPROVED = {"approve_finalization": CLUSTER_ID}
 OTHERS = {"kmigrate_preflight__sim", "kmigrate_zk_to_kraft__sim", "kmigrate_rollback__sim"}

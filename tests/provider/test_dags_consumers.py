@@ -21,8 +21,8 @@ from airflow_provider_kmigrate.operators.groups import GroupBackOperator, WatchG
 from tests.provider.simulated_groups import GroupRehearsal, group_rehearsal
 from tests.provider.test_approval import Person
 from tests.provider.test_dags import names, tasks
-from tests.steps.sim import CLUSTER_ID
 from tests.steps.sim_group import MIGRATING, OLD, PLAIN, SimGroup
+from tests.steps.sim_nodes import CLUSTER_ID
 from tests.steps.test_groups import forward as way_of
 from tests.steps.test_groups import run
 

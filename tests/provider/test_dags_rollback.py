@@ -21,7 +21,8 @@ from airflow_provider_kmigrate.steps.backup import BackupStore
 from tests.provider.simulated import Rehearsal, rehearsal
 from tests.provider.test_approval import Person
 from tests.provider.test_dags import names, tasks
-from tests.steps.sim import CLUSTER_ID, SimCluster
+from tests.steps.sim import SimCluster
+from tests.steps.sim_nodes import CLUSTER_ID
 from tests.steps.test_rollback import all_kraft, check_back, finalization_begun, some_in_migration, some_kraft
 
 DAG_ID = "kmigrate_rollback__sim"

@@ -22,7 +22,7 @@ from airflow_provider_kmigrate.sparkjobs.files import LocalFiles
 from airflow_provider_kmigrate.spec import load
 from tests.provider.simulated import Rehearsal, document
 from tests.sparkjobs.fakes import FakeStream
-from tests.steps.sim import CLUSTER_ID
+from tests.steps.sim_nodes import CLUSTER_ID
 
 APPROVED = {"approve_finalization": CLUSTER_ID}
 

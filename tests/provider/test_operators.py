@@ -25,7 +25,8 @@ from airflow_provider_kmigrate.steps.controllers import ProvisionController
 from airflow_provider_kmigrate.steps.run import run_step
 from tests.provider.simulated import Rehearsal
 from tests.provider.test_hooks import closed_port
-from tests.steps.sim import Health, SimCluster
+from tests.steps.sim import SimCluster
+from tests.steps.sim_nodes import Health
 
 Rehearse = Callable[..., Rehearsal]
 RunDag = Callable[..., Any]

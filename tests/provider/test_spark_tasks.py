@@ -37,7 +37,8 @@ from airflow_provider_kmigrate.sensors.verdict import AuditVerdictSensor
 from airflow_provider_kmigrate.spec import load
 from tests.audit import reports
 from tests.provider.simulated import Rehearsal, document
-from tests.steps.sim import CLUSTER_ID, SimCluster
+from tests.steps.sim import SimCluster
+from tests.steps.sim_nodes import CLUSTER_ID
 
 RUN = "test/manual__1"
 

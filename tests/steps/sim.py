@@ -5,19 +5,16 @@ Steps run on it with their real code; time is a number. `Mortal` kills the tool 
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
 from airflow_provider_kmigrate.clients import znodes
 from airflow_provider_kmigrate.clients.zookeeper import TAKEN_BACK, Create, Delete, Holding, Operation, Set
-from airflow_provider_kmigrate.core import properties
-from airflow_provider_kmigrate.core.cluster import ClusterSpec, HostSpec, NodeSpec, Policy, Role
-from airflow_provider_kmigrate.core.config_matrix import Stage, stage_of
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec, Policy, Role
+from airflow_provider_kmigrate.core.config_matrix import Stage
 from airflow_provider_kmigrate.core.model import (
     Broker,
     BrokerMode,
@@ -25,10 +22,7 @@ from airflow_provider_kmigrate.core.model import (
     Controller,
     Look,
     Migration,
-    NodeFiles,
     Partition,
-    Process,
-    ProcessState,
     Quorum,
     Stored,
     StoredKind,
@@ -39,70 +33,21 @@ from airflow_provider_kmigrate.core.surroundings import LogDir, Registration, Su
 from airflow_provider_kmigrate.exceptions import Fenced
 from airflow_provider_kmigrate.steps.backup import BackupStore
 from airflow_provider_kmigrate.steps.run import World
-
-CLUSTER_ID = "-1Sh-9_ISia_zwGINzRvyQ"
-parse = cache(properties.parse)
-MODES = {Stage.ZOOKEEPER: BrokerMode.ZOOKEEPER, Stage.MIGRATION: BrokerMode.MIGRATION, Stage.KRAFT: BrokerMode.KRAFT}
-
-
-class Killed(BaseException):
-    """The tool died here."""
-
-
-@dataclass(frozen=True)
-class Health:
-    """How a running broker is: seconds that it takes to answer (None: it does not), and whether it is in its ISRs."""
-
-    seconds: float | None = 0.005
-    in_sync: bool = True
-
-
-def well(broker: int, mode: BrokerMode, look: int) -> Health:
-    """Of every broker in every mode at every look."""
-    del broker, mode, look
-    return Health()
-
-
-@dataclass
-class SimNode:
-    spec: NodeSpec
-    text: str = ""
-    running: str | None = None  # the file it runs with
-    formatted: str | None = None
-    log: bool = False
-    starts: int = 0
-    stops: int = 0
-
-    @property
-    def stage(self) -> Stage | None:
-        return stage_of(parse(self.running)) if self.running is not None else None
-
-
-@dataclass
-class Mortal:
-    """Counts every side effect and look; dies before number `at`."""
-
-    at: int = -1
-    count: int = 0
-
-    def step(self) -> None:
-        self.count += 1
-        if self.count == self.at:
-            raise Killed
-
-
-@dataclass
-class SimClock:
-    time: float = 1000.0
-
-    def monotonic(self) -> float:
-        return self.time
-
-    def now(self) -> float:
-        return self.time
-
-    def sleep(self, seconds: float) -> None:
-        self.time += seconds
+from tests.steps.sim_hands import SimFence, SimHost, SimJournal
+from tests.steps.sim_nodes import (
+    CLUSTER_ID,
+    MODES,
+    Health,
+    Mortal,
+    SimClock,
+    SimNode,
+    files_of,
+    node_of,
+    original_of,
+    parse,
+    process_of,
+    well,
+)
 
 
 @dataclass
@@ -133,14 +78,14 @@ class SimCluster:
     disasters: list[str] = field(default_factory=list)  # what was measured to lose records, topics or minutes
 
     def __post_init__(self) -> None:
-        nodes = [_node(Role.BROKER, node) for node in range(self.brokers)]
-        quorum = [_node(Role.CONTROLLER, 3000 + node) for node in range(self.controllers)]
+        nodes = [node_of(Role.BROKER, node) for node in range(self.brokers)]
+        quorum = [node_of(Role.CONTROLLER, 3000 + node) for node in range(self.controllers)]
         policy = Policy(min_soak=3.0, canary_bake=0.0)
         self.spec = ClusterSpec("sim", CLUSTER_ID, "zk", "kafka", tuple(nodes), tuple(quorum), policy)
         self.nodes = {(node.role, node.id): SimNode(node) for node in self.spec.nodes()}
         for node in nodes:
             mine = self.nodes[Role.BROKER, node.id]
-            mine.text = mine.running = _original(node.id)
+            mine.text = mine.running = original_of(node.id)
         self.zookeeper_controller, self.led = 0, False
         self.leaders = {p: p % self.brokers for p in range(2 * self.brokers)}
 
@@ -284,12 +229,12 @@ class SimCluster:
         mode = MODES.get(mine.stage) if mine.stage and health.seconds is not None else None
         return Broker(
             node.id,
-            _process(mine),
+            process_of(mine),
             mode,
             mine.stage in {Stage.ZOOKEEPER, Stage.MIGRATION},
             frozenset(up if mode else []),
             None if self.kraft_owns else self.zookeeper_controller,
-            _files(mine),
+            files_of(mine),
             health.seconds,
         )
 
@@ -300,7 +245,7 @@ class SimCluster:
     def _controller(self, node: NodeSpec) -> Controller:
         mine = self.nodes[node.role, node.id]
         flag = None if mine.running is None else mine.stage is Stage.CONTROLLER_MIGRATION
-        return Controller(node.id, _process(mine), mine.running is not None, flag, _files(mine))
+        return Controller(node.id, process_of(mine), mine.running is not None, flag, files_of(mine))
 
     def _quorum(self) -> Quorum | None:
         up = [n.id for n in self.spec.controllers if self.nodes[n.role, n.id].running is not None]
@@ -395,99 +340,7 @@ class SimCluster:
         tools = SimpleNamespace(host=lambda node: SimHost(self), wire=lambda node: wire, admin=self, zk=self, chroot="/kafka")
         store = BackupStore(folder, "sim", CLUSTER_ID)
         for node in self.spec.brokers:
-            store.keep_original(node, _original(node.id))
+            store.keep_original(node, original_of(node.id))
         store.keep_version("3.9-IV0")
         self.token += 1
         return World(self.spec, self, tools, SimFence(self, self.token), SimJournal(), store, said.append, self.clock)  # type: ignore[arg-type]
-
-
-@dataclass
-class SimFence:
-    cluster: SimCluster
-    token: int
-    path: str = "/_kmigrate/epoch"
-
-    def check(self) -> None:
-        if self.token < self.cluster.token:
-            raise Fenced("a newer run holds the cluster")
-
-    def release(self) -> None:
-        self.check()
-
-
-class SimJournal:
-    def write(self, kind: str, step: str, text: str, **facts: object) -> None:
-        assert kind
-        assert step
-        assert text
-
-
-@dataclass
-class SimHost:
-    """The host of any node; dies before any verb that changes something."""
-
-    cluster: SimCluster
-
-    def _mine(self, node: NodeSpec) -> SimNode:
-        return self.cluster.nodes[node.role, node.id]
-
-    def _act(self, token: int) -> None:
-        self.cluster.mortal.step()
-        if token < self.cluster.token:
-            raise Fenced("a newer run holds the node")
-
-    def start(self, node: NodeSpec, token: int) -> None:
-        self._act(token)
-        self.cluster.start(node)
-
-    def stop(self, node: NodeSpec, token: int) -> float:
-        self._act(token)
-        self.cluster.stop(node)
-        return 0.5
-
-    def status(self, node: NodeSpec) -> Process:
-        return _process(self._mine(node))
-
-    def read_properties(self, node: NodeSpec) -> str:
-        return self._mine(node).text
-
-    def put_properties(self, node: NodeSpec, text: str, token: int) -> str:
-        self._act(token)
-        self._mine(node).text = text
-        return hashlib.sha256(text.encode()).hexdigest()
-
-    def format_storage(self, node: NodeSpec, cluster_id: str, release: str, token: int) -> None:
-        self._act(token)
-        assert release == "3.9-IV0"
-        self._mine(node).formatted = cluster_id
-
-    def files(self, node: NodeSpec) -> NodeFiles:
-        return _files(self._mine(node))
-
-    def log_tail(self, node: NodeSpec, lines: int = 40) -> str:
-        return f"{lines} lines of {node.name}"
-
-    def wipe_storage(self, node: NodeSpec, token: int) -> None:
-        self._act(token)
-        self.cluster.wipe(node)
-
-
-def _node(role: Role, node: int) -> NodeSpec:
-    host = HostSpec("local", f"properties-{node}")
-    return NodeSpec(node, role, "127.0.0.1", 10000 + node, host, log_dir=f"/data/{node}")
-
-
-def _process(node: SimNode) -> Process:
-    return Process(ProcessState.RUNNING, 1, 1.0) if node.running is not None else Process(ProcessState.STOPPED)
-
-
-def _files(node: SimNode) -> NodeFiles:
-    meta = {"/data": {"cluster.id": CLUSTER_ID}} if node.formatted or node.spec.role is Role.BROKER else {"/data": {}}
-    return NodeFiles(parse(node.text) if node.text else None, "", meta, node.log)
-
-
-def _original(node: int) -> str:
-    return (
-        f"broker.id={node}\nlisteners=PLAINTEXT://127.0.0.1:{10000 + node}\nlog.dirs=/data\n"
-        "zookeeper.connect=127.0.0.1:2181/kafka\ninter.broker.protocol.version=3.9\n"
-    )

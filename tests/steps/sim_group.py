@@ -21,7 +21,8 @@ from airflow_provider_kmigrate.core.model import ClusterView, Look, ZkView
 from airflow_provider_kmigrate.core.registration import Mode, Progress, Registration
 from airflow_provider_kmigrate.exceptions import Failed
 from airflow_provider_kmigrate.steps.run import World
-from tests.steps.sim import CLUSTER_ID, Mortal, SimClock, SimFence, SimJournal
+from tests.steps.sim_hands import SimFence, SimJournal
+from tests.steps.sim_nodes import CLUSTER_ID, Mortal, SimClock
 
 OLD, MIGRATING, PLAIN = MemberKind.OLD, MemberKind.MIGRATING, MemberKind.PLAIN
 GROUP = "billing"

@@ -21,7 +21,8 @@ from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.exceptions import KMigrateError
 from airflow_provider_kmigrate.steps.rollback import run_rollback
 from airflow_provider_kmigrate.steps.run import World
-from tests.steps.sim import Mortal, SimClock, SimCluster
+from tests.steps.sim import SimCluster
+from tests.steps.sim_nodes import Mortal, SimClock
 from tests.steps.test_migration import EVERYTHING, forward
 
 pytestmark = pytest.mark.slow

@@ -18,7 +18,8 @@ from airflow_provider_kmigrate.steps.controllers import ProvisionController
 from airflow_provider_kmigrate.steps.rollback import run_rollback
 from airflow_provider_kmigrate.steps.run import run_step
 from airflow_provider_kmigrate.steps.waits import Copied
-from tests.steps.sim import Health, Killed, SimCluster, well
+from tests.steps.sim import SimCluster
+from tests.steps.sim_nodes import Health, Killed, well
 from tests.steps.test_migration import EVERYTHING, forward, roll
 from tests.steps.test_rollback import check_back
 

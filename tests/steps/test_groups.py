@@ -12,8 +12,8 @@ from airflow_provider_kmigrate.core.registration import Mode
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut
 from airflow_provider_kmigrate.steps.groups import CleanUp, GroupBack, GroupWatched, SetMode, SwitchInstance, copy_offsets
 from airflow_provider_kmigrate.steps.run import Step, World, run_step
-from tests.steps.sim import Killed, Mortal
 from tests.steps.sim_group import MIGRATING, OLD, PLAIN, ROOT, SimGroup
+from tests.steps.sim_nodes import Killed, Mortal
 
 Steps = list[Callable[[], Step]]
 

@@ -18,8 +18,8 @@ from airflow_provider_kmigrate.core.registration import Mode
 from airflow_provider_kmigrate.exceptions import KMigrateError
 from airflow_provider_kmigrate.steps.groups import GroupBack
 from airflow_provider_kmigrate.steps.run import run_step
-from tests.steps.sim import Killed, Mortal
 from tests.steps.sim_group import MIGRATING, OLD, PLAIN, ROOT, SimGroup, SimInstance
+from tests.steps.sim_nodes import Killed, Mortal
 from tests.steps.test_groups import forward, run
 
 SEEDS = range(80)

@@ -22,7 +22,8 @@ from airflow_provider_kmigrate.steps.waits import (
     PreferredLeaders,
     Soak,
 )
-from tests.steps.sim import Killed, Mortal, SimCluster
+from tests.steps.sim import SimCluster
+from tests.steps.sim_nodes import Killed, Mortal
 
 EVERYTHING = 0
 

@@ -14,7 +14,8 @@ from airflow_provider_kmigrate.steps.brokers import RollBroker
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
 from airflow_provider_kmigrate.steps.green import Green
 from airflow_provider_kmigrate.steps.run import Step, run_step
-from tests.steps.sim import SimCluster, SimHost
+from tests.steps.sim import SimCluster
+from tests.steps.sim_hands import SimHost
 
 WHY = (Reason("X01", "not yet"),)
 

@@ -16,7 +16,8 @@ from airflow_provider_kmigrate.steps.files import install
 from airflow_provider_kmigrate.steps.rollback import GiveBack, Reconcile, StopController, WipeController, run_plan, run_rollback
 from airflow_provider_kmigrate.steps.run import run_step
 from airflow_provider_kmigrate.steps.waits import Copied
-from tests.steps.sim import Killed, Mortal, SimCluster
+from tests.steps.sim import SimCluster
+from tests.steps.sim_nodes import Killed, Mortal
 from tests.steps.test_migration import EVERYTHING, check_end, finalize, forward, roll
 
 

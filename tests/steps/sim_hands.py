@@ -1,0 +1,86 @@
+"""What a run of the tool holds on a cluster in memory (`sim`): its fence, its journal, and each node's host."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_provider_kmigrate.core.cluster import NodeSpec
+from airflow_provider_kmigrate.core.model import NodeFiles, Process
+from airflow_provider_kmigrate.exceptions import Fenced
+from tests.steps.sim_nodes import SimNode, files_of, process_of
+
+if TYPE_CHECKING:
+    from tests.steps.sim import SimCluster
+
+
+@dataclass
+class SimFence:
+    cluster: SimCluster
+    token: int
+    path: str = "/_kmigrate/epoch"
+
+    def check(self) -> None:
+        if self.token < self.cluster.token:
+            raise Fenced("a newer run holds the cluster")
+
+    def release(self) -> None:
+        self.check()
+
+
+class SimJournal:
+    def write(self, kind: str, step: str, text: str, **facts: object) -> None:
+        assert kind
+        assert step
+        assert text
+
+
+@dataclass
+class SimHost:
+    """The host of any node; dies before any verb that changes something."""
+
+    cluster: SimCluster
+
+    def _mine(self, node: NodeSpec) -> SimNode:
+        return self.cluster.nodes[node.role, node.id]
+
+    def _act(self, token: int) -> None:
+        self.cluster.mortal.step()
+        if token < self.cluster.token:
+            raise Fenced("a newer run holds the node")
+
+    def start(self, node: NodeSpec, token: int) -> None:
+        self._act(token)
+        self.cluster.start(node)
+
+    def stop(self, node: NodeSpec, token: int) -> float:
+        self._act(token)
+        self.cluster.stop(node)
+        return 0.5
+
+    def status(self, node: NodeSpec) -> Process:
+        return process_of(self._mine(node))
+
+    def read_properties(self, node: NodeSpec) -> str:
+        return self._mine(node).text
+
+    def put_properties(self, node: NodeSpec, text: str, token: int) -> str:
+        self._act(token)
+        self._mine(node).text = text
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def format_storage(self, node: NodeSpec, cluster_id: str, release: str, token: int) -> None:
+        self._act(token)
+        assert release == "3.9-IV0"
+        self._mine(node).formatted = cluster_id
+
+    def files(self, node: NodeSpec) -> NodeFiles:
+        return files_of(self._mine(node))
+
+    def log_tail(self, node: NodeSpec, lines: int = 40) -> str:
+        return f"{lines} lines of {node.name}"
+
+    def wipe_storage(self, node: NodeSpec, token: int) -> None:
+        self._act(token)
+        self.cluster.wipe(node)
