@@ -189,7 +189,8 @@ def finalize(journey: Journey) -> None:
     with linked.world(journey.cluster, "looking", acting=False) as world:
         view = world.observer.look(Look.CONTROLLERS | Look.QUORUM)
     active = view.quorum.leader_id if view.quorum else -1
-    for node in sorted(journey.cluster.plan.controllers, key=lambda node: node.id == active):
+    left = [node for node in journey.cluster.plan.controllers if view.controllers[node.id].migration_flag]
+    for node in sorted(left, key=lambda node: node.id == active):
         journey.cell(f"tool killed, {node.name}", "resumes", partial(journey.through, "finalize", _FINAL_POINTS, node=node.id))
     journey.steps(lambda world: direct.step(world, "finalized"))
 
