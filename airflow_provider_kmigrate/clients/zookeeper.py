@@ -29,7 +29,8 @@ from airflow_provider_kmigrate.exceptions import Failed, Fenced, Forbidden, Wron
 ROOT: Final = "/_kmigrate"
 #: Our own note of brokers that went back alone. Their registration with the controllers stays (measured), and nobody can ask for it.
 TAKEN_BACK: Final = f"{ROOT}/taken-back"
-#: The znodes of Kafka that a rollback writes or deletes; everything else of Kafka's tree is only read.
+#: The znodes of Kafka that a rollback writes or deletes, and the partitions' states, which it writes again as they are; everything else of
+#: Kafka's tree is only read.
 WRITABLE: Final = frozenset({"/controller", "/controller_epoch", "/migration"})
 
 _OWN = re.compile(rf"{ROOT}(/[A-Za-z0-9_-]+)*")
@@ -37,6 +38,7 @@ _ANY_VERSION = -1
 CONSUMERS: Final = "/consumers"
 _NAME: Final = r"(?!\.{1,2}(?:/|\Z))[A-Za-z0-9._-]{1,255}"  # of a group or a topic, as Kafka allows them
 _GROUP: Final = rf"{CONSUMERS}/{_NAME}"
+_STATE: Final = re.compile(rf"/brokers/topics/{_NAME}/partitions/[0-9]{{1,10}}/state")
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,12 +171,15 @@ class ZooKeeper:
             for name, topic in sorted(topics.items())
         }
 
-    def state_epoch(self) -> int:
-        """The highest controller_epoch in any partition's state; -1 where no partition has a state yet."""
+    def state_paths(self) -> list[str]:
+        """The paths of all partitions' states, also of those that have none yet."""
         (names,) = self._session.read("topics", Read(Kind.CHILDREN, "/brokers/topics"))
         topics = [_sound(znodes.topic(name, data)) for name, data in self.each("/brokers/topics", names or ())]
-        paths = [f"/brokers/topics/{topic.name}/partitions/{index}/state" for topic in topics for index in topic.partitions]
-        states = self._session.stream("partition states", Kind.DATA, paths)
+        return [f"/brokers/topics/{topic.name}/partitions/{index}/state" for topic in topics for index in topic.partitions]
+
+    def state_epoch(self) -> int:
+        """The highest controller_epoch in any partition's state; -1 where no partition has a state yet."""
+        states = self._session.stream("partition states", Kind.DATA, self.state_paths())
         return max((_sound(znodes.state_epoch(path, _data(found))) for path, found in states), default=-1)
 
     def surroundings(self) -> ZooKeeperTree:
@@ -332,7 +337,8 @@ def _check_allowed(operation: Operation, holding: Holding | None) -> None:
     if _OWN.fullmatch(operation.path):
         return
     of_group = OF_GROUPS[type(operation)].fullmatch(operation.path) is not None
-    if not of_group and operation.path not in WRITABLE:
+    of_partition = isinstance(operation, Set) and _STATE.fullmatch(operation.path) is not None
+    if not of_group and not of_partition and operation.path not in WRITABLE:
         raise _forbidden(f"{operation.path} is not on the list of znodes that may be written")
     if holding is None:
         raise _forbidden(f"{operation.path} may only be written by the run that holds the fence")

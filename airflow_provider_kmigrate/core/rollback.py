@@ -50,10 +50,15 @@ _BACK = {BrokerMode.MIGRATION: Stage.MIGRATION, BrokerMode.ZOOKEEPER: Stage.ZOOK
 
 @dataclass(frozen=True, slots=True)
 class HandOver:
-    """What one transaction changes: /controller_epoch, unless it stays (None), and which znodes go."""
+    """What one transaction changes: /controller_epoch, unless it stays (None), and which znodes go.
+
+    `states`: before it, partition states are written again as they are; brokers may hold KRaft's partition epochs, which are ahead
+    of the states' versions (`clients.partition_states`).
+    """
 
     epoch: int | None
     delete: tuple[str, ...]
+    states: bool = False
 
 
 def decide_flag(view: ClusterView, controller_id: int) -> Decision:
@@ -285,9 +290,8 @@ def hand_over(zk: ZkView, state_epoch: int) -> HandOver:
         return HandOver(None, gone)
     written = migration.kraft_controller_epoch if isinstance(migration, Migration) else -1
     claimed = controller.kraft_epoch if isinstance(controller, ZkController) else -1
-    return HandOver(
-        max(written, claimed, state_epoch, zk.controller_epoch) + 1, (*gone, *(("/controller",) if controller else ()))
-    )
+    epoch = max(written, claimed, state_epoch, zk.controller_epoch) + 1
+    return HandOver(epoch, (*gone, *(("/controller",) if controller else ())), states=owned)
 
 
 def decide_led(view: ClusterView) -> Decision:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from airflow_provider_kmigrate.clients import znodes
+from airflow_provider_kmigrate.clients.partition_states import raise_versions
 from airflow_provider_kmigrate.clients.zookeeper import TAKEN_BACK, Delete, Operation, Set
 from airflow_provider_kmigrate.core import back_gates, gates, rollback
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
@@ -23,7 +24,7 @@ from airflow_provider_kmigrate.core.model import (
 )
 from airflow_provider_kmigrate.core.roll import next_to_roll
 from airflow_provider_kmigrate.core.rollback import HandOver
-from airflow_provider_kmigrate.exceptions import Refused, Unavailable
+from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused, Unavailable
 from airflow_provider_kmigrate.steps.brokers import BringBack
 from airflow_provider_kmigrate.steps.files import install, target_text
 from airflow_provider_kmigrate.steps.journal import told
@@ -200,7 +201,7 @@ class StopController(Step):
 
 
 class GiveBack(Step):
-    """The transaction that gives the cluster to ZooKeeper; what it deletes is saved first."""
+    """The transaction that gives the cluster to ZooKeeper; what it deletes is saved first, and partition epochs are raised."""
 
     name = "hand over to ZooKeeper"
     looks = Look.BROKERS | Look.CONTROLLERS | Look.ZOOKEEPER | Look.STATE_EPOCH | Look.PROCESSES
@@ -223,11 +224,22 @@ class GiveBack(Step):
         if not _same(view, read, change):
             world.say("The znodes changed while they were read; looking again.")
             return
+        if change.states:
+            self._raise_versions(world)
         saved = world.backup.keep_znodes({path: data for path, (data, _) in read.items()}, world.fence.token)
         world.tools.zk.commit([*_operations(change, read), *_note(world)], holding=world.fence)
         epoch = "" if change.epoch is None else f" and /controller_epoch set to {change.epoch}"
         world.say(f"{' and '.join(change.delete)} deleted{epoch} in one transaction; what they held is in {saved}.")
         world.journal.write("handed over", self.name, " ".join(change.delete), controller_epoch=change.epoch)
+
+    def _raise_versions(self, world: World) -> None:
+        """Without the right to write the states one goes on: a leader that hears nobody is restarted in the roll."""
+        try:
+            count, times = raise_versions(world.tools.zk, world.fence)
+        except AuthenticationFailed as error:
+            world.say(f"Partition states could not be raised above KRaft's partition epochs, leaders may need a restart: {error}")
+        else:
+            world.say(f"{count} partition states written again as they are, {times} times: above KRaft's partition epochs.")
 
 
 class ZooKeeperLeads(Step):

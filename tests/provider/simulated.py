@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from airflow_provider_kmigrate.clients.zookeeper import TAKEN_BACK, WRITABLE, Holding, Operation
+from airflow_provider_kmigrate.clients.zookeeper import TAKEN_BACK, WRITABLE, Holding, Operation, Znode
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
 from airflow_provider_kmigrate.core.model import ClusterView, Look
 from airflow_provider_kmigrate.core.surroundings import Surroundings
@@ -21,14 +21,15 @@ from tests.clients.memory_zookeeper import Ensemble, MemoryZooKeeper
 from tests.steps.sim import SimCluster
 from tests.steps.sim_hands import SimHost
 from tests.steps.sim_nodes import CLUSTER_ID
+from tests.steps.sim_zookeeper import STATE, SimZooKeeper
 
-_OF_THE_CLUSTER = {*WRITABLE, TAKEN_BACK}
+_OF_THE_CLUSTER = {*WRITABLE, TAKEN_BACK, STATE}
 
 
-class SimZooKeeper(MemoryZooKeeper):
+class SimSession(MemoryZooKeeper):
     """What a backup and a hand-over need beside what the fence uses."""
 
-    def __init__(self, ensemble: Ensemble, cluster: SimCluster) -> None:
+    def __init__(self, ensemble: Ensemble, cluster: SimZooKeeper) -> None:
         super().__init__(ensemble)
         self._cluster = cluster
 
@@ -44,7 +45,13 @@ class SimZooKeeper(MemoryZooKeeper):
         return []
 
     def tree(self) -> Iterator[tuple[str, bytes | None]]:
-        return iter((("/", None), ("/controller_epoch", b"3")))
+        return iter(self._cluster.tree())
+
+    def state_paths(self) -> list[str]:
+        return self._cluster.state_paths()
+
+    def nodes(self, paths: Sequence[str]) -> Iterator[tuple[str, Znode]]:
+        return self._cluster.nodes(paths)
 
 
 @dataclass
@@ -69,7 +76,7 @@ class Rehearsal:
         self.opened += 1
         if self.failure is not None:
             raise self.failure
-        session = SimZooKeeper(self.ensemble, self.cluster)
+        session = SimSession(self.ensemble, SimZooKeeper(self.cluster))
         try:
             tools: Any = SimpleNamespace(zk=session, admin=self.cluster, host=lambda _: SimHost(self.cluster), chroot="/kafka")
             yield Access(tools, self, self.cluster.clock)

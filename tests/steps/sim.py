@@ -5,14 +5,12 @@ Steps run on it with their real code; time is a number. `Mortal` kills the tool 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 
 from airflow_provider_kmigrate.clients import znodes
-from airflow_provider_kmigrate.clients.zookeeper import TAKEN_BACK, Create, Delete, Holding, Operation, Set
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec, Policy, Role
 from airflow_provider_kmigrate.core.config_matrix import Stage
 from airflow_provider_kmigrate.core.model import (
@@ -30,7 +28,6 @@ from airflow_provider_kmigrate.core.model import (
     ZkView,
 )
 from airflow_provider_kmigrate.core.surroundings import LogDir, Registration, Surroundings, ZooKeeperServer, ZooKeeperTree
-from airflow_provider_kmigrate.exceptions import Fenced
 from airflow_provider_kmigrate.steps.backup import BackupStore
 from airflow_provider_kmigrate.steps.run import World
 from tests.steps.sim_hands import SimFence, SimHost, SimJournal
@@ -48,6 +45,7 @@ from tests.steps.sim_nodes import (
     process_of,
     well,
 )
+from tests.steps.sim_zookeeper import SimZooKeeper
 
 
 @dataclass
@@ -71,6 +69,7 @@ class SimCluster:
     stuck: int | None = None  # a leader that takes nobody back into its ISRs until it is restarted
     kept_out: set[int] = field(default_factory=set)
     behind: int = 0  # records that every follower is behind
+    ahead: int = 0  # by how much KRaft's partition epochs exceed the versions of the states in ZooKeeper
     headless: set[int] = field(default_factory=set)  # partitions that the takeover leaves without a leader until one is elected
     health: Callable[[int, BrokerMode, int], Health] = well  # of a broker, in a mode, at the nth look
     looks: int = 0
@@ -107,7 +106,7 @@ class SimCluster:
             self.disasters.append(f"plain broker {node.id} beside a KRaft controller")
         self._register()
         self._takeover()
-        self._elect_zookeeper()
+        self.elect_zookeeper()
 
     def stop(self, node: NodeSpec) -> None:
         mine = self.nodes[node.role, node.id]
@@ -125,7 +124,7 @@ class SimCluster:
         for partition, leader in self.leaders.items():
             if leader == node.id:
                 self.leaders[partition] = next((b for b in self._replicas(partition) if self._up(b)), -1)
-        self._elect_zookeeper()
+        self.elect_zookeeper()
 
     def wipe(self, node: NodeSpec) -> None:
         mine = self.nodes[node.role, node.id]
@@ -138,7 +137,7 @@ class SimCluster:
         up = [n for n in self.spec.controllers if self.nodes[n.role, n.id].running is not None]
         return len(up) * 2 > len(self.spec.controllers)
 
-    def _elect_zookeeper(self) -> None:
+    def elect_zookeeper(self) -> None:
         """A new ZooKeeper controller where the old one went, which rewrites the states that it may."""
         up = self._zookeeper_brokers()
         if self.kraft_owns or not up or self.zookeeper_controller in up:
@@ -181,7 +180,7 @@ class SimCluster:
         if flagged and not self.kraft_owns and self.registered == set(range(self.brokers)):
             plain = [b.id for b in self.spec.brokers if self.nodes[b.role, b.id].stage is Stage.ZOOKEEPER]
             self.disasters += [f"the takeover cuts plain broker {broker} off" for broker in plain]
-            self.kraft_owns, self.offset = True, 50
+            self.kraft_owns, self.offset, self.ahead = True, 50, 3
             self.controller_epoch, self.state_epoch, self.zookeeper_controller = self.controller_epoch + 1, self.epoch, -1
 
     def _replicas(self, partition: int) -> tuple[int, ...]:
@@ -204,7 +203,7 @@ class SimCluster:
             brokers={n.id: self._broker(n) for n in self.spec.brokers},
             controllers={n.id: self._controller(n) for n in self.spec.controllers},
             quorum=self._quorum(),
-            zk=self._zk(),
+            zk=self.zk(),
             partitions=self._partitions(),
             min_insync={"t": min(2, self.brokers - 1) or 1},
             client_metrics=(),
@@ -254,7 +253,7 @@ class SimCluster:
         end = (self.offset or 0) + 2
         return Quorum(self.leader, self.epoch, end, dict.fromkeys(up, end), {})
 
-    def _zk(self) -> ZkView:
+    def zk(self) -> ZkView:
         owner = (
             ZkController(self.leader, self.epoch, ephemeral=False)
             if self.kraft_owns
@@ -293,51 +292,14 @@ class SimCluster:
     def broker_config(self, broker: int) -> dict[str, str]:
         return dict(parse(self.nodes[Role.BROKER, broker].running or ""))
 
-    # The znodes that a hand-over changes.
-
-    def read(self, path: str) -> tuple[bytes, int] | None:
-        if path == TAKEN_BACK:
-            return None if self.note is None else (self.note, 0)
-        zk = self._zk()
-        assert isinstance(zk.controller, ZkController)
-        owner = {"version": 2, "brokerid": zk.controller.broker_id, "kraftControllerEpoch": zk.controller.kraft_epoch}
-        held = {"/controller_epoch": str(self.controller_epoch), "/controller": json.dumps(owner)}
-        if isinstance(zk.migration, Migration):
-            keys = ("kraft_controller_id", "kraft_controller_epoch", "kraft_metadata_offset", "kraft_metadata_epoch")
-            found = (self.leader, self.epoch, zk.migration.metadata_offset, self.epoch)
-            held["/migration"] = json.dumps(dict(zip(keys, found, strict=True)))
-        return (held[path].encode(), 0) if path in held else None
-
-    def commit(self, operations: Sequence[Operation], holding: Holding) -> None:
-        self.mortal.step()
-        if holding.token < self.token:
-            raise Fenced("a newer run holds the cluster")
-        handed = any(operation.path != TAKEN_BACK for operation in operations)
-        if handed and any(node.running is not None for (role, _), node in self.nodes.items() if role is Role.CONTROLLER):
-            self.disasters.append("handed over under a living controller")
-        for operation in operations:
-            match operation:
-                case Set("/controller_epoch", data):
-                    self.controller_epoch = int(data)
-                case Set(path, data) | Create(path, data) if path == TAKEN_BACK:
-                    self.note = data
-                case Delete(path) if path == TAKEN_BACK:
-                    self.note = None
-                case Delete("/migration"):
-                    self.offset = None
-                case Delete("/controller"):
-                    self.kraft_owns, self.zookeeper_controller = False, -1
-        self._elect_zookeeper()
-
-    def tree(self) -> list[tuple[str, bytes | None]]:
-        return [("/", None), ("/controller_epoch", b"3")]
-
     def world(self, folder: Path) -> World:
         """A new run of the tool on this cluster."""
         said: list[str] = []
         lags = {("t", partition): self.behind for partition in self.leaders}
         wire = SimpleNamespace(replica_lags=lambda: lags)
-        tools = SimpleNamespace(host=lambda node: SimHost(self), wire=lambda node: wire, admin=self, zk=self, chroot="/kafka")
+        tools = SimpleNamespace(
+            host=lambda node: SimHost(self), wire=lambda node: wire, admin=self, zk=SimZooKeeper(self), chroot="/kafka"
+        )
         store = BackupStore(folder, "sim", CLUSTER_ID)
         for node in self.spec.brokers:
             store.keep_original(node, original_of(node.id))

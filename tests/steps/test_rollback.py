@@ -10,6 +10,7 @@ from airflow_provider_kmigrate.core.config_matrix import Stage
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.exceptions import Fenced, Refused, Unavailable
+from airflow_provider_kmigrate.steps import rollback
 from airflow_provider_kmigrate.steps.brokers import RollBroker
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
 from airflow_provider_kmigrate.steps.files import install
@@ -98,6 +99,15 @@ def test_every_phase_has_a_way_back_and_forward_again(tmp_path, phase, brokers, 
     forward(cluster, cluster.world(tmp_path))
     assert cluster.disasters == []
     assert where(cluster.look(EVERYTHING)).phase is Phase.FINALIZED
+
+
+def test_brokers_would_not_hear_the_zookeeper_controller_where_krafts_partition_epochs_are_ahead(tmp_path, monkeypatch):
+    """Measured on real brokers; the states' versions are therefore raised before the hand-over."""
+    monkeypatch.setattr(rollback, "raise_versions", lambda zookeeper, holding: (0, 0))
+    cluster = SimCluster()
+    all_kraft(cluster, cluster.world(tmp_path))
+    run_rollback(cluster.world(tmp_path))
+    assert cluster.disasters == ["leaders skip what the ZooKeeper controller says"]
 
 
 @pytest.mark.slow

@@ -1,0 +1,54 @@
+"""The partitions' state znodes, written again as they are, so that brokers hear the ZooKeeper controller after a migration's way back.
+
+For a ZooKeeper controller a partition epoch is the version of the partition's state znode; for KRaft it counts changes. The copy takes
+the one for the other, then they drift apart: KRaft writes several changes of a partition as one, which raises the version by one only
+(and each failover writes every znode). Brokers in migration mode keep KRaft's epochs over the hand-over. Where these are ahead, they skip
+what the ZooKeeper controller says ("already at a newer partition epoch"), and the leader refuses every follower and consumer that has
+heard of a newer leader epoch (UNKNOWN_LEADER_EPOCH), until it is restarted. Measured: 4 of 6 hand-overs to ZooKeeper without a failover
+before, shortly after all brokers had started; ahead by one (Kafka 3.9.2; ZkTopicMigrationClient, Partition.makeLeader).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Final, Protocol
+
+from airflow_provider_kmigrate.clients.zookeeper import Holding, Operation, Set, Znode
+
+_WRITES: Final = 100_000  # in all, if that leaves enough for each
+_MOST, _LEAST = 100, 10  # times that each is written
+_AT_ONCE: Final = 500  # in one transaction, some 100 kB
+
+
+class States(Protocol):
+    """What is needed of `ZooKeeper`."""
+
+    def state_paths(self) -> list[str]:
+        """The paths of all state znodes."""
+
+    def nodes(self, paths: Sequence[str]) -> Iterator[tuple[str, Znode]]:
+        """Those that are there."""
+
+    def commit(self, operations: Sequence[Operation], holding: Holding | None = None) -> list[int | None]:
+        """All of it or nothing."""
+
+
+def times_for(partitions: int) -> int:
+    """How often each state is written: more often than KRaft is ahead by, in seconds at most."""
+    return max(_LEAST, min(_MOST, _WRITES // max(1, partitions)))
+
+
+def raise_versions(zookeeper: States, holding: Holding) -> tuple[int, int]:
+    """Write every state as it is, under the fence; how many there are, and how often each was written.
+
+    Nothing else may write them meanwhile: raises `Changed` where somebody did, and what was written until then stays. May be repeated.
+    """
+    paths = zookeeper.state_paths()
+    times = times_for(len(paths))
+    found = zookeeper.nodes(paths)
+    count = 0
+    while some := list(islice(found, max(1, _AT_ONCE // times))):
+        zookeeper.commit([Set(path, node.data, node.version + turn) for path, node in some for turn in range(times)], holding)
+        count += len(some)
+    return count, times
