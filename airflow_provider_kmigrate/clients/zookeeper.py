@@ -29,6 +29,8 @@ from airflow_provider_kmigrate.exceptions import Failed, Fenced, Forbidden, Wron
 ROOT: Final = "/_kmigrate"
 #: Our own note of brokers that went back alone. Their registration with the controllers stays (measured), and nobody can ask for it.
 TAKEN_BACK: Final = f"{ROOT}/taken-back"
+#: Our own note of brokers that a roll has moved into migration mode; the same holds of them, whoever made them plain again.
+REGISTERED: Final = f"{ROOT}/registered"
 #: The znodes of Kafka that a rollback writes or deletes, and the partitions' states, which it writes again as they are; everything else of
 #: Kafka's tree is only read.
 WRITABLE: Final = frozenset({"/controller", "/controller_epoch", "/migration"})
@@ -119,7 +121,7 @@ class ZooKeeper:
 
     def view(self, *, groups: bool = False) -> ZkView:
         """One instant of the tree in one round trip; with `groups` a second one, a moment later."""
-        root, identity, ids, controller, epoch, migration, deletions, moves, offsets, back = self._session.read(
+        root, identity, ids, controller, epoch, migration, deletions, moves, offsets, back, known = self._session.read(
             "view",
             Read(Kind.DATA, "/"),
             Read(Kind.DATA, "/cluster/id"),
@@ -131,6 +133,7 @@ class ZooKeeper:
             Read(Kind.DATA, "/admin/reassign_partitions"),
             Read(Kind.DATA, "/brokers/topics/__consumer_offsets"),
             Read(Kind.DATA, TAKEN_BACK),
+            Read(Kind.DATA, REGISTERED),
         )
         living = self._live_members() if groups else {}
         return ZkView(
@@ -145,6 +148,7 @@ class ZooKeeper:
             live_members=living,
             offsets_topic_version=offsets[1].version if offsets else None,
             taken_back=znodes.taken_back(_data(back)) if back else {},
+            registered=znodes.registered(_data(known)) if known else frozenset(),
         )
 
     def cluster_id(self) -> str:

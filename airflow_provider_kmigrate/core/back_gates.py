@@ -15,7 +15,7 @@ from airflow_provider_kmigrate.core.model import (
     Refuse,
     Wait,
 )
-from airflow_provider_kmigrate.core.phase import Phase, kraft_owns, where
+from airflow_provider_kmigrate.core.phase import Phase, kraft_owns, led_without_flag, where
 
 STILL_FOR = 2.0  # seconds without a change of /migration; a leader writes every 0.5 s, and every process was seen stopped
 
@@ -23,7 +23,7 @@ STILL_FOR = 2.0  # seconds without a change of /migration; a leader writes every
 def over(view: ClusterView) -> Decision | None:
     """The refusal once there is no way back, a wait where that cannot be told, None while there is one."""
     position = where(view)
-    if position.phase in {Phase.FINALIZED, Phase.STRANDED} or (kraft_owns(view) and _led_without_flag(view)):
+    if position.phase in {Phase.FINALIZED, Phase.STRANDED} or (kraft_owns(view) and led_without_flag(view)):
         text = "The migration is finalized: there is no way back to ZooKeeper."
         why = "ZooKeeper gets no writes any more; whatever was changed since would be lost."
         remedy = "Go forward: brokers that are left in ZooKeeper mode are rolled to KRaft by kmigrate_zk_to_kraft at once."
@@ -122,11 +122,6 @@ def others_answer(view: ClusterView, controller_id: int) -> Gate:
     if not silent:
         return MET
     return not_yet(Reason("G23", f"Controllers that do not answer: {listed(silent)}.", "The quorum could lose its majority."))
-
-
-def _led_without_flag(view: ClusterView) -> bool:
-    leader = view.controllers.get(view.quorum.leader_id) if view.quorum else None
-    return leader is not None and leader.migration_flag is False
 
 
 def migration_left(view: ClusterView) -> bool:

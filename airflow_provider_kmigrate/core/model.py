@@ -216,6 +216,7 @@ class ZkView:
     live_groups: tuple[str, ...] = ()  # groups with members under /consumers/<group>/ids
     live_members: Mapping[str, LiveMembers] = field(default_factory=dict)  # theirs
     offsets_topic_version: int | None = None  # data version of /brokers/topics/__consumer_offsets; 0: as it was created
+    registered: frozenset[int] = frozenset()  # by our note: brokers that a roll has moved into migration mode
     taken_back: Mapping[int, BrokerMode] = field(
         default_factory=dict
     )  # brokers that kmigrate took back alone, and into which mode

@@ -140,12 +140,14 @@ def alarms(view: ClusterView) -> tuple[Reason, ...]:
 
 
 def _finalized(view: ClusterView) -> Position | None:
-    flags = {controller.migration_flag for controller in view.controllers.values()}
-    if flags != {False} or not view.controllers or not _copied(view):
+    everywhere = {controller.migration_flag for controller in view.controllers.values()} == {False}
+    if not _copied(view) or not (everywhere or led_without_flag(view)):
         return None
     left = _with_mode(view, BrokerMode.ZOOKEEPER, BrokerMode.MIGRATION)
     if left:
         return Position(Phase.STRANDED, (_named("P02", "ZooKeeper-mode brokers are left after finalization", left),))
+    if not everywhere:
+        return None
     silent = _silent(view)
     return Position(Phase.UNKNOWN, _silence(silent)) if silent else Position(Phase.FINALIZED)
 
@@ -226,6 +228,8 @@ def _unreached(view: ClusterView) -> tuple[Reason, ...]:
 
 
 def _unflagged_alarm(view: ClusterView) -> tuple[Reason, ...]:
+    if where(view).phase is Phase.STRANDED:
+        return ()  # it has happened; the flag would change nothing any more
     without, with_flag = _without_flag(view), [c.id for c in view.controllers.values() if c.migration_flag]
     if not without or not (with_flag or _with_mode(view, BrokerMode.MIGRATION)):
         return ()
@@ -253,6 +257,12 @@ def _copied(view: ClusterView) -> bool:
     # After finalization ZooKeeper may be gone; KRaft brokers cannot exist without a finished copy.
     gone = view.zk is None and bool(_with_mode(view, BrokerMode.KRAFT))
     return gone or (isinstance(migration, Migration) and migration.metadata_offset > 0)
+
+
+def led_without_flag(view: ClusterView) -> bool:
+    """The quorum's leader has no migration flag: once elected it has finalized a migration whose copy was over, at once (measured)."""
+    leader = view.controllers.get(view.quorum.leader_id) if view.quorum else None
+    return leader is not None and leader.migration_flag is False
 
 
 def kraft_owns(view: ClusterView) -> bool:

@@ -134,9 +134,10 @@ def _after_others(view: ClusterView, broker: int, left: Collection[int], target:
 
 
 def _still_known(view: ClusterView, broker: int, target: BrokerMode) -> bool:
-    """Whether the controllers count this plain broker as registered: it was in migration mode, and kmigrate took it back."""
-    noted = view.zk is not None and view.zk.taken_back.get(broker) is BrokerMode.ZOOKEEPER
-    return noted and target is BrokerMode.MIGRATION
+    """Whether the controllers count this plain broker as registered: it was in migration mode, and was taken back, by whomever."""
+    if view.zk is None or target is not BrokerMode.MIGRATION:
+        return False
+    return broker in view.zk.registered or view.zk.taken_back.get(broker) is BrokerMode.ZOOKEEPER
 
 
 def _there(view: ClusterView, broker: int, target: BrokerMode) -> bool:

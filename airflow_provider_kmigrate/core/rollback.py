@@ -162,7 +162,8 @@ def decide_alone(view: ClusterView, first: ClusterView, broker_id: int, target: 
 
 
 def _taken_over(view: ClusterView, broker_id: int) -> Decision | None:
-    plain = set(back_gates.with_mode(view, BrokerMode.ZOOKEEPER)) - set(view.zk.taken_back if view.zk else ()) - {broker_id}
+    known = {*view.zk.taken_back, *view.zk.registered} if view.zk else set()
+    plain = set(back_gates.with_mode(view, BrokerMode.ZOOKEEPER)) - known - {broker_id}
     if where(view).phase in {Phase.FIRST_ROLL, Phase.PRE_MIGRATION} and not kraft_owns(view) and plain:
         return None
     text = f"Broker {broker_id} is not the first of the first roll: no other broker is left that never registered with the controllers."

@@ -5,24 +5,37 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NoReturn
 
-from airflow_provider_kmigrate.core import broker_canary, gates, leaders, meta_properties, roll, rollback, stuck_leader
+from airflow_provider_kmigrate.core import (
+    back_gates,
+    broker_canary,
+    gates,
+    leaders,
+    meta_properties,
+    roll,
+    rollback,
+    stuck_leader,
+)
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Policy
 from airflow_provider_kmigrate.core.config_matrix import stage_on_disk
 from airflow_provider_kmigrate.core.model import Act, BrokerMode, ClusterView, Decision, Done, Look, Reason, Refuse, Wait
+from airflow_provider_kmigrate.core.phase import kraft_owns
 from airflow_provider_kmigrate.core.waiting import as_decision
 from airflow_provider_kmigrate.exceptions import Failed, Refused, TimedOut
 from airflow_provider_kmigrate.steps.files import install
-from airflow_provider_kmigrate.steps.first_broker import FirstBroker, note
+from airflow_provider_kmigrate.steps.first_broker import FirstBroker, note, note_registered
 from airflow_provider_kmigrate.steps.green import Green
 from airflow_provider_kmigrate.steps.journal import told
 from airflow_provider_kmigrate.steps.moved import MovedSince
+from airflow_provider_kmigrate.steps.partition_states import elect_anew
 from airflow_provider_kmigrate.steps.run import Step, World, run_step
 
+_DEAF_FOR = 8.0  # seconds; a follower that has caught up is taken back within one
 _WAY_BACK_WITHIN = 30.0  # seconds for the gates to open before a broker that is worse is left as it is
 
 ROLL_LOOKS = (
     Look.BROKERS
     | Look.CONTROLLERS
+    | Look.QUORUM
     | Look.ZOOKEEPER
     | Look.GROUPS
     | Look.PARTITIONS
@@ -128,6 +141,8 @@ class RollBroker(Step):
             return
         if act.verb == "take back":
             self._take_back(world)
+        if self.target is BrokerMode.MIGRATION:
+            note_registered(world, self.node.id)
         if act.verb == "start":
             host.start(self.node, world.fence.token)
             return
@@ -152,10 +167,7 @@ class RollBroker(Step):
         self._stuck.acted()
         view = world.observer.look(Look.BROKERS | Look.PARTITIONS)
         leader = next((b for b in world.spec.brokers if b.id == stuck_leader.stuck_leader(view, self.node.id)), None)
-        lags = world.tools.wire(self.node).replica_lags()
-        behind = max((lags.get((p.topic, p.index), 0) for p in view.partitions or () if self.node.id not in p.isr), default=0)
-        if leader is None or behind > stuck_leader.CAUGHT_UP:
-            world.say(f"{self.node.name} is {behind} records behind: it still catches up, nobody is restarted.")
+        if self._catches_up(world, view) or leader is None:
             return
         host = world.tools.host(leader)
         seconds = host.stop(leader, world.fence.token)
@@ -163,6 +175,14 @@ class RollBroker(Step):
         world.say(
             f"{leader.name} stopped after {seconds:.1f} s and started again; look for 'alter-partition' and ERROR in its log."
         )
+
+    def _catches_up(self, world: World, view: ClusterView) -> bool:
+        """Whether this broker is far behind where it is out of the ISR: then nobody is to blame."""
+        lags = world.tools.wire(self.node).replica_lags()
+        behind = max((lags.get((p.topic, p.index), 0) for p in view.partitions or () if self.node.id not in p.isr), default=0)
+        if behind > stuck_leader.CAUGHT_UP:
+            world.say(f"{self.node.name} is {behind} records behind: it still catches up, nothing is done.")
+        return behind > stuck_leader.CAUGHT_UP
 
     def _take_back(self, world: World) -> NoReturn:
         """The way back's own step for this one broker, to its end. Whatever comes of it, this run does not go on."""
@@ -198,15 +218,37 @@ def _only_out_of_isrs(decision: Decision) -> bool:
 class BringBack(RollBroker):
     """One broker back to migration mode, or to its original file."""
 
-    looks = ROLL_LOOKS | Look.QUORUM
-
     def __init__(self, node: NodeSpec, target: BrokerMode, policy: Policy) -> None:
         super().__init__(node, target, policy)
         self.name = f"{node.name} back to {target}"
         self._moved = MovedSince()
+        self._deaf = _Lasting(_DEAF_FOR)  # this broker is not taken back after ZooKeeper got the cluster
+
+    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+        return self._heard(view, super().decide(view, first))
 
     def next(self, view: ClusterView, first: ClusterView) -> Decision:
         return rollback.decide_back(view, self._moved.saw(view, first), self.node.id, self.target)
+
+    def _heard(self, view: ClusterView, decision: Decision) -> Decision:
+        """The cure where brokers skip what the ZooKeeper controller says; `clients.partition_states` says why that happens."""
+        out = _only_out_of_isrs(decision) and not kraft_owns(view) and not back_gates.migration_left(view)
+        if not self._deaf.saw(view.taken_at, there=out):
+            return decision
+        text = f"{self.node.name} is back, and not taken into its ISRs: partition states are raised, and a controller elected that tells them."
+        return Act("raise", text)
+
+    def act(self, world: World, act: Act) -> None:
+        if act.verb == "raise":
+            self._raise(world)
+        else:
+            super().act(world, act)
+
+    def _raise(self, world: World) -> None:
+        self._deaf.acted()
+        if self._catches_up(world, world.observer.look(Look.PARTITIONS)):
+            return
+        elect_anew(world)
 
     def while_down(self, world: World) -> None:
         host = world.tools.host(self.node)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import astuple
 
 from airflow_provider_kmigrate.clients import znodes
-from airflow_provider_kmigrate.clients.zookeeper import TAKEN_BACK, Create, Set
+from airflow_provider_kmigrate.clients.zookeeper import REGISTERED, TAKEN_BACK, Create, Set
 from airflow_provider_kmigrate.core import broker_canary, roll
 from airflow_provider_kmigrate.core.broker_canary import LOOKS, Sample
 from airflow_provider_kmigrate.core.model import Act, BrokerMode, ClusterView, Decision, Done, Reason, Wait
@@ -66,6 +66,17 @@ class FirstBroker:
         if not self.worse:
             return decision
         return Act("take back", " ".join(reason.text for reason in self.worse))
+
+
+def note_registered(world: World, broker: int) -> None:
+    """Write down that the controllers will know this broker, before it starts in migration mode: nobody can ask them for it."""
+    found = world.tools.zk.read(REGISTERED)
+    known = znodes.registered(found[0]) if found else frozenset()
+    if broker in known:
+        return
+    data = json.dumps(sorted({*known, broker})).encode()
+    change = Create(REGISTERED, data) if found is None else Set(REGISTERED, data, found[1])
+    world.tools.zk.commit([change], holding=world.fence)
 
 
 def note(world: World, broker: int, mode: BrokerMode) -> None:

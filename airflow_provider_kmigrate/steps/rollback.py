@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from airflow_provider_kmigrate.clients import znodes
-from airflow_provider_kmigrate.clients.partition_states import raise_versions
-from airflow_provider_kmigrate.clients.zookeeper import TAKEN_BACK, Delete, Operation, Set
+from airflow_provider_kmigrate.clients.zookeeper import REGISTERED, TAKEN_BACK, Delete, Operation, Set
 from airflow_provider_kmigrate.core import back_gates, gates, rollback
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
 from airflow_provider_kmigrate.core.config_matrix import Stage, stage_on_disk
@@ -24,10 +23,11 @@ from airflow_provider_kmigrate.core.model import (
 )
 from airflow_provider_kmigrate.core.roll import next_to_roll
 from airflow_provider_kmigrate.core.rollback import HandOver
-from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused, Unavailable
+from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from airflow_provider_kmigrate.steps.brokers import BringBack
 from airflow_provider_kmigrate.steps.files import install, target_text
 from airflow_provider_kmigrate.steps.journal import told
+from airflow_provider_kmigrate.steps.partition_states import raise_states
 from airflow_provider_kmigrate.steps.run import Step, World, run_step
 from airflow_provider_kmigrate.steps.waits import Equivalent
 
@@ -225,21 +225,12 @@ class GiveBack(Step):
             world.say("The znodes changed while they were read; looking again.")
             return
         if change.states:
-            self._raise_versions(world)
+            raise_states(world)
         saved = world.backup.keep_znodes({path: data for path, (data, _) in read.items()}, world.fence.token)
-        world.tools.zk.commit([*_operations(change, read), *_note(world)], holding=world.fence)
+        world.tools.zk.commit([*_operations(change, read), *_notes(world)], holding=world.fence)
         epoch = "" if change.epoch is None else f" and /controller_epoch set to {change.epoch}"
         world.say(f"{' and '.join(change.delete)} deleted{epoch} in one transaction; what they held is in {saved}.")
         world.journal.write("handed over", self.name, " ".join(change.delete), controller_epoch=change.epoch)
-
-    def _raise_versions(self, world: World) -> None:
-        """Without the right to write the states one goes on: a leader that hears nobody is restarted in the roll."""
-        try:
-            count, times = raise_versions(world.tools.zk, world.fence)
-        except AuthenticationFailed as error:
-            world.say(f"Partition states could not be raised above KRaft's partition epochs, leaders may need a restart: {error}")
-        else:
-            world.say(f"{count} partition states written again as they are, {times} times: above KRaft's partition epochs.")
 
 
 class ZooKeeperLeads(Step):
@@ -312,10 +303,10 @@ def _operations(change: HandOver, read: dict[str, tuple[bytes, int]]) -> list[Op
     return [*raised, *(Delete(path, read[path][1]) for path in change.delete)]
 
 
-def _note(world: World) -> list[Operation]:
-    """The note of brokers that went back alone goes with the migration: the next one's controllers know nobody."""
-    found = world.tools.zk.read(TAKEN_BACK)
-    return [] if found is None else [Delete(TAKEN_BACK, found[1])]
+def _notes(world: World) -> list[Operation]:
+    """The notes of brokers that the controllers know go with the migration: the next one's controllers know nobody."""
+    found = {path: world.tools.zk.read(path) for path in (TAKEN_BACK, REGISTERED)}
+    return [Delete(path, note[1]) for path, note in found.items() if note is not None]
 
 
 def _owner(data: bytes, zk: ZkView) -> ZkController | Malformed:

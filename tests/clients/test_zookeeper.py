@@ -16,7 +16,7 @@ from kazoo.protocol.connection import ConnectionHandler
 
 from airflow_provider_kmigrate.clients.partition_states import raise_versions
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
-from airflow_provider_kmigrate.clients.zookeeper import ROOT, TAKEN_BACK, Create, Delete, Operation, Set, ZooKeeper
+from airflow_provider_kmigrate.clients.zookeeper import REGISTERED, ROOT, TAKEN_BACK, Create, Delete, Operation, Set, ZooKeeper
 from airflow_provider_kmigrate.clients.zookeeper_session import ERRORS, Changed, error_for
 from airflow_provider_kmigrate.core.model import BrokerMode, LiveMembers, Malformed, Migration, PartitionMetadata, ZkController
 from airflow_provider_kmigrate.exceptions import (
@@ -252,8 +252,12 @@ class TestRealTree:
 
     def test_our_own_note_is_part_of_a_view(self, own_chroot: ZooKeeperSettings) -> None:
         with ZooKeeper(own_chroot) as client:
-            client.commit([Create(ROOT), Create(TAKEN_BACK, b'{"0": "zookeeper"}')])
-            assert client.view().taken_back == {0: BrokerMode.ZOOKEEPER}
+            client.commit([Create(ROOT), Create(TAKEN_BACK, b'{"0": "zookeeper"}'), Create(REGISTERED, b"[0, 2]")])
+            view = client.view()
+            assert (view.taken_back, view.registered) == ({0: BrokerMode.ZOOKEEPER}, {0, 2})
+            client.commit([Set(REGISTERED, b"[true]", 0)])
+            with pytest.raises(Failed, match="such as"):
+                client.view()
 
     def test_topics_with_states_and_overrides(self, own_chroot: ZooKeeperSettings, kazoo_client: KazooClient) -> None:
         topic = {"version": 3, "topic_id": "id", "partitions": {"0": [1, 2], "1": [2, 1]}}

@@ -118,9 +118,28 @@ def test_old_groups_may_live_until_the_last_broker_which_every_broker_before_it_
     assert "G21" not in back.text, "in migration mode every broker stays registered in ZooKeeper"
 
 
+def test_a_broker_that_somebody_made_plain_again_comes_before_the_last_one():
+    """Measured: the controllers still count it as registered; when the last one registers they take over and cut it off."""
+    view = with_zk(cluster([ZK, MIG, ZK], FLAGGED, -1), registered=frozenset({0, 1}))
+    waits = decide_restart(view, 2, MIG)
+    assert isinstance(waits, Wait)
+    assert "G08" in {reason.code for reason in waits.reasons}
+    assert next_to_roll(view, [2, 0, 1], MIG) == 0, "although it is the ZooKeeper controller"
+    assert decide_restart(view, 0, MIG).verb == "restart"
+    assert decide_restart(with_zk(view, registered=frozenset({1})), 2, MIG).verb == "restart", "another one is to come"
+
+
 def test_the_stranded_broker_is_rolled_forward_although_no_controller_has_the_flag():
     view = cluster([KRAFT, KRAFT, MIG], (False, False, False), 90)
     assert decide_restart(view, 2, KRAFT).verb == "restart"
+
+
+def test_so_it_is_after_a_leader_without_the_flag_has_finalized_by_accident():
+    view = cluster([KRAFT, KRAFT, MIG], (False, True, True), 90)
+    assert decide_restart(view, 2, KRAFT).verb == "restart"
+    standby = decide_restart(cluster([KRAFT, KRAFT, MIG], (True, True, False), 90), 2, KRAFT)
+    assert isinstance(standby, Refuse)
+    assert {reason.code for reason in standby.reasons} == {"G05"}
 
 
 def test_a_plain_broker_cut_off_by_kraft_is_rolled_into_migration_mode():

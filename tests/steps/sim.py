@@ -69,11 +69,13 @@ class SimCluster:
     stuck: int | None = None  # a leader that takes nobody back into its ISRs until it is restarted
     kept_out: set[int] = field(default_factory=set)
     behind: int = 0  # records that every follower is behind
+    deaf: bool = False  # after a hand-over brokers skip what the ZooKeeper controller says
     ahead: int = 0  # by how much KRaft's partition epochs exceed the versions of the states in ZooKeeper
     headless: set[int] = field(default_factory=set)  # partitions that the takeover leaves without a leader until one is elected
     health: Callable[[int, BrokerMode, int], Health] = well  # of a broker, in a mode, at the nth look
     looks: int = 0
     note: bytes | None = None  # of brokers that were taken back alone
+    known: bytes | None = None  # the note of brokers that a roll has moved into migration mode
     disasters: list[str] = field(default_factory=list)  # what was measured to lose records, topics or minutes
 
     def __post_init__(self) -> None:
@@ -95,7 +97,7 @@ class SimCluster:
         if mine.running is not None:
             return
         mine.running, mine.starts = mine.text, mine.starts + 1
-        if node.role is Role.BROKER and self.stuck not in {None, node.id}:
+        if node.role is Role.BROKER and (self.deaf or self.stuck not in {None, node.id}):
             self.kept_out.add(node.id)
         if node.role is Role.CONTROLLER:
             assert mine.formatted == CLUSTER_ID
@@ -268,13 +270,14 @@ class SimCluster:
             migration,
             live_groups=self.live_groups,
             taken_back=znodes.taken_back(self.note) if self.note else {},
+            registered=znodes.registered(self.known) if self.known else frozenset(),
         )
 
     def _partitions(self) -> tuple[Partition, ...]:
         rows = []
         for partition, leader in self.leaders.items():
             replicas = self._replicas(partition)
-            out = self.kept_out if leader == self.stuck else ()
+            out = self.kept_out if self.deaf or leader == self.stuck else ()
             isr = tuple(b for b in replicas if self._health(b).in_sync and b not in out)
             headless = self.kraft_owns and partition in self.headless
             if leader not in isr or headless:

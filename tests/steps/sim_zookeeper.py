@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_provider_kmigrate.clients.zookeeper import TAKEN_BACK, Create, Delete, Holding, Operation, Set, Znode
+from airflow_provider_kmigrate.clients.zookeeper import REGISTERED, TAKEN_BACK, Create, Delete, Holding, Operation, Set, Znode
 from airflow_provider_kmigrate.core.cluster import Role
 from airflow_provider_kmigrate.core.model import Migration, ZkController
 from airflow_provider_kmigrate.exceptions import Fenced
@@ -25,8 +25,10 @@ class SimZooKeeper:
     cluster: SimCluster
 
     def read(self, path: str) -> tuple[bytes, int] | None:
-        if path == TAKEN_BACK:
-            return None if self.cluster.note is None else (self.cluster.note, 0)
+        notes = {TAKEN_BACK: self.cluster.note, REGISTERED: self.cluster.known}
+        if path in notes:
+            note = notes[path]
+            return None if note is None else (note, 0)
         zk = self.cluster.zk()
         assert isinstance(zk.controller, ZkController)
         owner = {"version": 2, "brokerid": zk.controller.broker_id, "kraftControllerEpoch": zk.controller.kraft_epoch}
@@ -41,7 +43,7 @@ class SimZooKeeper:
         self.cluster.mortal.step()
         if holding.token < self.cluster.token:
             raise Fenced("a newer run holds the cluster")
-        handed = any(operation.path not in {TAKEN_BACK, STATE} for operation in operations)
+        handed = any(operation.path not in {TAKEN_BACK, REGISTERED, STATE} for operation in operations)
         if handed and any(node.running is not None for (role, _), node in self.cluster.nodes.items() if role is Role.CONTROLLER):
             self.cluster.disasters.append("handed over under a living controller")
         for operation in operations:
@@ -56,13 +58,20 @@ class SimZooKeeper:
                 self.cluster.note = data
             case Delete(path) if path == TAKEN_BACK:
                 self.cluster.note = None
+            case Set(path, data) | Create(path, data) if path == REGISTERED:
+                self.cluster.known = data
+            case Delete(path) if path == REGISTERED:
+                self.cluster.known = None
             case Delete("/migration"):
                 self.cluster.offset = None
             case Set(path) if path == STATE:
                 self.cluster.ahead = max(0, self.cluster.ahead - 1)
             case Delete("/controller"):
-                if self.cluster.ahead > 0:
+                self.cluster.deaf = self.cluster.ahead > 0
+                if self.cluster.deaf:
                     self.cluster.disasters.append("leaders skip what the ZooKeeper controller says")
+                else:
+                    self.cluster.kept_out.clear()
                 self.cluster.kraft_owns, self.cluster.zookeeper_controller = False, -1
 
     def state_paths(self) -> list[str]:

@@ -65,7 +65,15 @@ def key_of(cluster: SimCluster) -> Key:
     epochs = (cluster.controller_epoch, cluster.state_epoch or 0, cluster.epoch)
     order = tuple(sorted(set(epochs)).index(epoch) for epoch in epochs)
     offset = None if cluster.offset is None else cluster.offset > 0
-    owner = (cluster.kraft_owns, cluster.finalized, cluster.leader, cluster.led, cluster.zookeeper_controller, cluster.ahead)
+    owner = (
+        cluster.kraft_owns,
+        cluster.finalized,
+        cluster.leader,
+        cluster.led,
+        cluster.zookeeper_controller,
+        cluster.ahead,
+        cluster.known,
+    )
     return (nodes, order, offset, owner, frozenset(cluster.registered), tuple(sorted(cluster.leaders.items())))
 
 
