@@ -10,10 +10,11 @@ SPARK_STAMP := $(SPARK_VENV)/.installed
 DEMO_DIR := build/demo
 AIRFLOW_DIR := build/airflow
 GATED := tests/system/test_audited_migration.py
+DISASTERS := tests/system/test_disasters.py tests/system/test_secured.py
 export AIRFLOW__CORE__LOAD_EXAMPLES ?= False
 
 .DEFAULT_GOAL := help
-.PHONY: help prerequisites setup setup-spark lint check test long gated demo airflow bench faults cluster cluster-down clean
+.PHONY: help prerequisites setup setup-spark lint check test long gated disasters demo airflow bench faults cluster cluster-down clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -60,10 +61,13 @@ test: setup setup-spark ## the audit on Spark, real clusters, and every test wit
 
 long: setup setup-spark ## real clusters for minutes each: the way back by its DAG and forward again, five brokers in racks, groups back from everywhere and in every mix; more random histories
 	PYTHONPATH=. PYSPARK_PYTHON=$(CURDIR)/$(SPARK_BIN)/python $(SPARK_BIN)/python -m pytest -q -n 2 -m long tests/audit
-	$(BIN)/pytest -q -m "cluster and long" --ignore tests/audit --ignore $(GATED)
+	$(BIN)/pytest -q -m "cluster and long" --ignore tests/audit $(addprefix --ignore ,$(GATED) $(DISASTERS))
 
 gated: setup setup-spark ## a real cluster is migrated with Spark's verdict as a gate after each phase, and a streaming job held for both rolls (ten minutes)
 	$(BIN)/pytest -q $(GATED)
+
+disasters: setup ## the known disasters, made by hand on real brokers, and kmigrate's gates before them; a cluster with TLS, passwords and ACLs there and back (ten minutes)
+	$(BIN)/pytest -q $(DISASTERS)
 
 demo: setup setup-spark ## a real cluster is migrated by the DAG under load; ends with Spark's verdict and a report
 	$(BIN)/python -m benchmarks.demo --dir $(DEMO_DIR)

@@ -1,0 +1,98 @@
+"""What a person in a hurry does to a cluster's nodes: no look first, no gate, no token. It makes the disasters that kmigrate keeps away."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from kazoo.client import KazooClient
+
+from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
+from airflow_provider_kmigrate.core.cluster import NodeSpec
+from airflow_provider_kmigrate.core.config_matrix import Stage
+from airflow_provider_kmigrate.core.model import ProcessState
+from airflow_provider_kmigrate.core.render import RenderFacts, broker_properties, controller_properties
+from airflow_provider_kmigrate.localcluster import members
+from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from airflow_provider_kmigrate.spec import load
+
+_STOP_S = 40.0
+
+
+class ByHand:
+    """Made while every broker still has its original file."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self.cluster = cluster
+        self.brokers = cluster.plan.brokers
+        self.controllers = cluster.plan.controllers
+        self._originals = {node.id: Path(node.hosts.properties).read_text() for node in self.brokers}
+        self._facts = RenderFacts.of(load(cluster.spec_path), "3.9")
+
+    def put(self, node: NodeSpec, stage: Stage) -> None:
+        """A node's file as it is in a stage."""
+        Path(node.hosts.properties).write_text(self._text(node, stage))
+
+    def _text(self, node: NodeSpec, stage: Stage) -> str:
+        if stage.of_controller:
+            return controller_properties(self._originals[0], node, stage, self._facts)
+        return broker_properties(self._originals[node.id], stage, self._facts)
+
+    def restart(self, node: NodeSpec, stage: Stage) -> None:
+        self.put(node, stage)
+        self.stop(node)
+        self.start(node)
+
+    def stop(self, node: NodeSpec, timeout: float = _STOP_S) -> None:
+        """SIGTERM; returns once it is gone."""
+        self._end(node, signal.SIGTERM, timeout)
+
+    def kill(self, node: NodeSpec) -> None:
+        self._end(node, signal.SIGKILL, _STOP_S)
+
+    def _end(self, node: NodeSpec, number: signal.Signals, timeout: float) -> None:
+        process = process_of(node)
+        assert process.wait_gone(process.signal(number), timeout), f"{node.name} did not stop within {timeout} s"
+
+    def start(self, node: NodeSpec) -> None:
+        members.start(Path(node.hosts.state), node.hosts.properties)
+
+    def runs(self, node: NodeSpec) -> bool:
+        return process_of(node).find().state is ProcessState.RUNNING
+
+    @contextmanager
+    def zookeeper(self) -> Iterator[KazooClient]:
+        """A client below the cluster's chroot."""
+        client = KazooClient(self.cluster.zookeeper)
+        client.start(timeout=30)
+        try:
+            yield client
+        finally:
+            client.stop()
+            client.close()
+
+    @contextmanager
+    def zookeeper_frozen(self) -> Iterator[None]:
+        """SIGSTOP, and SIGCONT whatever happens."""
+        process = NodeProcess(self.cluster.plan.zookeeper_folder)
+        process.signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            process.signal(signal.SIGCONT)
+
+
+def process_of(node: NodeSpec) -> NodeProcess:
+    return NodeProcess(Path(node.hosts.state))
+
+
+def until(holds: Callable[[], bool], what: str, timeout: float = 60.0) -> float:
+    """Wait for it; the seconds that it took."""
+    began = time.monotonic()
+    while not holds():
+        assert time.monotonic() - began < timeout, f"in vain for {timeout} s: {what}"
+        time.sleep(0.1)
+    return time.monotonic() - began

@@ -1,0 +1,393 @@
+"""The known disasters of a migration on real brokers: each is made by hand, and kmigrate's gate is seen to keep it away.
+
+What is shown here was measured before (Kafka 3.9.2). A test that no longer sees its disaster says that Kafka has changed, and that a gate
+may have become needless.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from kafka.protocol.admin import IncrementalAlterConfigsRequest
+
+from airflow_provider_kmigrate.clients.wire import Wire
+from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
+from airflow_provider_kmigrate.core.cluster import NodeSpec
+from airflow_provider_kmigrate.core.config_matrix import Stage
+from airflow_provider_kmigrate.core.gates import dual_write_lag
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look, Migration, ZkController
+from airflow_provider_kmigrate.core.phase import Phase, kraft_owns, where
+from airflow_provider_kmigrate.core.properties import parse
+from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from airflow_provider_kmigrate.localcluster.plan import Shape
+from airflow_provider_kmigrate.steps.prepare import run_preflight
+from airflow_provider_kmigrate.steps.rollback import run_rollback
+from benchmarks import direct
+from tests.system.by_hand import ByHand, process_of, until
+from tests.system.road import (
+    PARTITIONS,
+    SESSION_S,
+    TOPIC,
+    Point,
+    Road,
+    asked,
+    codes,
+    create,
+    done,
+    everybody_in_sync,
+    readable,
+    walk,
+    written,
+)
+
+pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(600)]
+
+MANY = 6_000
+_POSITION = Look.BROKERS | Look.CONTROLLERS | Look.ZOOKEEPER | Look.QUORUM
+
+
+@pytest.fixture(scope="module")
+def road(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Road]:
+    folder = tmp_path_factory.mktemp("road")
+    try:
+        yield walk(folder)
+    finally:
+        LocalCluster(folder / "cluster").clean()
+
+
+def leader(view: ClusterView) -> int:
+    assert view.quorum is not None
+    return view.quorum.leader_id
+
+
+def migration(view: ClusterView) -> Migration:
+    assert view.zk is not None
+    assert isinstance(view.zk.migration, Migration), view.zk.migration
+    return view.zk.migration
+
+
+def controller(hands: ByHand, number: int) -> NodeSpec:
+    return next(node for node in hands.controllers if node.id == number)
+
+
+class TestACarelessWayBack:
+    """/controller deleted, /migration and the controllers' directories left; a topic is made since."""
+
+    def test_old_controllers_delete_what_was_made_since(self, road: Road) -> None:
+        hands = road.at(Point.COPIED)
+        back_without_care(road, hands)
+        create(road.cluster.bootstrap, "since")
+        with direct.world(road.cluster, "road") as here:
+            with pytest.raises(Refused) as refused:
+                run_preflight(here)
+            assert "G03" in codes(refused.value.reasons)
+            assert "P06" in codes(asked(here, "provision", node=3000))
+            with hands.zookeeper() as zookeeper:
+                kept = zookeeper.get("/migration")[0]
+                zookeeper.delete("/migration")
+            assert "G04" in codes(asked(here, "provision", node=3000)), "nor with the old directories alone"
+        with hands.zookeeper() as zookeeper:
+            zookeeper.create("/migration", kept)
+        assert "since" in road.topics_in_zookeeper()
+        for node in hands.controllers:
+            hands.start(node)
+        until(lambda: "since" not in road.topics_in_zookeeper(), "the old controllers delete the topic from ZooKeeper")
+
+    def test_a_broker_formatted_anew_does_not_start_again(self, road: Road) -> None:
+        """kmigrate writes the file anew: test_rollback.py goes back by the DAG with such a broker."""
+        hands = road.at(Point.COPIED)
+        version_1(hands.brokers[1])
+        back_without_care(road, hands, but=1)
+        hands.restart(hands.brokers[1], Stage.ZOOKEEPER)
+        until(lambda: not hands.runs(hands.brokers[1]), "the broker exits")
+        assert "ZK-based brokers that are not migrating only support version 0" in process_of(hands.brokers[1]).log_tail(60)
+
+    def test_brokers_skip_what_the_zookeeper_controller_says_where_partition_epochs_are_ahead(self, road: Road) -> None:
+        hands = road.at(Point.COPIED)
+        handed_over(road, hands, ahead=5, gone=("/migration", "/controller"))
+        first = hands.brokers[0]
+        hands.restart(first, Stage.ZOOKEEPER)
+        road.wait(lambda view: view.modes()[0] is BrokerMode.ZOOKEEPER, "plain")
+        time.sleep(10.0)
+        assert not everybody_in_sync(road.look()), "leaders do not take the broker back"
+        logs = [process_of(node).log.read_text(errors="replace") for node in hands.brokers[1:]]
+        assert any("the leader is already at a newer partition epoch" in log for log in logs)
+        with direct.world(road.cluster, "road") as here:
+            before = len(journal(road))
+            done(here, "back", node=0, target=BrokerMode.ZOOKEEPER)
+        assert "partition states are raised" in journal(road)[before:]
+        assert "it is restarted" not in journal(road)[before:]
+
+    def test_the_way_back_raises_the_states_above_them(self, road: Road) -> None:
+        hands = road.at(Point.COPIED)
+        with direct.world(road.cluster, "road") as here:
+            run_rollback(here, failover=False)
+        logs = [process_of(node).log.read_text(errors="replace") for node in hands.brokers]
+        assert not [log for log in logs if "already at a newer partition epoch" in log]
+
+
+def back_without_care(road: Road, hands: ByHand, but: int | None = None) -> None:
+    """As a script would go back that knows of epochs, and of nothing else."""
+    handed_over(road, hands, ahead=-20)
+    for node in hands.brokers:
+        if node.id != but:
+            hands.restart(node, Stage.ZOOKEEPER)
+            road.wait(lambda view, node=node: view.modes()[node.id] is BrokerMode.ZOOKEEPER and everybody_in_sync(view), "plain")
+
+
+def handed_over(road: Road, hands: ByHand, ahead: int, *, gone: tuple[str, ...] = ("/controller",)) -> None:
+    """To ZooKeeper; KRaft's partition epochs are ahead of the versions of the partitions' states by about so many."""
+    for node in hands.controllers:
+        hands.stop(node)
+    with hands.zookeeper() as zookeeper:
+        for index in range(PARTITIONS):
+            path = f"/brokers/topics/{TOPIC}/partitions/{index}/state"
+            data, stat = zookeeper.get(path)
+            if ahead > 0:
+                zookeeper.delete(path)
+                zookeeper.create(path, data)
+            for _ in range(stat.version - ahead if ahead > 0 else -ahead):
+                zookeeper.set(path, data)
+        change = zookeeper.transaction()
+        change.set_data("/controller_epoch", b"1000")
+        for path in gone:
+            change.delete(path)
+        assert change.commit()[1] is True
+    road.wait(zookeeper_leads, "a ZooKeeper controller that every broker names")
+
+
+def journal(road: Road) -> str:
+    return (road.cluster.folder.parent / "kmigrate" / "journal" / "road.jsonl").read_text()
+
+
+def zookeeper_leads(view: ClusterView) -> bool:
+    owner = view.zk.controller if view.zk else None
+    named = {broker.controller_id for broker in view.brokers.values()}
+    return isinstance(owner, ZkController) and not owner.is_kraft and named == {owner.broker_id}
+
+
+def version_1(node: NodeSpec) -> None:
+    """meta.properties as kafka-storage writes it."""
+    path = Path(node.hosts.state) / "data" / "meta.properties"
+    keys = parse(path.read_text())
+    rest = {key: value for key, value in keys.items() if key not in {"version", "broker.id"}}
+    path.write_text("".join(f"{key}={value}\n" for key, value in {**rest, "version": "1", "node.id": keys["broker.id"]}.items()))
+
+
+class TestFinalizedByAccident:
+    """A controller without the flag is elected while one broker is still in migration mode."""
+
+    def test_a_standby_without_the_flag_stops_everything_and_is_mended(self, road: Road) -> None:
+        hands = road.at(Point.HYBRID)
+        standby = unflagged_standby(road, hands)
+        with direct.world(road.cluster, "road") as here:
+            assert "G05" in codes(asked(here, "roll", node=road.last[Point.HYBRID], target=BrokerMode.KRAFT))
+            done(here, "restore flag", node=standby.id)
+            hands.kill(controller(hands, leader(road.look(_POSITION))))
+            road.wait(lambda view: view.quorum is not None and leader(view) in alive(view), "another leader", _POSITION)
+            assert where(road.look()).phase is Phase.HYBRID
+            road.cluster.up()
+            done(here, "roll", node=road.last[Point.HYBRID], target=BrokerMode.KRAFT)
+
+    def test_once_elected_there_is_no_way_back_and_one_way_out(self, road: Road) -> None:
+        hands = road.at(Point.HYBRID)
+        standby, last = unflagged_standby(road, hands), road.last[Point.HYBRID]
+        until_elected(road, hands, standby)
+        before = migration(road.look(_POSITION))
+        left = next(node for node in hands.brokers if node.id == last)
+        others = ",".join(f"{node.host}:{node.port}" for node in hands.brokers if node.id != last)
+        create(others, "since")
+        time.sleep(3.0)
+        assert migration(road.look(_POSITION)) == before, "nothing is written to ZooKeeper any more"
+        assert leaders(left, "since") is None, "the broker left behind hears nothing"
+        with direct.world(road.cluster, "road") as here:
+            with pytest.raises(Refused) as refused:
+                run_rollback(here)
+            assert "P12" in codes(refused.value.reasons)
+            done(here, "roll", node=last, target=BrokerMode.KRAFT)
+        road.wait(everybody_in_sync, "all replicas in sync")
+        assert written(road.cluster.bootstrap) == set(range(PARTITIONS))
+
+
+def alive(view: ClusterView) -> set[int]:
+    return {number for number, found in view.controllers.items() if found.answers}
+
+
+def unflagged_standby(road: Road, hands: ByHand) -> NodeSpec:
+    """One that does not lead is restarted with its final file, as by somebody too early."""
+    active = leader(road.look(_POSITION))
+    node = next(node for node in hands.controllers if node.id != active)
+    hands.restart(node, Stage.CONTROLLER_FINAL)
+    road.wait(lambda view: view.controllers[node.id].migration_flag is False, "it answers without the flag", _POSITION)
+    return node
+
+
+def until_elected(road: Road, hands: ByHand, wanted: NodeSpec) -> None:
+    """Whoever else leads is killed and comes back, until it is the turn of `wanted`."""
+    for _ in range(12):
+        road.wait(
+            lambda view: view.quorum is not None and leader(view) in alive(view) and len(alive(view)) == 3, "a leader", _POSITION
+        )
+        active = leader(road.look(_POSITION))
+        if active == wanted.id:
+            return
+        hands.kill(controller(hands, active))
+        hands.start(controller(hands, active))
+        time.sleep(3.0)
+    raise AssertionError(f"controller {wanted.id} was never elected")
+
+
+def leaders(node: NodeSpec, topic: str) -> dict[int, int] | None:
+    """Each partition's leader as this node itself says it; None for a topic that it does not know."""
+    with Wire(node.host, node.port, timeout=20.0) as wire:
+        return wire.leaders(topic)
+
+
+class TestDualWrite:
+    """All brokers in KRaft mode; what is changed now has to be in ZooKeeper, too."""
+
+    def test_a_change_in_flight_when_zookeeper_freezes_is_lost_while_the_lag_reads_0(self, road: Road) -> None:
+        hands = road.at(Point.DUAL_WRITE)
+        lost: set[str] = set()
+        for attempt in range(8):
+            made = made_while_frozen(road, hands, attempt)
+            with direct.world(road.cluster, "road") as here:
+                done(here, "lag")
+            if lost := made - road.topics_in_zookeeper():
+                break
+        assert lost, "no freeze lost a change"
+        with direct.world(road.cluster, "road") as here:
+            said = " ".join(map(str, asked(here, "equivalent", 8.0)))
+            assert all(topic in said for topic in lost), said
+            lag = dual_write_lag(here.observer.look(_POSITION))
+            assert lag is not None
+            assert lag <= 10
+            done(here, "reconcile")
+            done(here, "equivalent")
+        assert lost <= road.topics_in_zookeeper()
+
+    def test_a_subscription_to_client_metrics_wedges_the_next_controller(self, road: Road) -> None:
+        hands = road.at(Point.DUAL_WRITE)
+        subscribe(hands.brokers[0], "3000")
+        with direct.world(road.cluster, "road") as here:
+            assert "G09" in codes(asked(here, "soak", seconds=60))
+            hands.kill(controller(hands, leader(here.observer.look(_POSITION))))
+            road.wait(lambda view: view.quorum is not None and leader(view) in alive(view), "another leader", _POSITION)
+            time.sleep(3.0)
+            before = here.observer.look(_POSITION)
+            assert {"G07"} <= codes(asked(here, "lag", 8.0))
+            after = here.observer.look(_POSITION)
+            assert migration(after).metadata_offset == migration(before).metadata_offset, "wedged"
+            assert after.quorum is not None
+            assert before.quorum is not None
+            assert after.quorum.high_watermark > before.quorum.high_watermark
+            subscribe(hands.brokers[0], None)
+            done(here, "lag")
+
+
+def made_while_frozen(road: Road, hands: ByHand, attempt: int) -> set[str]:
+    """Topics that are created one by one while ZooKeeper is stopped for longer than sessions last; those that KRaft made."""
+    names = [f"frozen-{attempt}-{number}" for number in range(6)]
+    admin = AdminClient({"bootstrap.servers": road.cluster.bootstrap, "log_level": 0})
+    admin.list_topics(timeout=20)
+    with hands.zookeeper_frozen():
+        for name in names:
+            (future,) = admin.create_topics([NewTopic(name, 1, 3)]).values()
+            future.result(20)
+        time.sleep(SESSION_S * 1.5)
+    return set(names)
+
+
+def subscribe(broker: NodeSpec, interval: str | None) -> None:
+    """A subscription to client metrics; without an interval it is deleted."""
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource
+    setting = resource.AlterableConfig(name="interval.ms", config_operation=1 if interval is None else 0, value=interval)
+    wanted = [resource(resource_type=16, resource_name="sub", configs=[setting])]
+    with Wire(broker.host, broker.port, timeout=20.0) as wire:
+        (answer,) = wire.ask(IncrementalAlterConfigsRequest, 0, 1, resources=wanted, validate_only=False).responses
+    assert answer.error_code == 0, answer
+
+
+class TestFirstRoll:
+    def test_a_broker_taken_back_before_the_last_one_comes_loses_what_it_acknowledges(self, road: Road) -> None:
+        hands = road.at(Point.ALL_BUT_ONE)
+        last = hands.brokers[road.last[Point.ALL_BUT_ONE]]
+        stray, other = (node for node in hands.brokers if node.id != last.id)
+        hands.restart(stray, Stage.ZOOKEEPER)
+        road.wait(everybody_in_sync, "all replicas in sync")
+        with direct.world(road.cluster, "road") as here:
+            assert "G08" in codes(asked(here, "roll", node=last.id, target=BrokerMode.MIGRATION))
+            hands.restart(last, Stage.MIGRATION)
+            road.wait(kraft_owns, "the controllers take the cluster over", _POSITION)
+            until(lambda: disputed(stray, other) != set(), "the stray broker leads what others lead too")
+            acked = sent_through(stray, disputed(stray, other))
+            assert acked
+            assert where(here.observer.look(_POSITION)).phase is Phase.SPLIT
+            done(here, "roll", node=stray.id, target=BrokerMode.MIGRATION)
+        road.wait(everybody_in_sync, "all replicas in sync")
+        lost = acked - readable(road.cluster.bootstrap, b"stray-")
+        assert lost, "what the stray broker acknowledged is gone"
+
+    def test_a_broker_that_is_stopped_without_any_controller_does_not_end(self, road: Road) -> None:
+        hands = road.at(Point.COPIED)
+        for node in hands.controllers:
+            hands.kill(node)
+        with direct.world(road.cluster, "road") as here:
+            assert codes(asked(here, "roll", node=0, target=BrokerMode.KRAFT)) & {"G20", "G23"}
+            assert "G30" in codes(asked(here, "back", node=0, target=BrokerMode.ZOOKEEPER))
+        process = process_of(hands.brokers[0])
+        pid = process.signal(signal.SIGTERM)
+        assert not process.wait_gone(pid, 25.0), "a healthy one is gone within two seconds"
+        for node in hands.controllers:
+            hands.start(node)
+        assert process.wait_gone(pid, 60.0), "with controllers back it ends"
+
+
+def disputed(stray: NodeSpec, other: NodeSpec) -> set[int]:
+    """Partitions that the stray broker says it leads, and another broker that somebody else does."""
+    mine, theirs = leaders(stray, TOPIC) or {}, leaders(other, TOPIC) or {}
+    return {number for number, led in mine.items() if led == stray.id and theirs.get(number) not in {stray.id, None}}
+
+
+def sent_through(broker: NodeSpec, partitions: set[int]) -> set[bytes]:
+    """Records that this broker acknowledges by itself (acks=1); the client knows the cluster from nobody else."""
+    acked: set[bytes] = set()
+    properties = {"bootstrap.servers": f"{broker.host}:{broker.port}", "acks": "1", "topic.metadata.refresh.interval.ms": -1}
+    producer = Producer({**properties, "message.timeout.ms": 10_000, "log_level": 0})
+    for number in range(50):
+        for partition in partitions:
+            value = f"stray-{partition}-{number}".encode()
+            producer.produce(TOPIC, value, partition=partition, on_delivery=lambda error, m: error or acked.add(m.value()))
+    producer.flush(15)
+    return acked
+
+
+class TestTakeover:
+    def test_partitions_that_it_leaves_without_a_leader_get_one(self, tmp_path: Path) -> None:
+        """Thousands of partitions with one replica: those of the last broker are copied before anybody has elected their leaders."""
+        cluster = LocalCluster(tmp_path / "cluster")
+        try:
+            cluster.up(Shape(name="many", brokers=3, controllers=1))
+            topics = [TopicPlan(f"many-{number}", MANY // 10, 1) for number in range(10)]
+            create_topics({"bootstrap.servers": cluster.bootstrap}, topics, timeout=240.0)
+            with direct.world(cluster) as here:
+                direct.prepare(here)
+                direct.provision(here)
+                for _ in here.spec.brokers[1:]:
+                    direct.step(here, "roll", node=direct.to_roll(here, BrokerMode.MIGRATION), target=BrokerMode.MIGRATION)
+                last = direct.to_roll(here, BrokerMode.MIGRATION)
+                done(here, "roll", node=last, target=BrokerMode.MIGRATION)
+                view = here.observer.look(_POSITION | Look.PARTITIONS)
+            said = (tmp_path / "kmigrate" / "journal" / "run.jsonl").read_text()
+            assert kraft_owns(view)
+            assert "the takeover left them out" in said, "the disaster was not there"
+            assert not [p for p in view.partitions or () if p.leader < 0]
+        finally:
+            cluster.clean()

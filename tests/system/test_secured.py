@@ -1,0 +1,93 @@
+"""There, back, there again and finalized on a cluster with TLS, passwords and an authorizer, under load by a user with few rights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+from confluent_kafka import KafkaError, Producer
+
+from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
+from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
+from airflow_provider_kmigrate.consumer.workload.control import Workload
+from airflow_provider_kmigrate.consumer.workload.plan import GroupPlan, WorkloadPlan
+from airflow_provider_kmigrate.core.ledger import Verdict
+from airflow_provider_kmigrate.core.model import BrokerMode
+from airflow_provider_kmigrate.core.phase import Phase, where
+from airflow_provider_kmigrate.steps.rollback import run_rollback
+from airflow_provider_kmigrate.steps.run import World
+from benchmarks import direct
+from tests.system import evidence, secured
+from tests.system.secured import PASSWORDS, TOOL, Secured
+
+pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(600)]
+
+MINE, OTHERS = "orders", "payments"
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> Iterator[Secured]:
+    try:
+        found = secured.up(tmp_path)
+        create_topics(found.client(TOOL, "PLAIN"), [TopicPlan(MINE, 12), TopicPlan(OTHERS, 3)])
+        found.allow("alice", MINE)
+        yield found
+    finally:
+        secured.LocalCluster(tmp_path / "cluster").clean()
+
+
+def test_there_back_and_there_again_with_rights_enforced_throughout(there: Secured, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = WorkloadPlan((MINE,), rate=200.0, groups=(GroupPlan(MINE, 2),))
+    load = Workload(there.cluster.folder.parent / "load", there.client("alice"), plan)
+    load.start()
+    enforced(there)
+    with world(there, "there") as here:
+        direct.prepare(here)
+        direct.provision(here)
+        direct.roll(here, BrokerMode.MIGRATION)
+        direct.copy(here)
+        enforced(there)
+        direct.step(here, "roll", node=0, target=BrokerMode.KRAFT)
+        enforced(there)
+        direct.step(here, "equivalent")
+        run_rollback(here)
+        assert where(here.observer.look(evidence.EVERYTHING)).phase is Phase.ZOOKEEPER
+    enforced(there)
+    with world(there, "again") as here:
+        direct.forward(here)
+        assert where(here.observer.look(evidence.EVERYTHING)).phase is Phase.FINALIZED
+    NodeProcess(there.cluster.plan.zookeeper_folder).signal(9)
+    enforced(there)
+    load.stop()
+    facts = load.facts()
+    assert (facts.verdict, facts.reasons) == (Verdict.PASS, ())
+    assert (facts.lost.count, facts.unseen.count) == (0, 0)
+    told = capsys.readouterr()
+    journals = (there.cluster.folder.parent / "kmigrate" / "journal").glob("*.jsonl")
+    said = "".join([told.out, told.err, *(path.read_text() for path in journals)])
+    assert said
+    assert not [password for password in PASSWORDS.values() if password in said]
+
+
+def world(there: Secured, run: str) -> AbstractContextManager[World]:
+    return direct.world(there.cluster, run, spec=there.spec, connections=there.connections)
+
+
+def enforced(there: Secured) -> None:
+    """alice may write her topic and no other, nobody comes in with a wrong password, and who has none may nothing."""
+    assert sent(there.client("alice"), MINE) is None
+    assert sent(there.client("alice"), OTHERS) == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    assert sent(there.client("alice", password="wrong"), MINE) == KafkaError._MSG_TIMED_OUT
+    assert sent({"bootstrap.servers": there.cluster.bootstrap}, MINE) == KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+
+def sent(properties: dict[str, str], topic: str) -> int | None:
+    """The error that one record meets; None where it is acknowledged."""
+    errors: list[int | None] = []
+    producer = Producer({**properties, "message.timeout.ms": 6_000, "log_level": 0})
+    producer.produce(topic, b"x", on_delivery=lambda error, _: errors.append(error.code() if error else None))
+    producer.flush(20)
+    (error,) = errors
+    return error
