@@ -39,6 +39,7 @@ from airflow_provider_kmigrate.core.phase import Intent, Permit, Phase, Position
 
 STAGE = {BrokerMode.ZOOKEEPER: Stage.ZOOKEEPER, BrokerMode.MIGRATION: Stage.MIGRATION, BrokerMode.KRAFT: Stage.KRAFT}
 _STAGES = {BrokerMode.MIGRATION: (Stage.MIGRATION, Stage.KRAFT), BrokerMode.KRAFT: (Stage.KRAFT,)}  # of the target, or beyond
+_CUT_OFF = {Phase.STRANDED, Phase.SPLIT}  # a broker hears its controller no more: out of its ISRs, and cured by its roll alone
 INTENT = {BrokerMode.MIGRATION: Intent.TO_MIGRATION, BrokerMode.KRAFT: Intent.TO_KRAFT}
 
 
@@ -232,7 +233,7 @@ def _ready(view: ClusterView, broker: Broker, target: BrokerMode) -> Decision:
             _no_danger(view, position),
             _pass_gate(view, broker, target),
             nobody_reassigns(view),
-            may_stop(view, (broker.id,)),
+            may_give_up(view, broker.id) if position.phase in _CUT_OFF else may_stop(view, (broker.id,)),
         )
     )
     if gate.met:
@@ -244,8 +245,7 @@ def _ready(view: ClusterView, broker: Broker, target: BrokerMode) -> Decision:
 
 def _no_danger(view: ClusterView, position: Position) -> Gate:
     # A stranded or split broker is cured by exactly this roll; its own alarm and, once finalized, the flags must not stop it.
-    cured = {Phase.STRANDED, Phase.SPLIT}
-    others = () if position.phase in cured else tuple(r for r in alarms(view) if r.code != "G05")
+    others = () if position.phase in _CUT_OFF else tuple(r for r in alarms(view) if r.code != "G05")
     flags = MET if position.phase is Phase.STRANDED else gates.all_flagged(view)
     return together((never(*others) if others else MET, flags))
 

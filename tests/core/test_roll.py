@@ -145,6 +145,10 @@ def test_so_it_is_after_a_leader_without_the_flag_has_finalized_by_accident():
 def test_a_plain_broker_cut_off_by_kraft_is_rolled_into_migration_mode():
     view = cluster([MIG, MIG, ZK], FLAGGED, 90)
     assert decide_restart(view, 2, MIG).verb == "restart"
+    out = tuple(
+        replace(p, isr=tuple(b for b in p.isr if b != 2), leader=0 if p.leader == 2 else p.leader) for p in view.partitions
+    )
+    assert decide_restart(replace(view, partitions=out), 2, MIG).verb == "restart", "out of its ISRs, as whoever is cut off"
 
 
 @pytest.mark.parametrize(
