@@ -73,8 +73,8 @@ def run(
 
 def audit(source: Source, policy: Policy, engine: Engine, *, pictured: bool = False) -> Audited:
     """One source's facts, and what they mean."""
-    attach(source, engine)
     engine = FrugalEngine(engine)
+    attach(source, engine)
     control = Control.read(engine)
     history = _reduce(source, control, policy, engine)
     facts = judge(history, policy)

@@ -55,7 +55,8 @@ def _by_member(table: pa.Table) -> Iterator[tuple[tuple[str, str], pa.Array]]:
 def _of_records(engine: Engine) -> Iterator[tuple[tuple[str, str], Ints]]:
     names = {row["id"]: row for row in engine.ask(queries.NAMES).to_pylist() if row["kind"] == "member"}
     table = engine.ask(queries.record_latencies())
-    mid, pairs = column(table, "mid"), np.stack([column(table, "bucket"), column(table, "n")], axis=1)
+    mid, bucket = np.divmod(column(table, "bucket"), queries.LATENCY_STRIDE)
+    pairs = np.stack([bucket, column(table, "n")], axis=1)
     for member in np.unique(mid):
         mine = pairs[mid == member]
         name = names[int(member)]

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from airflow_provider_kmigrate.audit import queries, replay, screen
-from airflow_provider_kmigrate.audit.algebra import Ints, Spans, blocks, column, unbroken, union
+from airflow_provider_kmigrate.audit.algebra import Ints, Spans, blocks, column, sizes, unbroken, union
 from airflow_provider_kmigrate.audit.engine import Engine
 from airflow_provider_kmigrate.audit.history import Control, Deliveries, History
 from airflow_provider_kmigrate.audit.naming import Naming
@@ -197,17 +197,22 @@ class _Records:
         return Spans(self._names.places_in(self._log), column(self._log, "o_lo"), column(self._log, "o_hi"))
 
     def _held(self, wanted: Spans) -> Spans:
-        """What the log holds within some places' spans."""
+        """What the log holds within some places' spans: offset by offset, unless they are too many."""
         pieces = blocks(wanted, queries.LOG_BLOCK_BITS)
+        if sizes(pieces).sum() <= self._policy.batch_rows:
+            return union(self._offsets(pieces, np.arange(len(pieces.key))))
         sums = self._asked_of_log(queries.log_sums, pieces, np.arange(len(pieces.key)))
         piece, first, last = (column(sums, name) for name in ("id", "o_lo", "o_hi"))
         fine = unbroken(first, last + 1, column(sums, "total"), column(sums, "chain"))
         held = [Spans(pieces.key[piece], first, last).take(fine)]
         if not fine.all():
-            rows = self._asked_of_log(queries.log_rows, pieces, piece[~fine])
-            offsets = column(rows, "pos")
-            held.append(Spans(pieces.key[column(rows, "id")], offsets, offsets))
+            held.append(self._offsets(pieces, piece[~fine]))
         return union(Spans(*map(np.concatenate, zip(*held, strict=True))))
+
+    def _offsets(self, pieces: Spans, which: Ints) -> Spans:
+        rows = self._asked_of_log(queries.log_rows, pieces, which)
+        offsets = column(rows, "pos")
+        return Spans(pieces.key[column(rows, "id")], offsets, offsets)
 
     def _asked_of_log(self, question: Callable[[Iterable[tuple[int, int]]], str], pieces: Spans, which: Ints) -> pa.Table:
         places, at = np.unique(pieces.key[which], return_inverse=True)

@@ -31,6 +31,7 @@ SETTINGS: Final[Mapping[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.pushdown.inFilterThreshold": "1000",  # above the default of 10 row groups are not left out
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.codegen.aggregate.map.vectorized.enable": "true",  # groups of numbers in columns: a third less time for latencies
 }
 _SHUFFLES: Final = "spark.sql.shuffle.partitions"  # Spark's own 200 are a task each, for every question
 _LOCAL: Final[Mapping[str, str]] = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}

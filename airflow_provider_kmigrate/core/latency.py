@@ -50,11 +50,17 @@ def quantile(ordered: Sequence[int], share: float) -> int | None:
 
 def bucket_quantile(counts: Histogram, share: float) -> float | None:
     """The same from a histogram, to within 0.79 %; None of nothing."""
+    number = counted_quantile(counts, share)
+    return None if number is None else middle(number)
+
+
+def counted_quantile(counts: Sequence[tuple[int, int]], share: float) -> int | None:
+    """The same of values that ascend, each with how often it is there."""
     left = _rank(sum(count for _, count in counts), share)
-    for number, count in counts:
+    for value, count in counts:
         left -= count
         if left <= 0:
-            return middle(number)
+            return value
     return None
 
 

@@ -123,12 +123,20 @@ def test_engines_scatter_as_numpy_does(engine: Any) -> None:
 
 
 def test_engines_put_latencies_into_the_same_buckets(engine: Any) -> None:
-    values = [-5, *NUMBERS[:-1], *(2**n + d for n in range(7, 40) for d in (-1, 0, 1))]
-    engine.attach(
-        "records", [pa.table({"mid": pa.array([3] * len(values), pa.int32()), "latency_us": pa.array(values, pa.int64())})]
-    )
+    values = [-5, *NUMBERS[:-1], *(2**n + d for n in range(7, 46) for d in (-1, 0, 1)), 2**46 - 1]
+    columns = {"mid": [mid for mid in (0, 3, 4) for _ in values], "latency_us": values * 3}
+    engine.attach("records", [pa.table(columns, schema=pa.schema([("mid", pa.int32()), ("latency_us", pa.int64())]))])
     answer = engine.ask(queries.record_latencies())
-    assert sorted(zip(answer["bucket"].to_pylist(), answer["n"].to_pylist(), strict=True)) == list(latency.histogram(values))
+    expected = [(mid * queries.LATENCY_STRIDE + at, n) for mid in (0, 3, 4) for at, n in latency.histogram(values)]
+    assert sorted(zip(answer["bucket"].to_pylist(), answer["n"].to_pylist(), strict=True)) == expected
+
+
+def test_a_latency_of_years_is_its_own_members(engine: Any) -> None:
+    columns = {"mid": [1, 2], "latency_us": [2**62, 0]}
+    engine.attach("records", [pa.table(columns, schema=pa.schema([("mid", pa.int32()), ("latency_us", pa.int64())]))])
+    answer = engine.ask(queries.record_latencies())
+    expected = [queries.LATENCY_STRIDE + latency.bucket(2**46 - 1), 2 * queries.LATENCY_STRIDE]
+    assert sorted(answer["bucket"].to_pylist()) == expected
 
 
 def chains(rows: list[tuple[int, ...]]) -> Chains:

@@ -102,7 +102,7 @@ def test_records(engine: Engine, seed: int, tmp_path: Path) -> None:
 def test_records_read_in_many_small_batches(duck: Engine, tmp_path: Path) -> None:
     story = single_records(100, 77)
     facts = as_records(told_by_ledger(story.as_events()))
-    assert differences(of_records(story, duck, tmp_path, replace(ALL, batch_rows=20)), facts) == {}
+    assert differences(of_records(story, duck, tmp_path, replace(ALL, batch_rows=4)), facts) == {}
 
 
 @pytest.mark.parametrize("skew_ms", [0, 39, 41, 5_000])

@@ -20,11 +20,11 @@ def produce_facts(book: Book, limit: int) -> Produce:
     told = Counter[str]()
     for event in book.latencies:
         told[event.producer] += len(event.values_us)
-    values = sorted(value for event in book.latencies for value in event.values_us)
-    rough = list(_from_buckets(ack for ack in acks if ack.producer not in told))
+    values = Counter(value for event in book.latencies for value in event.values_us)
+    rough = _from_buckets(ack for ack in acks if ack.producer not in told)
     silent = [ack for ack in acks if ack.producer not in told and not ack.latency]
     exact = not rough and not silent and told == _owed(acks, book.failures)
-    return _produce(sorted([*values, *rough]), _worst(book.slow, limit), exact=exact, gap=_longest_ack_gap(silent))
+    return _produce(values + rough, _worst(book.slow, limit), exact=exact, gap=_longest_ack_gap(silent))
 
 
 def produce_between(events: Sequence[Event], start_ms: int, end_ms: int, limit: int = 20) -> Produce:
@@ -39,18 +39,20 @@ def produce_between(events: Sequence[Event], start_ms: int, end_ms: int, limit: 
     for event in events:
         if isinstance(event, Latencies) and start_ms <= (event.t_from_ms + event.stamp.t_ms) / 2 < end_ms:
             values += [value for value in event.values_us if value <= threshold]
-    return _produce(sorted(values), _worst(slow, limit), exact=False, gap=None)
+    return _produce(Counter(values), _worst(slow, limit), exact=False, gap=None)
 
 
-def _produce(values: Sequence[int], worst: tuple[Case, ...], *, exact: bool, gap: int | None) -> Produce:
-    top, p999 = latency.quantile(values, 1.0), latency.quantile(values, 0.999)
-    stalled = [value for value in values if value > STALL_US]
+def _produce(counted: Counter[int], worst: tuple[Case, ...], *, exact: bool, gap: int | None) -> Produce:
+    """`counted`: how many records had each latency."""
+    counts = tuple(sorted(counted.items()))
+    top, p999 = latency.counted_quantile(counts, 1.0), latency.counted_quantile(counts, 0.999)
+    stalled = [(value, count) for value, count in counts if value > STALL_US]
     return Produce(
-        records=len(values),
+        records=sum(count for _, count in counts),
         longest_ms=None if top is None else top / 1000,
         p999_ms=None if p999 is None else p999 / 1000,
-        stalled_record_s=sum(stalled) / 1_000_000,
-        slow_records=len(stalled),
+        stalled_record_s=sum(value * count for value, count in stalled) / 1_000_000,
+        slow_records=sum(count for _, count in stalled),
         exact=exact,
         worst=worst,
         longest_ack_gap_ms=gap,
@@ -67,10 +69,11 @@ def _owed(acks: Iterable[Ack], failures: Iterable[SendFailure]) -> Counter[str]:
     return owed
 
 
-def _from_buckets(acks: Iterable[Ack]) -> Iterator[int]:
-    for ack in acks:
-        for number, count in ack.latency:
-            yield from [round(latency.middle(number))] * count
+def _from_buckets(acks: Iterable[Ack]) -> Counter[int]:
+    found = Counter[int]()
+    for number, count in latency.merge(ack.latency for ack in acks):
+        found[round(latency.middle(number))] += count
+    return found
 
 
 def _worst(slow: Iterable[Slow], limit: int) -> tuple[Case, ...]:
