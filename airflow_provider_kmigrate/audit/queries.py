@@ -152,11 +152,19 @@ FEW_LINES: Final = "SELECT line FROM events WHERE nth = 0 AND pile IN ('control'
 NAMES: Final = "SELECT kind, id, name, consumer_group FROM names"
 
 # Within a chain offset and number differ by `base`, so only one of them is looked at row by row.
-RECORD_CHAINS: Final = f"""
+_RECORD_CHAINS: Final = f"""
 SELECT tid, part, mid, o_lo, o_hi, total, o_lo - base AS seq_lo, o_hi - base + 1 AS seq_end, chain, t_lo, t_hi
 FROM (SELECT tid, part, mid, pos - seq AS base, min(pos) AS o_lo, max(pos) AS o_hi, count(*) AS total,
     CAST(sum({mix_sql("seq + 1")} - {mix_sql("seq")}) AS BIGINT) AS chain, min(t_ms) AS t_lo, max(t_ms) AS t_hi
-  FROM records GROUP BY pos - seq, part, tid, mid) AS chains"""
+  FROM {{}} GROUP BY pos - seq, part, tid, mid) AS chains"""
+RECORD_CHAINS: Final = _RECORD_CHAINS.format("records")
+ARRIVING_CHAINS: Final = _RECORD_CHAINS.format("arriving")
+
+# Of a chain that grew from batch to batch the longest.
+GROWN_CHAINS: Final = """
+SELECT tid, part, mid, o_lo, o_hi, total, seq_lo, seq_end, chain, t_lo, t_hi
+FROM (SELECT *, row_number() OVER (PARTITION BY tid, part, mid, o_lo - seq_lo ORDER BY total DESC) AS place FROM grown) AS ranked
+WHERE place = 1"""
 
 LOG_EXTENTS: Final = "SELECT tid, part, min(pos) AS o_lo, max(pos) AS o_hi, count(*) AS total FROM log GROUP BY part, tid"
 
