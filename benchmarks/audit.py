@@ -26,6 +26,7 @@ def main(arguments: Sequence[str], build: Path) -> dict[str, Any]:
     polls = _data(build / "audit-polls", f"generate_polls(Path(sys.argv[1]), {POLLS})")
     broken = _data(build / "audit-broken", f"generate(Path(sys.argv[1]), {min(BROKEN, records)}, broken=True)")
     spark, duckdb = _run("spark", hour, 3), _run("duckdb", hour, 3)
+    stream = _run("stream", hour, 2)
     spark_polls, spark_broken = _run("spark", polls, 3), _run("spark", broken, 1)
     return {
         "events": records,
@@ -33,6 +34,9 @@ def main(arguments: Sequence[str], build: Path) -> dict[str, Any]:
         "spark_cold_seconds": spark["seconds"][0],
         "duckdb_seconds": min(duckdb["seconds"][1:]),
         "spark_over_duckdb_ratio": round(min(spark["seconds"][1:]) / min(duckdb["seconds"][1:]), 2),
+        "floor_spark_seconds": min(spark["floor_seconds"]),
+        "floor_duckdb_seconds": min(duckdb["floor_seconds"]),
+        "streaming_ledger_events_per_s": round(stream["events"] / min(stream["seconds"])),
         "peak_mib": spark["peak_mib"],
         "facts_planted": spark["facts_planted"],
         "facts_found": min(spark["facts_found"], duckdb["facts_found"]),
@@ -41,7 +45,7 @@ def main(arguments: Sequence[str], build: Path) -> dict[str, Any]:
         "polls_seconds": min(spark_polls["seconds"][1:]),
         "broken_events": min(BROKEN, records),
         "broken_seconds": spark_broken["seconds"][0],
-        "runs": {"spark": spark, "duckdb": duckdb, "spark_polls": spark_polls, "spark_broken": spark_broken},
+        "runs": {"spark": spark, "duckdb": duckdb, "stream": stream, "spark_polls": spark_polls, "spark_broken": spark_broken},
     }
 
 

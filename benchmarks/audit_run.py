@@ -1,7 +1,9 @@
 """One engine audits the made-up hour, several times in one process: `python -m benchmarks.audit_run ENGINE FOLDER RUNS`.
 
-Prints JSON: seconds of each run (the first one is cold), peak memory of the process and of Spark's JVM, and what was found against
-what was planted. Runs in Spark's environment; sessions start before the clock does.
+Prints JSON: seconds of each run (the first one is cold), of each question in the first and the last, of a bare group-by over the
+same records (the floor of this machine), peak memory of the process and of Spark's JVM, and what was found against what was planted.
+ENGINE `stream`: seconds in which Spark takes all records in as a stream, its state included. Runs in Spark's environment; sessions
+start before the clock does.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from airflow_provider_kmigrate.audit.engine import Engine
@@ -23,7 +26,14 @@ from airflow_provider_kmigrate.core.verdict import Level
 THREADS = 2
 
 
+FLOOR = "SELECT part, tid, count(*) AS n, CAST(sum(pos) AS BIGINT) AS total FROM records GROUP BY part, tid"
+
+
 def main(name: str, folder: Path, runs: int) -> dict[str, Any]:
+    return _stream(folder, runs) if name == "stream" else _audits(name, folder, runs)
+
+
+def _audits(name: str, folder: Path, runs: int) -> dict[str, Any]:
     with _engine(name) as (engine, processes):
         source = _source(folder)
         seconds, asked = [], []
@@ -33,10 +43,34 @@ def main(name: str, folder: Path, runs: int) -> dict[str, Any]:
             run([source], Policy(), clock)
             seconds.append(round(time.monotonic() - began, 2))
             asked.append(clock.asked)
+        floor = _floor(engine, runs) if source.records else []
         peak = sum(_peak_mib(process) for process in processes)
         result = run([source], Policy(max_cases=sys.maxsize), engine)  # once more, and every case is kept
     truth = json.loads((folder / "truth.json").read_text())
-    return {"seconds": seconds, "asked": asked[-1], "peak_mib": peak, **_against(truth, result)}
+    questions = {"asked_cold": asked[0], "asked": asked[-1]}
+    return {"seconds": seconds, "floor_seconds": floor, "peak_mib": peak, **_against(truth, result), **questions}
+
+
+def _floor(engine: Engine, runs: int) -> list[float]:
+    clock = _Clocked(engine)
+    for _ in range(runs):
+        clock.ask(FLOOR)
+    return [seconds for seconds, *_ in clock.asked]
+
+
+def _stream(folder: Path, runs: int) -> dict[str, Any]:
+    from airflow_provider_kmigrate.audit import arriving
+    from airflow_provider_kmigrate.audit import session as sessions
+
+    session, seconds, rows = sessions.start(f"local[{THREADS}]"), [], 0
+    for _ in range(runs):
+        with TemporaryDirectory(dir=folder.parent) as kept:
+            began = time.monotonic()
+            arriving.catch_up(session, str(folder / "records"), kept, files_per_batch=2)
+            seconds.append(round(time.monotonic() - began, 2))
+            rows = sum(arriving.chains(session, kept)["total"].to_pylist())
+    session.stop()
+    return {"seconds": seconds, "events": rows}
 
 
 class _Clocked:
