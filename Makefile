@@ -14,7 +14,7 @@ DISASTERS := tests/system/test_disasters.py tests/system/test_secured.py
 export AIRFLOW__CORE__LOAD_EXAMPLES ?= False
 
 .DEFAULT_GOAL := help
-.PHONY: help prerequisites setup setup-spark lint check test long gated disasters demo airflow bench faults cluster cluster-down clean
+.PHONY: help prerequisites setup setup-spark lint check test long gated disasters spark-cluster demo airflow bench faults cluster cluster-down clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -68,6 +68,9 @@ gated: setup setup-spark ## a real cluster is migrated with Spark's verdict as a
 
 disasters: setup ## the known disasters, made by hand on real brokers, and kmigrate's gates before them; a cluster with TLS, passwords and ACLs there and back (ten minutes)
 	$(BIN)/pytest -q $(DISASTERS)
+
+spark-cluster: setup setup-spark ## the audit's tests on a Spark cluster: a master and two executors in processes of their own (a quarter of an hour)
+	KMIGRATE_SPARK_MASTER='local-cluster[2,1,1024]' PYTHONPATH=. PYSPARK_PYTHON=$(CURDIR)/$(SPARK_BIN)/python $(SPARK_BIN)/python -m pytest -q -m "not long" tests/audit
 
 demo: setup setup-spark ## a real cluster is migrated by the DAG under load; ends with Spark's verdict and a report
 	$(BIN)/python -m benchmarks.demo --dir $(DEMO_DIR)

@@ -1,7 +1,4 @@
-"""What the log holds of each partition, told by the footers of its Parquet files: their writers counted, nobody reads it again.
-
-Only where every row group is of one partition (`schema` asks for that) and says exactly what is in it, in a folder of this machine.
-"""
+"""What the footers of Parquet files tell without a question to an engine, where the files are in a folder of this machine."""
 
 from __future__ import annotations
 
@@ -16,7 +13,10 @@ _EXTENTS: Final = ("tid", "part", "o_lo", "o_hi", "total")
 
 
 def extents(folder: str) -> pa.Table | None:
-    """The answer to `queries.LOG_EXTENTS`; None: the engine must be asked."""
+    """The answer to `queries.LOG_EXTENTS`; None: the engine must be asked.
+
+    Their writers counted, where every row group is of one partition (as `audit.schema` wants it) and says exactly what is in it.
+    """
     try:
         rows = [_extent(group) for file in _files(Path(folder)) for group in _row_groups(file)]
     except (OSError, pa.ArrowInvalid, _Unclear):
@@ -28,16 +28,28 @@ def extents(folder: str) -> pa.Table | None:
     return whole.select(["tid", "part", "o_lo_min", "o_hi_max", "total_sum"]).rename_columns(list(_EXTENTS))
 
 
+def columns(folder: str) -> pa.Schema | None:
+    """Those of the folder's first file, which is what Spark runs a job for; None: it must."""
+    try:
+        return pq.read_schema(_files(Path(folder))[0])
+    except (OSError, IndexError, pa.ArrowInvalid, _Unclear):
+        return None
+
+
 class _Unclear(Exception):
     """A footer that leaves something open."""
 
 
 def _files(folder: Path) -> list[Path]:
     """Those that an engine reads. Raises `_Unclear` where engines may differ about that."""
-    files = sorted(file for file in folder.rglob("*") if file.is_file() and not file.name.startswith(("_", ".")))
+    files = sorted(file for file in folder.rglob("*") if file.is_file() and not _hidden(file.relative_to(folder)))
     if not folder.is_dir() or any(file.suffix != ".parquet" for file in files):
         raise _Unclear
     return files
+
+
+def _hidden(file: Path) -> bool:
+    return any(name.startswith(("_", ".")) for name in file.parts)
 
 
 def _row_groups(file: Path) -> Iterator[dict[str, Any]]:

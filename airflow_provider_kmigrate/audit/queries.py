@@ -12,12 +12,14 @@ from collections.abc import Iterable
 from itertools import groupby
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
-from airflow_provider_kmigrate.audit.algebra import mix_sql
+from airflow_provider_kmigrate.audit.algebra import Ints, mix_sql
 from airflow_provider_kmigrate.audit.schema import EVENTS, Pile
 
 LOG_BLOCK_BITS: Final = 12
+_BLOCKS: Final = (1 << 40) - 1
 LATENCY_STRIDE: Final = 2_689  # more than the buckets of a member, and prime
 
 
@@ -195,9 +197,27 @@ def log_rows(partitions: Iterable[tuple[int, int]]) -> str:
 def _log_in_spans(partitions: Iterable[tuple[int, int]]) -> str:
     """Spans lie within blocks (`LOG_BLOCK_BITS`): a record is compared with those of its block, not with all of its partition."""
     return f"""
-FROM log JOIN spans ON log.tid = spans.tid AND log.part = spans.part AND (log.pos >> {LOG_BLOCK_BITS}) = spans.block
+FROM log JOIN spans ON {_spot_sql("log")} = spans.spot AND {_is_of("log.tid", "spans.tid")} AND {_is_of("log.part", "spans.part")}
   AND log.pos BETWEEN spans.o_lo AND spans.o_hi
 WHERE {_among(partitions, "log.")}"""
+
+
+def _spot_sql(table: str) -> str:
+    return f"(((({table}.pos >> {LOG_BLOCK_BITS}) & {_BLOCKS}) * 1000003) + CAST({table}.part AS BIGINT) * 1009 + {table}.tid)"
+
+
+def spot(tid: Ints, part: Ints, block: Ints) -> Ints:
+    """One number for three, as `_spot_sql` has it: Spark finds a row by one number at once, by three only through a row made of them.
+
+    Different ones may meet in a number, so they are compared besides.
+    """
+    found: Ints = (block & _BLOCKS) * 1_000_003 + part.astype(np.int64) * 1_009 + tid
+    return found
+
+
+def _is_of(one: str, other: str) -> str:
+    """They are equal, said so that Spark does not join by it."""
+    return f"{one} BETWEEN {other} AND {other}"
 
 
 def record_times(partitions: Iterable[tuple[int, int]]) -> str:

@@ -218,8 +218,16 @@ class _Records:
         places, at = np.unique(pieces.key[which], return_inverse=True)
         ids = np.array([self._id_of[self._places[place]] for place in places], np.int32).reshape(-1, 2)
         mine = pieces.take(which)
-        spans = {"id": which, "o_lo": mine.first, "o_hi": mine.last, "block": mine.first >> queries.LOG_BLOCK_BITS}
-        self._engine.attach("spans", [pa.table({"tid": ids[at, 0], "part": ids[at, 1], **spans})])
+        tid, part, block = ids[at, 0], ids[at, 1], mine.first >> queries.LOG_BLOCK_BITS
+        spans = {
+            "id": which,
+            "tid": tid,
+            "part": part,
+            "o_lo": mine.first,
+            "o_hi": mine.last,
+            "spot": queries.spot(tid, part, block),
+        }
+        self._engine.attach("spans", [pa.table(spans)])
         return self._engine.ask(question((int(tid), int(part)) for tid, part in ids))
 
     def room_for(self, chains: Chains, doubtful: set[TopicPartition]) -> tuple[set[TopicPartition], set[TopicPartition]]:

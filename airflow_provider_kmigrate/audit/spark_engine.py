@@ -10,7 +10,9 @@ import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
 
+from airflow_provider_kmigrate.audit import footers
 from airflow_provider_kmigrate.audit.engine import Data
 from airflow_provider_kmigrate.exceptions import Failed
 
@@ -29,7 +31,11 @@ class SparkEngine:
             reduce(lambda one, other: one.unionByName(other), frames).createOrReplaceTempView(view)
 
     def _frame(self, data: Data) -> DataFrame:
-        return self.session.read.parquet(data) if isinstance(data, str) else self.session.createDataFrame(data)
+        if not isinstance(data, str):
+            return self.session.createDataFrame(data)
+        columns = footers.columns(data)
+        reader = self.session.read
+        return (reader if columns is None else reader.schema(from_arrow_schema(columns))).parquet(data)
 
     def ask(self, question: str) -> pa.Table:
         with _named_errors(question):

@@ -65,9 +65,26 @@ def test_marks_of_writers_are_no_data(tmp_path: Path) -> None:
     assert of(told) == [(0, 0, 0, 0, 1)]
 
 
+def test_what_a_streaming_sink_notes_is_no_data(tmp_path: Path) -> None:
+    folder = written(tmp_path, [[(0, 0, 0)]])
+    (tmp_path / "_spark_metadata").mkdir()
+    (tmp_path / "_spark_metadata" / "0").touch()
+    assert footers.columns(folder) == LOG
+    assert footers.extents(folder) is not None
+
+
+def test_columns_are_those_of_the_first_file_and_the_folders_give_their_own(spark: Any, tmp_path: Path) -> None:
+    pq.write_to_dataset(pa.Table.from_pylist([{"tid": 1, "part": 2, "pos": 3}], schema=LOG), tmp_path, partition_cols=["tid"])
+    assert footers.columns(str(tmp_path)) == LOG.remove(0)
+    spark.attach("log", [str(tmp_path)])
+    assert of(spark.ask(queries.LOG_EXTENTS)) == [(1, 2, 3, 3, 1)]
+
+
 @pytest.mark.parametrize("folder", ["", "nowhere", "s3a://bucket/log", "hdfs://host/log"])
 def test_what_is_not_a_folder_here_is_the_engines(tmp_path: Path, folder: str) -> None:
-    assert footers.extents(str(tmp_path / folder) if "://" not in folder else folder) is None
+    where = str(tmp_path / folder) if "://" not in folder else folder
+    assert footers.extents(where) is None
+    assert footers.columns(where) is None
 
 
 def test_partitions_named_by_folders_are_the_engines(tmp_path: Path) -> None:
