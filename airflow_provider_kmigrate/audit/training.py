@@ -1,0 +1,72 @@
+"""What the class archive is recorded with: a few lines, and a few records in Parquet, about which an audit asks every question."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from airflow_provider_kmigrate.audit.schema import LOG, NAMES, RECORDS, rows_of, table_of
+from airflow_provider_kmigrate.core.event_lines import encode
+from airflow_provider_kmigrate.core.events import (
+    Ack,
+    Change,
+    DeliveryRun,
+    Event,
+    Ownership,
+    Role,
+    Stamp,
+    Start,
+    Stop,
+    TopicPartition,
+)
+from airflow_provider_kmigrate.core.verdict import Level
+
+_LATENCY: Final = ((600, 2),)
+_DELIVERED: Final = (0, 1, 2, 5, 6, 6, 7, 1)  # offsets: some never, one twice in the audit only, one again
+
+
+def sources(folder: Path) -> list[dict[str, Any]]:
+    """The sources of an audit's request, written to the folder."""
+    lines, ledger = folder / "lines", folder / "ledger"
+    lines.mkdir()
+    (lines / "all.jsonl").write_text("".join(f"{encode(event)}\n" for event in _polls()))
+    _write(ledger, table_of(row for event in _around_records() for row in rows_of(event)))
+    records = {"tid": 0, "part": 0, "mid": 0, "t_ms": 3, "latency_us": 900}
+    numbers = (0, 1, 2, 3, 4, 4, 5, 6)
+    rows = [records | {"pos": pos, "seq": seq} for pos, seq in zip(_DELIVERED, numbers, strict=True)]
+    _write(folder / "records", pa.Table.from_pylist(rows, schema=RECORDS))
+    _write(folder / "log", pa.Table.from_pylist([{"tid": 0, "part": 0, "pos": pos} for pos in range(8)], schema=LOG))
+    names = [{"kind": "topic", "id": 0, "name": "t"}, {"kind": "member", "id": 0, "name": "c", "consumer_group": "g"}]
+    _write(folder / "names", pa.Table.from_pylist(names, schema=NAMES))
+    tables = {name: str(folder / name) for name in ("records", "log", "names")}
+    return [
+        {"level": Level.PRODUCER.label, "lines": [str(lines)]},
+        {"level": Level.CONSUMER.label, "ledgers": [str(ledger)], "records": tables},
+    ]
+
+
+def _polls() -> Iterable[Event]:
+    """One of two acknowledged polls is delivered."""
+    yield Start(Stamp("p", 0, 1), Role.PRODUCER)
+    yield Ack(Stamp("p", 1, 2), "p", "t", 0, 0, 1, 2, 0, 1, 1, 2, latency=_LATENCY)
+    yield Ack(Stamp("p", 2, 3), "p", "t", 0, 2, 3, 2, 2, 3, 2, 3, latency=_LATENCY)
+    yield Stop(Stamp("p", 3, 4), clean=True)
+    yield Start(Stamp("c", 0, 1), Role.CONSUMER, group="g", topics=("t",))
+    yield DeliveryRun(Stamp("c", 1, 3), "g", "c", 1, "t", 0, 0, 1, 2, 0, 3, 3, latency=_LATENCY)
+    yield Stop(Stamp("c", 2, 5), clean=True)
+
+
+def _around_records() -> Iterable[Event]:
+    """The member owned the partition only after it was delivered its records."""
+    yield Start(Stamp("c", 0, 1), Role.CONSUMER, group="g", topics=("t",))
+    yield Ownership(Stamp("c", 1, 4), "g", "c", 1, Change.ACQUIRED, (TopicPartition("t", 0),), 0)
+    yield Stop(Stamp("c", 2, 5), clean=True)
+
+
+def _write(folder: Path, table: pa.Table) -> None:
+    folder.mkdir()
+    pq.write_table(table, folder / "0.parquet")
