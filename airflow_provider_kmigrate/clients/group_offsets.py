@@ -6,14 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from confluent_kafka import ConsumerGroupTopicPartitions
-from confluent_kafka import TopicPartition as KafkaPartition
-from confluent_kafka.admin import AdminClient
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_fixed
 
-from airflow_provider_kmigrate.clients.admin import asked, connect, error_of
 from airflow_provider_kmigrate.clients.batches import batches
 from airflow_provider_kmigrate.clients.group_reads import seen
+from airflow_provider_kmigrate.clients.wire_groups import commit
 from airflow_provider_kmigrate.clients.zookeeper import CONSUMERS, Create, Holding, Operation, Set, Znode, ZooKeeper
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
 from airflow_provider_kmigrate.core.events import TopicPartition
@@ -24,7 +21,9 @@ from airflow_provider_kmigrate.exceptions import Failed, Refused, Unavailable
 
 _BATCH: Final = 500  # offsets of a transaction, or of a request
 #: A coordinator that moves, or whose topic was made just now, answers NOT_COORDINATOR; the same offsets again change nothing.
-_again = retry(retry=retry_if_exception_type(Unavailable), stop=stop_after_attempt(5), wait=wait_fixed(1.0), reraise=True)
+_commit = retry(retry=retry_if_exception_type(Unavailable), stop=stop_after_attempt(5), wait=wait_fixed(1.0), reraise=True)(
+    commit
+)
 
 
 def copy(zk: ZooKeeper, properties: Mapping[str, Any], plan: CopyPlan, holding: Holding, timeout: float = 30.0) -> GroupSeen:
@@ -53,18 +52,8 @@ def _look(zk: ZooKeeper, properties: Mapping[str, Any], plan: CopyPlan, timeout:
 
 
 def _to_kafka(properties: Mapping[str, Any], plan: CopyPlan, timeout: float) -> None:
-    admin = connect(properties)
     for writes in batches(plan.writes, _BATCH):
-        _commit(admin, plan.group, writes, timeout)
-
-
-@_again
-def _commit(admin: AdminClient, group: str, writes: Sequence[OffsetWrite], timeout: float) -> None:
-    wanted = [KafkaPartition(*write.where, write.offset) for write in writes]
-    future = admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, wanted)], request_timeout=timeout)[group]
-    answer = asked(f"OffsetCommit of {group}", future, timeout)
-    for refused in (one for one in answer.topic_partitions if one.error is not None):
-        raise error_of(refused.error, f"OffsetCommit of {group} for {refused.topic}-{refused.partition}")
+        _commit(properties, plan.group, {write.where: write.offset for write in writes}, timeout)
 
 
 def raise_in_zookeeper(zk: ZooKeeper, group: str, offsets: Mapping[TopicPartition, int], holding: Holding) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from confluent_kafka import ConsumerGroupState
 from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]
 
 from airflow_provider_kmigrate.clients.admin import asked, connect
@@ -14,7 +13,6 @@ from airflow_provider_kmigrate.clients.batches import batches
 from airflow_provider_kmigrate.clients.group_znodes import Tree, groups_in
 from airflow_provider_kmigrate.clients.groups import Told, told
 from airflow_provider_kmigrate.clients.log_marks import log_ends
-from airflow_provider_kmigrate.core.assignors import KafkaMember
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.group_seen import GroupSeen, KafkaGroup, ZkGroup
 from airflow_provider_kmigrate.exceptions import KMigrateError, Unavailable
@@ -23,13 +21,6 @@ from airflow_provider_kmigrate.exceptions import KMigrateError, Unavailable
 TOPIC_SETTINGS: Final = ("compression.type", "message.downconversion.enable")
 _TOPICS: Final = 200  # a request
 _DEAD: Final = KafkaGroup("Dead")
-_STATES: Final = {
-    ConsumerGroupState.STABLE: "Stable",
-    ConsumerGroupState.EMPTY: "Empty",
-    ConsumerGroupState.DEAD: "Dead",
-    ConsumerGroupState.PREPARING_REBALANCING: "PreparingRebalance",
-    ConsumerGroupState.COMPLETING_REBALANCING: "CompletingRebalance",
-}
 
 
 def seen(
@@ -77,7 +68,7 @@ def _tree(zk: Tree, names: Collection[str] | None) -> dict[str, ZkGroup] | None:
 
 def _coordinators(properties: Mapping[str, Any], names: Collection[str], timeout: float) -> dict[str, Told] | None:
     try:
-        return {one.group: one for one in told(connect(properties), timeout, names)}
+        return {one.group: one for one in told(properties, timeout, names)}
     except Unavailable:
         return None
 
@@ -88,24 +79,8 @@ def _together(name: str, in_zookeeper: Mapping[str, ZkGroup] | None, kafka: Mapp
         return GroupSeen(name, zk)
     if name not in kafka:
         return GroupSeen(name, zk, _DEAD, {})
-    one = kafka[name]
-    return GroupSeen(name, zk, None if one.description is None else kafka_group(one.description), one.committed)
-
-
-def kafka_group(description: Any) -> KafkaGroup:
-    """From confluent-kafka's description of a group."""
-    members = (
-        KafkaMember(
-            member.member_id,
-            member.client_id,
-            frozenset(TopicPartition(each.topic, each.partition) for each in member.assignment.topic_partitions),
-            member.host,
-        )
-        for member in description.members
-    )
-    return KafkaGroup(
-        _STATES.get(description.state, str(description.state.name)), tuple(members), description.partition_assignor or ""
-    )
+    described, committed = kafka[name].described, kafka[name].committed
+    return GroupSeen(name, zk, described.group if described else None, committed)
 
 
 def _places(look: GroupSeen) -> Iterable[TopicPartition]:

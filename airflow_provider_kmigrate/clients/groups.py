@@ -2,79 +2,121 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from concurrent.futures import Future
-from contextlib import suppress
-from typing import Any, Final, NamedTuple
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, TypeVar
 
-from confluent_kafka import ConsumerGroupState, ConsumerGroupTopicPartitions, ConsumerGroupType
-from confluent_kafka.admin import AdminClient
-
-from airflow_provider_kmigrate.clients.admin import asked, connect, error_of
 from airflow_provider_kmigrate.clients.batches import batches
 from airflow_provider_kmigrate.clients.group_znodes import Tree, groups_in
-from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.clients.wire import Wire
+from airflow_provider_kmigrate.clients.wire_groups import Address, Brokers, Described, Offsets, committed, described
+from airflow_provider_kmigrate.core.coordinator import OFFSETS_TOPIC
 from airflow_provider_kmigrate.core.group_seen import ZkGroup
 from airflow_provider_kmigrate.core.inventory import GroupFound
 from airflow_provider_kmigrate.core.readiness import GroupProtocol
-from airflow_provider_kmigrate.exceptions import KMigrateError
+from airflow_provider_kmigrate.exceptions import KMigrateError, Unavailable
 
-_BATCH: Final = 100  # groups asked at a time; each is a request for its offsets
-_REBALANCING: Final = {ConsumerGroupState.PREPARING_REBALANCING, ConsumerGroupState.COMPLETING_REBALANCING}
+_BATCH: Final = 100  # groups a request
+_AGAIN_S: Final = 0.5  # until what passes by itself, such as a coordinator that moves, is asked about once more
+_CONSUMERS: Final = {"consumer", ""}  # nobody ever joined: offsets alone
+
+Value = TypeVar("Value")
+Answers = dict[str, Value | KMigrateError]
+Silent = dict[Address, Unavailable]  # coordinators that did not answer: they are not waited for again
 
 
 class Told(NamedTuple):
-    """What a group's coordinator tells: confluent-kafka's description, and what is committed. None: it did not tell."""
+    """What a group's coordinator tells. None: it did not."""
 
     group: str
-    description: Any
-    committed: dict[TopicPartition, int] | None
+    described: Described | None
+    committed: Offsets | None
 
 
-def told(admin: AdminClient, timeout: float, only: Collection[str] | None = None) -> Iterator[Told]:
-    """Every group that the brokers know, of `only` where that is given, by name. Raises ours where a broker does not answer.
+def told(properties: Mapping[str, str], timeout: float, only: Collection[str] | None = None) -> Iterator[Told]:
+    """Every consumer group that the brokers know, or each of `only`, known or not, by name. `timeout`: seconds for each request.
 
-    Groups are listed first, and no other is asked for: a question about one without a coordinator has ended the whole process in
-    librdkafka (confluent-kafka 2.16.1).
+    A group that does not tell, or has no coordinator, has None in it. Nothing where no group ever committed anything: to ask for a
+    coordinator would make the brokers create `__consumer_offsets`. Raises ours where nobody answers, and without `only` where a
+    single broker does not list its groups.
     """
-    listed = asked("ListGroups", admin.list_consumer_groups(request_timeout=timeout), timeout)
-    if listed.errors:  # a broker that does not answer hides its groups, and a part of them would pass for all
-        raise error_of(listed.errors[0], "ListGroups")
-    known = {group.group_id for group in listed.valid}
-    for names in batches(sorted(known if only is None else known.intersection(only)), _BATCH):
-        described = admin.describe_consumer_groups(list(names), request_timeout=timeout)
-        requests = {name: [ConsumerGroupTopicPartitions(name)] for name in names}
-        offsets = {
-            name: admin.list_consumer_group_offsets(request, request_timeout=timeout)[name] for name, request in requests.items()
-        }
-        for name in names:
-            description = _or_none("DescribeGroups", described[name], timeout)
-            yield Told(name, description, _committed(_or_none("OffsetFetch", offsets[name], timeout)))
+    with Brokers(properties, timeout) as brokers:
+        if brokers.first(lambda wire: wire.leaders(OFFSETS_TOPIC)) is None:
+            return
+        wanted, silent = _consumers(brokers.listed()) if only is None else only, Silent()
+        for names in batches(sorted(wanted), _BATCH):
+            yield from _batch(brokers, names, silent)
 
 
-def of_brokers(properties: Mapping[str, Any], timeout: float = 30.0) -> list[GroupFound]:
-    """Every group that the brokers coordinate. A group that does not tell has None in it; raises ours where no broker answers."""
-    return [_found(one) for one in told(connect(properties), timeout)]
+def _consumers(listed: Mapping[str, str]) -> list[str]:
+    return [name for name, protocol in listed.items() if protocol in _CONSUMERS]
+
+
+def _batch(brokers: Brokers, groups: Sequence[str], silent: Silent) -> Iterator[Told]:
+    groups_told, offsets = _asked(brokers, groups, silent)
+    again = [name for name in groups if isinstance(groups_told[name], Unavailable) or isinstance(offsets[name], Unavailable)]
+    if again:
+        time.sleep(_AGAIN_S)
+        more = _asked(brokers, again, silent)
+        groups_told, offsets = groups_told | more[0], offsets | more[1]
+    for name in groups:
+        yield Told(name, _or_none(groups_told[name]), _or_none(offsets[name]))
+
+
+def _asked(brokers: Brokers, groups: Sequence[str], silent: Silent) -> tuple[Answers[Described], Answers[Offsets]]:
+    groups_told, offsets = Answers[Described](), Answers[Offsets]()
+    by_coordinator: dict[Address, list[str]] = defaultdict(list)
+    for name, address in _coordinators(brokers, groups).items():
+        if isinstance(address, KMigrateError):
+            groups_told[name] = offsets[name] = address
+        else:
+            by_coordinator[address].append(name)
+    for address, names in by_coordinator.items():
+        groups_told |= _answers(brokers, address, described, names, silent)
+        offsets |= _answers(brokers, address, committed, names, silent)
+    return groups_told, offsets
+
+
+def _coordinators(brokers: Brokers, groups: Sequence[str]) -> Answers[Address]:
+    try:
+        return brokers.coordinators(groups)
+    except KMigrateError as error:
+        return dict.fromkeys(groups, error)
+
+
+def _answers(
+    brokers: Brokers,
+    address: Address,
+    ask: Callable[[Wire, Sequence[str]], Answers[Value]],
+    groups: Sequence[str],
+    silent: Silent,
+) -> Answers[Value]:
+    if address in silent:
+        return dict.fromkeys(groups, silent[address])
+    try:
+        return ask(brokers.at(*address), groups)
+    except Unavailable as error:
+        silent[address] = error
+        return dict.fromkeys(groups, error)
+    except KMigrateError as error:
+        return dict.fromkeys(groups, error)
+
+
+def _or_none(found: Value | KMigrateError) -> Value | None:
+    return None if isinstance(found, KMigrateError) else found
+
+
+def of_brokers(properties: Mapping[str, str], timeout: float = 30.0) -> list[GroupFound]:
+    """Every group that the brokers coordinate. A group that does not tell has None in it; raises ours where a broker does not answer."""
+    return [_found(one) for one in told(properties, timeout)]
 
 
 def _found(one: Told) -> GroupFound:
-    group = one.description
-    if group is None:
+    if one.described is None:
         return GroupFound(one.group, GroupProtocol.UNKNOWN, None, one.committed)
-    protocol = GroupProtocol.CONSUMER if group.type == ConsumerGroupType.CONSUMER else GroupProtocol.CLASSIC
-    return GroupFound(one.group, protocol, len(group.members), one.committed, group.state in _REBALANCING)
-
-
-def _committed(offsets: Any) -> dict[TopicPartition, int] | None:
-    if offsets is None:
-        return None
-    return {TopicPartition(each.topic, each.partition): each.offset for each in offsets.topic_partitions if each.offset >= 0}
-
-
-def _or_none(what: str, future: Future[Any], timeout: float) -> Any:
-    with suppress(KMigrateError):
-        return asked(what, future, timeout)
-    return None
+    group, protocol = one.described
+    return GroupFound(one.group, protocol, len(group.members), one.committed, not group.stable)
 
 
 def of_zookeeper(zk: Tree) -> list[GroupFound]:

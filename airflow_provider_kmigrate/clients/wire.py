@@ -162,6 +162,10 @@ class Wire:
             broker_ids=frozenset(broker.node_id for broker in answer.brokers),
         )
 
+    def peers(self) -> tuple[tuple[str, int], ...]:
+        """Host and port of every live broker that this one knows, itself included; raises `Unavailable` while it knows nothing yet."""
+        return tuple((broker.host, broker.port) for broker in self._metadata(topics=[]).brokers)
+
     def partitions(self) -> tuple[Led, ...]:
         """Every partition of every topic as this broker's metadata cache has it; raises `Unavailable` while it is empty."""
         answer = self._metadata(topics=None)
@@ -184,7 +188,7 @@ class Wire:
         Creates `__consumer_offsets` where it does not exist yet: look at `leaders` first.
         """
         groups = tuple(groups)
-        version = self._exchange(lambda connection, _: connection.version_of(FindCoordinatorRequest, 1, 4))
+        version = self.version_of(FindCoordinatorRequest, 1, 4)
         if version >= 4:
             return self._coordinators_at_once(groups)
         return {group: self._coordinator(group, version) for group in groups}
@@ -209,7 +213,7 @@ class Wire:
 
     def client_metrics(self) -> tuple[str, ...] | None:
         """The names of client-metrics subscriptions (KIP-714); None where this node does not list them (ZooKeeper mode)."""
-        if ListConfigResourcesRequest.API_KEY not in self._exchange(lambda connection, _: connection.keys):
+        if not self.serves(ListConfigResourcesRequest):
             return None
         answer = self.ask(ListConfigResourcesRequest, 0, 0)
         check(answer.error_code, f"{self.endpoint} ListClientMetricsResources")
@@ -222,6 +226,15 @@ class Wire:
                 request(version=connection.version_of(request, lowest, highest), **fields), deadline
             )
         )
+
+    def serves(self, request: Any) -> bool:
+        """Whether this node knows the request at all."""
+        return request.API_KEY in self._exchange(lambda connection, _: connection.keys)
+
+    def version_of(self, request: Any, lowest: int, highest: int) -> int:
+        """The version in which `ask` would ask: the newest that both sides speak. Raises `Failed` where there is none."""
+        version: int = self._exchange(lambda connection, _: connection.version_of(request, lowest, highest))
+        return version
 
     def _check_leads(self, code: int, detail: str | None) -> None:
         if code == NOT_LEADER_OR_FOLLOWER:

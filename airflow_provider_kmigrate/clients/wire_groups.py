@@ -1,28 +1,44 @@
-"""One consumer group as its coordinator describes it, asked by the wire client.
+"""Consumer groups as their coordinators describe them, and their commits, asked by the wire client.
 
-librdkafka's own question ends the process where the connection to a coordinator breaks at the wrong moment (an assertion, seen with
-2.16.0; its issues 3663 and 4605): no question to ask from inside somebody's application, which a broker's restart would kill.
+librdkafka's own questions end the process where the connection to a coordinator breaks at the wrong moment (an assertion, seen with
+2.16.0; its issues 3663 and 4605): nothing to ask from inside somebody's application or Airflow's triggerer, which a broker's restart
+would kill.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
-from kafka.protocol.admin import DescribeGroupsRequest
+from kafka.protocol.admin import DescribeGroupsRequest, ListGroupsRequest
+from kafka.protocol.consumer.group import OffsetCommitRequest, OffsetFetchRequest
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 from kafka.protocol.metadata import FindCoordinatorRequest
 
-from airflow_provider_kmigrate.clients.kafka_errors import check
+from airflow_provider_kmigrate.clients.kafka_errors import check, error_for
+from airflow_provider_kmigrate.clients.messages import ConsumerGroupDescribeRequest
 from airflow_provider_kmigrate.clients.settings import KafkaSettings
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.clients.wire_security import MECHANISMS, from_kafka
 from airflow_provider_kmigrate.core.assignors import KafkaMember
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.group_seen import KafkaGroup
-from airflow_provider_kmigrate.exceptions import Unavailable, Unreachable
+from airflow_provider_kmigrate.core.readiness import GroupProtocol
+from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Unavailable, Unreachable
+
+Offsets = dict[TopicPartition, int]
+Address = tuple[str, int]
+Answer = TypeVar("Answer")
 
 _CONSUMERS: Final = "consumer"  # the protocol type whose assignments can be read
+_DEAD: Final = "Dead"
+_NO_SUCH_GROUP: Final = {35, 69}  # UNSUPPORTED_VERSION: the broker has the request, and KIP-848 is off; GROUP_ID_NOT_FOUND
+
+
+class Described(NamedTuple):
+    group: KafkaGroup
+    protocol: GroupProtocol
 
 
 def speaks(properties: Mapping[str, str]) -> bool:
@@ -34,33 +50,173 @@ def speaks(properties: Mapping[str, str]) -> bool:
 
 def describe(properties: Mapping[str, str], group: str, timeout: float) -> KafkaGroup:
     """The group now. `timeout`: seconds for each of the brokers that have to be asked. Raises as `Wire` does."""
-    settings = KafkaSettings(properties)
-    coordinator = _coordinator(settings, group, timeout)
-    with Wire(*coordinator, from_kafka(settings), timeout) as wire:
-        (answer,) = wire.ask(DescribeGroupsRequest, 0, 4, groups=[group]).groups
-        check(answer.error_code, f"{wire.endpoint} DescribeGroups of {group}")
-    ours = answer.protocol_type == _CONSUMERS
-    return KafkaGroup(
-        answer.group_state, tuple(_member(one, readable=ours) for one in answer.members), answer.protocol_data or ""
-    )
+    with Brokers(properties, timeout) as brokers:
+        (found,) = described(brokers.at(*brokers.coordinator(group)), [group]).values()
+    return _or_raise(found).group
 
 
-def _coordinator(settings: KafkaSettings, group: str, timeout: float) -> tuple[str, int]:
-    """Host and port, from the first of the given brokers that tells."""
-    last: Unavailable | None = None
-    for host, port in settings.servers:
-        try:
-            with Wire(host, port, from_kafka(settings), timeout) as wire:
-                answer = wire.ask(FindCoordinatorRequest, 1, 3, key=group)
-                check(answer.error_code, f"{wire.endpoint} FindCoordinator of {group}", answer.error_message)
-                return answer.host, answer.port
-        except Unavailable as error:
-            last = error
-    raise last or Unreachable(f"{settings.bootstrap}: no address of a broker")
+def commit(properties: Mapping[str, str], group: str, offsets: Mapping[TopicPartition, int], timeout: float) -> None:
+    """Commit for a group without members, which its coordinator refuses to everybody else. Raises as `Wire` does."""
+    with Brokers(properties, timeout) as brokers:
+        wire = brokers.at(*brokers.coordinator(group))
+        answer = wire.ask(OffsetCommitRequest, 2, 8, group_id=group, member_id="", topics=_commits(offsets))
+    for topic in answer.topics:
+        for one in topic.partitions:
+            check(one.error_code, f"OffsetCommit of {group} for {topic.name}-{one.partition_index}")
 
 
-def _member(found: Any, *, readable: bool) -> KafkaMember:
-    data = bytes(found.member_assignment or b"")
-    assigned = ConsumerProtocolAssignment.decode(data).assigned_partitions if data and readable else ()
-    where = frozenset(TopicPartition(topic.topic, partition) for topic in assigned for partition in topic.partitions)
-    return KafkaMember(found.member_id, found.client_id, where, found.client_host)
+class Brokers:
+    """Connections to a cluster's brokers, each made at its first question. `timeout`: seconds for each question. Close it."""
+
+    def __init__(self, properties: Mapping[str, str], timeout: float) -> None:
+        self._settings, self._timeout = KafkaSettings(properties), timeout
+        self._wires: dict[Address, Wire] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for wire in self._wires.values():
+            wire.close()
+
+    def at(self, host: str, port: int) -> Wire:
+        if (host, port) not in self._wires:
+            self._wires[host, port] = Wire(host, port, from_kafka(self._settings), self._timeout)
+        return self._wires[host, port]
+
+    def first(self, ask: Callable[[Wire], Answer]) -> Answer:
+        """From the first of the given brokers that tells; raises the last one's error where none does."""
+        last: Unavailable | None = None
+        for host, port in self._settings.servers:
+            try:
+                return ask(self.at(host, port))
+            except Unavailable as error:
+                last = error
+        raise last or Unreachable(f"{self._settings.bootstrap}: no address of a broker")
+
+    def coordinator(self, group: str) -> Address:
+        return self.first(lambda wire: _coordinator(wire, group))
+
+    def listed(self) -> dict[str, str]:
+        """Every group with its protocol type, such as consumer or connect; empty where nobody ever joined.
+
+        Raises where one broker does not tell: it hides its groups, and a part of them would pass for all.
+        """
+        return {name: kind for host, port in self.first(Wire.peers) for name, kind in _listed(self.at(host, port))}
+
+    def coordinators(self, groups: Sequence[str]) -> dict[str, Address | KMigrateError]:
+        """For each group its coordinator, or why it has none. Makes `__consumer_offsets` where it does not exist yet."""
+        return self.first(lambda wire: _coordinators(wire, groups))
+
+
+def described(wire: Wire, groups: Sequence[str]) -> dict[str, Described | KMigrateError]:
+    """Groups that this broker coordinates, each with what it is or why that is not told. One that nobody knows is Dead."""
+    answer = wire.ask(DescribeGroupsRequest, 0, 4, groups=list(groups))
+    found = {one.group_id: _error(one, f"{wire.endpoint} DescribeGroups") or _classic(one) for one in answer.groups}
+    dead = [name for name, one in found.items() if isinstance(one, Described) and one.group.state == _DEAD]
+    return found | _of_new_protocol(wire, dead)
+
+
+def _of_new_protocol(wire: Wire, groups: Sequence[str]) -> dict[str, Described | KMigrateError]:
+    """Those of KIP-848, which DescribeGroups calls Dead."""
+    if not groups or not wire.serves(ConsumerGroupDescribeRequest):
+        return {}
+    answer = wire.ask(ConsumerGroupDescribeRequest, 0, 0, group_ids=list(groups))
+    known = [one for one in answer.groups if one.error_code not in _NO_SUCH_GROUP]
+    return {one.group_id: _error(one, f"{wire.endpoint} ConsumerGroupDescribe") or _new(one) for one in known}
+
+
+def committed(wire: Wire, groups: Sequence[str]) -> dict[str, Offsets | KMigrateError]:
+    """The same for what each group has committed; a partition that tells an error instead makes its group's offsets unknown."""
+    if wire.version_of(OffsetFetchRequest, 2, 8) < 8:  # before Kafka 3.0
+        each = {group: wire.ask(OffsetFetchRequest, 2, 7, group_id=group, topics=None) for group in groups}
+    else:
+        wanted = [OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=None) for group in groups]
+        each = {one.group_id: one for one in wire.ask(OffsetFetchRequest, 8, 8, groups=wanted).groups}
+    return {group: _offsets(one, f"{wire.endpoint} OffsetFetch of {group}") for group, one in each.items()}
+
+
+def _listed(wire: Wire) -> Iterable[tuple[str, str]]:
+    answer = wire.ask(ListGroupsRequest, 0, 4)
+    check(answer.error_code, f"{wire.endpoint} ListGroups")
+    return [(one.group_id, one.protocol_type) for one in answer.groups]
+
+
+def _coordinators(wire: Wire, groups: Sequence[str]) -> dict[str, Address | KMigrateError]:
+    where = f"{wire.endpoint} FindCoordinator"
+    if wire.version_of(FindCoordinatorRequest, 1, 4) < 4:  # before Kafka 3.0
+        each = {group: wire.ask(FindCoordinatorRequest, 1, 3, key=group) for group in groups}
+    else:
+        answer = wire.ask(FindCoordinatorRequest, 4, 4, coordinator_keys=list(groups))
+        each = {one.key: one for one in answer.coordinators}
+    return {group: _error(one, f"{where} of {group}") or (one.host, one.port) for group, one in each.items()}
+
+
+def _coordinator(wire: Wire, group: str) -> Address:
+    (found,) = _coordinators(wire, [group]).values()
+    return _or_raise(found)
+
+
+def _or_raise(found: Answer | KMigrateError) -> Answer:
+    if isinstance(found, KMigrateError):
+        raise found
+    return found
+
+
+def _error(answer: Any, where: str) -> KMigrateError | None:
+    detail = getattr(answer, "error_message", None)
+    return error_for(answer.error_code, where, detail) if answer.error_code else None
+
+
+def _classic(answer: Any) -> Described | KMigrateError:
+    readable = answer.protocol_type == _CONSUMERS
+    try:
+        members = [
+            KafkaMember(one.member_id, one.client_id, _assigned(one) if readable else frozenset(), one.client_host)
+            for one in answer.members
+        ]
+    except Exception as error:  # noqa: BLE001 - a member's own bytes, and the decoder raises whatever a wrong one leads it to
+        return Failed(f"{answer.group_id}: what a member is assigned is not Kafka's protocol ({type(error).__name__})")
+    return Described(KafkaGroup(answer.group_state, tuple(members), answer.protocol_data or ""), GroupProtocol.CLASSIC)
+
+
+def _assigned(member: Any) -> frozenset[TopicPartition]:
+    data = bytes(member.member_assignment or b"")
+    topics = ConsumerProtocolAssignment.decode(data).assigned_partitions if data else ()
+    return frozenset(TopicPartition(topic.topic, index) for topic in topics for index in topic.partitions)
+
+
+def _new(answer: Any) -> Described:
+    members = (KafkaMember(one.member_id, one.client_id, _assigned_now(one), one.client_host) for one in answer.members)
+    return Described(KafkaGroup(answer.group_state, tuple(members), answer.assignor_name), GroupProtocol.CONSUMER)
+
+
+def _assigned_now(member: Any) -> frozenset[TopicPartition]:
+    topics = member.assignment.topic_partitions
+    return frozenset(TopicPartition(topic.topic_name, index) for topic in topics for index in topic.partitions)
+
+
+def _offsets(answer: Any, where: str) -> Offsets | KMigrateError:
+    parts = [(topic.name, one) for topic in answer.topics for one in topic.partitions]
+    for wrong in (answer, *(one for _, one in parts)):
+        if refused := _error(wrong, where):
+            return refused
+    return {TopicPartition(name, one.partition_index): one.committed_offset for name, one in parts if one.committed_offset >= 0}
+
+
+def _commits(offsets: Mapping[TopicPartition, int]) -> list[Any]:
+    of_topic = OffsetCommitRequest.OffsetCommitRequestTopic
+    topics = sorted({where.topic for where in offsets})
+    return [
+        of_topic(
+            name=topic,
+            partitions=[
+                of_topic.OffsetCommitRequestPartition(
+                    partition_index=where.partition, committed_offset=offset, committed_metadata=""
+                )
+                for where, offset in sorted(offsets.items())
+                if where.topic == topic
+            ],
+        )
+        for topic in topics
+    ]

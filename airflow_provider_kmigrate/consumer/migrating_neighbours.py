@@ -15,9 +15,9 @@ from typing import Any, Final
 from confluent_kafka import ConsumerGroupState
 
 from airflow_provider_kmigrate.clients import wire_groups
-from airflow_provider_kmigrate.clients.group_reads import kafka_group
 from airflow_provider_kmigrate.consumer.kafka_calls import kafka_calls, quiet_admin
 from airflow_provider_kmigrate.core.assignors import KafkaMember
+from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.group_seen import KafkaGroup
 from airflow_provider_kmigrate.exceptions import KMigrateError
 
@@ -50,9 +50,15 @@ def _by_librdkafka(properties: Mapping[str, Any], group: str) -> Ask:
         with kafka_calls(f"describing {group}"):
             found = admin.describe_consumer_groups([group], request_timeout=_ANSWER_S)[group].result(_ANSWER_S + 1)
         # one that is being shared out tells of members without assignments
-        return kafka_group(found) if found.state is ConsumerGroupState.STABLE else KafkaGroup(found.state.name)
+        stable = found.state is ConsumerGroupState.STABLE
+        return KafkaGroup(_STABLE, tuple(map(_member, found.members))) if stable else KafkaGroup(found.state.name)
 
     return ask
+
+
+def _member(found: Any) -> KafkaMember:
+    holds = frozenset(TopicPartition(each.topic, each.partition) for each in found.assignment.topic_partitions)
+    return KafkaMember(found.member_id, found.client_id, holds, found.host)
 
 
 class Neighbours(threading.Thread):

@@ -19,8 +19,10 @@ from kafka.protocol.admin import (
     DescribeQuorumRequest,
     DescribeUserScramCredentialsRequest,
     ListConfigResourcesRequest,
+    ListGroupsRequest,
     ListTransactionsRequest,
 )
+from kafka.protocol.consumer.group import OffsetCommitRequest, OffsetFetchRequest
 from kafka.protocol.metadata import (
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -29,7 +31,7 @@ from kafka.protocol.metadata import (
 )
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
-from airflow_provider_kmigrate.clients.messages import DescribeDelegationTokenRequest
+from airflow_provider_kmigrate.clients.messages import ConsumerGroupDescribeRequest, DescribeDelegationTokenRequest
 
 #: An answer object, raw bytes to send as they are, an iterator of such, HANG or CLOSE.
 Answer = Any
@@ -40,6 +42,7 @@ REQUESTS = {
     request.API_KEY: request
     for request in (
         ApiVersionsRequest,
+        ConsumerGroupDescribeRequest,
         DescribeAclsRequest,
         DescribeClientQuotasRequest,
         DescribeClusterRequest,
@@ -50,8 +53,11 @@ REQUESTS = {
         DescribeUserScramCredentialsRequest,
         FindCoordinatorRequest,
         ListConfigResourcesRequest,
+        ListGroupsRequest,
         ListTransactionsRequest,
         MetadataRequest,
+        OffsetCommitRequest,
+        OffsetFetchRequest,
         SaslHandshakeRequest,
         SaslAuthenticateRequest,
     )

@@ -1,86 +1,233 @@
-"""A group described by its coordinator, over real TCP, with answers that a test chooses."""
+"""Groups described by their coordinators, and their commits, over real TCP, with answers that a test chooses."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from fake_node import CLOSE, FakeNode
-from kafka.protocol.admin import DescribeGroupsResponse
-from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
-from kafka.protocol.metadata import FindCoordinatorResponse
+from fake_groups import (
+    DESCRIBE_GROUPS,
+    FIND_COORDINATOR,
+    LIST_GROUPS,
+    METADATA,
+    NEW,
+    OFFSET_FETCH,
+    OLD,
+    Broker,
+    group,
+    group_of_new_protocol,
+    member,
+)
+from fake_node import CLOSE, HANG
 
-from airflow_provider_kmigrate.clients.wire_groups import describe
+from airflow_provider_kmigrate.clients import groups
+from airflow_provider_kmigrate.clients.groups import Told, of_brokers, told
+from airflow_provider_kmigrate.clients.wire_groups import Described, commit, describe
 from airflow_provider_kmigrate.core.assignors import KafkaMember
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.group_seen import KafkaGroup
-from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Unavailable, Unreachable
+from airflow_provider_kmigrate.core.inventory import GroupFound
+from airflow_provider_kmigrate.core.readiness import GroupProtocol
+from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, Unavailable, Unreachable
 
-FIND_COORDINATOR, DESCRIBE_GROUPS = 10, 15
-GROUP = DescribeGroupsResponse.DescribedGroup
-
-
-def member(number: int, *partitions: int) -> Any:
-    topic = ConsumerProtocolAssignment.TopicPartition(topic="t", partitions=list(partitions))
-    data = ConsumerProtocolAssignment(version=0, assigned_partitions=[topic], user_data=b"").encode() if partitions else b""
-    return GROUP.DescribedGroupMember(
-        member_id=f"m-{number}",
-        client_id="app",
-        client_host="/h",
-        group_instance_id=None,
-        member_metadata=b"",
-        member_assignment=bytes(data),
-    )
+Start = Callable[..., Broker]
+DEAD = Described(KafkaGroup("Dead", (), "range"), GroupProtocol.CLASSIC)
+EMPTY = Described(KafkaGroup("Empty", (), "range"), GroupProtocol.CLASSIC)
+TIMEOUT = 2.0
 
 
-def described(*members: Any, code: int = 0, state: str = "Stable", kind: str = "consumer") -> DescribeGroupsResponse:
-    one = GROUP(
-        error_code=code,
-        group_id="g",
-        group_state=state,
-        protocol_type=kind,
-        protocol_data="range",
-        members=list(members),
-    )
-    return DescribeGroupsResponse(throttle_time_ms=0, groups=[one])
+@pytest.fixture
+def start() -> Iterator[Start]:
+    with ExitStack() as stack:
+
+        def one(*given: Any, **named: Any) -> Broker:
+            broker = Broker(*given, **named)
+            stack.enter_context(broker.node)
+            return broker
+
+        yield one
 
 
-def coordinated(node: FakeNode, code: int = 0) -> FindCoordinatorResponse:
-    return FindCoordinatorResponse(
-        throttle_time_ms=0, error_code=code, error_message=None, node_id=1, host="127.0.0.1", port=node.port
-    )
+@pytest.fixture(autouse=True)
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups, "_AGAIN_S", 0.0)
 
 
-def ask(answer: Any, code: int = 0, before: str = "") -> KafkaGroup:
-    with FakeNode({DESCRIBE_GROUPS: answer}) as node:
-        node.handlers[FIND_COORDINATOR] = coordinated(node, code)
-        return describe({"bootstrap.servers": f"{before}127.0.0.1:{node.port}"}, "g", 2.0)
+def t(*partitions: int) -> frozenset[TopicPartition]:
+    return frozenset(TopicPartition("t", index) for index in partitions)
 
 
-def test_members_and_what_each_holds() -> None:
-    holds = frozenset({TopicPartition("t", 1), TopicPartition("t", 3)})
-    members = (KafkaMember("m-1", "app", holds, "/h"), KafkaMember("m-2", "app", frozenset(), "/h"))
-    assert ask(described(member(1, 1, 3), member(2))) == KafkaGroup("Stable", members, "range")
+def test_members_and_what_each_holds(start: Start) -> None:
+    broker = start({"g": (group("g", member(1, 1, 3), member(2)), {})})
+    members = (KafkaMember("m-1", "app", t(1, 3), "/h"), KafkaMember("m-2", "app", t(), "/h"))
+    assert describe(broker.properties, "g", TIMEOUT) == KafkaGroup("Stable", members, "range")
 
 
-def test_what_is_no_consumers_is_not_read() -> None:
-    found = ask(described(member(1, 1), kind="connect"))
-    assert [one.partitions for one in found.members] == [frozenset()]
+def test_what_is_no_consumers_is_not_read(start: Start) -> None:
+    broker = start({"g": (group("g", member(1, 1), kind="connect"), {})})
+    assert [one.partitions for one in describe(broker.properties, "g", TIMEOUT).members] == [frozenset()]
 
 
-def test_the_next_broker_is_asked_where_one_does_not_tell() -> None:
-    assert ask(described(state="Empty"), before="127.0.0.1:1,") == KafkaGroup("Empty", (), "range")
+def test_the_next_broker_is_asked_where_one_does_not_tell(start: Start) -> None:
+    broker = start({"g": (group("g", state="Empty"), {})})
+    properties = {"bootstrap.servers": f"127.0.0.1:1,{broker.properties['bootstrap.servers']}"}
+    assert describe(properties, "g", TIMEOUT) == EMPTY.group
+    assert [one.group for one in told(properties, TIMEOUT)] == ["g"]
 
 
 @pytest.mark.parametrize(
-    ("answer", "code", "error"),
+    ("found", "codes", "error"),
     [
-        (described(code=16), 0, Unavailable),
-        (described(code=30), 0, AuthenticationFailed),
-        (CLOSE, 0, Unreachable),
-        (described(), 15, Unavailable),
+        (group("g", code=16), {}, Unavailable),
+        (group("g", code=30), {}, AuthenticationFailed),
+        (group("g", member(1, data=b"\0\0\0\0\0\7")), {}, Failed),
+        (None, {"g": 15}, Unavailable),
+        (CLOSE, {}, Unreachable),
     ],
 )
-def test_what_is_no_answer_is_raised(answer: Any, code: int, error: type[Exception]) -> None:
+def test_what_is_no_answer_is_raised(start: Start, found: Any, codes: dict[str, int], error: type[Exception]) -> None:
+    broker = start({} if found in (None, CLOSE) else {"g": (found, {})}, codes=codes)
+    if found is CLOSE:
+        broker.node.handlers[DESCRIBE_GROUPS] = CLOSE
     with pytest.raises(error):
-        ask(answer, code)
+        describe(broker.properties, "g", TIMEOUT)
+
+
+@pytest.mark.parametrize("versions", [NEW, OLD])
+def test_every_group_with_its_offsets(start: Start, versions: Any) -> None:
+    """A partition without a commit tells -1."""
+    known = {
+        "b": (group("b", state="Empty"), {0: 7, 1: -1}),
+        "a": (group("a", member(1, 1)), {}),
+        "c": (group("c", kind="connect"), {}),
+    }
+    broker = start(known, versions=versions)
+    one = Described(KafkaGroup("Stable", (KafkaMember("m-1", "app", t(1), "/h"),), "range"), GroupProtocol.CLASSIC)
+    assert list(told(broker.properties, TIMEOUT)) == [Told("a", one, {}), Told("b", EMPTY, {TopicPartition("t", 0): 7})]
+    assert list(told(broker.properties, TIMEOUT, {"b", "x"})) == [
+        Told("b", EMPTY, {TopicPartition("t", 0): 7}),
+        Told("x", DEAD, {}),
+    ]
+    assert of_brokers(broker.properties, TIMEOUT) == [
+        GroupFound("a", GroupProtocol.CLASSIC, 1, {}),
+        GroupFound("b", GroupProtocol.CLASSIC, 0, {TopicPartition("t", 0): 7}),
+    ]
+
+
+def test_a_group_of_kip_848(start: Start) -> None:
+    """DescribeGroups calls it Dead."""
+    broker = start({"n": (group_of_new_protocol("n"), {5: 1})})
+    assert list(told(broker.properties, TIMEOUT, ["n", "x"])) == [
+        Told(
+            "n",
+            Described(KafkaGroup("Reconciling", (KafkaMember("m-1", "app", t(5), "/h"),), "uniform"), GroupProtocol.CONSUMER),
+            {TopicPartition("t", 5): 1},
+        ),
+        Told("x", DEAD, {}),
+    ]
+    assert of_brokers(broker.properties, TIMEOUT) == [
+        GroupFound("n", GroupProtocol.CONSUMER, 1, {TopicPartition("t", 5): 1}, rebalancing=True)
+    ]
+
+
+def test_each_group_is_asked_of_its_own_coordinator(start: Start) -> None:
+    one, other = start({"a": (group("a"), {0: 1})}), start({"b": (group("b"), {0: 2})})
+    one.peers = one, other
+    one.elsewhere["b"] = other
+    assert [(each.group, each.committed) for each in told(one.properties, TIMEOUT)] == [
+        ("a", {TopicPartition("t", 0): 1}),
+        ("b", {TopicPartition("t", 0): 2}),
+    ]
+
+
+def test_a_broker_that_does_not_list_hides_its_groups(start: Start) -> None:
+    one, other = start({"a": (group("a", state="Empty"), {})}), start(codes={"": 14})
+    one.peers = one, other
+    with pytest.raises(Unavailable, match="ListGroups"):
+        list(told(one.properties, TIMEOUT))
+    assert [each.described for each in told(one.properties, TIMEOUT, ["a"])] == [EMPTY], "its name is enough"
+
+
+def test_what_does_not_tell_is_unknown_and_the_others_are_told(start: Start) -> None:
+    """No coordinator; no right; an offset that is not stable; a coordinator that is gone. None of them is called Dead."""
+    known = {
+        "a": (group("a", code=30), {0: 1}),
+        "b": (group("b", state="Empty"), {0: 1, 1: -88}),
+        "ok": (group("ok", state="Empty"), {}),
+    }
+    broker = start(known, codes={"no": 15})
+    gone = start()
+    broker.elsewhere["gone"] = gone
+    gone.node.handlers[DESCRIBE_GROUPS] = gone.node.handlers[OFFSET_FETCH] = CLOSE
+    found = {one.group: one for one in told(broker.properties, TIMEOUT, [*known, "no", "gone"])}
+    assert found == {
+        "a": Told("a", None, {TopicPartition("t", 0): 1}),
+        "b": Told("b", EMPTY, None),
+        "gone": Told("gone", None, None),
+        "no": Told("no", None, None),
+        "ok": Told("ok", EMPTY, {}),
+    }
+
+
+def test_what_passes_by_itself_is_asked_once_more(start: Start) -> None:
+    broker = start({"a": (group("a", state="Empty"), {0: 1})}, codes={"a": 14})
+    fetch = broker.node.handlers[OFFSET_FETCH]
+
+    def loading(request: Any) -> Any:
+        answer = fetch(request)
+        broker.codes.clear()
+        return answer
+
+    broker.node.handlers[OFFSET_FETCH] = loading
+    assert [one.committed for one in told(broker.properties, TIMEOUT)] == [{TopicPartition("t", 0): 1}]
+    assert broker.asked(FIND_COORDINATOR) == 2
+
+
+def test_a_coordinator_that_hangs_is_waited_for_once(start: Start) -> None:
+    """A hundred groups a request: three requests, both kinds, and the second try."""
+    names = [f"g{number}" for number in range(201)]
+    broker, hanging = start(), start()
+    broker.elsewhere = dict.fromkeys(names, hanging)
+    hanging.node.handlers[DESCRIBE_GROUPS] = hanging.node.handlers[OFFSET_FETCH] = HANG
+    assert {one[1:] for one in told(broker.properties, 0.2, names)} == {(None, None)}
+    assert hanging.asked(DESCRIBE_GROUPS) + hanging.asked(OFFSET_FETCH) == 1
+
+
+def test_where_nobody_ever_committed_no_coordinator_is_asked_for(start: Start) -> None:
+    """That would make the brokers create the topic."""
+    broker = start(offsets_topic=False)
+    assert list(told(broker.properties, TIMEOUT, ["g"])) == list(told(broker.properties, TIMEOUT)) == []
+    assert not broker.asked(FIND_COORDINATOR)
+    assert not broker.asked(LIST_GROUPS)
+
+
+def test_a_broker_that_knows_nothing_yet_is_no_answer(start: Start) -> None:
+    broker = start()
+    broker.peers = ()
+    with pytest.raises(Unavailable):
+        list(told(broker.properties, TIMEOUT, ["g"]))
+    assert broker.asked(METADATA) == 1
+
+
+@pytest.mark.parametrize("versions", [NEW, OLD])
+def test_a_commit(start: Start, versions: Any) -> None:
+    broker = start(versions=versions)
+    commit(broker.properties, "g", {TopicPartition("u", 3): 9, TopicPartition("t", 1): 5, TopicPartition("t", 0): 4}, TIMEOUT)
+    (request,) = broker.committed
+    assert (request.group_id, request.member_id, request.generation_id_or_member_epoch) == ("g", "", -1)
+    assert [
+        (topic.name, [(one.partition_index, one.committed_offset) for one in topic.partitions]) for topic in request.topics
+    ] == [
+        ("t", [(0, 4), (1, 5)]),
+        ("u", [(3, 9)]),
+    ]
+
+
+@pytest.mark.parametrize(("code", "error"), [(16, Unavailable), (25, Failed), (30, AuthenticationFailed)])
+def test_a_commit_that_is_refused(start: Start, code: int, error: type[Exception]) -> None:
+    """25, UNKNOWN_MEMBER_ID, is what a group with members answers."""
+    broker = start({"g": (group("g"), {})}, codes={"g": code})
+    with pytest.raises(error, match="OffsetCommit of g for t-1"):
+        commit(broker.properties, "g", {TopicPartition("t", 1): 5}, TIMEOUT)

@@ -2,7 +2,20 @@
 
 from kafka.protocol.api_message import ApiMessage
 
-__all__ = ["DescribeDelegationTokenRequest", "DescribeDelegationTokenResponse"]
+__all__ = [
+    "ConsumerGroupDescribeRequest",
+    "ConsumerGroupDescribeResponse",
+    "DescribeDelegationTokenRequest",
+    "DescribeDelegationTokenResponse",
+]
+
+
+class ConsumerGroupDescribeRequest(ApiMessage, load_json=__package__):  # type: ignore[call-arg,misc]
+    """Groups of the consumer protocol (KIP-848), to their coordinator."""
+
+
+class ConsumerGroupDescribeResponse(ApiMessage, load_json=__package__):  # type: ignore[call-arg,misc]
+    """Their members, with what each has now and is to have."""
 
 
 class DescribeDelegationTokenRequest(ApiMessage, load_json=__package__):  # type: ignore[call-arg,misc]
