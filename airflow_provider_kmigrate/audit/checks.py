@@ -27,6 +27,7 @@ from airflow_provider_kmigrate.audit.policy import Policy
 from airflow_provider_kmigrate.core.events import Change, Ownership, TopicPartition
 from airflow_provider_kmigrate.core.ledger import Case, Facts
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
+from airflow_provider_kmigrate.core.ledger.ownership import in_order
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.verdict import Ground, Level, Outcome
 
@@ -89,7 +90,7 @@ def _intervals(changes: Iterable[Ownership]) -> pa.Table:
             if change.change is Change.ACQUIRED:
                 since.setdefault(key, change.stamp.t_ms)
             elif key in since:
-                rows.append((*key, since.pop(key), change.stamp.t_ms))
+                rows.append((*key, since.pop(key), change.stamp.t_ms if change.until_ms is None else change.until_ms))
     rows += [(*key, begin, _FOREVER) for key, begin in since.items()]
     return pa.table([list(values) for values in zip(*rows, strict=True)] or [[]] * len(_OWNED), schema=_OWNED)
 
@@ -142,15 +143,12 @@ def _unowned(changes: Iterable[Ownership], policy: Policy, level: Level) -> Iter
 
 
 def _by_partition(changes: Iterable[Ownership]) -> dict[GroupPartition, list[Ownership]]:
-    """In the order of the log where it is known, else of time."""
+    """In the order of the log where it is known, else of time; a loss that was found out late where it happened."""
     found: dict[GroupPartition, list[Ownership]] = defaultdict(list)
     for change in changes:
         for where in change.partitions:
             found[GroupPartition(change.group, *where)].append(change)
-    for steps in found.values():
-        in_log = all(step.position is not None for step in steps)
-        steps.sort(key=lambda step: (step.position if in_log else step.stamp.t_ms, step.change is Change.ACQUIRED, step.stamp))
-    return found
+    return {where: in_order(steps) for where, steps in found.items()}
 
 
 def _pauses(where: GroupPartition, steps: Iterable[Ownership]) -> Iterator[Case]:

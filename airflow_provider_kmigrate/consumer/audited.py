@@ -302,7 +302,7 @@ class AuditedConsumer:
     def _on_lost(self, _: Consumer, partitions: list[KafkaPartition]) -> None:
         """Another member may own them already."""
         self._write()
-        self._own(Change.LOST, partitions)
+        self._own(Change.LOST, partitions, self._ended_ms(partitions))
         self._assignment.drop(partitions)
         self._call("lost", partitions)
 
@@ -311,9 +311,17 @@ class AuditedConsumer:
         if callback is not None:
             callback(self, partitions)
 
-    def _own(self, change: Change, partitions: Sequence[KafkaPartition]) -> None:
+    def _ended_ms(self, partitions: Iterable[KafkaPartition]) -> int | None:
+        """When these ceased to be ours, where the consumer knows it; not before what it handed over of them, whatever it says."""
+        until: float | None = getattr(self._consumer, "ours_until", None)
+        if until is None:
+            return None
+        delivered = (self._runs.last_ms(place(one)) for one in partitions)
+        return max([self.log.clock.at_ms(until), *(ms for ms in delivered if ms is not None)])
+
+    def _own(self, change: Change, partitions: Sequence[KafkaPartition], until_ms: int | None = None) -> None:
         if partitions:
-            self.log.own(self.group, self._generation, change, [place(one) for one in partitions])
+            self.log.own(self.group, self._generation, change, [place(one) for one in partitions], until_ms)
 
     def close(self, *, clean: bool = True, reason: str = "") -> None:
         """As the consumer's; then the last event. May be repeated."""

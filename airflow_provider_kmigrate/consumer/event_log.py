@@ -29,6 +29,10 @@ class SteadyClock:
     def now_ms(self) -> int:
         return (time.monotonic_ns() + self._offset_ns) // 1_000_000
 
+    def at_ms(self, monotonic: float) -> int:
+        """What `now_ms` was at this time of `time.monotonic`."""
+        return (int(monotonic * 1_000_000_000) + self._offset_ns) // 1_000_000
+
     @staticmethod
     def reading() -> Clock:
         """Both clocks as the machine has them now."""
@@ -98,11 +102,20 @@ class EventLog:
             if lines:
                 self._try(lambda: self._sink.append(self.writer, lines), len(lines))
 
-    def own(self, group: str, generation: int | None, change: Change, partitions: Sequence[TopicPartition]) -> None:
-        """A change of ownership, written at once and behind everything that was written before."""
+    def own(
+        self,
+        group: str,
+        generation: int | None,
+        change: Change,
+        partitions: Sequence[TopicPartition],
+        until_ms: int | None = None,
+    ) -> None:
+        """A change of ownership, written at once and behind everything that was written before. `until_ms` as the event has it."""
         with self._lock:
             self.flush()
-            event = Ownership(self.stamp(), group, self.writer, generation, change, tuple(partitions))
+            stamp = self.stamp()
+            until_ms = None if until_ms is None else min(until_ms, stamp.t_ms)
+            event = Ownership(stamp, group, self.writer, generation, change, tuple(partitions), until_ms=until_ms)
             self._try(lambda: self._sink.own(event), 1)
 
     def _try(self, write: Callable[[], None], events: int) -> None:

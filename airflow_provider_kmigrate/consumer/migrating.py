@@ -70,7 +70,8 @@ _ANSWER_S: Final = 5.0
 class MigratingConsumer:
     """One member. Not for more than one thread. Raises `Refused` for settings that it cannot do.
 
-    `end` ends the process, where only its death frees a partition; `connect` opens the ZooKeeper session.
+    `end` ends the process, where only its death frees a partition; `connect` opens the ZooKeeper session. `ours_until`, in
+    `on_lost`: so long (monotonic) nobody else could have what is lost; None: perhaps until just now.
     """
 
     def __init__(
@@ -86,6 +87,7 @@ class MigratingConsumer:
         self._callbacks: dict[str, Callback | None] = {}
         self._hands = Hands(self._data, self.settings.reset)
         self._next_commit = time.monotonic() + self.settings.commit_every if self.settings.auto_commit else float("inf")
+        self.ours_until: float | None = None
         self._closed = False
 
     @classmethod
@@ -206,32 +208,33 @@ class MigratingConsumer:
 
     @_do.register
     def _(self, _: w.Stop, batch: list[w.Stop]) -> None:
-        held = [action for action in batch if self._holds(action)]
+        held, proven = [action for action in batch if self._holds(action)], self._proven()
         try:
             if held:
-                self._call("revoke" if self._proven() else "lost", [self._hands.standing(action.where) for action in held])
+                self._call("revoke" if proven else "lost", [self._hands.standing(action.where) for action in held])
         finally:
             for action in held:
                 self._stopped(action)
 
     def _proven(self) -> bool:
         """Whether the session lives for sure: after a long sleep others may have had its partitions for a while."""
-        return self._shell is not None and self._shell.member.live and time.monotonic() < self._shell.member.lease
+        assert self._shell  # noqa: S101  # only it tells of a Stop
+        self.ours_until = (member := self._shell.member).kept
+        return member.live and time.monotonic() < member.lease
 
     def _stopped(self, action: w.Stop) -> None:
         mine = self._hands.active[action.where]
         left = mine.position if self.settings.auto_commit and mine.position >= 0 else None
         self._hands.forget(action.where)
-        if self._shell is not None:
-            self._shell.tell(w.Stopped(action.where, action.generation, left))
+        assert self._shell  # noqa: S101
+        self._shell.tell(w.Stopped(action.where, action.generation, left))
 
     @_do.register
     def _(self, _: w.Drop, batch: list[w.Drop]) -> None:
-        held = [action.where for action in batch if self._holds(action)]
-        partitions = [self._hands.standing(where) for where in held]
-        for where in held:
-            self._hands.forget(where)
-        if held:
+        partitions = [self._hands.forget(action.where) for action in batch if self._holds(action)]
+        ends = [action.until for action in batch if action.until is not None]
+        self.ours_until = max(ends) if len(ends) == len(batch) else None
+        if partitions:
             self._call("lost", partitions)
 
     @_do.register
@@ -374,13 +377,11 @@ class MigratingConsumer:
         """As the consumer's."""
         return self._data.list_topics(*args, **kwargs)
 
-    # -------------------------------------------------------------------------------------------------------------- close
-
     def close(self, timeout: float = 30.0) -> None:
         """Stop, commit and release every partition, leave both groups; whatever ZooKeeper has of this member goes with its session."""
         if self._closed:
             return
-        if self._shell is not None:
+        if self._shell:
             self._leave(self._shell, time.monotonic() + timeout)
         self._closed = True
         self._data.close()

@@ -244,10 +244,13 @@ class Hands:
         if self._halted:
             self.fetch([self.standing(where) for where in sorted(self._halted) if self.may(member, where)])
 
-    def forget(self, where: TopicPartition) -> None:
-        self.rest([KafkaPartition(*where)])
+    def forget(self, where: TopicPartition) -> KafkaPartition:
+        """Where it stood."""
+        standing = self.standing(where)
+        self.rest([standing])
         self.active.pop(where, None)
         self._halted.discard(where)
+        return standing
 
     def pause(self, partitions: list[KafkaPartition], *, paused: bool) -> None:
         """As the application wants it, also over what happens to the partition meanwhile."""

@@ -151,6 +151,11 @@ class DeliveryRuns:
         self._counted: Counter[TopicPartition] = Counter()
         self._open: dict[TopicPartition, _Delivered] = {}
         self._closed: list[tuple[TopicPartition, _Delivered]] = []
+        self._last_ms: dict[TopicPartition, int] = {}
+
+    def last_ms(self, where: TopicPartition) -> int | None:
+        """When the last record of it was handed over, of what was drained; None: none ever was."""
+        return self._last_ms.get(where)
 
     def add(self, where: TopicPartition, offset: int, now_ms: int, sent_ms: int | None, content: Content | None = None) -> None:
         """One record was handed to the application now; `sent_ms` None: it does not say when it was sent."""
@@ -172,6 +177,7 @@ class DeliveryRuns:
         """Everything since the last time, as events; call it before the generation changes."""
         runs = [*self._closed, *self._open.items()]
         self._open, self._closed = {}, []
+        self._last_ms |= {where: run.t_last_ms for where, run in runs}
         for where, run in runs:
             yield DeliveryRun(
                 stamp(),

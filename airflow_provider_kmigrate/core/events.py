@@ -145,7 +145,11 @@ class Remark(Event):
 
 @dataclass(frozen=True, slots=True)
 class Ownership(Event):
-    """A member took or gave up partitions. `position` orders the group's ownership events; None: only time can."""
+    """A member took or gave up partitions. `position` orders the group's ownership events; None: only time can.
+
+    `until_ms`: a loss that is found out late, by a member that slept or was cut off, ended the ownership then: until then nobody else
+    could have the partitions, and of what was handed over of them nothing was later. None: the ownership ended with this event.
+    """
 
     group: str
     member: str
@@ -153,6 +157,12 @@ class Ownership(Event):
     change: Change
     partitions: tuple[TopicPartition, ...]
     position: int | None = None
+    until_ms: int | None = None
+
+    def flaw(self) -> str | None:
+        if self.until_ms is not None and (self.change is not Change.LOST or self.until_ms > self.stamp.t_ms):
+            return "only a loss has an end of its own, and not after it was found out"
+        return Event.flaw(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,10 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """All that a member knows. `live`: its session is proven until `lease`; `kafka`: what its embedded consumer has been given."""
+    """All that a member knows. `live`: its session is proven until `lease`; `kafka`: what its embedded consumer has been given.
+
+    `kept`: until then ZooKeeper keeps the session, and nobody else can own what it owns, whatever becomes of the member.
+    """
 
     settings: Settings
     session: int | None = None
@@ -78,6 +81,7 @@ class Member:
     registered: bool = False
     heard: float = float("-inf")
     lease: float = float("-inf")
+    kept: float = float("-inf")
     polled: float = float("-inf")
     looked: float = float("-inf")
     view: GroupView | None = None

@@ -280,10 +280,14 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """The partition is not ours any more: deliver nothing, commit nothing, forget it, tell the application that it was lost."""
+    """The partition is not ours any more: deliver nothing, commit nothing, forget it, tell the application that it was lost.
+
+    `until` (monotonic): so long nobody else could have it; None: until a moment ago, for all that is known.
+    """
 
     where: TopicPartition
     generation: int
+    until: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

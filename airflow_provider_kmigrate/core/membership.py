@@ -67,7 +67,7 @@ class _Turn(Turn):
             self._new_session(event.session)
         was_live = self.member.live
         lease = event.sent + LEASE * event.timeout
-        self._be(heard=event.sent, lease=lease, live=lease > self.now)
+        self._be(heard=event.sent, lease=lease, kept=event.sent + event.timeout, live=lease > self.now)
         if self.member.live and not was_live:
             self._resume()
         elif was_live and not self.member.live:
@@ -84,7 +84,7 @@ class _Turn(Turn):
     def _new_session(self, session: int | None) -> None:
         """Nothing of the old session is ours any more; what was being let go is gone, too."""
         for where, held in sorted(self.held.items()):
-            self._do(w.Drop(where, held.generation))
+            self._do(w.Drop(where, held.generation, self.member.kept))
         self.held.clear()
         self._be(
             session=session, live=False, registered=False, view=None, target={}, published=None, unowned={}, raised=frozenset()

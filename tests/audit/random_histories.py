@@ -185,6 +185,23 @@ def own_twice(made: _Made) -> None:
         made.story.own(group, group + "b", made.rng.choice([Change.RELEASED, Change.LOST]), (part,))
 
 
+def sleep(made: _Made) -> None:
+    """The owner is gone for a while; another one takes over, and the first one finds out late. Sometimes it says too much."""
+    group, part = _place(made)
+    old = made.owner[group, part]
+    new = group + ("b" if old.endswith("a") else "a")
+    until = made.story.now + made.rng.choice([-1_500, 0, 0, 0, 700, 1_500])
+    made.ago(made.rng.choice([40, 2_000]))
+    made.story.own(group, new, Change.ACQUIRED, (part,), ordered=made.rng.random() < 0.8)
+    made.owner[group, part] = new
+    if made.rng.random() < 0.5:
+        made.append(part, 2)
+        made.deliver(group, part, made.log[part][-1], made.rng.choice([old, new, new]))
+        made.read[group, part] = len(made.log[part])
+    made.ago(3_000)
+    made.story.own(group, old, Change.LOST, (part,), ordered=made.rng.random() < 0.8, until_ms=until)
+
+
 def store_twice(made: _Made) -> None:
     _, part = _place(made)
     if made.log[part]:
@@ -233,7 +250,7 @@ def skip_markers(made: _Made) -> None:
     made.offset[made.rng.randint(0, 1)] += made.rng.randint(1, 3)
 
 
-RECORD_FAULTS: tuple[_Fault, ...] = (skip, rewind, rewind, swap, commit_early, own_twice, truncate, kill, skip_markers)
+RECORD_FAULTS: tuple[_Fault, ...] = (skip, rewind, rewind, swap, commit_early, own_twice, sleep, truncate, kill, skip_markers)
 FAULTS: tuple[_Fault, ...] = (*RECORD_FAULTS, store_twice, overwrite, lose_place, read_in_holes)
 
 

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,7 +21,7 @@ from airflow_provider_kmigrate.consumer.migrating import MigratingConsumer
 from airflow_provider_kmigrate.consumer.migrating_shell import Connect
 from airflow_provider_kmigrate.consumer.migrating_zookeeper import GroupSession
 from airflow_provider_kmigrate.consumer.producer import AuditedProducer
-from airflow_provider_kmigrate.core.events import DeliveryRun, TopicPartition
+from airflow_provider_kmigrate.core.events import DeliveryRun, Ownership, TopicPartition
 from airflow_provider_kmigrate.core.ledger import Facts, balance
 
 
@@ -163,6 +164,27 @@ def places(folder: Path) -> set[tuple[str, int, int]]:
 def delivered(folder: Path) -> int:
     """How many different ones they are."""
     return len(places(folder))
+
+
+def at_once(folder: Path) -> list[tuple[DeliveryRun, DeliveryRun]]:
+    """Deliveries of one partition by two members at overlapping times; their clocks are one machine's."""
+    runs = sorted(
+        (event for event in read_events(folder).events if isinstance(event, DeliveryRun)),
+        key=lambda run: (run.topic, run.partition, run.t_first_ms, run.t_last_ms),
+    )
+    return [
+        (one, other)
+        for one, other in pairwise(runs)
+        if (one.topic, one.partition) == (other.topic, other.partition)
+        and one.member != other.member
+        and one.t_last_ms > other.t_first_ms
+    ]
+
+
+def losses(folder: Path) -> list[Ownership]:
+    """What members lost, and found out later."""
+    events = read_events(folder).events
+    return [event for event in events if isinstance(event, Ownership) and event.until_ms is not None]
 
 
 def facts(folder: Path) -> Facts:

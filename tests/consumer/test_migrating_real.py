@@ -16,7 +16,7 @@ from kazoo.client import KazooClient
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
 from airflow_provider_kmigrate.localcluster.plan import Shape
-from tests.consumer.migrating_group import Load, Member, Plain, delivered, facts, places, process, wait_until
+from tests.consumer.migrating_group import Load, Member, Plain, at_once, delivered, facts, losses, places, process, wait_until
 from tests.old_consumer.old_consumers import console_consumer
 
 pytestmark = pytest.mark.cluster
@@ -165,7 +165,7 @@ def test_a_member_that_sleeps_past_its_sessions_wakes_to_nothing_of_its_own(  # 
 ) -> None:
     """It delivers nothing more of what the other one has, and moves no offset back; then it takes part again, or has ended.
 
-    By the log both own partitions until it is awake, for who is stopped writes nothing.
+    Who is stopped writes nothing: it is awake when it writes that it lost them, and until when they were its own.
     """
     zookeeper.create(f"/consumers/{group}/migration/mode", mode, makepath=True)
     sleeper = process({**properties, "enable.auto.commit": False}, tmp_path, [group])
@@ -185,7 +185,9 @@ def test_a_member_that_sleeps_past_its_sessions_wakes_to_nothing_of_its_own(  # 
     finally:
         sleeper.kill()
         sleeper.wait(30)
-    assert (found.lost.count, found.unseen.count) == (0, 0)
+    assert (found.lost.count, found.unseen.count, found.double_owned.cases) == (0, 0, ())
+    assert at_once(tmp_path) == []
+    assert [event.until_ms for event in losses(tmp_path)] != []
     assert found.redelivered.count <= 2 * PARTITIONS  # what it had in hand when it was stopped, and when it was ended
     assert in_zookeeper(zookeeper, group) == dict.fromkeys(range(PARTITIONS), load.sent // PARTITIONS)
 

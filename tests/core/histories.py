@@ -90,11 +90,19 @@ class History:
     def commit(self, group: str, member: str, partition: int, offset: int, ok: bool = True) -> None:
         self.events.append(Commit(self.stamp(member), group, member, self.generation, (Position(TOPIC, partition, offset),), ok))
 
-    def own(self, group: str, member: str, change: Change, partitions: Sequence[int] = (0,), ordered: bool = True) -> None:
+    def own(  # noqa: PLR0917
+        self,
+        group: str,
+        member: str,
+        change: Change,
+        partitions: Sequence[int] = (0,),
+        ordered: bool = True,
+        until_ms: int | None = None,
+    ) -> None:
         self.position += 1
         where = tuple(TopicPartition(TOPIC, partition) for partition in partitions)
         place = self.position if ordered else None
-        self.events.append(Ownership(self.stamp(member), group, member, self.generation, change, where, place))
+        self.events.append(Ownership(self.stamp(member), group, member, self.generation, change, where, place, until_ms))
 
     def extent(self, partition: int, start: int, end: int, compacted: bool = False) -> None:
         if "control" not in self.numbers:

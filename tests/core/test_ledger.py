@@ -314,6 +314,23 @@ def test_who_is_killed_as_soon_as_it_has_acquired_does_not_own_for_ever() -> Non
     assert balance(history.end("killed")).double_owned.count == 0
 
 
+@pytest.mark.parametrize("ordered", [True, False])
+@pytest.mark.parametrize(("too_late_by", "double_ms"), [(-1, 0), (0, 0), (300, 300), (None, 3_000)])
+def test_who_finds_out_late_what_it_lost_owned_until_it_lost_it(ordered: bool, too_late_by: int | None, double_ms: int) -> None:
+    """An end before `n` took over is believed; one that is later, or none, is not forgiven."""
+    history = History()
+    for member in "mn":
+        history.consumer(member, "g")
+    history.own("g", "m", Change.ACQUIRED, ordered=ordered)
+    history.own("g", "n", Change.ACQUIRED, ordered=ordered)
+    taken = history.now
+    until = None if too_late_by is None else taken + too_late_by
+    history.now += 2_000
+    history.own("g", "m", Change.LOST, ordered=ordered, until_ms=until)
+    found = balance(history.end()).double_owned
+    assert (found.count, len(found.cases)) == (double_ms, int(double_ms > 0))
+
+
 def test_facts_go_into_json_whole() -> None:
     history = calm()
     read_again(history)

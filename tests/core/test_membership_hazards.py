@@ -51,7 +51,7 @@ def test_r9_a_lost_session_drops_all_commits_nothing_deletes_nothing(event: w.Ev
     talk.tell(w.Seen(SHARED))
     talk.now = 1.0
     said = talk.tell(event)
-    assert said[:2] == (w.Drop(T0, 1), w.Drop(T1, 2))
+    assert said[:2] == (w.Drop(T0, 1, TIMEOUT), w.Drop(T1, 2, TIMEOUT))
     assert not any(isinstance(action, w.Commit | w.Release) for action in said)
     assert not talk.delivers
 

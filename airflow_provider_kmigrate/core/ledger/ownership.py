@@ -3,11 +3,17 @@
 Where every change has its position in one log, the log's order decides and no clock is needed: a member writes `acquired` before
 its first poll and `released` after its last commit, so intervals that do not overlap in the log did not overlap at all. Changes
 without a position are ordered by time, and an overlap no longer than the clocks' skew is none.
+
+Two ends are not in the log where they belong: of a member that was killed, whose last sign of life is its end, and of one that slept or
+was cut off and writes `lost` when it is back, with the time at which its ownership ended (`until_ms`). They stand before the first
+change in the log that is later. That forgives nothing: the end is never before the member's own last delivery, and one delivered after
+it is a delivery by somebody who is no owner (A09).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from airflow_provider_kmigrate.core.events import Change, Ownership
@@ -43,13 +49,33 @@ def steps_of(changes: Sequence[Ownership], last_ms: Mapping[str, int]) -> list[S
     return sorted([*_said(changes, ordered=ordered), *_unsaid(changes, last_ms, ordered=ordered)])
 
 
+def in_order(changes: Sequence[Ownership]) -> list[Ownership]:
+    """One partition's changes in their order, each with the time at which it took effect."""
+    ordered = in_log(changes)
+    rows = [(_effect(one, changes, ordered=ordered), one.change is Change.ACQUIRED, one.stamp, one) for one in changes]
+    return [replace(one, stamp=one.stamp._replace(t_ms=_ended(one))) for *_, one in sorted(rows, key=lambda row: row[:3])]
+
+
 def _place(change: Ownership, *, ordered: bool) -> float:
     return change.position if ordered and change.position is not None else change.stamp.t_ms
 
 
-def _said(changes: Iterable[Ownership], *, ordered: bool) -> Iterator[Step]:
+def _ended(change: Ownership) -> int:
+    return change.stamp.t_ms if change.until_ms is None else change.until_ms
+
+
+def _effect(change: Ownership, changes: Iterable[Ownership], *, ordered: bool) -> float:
+    """Where a change belongs: in its place, or, where it ended before it was written, before what others did later than that."""
+    place = _place(change, ordered=ordered)
+    if change.until_ms is None or not ordered:
+        return place if change.until_ms is None else change.until_ms
+    others = (other for other in changes if other.member != change.member and other.stamp.t_ms >= change.until_ms)
+    return min([place, *(_place(other, ordered=True) for other in others)])
+
+
+def _said(changes: Sequence[Ownership], *, ordered: bool) -> Iterator[Step]:
     for change in changes:
-        yield Step(_place(change, ordered=ordered), change.change is Change.ACQUIRED, change.stamp.t_ms, change.member)
+        yield Step(_effect(change, changes, ordered=ordered), change.change is Change.ACQUIRED, _ended(change), change.member)
 
 
 def _unsaid(changes: Sequence[Ownership], last_ms: Mapping[str, int], *, ordered: bool) -> Iterator[Step]:
