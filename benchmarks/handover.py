@@ -1,8 +1,9 @@
-"""What the migrating consumer costs and how fast it hands over, on a real broker. Parts, all or some: `--part throughput old toggle`.
+"""What the migrating consumer costs and how fast it hands over, on a real broker. Parts: `--part throughput old toggle faults`, or all.
 
 `throughput`: a million small records by a plain consumer and by a migrating one in turn, record by record and in batches; a ratio is
 of the medians of one run on one machine, above 1 where the migrating one is faster. Both with their own defaults, and (`tuned_`) with
-one `fetch.queue.backoff.ms`: librdkafka's second of it hides what either costs. `old`, `toggle`: see `handover_group`.
+one `fetch.queue.backoff.ms`: librdkafka's second of it hides what either costs. `old`, `toggle`: see `handover_group`; `faults`: see
+`handover_faults`. `double_owned` (ms) and `lost` (records) are of all parts that were run.
 """
 
 from __future__ import annotations
@@ -22,13 +23,16 @@ from confluent_kafka import Consumer, Producer
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.consumer.stages import consumer_of
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
-from airflow_provider_kmigrate.localcluster.plan import Shape
+from benchmarks.handover_faults import hurt
 from benchmarks.handover_group import toggled, with_old_consumers
+from tests.consumer.cut_off import Cut
 
 PARTITIONS: Final = 6
 _VALUE: Final = b"x" * 100
 _TOPIC: Final = "throughput"
 _BATCH: Final = 500
+_SUMS: Final = ("double_owned", "lost")
+_PARTS: Final = ("old", "toggle", "faults", "throughput")
 
 Read = Callable[[Any], int]  # from a consumer, how many records
 
@@ -38,28 +42,31 @@ def main(arguments: Sequence[str], build: Path) -> dict[str, object]:
     parser = argparse.ArgumentParser(prog="handover")
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--part", nargs="+", choices=("throughput", "old", "toggle"), default=["throughput", "old", "toggle"])
+    parser.add_argument("--part", nargs="+", choices=_PARTS, default=list(_PARTS))
     chosen = parser.parse_args(arguments)
     folder, figures = build / "handover", dict[str, object]()
-    with _cluster(folder) as cluster, tempfile.TemporaryDirectory() as events:
+    with _cluster(folder) as cut, tempfile.TemporaryDirectory() as events:
+        cluster = cut.cluster
         if "old" in chosen.part:
             figures |= with_old_consumers(cluster, Path(events) / "old", chosen.rounds)
         if "toggle" in chosen.part:
             figures |= toggled(cluster, Path(events) / "toggle", chosen.rounds)
+        if "faults" in chosen.part:
+            figures |= hurt(cut, Path(events) / "faults", chosen.rounds)
         if "throughput" in chosen.part:
             _fill(cluster, chosen.records)
             figures |= _throughput(cluster, chosen.records, chosen.rounds, "", {})
             figures |= _throughput(cluster, chosen.records, chosen.rounds, "tuned_", {"fetch.queue.backoff.ms": 50})
-    return figures
+    return figures | {name: sum(int(str(value)) for key, value in figures.items() if key.endswith(f"_{name}")) for name in _SUMS}
 
 
 @contextmanager
-def _cluster(folder: Path) -> Iterator[LocalCluster]:
+def _cluster(folder: Path) -> Iterator[Cut]:
     there = LocalCluster(folder / "cluster")
     there.clean()
     try:
-        there.up(Shape(name="handover", brokers=1, controllers=1))
-        yield there
+        with Cut(there.folder) as cut:
+            yield cut
     finally:
         there.clean()
 

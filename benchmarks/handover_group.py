@@ -156,7 +156,7 @@ def toggled(cluster: LocalCluster, folder: Path, rounds: int) -> dict[str, objec
         "toggle_moved": moves,
         "toggle_unowned_ms_p50": _median(gaps),
         "toggle_unowned_ms_max": round(max(gaps, default=0.0)),
-        "double_owned": found.double_owned.count,
+        "toggle_double_owned": found.double_owned.count,
         "toggle_lost": found.lost.count,
         "toggle_late": len(one.late) + len(two.late),
     }

@@ -34,7 +34,7 @@ class Health:
     """What many looks at one group come to; times on the monotonic clock of one process.
 
     Of the watched instance: `lives`: every one that was seen of its members, `crew`: how many at once at most, `renewed`: how many
-    began after it had been there as what it is to be, also by the looks of earlier processes.
+    began after it had been there as what it is to be. `earlier`: how often it began anew by the looks of earlier processes.
     """
 
     marks: Mapping[TopicPartition, Mark] = field(default_factory=dict)
@@ -43,11 +43,12 @@ class Health:
     lives: frozenset[str] = frozenset()
     crew: int = 1
     renewed: int = 0
+    earlier: int = 0
 
     @property
     def restarts(self) -> int:
         """How often the watched instance, all of its members, has begun anew."""
-        return self.renewed // self.crew
+        return self.earlier + self.renewed // self.crew
 
 
 def positions(seen: GroupSeen) -> dict[TopicPartition, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any
@@ -15,10 +15,11 @@ from airflow_provider_kmigrate.core.model import Done, Wait
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, Refused
 from airflow_provider_kmigrate.hooks.world import acting
 from airflow_provider_kmigrate.steps.catalog import build
-from airflow_provider_kmigrate.steps.run import World, run_step
+from airflow_provider_kmigrate.steps.run import Step, World, run_step
 from airflow_provider_kmigrate.triggers.step import StepTrigger
 
 _HELD, _WAITED, _WORSE, _RENEWED = "held", "waited", "worse", "renewed"
+_BEGINNING = {_HELD: 0.0, _RENEWED: 0}
 
 
 class StepOperator(BaseOperator):
@@ -31,6 +32,7 @@ class StepOperator(BaseOperator):
     template_fields: Sequence[str] = ()
     ui_color = "#d7e8f4"
     kind: str
+    _memory: _Memory
 
     def __init__(self, *, cluster_file: str, deferrable: bool = True, sync_for: float = 30.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -49,16 +51,15 @@ class StepOperator(BaseOperator):
         return self._execute(context, {_WAITED: 0.0})
 
     def _execute(self, context: Context, watched: dict[str, Any]) -> str:
-        held = _held(context)
-        arguments = {**self.arguments(context), **watched, _HELD: held}
+        self._memory = _Memory(context)
+        arguments = {**self.arguments(context), **self._memory.all, **watched}
         try:
             with self.world(context) as world:
                 decision = self.run_in(world, arguments)
         except (Refused, AuthenticationFailed, Failed) as error:
             raise AirflowFailException(str(error)) from None
         finally:
-            if arguments[_HELD] != held:
-                _keep(context, arguments[_HELD])
+            self._memory.keep(arguments)
         if isinstance(decision, Wait):
             self._defer(arguments)
         return str(getattr(decision, "text", decision))
@@ -67,19 +68,22 @@ class StepOperator(BaseOperator):
         """The step itself; `Wait` to be deferred."""
         step = build(world.spec, self.kind, arguments)
         try:
-            decision = run_step(step, world, self._patience())
+            decision = run_step(step, world, self._patience(), lambda: self._looked(step))
         finally:
             arguments |= {_HELD: getattr(step, _HELD, 0.0), _WAITED: step.waited, _WORSE: getattr(step, _WORSE, [])}
             arguments[_RENEWED] = getattr(step, _RENEWED, 0)
         if isinstance(decision, Done):
-            arguments[_HELD] = 0.0  # a task that is cleared later begins anew
+            arguments |= _BEGINNING  # a task that is cleared later begins anew
         return decision
+
+    def _looked(self, step: Step) -> None:
+        """What a process that is killed now must not forget. How long all was well it may: then it is watched for longer."""
+        self._memory.keep({_RENEWED: getattr(step, _RENEWED, 0)})
 
     def resume(self, context: Context, event: dict[str, Any]) -> str:
         """The trigger saw something to do, or a problem: look again here, where it can be acted on. Or only time has passed."""
         self.log.info("The triggerer watched on; %s. %s", event["outcome"], event["text"])
-        if event[_HELD] is not None:
-            _keep(context, event[_HELD])
+        _Memory(context).keep(event)
         if event["outcome"] == "waiting":
             self._defer({**self.arguments(context), _HELD: event[_HELD] or 0.0, **_seen_by(event)})
         return self._execute(context, _seen_by(event))
@@ -98,11 +102,19 @@ def _seen_by(event: dict[str, Any]) -> dict[str, Any]:
     return {_WAITED: event[_WAITED], _WORSE: event.get(_WORSE, []), _RENEWED: event.get(_RENEWED, 0)}
 
 
-def _held(context: Context) -> float:
-    """Seconds that this task has already watched everything stay green (soaking, baking), across deferrals and retries."""
-    held = context["task_state_store"].get(_HELD, 0.0)
-    return float(held) if isinstance(held, int | float) else 0.0
+class _Memory:
+    """What a task remembers over deferrals and retries: `held`, seconds that it has watched everything stay green (soaking, baking), and
+    `renewed`, how often members of an instance that bakes have begun anew.
+    """
 
+    def __init__(self, context: Context) -> None:
+        self._store: Any = context["task_state_store"]
+        found = {name: self._store.get(name, begins) for name, begins in _BEGINNING.items()}
+        self.all = {name: value if isinstance(value, int | float) else _BEGINNING[name] for name, value in found.items()}
 
-def _keep(context: Context, held: float) -> None:
-    context["task_state_store"].set(_HELD, held, retention=NEVER_EXPIRE)
+    def keep(self, values: Mapping[str, Any]) -> None:
+        """Those of them that it remembers; what did not change is not written."""
+        for name in self.all.keys() & values.keys():
+            if values[name] is not None and values[name] != self.all[name]:
+                self._store.set(name, values[name], retention=NEVER_EXPIRE)
+                self.all[name] = values[name]

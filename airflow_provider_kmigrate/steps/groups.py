@@ -103,7 +103,7 @@ class SwitchInstance(_Watching):
         renewed: int = 0,
     ) -> None:
         super().__init__(group, held, worse)
-        self._health = Health(renewed=renewed)
+        self._health = Health(earlier=renewed)
         self.name = f"{instance} of group {group.name} as {target}"
         self.memory = _memory(group) if bake else 0.0
         self._instance, self._target = group.instance(instance), target
@@ -113,8 +113,8 @@ class SwitchInstance(_Watching):
 
     @property
     def renewed(self) -> int:
-        """Members of the instance that began anew while it baked, over all lives of the step."""
-        return self._health.renewed
+        """How often the instance began anew while it baked, over all lives of the step, until it was judged for it."""
+        return self._health.restarts
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         looks = self.two(view, first)
@@ -145,15 +145,16 @@ class SwitchInstance(_Watching):
         self._worse = group_health.worse(self._health, self.group, at, unrest)
         self._green.saw(view, isinstance(decision, Done))
         if self._worse:
-            self._anew()  # whoever clears the task begins with a whole bake
+            self._anew(self.renewed)  # whoever clears the task begins with a whole bake
             return self._back(looks)
         if not isinstance(decision, Done) or self.held >= self._bake:
             return decision
         text = f"{self._instance.name} of group {self.group.name} bakes: well for {self.held:.0f} of {self._bake:.0f} s."
         return Wait((Reason("T08", text, "It is the canary: if the group is worse for it, it goes back alone."),), healthy=True)
 
-    def _anew(self) -> None:
-        self._green, self._health, self._settled = Green(0.0, self.interval), Health(), False
+    def _anew(self, renewed: int = 0) -> None:
+        """`renewed` is forgotten when it has had its consequence: a life that ends before leaves it to the next one."""
+        self._green, self._health, self._settled = Green(0.0, self.interval), Health(earlier=renewed), False
 
     def _back(self, looks: Looks) -> Decision:
         before = _BEFORE[self._target]

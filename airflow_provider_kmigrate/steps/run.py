@@ -119,8 +119,11 @@ class Step(ABC):
         return ""
 
 
-def run_step(step: Step, world: World, sync_for: float = float("inf")) -> Done | Wait:
-    """Run until done; `Wait` when `sync_for` seconds of mere waiting have passed (then defer, and run again later).
+def run_step(
+    step: Step, world: World, sync_for: float = float("inf"), looked: Callable[[], object] = lambda: None
+) -> Done | Wait:
+    """Run until done; `Wait` when `sync_for` seconds of mere waiting have passed (then defer, and run again later). `looked` is called
+    after each decision, before anything comes of it.
 
     Raises `Refused` with reasons, `TimedOut` when `step.patience` is over, `Failed` when acting does not help, and what the clients
     raise.
@@ -132,6 +135,7 @@ def run_step(step: Step, world: World, sync_for: float = float("inf")) -> Done |
         view = world.observer.look(step.looks, step.nodes, step.groups)
         first = first or view
         decision = step.decide(view, first)
+        looked()
         diary.saw(view, decision)
         if isinstance(decision, Refuse):
             raise Refused(f"{step.name}: {told(decision.reasons)}", decision.reasons)

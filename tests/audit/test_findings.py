@@ -134,6 +134,21 @@ def test_what_was_not_owned_is_found_behind_an_unbroken_chain(engine: Engine) ->
     )
 
 
+@pytest.mark.parametrize(("late_ms", "codes"), [(-1, set()), (1, {"A09"})])
+def test_who_delivers_after_the_end_that_it_tells_of_itself_is_found(engine: Engine, late_ms: int, codes: set[str]) -> None:
+    """It slept, another one took over, and it says when it is awake until when it owned."""
+    history = calm()
+    history.consumer("n", "g")
+    history.ack("p", 0, 30, 30, 20)
+    history.deliver("g", "m", 0, 30, 10, 30)
+    until = history.now - late_ms
+    history.own("g", "n", Change.ACQUIRED)
+    history.deliver("g", "n", 0, 40, 10, 40)
+    history.own("g", "m", Change.LOST, until_ms=until)
+    history.own("g", "n", Change.RELEASED)
+    assert set(grounds(concluded(history.end(), engine))) == codes
+
+
 def test_what_a_lost_acquisition_hides_is_inconclusive(duck: Engine) -> None:
     events = [event for event in calm().end() if not isinstance(event, Ownership)]
     history = calm()

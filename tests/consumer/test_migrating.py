@@ -24,7 +24,7 @@ from airflow_provider_kmigrate.core.member_state import may_deliver
 from airflow_provider_kmigrate.core.registration import Flaw, Registration, Unreadable
 from airflow_provider_kmigrate.exceptions import Failed, Refused, Unreachable
 from tests.consumer.memory_group_zookeeper import MemorySession, MemoryZooKeeper
-from tests.consumer.migrating_group import Load, Member, delivered, facts, wait_until
+from tests.consumer.migrating_group import Load, Member, at_once, delivered, facts, wait_until
 from tests.consumer.mock_kafka import MockKafka
 from tests.core.member_talk import ALONE, Talk
 
@@ -220,8 +220,8 @@ def test_a_session_that_is_gone_is_another_members_gain_until_it_is_back(
     for member in pair:
         member.end()
     found = facts(tmp_path)
-    assert (found.lost.count, found.unseen.count) == (0, 0)
-    assert one.late == two.late == []
+    assert (found.lost.count, found.unseen.count, found.double_owned.cases) == (0, 0, ())
+    assert one.late == two.late == at_once(tmp_path) == []
 
 
 def session_of(member: Member) -> MemorySession:

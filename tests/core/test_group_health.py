@@ -90,10 +90,11 @@ class TestHealth:
             (["123", "456", "789", "abc"], 0, 3),
             (["1", "2"], 2, 3),  # two of which an earlier process saw
             (["", "1", "1"], 2, 2),
+            (["", "123", "456"], 1, 2),  # what the earlier one saw of three members was one beginning
         ],
     )
     def test_an_instance_that_begins_anew(self, looks_: list[str], renewed: int, restarts: int) -> None:
-        health = Health(renewed=renewed)
+        health = Health(earlier=renewed)
         for now, lives in enumerate(looks_):
             members = [KafkaMember(life, f"a-{life}", frozenset({T0})) for life in lives]
             seen = group("", "p", "kafka", kafka=KafkaGroup("Stable", (*members, KafkaMember("b", "b", frozenset({T1})))))

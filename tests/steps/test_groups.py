@@ -251,6 +251,16 @@ class TestAnInstanceThatDies:
             seen.append(group.clock.time)
         assert seen[1] < seen[0]
 
+    def test_what_a_life_saw_is_told_as_soon_as_it_is_seen(self) -> None:
+        """It may be killed at any time, before the step says anything."""
+        group, told = gone(SimGroup(), 1), list[int]()
+        group.crashing = frozenset({MIGRATING})
+        step = SwitchInstance(group.spec, "app0", MIGRATING, bake=90.0, held=1.0)
+        with pytest.raises(Refused, match="V34"):
+            run_step(step, group.world(), looked=lambda: told.append(step.renewed))
+        assert list(dict.fromkeys(told)) == [0, 1, 2, 3], "and it is forgotten only when the instance was taken back"
+        assert told[-1] == step.renewed == 0
+
     def test_that_kafka_keeps_it_for_its_session_makes_it_no_plain_consumer(self) -> None:
         group = gone(SimGroup(), 1)
         group.ghosts, group.ghosts_until = {"app0"}, group.clock.time + 45.0

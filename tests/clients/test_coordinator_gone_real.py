@@ -1,0 +1,98 @@
+"""Groups are looked at without a pause while their coordinators are killed and come back: two real brokers, in ZooKeeper mode."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from airflow_provider_kmigrate.clients.groups import Told, told
+from airflow_provider_kmigrate.clients.hosts import host_for
+from airflow_provider_kmigrate.clients.wire_groups import commit
+from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
+from airflow_provider_kmigrate.core.cluster import NodeSpec
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.exceptions import Unavailable
+from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from airflow_provider_kmigrate.localcluster.plan import Shape
+from tests.consumer.migrating_group import Beside, wait_until
+
+pytestmark = pytest.mark.cluster
+GROUPS = [f"g{number}" for number in range(20)]
+COMMITTED = {TopicPartition("t", 0): 7}
+
+
+@pytest.fixture
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    there = LocalCluster(tmp_path_factory.mktemp("gone") / "cluster")
+    try:
+        there.up(Shape(name="gone", brokers=2, controllers=1))
+        create_topics({"bootstrap.servers": there.bootstrap}, [TopicPlan("t", 1, 1)])
+        yield there
+    finally:
+        there.clean()
+
+
+class Looks(Beside):
+    """One after the other, each with what was told, or None where nobody answered."""
+
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__()
+        self.properties = {"bootstrap.servers": bootstrap}
+        self.found: list[dict[str, Told] | None] = []
+
+    def work(self) -> None:
+        while not self.ending.is_set():
+            try:
+                self.found.append({one.group: one for one in told(self.properties, 2.0, GROUPS)})
+            except Unavailable:
+                self.found.append(None)
+
+    def told(self) -> set[str]:
+        """Whose members and offsets the newest look has."""
+        newest = (self.found or [None])[-1] or {}
+        return {name for name, one in newest.items() if one.described is not None and one.committed is not None}
+
+
+def kill(node: NodeSpec) -> None:
+    pid = host_for(node).status(node).pid
+    assert pid
+    os.kill(pid, signal.SIGKILL)
+
+
+def commit_all(properties: dict[str, str]) -> None:
+    """A coordinator whose topic is just being made is not there yet."""
+
+    def done(group: str) -> bool:
+        try:
+            commit(properties, group, COMMITTED, 5.0)
+        except Unavailable:
+            return False
+        return True
+
+    for group in GROUPS:
+        wait_until(lambda group=group: done(group), f"{group} has committed")
+
+
+def test_groups_are_told_or_unknown_and_never_dead(cluster: LocalCluster) -> None:
+    one, other = cluster.plan.brokers
+    with Looks(cluster.bootstrap) as looks:
+        commit_all(looks.properties)
+        wait_until(lambda: looks.told() == set(GROUPS), "all are told")
+        before = len(looks.found)
+        kill(other)
+        wait_until(lambda: looks.told() != set(GROUPS), "some are unknown")
+        wait_until(lambda: looks.told() == set(GROUPS), "the broker that is left coordinates all")
+        kill(one)
+        wait_until(lambda: not looks.told(), "nobody answers")
+        cluster.up()
+        wait_until(lambda: looks.told() == set(GROUPS), "all are told again")
+    wrong = [one for look in looks.found[before:] for one in (look or {}).values() if not is_right(one)]
+    assert wrong == []
+
+
+def is_right(one: Told) -> bool:
+    state = one.described.group.state if one.described else "Empty"
+    return state == "Empty" and one.committed in (None, COMMITTED)
