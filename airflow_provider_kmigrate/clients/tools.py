@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from airflow_provider_kmigrate.clients.admin import Admin
+from airflow_provider_kmigrate.clients.group_reads import topic_settings
 from airflow_provider_kmigrate.clients.hosts import host_for
 from airflow_provider_kmigrate.clients.hosts.base import Host
 from airflow_provider_kmigrate.clients.instances import Instances
@@ -14,6 +15,7 @@ from airflow_provider_kmigrate.clients.settings import ClusterSettings, WireSecu
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
+from airflow_provider_kmigrate.exceptions import Unavailable
 
 WIRE_TIMEOUT = 2.0  # seconds a call: a node that takes longer is a finding, not something to wait for
 
@@ -48,6 +50,13 @@ class Tools:
     chroot: str = ""
     instances: Instances = field(default_factory=lambda: Instances("", {}, {}))
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)  # librdkafka's properties
+
+    def topic_settings(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
+        """As `clients.group_reads` has it; empty where no broker answers."""
+        try:
+            return topic_settings(self.kafka, topics)
+        except Unavailable:
+            return {}
 
 
 @contextmanager

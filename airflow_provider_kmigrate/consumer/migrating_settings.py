@@ -21,6 +21,7 @@ from airflow_provider_kmigrate.exceptions import Refused
 MIGRATION: Final = "coordination.migration."
 _HEARTBEAT_MS: Final = 500
 _BACKOFF_MS: Final = 50  # librdkafka's own 1000 leaves a consumer that catches up waiting most of the time: a third of the rate
+_LIMITS_MS: Final = {"session.timeout.ms": 45_000, "fetch.wait.max.ms": 500, "socket.timeout.ms": 60_000}  # librdkafka's own
 _POLL_MARGIN: Final = 0.8  # of max.poll.interval.ms: delivery stops before Kafka gives the partitions to others
 
 _STRATEGIES: Final = {
@@ -148,7 +149,16 @@ def _embedded(given: Mapping[str, Any], migration: Mapping[str, Any]) -> dict[st
         why = "Its list of assignors is the fence against plain consumers."
         name = f"{MIGRATION}partition.assignment.strategy"
         raise cannot(f"{name} is set.", why, f"Leave {name} out.")
-    return {"heartbeat.interval.ms": _HEARTBEAT_MS, **given, **migration, "enable.auto.commit": False}
+    answer = {"socket.timeout.ms": _answer_ms({**given, **migration})}
+    return {"heartbeat.interval.ms": _HEARTBEAT_MS, **given, **answer, **migration, "enable.auto.commit": False}
+
+
+def _answer_ms(given: Mapping[str, Any]) -> int:
+    """How long the embedded consumer waits for one answer. A commit keeps it from hearing that it has lost its place, and is tried three
+    times: within a session all in all, or what it owns stays with a member that has been cut off (librdkafka's own limit is a minute).
+    """
+    session, fetch, limit = (int(given.get(name, default)) for name, default in _LIMITS_MS.items())
+    return min(limit, max(session // 3, fetch + 1500))
 
 
 def _strategy(name: str) -> Strategy:

@@ -21,6 +21,7 @@ from airflow_provider_kmigrate.dag_builders.chaining import goes_on
 from airflow_provider_kmigrate.dag_builders.task_docs import group_doc
 from airflow_provider_kmigrate.operators.approval import ApproveGroupsBackOperator
 from airflow_provider_kmigrate.operators.groups import (
+    CheckGroupOperator,
     CleanUpGroupOperator,
     GroupBackOperator,
     GroupPlanOperator,
@@ -39,6 +40,7 @@ brokers of cluster `{cluster_id}` leave ZooKeeper. Groups: {groups}.
 
 | task | what happens | over when |
 | --- | --- | --- |
+| check | the group is scanned, twice | nothing blocks it |
 | to_migrating | each instance restarts as a migrating member; the first one bakes | the group is at rest |
 | mode_kafka | `migration/mode` says `kafka` | every member has reported it and is at rest |
 | to_plain | each instance restarts as a plain Kafka consumer; the first one bakes | the group is at rest |
@@ -102,6 +104,7 @@ def _group(spec: ClusterSpec, group: GroupSpec) -> tuple[BaseOperator, BaseOpera
         )
         way = [
             *begin,
+            CheckGroupOperator(cluster_file=spec.path, task_id="check", group=group.name, wave=group.wave, **goes_on()),
             *_switched(spec, group, MemberKind.MIGRATING, Goal.OLD),
             *_watched(spec, group, "mode_kafka", Goal.MIGRATING, mode),
             *_switched(spec, group, MemberKind.PLAIN, Goal.KAFKA),

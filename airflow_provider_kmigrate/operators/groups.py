@@ -22,6 +22,7 @@ from airflow_provider_kmigrate.hooks.verdicts import stored
 from airflow_provider_kmigrate.hooks.world import run_of, watching
 from airflow_provider_kmigrate.operators.step import StepOperator
 from airflow_provider_kmigrate.steps.catalog import build
+from airflow_provider_kmigrate.steps.group_check import GroupChecked
 from airflow_provider_kmigrate.steps.journal import told
 from airflow_provider_kmigrate.steps.run import World, run_step
 
@@ -65,6 +66,19 @@ class _GroupOperator(_Forward):
     def arguments(self, context: Context) -> dict[str, Any]:
         del context
         return {"group": self.groups[0]}
+
+
+class CheckGroupOperator(_GroupOperator):
+    """Scan a group before anything of it is moved: fail on what blocks it (K30 to K45), and say what else a person should know."""
+
+    kind = "check group"
+    ui_color = "#e6e6fa"
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{"deferrable": False, **kwargs})  # the second look is compared with the first
+
+    def do(self, world: World, arguments: dict[str, Any]) -> object:
+        return run_step(GroupChecked(world.spec.group(arguments["group"]), world.tools.topic_settings), world)
 
 
 class SwitchInstanceOperator(_GroupOperator):

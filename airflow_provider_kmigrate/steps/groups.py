@@ -25,7 +25,7 @@ _SHARE = 0.9  # of the patience: a canary that never comes to rest goes back bef
 _BEFORE = {MemberKind.MIGRATING: MemberKind.OLD, MemberKind.PLAIN: MemberKind.MIGRATING}
 
 
-class _OfGroup(Step):
+class OfGroup(Step):
     """A step of one group, looked at once a second: each look asks ZooKeeper and the group's coordinator."""
 
     looks = _LOOKS
@@ -43,7 +43,7 @@ class _OfGroup(Step):
         return Looks(self.seen(view), view.taken_at, self.seen(first), first.taken_at)
 
 
-class _Watching(_OfGroup):
+class _Watching(OfGroup):
     """A step that watches the group: `held` seconds so far, over all lives, and what one of them has found `worse`."""
 
     def __init__(self, group: GroupSpec, held: float, worse: Sequence[Sequence[str]]) -> None:
@@ -67,7 +67,7 @@ def _memory(group: GroupSpec) -> float:
     return 2 * max(group.commit_within, group_health.UNREST)
 
 
-class SetMode(_OfGroup):
+class SetMode(OfGroup):
     """`migration/mode` of one group, exact bytes, and every member settled under it."""
 
     def __init__(self, group: GroupSpec, mode: Mode) -> None:
@@ -215,7 +215,7 @@ class GroupWatched(_Watching):
         return Wait((Reason("T09", text),), healthy=self._health.unrest is None)
 
 
-class GroupBack(_OfGroup):
+class GroupBack(OfGroup):
     """A group back to a goal on its way, from wherever it stands, one instance or the mode at a time."""
 
     most_acts = 3
@@ -267,7 +267,7 @@ class GroupBack(_OfGroup):
             world.tools.instances.switch(self.group, self.group.instance(instance), to, world.fence.token)
 
 
-class CleanUp(_OfGroup):
+class CleanUp(OfGroup):
     """The leftovers of a group that has left ZooKeeper: the mode and the empty folders. Its offsets stay: they cost nothing."""
 
     def __init__(self, group: GroupSpec) -> None:

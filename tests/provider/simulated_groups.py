@@ -61,6 +61,7 @@ class GroupRehearsal:
     groups: dict[str, SimGroup]
     ensemble: Ensemble = field(default_factory=lambda: Ensemble(CLUSTER_ID))
     clock: SimClock = field(default_factory=SimClock)
+    settings: dict[str, str] = field(default_factory=dict)  # of each topic
 
     @contextmanager
     def open(self, spec: ClusterSpec) -> Iterator[Access]:
@@ -68,13 +69,16 @@ class GroupRehearsal:
             group.clock = self.clock
         session = _ZooKeeper(self.ensemble, self.groups)
         try:
-            tools: Any = SimpleNamespace(zk=session, instances=self)
+            tools: Any = SimpleNamespace(zk=session, instances=self, topic_settings=self.topic_settings)
             yield Access(tools, self, self.clock)
         finally:
             session.close()
 
     def switch(self, group: GroupSpec, instance: InstanceSpec, kind: str, token: int) -> None:
         self.groups[group.name].switch(group, instance, kind, token)
+
+    def topic_settings(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
+        return dict.fromkeys(topics, self.settings)
 
     def look(self, what: Look, nodes: Sequence[Any] = (), groups: Sequence[str] = ()) -> ClusterView:
         seen = {name: self.groups[name].look(what, nodes, [name]).groups or {} for name in groups}

@@ -55,7 +55,8 @@ class TestShape:
     def test_one_chain_of_instances_with_canaries_and_ways_back(self, made: Group) -> None:
         dag = dag_of(made(SimGroup(2)))
         dag.check_cycle()
-        way = ["plan", "billing.to_migrating_app0", "billing.to_migrating_app1", "billing.mode_kafka", "billing.watch_mode_kafka"]
+        way = ["plan", "billing.check", "billing.to_migrating_app0", "billing.to_migrating_app1"]
+        way += ["billing.mode_kafka", "billing.watch_mode_kafka"]
         way += ["billing.to_plain_app0", "billing.to_plain_app1", "billing.watch_to_plain", "billing.clean_up", "done"]
         backs = {"billing.back_mode_kafka", "billing.back_to_plain"}
         assert [name for name in names(dag) if name not in backs] == way
@@ -86,7 +87,7 @@ class TestShape:
         dag = dag_of(there)
         assert dag.schedule == "0 22 * * *"
         order = names(dag)
-        assert order.index("billing.clean_up") < order.index("mail.window") < order.index("mail.to_migrating_app0")
+        assert order.index("billing.clean_up") < order.index("mail.window") < order.index("mail.check")
         assert dag.get_task("mail.window").trigger_rule == TriggerRule.NONE_FAILED, "billing may be skipped"
 
     def test_both_survive_serialization_and_every_task_has_its_text(self, made: Group) -> None:

@@ -1,0 +1,81 @@
+"""What is refused, and what is said, before anything of a group is moved."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_kmigrate.core.group_seen import GroupSeen, StoredOffset
+from airflow_provider_kmigrate.core.model import ClusterView, Decision, Done, Refuse, Wait
+from airflow_provider_kmigrate.core.registration import Flaw, Registration, Unreadable
+from airflow_provider_kmigrate.steps.group_check import GroupChecked
+from tests.core.test_group_move import SPEC, STATIC, T0, T1, changed, group, verdict
+
+SOUND = {"compression.type": "producer", "message.downconversion.enable": "true"}
+OLD = group("o", "o")
+
+
+def checked(now: GroupSeen | None, first: GroupSeen | None = None, gap: float = 100.0, **settings: str) -> Decision:
+    views = [
+        ClusterView(taken_at=at, groups={"g": seen} if seen else None)
+        for at, seen in ((1000.0 + gap, now), (1000.0, first or now))
+    ]
+    step = GroupChecked(SPEC, lambda topics: {topic: {**SOUND, **settings} for topic in topics})
+    return step.decide(*views)
+
+
+def registered(entry: Registration | Unreadable) -> GroupSeen:
+    return changed(OLD, registrations={"g_a": entry, "g_b": STATIC})
+
+
+@pytest.mark.parametrize(
+    ("now", "first", "code"),
+    [
+        (registered(Unreadable(Flaw.NOT_JSON, "t")), None, "K32"),
+        (registered(Registration("white_list", {"(?i)t": 1})), None, "K33"),
+        (changed(OLD, mode_data=b"kafka\n"), None, "K35"),
+        (group("o", "p"), None, "K38"),
+        (changed(OLD, owners={T0: "g_a-0"}), None, "K41"),
+        (changed(OLD, offsets={T0: StoredOffset(Unreadable(Flaw.NOT_A_NUMBER, "x"), 0.0)}), None, "K42"),
+        (group("o", "o", ends={T0: 20, T1: 10}), group("o", "o", ends={T0: 15, T1: 10}), "K44"),
+    ],
+)
+def test_what_blocks_a_group_is_refused_with_what_to_do(now: GroupSeen, first: GroupSeen | None, code: str) -> None:
+    decision = checked(now, first)
+    assert isinstance(decision, Refuse)
+    (reason,) = [reason for reason in decision.reasons if reason.code == code]
+    assert reason.text
+    assert reason.why
+    assert reason.remedy
+
+
+@pytest.mark.parametrize(
+    ("now", "first", "settings", "code"),
+    [
+        (OLD, None, {"compression.type": "zstd"}, "K40"),
+        (OLD, None, {"message.downconversion.enable": "false"}, "K40"),
+        (group("o", "o", committed={T0: 10, T1: 10}), group("o", "o", committed={T0: 5, T1: 10}), {}, "K37"),
+        (changed(OLD, registrations={"g_a": STATIC, "g_b": Registration("static", {"gone": 1})}), None, {}, "K34"),
+    ],
+)
+def test_what_a_person_should_know_is_said_and_stops_nothing(
+    now: GroupSeen, first: GroupSeen | None, settings: dict[str, str], code: str
+) -> None:
+    decision = checked(now, first, **settings)
+    assert isinstance(decision, Done)
+    assert f"[{code}]" in decision.text
+
+
+def test_a_sound_group() -> None:
+    assert checked(OLD) == Done("Group g (old) may be moved. Nothing speaks against it.")
+
+
+def test_what_is_not_known_is_waited_for() -> None:
+    assert verdict(checked(None)) == verdict(checked(group("o", "o", kafka=None))) == "wait K50"
+    assert verdict(checked(group("o", "o", ends=None))) == "wait K50"
+
+
+def test_the_second_look_comes_when_everybody_has_committed_once() -> None:
+    wait = checked(OLD, gap=99.0)
+    assert verdict(wait) == "wait T11"
+    assert isinstance(wait, Wait)
+    assert wait.healthy
