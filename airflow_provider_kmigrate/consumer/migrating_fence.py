@@ -14,6 +14,7 @@ is handed over in any other way than in every rebalance: a revocation is answere
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -27,6 +28,7 @@ from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.member_words import KafkaAssigned, KafkaLost, KafkaRevoked, Polled
 from airflow_provider_kmigrate.core.registration import Mode
 
+_log = logging.getLogger(__name__)
 ASSIGNORS: Final = {Mode.ZOOKEEPER: "roundrobin", Mode.KAFKA: "roundrobin,range"}
 
 KafkaEvent = KafkaAssigned | KafkaRevoked | KafkaLost | Polled
@@ -39,7 +41,7 @@ class FencedConsumer:
         self._tell, self._freed = tell, freed
         self._made: Callable[..., EmbeddedConsumer] = partial(self._make, properties, client_id, poll_every)
         self._lock = threading.Lock()
-        self._closing = False
+        self._closing = self._away = False
         self._wanted, self._topics = Mode.ZOOKEEPER, frozenset[str]()
         self._consumers: dict[Mode, EmbeddedConsumer] = {}
         self._consumers[Mode.ZOOKEEPER] = self._made(Mode.ZOOKEEPER)
@@ -79,6 +81,20 @@ class FencedConsumer:
     def known(self) -> bool:
         """Whether the group exists: it has taken this member, or refused it."""
         return any(consumer.joined or consumer.refused for consumer in list(self._consumers.values()))
+
+    def away(self, away: bool) -> None:
+        """Any thread, often: whether the coordinator has been out of reach for a session. Its group has shared out without this member then;
+        what it finds when it is back, it is told: nothing (then the embedded consumer hears so), or what it had.
+        """
+        with self._lock:
+            if away == self._away:
+                return
+            self._away = away
+            if away:
+                _log.warning("the Kafka group's coordinator is out of reach: what the group gave is given up")
+                self._tell(KafkaLost())
+            elif assigned := frozenset().union(*(consumer.assigned for consumer in self._consumers.values())):
+                self._tell(KafkaAssigned(assigned))
 
     def complaint(self) -> Message | None:
         """The next error of the Kafka group that does not pass by itself."""

@@ -12,14 +12,14 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from confluent_kafka import ConsumerGroupState
+from confluent_kafka import ConsumerGroupState, KafkaException
 
 from airflow_provider_kmigrate.clients import wire_groups
 from airflow_provider_kmigrate.consumer.kafka_calls import kafka_calls, quiet_admin
 from airflow_provider_kmigrate.core.assignors import KafkaMember
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.group_seen import KafkaGroup
-from airflow_provider_kmigrate.exceptions import KMigrateError
+from airflow_provider_kmigrate.exceptions import KMigrateError, TimedOut, Unreachable
 
 _log = logging.getLogger(__name__)
 _EVERY_S: Final = 3.0
@@ -61,12 +61,29 @@ def _member(found: Any) -> KafkaMember:
     return KafkaMember(found.member_id, found.client_id, holds, found.host)
 
 
-class Neighbours(threading.Thread):
-    """Asks every few seconds, and at once after `changed`. `may_ask`: whether the group is known to be there; `differs` is told of news."""
+def _from_nobody(error: KMigrateError) -> bool:
+    """Whether nobody was reached, or nobody answered; not where there was an answer that is an error, or cannot be read."""
+    return isinstance(error, Unreachable | TimedOut) and isinstance(error.__cause__, OSError | KafkaException | None)
 
-    def __init__(self, ask: Ask, may_ask: Callable[[], bool], differs: Callable[[], None]) -> None:
+
+class Neighbours(threading.Thread):
+    """Asks every few seconds, and at once after `changed`. `may_ask`: whether the group is known to be there; `differs` is told of news.
+
+    `away` is told whether the coordinator is out of reach, since a `session` of seconds ago, or in reach again: by then the group has
+    put this member out, and librdkafka, which counts a session only on a connection that stands, says nothing of it (measured).
+    """
+
+    def __init__(
+        self,
+        ask: Ask,
+        may_ask: Callable[[], bool],
+        differs: Callable[[], None],
+        away: Callable[[bool], object] = bool,
+        session: float = float("inf"),
+    ) -> None:
         super().__init__(daemon=True, name="kmigrate-neighbours")
-        self._ask, self._may_ask, self._differs = ask, may_ask, differs
+        self._ask, self._may_ask, self._differs, self._away, self._session = ask, may_ask, differs, away, session
+        self._reached = time.monotonic()
         self._changed, self._ending = threading.Event(), threading.Event()
         self._answer: Answer = ()
         self._heard = float("-inf")
@@ -92,9 +109,17 @@ class Neighbours(threading.Thread):
 
     def run(self) -> None:
         while not self._ending.is_set():
-            told = self.look() if self._may_ask() else False
+            told = self.look() if self._may_ask() else self._rests()
             self._changed.wait(_EVERY_S if told else _AGAIN_S)
             self._changed.clear()
+
+    def _rests(self) -> bool:
+        self._reached = time.monotonic()
+        return False
+
+    def _is_reached(self, at: float) -> None:
+        self._reached = at
+        self._away(False)
 
     def look(self) -> bool:
         """Ask once; whether there was an answer."""
@@ -103,7 +128,12 @@ class Neighbours(threading.Thread):
             found = self._ask()
         except KMigrateError as error:
             _log.info("%s", error)
+            if not _from_nobody(error):
+                self._is_reached(began)
+            elif time.monotonic() - self._reached >= self._session:
+                self._away(True)
             return False
+        self._is_reached(began)
         if found.state != _STABLE:
             return False
         answer = tuple(sorted(found.members))

@@ -65,6 +65,11 @@ class MigratingSettings:
     embedded: Mapping[str, Any] = field(repr=False)  # and of the one that is a member
 
     @property
+    def kafka_session(self) -> float:
+        """Seconds after which the Kafka group puts the member out that it does not hear of."""
+        return _seconds(self.embedded.get("session.timeout.ms", _LIMITS_MS["session.timeout.ms"]))
+
+    @property
     def reset(self) -> str:
         return str(self.data.get("auto.offset.reset", "latest"))
 

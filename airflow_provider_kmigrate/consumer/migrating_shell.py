@@ -98,8 +98,11 @@ class Shell:
 
     def _watching(self, settings: MigratingSettings) -> Neighbours:
         """What they tell is part of the next look."""
-        known = self._kafka.known if self._kafka else bool
-        return Neighbours(asking(settings.embedded, settings.group), known, lambda: self._events.put(partial(self._do, w.Look())))
+        assert self._kafka  # noqa: S101
+        ask, kafka = asking(settings.embedded, settings.group), self._kafka
+        return Neighbours(
+            ask, kafka.known, lambda: self._events.put(partial(self._do, w.Look())), kafka.away, settings.kafka_session
+        )
 
     def start(self) -> None:
         self._lanes.start()

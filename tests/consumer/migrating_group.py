@@ -8,12 +8,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
-from confluent_kafka import Message, Producer
+from confluent_kafka import KafkaException, Message, Producer
 
 from airflow_provider_kmigrate.consumer.audited import AuditedConsumer
 from airflow_provider_kmigrate.consumer.event_files import FileSink, read_events
@@ -152,7 +153,8 @@ def main(properties: str, folder: str, *topics: str) -> None:
     consumer.subscribe(list(topics))
     while True:
         if consumer.poll(0.2) is not None:
-            consumer.commit(asynchronous=False)
+            with suppress(KafkaException):  # it woke up, and the partition is not its own any more
+                consumer.commit(asynchronous=False)
 
 
 def places(folder: Path) -> set[tuple[str, int, int]]:

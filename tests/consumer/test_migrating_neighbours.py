@@ -9,7 +9,7 @@ from airflow_provider_kmigrate.consumer.migrating_neighbours import Neighbours
 from airflow_provider_kmigrate.core.assignors import KafkaMember
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.group_seen import KafkaGroup
-from airflow_provider_kmigrate.exceptions import TimedOut
+from airflow_provider_kmigrate.exceptions import Failed, TimedOut, Unreachable
 
 
 def told(state: str, *partitions: int) -> KafkaGroup:
@@ -42,6 +42,25 @@ def test_the_last_answer_stays_until_a_settled_group_gives_another() -> None:
     assert neighbours.age < float("inf")
     holds = KafkaMember("m-1", "plain", frozenset({TopicPartition("t", 1)}), "/h")
     assert news == [(holds,), (holds._replace(partitions=frozenset()),)]
+
+
+def test_a_coordinator_out_of_reach_is_told_after_a_session_and_when_it_is_back() -> None:
+    """A broker that answers with an error is in reach."""
+    answers = [told("Stable"), Unreachable("cut"), TimedOut("cut"), Failed("no"), TimedOut("cut"), told("Empty")]
+    for session, expected in ((0.0, [False, True, True, False, True, False]), (60.0, [False, False, False])):
+        left, away = list(answers), list[bool]()
+
+        def ask(left: list[object] = left) -> KafkaGroup:
+            answer = left.pop(0)
+            if isinstance(answer, Exception):
+                raise answer
+            assert isinstance(answer, KafkaGroup)
+            return answer
+
+        neighbours = Neighbours(ask, lambda: True, lambda: None, away.append, session)
+        for _ in answers:
+            neighbours.look()
+        assert away == expected
 
 
 @pytest.mark.parametrize(
