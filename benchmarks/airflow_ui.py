@@ -25,10 +25,12 @@ from cryptography.fernet import Fernet
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, TimedOut
 from airflow_provider_kmigrate.localcluster.plan import Shape
+from benchmarks.old_application import OldApplication
 from benchmarks.rehearsal import Rehearsal, rehearsing
 from benchmarks.run_dag import environment
 
 TOPICS = (TopicPlan("orders", 12), TopicPlan("payments", 12), TopicPlan("clicks", 6))
+APPLICATIONS = (OldApplication("reports", "clicks"),)
 # What `airflow standalone` starts, but without its log servers: those listen on every address of the machine.
 COMPONENTS = {
     "scheduler": ("scheduler", "--skip-serve-logs"),
@@ -219,10 +221,12 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _end)
     shape = Shape(name="demo", brokers=arguments.brokers, controllers=arguments.controllers)
-    rehearsal = Rehearsal(arguments.dir, shape, TOPICS, rate=arguments.rate, policy={"min_soak": arguments.soak})
+    applications = APPLICATIONS if arguments.groups else ()
+    policy = {"min_soak": arguments.soak}
+    rehearsal = Rehearsal(arguments.dir, shape, TOPICS, rate=arguments.rate, policy=policy, applications=applications)
     try:
         with rehearsing(rehearsal):
-            _serve(rehearsal, load=arguments.load)
+            _serve(rehearsal, load=arguments.load or arguments.groups)
     except KMigrateError as error:
         print(f"{error}\nLogs: {arguments.dir.absolute()}", file=sys.stderr)
         return 1
@@ -245,6 +249,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--controllers", type=int, default=3)
     parser.add_argument("--soak", default="45s", help="policy min_soak; more than 30s shows how a task waits without a worker")
     parser.add_argument("--load", action="store_true", help="producers and consumer groups work on the cluster meanwhile")
+    parser.add_argument(
+        "--groups", action="store_true", help="with --load, and a group of old consumers with the DAGs that move it"
+    )
     parser.add_argument("--rate", type=float, default=200.0, help="records a second, with --load")
     return parser
 
@@ -254,6 +261,7 @@ def _serve(rehearsal: Rehearsal, *, load: bool) -> None:
     rehearsal.up()
     if load:
         rehearsal.load()
+        rehearsal.start_applications()
     plan = rehearsal.cluster.plan
     print("Starting Airflow ...", flush=True)
     airflow = Airflow(rehearsal.folder / "home", plan.spec_path.parent, plan.connections_path)
