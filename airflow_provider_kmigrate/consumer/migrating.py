@@ -47,6 +47,7 @@ from airflow_provider_kmigrate.consumer.assignment import place
 from airflow_provider_kmigrate.consumer.audited import AuditedConsumer
 from airflow_provider_kmigrate.consumer.event_files import FileSink
 from airflow_provider_kmigrate.consumer.event_log import Sink
+from airflow_provider_kmigrate.consumer.migrating_absent import Absent
 from airflow_provider_kmigrate.consumer.migrating_delivery import Active, Hands
 from airflow_provider_kmigrate.consumer.migrating_metrics import as_text, metrics_of
 from airflow_provider_kmigrate.consumer.migrating_settings import MigratingSettings, parse, registration_of
@@ -67,7 +68,7 @@ _COMMIT_S: Final = 10.0
 _ANSWER_S: Final = 5.0
 
 
-class MigratingConsumer:
+class MigratingConsumer(Absent):
     """One member. Not for more than one thread. Raises `Refused` for settings that it cannot do.
 
     `end` ends the process, where only its death frees a partition; `connect` opens the ZooKeeper session. `ours_until`, in

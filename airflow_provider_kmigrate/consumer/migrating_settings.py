@@ -33,6 +33,7 @@ OLD_NAMES: Final = {
     "auto.commit.enable": "enable.auto.commit",
     "zookeeper.session.timeout.ms": "zookeeper.session.timeout.ms",
 }
+_OLD_STORES: Final = frozenset({"offsets.storage", "dual.commit.enabled"})
 _REFUSED: Final = {
     "group.instance.id": "a dead static member keeps its partitions for its whole session",
     "on_commit": "give it to MigratingConsumer, not to the embedded consumer",
@@ -89,6 +90,7 @@ def parse(properties: Mapping[str, Any]) -> MigratingSettings:
         migration.pop(name, None)
     poll_ms = migration.pop("poll.interval.ms", 1000)
     _check(given, own)
+    _check_stores(own)
     embedded = _embedded(given, migration)
     return MigratingSettings(
         group=str(given["group.id"]),
@@ -130,7 +132,15 @@ def _migrates(own: Mapping[str, Any]) -> bool:
 
 def is_ours(name: str) -> bool:
     ours = {"consumer.id", "exclude.internal.topics", "partition.assignment.strategy"}
-    return name.startswith((MIGRATION, "zookeeper.")) or name in ours
+    return name.startswith((MIGRATION, "zookeeper.")) or name in ours | _OLD_STORES
+
+
+def _check_stores(own: Mapping[str, Any]) -> None:
+    """An old consumer's choice of a store. ZooKeeper alone is what it may have been; both are kept here whatever it says."""
+    if str(own.get("offsets.storage", "zookeeper")).lower() != "zookeeper":
+        why = "A migrating consumer keeps both stores; an old one that commits to Kafka is refused there as soon as this one has joined."
+        remedy = "Give the group's old consumers offsets.storage=zookeeper (dual.commit.enabled for one restart), then leave it out here."
+        raise cannot(f"offsets.storage is {own['offsets.storage']}.", why, remedy)
 
 
 def _check(given: Mapping[str, Any], own: Mapping[str, Any]) -> None:
