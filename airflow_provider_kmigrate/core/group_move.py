@@ -335,8 +335,10 @@ def _forward(seen: GroupSeen, everyone: Cast) -> list[str]:
 def _back(seen: GroupSeen, everyone: Cast, goal: Goal) -> list[str]:
     plain = [name for name in everyone.instances if MemberKind.PLAIN in everyone.kinds(name)]
     later = [name for name in everyone.instances if everyone.kinds(name) & {MemberKind.PLAIN, MemberKind.MIGRATING}]
-    kafka = bool(plain) or (seen.zk is not None and seen.zk.toggle is Mode.KAFKA)
+    toggled = seen.zk is not None and seen.zk.toggle is Mode.KAFKA
+    kafka = bool(plain) or toggled
     return [
+        *(["mode kafka"] if plain and not toggled else []),
         *([f"{', '.join(reversed(plain))} become migrating members one by one"] if plain else []),
         *(["mode zookeeper"] if kafka and goal is not Goal.KAFKA else []),
         *([f"{', '.join(reversed(later))} become old consumers one by one"] if later and goal is Goal.OLD else []),

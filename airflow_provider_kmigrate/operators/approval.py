@@ -29,6 +29,8 @@ planned from what the cluster shows now:
 
 {plan}
 
+The answers:
+
 * **{roll_back}**: do it. Every step may be interrupted and goes on where it was.
 * **{leave}**: change nothing.
 """
@@ -38,6 +40,8 @@ _GROUPS_BACK = """\
 **Consumer groups of cluster {name}** (`{cluster_id}`) are taken back, instance by instance. What was seen, and what follows from it:
 
 {plan}
+
+The answers:
 
 * **{take_back}**: do it. Every step may be interrupted and goes on where it was.
 * **{leave}**: change nothing.
