@@ -18,7 +18,7 @@ from kazoo.client import KazooClient
 
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
 from tests.consumer.cut_off import BROKER, ZOOKEEPER, Cut
-from tests.consumer.migrating_group import Load, Member, at_once, delivered, facts, process, wait_until
+from tests.consumer.migrating_group import Load, Member, at_once, delivered, deliverers, facts, process, wait_until
 from tests.system.proxy import BLACK_HOLE
 
 PARTITIONS: Final = 6
@@ -79,7 +79,10 @@ def _meet(cut: Cut, folder: Path, fault: str, mode: str) -> Met:
         Member(near, folder, [group]) as stays,
         Load(cluster.bootstrap, folder, group, PARTITIONS) as load,
     ):
-        wait_until(lambda: len(stays.owned) == PARTITIONS // 2 and delivered(folder) > 1000, "both are delivered")
+        half = PARTITIONS // 2
+        wait_until(
+            lambda: len(stays.owned) == half and len(deliverers(folder)) > 1 and delivered(folder) > 1000, "both are delivered"
+        )
         with hit():
             began = time.monotonic()
             wait_until(lambda: len(stays.owned) == PARTITIONS, "the other one owns everything")

@@ -183,6 +183,11 @@ def at_once(folder: Path) -> list[tuple[DeliveryRun, DeliveryRun]]:
     ]
 
 
+def deliverers(folder: Path) -> set[str]:
+    """The members that were delivered anything, as far as it is written."""
+    return {event.member for event in read_events(folder).events if isinstance(event, DeliveryRun)}
+
+
 def losses(folder: Path) -> list[Ownership]:
     """What members lost, and found out later."""
     events = read_events(folder).events

@@ -16,7 +16,19 @@ from kazoo.client import KazooClient
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
 from airflow_provider_kmigrate.localcluster.plan import Shape
-from tests.consumer.migrating_group import Load, Member, Plain, at_once, delivered, facts, losses, places, process, wait_until
+from tests.consumer.migrating_group import (
+    Load,
+    Member,
+    Plain,
+    at_once,
+    delivered,
+    deliverers,
+    facts,
+    losses,
+    places,
+    process,
+    wait_until,
+)
 from tests.old_consumer.old_consumers import console_consumer
 
 pytestmark = pytest.mark.cluster
@@ -171,7 +183,7 @@ def test_a_member_that_sleeps_past_its_sessions_wakes_to_nothing_of_its_own(  # 
     sleeper = process({**properties, "enable.auto.commit": False}, tmp_path, [group])
     try:
         with Member(properties, tmp_path, [group]) as other, Load(cluster.bootstrap, tmp_path, group, PARTITIONS) as load:
-            wait_until(lambda: len(other.owned) == PARTITIONS // 2 and delivered(tmp_path) > 500, "both are delivered")
+            wait_until(lambda: len(deliverers(tmp_path)) == 2 and len(other.owned) == PARTITIONS // 2, "both are delivered")
             sleeper.send_signal(signal.SIGSTOP)
             wait_until(lambda: len(other.owned) == PARTITIONS, "the other one owns everything")
             before = load.sent
