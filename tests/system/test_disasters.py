@@ -49,7 +49,7 @@ from tests.system.road import (
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(600)]
 
-MANY = 6_000
+MANY = 10_000
 _POSITION = Look.BROKERS | Look.CONTROLLERS | Look.ZOOKEEPER | Look.QUORUM
 
 
