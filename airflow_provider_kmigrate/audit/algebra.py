@@ -92,6 +92,7 @@ def blocks(spans: Spans, bits: int) -> Spans:
 
 
 def sizes(spans: Spans) -> Ints:
+    """How many offsets each span holds."""
     return spans.last - spans.first + 1
 
 

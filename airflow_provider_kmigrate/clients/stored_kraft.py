@@ -60,6 +60,7 @@ def broker_settings(wire: Wire, broker: int | None) -> dict[str, str]:
 
 
 def quotas(wire: Wire) -> Entities:
+    """Every client quota of the cluster, by entity (DescribeClientQuotas). Raises ours."""
     answer = wire.ask(DescribeClientQuotasRequest, 0, 1, components=[], strict=False)
     check(answer.error_code, f"{wire.endpoint} DescribeClientQuotas", answer.error_message)
     return {
@@ -71,6 +72,7 @@ def quotas(wire: Wire) -> Entities:
 
 
 def credentials(wire: Wire) -> Entities:
+    """Every SCRAM credential, by user: mechanism and iterations, never a secret (DescribeUserScramCredentials). Raises ours."""
     answer = wire.ask(DescribeUserScramCredentialsRequest, 0, 0, users=None)
     where = f"{wire.endpoint} DescribeUserScramCredentials"
     check(answer.error_code, where, answer.error_message)

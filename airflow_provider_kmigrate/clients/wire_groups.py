@@ -37,6 +37,8 @@ _NO_SUCH_GROUP: Final = {35, 69}  # UNSUPPORTED_VERSION: the broker has the requ
 
 
 class Described(NamedTuple):
+    """A group as its coordinator describes it, and by which rebalance protocol it lives."""
+
     group: KafkaGroup
     protocol: GroupProtocol
 

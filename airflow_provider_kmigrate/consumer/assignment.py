@@ -240,6 +240,7 @@ class Assignment:
 
 
 def place(one: KafkaPartition) -> TopicPartition:
+    """The partition of a librdkafka value, without its offset."""
     return TopicPartition(one.topic, one.partition)
 
 

@@ -34,10 +34,12 @@ _FALSE: Final = frozenset({"false", "0", "f"})
 
 
 def flag(value: object) -> bool:
+    """A setting as librdkafka reads a boolean."""
     return str(value).lower() not in _FALSE
 
 
 def cannot(text: str, why: str, remedy: str) -> Refused:
+    """The refusal (Y06) of a setting that this consumer cannot honour."""
     return Refused.because(Reason("Y06", text, why, remedy))
 
 

@@ -131,6 +131,7 @@ def _migrates(own: Mapping[str, Any]) -> bool:
 
 
 def is_ours(name: str) -> bool:
+    """Whether a setting is the migrating consumer's own, and nothing for librdkafka."""
     ours = {"consumer.id", "exclude.internal.topics", "partition.assignment.strategy"}
     return name.startswith((MIGRATION, "zookeeper.")) or name in ours | _OLD_STORES
 

@@ -59,6 +59,7 @@ def with_mode(view: ClusterView, mode: BrokerMode) -> list[int]:
 
 
 def kraft_left(kraft: list[int]) -> Reason:
+    """G27: brokers that are still in KRaft mode."""
     text = f"Brokers still run in KRaft mode: {listed(kraft)}."
     return Reason("G27", text, "Without KRaft controllers they have none.", "Roll them back to migration mode first.")
 
@@ -75,10 +76,12 @@ def controllers_silent(view: ClusterView) -> Gate:
 
 
 def controllers_down(view: ClusterView) -> Gate:
+    """G26: every controller is stopped."""
     return together(controller_down(view.controllers[controller]) for controller in sorted(view.controllers))
 
 
 def controller_down(controller: Controller) -> Gate:
+    """G26: this controller is stopped, and nobody answers in its place."""
     if controller.process.state is ProcessState.STOPPED and not controller.answers:
         return MET
     text = f"Controller {controller.id} is not stopped: its process is {controller.process.state}."
@@ -87,6 +90,7 @@ def controller_down(controller: Controller) -> Gate:
 
 
 def migration_still(view: ClusterView, first: ClusterView) -> Gate:
+    """G29: nobody has written /migration for `STILL_FOR` seconds since `first`."""
     if view.zk is None or first.zk is None:
         return not_yet(Reason("G00", "Could not read ZooKeeper.", "Unknown is not healthy."))
     if view.zk.migration != first.zk.migration:
@@ -100,6 +104,7 @@ def migration_still(view: ClusterView, first: ClusterView) -> Gate:
 
 
 def epochs_known(view: ClusterView) -> Gate:
+    """The controller epochs in ZooKeeper and in the partition states were read."""
     if view.state_epoch is not None and view.zk is not None and view.zk.controller_epoch is not None:
         return MET
     return not_yet(Reason("G00", "Could not read the controller epochs.", "A controller with a lower one could change nothing."))
@@ -118,6 +123,7 @@ def states_in_reach(view: ClusterView) -> Gate:
 
 
 def others_answer(view: ClusterView, controller_id: int) -> Gate:
+    """G23: every other controller answers, so the quorum can spare this one."""
     silent = sorted(c.id for c in view.controllers.values() if not c.answers and c.id != controller_id)
     if not silent:
         return MET
@@ -125,12 +131,15 @@ def others_answer(view: ClusterView, controller_id: int) -> Gate:
 
 
 def migration_left(view: ClusterView) -> bool:
+    """/migration is there."""
     return view.zk is not None and view.zk.migration is not None
 
 
 def empty(controller: Controller) -> bool:
+    """A controller's directories hold neither a format nor a metadata log."""
     return not controller.files.has_metadata_log and not any((controller.files.meta or {}).values())
 
 
 def listed(ids: list[int]) -> str:
+    """Ids for a message."""
     return ", ".join(map(str, ids))

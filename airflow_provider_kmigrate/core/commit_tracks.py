@@ -38,6 +38,8 @@ class Step(NamedTuple):
 
 
 class Reader(NamedTuple):
+    """Whose offsets: one group on one partition."""
+
     group: str
     topic: str
     partition: int

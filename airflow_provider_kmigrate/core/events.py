@@ -48,6 +48,8 @@ class Clock(NamedTuple):
 
 
 class TopicPartition(NamedTuple):
+    """A topic by name, a partition by number from 0."""
+
     topic: str
     partition: int
 
@@ -72,6 +74,8 @@ class SlowRecord(NamedTuple):
 
 
 class Role(StrEnum):
+    """What a writer of events is."""
+
     PRODUCER = "producer"
     CONSUMER = "consumer"
     CONTROL = "control"  # starts and stops the others, reads the logs' extents

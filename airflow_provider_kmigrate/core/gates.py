@@ -48,10 +48,12 @@ MET = Gate(Standing.MET)
 
 
 def not_yet(*reasons: Reason) -> Gate:
+    """Waiting may help."""
     return Gate(Standing.NOT_YET, reasons)
 
 
 def never(*reasons: Reason) -> Gate:
+    """A person must act."""
     return Gate(Standing.NEVER, reasons)
 
 
@@ -216,6 +218,7 @@ def no_leaderless(view: ClusterView) -> Gate:
 
 
 def leaderless(view: ClusterView) -> tuple[Partition, ...]:
+    """The partitions without a leader; none where the partitions were not read."""
     return tuple(partition for partition in view.partitions or () if partition.leader < 0)
 
 

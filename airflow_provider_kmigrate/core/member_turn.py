@@ -61,8 +61,10 @@ class Turn:
 
 
 def name(where: TopicPartition) -> str:
+    """A partition as messages write it: topic-partition."""
     return f"{where.topic}-{where.partition}"
 
 
 def names(places: Iterable[TopicPartition]) -> str:
+    """Partitions in order, for a message."""
     return ", ".join(map(name, sorted(places)))

@@ -89,6 +89,8 @@ class Registered:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
+    """The group as ZooKeeper shows it now."""
+
     view: GroupView
 
 
@@ -266,6 +268,8 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
+    """Deliver this partition again, for the assignment of this generation."""
+
     where: TopicPartition
     generation: int
 
@@ -325,6 +329,8 @@ class Publish:
 
 @dataclass(frozen=True, slots=True)
 class Raise:
+    """Tell the user of an alarm, and what it is about."""
+
     alarm: Alarm
     about: str
 

@@ -48,6 +48,7 @@ def protocol(config: Mapping[str, str] | None) -> str | None:
 
 
 def is_kraft(config: Mapping[str, str]) -> bool:
+    """Whether this configuration is of a node in KRaft mode."""
     return setting(config, "process.roles") is not None
 
 
@@ -76,6 +77,7 @@ def of_topics(partitions: Iterable[Partition]) -> str:
 
 
 def pairs(found: Mapping[int, object]) -> str:
+    """Brokers with each one's value, a few of them by name."""
     return some(f"broker {broker} {value}" for broker, value in found.items())
 
 

@@ -175,6 +175,7 @@ def read_offset(data: bytes | None) -> int | Unreadable:
 
 
 def write_offset(offset: int) -> bytes:
+    """The bytes of an offset znode: decimal, as the old consumer writes it."""
     return str(offset).encode()
 
 

@@ -98,6 +98,7 @@ class HeldRecord:
 
 
 def hold_text(hold: Hold) -> str:
+    """What `read_hold` reads."""
     return json.dumps({"version": VERSION, **asdict(hold)})
 
 
@@ -111,6 +112,7 @@ def read_hold(text: str) -> Hold:
 
 
 def report_text(report: JobReport) -> str:
+    """What `read_report` reads."""
     return json.dumps({"version": VERSION, **asdict(report), "resumed_at": _nested(report.resumed_at)})
 
 
@@ -126,6 +128,7 @@ def read_report(text: str) -> JobReport:
 
 
 def held_text(record: HeldRecord) -> str:
+    """What `read_held` reads."""
     checkpoint = {**asdict(record.checkpoint), "offsets": _nested(record.checkpoint.offsets)}
     return json.dumps(
         {"version": VERSION, "hold": record.hold, "at_ms": record.at_ms, "state": record.state, "checkpoint": checkpoint}

@@ -71,6 +71,7 @@ def quota_value(value: str | float) -> str:
 
 
 def credential(iterations: int) -> str:
+    """How a SCRAM credential is compared: by its iterations, without its salt and keys."""
     return f"{iterations} iterations"
 
 

@@ -39,24 +39,29 @@ OF_THE_CLUSTER = frozenset(reason.code for reason in (ZOOKEEPER, PARTITIONS, MIN
 
 
 def broker(node: NodeSpec) -> Reason:
+    """U02: this broker did not answer."""
     return Reason("U02", f"{_named(node)} did not answer", "Its mode is unknown.", _look_at(node))
 
 
 def controller(node: NodeSpec) -> Reason:
+    """U03: this controller did not answer."""
     return Reason("U03", f"{_named(node)} did not answer", "Its migration flag is unknown.", _look_at(node))
 
 
 def host(node: NodeSpec) -> Reason:
+    """What its host did not say of a node."""
     remedy = "Check that its host can be reached, and the commands of the cluster file."
     return Reason("U04", f"The host of {node.name} did not answer", "Whether the node runs, and with what, is unknown.", remedy)
 
 
 def quorum(node: NodeSpec) -> Reason:
+    """U06: no controller answered as the leader."""
     text = f"No controller answered as the leader of the quorum, {_named(node)}"
     return Reason("U06", text, "The controllers elect one, or have lost their majority.", "Look at the controllers' logs.")
 
 
 def offsets(node: NodeSpec) -> Reason:
+    """U08: this broker did not tell its coordinators."""
     why = "Brokers with different counts split consumer groups once they are restarted."
     return Reason("U08", f"{_named(node)} did not tell its coordinators", why, _look_at(node))
 

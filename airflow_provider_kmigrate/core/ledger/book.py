@@ -27,6 +27,8 @@ from airflow_provider_kmigrate.core.intervals import Span, subtract, union
 
 
 class GroupPartition(NamedTuple):
+    """One group on one partition."""
+
     group: str
     topic: str
     partition: int

@@ -147,6 +147,7 @@ def _beyond(case: Case, span: Span, end: int | None) -> Iterator[tuple[Case, boo
 
 
 def part_of(case: Case, span: Span) -> Case:
+    """A case cut down to a span of offsets within it."""
     if (case.first, case.last) == span or case.seq_first is None:
         return replace(case, first=span[0], last=span[1], count=span[1] - span[0] + 1)
     seq = case.seq_first + span[0] - case.first
