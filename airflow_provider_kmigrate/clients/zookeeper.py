@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, NoReturn, Protocol, Self, TypeVar
 
 from kazoo.client import TransactionRequest
 from kazoo.exceptions import RolledBackError, RuntimeInconsistency
-from kazoo.security import OPEN_ACL_UNSAFE
+from kazoo.security import OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
 from airflow_provider_kmigrate.clients import znodes, zookeeper_surroundings
 from airflow_provider_kmigrate.clients.outdated import outdated
@@ -309,7 +309,12 @@ class ZooKeeper:
                 transaction.create(path, data, acl=self._acl(path), ephemeral=ephemeral)
 
     def _acl(self, path: str) -> Any:
-        """Consumers write below their group with identities of their own, or with none: what they could not write would stop them."""
+        """Consumers write below their group with identities of their own, or with none: what they could not write would stop them.
+
+        Our notes of brokers are part of every view, whoever looks; they hold ids and modes.
+        """
+        if path in {TAKEN_BACK, REGISTERED}:
+            return [*self._session.acl, *READ_ACL_UNSAFE]
         return OPEN_ACL_UNSAFE if _below(path, CONSUMERS) else self._session.acl
 
     def _check_results(self, paths: Sequence[str], results: Sequence[Any], *, fenced: bool) -> None:

@@ -332,7 +332,11 @@ class TestRealTree:
             for call in (lambda: stranger.read("/_kmigrate"), lambda: stranger.commit([Set("/_kmigrate", b"2", 0)])):
                 with pytest.raises(AuthenticationFailed):
                     call()
-            ours.commit([Delete("/_kmigrate", 0)])
+            ours.commit([Create(REGISTERED, b"[1]"), Create(TAKEN_BACK, b"{}")])
+            assert stranger.view().registered == {1}, "part of every view"
+            with pytest.raises(AuthenticationFailed):
+                stranger.commit([Set(REGISTERED, b"[]", 0)])
+            ours.commit([Delete(REGISTERED, 0), Delete(TAKEN_BACK, 0), Delete("/_kmigrate", 0)])
 
     def test_a_broken_session_is_replaced(self, own_chroot: ZooKeeperSettings) -> None:
         with ZooKeeper(own_chroot) as client:
