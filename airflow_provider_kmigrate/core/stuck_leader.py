@@ -5,7 +5,7 @@ When the owner of a cluster changes between ZooKeeper and KRaft, each broker in 
 removes them while the other adds its own, that one ends with "A metric named ... already exists" (Kafka 3.9.2; the error and what follows
 were seen once on real brokers, the race behind it is read from its stack trace; what follows was seen once before, without the log). A broker whose alter-partition thread has ended goes on serving, but can neither shrink nor grow an ISR until
 it is restarted: whichever broker restarts next never comes back into the ISR of that leader's partitions. A leader whose partition epochs are
-ahead of ZooKeeper's (`clients.partition_states`) looks the same, and has the same cure.
+ahead of ZooKeeper's (`clients.partition_states`) looks the same; a way back raises these, before it comes to this cure.
 """
 
 from __future__ import annotations

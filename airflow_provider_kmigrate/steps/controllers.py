@@ -7,6 +7,7 @@ from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.config_matrix import Stage
 from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Look
 from airflow_provider_kmigrate.steps.files import install
+from airflow_provider_kmigrate.steps.first_broker import without_notes
 from airflow_provider_kmigrate.steps.run import Step, World
 
 
@@ -32,8 +33,16 @@ class ProvisionController(Step):
         if act.verb == "rewrite":
             return
         if act.verb == "provision":
+            self._forget(world)
             host.format_storage(self.node, self._cluster_id, world.backup.version(), world.fence.token)
         host.start(self.node, world.fence.token)
+
+    def _forget(self, world: World) -> None:
+        """Notes of an earlier migration that was cleaned up by hand: the last broker would be waited for before the first one."""
+        left = without_notes(world) if world.tools.zk.read("/migration") is None else []
+        if left:
+            world.tools.zk.commit(left, holding=world.fence)
+            world.say("Notes of an earlier migration's brokers removed: these controllers are the first of a new one.")
 
     def traces(self, world: World) -> str:
         return world.tools.host(self.node).log_tail(self.node)

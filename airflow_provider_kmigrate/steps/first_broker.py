@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import astuple
 
 from airflow_provider_kmigrate.clients import znodes
-from airflow_provider_kmigrate.clients.zookeeper import REGISTERED, TAKEN_BACK, Create, Set
+from airflow_provider_kmigrate.clients.zookeeper import REGISTERED, TAKEN_BACK, Create, Delete, Set
 from airflow_provider_kmigrate.core import broker_canary, roll
 from airflow_provider_kmigrate.core.broker_canary import LOOKS, Sample
 from airflow_provider_kmigrate.core.model import Act, BrokerMode, ClusterView, Decision, Done, Reason, Wait
@@ -77,6 +77,12 @@ def note_registered(world: World, broker: int) -> None:
     data = json.dumps(sorted({*known, broker})).encode()
     change = Create(REGISTERED, data) if found is None else Set(REGISTERED, data, found[1])
     world.tools.zk.commit([change], holding=world.fence)
+
+
+def without_notes(world: World) -> list[Delete]:
+    """The notes of brokers that controllers know go with these controllers: new ones know nobody."""
+    found = {path: world.tools.zk.read(path) for path in (TAKEN_BACK, REGISTERED)}
+    return [Delete(path, note[1]) for path, note in found.items() if note is not None]
 
 
 def note(world: World, broker: int, mode: BrokerMode) -> None:

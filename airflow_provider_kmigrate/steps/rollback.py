@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from airflow_provider_kmigrate.clients import znodes
-from airflow_provider_kmigrate.clients.zookeeper import REGISTERED, TAKEN_BACK, Delete, Operation, Set
+from airflow_provider_kmigrate.clients.zookeeper import Delete, Operation, Set
 from airflow_provider_kmigrate.core import back_gates, gates, rollback
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
 from airflow_provider_kmigrate.core.config_matrix import Stage, stage_on_disk
@@ -26,6 +26,7 @@ from airflow_provider_kmigrate.core.rollback import HandOver
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from airflow_provider_kmigrate.steps.brokers import BringBack
 from airflow_provider_kmigrate.steps.files import install, target_text
+from airflow_provider_kmigrate.steps.first_broker import without_notes
 from airflow_provider_kmigrate.steps.journal import told
 from airflow_provider_kmigrate.steps.partition_states import raise_states
 from airflow_provider_kmigrate.steps.run import Step, World, run_step
@@ -227,7 +228,7 @@ class GiveBack(Step):
         if change.states:
             raise_states(world)
         saved = world.backup.keep_znodes({path: data for path, (data, _) in read.items()}, world.fence.token)
-        world.tools.zk.commit([*_operations(change, read), *_notes(world)], holding=world.fence)
+        world.tools.zk.commit([*_operations(change, read), *without_notes(world)], holding=world.fence)
         epoch = "" if change.epoch is None else f" and /controller_epoch set to {change.epoch}"
         world.say(f"{' and '.join(change.delete)} deleted{epoch} in one transaction; what they held is in {saved}.")
         world.journal.write("handed over", self.name, " ".join(change.delete), controller_epoch=change.epoch)
@@ -301,12 +302,6 @@ def _operations(change: HandOver, read: dict[str, tuple[bytes, int]]) -> list[Op
     if change.epoch is not None:
         raised = [Set("/controller_epoch", str(change.epoch).encode(), read["/controller_epoch"][1])]
     return [*raised, *(Delete(path, read[path][1]) for path in change.delete)]
-
-
-def _notes(world: World) -> list[Operation]:
-    """The notes of brokers that the controllers know go with the migration: the next one's controllers know nobody."""
-    found = {path: world.tools.zk.read(path) for path in (TAKEN_BACK, REGISTERED)}
-    return [Delete(path, note[1]) for path, note in found.items() if note is not None]
 
 
 def _owner(data: bytes, zk: ZkView) -> ZkController | Malformed:

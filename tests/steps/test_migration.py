@@ -177,6 +177,16 @@ def test_partitions_that_the_takeover_left_without_a_leader_do_not_hold_the_last
     assert [cluster.nodes[Role.BROKER, node].stops for node in range(3)] == [1, 1, 1]
 
 
+def test_notes_of_a_migration_that_was_cleaned_up_by_hand_are_forgotten(tmp_path):
+    cluster = SimCluster(known=b"[0, 1, 2]", note=b'{"0": "zookeeper"}')
+    world = cluster.world(tmp_path)
+    controllers(cluster, world)
+    assert (cluster.known, cluster.note) == (None, None)
+    roll(cluster, world, BrokerMode.MIGRATION)
+    assert cluster.kraft_owns
+    assert cluster.disasters == []
+
+
 def controllers(cluster, world):
     for node in cluster.spec.controllers:
         run_step(ProvisionController(node, cluster.spec.cluster_id), world)
