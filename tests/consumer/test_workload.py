@@ -240,13 +240,13 @@ def test_a_used_folder_is_refused(tmp_path: Path) -> None:
 def test_progress_follows_what_is_written(tmp_path: Path) -> None:
     log, progress, group = begun(tmp_path, "m"), Progress(tmp_path), GroupPlan("g", 2)
     assert progress.update().started == {"m"}
-    assert not progress.settled(group, [A, B])
+    assert progress.unsettled(group, [A, B]).startswith("2 of 2 partitions of group g have no owner (")
     log.own("g", 1, Change.ACQUIRED, [A, B])
-    assert not progress.update().settled(group, [A, B])
-    assert progress.settled(GroupPlan("g", 1), [A, B])
+    assert progress.update().unsettled(group, [A, B]) == "1 of 2 members of group g own partitions"
+    assert not progress.unsettled(GroupPlan("g", 1), [A, B])
     log.own("g", 2, Change.RELEASED, [B])
     begun(tmp_path, "n").own("g", 2, Change.ACQUIRED, [B])
-    assert progress.update().settled(group, [A, B])
+    assert not progress.update().unsettled(group, [A, B])
 
 
 @pytest.mark.parametrize(

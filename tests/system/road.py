@@ -127,6 +127,11 @@ def codes(reasons: tuple[Reason, ...]) -> set[str]:
     return {reason.code for reason in reasons}
 
 
+def until_asked(here: World, one_of: set[str], kind: str, **arguments: object) -> None:
+    """Until a step of kmigrate does not act for one of these reasons: on a busy machine a first look may be without a broker's answer."""
+    until(lambda: bool(one_of & codes(asked(here, kind, **arguments))), f"one of {one_of} of {kind}")
+
+
 def done(here: World, kind: str, **arguments: object) -> Done:
     """A step to its end."""
     answer = direct.step(here, kind, **arguments)

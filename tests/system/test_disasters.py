@@ -43,6 +43,7 @@ from tests.system.road import (
     done,
     everybody_in_sync,
     readable,
+    until_asked,
     walk,
     written,
 )
@@ -188,7 +189,7 @@ class TestFinalizedByAccident:
         hands = road.at(Point.HYBRID)
         standby = unflagged_standby(road, hands)
         with direct.world(road.cluster, "road") as here:
-            assert "G05" in codes(asked(here, "roll", node=road.last[Point.HYBRID], target=BrokerMode.KRAFT))
+            until_asked(here, {"G05"}, "roll", node=road.last[Point.HYBRID], target=BrokerMode.KRAFT)
             done(here, "restore flag", node=standby.id)
             hands.kill(controller(hands, leader(road.look(_POSITION))))
             road.wait(lambda view: view.quorum is not None and leader(view) in alive(view), "another leader", _POSITION)
@@ -282,7 +283,7 @@ class TestDualWrite:
             road.wait(lambda view: view.quorum is not None and leader(view) in alive(view), "another leader", _POSITION)
             time.sleep(3.0)
             before = here.observer.look(_POSITION)
-            assert {"G07"} <= codes(asked(here, "lag", 8.0))
+            assert "G07" in codes(asked(here, "lag", 8.0))
             after = here.observer.look(_POSITION)
             assert migration(after).metadata_offset == migration(before).metadata_offset, "wedged"
             assert after.quorum is not None
@@ -323,7 +324,7 @@ class TestFirstRoll:
         hands.restart(stray, Stage.ZOOKEEPER)
         road.wait(everybody_in_sync, "all replicas in sync")
         with direct.world(road.cluster, "road") as here:
-            assert "G08" in codes(asked(here, "roll", node=last.id, target=BrokerMode.MIGRATION))
+            until_asked(here, {"G08"}, "roll", node=last.id, target=BrokerMode.MIGRATION)
             hands.restart(last, Stage.MIGRATION)
             road.wait(kraft_owns, "the controllers take the cluster over", _POSITION)
             until(lambda: disputed(stray, other) != set(), "the stray broker leads what others lead too")
@@ -340,8 +341,8 @@ class TestFirstRoll:
         for node in hands.controllers:
             hands.kill(node)
         with direct.world(road.cluster, "road") as here:
-            assert codes(asked(here, "roll", node=0, target=BrokerMode.KRAFT)) & {"G20", "G23"}
-            assert "G30" in codes(asked(here, "back", node=0, target=BrokerMode.ZOOKEEPER))
+            until_asked(here, {"G20", "G23"}, "roll", node=0, target=BrokerMode.KRAFT)
+            until_asked(here, {"G30"}, "back", node=0, target=BrokerMode.ZOOKEEPER)
         process = process_of(hands.brokers[0])
         pid = process.signal(signal.SIGTERM)
         assert not process.wait_gone(pid, 25.0), "a healthy one is gone within two seconds"

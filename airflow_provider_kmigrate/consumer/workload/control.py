@@ -65,10 +65,10 @@ class Workload:
         deadline = time.monotonic() + timeout
         try:
             self._spawn(self.plan.consumer_commands())
-            self._wait(self._settled(), deadline, "every group to own every partition")
+            self._wait(self._unsettled(), deadline)
             self._spawn(self.plan.producer_commands())
             writers = self.plan.producer_commands().keys()
-            self._wait(lambda seen: seen.producing >= writers, deadline, "an acknowledgement for every producer")
+            self._wait(lambda seen: _without("acknowledgement", writers - seen.producing), deadline)
         except BaseException:
             self._end(self._processes(), 0.0)
             raise
@@ -130,24 +130,25 @@ class Workload:
             progress.update()
         return False
 
-    def _settled(self) -> Callable[[Progress], bool]:
+    def _unsettled(self) -> Callable[[Progress], str]:
         found, plan = topology(self._properties, self.plan.topics), self.plan
         wanted = {group: [where for where in found if matches(plan.topics_of(group), where.topic)] for group in plan.groups}
 
-        def settled(seen: Progress) -> bool:
-            started = seen.started >= plan.consumer_commands().keys()
-            return started and all(seen.settled(group, wheres) for group, wheres in wanted.items())
+        def unsettled(seen: Progress) -> str:
+            waiting = _without("start", plan.consumer_commands().keys() - seen.started)
+            return waiting or next(filter(None, (seen.unsettled(group, wheres) for group, wheres in wanted.items())), "")
 
-        return settled
+        return unsettled
 
-    def _wait(self, condition: Callable[[Progress], bool], deadline: float, what: str) -> None:
+    def _wait(self, lacks: Callable[[Progress], str], deadline: float) -> None:
+        """Until it lacks nothing."""
         progress = self.progress()
-        while not condition(progress.update()):
+        while what := lacks(progress.update()):
             ended = [process for process in self._processes() if process.find().state is ProcessState.STOPPED]
             if ended:
                 raise Failed(f"{ended[0].folder.name} ended by itself; {ended[0].log_tail(10)}")
             if time.monotonic() > deadline:
-                raise TimedOut(f"the workload in {self.folder} waited in vain for {what}")
+                raise TimedOut(f"the workload in {self.folder} does not get going: {what}; its events were kept")
             time.sleep(_POLL_S)
 
     def stop(self, drain: float = 60.0) -> None:
@@ -224,3 +225,7 @@ def summary_of(facts: Facts) -> dict[str, Any]:
         "longest_delivery_gap_ms": None if gap is None else gap.ms,
         "violations": violations,
     }
+
+
+def _without(what: str, writers: set[str]) -> str:
+    return f"no {what} of {', '.join(sorted(writers))}" if writers else ""

@@ -59,11 +59,16 @@ class Progress:
             else:
                 owners.discard(event.member)
 
-    def settled(self, group: GroupPlan, wanted: Iterable[TopicPartition]) -> bool:
-        """Every partition has an owner, and every member its share as far as there is one for it."""
+    def unsettled(self, group: GroupPlan, wanted: Iterable[TopicPartition]) -> str:
+        """What a group lacks until every partition has an owner, and every member its share as far as there is one; empty: nothing."""
         wanted, owned = set(wanted), self.owners[group.name]
         members = {member for where in wanted for member in owned[where]}
-        return all(owned[where] for where in wanted) and len(members) >= min(group.members, len(wanted))
+        lacks = sorted(where for where in wanted if not owned[where])
+        if lacks:
+            first = ", ".join(f"{where.topic}-{where.partition}" for where in lacks[:5])
+            return f"{len(lacks)} of {len(wanted)} partitions of group {group.name} have no owner ({first})"
+        share = min(group.members, len(wanted))
+        return "" if len(members) >= share else f"{len(members)} of {share} members of group {group.name} own partitions"
 
     def unread(self, plan: WorkloadPlan) -> int:
         """How many offsets the groups have not committed of what was acknowledged."""
