@@ -10,7 +10,7 @@ SPARK_STAMP := $(SPARK_VENV)/.installed
 DEMO_DIR := build/demo
 AIRFLOW_DIR := build/airflow
 GATED := tests/system/test_audited_migration.py
-DISASTERS := tests/system/test_disasters.py tests/system/test_secured.py
+DISASTERS := tests/system/test_disasters.py tests/system/test_dual_write.py tests/system/test_secured.py
 export AIRFLOW__CORE__LOAD_EXAMPLES ?= False
 
 .DEFAULT_GOAL := help

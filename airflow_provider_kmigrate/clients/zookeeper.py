@@ -31,8 +31,8 @@ ROOT: Final = "/_kmigrate"
 TAKEN_BACK: Final = f"{ROOT}/taken-back"
 #: Our own note of brokers that a roll has moved into migration mode; the same holds of them, whoever made them plain again.
 REGISTERED: Final = f"{ROOT}/registered"
-#: The znodes of Kafka that a rollback writes or deletes, and the partitions' states, which it writes again as they are; everything else of
-#: Kafka's tree is only read.
+#: The znodes of Kafka that a rollback writes or deletes. Beside them it writes the partitions' states again as they are, and those are made
+#: that Kafka has left out (`half_made`); everything else of Kafka's tree is only read.
 WRITABLE: Final = frozenset({"/controller", "/controller_epoch", "/migration"})
 
 _OWN = re.compile(rf"{ROOT}(/[A-Za-z0-9_-]+)*")
@@ -40,7 +40,7 @@ _ANY_VERSION = -1
 CONSUMERS: Final = "/consumers"
 _NAME: Final = r"(?!\.{1,2}(?:/|\Z))[A-Za-z0-9._-]{1,255}"  # of a group or a topic, as Kafka allows them
 _GROUP: Final = rf"{CONSUMERS}/{_NAME}"
-_STATE: Final = re.compile(rf"/brokers/topics/{_NAME}/partitions/[0-9]{{1,10}}/state")
+_STATE: Final = rf"/brokers/topics/{_NAME}/partitions/[0-9]{{1,10}}/state"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +62,12 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Create a znode that must not exist; an ephemeral one lives as long as this client's session."""
+    """Create a znode that must not exist; an ephemeral one lives as long as this client's session. Whoever may write `like` may write it."""
 
     path: str
     data: bytes = b""
     ephemeral: bool = False
+    like: str = ""
 
 
 Operation = Set | Delete | Create
@@ -77,6 +78,10 @@ OF_GROUPS: Final[Mapping[type[Operation], re.Pattern[str]]] = {
     Create: re.compile(rf"{CONSUMERS}|{_GROUP}(?:/migration(?:/mode)?|/offsets(?:/{_NAME}(?:/[0-9]{{1,10}})?)?)?"),
     Set: re.compile(rf"{_GROUP}/(?:migration/mode|offsets/{_NAME}/[0-9]{{1,10}})"),
     Delete: re.compile(rf"{_GROUP}/(?:migration(?:/mode|/ids|/reset(?:/{_NAME}(?:/[0-9]{{1,10}})?)?)?|ids|owners(?:/{_NAME})?)"),
+}
+_OF_PARTITIONS: Final[Mapping[type[Operation], re.Pattern[str]]] = {
+    Create: re.compile(rf"{_STATE}|/brokers/topics/{_NAME}/partitions(?:/[0-9]{{1,10}})?"),
+    Set: re.compile(_STATE),
 }
 Parsed = TypeVar("Parsed")
 
@@ -305,8 +310,12 @@ class ZooKeeper:
                 transaction.set_data(path, data, version)
             case Delete(path, version):
                 transaction.delete(path, version)
-            case Create(path, data, ephemeral):
-                transaction.create(path, data, acl=self._acl(path), ephemeral=ephemeral)
+            case Create(path, data, ephemeral, like):
+                transaction.create(path, data, acl=self._acl_of(like) if like else self._acl(path), ephemeral=ephemeral)
+
+    def _acl_of(self, path: str) -> Any:
+        acls, _ = self._session.result(f"ACL of {path}", self._session.client().get_acls_async(path))
+        return acls
 
     def _acl(self, path: str) -> Any:
         """Consumers write below their group with identities of their own, or with none: what they could not write would stop them.
@@ -346,13 +355,13 @@ def _check_allowed(operation: Operation, holding: Holding | None) -> None:
     if _OWN.fullmatch(operation.path):
         return
     of_group = OF_GROUPS[type(operation)].fullmatch(operation.path) is not None
-    of_partition = isinstance(operation, Set) and _STATE.fullmatch(operation.path) is not None
+    of_partition = type(operation) in _OF_PARTITIONS and _OF_PARTITIONS[type(operation)].fullmatch(operation.path) is not None
     if not of_group and not of_partition and operation.path not in WRITABLE:
         raise _forbidden(f"{operation.path} is not on the list of znodes that may be written")
     if holding is None:
         raise _forbidden(f"{operation.path} may only be written by the run that holds the fence")
     if isinstance(operation, Create):
-        if operation.ephemeral or not of_group:
+        if operation.ephemeral or not (of_group or (of_partition and operation.like)):
             raise _forbidden(f"{operation.path} may not be made" + (" for a session" if operation.ephemeral else ""))
     elif operation.version == _ANY_VERSION:
         raise _forbidden(f"{operation.path} may only be changed from a version that was looked at")

@@ -192,15 +192,17 @@ def _append(text: str, assign: Mapping[str, str]) -> str:
     ends = re.search(r"\r\n|\r|\n", text)
     newline = ends[0] if ends else "\n"
     added = "".join(_line(key, value) + newline for key, value in assign.items())
-    return text + newline * _open_lines(text) + added
+    return text + _closing(text, newline) + added
 
 
-def _open_lines(text: str) -> int:
-    """How many line ends close the text, so that what follows is neither glued to its last line nor taken for a continuation."""
+def _closing(text: str, newline: str) -> str:
+    """The line ends that close the text, so that what follows is neither glued to its last line nor taken for a continuation."""
     *_, last = _Entry("\n"), *_entries(text)
     end = _end(last.raw)
     continues = last.key is not None and _continues(last.raw.removesuffix(end))
-    return (not end) + continues
+    return (end or newline) * (
+        (not end) + continues
+    )  # of the same kind: a line feed after a carriage return would be none of its own
 
 
 def _line(key: str, value: str) -> str:

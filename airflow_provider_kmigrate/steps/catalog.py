@@ -87,7 +87,8 @@ def _leaders(spec: ClusterSpec, arguments: Arguments) -> Step:
 
 
 def _soak(spec: ClusterSpec, arguments: Arguments) -> Step:
-    return Soak(arguments.get("seconds", spec.policy.min_soak), arguments.get("held", 0.0))
+    seconds = arguments.get("seconds", spec.policy.min_soak)
+    return Soak(seconds, arguments.get("held", 0.0), renewed=arguments.get("renewed", 0))
 
 
 def _switch(spec: ClusterSpec, arguments: Arguments) -> Step:
@@ -108,7 +109,7 @@ KINDS: Mapping[str, Callable[[ClusterSpec, Arguments], Step]] = {
     "roll": _roll,
     "registered": _registered,
     "phase": _phase,
-    "copied": lambda spec, _arguments: Copied(spec.policy.copy_timeout),
+    "copied": lambda spec, arguments: Copied(spec.policy.copy_timeout, arguments.get("renewed", 0)),
     "lag": _lag,
     "equivalent": lambda spec, _arguments: Equivalent(spec.policy.copy_timeout),
     "leaders": _leaders,

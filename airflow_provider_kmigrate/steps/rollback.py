@@ -23,8 +23,10 @@ from airflow_provider_kmigrate.core.model import (
 )
 from airflow_provider_kmigrate.core.roll import next_to_roll
 from airflow_provider_kmigrate.core.rollback import HandOver
+from airflow_provider_kmigrate.core.standstill import Standstill
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from airflow_provider_kmigrate.steps.brokers import BringBack
+from airflow_provider_kmigrate.steps.dual_write import cure
 from airflow_provider_kmigrate.steps.files import install, target_text
 from airflow_provider_kmigrate.steps.first_broker import without_notes
 from airflow_provider_kmigrate.steps.journal import told
@@ -148,29 +150,23 @@ class Reconcile(Step):
     name = "failover before the way back"
     looks = _POSITION | _NODES | Look.CLIENT_METRICS
     patience = 180.0
-    most_acts = 3
 
     def __init__(self, controllers: tuple[NodeSpec, ...]) -> None:
         self.nodes = controllers
         self._before: ClusterView | None = None  # the first look with a leader
+        self._standstill = Standstill()
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         if self._before is None and view.quorum is not None:
             self._before = view
-        return rollback.decide_reconcile(view, self._before or first)
+        return self._standstill.cured(view, rollback.decide_reconcile(view, self._before or first))
 
     def act(self, world: World, act: Act) -> None:
         if act.verb == "start":
             self._start_what_is_down(world)
             return
-        quorum = world.observer.look(Look.QUORUM).quorum
-        leader = next((node for node in world.spec.controllers if quorum is not None and node.id == quorum.leader_id), None)
-        if leader is None:
-            return
-        host = world.tools.host(leader)
-        install(world, leader, Stage.CONTROLLER_MIGRATION)
-        world.say(f"{leader.name} stopped after {host.stop(leader, world.fence.token):.1f} s.")
-        host.start(leader, world.fence.token)
+        self._standstill.acted()
+        cure(world, act.verb)
 
     def _start_what_is_down(self, world: World) -> None:
         found = rollback.still_down(world.observer.look(self.looks, self.nodes))

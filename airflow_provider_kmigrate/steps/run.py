@@ -97,6 +97,7 @@ class Step(ABC):
     looks: Look
     patience: float = 600.0
     memory: float = 0.0  # seconds of looks that a judgement needs in one life, which no shorter watch may cut off
+    acts_after: float = 0.0  # seconds of looks that an act needs in one life; only a task acts, so none defers before
     waited: float = 0.0  # seconds that count against the patience, of earlier runs of the same wait too
     most_acts: int = 5  # more of the same verb would not help
     samples: int = 1  # how many looks in a row must say Done

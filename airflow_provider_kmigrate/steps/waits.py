@@ -8,7 +8,9 @@ from airflow_provider_kmigrate.core import leaders, waiting
 from airflow_provider_kmigrate.core.gates import Gate, leaderless
 from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Done, Look, Reason, Wait
 from airflow_provider_kmigrate.core.phase import Phase, where
+from airflow_provider_kmigrate.core.standstill import Standstill
 from airflow_provider_kmigrate.steps.compared import KINDS, Compared
+from airflow_provider_kmigrate.steps.dual_write import cure
 from airflow_provider_kmigrate.steps.green import Green
 from airflow_provider_kmigrate.steps.moved import MovedSince
 from airflow_provider_kmigrate.steps.run import Step, World
@@ -63,22 +65,42 @@ class PhaseReached(Step):
         return Wait((Reason("P11", f"The cluster is in phase '{position.phase}'."), *position.reasons))
 
 
-class Copied(Step):
+class _DualWriting(Step):
+    """A step that needs a dual-write that moves, and sees to it where it has ended for good. `renewed`: how often it did so."""
+
+    def __init__(self, renewed: int = 0) -> None:
+        self._standstill = Standstill(renewed)
+        self.acts_after = self._standstill.patience
+
+    @property
+    def renewed(self) -> int:
+        return self._standstill.times
+
+    def cure(self, world: World, verb: str) -> None:
+        self._standstill.acted()
+        self.acts_after = self._standstill.patience
+        cure(world, verb)
+
+
+class Copied(_DualWriting):
     """The copy is over and the dual-write alive; elects leaders that the takeover left out."""
 
     name = "metadata copy"
     most_acts = 60
-    looks = _POSITION | Look.QUORUM | Look.PARTITIONS
+    looks = _POSITION | Look.QUORUM | Look.PARTITIONS | Look.CLIENT_METRICS
 
-    def __init__(self, patience: float = 600.0) -> None:
+    def __init__(self, patience: float = 600.0, renewed: int = 0) -> None:
+        super().__init__(renewed)
         self.patience = patience
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
-        return waiting.copied(view, first)
+        return self._standstill.cured(view, waiting.copied(view, first))
 
     def act(self, world: World, act: Act) -> None:
-        del act
-        world.tools.admin.elect_preferred(leaderless(world.observer.look(Look.PARTITIONS)))
+        if act.verb == "elect":
+            world.tools.admin.elect_preferred(leaderless(world.observer.look(Look.PARTITIONS)))
+        else:
+            self.cure(world, act.verb)
 
 
 class LagSmall(Step):
@@ -131,7 +153,7 @@ class PreferredLeaders(Step):
         world.clock.sleep(self.interval)
 
 
-class Soak(Step):
+class Soak(_DualWriting):
     """Every gate stays green for `seconds`; `held` of them were already watched. One red look and the time begins again.
 
     From time to time all metadata is compared: a difference that lasts refuses, since a rollback would not bring back what is in force.
@@ -141,7 +163,10 @@ class Soak(Step):
     patience = 3600.0  # red for an hour is more than a hiccup
     looks = _SOAKING
 
-    def __init__(self, seconds: float, held: float = 0.0, interval: float | None = None, lag_limit: int = 50) -> None:
+    def __init__(
+        self, seconds: float, held: float = 0.0, interval: float | None = None, lag_limit: int = 50, renewed: int = 0
+    ) -> None:
+        super().__init__(renewed)
         self.seconds, self._lag_limit = seconds, lag_limit
         self.interval = min(2.0, max(0.2, seconds / 10)) if interval is None else interval
         self._green = Green(held, self.interval)
@@ -159,10 +184,13 @@ class Soak(Step):
         gate = self._gate(view, self._moved.saw(view, first))
         self._green.saw(view, gate.met)
         if not gate.met:
-            return waiting.as_decision(gate, "")
+            return self._standstill.cured(view, waiting.as_decision(gate, ""))
         if self.held >= self.seconds:
             return Done(f"Every gate stayed green for {self.held:.0f} s.")
         return Wait((Reason("T01", f"Soaking: green for {self.held:.0f} of {self.seconds:.0f} s."),), healthy=True)
+
+    def act(self, world: World, act: Act) -> None:
+        self.cure(world, act.verb)
 
     def _gate(self, view: ClusterView, before: ClusterView) -> Gate:
         gate = waiting.soaking(view, before, self._lag_limit)

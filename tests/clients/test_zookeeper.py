@@ -14,7 +14,6 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.protocol.connection import ConnectionHandler
 
-from airflow_provider_kmigrate.clients.partition_states import raise_versions
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.zookeeper import REGISTERED, ROOT, TAKEN_BACK, Create, Delete, Operation, Set, ZooKeeper
 from airflow_provider_kmigrate.clients.zookeeper_session import ERRORS, Changed, error_for
@@ -22,7 +21,6 @@ from airflow_provider_kmigrate.core.model import BrokerMode, LiveMembers, Malfor
 from airflow_provider_kmigrate.exceptions import (
     AuthenticationFailed,
     Failed,
-    Fenced,
     Forbidden,
     KMigrateError,
     TimedOut,
@@ -271,25 +269,6 @@ class TestRealTree:
         assert seen.partitions == {0: PartitionMetadata((1, 2), 1, (1,)), 1: PartitionMetadata((2, 1), -1)}
         assert [seen.partitions[index].controller_epoch for index in (0, 1)] == [7, -1]
         assert (seen.topic_id, seen.configs) == ("id", {"retention.ms": "7"})
-
-    def test_states_are_written_again_as_they_are_under_the_fence(
-        self, own_chroot: ZooKeeperSettings, kazoo_client: KazooClient
-    ) -> None:
-        topic = {"version": 3, "topic_id": "id", "partitions": {str(index): [1] for index in range(60)}}
-        kazoo_client.create("/brokers/topics/t", json.dumps(topic).encode(), makepath=True)
-        states = {f"/brokers/topics/t/partitions/{index}/state": f'{{"leader":{index}}}'.encode() for index in range(59)}
-        for path, data in states.items():
-            kazoo_client.create(path, data, makepath=True)
-        with ZooKeeper(own_chroot) as client:
-            client.commit([Create(ROOT), Create(f"{ROOT}/c"), Create(Held.path)])
-            client.commit([Set(Held.path, b"", 0)])
-            assert raise_versions(client, Held()) == (59, 100), "one partition has no state yet"
-            client.commit([Set(Held.path, b"", 1)])
-            with pytest.raises(Fenced):
-                raise_versions(client, Held())
-        found = {path: kazoo_client.get(path) for path in states}
-        assert {path: data for path, (data, _) in found.items()} == states
-        assert {stat.version for _, stat in found.values()} == {100}
 
     def test_a_broken_topic_names_its_znode(self, own_chroot: ZooKeeperSettings, kazoo_client: KazooClient) -> None:
         kazoo_client.create("/brokers/topics/t", b"?", makepath=True)

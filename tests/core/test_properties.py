@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.core.properties import HIDDEN, Change, diff, edit, parse
@@ -69,6 +69,7 @@ def test_a_truncated_unicode_escape_is_refused_without_showing_the_value() -> No
 
 
 @settings(max_examples=300, deadline=None)
+@example("b=1\naa\\\r", {"a": ""}, set())
 @given(TEXTS, st.dictionaries(KEYS, VALUES, max_size=3), st.sets(KEYS, max_size=2))
 def test_an_edit_is_the_operation_on_the_dictionary(text: str, assign: dict[str, str], remove: set[str]) -> None:
     assign = {key: value for key, value in assign.items() if key not in remove}

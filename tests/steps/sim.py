@@ -75,6 +75,12 @@ class SimCluster:
     health: Callable[[int, BrokerMode, int], Health] = well  # of a broker, in a mode, at the nth look
     looks: int = 0
     note: bytes | None = None  # of brokers that were taken back alone
+    ended: int | None = (
+        None  # the leader's epoch in which it lost the version of /migration: it writes nothing to ZooKeeper any more
+    )
+    half_made: int | None = None  # since this epoch ZooKeeper lacks a partition's state: who is elected later writes nothing
+    wrote: tuple[int, int] | None = None  # the leader, and its epoch, of the last dual-write
+    version: int = 0  # of /migration
     known: bytes | None = None  # the note of brokers that a roll has moved into migration mode
     disasters: list[str] = field(default_factory=list)  # what was measured to lose records, topics or minutes
 
@@ -197,7 +203,7 @@ class SimCluster:
         self.looks += 1
         self.clock.time += 0.1
         if self.kraft_owns and not self.finalized and self.offset is not None and self.led:
-            self.offset += 1
+            self._dual_write(self.offset)
         return ClusterView(
             moving=(),
             taken_at=self.clock.time,
@@ -213,6 +219,13 @@ class SimCluster:
             stored={kind: Stored({}) for kind in StoredKind},
             state_epoch=self.state_epoch,
         )
+
+    def _dual_write(self, offset: int) -> None:
+        if self.epoch == self.ended:
+            return
+        self.version += 1  # an attempt that fails half-way shows, too
+        if self.half_made is None or self.epoch <= self.half_made:
+            self.offset, self.wrote = offset + 1, (self.leader, self.epoch)
 
     def surroundings(self, view: ClusterView) -> Surroundings:
         """Nothing but what is well: each broker has one directory and runs 3.9, by one clock."""
@@ -261,7 +274,8 @@ class SimCluster:
             if self.kraft_owns
             else ZkController(self.zookeeper_controller, -1, ephemeral=True)
         )
-        migration = None if self.offset is None else Migration(self.leader, self.epoch, self.offset, self.epoch)
+        leader, epoch = self.wrote or (self.leader, self.epoch)
+        migration = None if self.offset is None else Migration(leader, epoch, self.offset, epoch, self.version)
         return ZkView(
             CLUSTER_ID,
             tuple(self._zookeeper_brokers()),

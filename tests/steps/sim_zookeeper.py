@@ -15,7 +15,9 @@ from airflow_provider_kmigrate.exceptions import Fenced
 if TYPE_CHECKING:
     from tests.steps.sim import SimCluster
 
-STATE = "/brokers/topics/t/partitions/0/state"
+TOPIC = "/brokers/topics/t"
+STATE = f"{TOPIC}/partitions/0/state"
+_NOTES = {TAKEN_BACK: "note", REGISTERED: "known"}  # in the cluster
 
 
 @dataclass
@@ -25,25 +27,29 @@ class SimZooKeeper:
     cluster: SimCluster
 
     def read(self, path: str) -> tuple[bytes, int] | None:
-        notes = {TAKEN_BACK: self.cluster.note, REGISTERED: self.cluster.known}
-        if path in notes:
-            note = notes[path]
+        if path in _NOTES:
+            note = getattr(self.cluster, _NOTES[path])
             return None if note is None else (note, 0)
+        if path.startswith(TOPIC):
+            return (b'{"partitions":{"0":[0,1,2]}}', 0) if path == TOPIC or self.cluster.half_made is None else None
         zk = self.cluster.zk()
         assert isinstance(zk.controller, ZkController)
         owner = {"version": 2, "brokerid": zk.controller.broker_id, "kraftControllerEpoch": zk.controller.kraft_epoch}
         held = {"/controller_epoch": str(self.cluster.controller_epoch), "/controller": json.dumps(owner)}
         if isinstance(zk.migration, Migration):
             keys = ("kraft_controller_id", "kraft_controller_epoch", "kraft_metadata_offset", "kraft_metadata_epoch")
-            found = (self.cluster.leader, self.cluster.epoch, zk.migration.metadata_offset, self.cluster.epoch)
+            copy = zk.migration
+            found = (copy.kraft_controller_id, copy.kraft_controller_epoch, copy.metadata_offset, copy.metadata_epoch)
             held["/migration"] = json.dumps(dict(zip(keys, found, strict=True)))
-        return (held[path].encode(), 0) if path in held else None
+        version = self.cluster.version if path == "/migration" else 0
+        return (held[path].encode(), version) if path in held else None
 
     def commit(self, operations: Sequence[Operation], holding: Holding) -> None:
         self.cluster.mortal.step()
         if holding.token < self.cluster.token:
             raise Fenced("a newer run holds the cluster")
-        handed = any(operation.path not in {TAKEN_BACK, REGISTERED, STATE} for operation in operations)
+        apart = [operation.path in _NOTES or operation.path.startswith(TOPIC) for operation in operations]
+        handed = not all(apart)
         if handed and any(node.running is not None for (role, _), node in self.cluster.nodes.items() if role is Role.CONTROLLER):
             self.cluster.disasters.append("handed over under a living controller")
         for operation in operations:
@@ -54,16 +60,14 @@ class SimZooKeeper:
         match operation:
             case Set("/controller_epoch", data):
                 self.cluster.controller_epoch = int(data)
-            case Set(path, data) | Create(path, data) if path == TAKEN_BACK:
-                self.cluster.note = data
-            case Delete(path) if path == TAKEN_BACK:
-                self.cluster.note = None
-            case Set(path, data) | Create(path, data) if path == REGISTERED:
-                self.cluster.known = data
-            case Delete(path) if path == REGISTERED:
-                self.cluster.known = None
+            case Set(path, data) | Create(path, data) if path in _NOTES:
+                setattr(self.cluster, _NOTES[path], data)
+            case Delete(path) if path in _NOTES:
+                setattr(self.cluster, _NOTES[path], None)
             case Delete("/migration"):
                 self.cluster.offset = None
+            case Create(path) if path == STATE:
+                self.cluster.half_made = None
             case Set(path) if path == STATE:
                 self.cluster.ahead = max(0, self.cluster.ahead - 1)
             case Delete("/controller"):
@@ -78,7 +82,8 @@ class SimZooKeeper:
         return [STATE]
 
     def nodes(self, paths: Sequence[str]) -> Iterator[tuple[str, Znode]]:
-        yield from ((path, Znode(b"{}", 0, 0, 0.0)) for path in paths)
+        if self.cluster.half_made is None:
+            yield from ((path, Znode(b"{}", 0, 0, 0.0)) for path in paths)
 
     def tree(self) -> list[tuple[str, bytes | None]]:
         return [("/", None), ("/controller_epoch", b"3")]

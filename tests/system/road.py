@@ -10,7 +10,8 @@ from pathlib import Path
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Done, Look, Reason, Wait
+from airflow_provider_kmigrate.core.cluster import NodeSpec
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Done, Look, Migration, Reason, Wait
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.localcluster import config, plan
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
@@ -22,6 +23,7 @@ from tests.system import evidence
 from tests.system.by_hand import ByHand, until
 
 TOPIC, PARTITIONS = "orders", 12
+POSITION = Look.BROKERS | Look.CONTROLLERS | Look.ZOOKEEPER | Look.QUORUM
 SESSION_S = 6.0  # of brokers and controllers in ZooKeeper, instead of 18
 
 
@@ -175,3 +177,22 @@ def readable(bootstrap: str, prefix: bytes) -> set[bytes]:
     finally:
         consumer.close()
     return {value for value in found if value.startswith(prefix)}
+
+
+def leader(view: ClusterView) -> int:
+    assert view.quorum is not None
+    return view.quorum.leader_id
+
+
+def migration(view: ClusterView) -> Migration:
+    assert view.zk is not None
+    assert isinstance(view.zk.migration, Migration), view.zk.migration
+    return view.zk.migration
+
+
+def controller(hands: ByHand, number: int) -> NodeSpec:
+    return next(node for node in hands.controllers if node.id == number)
+
+
+def alive(view: ClusterView) -> set[int]:
+    return {number for number, found in view.controllers.items() if found.answers}

@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
-from kafka.protocol.admin import IncrementalAlterConfigsRequest
 
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.config_matrix import Stage
-from airflow_provider_kmigrate.core.gates import dual_write_lag
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look, Migration, ZkController
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look, ZkController
 from airflow_provider_kmigrate.core.phase import Phase, kraft_owns, where
 from airflow_provider_kmigrate.core.properties import parse
 from airflow_provider_kmigrate.exceptions import Refused
@@ -33,49 +29,27 @@ from benchmarks import direct
 from tests.system.by_hand import ByHand, process_of, until
 from tests.system.road import (
     PARTITIONS,
-    SESSION_S,
+    POSITION,
     TOPIC,
     Point,
     Road,
+    alive,
     asked,
     codes,
+    controller,
     create,
     done,
     everybody_in_sync,
+    leader,
+    migration,
     readable,
     until_asked,
-    walk,
     written,
 )
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(600)]
 
 MANY = 10_000
-_POSITION = Look.BROKERS | Look.CONTROLLERS | Look.ZOOKEEPER | Look.QUORUM
-
-
-@pytest.fixture(scope="module")
-def road(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Road]:
-    folder = tmp_path_factory.mktemp("road")
-    try:
-        yield walk(folder)
-    finally:
-        LocalCluster(folder / "cluster").clean()
-
-
-def leader(view: ClusterView) -> int:
-    assert view.quorum is not None
-    return view.quorum.leader_id
-
-
-def migration(view: ClusterView) -> Migration:
-    assert view.zk is not None
-    assert isinstance(view.zk.migration, Migration), view.zk.migration
-    return view.zk.migration
-
-
-def controller(hands: ByHand, number: int) -> NodeSpec:
-    return next(node for node in hands.controllers if node.id == number)
 
 
 class TestACarelessWayBack:
@@ -191,8 +165,8 @@ class TestFinalizedByAccident:
         with direct.world(road.cluster, "road") as here:
             until_asked(here, {"G05"}, "roll", node=road.last[Point.HYBRID], target=BrokerMode.KRAFT)
             done(here, "restore flag", node=standby.id)
-            hands.kill(controller(hands, leader(road.look(_POSITION))))
-            road.wait(lambda view: view.quorum is not None and leader(view) in alive(view), "another leader", _POSITION)
+            hands.kill(controller(hands, leader(road.look(POSITION))))
+            road.wait(lambda view: view.quorum is not None and leader(view) in alive(view), "another leader", POSITION)
             assert where(road.look()).phase is Phase.HYBRID
             road.cluster.up()
             done(here, "roll", node=road.last[Point.HYBRID], target=BrokerMode.KRAFT)
@@ -201,12 +175,12 @@ class TestFinalizedByAccident:
         hands = road.at(Point.HYBRID)
         standby, last = unflagged_standby(road, hands), road.last[Point.HYBRID]
         until_elected(road, hands, standby)
-        before = migration(road.look(_POSITION))
+        before = migration(road.look(POSITION))
         left = next(node for node in hands.brokers if node.id == last)
         others = ",".join(f"{node.host}:{node.port}" for node in hands.brokers if node.id != last)
         create(others, "since")
         time.sleep(3.0)
-        assert migration(road.look(_POSITION)) == before, "nothing is written to ZooKeeper any more"
+        assert migration(road.look(POSITION)) == before, "nothing is written to ZooKeeper any more"
         assert leaders(left, "since") is None, "the broker left behind hears nothing"
         with direct.world(road.cluster, "road") as here:
             with pytest.raises(Refused) as refused:
@@ -217,16 +191,12 @@ class TestFinalizedByAccident:
         assert written(road.cluster.bootstrap) == set(range(PARTITIONS))
 
 
-def alive(view: ClusterView) -> set[int]:
-    return {number for number, found in view.controllers.items() if found.answers}
-
-
 def unflagged_standby(road: Road, hands: ByHand) -> NodeSpec:
     """One that does not lead is restarted with its final file, as by somebody too early."""
-    active = leader(road.look(_POSITION))
+    active = leader(road.look(POSITION))
     node = next(node for node in hands.controllers if node.id != active)
     hands.restart(node, Stage.CONTROLLER_FINAL)
-    road.wait(lambda view: view.controllers[node.id].migration_flag is False, "it answers without the flag", _POSITION)
+    road.wait(lambda view: view.controllers[node.id].migration_flag is False, "it answers without the flag", POSITION)
     return node
 
 
@@ -234,9 +204,9 @@ def until_elected(road: Road, hands: ByHand, wanted: NodeSpec) -> None:
     """Whoever else leads is killed and comes back, until it is the turn of `wanted`."""
     for _ in range(12):
         road.wait(
-            lambda view: view.quorum is not None and leader(view) in alive(view) and len(alive(view)) == 3, "a leader", _POSITION
+            lambda view: view.quorum is not None and leader(view) in alive(view) and len(alive(view)) == 3, "a leader", POSITION
         )
-        active = leader(road.look(_POSITION))
+        active = leader(road.look(POSITION))
         if active == wanted.id:
             return
         hands.kill(controller(hands, active))
@@ -251,71 +221,6 @@ def leaders(node: NodeSpec, topic: str) -> dict[int, int] | None:
         return wire.leaders(topic)
 
 
-class TestDualWrite:
-    """All brokers in KRaft mode; what is changed now has to be in ZooKeeper, too."""
-
-    def test_a_change_in_flight_when_zookeeper_freezes_is_lost_while_the_lag_reads_0(self, road: Road) -> None:
-        hands = road.at(Point.DUAL_WRITE)
-        lost: set[str] = set()
-        for attempt in range(8):
-            made = made_while_frozen(road, hands, attempt)
-            with direct.world(road.cluster, "road") as here:
-                done(here, "lag")
-            if lost := made - road.topics_in_zookeeper():
-                break
-        assert lost, "no freeze lost a change"
-        with direct.world(road.cluster, "road") as here:
-            said = " ".join(map(str, asked(here, "equivalent", 8.0)))
-            assert all(topic in said for topic in lost), said
-            lag = dual_write_lag(here.observer.look(_POSITION))
-            assert lag is not None
-            assert lag <= 10
-            done(here, "reconcile")
-            done(here, "equivalent")
-        assert lost <= road.topics_in_zookeeper()
-
-    def test_a_subscription_to_client_metrics_wedges_the_next_controller(self, road: Road) -> None:
-        hands = road.at(Point.DUAL_WRITE)
-        subscribe(hands.brokers[0], "3000")
-        with direct.world(road.cluster, "road") as here:
-            assert "G09" in codes(asked(here, "soak", seconds=60))
-            hands.kill(controller(hands, leader(here.observer.look(_POSITION))))
-            road.wait(lambda view: view.quorum is not None and leader(view) in alive(view), "another leader", _POSITION)
-            time.sleep(3.0)
-            before = here.observer.look(_POSITION)
-            assert "G07" in codes(asked(here, "lag", 8.0))
-            after = here.observer.look(_POSITION)
-            assert migration(after).metadata_offset == migration(before).metadata_offset, "wedged"
-            assert after.quorum is not None
-            assert before.quorum is not None
-            assert after.quorum.high_watermark > before.quorum.high_watermark
-            subscribe(hands.brokers[0], None)
-            done(here, "lag")
-
-
-def made_while_frozen(road: Road, hands: ByHand, attempt: int) -> set[str]:
-    """Topics that are created one by one while ZooKeeper is stopped for longer than sessions last; those that KRaft made."""
-    names = [f"frozen-{attempt}-{number}" for number in range(6)]
-    admin = AdminClient({"bootstrap.servers": road.cluster.bootstrap, "log_level": 0})
-    admin.list_topics(timeout=20)
-    with hands.zookeeper_frozen():
-        for name in names:
-            (future,) = admin.create_topics([NewTopic(name, 1, 3)]).values()
-            future.result(20)
-        time.sleep(SESSION_S * 1.5)
-    return set(names)
-
-
-def subscribe(broker: NodeSpec, interval: str | None) -> None:
-    """A subscription to client metrics; without an interval it is deleted."""
-    resource = IncrementalAlterConfigsRequest.AlterConfigsResource
-    setting = resource.AlterableConfig(name="interval.ms", config_operation=1 if interval is None else 0, value=interval)
-    wanted = [resource(resource_type=16, resource_name="sub", configs=[setting])]
-    with Wire(broker.host, broker.port, timeout=20.0) as wire:
-        (answer,) = wire.ask(IncrementalAlterConfigsRequest, 0, 1, resources=wanted, validate_only=False).responses
-    assert answer.error_code == 0, answer
-
-
 class TestFirstRoll:
     def test_a_broker_taken_back_before_the_last_one_comes_loses_what_it_acknowledges(self, road: Road) -> None:
         hands = road.at(Point.ALL_BUT_ONE)
@@ -326,11 +231,11 @@ class TestFirstRoll:
         with direct.world(road.cluster, "road") as here:
             until_asked(here, {"G08"}, "roll", node=last.id, target=BrokerMode.MIGRATION)
             hands.restart(last, Stage.MIGRATION)
-            road.wait(kraft_owns, "the controllers take the cluster over", _POSITION)
+            road.wait(kraft_owns, "the controllers take the cluster over", POSITION)
             until(lambda: disputed(stray, other) != set(), "the stray broker leads what others lead too")
             acked = sent_through(stray, disputed(stray, other))
             assert acked
-            assert where(here.observer.look(_POSITION)).phase is Phase.SPLIT
+            assert where(here.observer.look(POSITION)).phase is Phase.SPLIT
             done(here, "roll", node=stray.id, target=BrokerMode.MIGRATION)
         road.wait(everybody_in_sync, "all replicas in sync")
         lost = acked - readable(road.cluster.bootstrap, b"stray-")
@@ -385,7 +290,7 @@ class TestTakeover:
                     direct.step(here, "roll", node=direct.to_roll(here, BrokerMode.MIGRATION), target=BrokerMode.MIGRATION)
                 last = direct.to_roll(here, BrokerMode.MIGRATION)
                 done(here, "roll", node=last, target=BrokerMode.MIGRATION)
-                view = here.observer.look(_POSITION | Look.PARTITIONS)
+                view = here.observer.look(POSITION | Look.PARTITIONS)
             said = (tmp_path / "kmigrate" / "journal" / "run.jsonl").read_text()
             assert kraft_owns(view)
             assert "the takeover left them out" in said, "the disaster was not there"

@@ -1,0 +1,78 @@
+"""A dual-write that has ended although everybody runs, and when doing something about it is the cure.
+
+Kafka says "Will retry" (at INFO) and never succeeds. Two causes, both seen on real brokers after ZooKeeper was away for seconds while
+topics were made (Kafka 3.9.2):
+
+* The answer to a write was lost with the connection. The active controller goes on with the version of /migration from before; each of its
+  later writes ends with "BadVersion for /migration". /migration does not change at all any more. Another controller reads it anew.
+* A topic is in ZooKeeper in part only (`clients.half_made`). The next controller that is elected fails in its first full sync, and so does
+  each one after it. /migration shows the old leader's epoch for ever, though its version moves with every attempt.
+"""
+
+from __future__ import annotations
+
+from airflow_provider_kmigrate.core import gates
+from airflow_provider_kmigrate.core.gates import Gate, together
+from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Migration, Wait
+
+PATIENCE = 20.0  # seconds; /migration moves every 0.5 s. Below the 30 s after which a task defers: only tasks act
+MOST_CURES = 3  # what they did not cure, another one would not
+MEND, FAIL_OVER = "mend", "fail over"
+
+
+class Standstill:
+    """Since when /migration stands still, over the looks of one life; `times` of earlier lives were cured in vain, or it ended again."""
+
+    def __init__(self, times: int = 0) -> None:
+        self.times = times
+        self._since: ClusterView | None = None  # the same leader, nothing dual-written since
+        self._untouched: ClusterView | None = None  # and not tried, either
+
+    @property
+    def patience(self) -> float:
+        """Seconds until the next cure, twice as many each time: a full sync that only reads may take longer than the first."""
+        return float(PATIENCE * 2**self.times)
+
+    def cured(self, view: ClusterView, decision: Decision) -> Decision:
+        """The decision, or the cure where it has waited for the dual-write to move for too long."""
+        if not (isinstance(decision, Wait) and any(reason.code == "G07" for reason in decision.reasons)):
+            self._since = self._untouched = None
+            return decision
+        self._since = self._since if self._since and _same(self._since, view) else view
+        untouched = self._untouched if self._untouched and _same(self._untouched, view) else view
+        self._untouched = untouched if _version(untouched) == _version(view) else view
+        if self.times >= MOST_CURES or view.taken_at - self._since.taken_at < self.patience:
+            return decision
+        gate = may_cure(view)
+        if not gate.met:
+            return Wait((*decision.reasons, *gate.reasons))
+        verb = FAIL_OVER if view.taken_at - self._untouched.taken_at >= self.patience else MEND
+        return Act(verb, f"The dual-write stands still although ZooKeeper answers: {decision.reasons[0].text}")
+
+    def acted(self) -> None:
+        """A cure was begun; whether it helps shows from now on."""
+        self.times += 1
+        self._since = self._untouched = None
+
+
+def may_cure(view: ClusterView) -> Gate:
+    """A failover must neither finalize nor meet a quorum that is not whole, and would be in vain with a client-metrics subscription."""
+    return together((gates.all_flagged(view), gates.quorum_healthy(view), gates.no_client_metrics(view)))
+
+
+def _same(since: ClusterView, view: ClusterView) -> bool:
+    """Whether the same controller leads, and nothing was dual-written since; what was not read is never the same."""
+    return _written(since) == _written(view) is not None
+
+
+def _written(view: ClusterView) -> tuple[int, int, int, int] | None:
+    """Who leads, and what /migration says was dual-written last; None where either is unknown, or the copy not over."""
+    found, quorum = view.zk.migration if view.zk else None, view.quorum
+    if not isinstance(found, Migration) or found.metadata_offset <= 0 or quorum is None:
+        return None
+    return quorum.leader_id, quorum.leader_epoch, found.metadata_epoch, found.metadata_offset
+
+
+def _version(view: ClusterView) -> int:
+    found = view.zk.migration if view.zk else None
+    return found.version if isinstance(found, Migration) else -1

@@ -1,0 +1,96 @@
+"""The partitions' states on a real ZooKeeper: written again as they are, and made where Kafka has left them out."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.security import make_acl
+
+from airflow_provider_kmigrate.clients.half_made import half_made, make_whole
+from airflow_provider_kmigrate.clients.partition_states import raise_versions
+from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
+from airflow_provider_kmigrate.clients.zookeeper import ROOT, Create, Set, ZooKeeper
+from airflow_provider_kmigrate.clients.zookeeper_session import Changed
+from airflow_provider_kmigrate.exceptions import Fenced, Forbidden
+
+pytestmark = pytest.mark.cluster
+T = "/brokers/topics/t"
+
+
+class Held:
+    path = f"{ROOT}/c/epoch"
+    token = 1
+
+
+def hold(client: ZooKeeper) -> None:
+    client.commit([Create(ROOT), Create(f"{ROOT}/c"), Create(Held.path)])
+    client.commit([Set(Held.path, b"", 0)])
+
+
+def lose(client: ZooKeeper) -> None:
+    client.commit([Set(Held.path, b"", 1)])
+
+
+def topic(kazoo_client: KazooClient, partitions: int, states: int) -> dict[str, bytes]:
+    """The znode of `t`, and the states of some of its partitions."""
+    data = {"version": 3, "topic_id": "id", "partitions": {str(index): [2, 0, 1] for index in range(partitions)}}
+    kazoo_client.create(T, json.dumps(data).encode(), makepath=True)
+    made = {f"{T}/partitions/{index}/state": f'{{"leader":{index},"isr":[1]}}'.encode() for index in range(states)}
+    for path, state in made.items():
+        kazoo_client.create(path, state, makepath=True)
+    return made
+
+
+def test_states_are_written_again_as_they_are_under_the_fence(own_chroot: ZooKeeperSettings, kazoo_client: KazooClient) -> None:
+    states = topic(kazoo_client, 60, 59)
+    with ZooKeeper(own_chroot) as client:
+        hold(client)
+        assert raise_versions(client, Held()) == (59, 100), "one partition has no state yet"
+        lose(client)
+        with pytest.raises(Fenced):
+            raise_versions(client, Held())
+    found = {path: kazoo_client.get(path) for path in states}
+    assert {path: data for path, (data, _) in found.items()} == states
+    assert {stat.version for _, stat in found.values()} == {100}
+
+
+@pytest.mark.parametrize("there", [0, 1, 2])
+def test_what_is_missing_of_a_topic_is_made(own_chroot: ZooKeeperSettings, kazoo_client: KazooClient, there: int) -> None:
+    states = topic(kazoo_client, 2, there)
+    rights = [make_acl("world", "anyone", all=True), make_acl("digest", "kafka:x", all=True)]
+    kazoo_client.set_acls(T, rights)
+    with ZooKeeper(own_chroot) as client:
+        hold(client)
+        missing = half_made(client)
+        assert missing == tuple(f"{T}/partitions/{index}/state" for index in range(there, 2))
+        assert make_whole(client, missing, Held()) == 2 - there
+        assert half_made(client) == ()
+        seen = client.topics()["t"].partitions
+    found = {(one.leader, one.isr, one.controller_epoch) for index, one in seen.items() if index >= there}
+    assert found <= {(-1, (2, 0, 1), 3)}
+    assert all(kazoo_client.get(path)[0] == data for path, data in states.items())
+    for path in missing:
+        assert kazoo_client.get_acls(path)[0] == rights, "whoever may write the topic may write its partitions"
+
+
+def test_nothing_is_made_of_a_topic_that_is_gone_by_whoever_lost_the_fence_or_twice(
+    own_chroot: ZooKeeperSettings, kazoo_client: KazooClient
+) -> None:
+    topic(kazoo_client, 1, 0)
+    with ZooKeeper(own_chroot) as client:
+        hold(client)
+        missing = half_made(client)
+        assert make_whole(client, ["/brokers/topics/gone/partitions/0/state", f"{T}/partitions/7/state"], Held()) == 0
+        assert make_whole(client, missing, Held()) == 1
+        with pytest.raises(Changed):
+            make_whole(client, missing, Held())
+        kazoo_client.delete(f"{T}/partitions", recursive=True)
+        lose(client)
+        with pytest.raises(Fenced):
+            make_whole(client, missing, Held())
+        for operation in (Create(missing[0]), Create(f"{T}/partitions"), Create(T, like=T), Create(f"{T}/other", like=T)):
+            with pytest.raises(Forbidden):
+                client.commit([operation], Held())
+    assert kazoo_client.exists(f"{T}/partitions") is None

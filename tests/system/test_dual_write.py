@@ -1,0 +1,156 @@
+"""The dual-write made to fail on real brokers that are all in KRaft mode, and kmigrate before it."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from kafka.protocol.admin import IncrementalAlterConfigsRequest
+
+from airflow_provider_kmigrate.clients.wire import Wire
+from airflow_provider_kmigrate.core.cluster import NodeSpec
+from airflow_provider_kmigrate.core.gates import dual_write_lag
+from airflow_provider_kmigrate.core.model import Done
+from airflow_provider_kmigrate.steps.catalog import build
+from airflow_provider_kmigrate.steps.run import World, run_step
+from benchmarks import direct
+from tests.system.by_hand import ByHand
+from tests.system.road import (
+    POSITION,
+    SESSION_S,
+    Point,
+    Road,
+    alive,
+    asked,
+    codes,
+    controller,
+    create,
+    done,
+    leader,
+    migration,
+)
+
+pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(600)]
+
+
+class TestDualWrite:
+    """All brokers in KRaft mode; what is changed now has to be in ZooKeeper, too."""
+
+    def test_a_change_in_flight_when_zookeeper_freezes_is_lost_while_the_lag_reads_0(self, road: Road) -> None:
+        hands = road.at(Point.DUAL_WRITE)
+        lost: set[str] = set()
+        for attempt in range(8):
+            made = made_while_frozen(road, hands, attempt)
+            with direct.world(road.cluster, "road") as here:
+                if not moves(here):  # the next test's disaster, met on the way
+                    done(here, "soak", seconds=1)
+                elif lost := made - road.topics_in_zookeeper():
+                    break
+        assert lost, "no freeze lost a change"
+        with direct.world(road.cluster, "road") as here:
+            said = " ".join(map(str, asked(here, "equivalent", 8.0)))
+            assert all(topic in said for topic in lost), said
+            lag = dual_write_lag(here.observer.look(POSITION))
+            assert lag is not None
+            assert lag <= 10
+            done(here, "reconcile")
+            done(here, "equivalent")
+        assert lost <= road.topics_in_zookeeper()
+
+    def test_a_subscription_to_client_metrics_wedges_the_next_controller(self, road: Road) -> None:
+        hands = road.at(Point.DUAL_WRITE)
+        subscribe(hands.brokers[0], "3000")
+        with direct.world(road.cluster, "road") as here:
+            assert "G09" in codes(asked(here, "soak", seconds=60))
+            hands.kill(controller(hands, leader(here.observer.look(POSITION))))
+            road.wait(lambda view: view.quorum is not None and leader(view) in alive(view), "another leader", POSITION)
+            time.sleep(3.0)
+            before = here.observer.look(POSITION)
+            assert "G07" in codes(asked(here, "lag", 8.0))
+            after = here.observer.look(POSITION)
+            assert migration(after).metadata_offset == migration(before).metadata_offset, "wedged"
+            assert after.quorum is not None
+            assert before.quorum is not None
+            assert after.quorum.high_watermark > before.quorum.high_watermark
+            subscribe(hands.brokers[0], None)
+            done(here, "lag")
+
+
+class TestItEnds:
+    """ZooKeeper answers, everybody runs, and nothing is written any more. Kafka says "Will retry"."""
+
+    def test_a_lost_answer_ends_it_until_another_controller_leads(self, road: Road) -> None:
+        hands = road.at(Point.DUAL_WRITE)
+        before = leader(road.look(POSITION))
+        with hands.zookeeper() as zookeeper:  # as by a write whose answer did not arrive
+            zookeeper.set("/migration", zookeeper.get("/migration")[0])
+        with direct.world(road.cluster, "road") as here:
+            assert "G07" in codes(asked(here, "lag", 15.0))
+            create(road.cluster.bootstrap, "unwritten")
+            time.sleep(5.0)
+            assert "unwritten" not in road.topics_in_zookeeper()
+            done(here, "soak", seconds=2)
+            assert leader(here.observer.look(POSITION)) != before
+            done(here, "equivalent")
+        assert "unwritten" in road.topics_in_zookeeper()
+
+    def test_a_topic_that_zookeeper_holds_in_part_ends_it_whoever_leads(self, road: Road) -> None:
+        hands = road.at(Point.DUAL_WRITE)
+        create(road.cluster.bootstrap, "half")
+        with direct.world(road.cluster, "road") as here:
+            done(here, "equivalent")
+            with hands.zookeeper() as zookeeper:  # as by a freeze while it was made
+                zookeeper.delete("/brokers/topics/half/partitions/1", recursive=True)
+            assert moves(here), "as long as the same controller leads, nothing shows it"
+            for _ in range(2):
+                another_leads(road, hands)
+                assert "G07" in codes(asked(here, "lag", 20.0)), "a failover is no cure"
+            done(here, "soak", seconds=2)
+            done(here, "equivalent")
+
+    def test_a_way_back_completes_it_before_its_failover(self, road: Road) -> None:
+        hands = road.at(Point.DUAL_WRITE)
+        create(road.cluster.bootstrap, "half")
+        with direct.world(road.cluster, "road") as here:
+            done(here, "equivalent")
+            with hands.zookeeper() as zookeeper:
+                zookeeper.delete("/brokers/topics/half/partitions", recursive=True)
+            done(here, "reconcile")
+            done(here, "equivalent")
+
+
+def moves(here: World) -> bool:
+    """Whether the dual-write does, within 15 s."""
+    return isinstance(run_step(build(here.spec, "lag", {}), here, sync_for=15.0), Done)
+
+
+def another_leads(road: Road, hands: ByHand) -> None:
+    """The active controller is killed and comes back."""
+    active = leader(road.look(POSITION))
+    hands.kill(controller(hands, active))
+    hands.start(controller(hands, active))
+    road.wait(lambda view: len(alive(view)) == 3 and view.quorum is not None and leader(view) != active, "another", POSITION)
+
+
+def made_while_frozen(road: Road, hands: ByHand, attempt: int) -> set[str]:
+    """Topics that are created one by one while ZooKeeper is stopped for longer than sessions last; those that KRaft made."""
+    names = [f"frozen-{attempt}-{number}" for number in range(6)]
+    admin = AdminClient({"bootstrap.servers": road.cluster.bootstrap, "log_level": 0})
+    admin.list_topics(timeout=20)
+    with hands.zookeeper_frozen():
+        for name in names:
+            (future,) = admin.create_topics([NewTopic(name, 1, 3)]).values()
+            future.result(20)
+        time.sleep(SESSION_S * 1.5)
+    return set(names)
+
+
+def subscribe(broker: NodeSpec, interval: str | None) -> None:
+    """A subscription to client metrics; without an interval it is deleted."""
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource
+    setting = resource.AlterableConfig(name="interval.ms", config_operation=1 if interval is None else 0, value=interval)
+    wanted = [resource(resource_type=16, resource_name="sub", configs=[setting])]
+    with Wire(broker.host, broker.port, timeout=20.0) as wire:
+        (answer,) = wire.ask(IncrementalAlterConfigsRequest, 0, 1, resources=wanted, validate_only=False).responses
+    assert answer.error_code == 0, answer
