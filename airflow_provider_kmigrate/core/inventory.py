@@ -5,20 +5,19 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.fingerprint import LogMark
-from airflow_provider_kmigrate.core.offsets_records import RawRecord, Record
 from airflow_provider_kmigrate.core.readiness import (
     GroupProtocol,
     GroupSnapshot,
     LagHistory,
+    OffsetsHistory,
     Readiness,
     assess,
     lag_history,
-    offsets_histories,
     waves,
 )
 
@@ -34,12 +33,21 @@ class GroupFound:
     rebalancing: bool = False
 
 
-def snapshots(found: Iterable[GroupFound], marks: Mapping[TopicPartition, LogMark], t_ms: int) -> tuple[GroupSnapshot, ...]:
-    """One look at every group, by name; a group that both sides have members of is MIXED. `marks`: the logs that they read."""
+def snapshots(
+    found: Iterable[GroupFound],
+    marks: Mapping[TopicPartition, LogMark],
+    t_ms: int,
+    stored: Mapping[str, OffsetsHistory] | None = None,
+) -> tuple[GroupSnapshot, ...]:
+    """One look at every group, by name; a group that both sides have members of is MIXED. `marks`: the logs that they read.
+
+    `stored`: what `__consumer_offsets` says of the groups, which is where their generations come from.
+    """
     sides: dict[str, list[GroupFound]] = defaultdict(list)
     for one in found:
         sides[one.group].append(one)
-    return tuple(_snapshot(group, sides[group], marks, t_ms) for group in sorted(sides))
+    known = {group: history.generation for group, history in (stored or {}).items()}
+    return tuple(replace(_snapshot(group, sides[group], marks, t_ms), generation=known.get(group)) for group in sorted(sides))
 
 
 def _snapshot(group: str, sides: list[GroupFound], marks: Mapping[TopicPartition, LogMark], t_ms: int) -> GroupSnapshot:
@@ -65,20 +73,19 @@ def _lag(offsets: Mapping[TopicPartition, int] | None, marks: Mapping[TopicParti
 
 def inventory(
     looks: Iterable[GroupSnapshot],
-    records: Iterable[tuple[RawRecord, Record]] = (),
+    stored: Mapping[str, OffsetsHistory] | None = None,
     known: Mapping[str, LagHistory] | None = None,
 ) -> tuple[Readiness, ...]:
     """Every group that was looked at, with its wave, in the order in which to move them.
 
-    `records`: decoded, in the order of the topic. `known`: histories from an engine; then one look at each group is enough.
+    `stored`: as `readiness.offsets_histories` has it. `known`: histories from an engine; then one look at each group is enough.
     """
     by_group: dict[str, list[GroupSnapshot]] = defaultdict(list)
     for look in looks:
         by_group[look.group].append(look)
-    stored = offsets_histories(records)
     lags = {group: (known or {}).get(group) or lag_history(found) for group, found in by_group.items()}
     newest = {group: max(found, key=lambda look: look.t_ms) for group, found in by_group.items()}
-    return waves(assess(look, lags[group], stored.get(group)) for group, look in newest.items())
+    return waves(assess(look, lags[group], (stored or {}).get(group)) for group, look in newest.items())
 
 
 def as_dicts(groups: Iterable[Readiness]) -> list[dict[str, Any]]:

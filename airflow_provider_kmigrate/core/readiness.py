@@ -32,6 +32,7 @@ from airflow_provider_kmigrate.core.offsets_records import (
 _DAY_MS: Final = 86_400_000
 LEAST_LOOKS: Final = 3  # fewer say nothing of a trend
 MAX_CHURN: Final = 24.0  # generations a day
+_LEAST_SPAN_MS: Final = 3_600_000  # two members that start within a second are no 86,400 generations a day
 MAX_COMMIT_INTERVAL_MS: Final = 60_000
 MIN_SESSION_MS: Final = 10_000
 
@@ -89,6 +90,7 @@ class OffsetsHistory:
     churn: float | None = None
     shortest_session_ms: int | None = None
     places: tuple[int, ...] = ()  # partitions of the topic with records of the group; more than one is wrong
+    generation: int | None = None  # the newest that was stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,10 +175,14 @@ class _Log:
             protocol=self.protocol,
             life=self._life(),
             commit_interval_ms=round(median(intervals)) if intervals else None,
-            churn=_churn(self.generations),
+            churn=_churn(self.generations) if self._span_ms() >= _LEAST_SPAN_MS else None,
             shortest_session_ms=min(self.sessions, default=None),
             places=tuple(sorted(self.places)),
+            generation=self.generations[-1][1] if self.generations else None,
         )
+
+    def _span_ms(self) -> int:
+        return self.generations[-1][0] - self.generations[0][0] if self.generations else 0
 
     def _life(self) -> Life:
         if self.members:

@@ -17,6 +17,7 @@ from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Mig
 
 PATIENCE = 20.0  # seconds; /migration moves every 0.5 s. Below the 30 s after which a task defers: only tasks act
 MOST_CURES = 3  # what they did not cure, another one would not
+FORGOTTEN_AFTER = 600.0  # seconds of health: what ends it later is another trouble
 MEND, FAIL_OVER = "mend", "fail over"
 
 
@@ -27,6 +28,7 @@ class Standstill:
         self.times = times
         self._since: ClusterView | None = None  # the same leader, nothing dual-written since
         self._untouched: ClusterView | None = None  # and not tried, either
+        self._well_since: float | None = None
 
     @property
     def patience(self) -> float:
@@ -35,7 +37,9 @@ class Standstill:
 
     def cured(self, view: ClusterView, decision: Decision) -> Decision:
         """The decision, or the cure where it has waited for the dual-write to move for too long."""
-        if not (isinstance(decision, Wait) and any(reason.code == "G07" for reason in decision.reasons)):
+        told = [reason.text for reason in decision.reasons if reason.code == "G07"] if isinstance(decision, Wait) else []
+        self._forget(view, well=isinstance(decision, Wait) and decision.healthy)
+        if not isinstance(decision, Wait) or not told:
             self._since = self._untouched = None
             return decision
         self._since = self._since if self._since and _same(self._since, view) else view
@@ -47,7 +51,13 @@ class Standstill:
         if not gate.met:
             return Wait((*decision.reasons, *gate.reasons))
         verb = FAIL_OVER if view.taken_at - self._untouched.taken_at >= self.patience else MEND
-        return Act(verb, f"The dual-write stands still although ZooKeeper answers: {decision.reasons[0].text}")
+        return Act(verb, f"The dual-write stands still although ZooKeeper answers: {told[0]}")
+
+    def _forget(self, view: ClusterView, *, well: bool) -> None:
+        began = view.taken_at if self._well_since is None else self._well_since
+        self._well_since = began if well else None
+        if self._well_since is not None and view.taken_at - self._well_since >= FORGOTTEN_AFTER:
+            self.times = 0
 
     def acted(self) -> None:
         """A cure was begun; whether it helps shows from now on."""

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_provider_kmigrate.clients import groups
+from airflow_provider_kmigrate.clients import groups, offsets_topic
 from airflow_provider_kmigrate.clients.log_marks import read_marks
 from airflow_provider_kmigrate.core import inventory
-from airflow_provider_kmigrate.core.readiness import GroupSnapshot, Readiness
-from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused
+from airflow_provider_kmigrate.core.offsets_records import Scan
+from airflow_provider_kmigrate.core.readiness import GroupSnapshot, OffsetsHistory, Readiness, offsets_histories
+from airflow_provider_kmigrate.exceptions import AuthenticationFailed, KMigrateError, Refused
 from airflow_provider_kmigrate.hooks.tools import settings_of
 from airflow_provider_kmigrate.hooks.world import folder, watching
 
 
 class GroupInventoryOperator(BaseOperator):
     """Look once at all groups of the cluster, and judge them over all looks of the last `days`; run it every few minutes for a day.
+
+    Commit intervals, session timeouts and generations come from what `__consumer_offsets` took in the last `hours`; where our user may
+    not read it, the log says so, and they are left out.
 
     Leaves `inventory.json` (see `core.readiness.Readiness`) and `looks.jsonl` in `<folder>/inventory/<cluster>`, and returns how many
     groups are in which wave. Changes nothing in the cluster.
@@ -30,36 +34,45 @@ class GroupInventoryOperator(BaseOperator):
     template_fields: Sequence[str] = ()
     ui_color = "#e6e6fa"
 
-    def __init__(self, *, cluster_file: str, days: float = 7.0, **kwargs: Any) -> None:
+    def __init__(self, *, cluster_file: str, days: float = 7.0, hours: float = 1.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.cluster_file, self.days = cluster_file, days
+        self.cluster_file, self.days, self.hours = cluster_file, days, hours
 
     def execute(self, context: Context) -> dict[str, int]:
         del context
         try:
-            name, looks = self._look()
+            name, looks, stored = self._look()
         except (Refused, AuthenticationFailed) as error:
             raise AirflowFailException(str(error)) from None
         place = folder() / "inventory" / name
-        found = inventory.inventory(self._remembered(place, looks))
+        found = inventory.inventory(self._remembered(place, looks), stored)
         part = place / "inventory.json.part"
         part.write_text(json.dumps(inventory.as_dicts(found), indent=1))
         part.replace(place / "inventory.json")
         return self._told(found)
 
-    def _look(self) -> tuple[str, tuple[GroupSnapshot, ...]]:
+    def _look(self) -> tuple[str, tuple[GroupSnapshot, ...], Mapping[str, OffsetsHistory]]:
         with watching(self.cluster_file, self.log.info) as world:
             properties = settings_of(world.spec).kafka.properties
             seen = [*groups.of_zookeeper(world.tools.zk), *groups.of_brokers(properties)]
             marks = read_marks(properties, {where.topic for one in seen for where in one.offsets or ()})
-            return world.spec.name, inventory.snapshots(seen, marks, time.time_ns() // 1_000_000)
+            stored = self._stored(properties)
+            return world.spec.name, inventory.snapshots(seen, marks, _now_ms(), stored), stored
+
+    def _stored(self, properties: Mapping[str, str]) -> Mapping[str, OffsetsHistory]:
+        try:
+            records = offsets_topic.recent(properties, _now_ms() - round(3_600_000 * self.hours))
+        except KMigrateError as error:
+            self.log.warning("Commit intervals, sessions and generations are left out: %s", error)
+            return {}
+        return offsets_histories(Scan().read_all(records))
 
     def _remembered(self, place: Path, looks: Sequence[GroupSnapshot]) -> list[GroupSnapshot]:
         """These looks, and those before that are young enough; a group that is gone is in none of these, and left out."""
         place.mkdir(parents=True, exist_ok=True)
         with (place / "looks.jsonl").open("a", encoding="utf-8") as file:
             file.writelines(inventory.line(look) + "\n" for look in looks)
-        since, now = time.time_ns() // 1_000_000 - round(86_400_000 * self.days), {look.group for look in looks}
+        since, now = _now_ms() - round(86_400_000 * self.days), {look.group for look in looks}
         lines = (place / "looks.jsonl").read_text(encoding="utf-8", errors="replace").splitlines()
         return [look for look in inventory.read_lines(lines, since) if look.group in now]
 
@@ -70,6 +83,10 @@ class GroupInventoryOperator(BaseOperator):
             counts[wave] = counts.get(wave, 0) + 1
             self.log.info("%s: %s, %s, score %d; %s", wave, group.group, group.protocol, group.score, _why(group))
         return counts
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _why(group: Readiness) -> str:

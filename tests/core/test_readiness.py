@@ -164,7 +164,11 @@ class TestOffsetsTopic:
         found = self.history(
             (raw(0), state(1)), *((raw(t), commit(t)) for t in (0, 5_000, 10_000)), (raw(DAY), state(3, session=6_000))
         )
-        assert found == OffsetsHistory(GroupProtocol.CLASSIC, Life.LIVE, 5_000, 2.0, 6_000, (7,))
+        assert found == OffsetsHistory(GroupProtocol.CLASSIC, Life.LIVE, 5_000, 2.0, 6_000, (7,), 3)
+
+    def test_generations_within_minutes_are_no_churn_of_a_day(self) -> None:
+        found = self.history((raw(0), state(1)), (raw(60_000), state(9)))
+        assert (found.churn, found.generation) == (None, 9)
 
     def test_partitions_do_not_shorten_each_others_intervals(self) -> None:
         assert self.history(*((raw(t), commit(t, t % 2)) for t in range(10))).commit_interval_ms == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -39,7 +40,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 
 
 def consumer(local: LocalCluster, group: str) -> Consumer:
-    settings = {"group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False}
+    settings = {"group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False, "session.timeout.ms": 6000}
     return Consumer({"bootstrap.servers": local.bootstrap, **settings})
 
 
@@ -55,7 +56,9 @@ def test_every_group_has_its_line(
     live = consumer(local, "live")
     live.subscribe(["t"])
     assert live.poll(60) is not None
-    live.commit(asynchronous=False)
+    for _ in range(3):
+        live.commit(asynchronous=False)
+        time.sleep(0.5)
     zk = KazooClient(f"{local.plan.zookeeper}/kafka/main")
     zk.start(timeout=30)
     try:
@@ -79,3 +82,6 @@ def test_every_group_has_its_line(
         "empty": ("classic", "empty", RECORDS - 4, 3, 0),
     }
     assert counts == {"wave 0": 2, "wave 1": 1}
+    assert 400 < rows["live"]["commit_interval_ms"] < 60_000, "as __consumer_offsets tells it"
+    assert rows["empty"]["commit_interval_ms"] is None, "one commit"
+    assert "K25" in {reason["code"] for reason in rows["live"]["reservations"]}, "its session is 6 s"

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_kmigrate.core.model import Act, Done, Look, Reason, Wait
-from airflow_provider_kmigrate.core.standstill import FAIL_OVER, MEND, MOST_CURES, PATIENCE, Standstill
+from airflow_provider_kmigrate.core.standstill import FAIL_OVER, FORGOTTEN_AFTER, MEND, MOST_CURES, PATIENCE, Standstill
 from airflow_provider_kmigrate.exceptions import TimedOut
 from airflow_provider_kmigrate.steps.rollback import Reconcile, run_rollback
 from airflow_provider_kmigrate.steps.run import run_step
@@ -97,6 +97,15 @@ def still(cluster: SimCluster, standstill: Standstill, seconds: float):
 def test_each_cure_has_twice_the_time_of_the_one_before_and_there_are_few(dual):
     times = [still(dual, Standstill(times), 1000.0) for times in range(MOST_CURES + 1)]
     assert times == [(20, FAIL_OVER), (40, FAIL_OVER), (80, FAIL_OVER), None]
+
+
+def test_after_minutes_of_health_it_is_another_trouble(dual):
+    standstill, well = Standstill(MOST_CURES), Wait((Reason("T01", "soaking"),), healthy=True)
+    for second in range(int(FORGOTTEN_AFTER)):
+        standstill.cured(look(dual, float(second)), well)
+    assert standstill.times == MOST_CURES
+    standstill.cured(look(dual, FORGOTTEN_AFTER), well)
+    assert standstill.times == 0
 
 
 def test_nothing_is_done_while_zookeeper_does_not_answer_or_the_leader_changes_or_it_moves(dual):
