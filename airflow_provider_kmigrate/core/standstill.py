@@ -15,7 +15,9 @@ from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.gates import Gate, together
 from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Migration, Wait
 
-PATIENCE = 20.0  # seconds; /migration moves every 0.5 s. Below the 30 s after which a task defers: only tasks act
+PATIENCE = 20.0  # seconds; /migration moves every 0.5 s
+_A_PARTITION = 0.002  # seconds more for each: a full sync reads all states, and writes only what differs
+_MANY = 100_000  # partitions, where it is not known how many there are
 MOST_CURES = 3  # what they did not cure, another one would not
 FORGOTTEN_AFTER = 600.0  # seconds of health: what ends it later is another trouble
 MEND, FAIL_OVER = "mend", "fail over"
@@ -30,10 +32,9 @@ class Standstill:
         self._untouched: ClusterView | None = None  # and not tried, either
         self._well_since: float | None = None
 
-    @property
-    def patience(self) -> float:
-        """Seconds until the next cure, twice as many each time: a full sync that only reads may take longer than the first."""
-        return float(PATIENCE * 2**self.times)
+    def patience(self, partitions: int = _MANY) -> float:
+        """Seconds until the next cure, twice as many each time."""
+        return float((PATIENCE + _A_PARTITION * partitions) * 2**self.times)
 
     def cured(self, view: ClusterView, decision: Decision) -> Decision:
         """The decision, or the cure where it has waited for the dual-write to move for too long."""
@@ -45,12 +46,13 @@ class Standstill:
         self._since = self._since if self._since and _same(self._since, view) else view
         untouched = self._untouched if self._untouched and _same(self._untouched, view) else view
         self._untouched = untouched if _version(untouched) == _version(view) else view
-        if self.times >= MOST_CURES or view.taken_at - self._since.taken_at < self.patience:
+        patience = self.patience(_MANY if view.partitions is None else len(view.partitions))
+        if self.times >= MOST_CURES or view.taken_at - self._since.taken_at < patience:
             return decision
         gate = may_cure(view)
         if not gate.met:
             return Wait((*decision.reasons, *gate.reasons))
-        verb = FAIL_OVER if view.taken_at - self._untouched.taken_at >= self.patience else MEND
+        verb = FAIL_OVER if view.taken_at - self._untouched.taken_at >= patience else MEND
         return Act(verb, f"The dual-write stands still although ZooKeeper answers: {told[0]}")
 
     def _forget(self, view: ClusterView, *, well: bool) -> None:

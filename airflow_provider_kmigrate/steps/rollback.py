@@ -148,8 +148,8 @@ class Reconcile(Step):
     """One failover of the active controller. Killed and run again it makes another one, which does no harm."""
 
     name = "failover before the way back"
-    looks = _POSITION | _NODES | Look.CLIENT_METRICS
-    patience = 180.0
+    looks = _POSITION | _NODES | Look.CLIENT_METRICS | Look.PARTITIONS
+    patience = 600.0
 
     def __init__(self, controllers: tuple[NodeSpec, ...]) -> None:
         self.nodes = controllers

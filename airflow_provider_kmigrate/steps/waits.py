@@ -70,7 +70,7 @@ class _DualWriting(Step):
 
     def __init__(self, renewed: int = 0) -> None:
         self._standstill = Standstill(renewed)
-        self.acts_after = self._standstill.patience
+        self.acts_after = self._standstill.patience()
 
     @property
     def renewed(self) -> int:
@@ -78,7 +78,7 @@ class _DualWriting(Step):
 
     def cure(self, world: World, verb: str) -> None:
         self._standstill.acted()
-        self.acts_after = self._standstill.patience
+        self.acts_after = self._standstill.patience()
         cure(world, verb)
 
 

@@ -96,7 +96,15 @@ def still(cluster: SimCluster, standstill: Standstill, seconds: float):
 
 def test_each_cure_has_twice_the_time_of_the_one_before_and_there_are_few(dual):
     times = [still(dual, Standstill(times), 1000.0) for times in range(MOST_CURES + 1)]
-    assert times == [(20, FAIL_OVER), (40, FAIL_OVER), (80, FAIL_OVER), None]
+    assert times == [(21, FAIL_OVER), (41, FAIL_OVER), (81, FAIL_OVER), None]
+
+
+def test_a_full_sync_of_many_partitions_may_read_for_long(dual):
+    many = dual.look(Look.PARTITIONS).partitions * 2_000
+    dual.ended, standstill = dual.epoch, Standstill()
+    seen = [standstill.cured(look(dual, float(second), partitions=many), WAITS) for second in range(200)]
+    after = next(second for second, decision in enumerate(seen) if isinstance(decision, Act))
+    assert after == pytest.approx(20 + len(many) / 500, abs=1.0)
 
 
 def test_after_minutes_of_health_it_is_another_trouble(dual):
