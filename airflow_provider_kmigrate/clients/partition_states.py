@@ -14,11 +14,15 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final, Protocol
 
+from tenacity import retry, retry_if_exception_type, stop_after_attempt
+
 from airflow_provider_kmigrate.clients.zookeeper import Holding, Operation, Set, Znode
+from airflow_provider_kmigrate.clients.zookeeper_session import Changed
 
 _WRITES: Final = 100_000  # in all, if that leaves enough for each
 _MOST, _LEAST = 100, 10  # times that each is written
 _AT_ONCE: Final = 500  # in one transaction, some 100 kB
+_TRIES: Final = 5  # for one transaction
 
 
 class States(Protocol):
@@ -42,13 +46,23 @@ def times_for(partitions: int) -> int:
 def raise_versions(zookeeper: States, holding: Holding) -> tuple[int, int]:
     """Write every state as it is, under the fence; how many there are, and how often each was written.
 
-    Nothing else may write them meanwhile: raises `Changed` where somebody did, and what was written until then stays. May be repeated.
+    What somebody else writes meanwhile is read again; raises `Changed` where that does not end, and what was written until then stays.
+    May be repeated.
     """
     paths = zookeeper.state_paths()
     times = times_for(len(paths))
     found = zookeeper.nodes(paths)
     count = 0
     while some := list(islice(found, max(1, _AT_ONCE // times))):
-        zookeeper.commit([Set(path, node.data, node.version + turn) for path, node in some for turn in range(times)], holding)
+        _again(zookeeper, some, times, holding)
         count += len(some)
     return count, times
+
+
+@retry(retry=retry_if_exception_type(Changed), stop=stop_after_attempt(_TRIES), reraise=True)
+def _again(zookeeper: States, some: list[tuple[str, Znode]], times: int, holding: Holding) -> None:
+    try:
+        zookeeper.commit([Set(path, node.data, node.version + turn) for path, node in some for turn in range(times)], holding)
+    except Changed:  # an ISR moved since it was read
+        some[:] = zookeeper.nodes([path for path, _ in some])
+        raise

@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final
@@ -24,6 +24,7 @@ from typing import Any, Final
 from confluent_kafka import Message
 
 from airflow_provider_kmigrate.consumer.migrating_kafka import EmbeddedConsumer, Freed, Tell
+from airflow_provider_kmigrate.core.assignors import KafkaMember
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.member_words import KafkaAssigned, KafkaLost, KafkaRevoked, Polled
 from airflow_provider_kmigrate.core.registration import Mode
@@ -38,7 +39,7 @@ class FencedConsumer:
     """One or, while the list changes, two embedded consumers. `follow` and `close` are the shell's; the rest is any thread's."""
 
     def __init__(self, properties: Mapping[str, Any], client_id: str, tell: Tell, freed: Freed, poll_every: float) -> None:
-        self._tell, self._freed = tell, freed
+        self._tell, self._freed, self._client_id = tell, freed, client_id
         self._made: Callable[..., EmbeddedConsumer] = partial(self._make, properties, client_id, poll_every)
         self._lock = threading.Lock()
         self._closing = self._away = False
@@ -82,19 +83,24 @@ class FencedConsumer:
         """Whether the group exists: it has taken this member, or refused it."""
         return any(consumer.joined or consumer.refused for consumer in list(self._consumers.values()))
 
-    def away(self, away: bool) -> None:
-        """Any thread, often: whether the coordinator has been out of reach for a session. Its group has shared out without this member then;
-        what it finds when it is back, it is told: nothing (then the embedded consumer hears so), or what it had.
+    def away(self, members: Collection[KafkaMember] | None) -> None:
+        """Any thread, often: None where the coordinator has been out of reach for a session, else who is in the stable group.
+
+        Out of reach, the group has shared out without this member: all is given up. Back, it has what it had as far as the group says
+        so; the embedded consumer may hear only later that it was put out.
         """
         with self._lock:
-            if away == self._away:
+            if (members is None) == self._away:
                 return
-            self._away = away
-            if away:
+            self._away = members is None
+            if members is None:
                 _log.warning("the Kafka group's coordinator is out of reach: what the group gave is given up")
                 self._tell(KafkaLost())
-            elif assigned := frozenset().union(*(consumer.assigned for consumer in self._consumers.values())):
-                self._tell(KafkaAssigned(assigned))
+                return
+            mine = frozenset().union(*(member.partitions for member in members if member.client_id == self._client_id))
+            had = frozenset().union(*(consumer.assigned for consumer in self._consumers.values()))
+            if mine & had:
+                self._tell(KafkaAssigned(mine & had))
 
     def complaint(self) -> Message | None:
         """The next error of the Kafka group that does not pass by itself."""

@@ -69,8 +69,9 @@ def _from_nobody(error: KMigrateError) -> bool:
 class Neighbours(threading.Thread):
     """Asks every few seconds, and at once after `changed`. `may_ask`: whether the group is known to be there; `differs` is told of news.
 
-    `away` is told whether the coordinator is out of reach, since a `session` of seconds ago, or in reach again: by then the group has
-    put this member out, and librdkafka, which counts a session only on a connection that stands, says nothing of it (measured).
+    `away` is told with None that the coordinator is out of reach, since a `session` of seconds ago: by then the group has put this member
+    out, and librdkafka, which counts a session only on a connection that stands, says nothing of it (measured). And, each time it tells,
+    who is in the stable group. Who never had an answer knows nothing of anybody's reach: the way here is another one than librdkafka's.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class Neighbours(threading.Thread):
         ask: Ask,
         may_ask: Callable[[], bool],
         differs: Callable[[], None],
-        away: Callable[[bool], object] = bool,
+        away: Callable[[Answer | None], object] = bool,
         session: float = float("inf"),
     ) -> None:
         super().__init__(daemon=True, name="kmigrate-neighbours")
@@ -87,6 +88,7 @@ class Neighbours(threading.Thread):
         self._changed, self._ending = threading.Event(), threading.Event()
         self._answer: Answer = ()
         self._heard = float("-inf")
+        self._spoken = False  # this thread has had an answer once: its own way to the brokers works
 
     @property
     def members(self) -> Answer:
@@ -118,8 +120,7 @@ class Neighbours(threading.Thread):
         return False
 
     def _is_reached(self, at: float) -> None:
-        self._reached = at
-        self._away(False)
+        self._reached, self._spoken = at, True
 
     def look(self) -> bool:
         """Ask once; whether there was an answer."""
@@ -130,12 +131,13 @@ class Neighbours(threading.Thread):
             _log.info("%s", error)
             if not _from_nobody(error):
                 self._is_reached(began)
-            elif time.monotonic() - self._reached >= self._session:
-                self._away(True)
+            elif self._spoken and time.monotonic() - self._reached >= self._session:
+                self._away(None)
             return False
         self._is_reached(began)
         if found.state != _STABLE:
             return False
+        self._away(found.members)
         answer = tuple(sorted(found.members))
         news, self._answer, self._heard = answer != self._answer, answer, began
         if news:

@@ -141,7 +141,7 @@ def alarms(view: ClusterView) -> tuple[Reason, ...]:
 
 def _finalized(view: ClusterView) -> Position | None:
     everywhere = {controller.migration_flag for controller in view.controllers.values()} == {False}
-    if not _copied(view) or not (everywhere or led_without_flag(view)):
+    if not _copied(view) or not (everywhere or led_without_flag(view)) or _zookeeper_owns(view):
         return None
     left = _with_mode(view, BrokerMode.ZOOKEEPER, BrokerMode.MIGRATION)
     if left:
@@ -269,6 +269,12 @@ def kraft_owns(view: ClusterView) -> bool:
     """/controller names a KRaft controller."""
     controller = _zk(view).controller
     return isinstance(controller, ZkController) and controller.is_kraft
+
+
+def _zookeeper_owns(view: ClusterView) -> bool:
+    """/controller names a broker, and no broker is KRaft's: a /migration with a copy is of an earlier migration then."""
+    controller = view.zk.controller if view.zk else None
+    return isinstance(controller, ZkController) and not controller.is_kraft and not _with_mode(view, BrokerMode.KRAFT)
 
 
 def _with_mode(view: ClusterView, *modes: BrokerMode) -> list[int]:

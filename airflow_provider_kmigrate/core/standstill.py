@@ -24,15 +24,16 @@ MEND, FAIL_OVER = "mend", "fail over"
 
 
 class Standstill:
-    """Since when /migration stands still, over the looks of one life; `times` of earlier lives were cured in vain, or it ended again."""
+    """Since when /migration stands still, over the looks of one life; `times`: cures that were begun, in earlier lives too."""
 
     def __init__(self, times: int = 0) -> None:
         self.times = times
         self._since: ClusterView | None = None  # the same leader, nothing dual-written since
         self._untouched: ClusterView | None = None  # and not tried, either
         self._well_since: float | None = None
+        self.pending = False  # whether a cure comes, if it goes on so
 
-    def patience(self, partitions: int = _MANY) -> float:
+    def patience(self, partitions: int) -> float:
         """Seconds until the next cure, twice as many each time."""
         return float((PATIENCE + _A_PARTITION * partitions) * 2**self.times)
 
@@ -40,6 +41,9 @@ class Standstill:
         """The decision, or the cure where it has waited for the dual-write to move for too long."""
         told = [reason.text for reason in decision.reasons if reason.code == "G07"] if isinstance(decision, Wait) else []
         self._forget(view, well=isinstance(decision, Wait) and decision.healthy)
+        if view.zk is not None and view.quorum is None:
+            return decision  # a look without the quorum says neither
+        self.pending = False
         if not isinstance(decision, Wait) or not told:
             self._since = self._untouched = None
             return decision
@@ -47,12 +51,16 @@ class Standstill:
         untouched = self._untouched if self._untouched and _same(self._untouched, view) else view
         self._untouched = untouched if _version(untouched) == _version(view) else view
         patience = self.patience(_MANY if view.partitions is None else len(view.partitions))
-        if self.times >= MOST_CURES or view.taken_at - self._since.taken_at < patience:
+        self.pending = self.times < MOST_CURES
+        if not self.pending or view.taken_at - self._since.taken_at < patience:
             return decision
         gate = may_cure(view)
         if not gate.met:
+            self.pending = False
             return Wait((*decision.reasons, *gate.reasons))
         verb = FAIL_OVER if view.taken_at - self._untouched.taken_at >= patience else MEND
+        self.times += 1  # before it is begun: who remembers it knows what a life that ended in it has left
+        self._since = self._untouched = None
         return Act(verb, f"The dual-write stands still although ZooKeeper answers: {told[0]}")
 
     def _forget(self, view: ClusterView, *, well: bool) -> None:
@@ -61,10 +69,9 @@ class Standstill:
         if self._well_since is not None and view.taken_at - self._well_since >= FORGOTTEN_AFTER:
             self.times = 0
 
-    def acted(self) -> None:
-        """A cure was begun; whether it helps shows from now on."""
-        self.times += 1
-        self._since = self._untouched = None
+    def undo(self) -> None:
+        """The cure that was decided on last was not begun."""
+        self.times -= 1
 
 
 def may_cure(view: ClusterView) -> Gate:

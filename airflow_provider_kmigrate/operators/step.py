@@ -68,7 +68,7 @@ class StepOperator(BaseOperator):
         """The step itself; `Wait` to be deferred."""
         step = build(world.spec, self.kind, arguments)
         try:
-            decision = run_step(step, world, max(self._patience(), step.acts_after), lambda: self._looked(step))
+            decision = run_step(step, world, self._patience(), lambda: self._looked(step))
         finally:
             arguments |= {_HELD: getattr(step, _HELD, 0.0), _WAITED: step.waited, _WORSE: getattr(step, _WORSE, [])}
             arguments[_RENEWED] = getattr(step, _RENEWED, 0)

@@ -159,12 +159,17 @@ class RollBroker(Step):
             raise Refused(f"{self.name}: {told(moved.reasons)}", moved.reasons)
 
     def _elect(self, world: World) -> None:
-        self._left_out.acted()
+        self._cures(self._left_out)
         world.tools.admin.elect_preferred(leaders.left_out(world.observer.look(Look.ZOOKEEPER | Look.PARTITIONS), self.node.id))
+
+    def _cures(self, trouble: _Lasting) -> None:
+        """How often a cure was tried is known to this life only: it sees the wait to its end, and is not deferred to begin anew."""
+        trouble.acted()
+        self.acts_after = float("inf")
 
     def _free(self, world: World) -> None:
         """Restart the leader with the file it has, unless this broker still catches up with it."""
-        self._stuck.acted()
+        self._cures(self._stuck)
         view = world.observer.look(Look.BROKERS | Look.PARTITIONS)
         leader = next((b for b in world.spec.brokers if b.id == stuck_leader.stuck_leader(view, self.node.id)), None)
         if self._catches_up(world, view) or leader is None:
@@ -245,7 +250,7 @@ class BringBack(RollBroker):
             super().act(world, act)
 
     def _raise(self, world: World) -> None:
-        self._deaf.acted()
+        self._cures(self._deaf)
         if self._catches_up(world, world.observer.look(Look.PARTITIONS)):
             return
         elect_anew(world)

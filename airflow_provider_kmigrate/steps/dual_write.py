@@ -4,24 +4,30 @@ from __future__ import annotations
 
 from airflow_provider_kmigrate.clients.half_made import half_made, make_whole
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
+from airflow_provider_kmigrate.core import rollback
 from airflow_provider_kmigrate.core.config_matrix import Stage
 from airflow_provider_kmigrate.core.model import Look
-from airflow_provider_kmigrate.core.standstill import FAIL_OVER
-from airflow_provider_kmigrate.exceptions import AuthenticationFailed
+from airflow_provider_kmigrate.core.standstill import FAIL_OVER, may_cure
+from airflow_provider_kmigrate.exceptions import Failed
 from airflow_provider_kmigrate.steps.files import install
-from airflow_provider_kmigrate.steps.run import World
+from airflow_provider_kmigrate.steps.journal import told
+from airflow_provider_kmigrate.steps.run import World, refuse_if_stopped
 
+DOWN_LOOKS = Look.BROKERS | Look.CONTROLLERS | Look.ZOOKEEPER | Look.QUORUM | Look.PROCESSES | Look.FILES
 _BEING_MADE = 5.0  # seconds, in which a topic that is just being made is whole
 
 
-def cure(world: World, verb: str) -> None:
-    """Complete what ZooKeeper holds in part, and where that is not all, have another controller lead."""
-    _complete(world)
+def cure(world: World, name: str, verb: str) -> None:
+    """Complete what ZooKeeper holds in part, and where that is not all, have another controller lead. `name`: the step's.
+
+    Raises `Failed` where something stays incomplete: a failover would end a dual-write that still moves, and cure none.
+    """
+    _complete(world, name)
     if verb == FAIL_OVER:
-        fail_over(world)
+        fail_over(world, name)
 
 
-def _complete(world: World) -> None:
+def _complete(world: World, name: str) -> None:
     found = half_made(world.tools.zk)
     if found:
         world.clock.sleep(_BEING_MADE)
@@ -29,24 +35,45 @@ def _complete(world: World) -> None:
     if not found:
         world.say("ZooKeeper holds every topic with all its partitions.")
         return
-    names = ", ".join(found[:5])
+    made = sum(_made(world, path) for path in found)
+    left = tuple(path for path in half_made(world.tools.zk) if path in found)
+    text = f"{made} partitions had no state in ZooKeeper, at which every controller fails: made, to be written over"
+    world.say(f"{text} ({', '.join(found[:5])}).")
+    if left:
+        text = f"{len(left)} partitions have no state in ZooKeeper, and it could not be made: {', '.join(left[:5])}."
+        raise Failed(f"{name}: {text} No failover was made: each controller that is elected fails at them, for ever.")
+
+
+def _made(world: World, path: str) -> int:
     try:
-        made = make_whole(world.tools.zk, found, world.fence)
-    except (AuthenticationFailed, Changed) as error:
-        world.say(f"{len(found)} partitions have no state in ZooKeeper ({names}), and it could not be made: {error}")
-        return
-    world.say(
-        f"{made} partitions had no state in ZooKeeper, at which every controller fails: made, to be written over ({names})."
-    )
+        return make_whole(world.tools.zk, (path,), world.fence)
+    except Changed:  # somebody else made it, or deleted the topic
+        return 0
 
 
-def fail_over(world: World) -> None:
-    """Restart the active controller with the migration flag in its file; another one is elected."""
-    quorum = world.observer.look(Look.QUORUM).quorum
-    leader = next((node for node in world.spec.controllers if quorum is not None and node.id == quorum.leader_id), None)
-    if leader is None:
+def fail_over(world: World, name: str) -> None:
+    """Restart the active controller with the migration flag in its file; another one is elected.
+
+    What speaks against it is looked at once more: since the decision every state may have been read. Then nothing is done.
+    """
+    view = world.observer.look(Look.CONTROLLERS | Look.QUORUM | Look.CLIENT_METRICS)
+    gate = may_cure(view)
+    leader = next((node for node in world.spec.controllers if view.quorum and node.id == view.quorum.leader_id), None)
+    if not gate.met or leader is None:
+        world.say(f"No failover now: {told(gate.reasons)}")
         return
+    world.fence.check()
+    refuse_if_stopped(name, world)
     host = world.tools.host(leader)
     install(world, leader, Stage.CONTROLLER_MIGRATION)
     world.say(f"{leader.name} stopped after {host.stop(leader, world.fence.token):.1f} s.")
     host.start(leader, world.fence.token)
+
+
+def start_what_is_down(world: World) -> None:
+    """A controller of this migration that is down, as a failover leaves one that was killed between stop and start."""
+    found = rollback.still_down(world.observer.look(DOWN_LOOKS, world.spec.controllers))
+    for node in world.spec.controllers:
+        if found is not None and node.id == found[0]:
+            install(world, node, Stage.CONTROLLER_MIGRATION)
+            world.tools.host(node).start(node, world.fence.token)

@@ -15,6 +15,7 @@ from airflow_provider_kmigrate.core.model import (
     Done,
     Look,
     Malformed,
+    Migration,
     Reason,
     Refuse,
     Wait,
@@ -26,7 +27,7 @@ from airflow_provider_kmigrate.core.rollback import HandOver
 from airflow_provider_kmigrate.core.standstill import Standstill
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from airflow_provider_kmigrate.steps.brokers import BringBack
-from airflow_provider_kmigrate.steps.dual_write import cure
+from airflow_provider_kmigrate.steps.dual_write import DOWN_LOOKS, cure, start_what_is_down
 from airflow_provider_kmigrate.steps.files import install, target_text
 from airflow_provider_kmigrate.steps.first_broker import without_notes
 from airflow_provider_kmigrate.steps.journal import told
@@ -148,32 +149,25 @@ class Reconcile(Step):
     """One failover of the active controller. Killed and run again it makes another one, which does no harm."""
 
     name = "failover before the way back"
-    looks = _POSITION | _NODES | Look.CLIENT_METRICS | Look.PARTITIONS
+    looks = DOWN_LOOKS | Look.CLIENT_METRICS | Look.PARTITIONS
     patience = 600.0
 
     def __init__(self, controllers: tuple[NodeSpec, ...]) -> None:
         self.nodes = controllers
-        self._before: ClusterView | None = None  # the first look with a leader
+        self._before: ClusterView | None = None  # the first look with a leader, and with /migration
         self._standstill = Standstill()
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
-        if self._before is None and view.quorum is not None:
+        copied = view.zk is not None and isinstance(view.zk.migration, Migration)
+        if self._before is None and view.quorum is not None and copied:
             self._before = view
         return self._standstill.cured(view, rollback.decide_reconcile(view, self._before or first))
 
     def act(self, world: World, act: Act) -> None:
         if act.verb == "start":
-            self._start_what_is_down(world)
-            return
-        self._standstill.acted()
-        cure(world, act.verb)
-
-    def _start_what_is_down(self, world: World) -> None:
-        found = rollback.still_down(world.observer.look(self.looks, self.nodes))
-        for node in self.nodes:
-            if found is not None and node.id == found[0]:
-                install(world, node, Stage.CONTROLLER_MIGRATION)
-                world.tools.host(node).start(node, world.fence.token)
+            start_what_is_down(world)
+        else:
+            cure(world, self.name, act.verb)
 
 
 class StopController(Step):

@@ -97,7 +97,7 @@ class Step(ABC):
     looks: Look
     patience: float = 600.0
     memory: float = 0.0  # seconds of looks that a judgement needs in one life, which no shorter watch may cut off
-    acts_after: float = 0.0  # seconds of looks that an act needs in one life; only a task acts, so none defers before
+    acts_after: float = 0.0  # seconds of looks that an act needs in one life, which ends with the wait: read anew at each look
     waited: float = 0.0  # seconds that count against the patience, of earlier runs of the same wait too
     most_acts: int = 5  # more of the same verb would not help
     samples: int = 1  # how many looks in a row must say Done
@@ -113,6 +113,9 @@ class Step(ABC):
     def act(self, world: World, act: Act) -> None:
         """Do what `decide` asked for; idempotent, and safe to be killed in."""
         raise AssertionError(f"{self.name} only waits, but was asked to {act.verb} in {world.spec.name}")
+
+    def undo(self) -> None:  # noqa: B027 - most steps remember nothing of what they decided
+        """The act that was decided on last is left to another process: forget that it was decided on."""
 
     def traces(self, world: World) -> str:
         """What says why acting was in vain, such as the end of a node's log."""
@@ -151,7 +154,7 @@ def run_step(
             if step.waited >= step.patience:
                 said = told((*decision.reasons, *_unread(view, decision)))
                 raise TimedOut(f"{step.name}: gave up after {step.patience:.0f} s without progress. {said}")
-            if diary.idle() >= sync_for:
+            if diary.idle() >= max(sync_for, step.acts_after):
                 return decision
         world.clock.sleep(step.interval)
 
@@ -165,7 +168,7 @@ def _act(step: Step, world: World, view: ClusterView, decision: Act, diary: _Dia
     if reasons:
         raise WrongCluster(f"{step.name}: {told(reasons)}", reasons)
     world.fence.check()
-    _refuse_if_stopped(step, world)
+    refuse_if_stopped(step.name, world)
     if diary.times(decision.verb) >= step.most_acts:
         told_again = f"{step.name}: did '{decision.verb}' {step.most_acts} times in vain. {decision.text}"
         raise Failed(f"{told_again} {step.traces(world)}".strip())
@@ -175,13 +178,14 @@ def _act(step: Step, world: World, view: ClusterView, decision: Act, diary: _Dia
     diary.acted(decision, world.clock.monotonic() - started)
 
 
-def _refuse_if_stopped(step: Step, world: World) -> None:
+def refuse_if_stopped(name: str, world: World) -> None:
+    """The kill switch: raises `Refused` where it is on. `name`: the step's."""
     said = world.stopped()
     if not said:
         return
     text = f"The kill switch of {world.spec.name} is on: {said}"
     remedy = "Ask whoever set it; when it is off, clear the failed task: the step looks anew and goes on."
-    world.journal.write("stopped", step.name, said)
+    world.journal.write("stopped", name, said)
     raise Refused.because(Reason("H05", text, "Somebody wants nothing to be changed, forward or back.", remedy))
 
 

@@ -6,11 +6,12 @@ from collections.abc import Collection
 
 from airflow_provider_kmigrate.core import leaders, waiting
 from airflow_provider_kmigrate.core.gates import Gate, leaderless
-from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Done, Look, Reason, Wait
+from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Done, Look, Reason, Refuse, Wait
 from airflow_provider_kmigrate.core.phase import Phase, where
+from airflow_provider_kmigrate.core.rollback import still_down
 from airflow_provider_kmigrate.core.standstill import Standstill
 from airflow_provider_kmigrate.steps.compared import KINDS, Compared
-from airflow_provider_kmigrate.steps.dual_write import cure
+from airflow_provider_kmigrate.steps.dual_write import DOWN_LOOKS, cure, start_what_is_down
 from airflow_provider_kmigrate.steps.green import Green
 from airflow_provider_kmigrate.steps.moved import MovedSince
 from airflow_provider_kmigrate.steps.run import Step, World
@@ -68,18 +69,34 @@ class PhaseReached(Step):
 class _DualWriting(Step):
     """A step that needs a dual-write that moves, and sees to it where it has ended for good. `renewed`: how often it did so."""
 
+    always: Look  # what it looks at while every controller answers
+
     def __init__(self, renewed: int = 0) -> None:
         self._standstill = Standstill(renewed)
-        self.acts_after = self._standstill.patience()
+        self.looks = self.always
 
     @property
     def renewed(self) -> int:
         return self._standstill.times
 
-    def cure(self, world: World, verb: str) -> None:
-        self._standstill.acted()
-        self.acts_after = self._standstill.patience()
-        cure(world, verb)
+    def cured(self, view: ClusterView, decision: Decision) -> Decision:
+        """The decision, or the cure. A controller that is down after one was left so by a life that ended in it; others are not ours."""
+        begun = self.renewed > 0
+        silent = any(not controller.answers for controller in view.controllers.values())
+        self.looks = self.always | (DOWN_LOOKS if begun and silent else Look(0))
+        down = still_down(view) if begun and not isinstance(decision, Refuse) else None
+        decision = self._standstill.cured(view, down[1] if down else decision)
+        self.acts_after = float("inf") if self._standstill.pending else 0.0
+        return decision
+
+    def act(self, world: World, act: Act) -> None:
+        if act.verb == "start":
+            start_what_is_down(world)
+        else:
+            cure(world, self.name, act.verb)
+
+    def undo(self) -> None:
+        self._standstill.undo()
 
 
 class Copied(_DualWriting):
@@ -87,20 +104,20 @@ class Copied(_DualWriting):
 
     name = "metadata copy"
     most_acts = 60
-    looks = _POSITION | Look.QUORUM | Look.PARTITIONS | Look.CLIENT_METRICS
+    always = _POSITION | Look.QUORUM | Look.PARTITIONS | Look.CLIENT_METRICS
 
     def __init__(self, patience: float = 600.0, renewed: int = 0) -> None:
         super().__init__(renewed)
         self.patience = patience
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
-        return self._standstill.cured(view, waiting.copied(view, first))
+        return self.cured(view, waiting.copied(view, first))
 
     def act(self, world: World, act: Act) -> None:
         if act.verb == "elect":
             world.tools.admin.elect_preferred(leaderless(world.observer.look(Look.PARTITIONS)))
         else:
-            self.cure(world, act.verb)
+            super().act(world, act)
 
 
 class LagSmall(Step):
@@ -161,7 +178,7 @@ class Soak(_DualWriting):
 
     name = "soak in dual-write"
     patience = 3600.0  # red for an hour is more than a hiccup
-    looks = _SOAKING
+    always = _SOAKING
 
     def __init__(
         self, seconds: float, held: float = 0.0, interval: float | None = None, lag_limit: int = 50, renewed: int = 0
@@ -183,14 +200,14 @@ class Soak(_DualWriting):
             return Done("The finalization has already begun.")
         gate = self._gate(view, self._moved.saw(view, first))
         self._green.saw(view, gate.met)
+        return self.cured(view, self._judged(gate))
+
+    def _judged(self, gate: Gate) -> Decision:
         if not gate.met:
-            return self._standstill.cured(view, waiting.as_decision(gate, ""))
+            return waiting.as_decision(gate, "")
         if self.held >= self.seconds:
             return Done(f"Every gate stayed green for {self.held:.0f} s.")
         return Wait((Reason("T01", f"Soaking: green for {self.held:.0f} of {self.seconds:.0f} s."),), healthy=True)
-
-    def act(self, world: World, act: Act) -> None:
-        self.cure(world, act.verb)
 
     def _gate(self, view: ClusterView, before: ClusterView) -> Gate:
         gate = waiting.soaking(view, before, self._lag_limit)
@@ -198,7 +215,7 @@ class Soak(_DualWriting):
             gate = self._compared.saw(view)
         else:
             self._compared.forget(view)
-        self.looks = _SOAKING | KINDS if self._compared.due else _SOAKING
+        self.always = _SOAKING | KINDS if self._compared.due else _SOAKING
         return gate
 
 

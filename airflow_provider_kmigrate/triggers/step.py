@@ -58,14 +58,17 @@ class StepTrigger(BaseTrigger):
                 )
             outcome, text = ("waiting", told(decision.reasons)) if isinstance(decision, Wait) else ("ready", decision.text)
         except Fenced:
+            if step:
+                step.undo()
             outcome, text = "ready", "There is something to do."
         except (Refused, TimedOut) as error:
             outcome, text = "refused", str(error)
         except KMigrateError as error:
             outcome, text = "unavailable", str(error)
         waited = step.waited if step else self.arguments.get("waited", 0.0)
-        kept = {"held": getattr(step, "held", None), "waited": waited, "worse": getattr(step, "worse", [])}
-        kept["renewed"] = getattr(step, "renewed", 0)
+        kept = {"held": getattr(step, "held", None), "waited": waited}
+        for name, unset in (("worse", []), ("renewed", 0)):  # what was not looked at is as it was
+            kept[name] = getattr(step, name, unset) if step else self.arguments.get(name, unset)
         return {"outcome": outcome, "text": text, **kept}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 import pytest
 from kazoo.client import KazooClient
@@ -11,7 +12,7 @@ from kazoo.security import make_acl
 from airflow_provider_kmigrate.clients.half_made import half_made, make_whole
 from airflow_provider_kmigrate.clients.partition_states import raise_versions
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
-from airflow_provider_kmigrate.clients.zookeeper import ROOT, Create, Set, ZooKeeper
+from airflow_provider_kmigrate.clients.zookeeper import ROOT, Create, Holding, Operation, Set, ZooKeeper
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
 from airflow_provider_kmigrate.exceptions import Fenced, Forbidden
 
@@ -54,6 +55,28 @@ def test_states_are_written_again_as_they_are_under_the_fence(own_chroot: ZooKee
     found = {path: kazoo_client.get(path) for path in states}
     assert {path: data for path, (data, _) in found.items()} == states
     assert {stat.version for _, stat in found.values()} == {100}
+
+
+def test_a_state_that_moves_meanwhile_is_read_again(
+    own_chroot: ZooKeeperSettings, kazoo_client: KazooClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (path,) = topic(kazoo_client, 1, 1)
+    with ZooKeeper(own_chroot) as client:
+        hold(client)
+        commit, moves = client.commit, iter([b"one", b"two"])
+
+        def late(operations: Sequence[Operation], holding: Holding | None = None) -> list[int | None]:
+            if move := next(moves, b""):
+                kazoo_client.set(path, move)
+            return commit(operations, holding)
+
+        monkeypatch.setattr(client, "commit", late)
+        assert raise_versions(client, Held()) == (1, 100)
+        data, stat = kazoo_client.get(path)
+        assert (data, stat.version) == (b"two", 102)
+        monkeypatch.setattr(client, "commit", lambda *_: (_ for _ in ()).throw(Changed("again and again")))
+        with pytest.raises(Changed):
+            raise_versions(client, Held())
 
 
 @pytest.mark.parametrize("there", [0, 1, 2])

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import ssl
+
 import pytest
 
 from airflow_provider_kmigrate.clients import wire_groups
+from airflow_provider_kmigrate.consumer.migrating_fence import FencedConsumer
 from airflow_provider_kmigrate.consumer.migrating_neighbours import Neighbours
 from airflow_provider_kmigrate.core.assignors import KafkaMember
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.group_seen import KafkaGroup
-from airflow_provider_kmigrate.exceptions import Failed, TimedOut, Unreachable
+from airflow_provider_kmigrate.core.member_words import KafkaAssigned, KafkaLost
+from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, TimedOut, Unreachable
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def told(state: str, *partitions: int) -> KafkaGroup:
@@ -44,23 +50,64 @@ def test_the_last_answer_stays_until_a_settled_group_gives_another() -> None:
     assert news == [(holds,), (holds._replace(partitions=frozenset()),)]
 
 
-def test_a_coordinator_out_of_reach_is_told_after_a_session_and_when_it_is_back() -> None:
-    """A broker that answers with an error is in reach."""
-    answers = [told("Stable"), Unreachable("cut"), TimedOut("cut"), Failed("no"), TimedOut("cut"), told("Empty")]
-    for session, expected in ((0.0, [False, True, True, False, True, False]), (60.0, [False, False, False])):
-        left, away = list(answers), list[bool]()
+def asked(answers: list[KafkaGroup | KMigrateError], session: float) -> list[tuple[KafkaMember, ...] | None]:
+    """What `away` is told in so many looks."""
+    left, away = list(answers), list[tuple[KafkaMember, ...] | None]()
 
-        def ask(left: list[object] = left) -> KafkaGroup:
-            answer = left.pop(0)
-            if isinstance(answer, Exception):
-                raise answer
-            assert isinstance(answer, KafkaGroup)
-            return answer
+    def ask() -> KafkaGroup:
+        answer = left.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
-        neighbours = Neighbours(ask, lambda: True, lambda: None, away.append, session)
-        for _ in answers:
-            neighbours.look()
-        assert away == expected
+    neighbours = Neighbours(ask, lambda: True, lambda: None, away.append, session)
+    for _ in answers:
+        neighbours.look()
+    return away
+
+
+def test_a_coordinator_out_of_reach_is_told_after_a_session_and_who_is_there_when_it_is_back() -> None:
+    """A broker that answers with an error is in reach, and tells of nobody."""
+    cut = [Unreachable("cut"), TimedOut("cut"), Failed("no"), TimedOut("cut"), told("Empty"), told("PreparingRebalance")]
+    answers = [told("Stable", 1), *cut, told("Stable", 2)]
+    there, later = told("Stable", 1).members, told("Stable", 2).members
+    assert asked(answers, 0.0) == [there, None, None, None, later]
+    assert asked(answers, 60.0) == [there, later]
+
+
+def test_who_was_never_answered_says_nothing_of_anybodys_reach() -> None:
+    """As by TLS that librdkafka speaks and this thread's client does not."""
+    error = Unreachable("TLS")
+    error.__cause__ = ssl.SSLError("DH_KEY_TOO_SMALL")
+    assert asked([error, TimedOut("no answer")], 0.0) == []
+
+
+@pytest.mark.parametrize(
+    ("members", "expected"),
+    [
+        ((), []),
+        ((KafkaMember("m-2", "plain", frozenset({T0, T1}), "/h"),), []),
+        (
+            (KafkaMember("m-1", "mine", frozenset({T0}), "/h"), KafkaMember("m-2", "plain", frozenset({T1}), "/h")),
+            [KafkaAssigned({T0})],
+        ),
+    ],
+)
+def test_back_in_reach_a_member_has_what_the_group_says_and_no_more(
+    members: tuple[KafkaMember, ...], expected: list[object]
+) -> None:
+    """The embedded consumer still believes that both are its own."""
+    said: list[object] = []
+    fenced = FencedConsumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0}, "mine", said.append, bool, 0.1)
+    try:
+        fenced.start()
+        for consumer in fenced._consumers.values():
+            consumer.assigned = frozenset({T0, T1})
+        fenced.away(None)
+        fenced.away(members)
+        assert said == [KafkaLost(), *expected]
+    finally:
+        fenced.close()
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,16 @@ SEEN = [
     ("finalized, one broker unseen", cluster([KRAFT, KRAFT, None], BARE, 90), Phase.UNKNOWN),
     ("a plain broker under KRaft", cluster([MIG, MIG, ZK], FLAGGED, 90), Phase.SPLIT),
     ("left over from a rollback", with_zk(cluster([ZK, ZK, ZK]), migration=migration(97)), Phase.STALE),
+    (
+        "left over from a rollback, new controllers without the flag",
+        with_zk(cluster([ZK, ZK, ZK], BARE), migration=migration(97)),
+        Phase.STALE,
+    ),
+    (
+        "the same, brokers in migration mode",
+        with_zk(cluster([MIG, MIG, MIG], BARE), migration=migration(97)),
+        Phase.STALE,
+    ),
     ("ZooKeeper unread", replace(cluster([MIG, MIG, MIG], FLAGGED, 90), zk=None), Phase.UNKNOWN),
     ("no broker answers", cluster([None, None, None]), Phase.UNKNOWN),
     ("no broker answers in dual-write", cluster([None, None, None], FLAGGED, 90), Phase.UNKNOWN),

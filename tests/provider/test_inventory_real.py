@@ -57,7 +57,7 @@ def test_every_group_has_its_line(
     live.subscribe(["t"])
     assert live.poll(60) is not None
     for _ in range(3):
-        live.commit(asynchronous=False)
+        live.commit(offsets=[TopicPartition("t", 0, 1)], asynchronous=False)
         time.sleep(0.5)
     zk = KazooClient(f"{local.plan.zookeeper}/kafka/main")
     zk.start(timeout=30)

@@ -10,16 +10,25 @@ from airflow_provider_kmigrate.core.cluster import Role
 from airflow_provider_kmigrate.core.config_matrix import Stage
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.core.phase import Phase, where
-from airflow_provider_kmigrate.exceptions import Fenced, Refused, Unavailable
-from airflow_provider_kmigrate.steps import partition_states
-from airflow_provider_kmigrate.steps.brokers import RollBroker
+from airflow_provider_kmigrate.exceptions import Failed, Fenced, Refused, Unavailable
+from airflow_provider_kmigrate.steps import brokers, partition_states
+from airflow_provider_kmigrate.steps.brokers import BringBack, RollBroker
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
 from airflow_provider_kmigrate.steps.files import install
-from airflow_provider_kmigrate.steps.rollback import GiveBack, Reconcile, StopController, WipeController, run_plan, run_rollback
+from airflow_provider_kmigrate.steps.rollback import (
+    GiveBack,
+    Reconcile,
+    StopController,
+    WipeController,
+    ZooKeeperLeads,
+    run_plan,
+    run_rollback,
+    stop_controllers,
+)
 from airflow_provider_kmigrate.steps.run import run_step
 from airflow_provider_kmigrate.steps.waits import Copied
 from tests.steps.sim import SimCluster
-from tests.steps.sim_nodes import Killed, Mortal
+from tests.steps.sim_nodes import Health, Killed, Mortal
 from tests.steps.test_migration import EVERYTHING, check_end, finalize, forward, roll
 
 
@@ -118,6 +127,24 @@ def test_brokers_that_do_not_hear_the_zookeeper_controller_are_told_again(tmp_pa
     assert [node.stops for (role, _), node in cluster.nodes.items() if role is Role.BROKER] == [4, 4, 4], (
         "nobody is restarted for it"
     )
+
+
+def test_a_broker_that_stays_out_of_its_isrs_costs_few_elections(tmp_path, monkeypatch):
+    """A log directory that failed looks so: no lag is told of it. The task is not deferred between cures, which would begin anew."""
+    cluster, elections = SimCluster(), []
+    all_kraft(cluster, cluster.world(tmp_path))
+    world = cluster.world(tmp_path)
+    run_step(Reconcile(cluster.spec.controllers), world)
+    for node in cluster.spec.brokers:
+        run_step(BringBack(node, BrokerMode.MIGRATION, cluster.spec.policy), world)
+    stop_controllers(world)
+    run_step(GiveBack(cluster.spec.controllers), world)
+    run_step(ZooKeeperLeads(), world)
+    monkeypatch.setattr(brokers, "elect_anew", elections.append)
+    cluster.health = lambda broker, mode, looks: Health(in_sync=broker != 1 or mode is not BrokerMode.ZOOKEEPER)
+    with pytest.raises(Failed, match="in vain"):
+        run_step(BringBack(cluster.spec.brokers[1], BrokerMode.ZOOKEEPER, cluster.spec.policy), world, sync_for=30.0)
+    assert len(elections) == 5
 
 
 @pytest.mark.slow

@@ -6,14 +6,17 @@ from dataclasses import replace
 
 import pytest
 
+from airflow_provider_kmigrate.clients.zookeeper_session import Changed
+from airflow_provider_kmigrate.core.cluster import Role
 from airflow_provider_kmigrate.core.model import Act, Done, Look, Reason, Wait
 from airflow_provider_kmigrate.core.standstill import FAIL_OVER, FORGOTTEN_AFTER, MEND, MOST_CURES, PATIENCE, Standstill
-from airflow_provider_kmigrate.exceptions import TimedOut
+from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, Fenced, Refused, TimedOut
 from airflow_provider_kmigrate.steps.rollback import Reconcile, run_rollback
 from airflow_provider_kmigrate.steps.run import run_step
-from airflow_provider_kmigrate.steps.waits import Soak
+from airflow_provider_kmigrate.steps.waits import Copied, Soak
 from benchmarks import direct
 from tests.steps.sim import SimCluster
+from tests.steps.sim_nodes import Killed
 
 WAITS = Wait((Reason("G07", "/migration stands still"),))
 
@@ -64,7 +67,7 @@ def test_a_way_back_completes_what_zookeeper_lacks_before_it_fails_over(tmp_path
 
 def test_without_the_cure_a_failover_makes_it_worse(tmp_path, dual, monkeypatch):
     """What the way back did before, and what a person would do."""
-    monkeypatch.setattr("airflow_provider_kmigrate.steps.dual_write._complete", lambda world: None)
+    monkeypatch.setattr("airflow_provider_kmigrate.steps.dual_write._complete", lambda *_: None)
     half_made(dual)
     with pytest.raises(TimedOut, match="G07"):
         run_step(Reconcile(dual.spec.controllers), dual.world(tmp_path))
@@ -81,6 +84,119 @@ def test_a_topic_that_is_just_being_made_is_left_alone(tmp_path, dual, monkeypat
     monkeypatch.setattr(dual.clock, "sleep", whole)
     monkeypatch.setattr("airflow_provider_kmigrate.steps.dual_write.make_whole", lambda *_: pytest.fail("made"))
     run_step(Reconcile(dual.spec.controllers), dual.world(tmp_path))
+
+
+@pytest.mark.parametrize("step", [Copied, lambda renewed: Soak(1000.0, renewed=renewed)])
+@pytest.mark.parametrize("times", [0, 1, 2])
+def test_a_wait_is_not_deferred_just_before_its_cure(tmp_path, dual, monkeypatch, step, times):
+    ended(dual)
+    looked, slow = dual.look, iter([1.0])
+
+    def look_slowly(*asked):
+        dual.clock.time += next(slow, 0.0)
+        return looked(*asked)
+
+    monkeypatch.setattr(dual, "look", look_slowly)
+    before = dual.epoch
+    run_step(step(renewed=times), dual.world(tmp_path), sync_for=30.0)
+    assert dual.epoch == before + 1
+
+
+def test_what_no_cure_helps_is_given_up_over_many_lives(tmp_path, dual, monkeypatch):
+    monkeypatch.setattr(dual, "_dual_write", lambda offset: None)
+    before = dual.epoch
+    with pytest.raises(TimedOut):
+        lives(dual, tmp_path, Copied(600.0), lambda last: Copied(600.0, last.renewed))
+    assert dual.epoch - before == MOST_CURES
+
+
+def lives(cluster: SimCluster, folder, step, following):
+    """One step as an operator runs it: at most 30 s of waiting in one life; what it remembers goes to the next one."""
+    while isinstance(run_step(step, cluster.world(folder), sync_for=30.0), Wait):
+        step, waited = following(step), step.waited
+        step.waited = waited
+
+
+@pytest.mark.parametrize("step", [Copied, lambda renewed=0: Soak(30.0, interval=1.0, renewed=renewed)])
+def test_a_controller_that_a_dead_cure_left_stopped_is_started(tmp_path, dual, monkeypatch, step):
+    ended(dual)
+
+    def die(node):
+        raise Killed
+
+    with monkeypatch.context() as dead:
+        dead.setattr(dual, "start", die)
+        first = step()
+        with pytest.raises(Killed):
+            run_step(first, dual.world(tmp_path))
+    assert isinstance(run_step(step(renewed=first.renewed), dual.world(tmp_path), sync_for=300.0), Done)
+    assert all(dual.nodes[Role.CONTROLLER, node.id].running for node in dual.spec.controllers)
+
+
+def test_a_controller_that_somebody_else_stopped_is_left_alone(tmp_path, dual):
+    dual.stop(dual.spec.controllers[0])
+    assert isinstance(run_step(Soak(30.0, interval=1.0), dual.world(tmp_path), sync_for=300.0), Wait)
+    assert dual.nodes[Role.CONTROLLER, dual.spec.controllers[0].id].running is None
+
+
+def test_what_a_watch_decides_on_and_may_not_do_is_not_counted(tmp_path, dual, monkeypatch):
+    ended(dual)
+    watching = Soak(30.0, interval=1.0)
+    monkeypatch.setattr(dual, "token", dual.token)
+    world = dual.world(tmp_path)
+    dual.token += 1  # a newer run holds the cluster
+    with pytest.raises(Fenced):
+        run_step(watching, world)
+    assert watching.renewed == 1
+    watching.undo()
+    assert watching.renewed == 0
+
+
+def test_a_flag_that_is_lost_while_topics_are_completed_stops_the_failover(tmp_path, dual, monkeypatch):
+    half_made(dual)
+    slept = dual.clock.sleep
+
+    def restarted_without(seconds):
+        slept(seconds)
+        for (role, number), node in dual.nodes.items():
+            if role is Role.CONTROLLER and number != dual.leader:
+                node.running = node.text.replace("zookeeper.metadata.migration.enable=true", "")
+
+    monkeypatch.setattr(dual.clock, "sleep", restarted_without)
+    with pytest.raises(Refused, match="G05"):
+        run_step(Reconcile(dual.spec.controllers), dual.world(tmp_path))
+    assert not dual.finalized
+
+
+@pytest.mark.parametrize("error", [AuthenticationFailed("no right"), Changed("taken")])
+def test_no_failover_while_a_topic_stays_in_part(tmp_path, dual, monkeypatch, error):
+    """As long as the same controller leads, the dual-write goes on; its successor's would not."""
+    half_made(dual)
+
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr("airflow_provider_kmigrate.steps.dual_write.make_whole", fail)
+    before = dual.epoch
+    with pytest.raises((AuthenticationFailed, Failed)):
+        run_step(Reconcile(dual.spec.controllers), dual.world(tmp_path))
+    assert dual.epoch == before
+
+
+def test_a_way_back_that_did_not_see_zookeeper_at_first_fails_over_once(tmp_path, dual, monkeypatch):
+    looked, hidden, before = dual.look, iter([True]), dual.epoch
+    monkeypatch.setattr(dual, "look", lambda *asked: replace(looked(*asked), **({"zk": None} if next(hidden, False) else {})))
+    run_step(Reconcile(dual.spec.controllers), dual.world(tmp_path))
+    assert dual.epoch == before + 1
+
+
+def test_the_kill_switch_is_read_right_before_the_stop(tmp_path, dual):
+    half_made(dual)
+    answers = iter(["", "maintenance"])
+    world = replace(dual.world(tmp_path), stopped=lambda: next(answers))
+    with pytest.raises(Refused, match="maintenance"):
+        run_step(Reconcile(dual.spec.controllers), world)
+    assert all(dual.nodes[Role.CONTROLLER, node.id].stops == 0 for node in dual.spec.controllers)
 
 
 def look(cluster: SimCluster, seconds: float, **changes: object):
