@@ -19,7 +19,7 @@ from airflow_provider_kmigrate.core.identity import strangers
 from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Done, Look, Reason, Refuse, Wait
 from airflow_provider_kmigrate.core.phase import alarms
 from airflow_provider_kmigrate.core.surroundings import Surroundings
-from airflow_provider_kmigrate.exceptions import Failed, Refused, TimedOut, Unavailable, WrongCluster
+from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut, Unavailable, WrongCluster
 from airflow_provider_kmigrate.observe import Tools
 from airflow_provider_kmigrate.observe.unknowns import OF_THE_CLUSTER
 from airflow_provider_kmigrate.steps.backup import BackupStore
@@ -174,7 +174,11 @@ def _act(step: Step, world: World, view: ClusterView, decision: Act, diary: _Dia
         raise Failed(f"{told_again} {step.traces(world)}".strip())
     world.journal.write("act", step.name, f"{decision.verb}: {decision.text}", **evidence(view))
     started = world.clock.monotonic()
-    step.act(world, decision)
+    try:
+        step.act(world, decision)
+    except KMigrateError as error:
+        world.journal.write("failed", step.name, f"{decision.verb}: {error}")
+        raise
     diary.acted(decision, world.clock.monotonic() - started)
 
 

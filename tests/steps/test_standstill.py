@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -177,10 +178,13 @@ def test_no_failover_while_a_topic_stays_in_part(tmp_path, dual, monkeypatch, er
         raise error
 
     monkeypatch.setattr("airflow_provider_kmigrate.steps.dual_write.make_whole", fail)
-    before = dual.epoch
+    before, written = dual.epoch, []
+    journal = SimpleNamespace(write=lambda kind, step, text, **facts: written.append((kind, text)))
     with pytest.raises((AuthenticationFailed, Failed)):
-        run_step(Reconcile(dual.spec.controllers), dual.world(tmp_path))
+        run_step(Reconcile(dual.spec.controllers), replace(dual.world(tmp_path), journal=journal))
     assert dual.epoch == before
+    assert [kind for kind, _ in written] == ["act", "failed"]
+    assert "fail over: " in written[-1][1]
 
 
 def test_a_way_back_that_did_not_see_zookeeper_at_first_fails_over_once(tmp_path, dual, monkeypatch):
