@@ -66,7 +66,7 @@ long: setup setup-spark ## real clusters for minutes each: the way back by its D
 gated: setup setup-spark ## a real cluster is migrated with Spark's verdict as a gate after each phase, and a streaming job held for both rolls (ten minutes)
 	$(BIN)/pytest -q $(GATED)
 
-disasters: setup ## the known disasters, made by hand on real brokers, and kmigrate's gates before them; a cluster with TLS, passwords and ACLs there and back (ten minutes)
+disasters: setup ## the known disasters, made by hand on real brokers, and kmigrate's gates before them; a cluster with TLS, passwords and ACLs there and back (a quarter of an hour)
 	$(BIN)/pytest -q $(DISASTERS)
 
 spark-cluster: setup setup-spark ## the audit's tests on a Spark cluster: a master and two executors in processes of their own (a quarter of an hour)
