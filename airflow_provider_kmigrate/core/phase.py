@@ -141,7 +141,7 @@ def alarms(view: ClusterView) -> tuple[Reason, ...]:
 
 def _finalized(view: ClusterView) -> Position | None:
     everywhere = {controller.migration_flag for controller in view.controllers.values()} == {False}
-    if not _copied(view) or not (everywhere or led_without_flag(view)) or _zookeeper_owns(view):
+    if not _copied(view) or not (everywhere or led_without_flag(view)) or not _kraft_had_it(view):
         return None
     left = _with_mode(view, BrokerMode.ZOOKEEPER, BrokerMode.MIGRATION)
     if left:
@@ -165,8 +165,13 @@ def _stale(view: ClusterView) -> Position | None:
         return Position(Phase.UNKNOWN, (Reason("P04", f"/migration is malformed: {zk.migration.content!r}."),))
     if isinstance(zk.controller, Malformed):
         return Position(Phase.UNKNOWN, (Reason("P05", f"/controller is malformed: {zk.controller.content!r}."),))
-    if zk.migration is None or zk.migration.metadata_offset <= 0 or zk.controller is None or zk.controller.is_kraft:
+    if zk.migration is None or zk.migration.metadata_offset <= 0 or kraft_owns(view):
         return None
+    if zk.controller is None and _kraft_had_it(view):
+        return None
+    if zk.controller is None:
+        why = "A copy was made, and nobody owns the cluster at this moment: whose turn it is shows once there is a controller."
+        return Position(Phase.UNKNOWN, (Reason("P05", "/controller is absent.", why),))
     text = f"/migration holds offset {zk.migration.metadata_offset}, but ZooKeeper controller {zk.controller.broker_id} owns the cluster."
     why = "KRaft controllers would push their own, older or empty, metadata into ZooKeeper and delete topics."
     return Position(Phase.STALE, (Reason("P06", text, why, _REMEDY[Phase.STALE]),))
@@ -271,10 +276,9 @@ def kraft_owns(view: ClusterView) -> bool:
     return isinstance(controller, ZkController) and controller.is_kraft
 
 
-def _zookeeper_owns(view: ClusterView) -> bool:
-    """/controller names a broker, and no broker is KRaft's: a /migration with a copy is of an earlier migration then."""
-    controller = view.zk.controller if view.zk else None
-    return isinstance(controller, ZkController) and not controller.is_kraft and not _with_mode(view, BrokerMode.KRAFT)
+def _kraft_had_it(view: ClusterView) -> bool:
+    """KRaft owns the cluster or a broker; without either a /migration with a copy may be of an earlier migration."""
+    return kraft_owns(view) or bool(_with_mode(view, BrokerMode.KRAFT))
 
 
 def _with_mode(view: ClusterView, *modes: BrokerMode) -> list[int]:

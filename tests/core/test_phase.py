@@ -40,6 +40,16 @@ SEEN = [
         Phase.STALE,
     ),
     (
+        "the same, between two controllers",
+        with_zk(cluster([ZK, ZK, ZK], BARE), migration=migration(97), controller=None),
+        Phase.UNKNOWN,
+    ),
+    (
+        "between two controllers, flags on",
+        with_zk(cluster([ZK, ZK, ZK], FLAGGED), migration=migration(97), controller=None),
+        Phase.UNKNOWN,
+    ),
+    (
         "the same, brokers in migration mode",
         with_zk(cluster([MIG, MIG, MIG], BARE), migration=migration(97)),
         Phase.STALE,
