@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.gates import Gate, together
-from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Migration, Wait
+from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Migration, Refuse, Wait
 
 PATIENCE = 20.0  # seconds; /migration moves every 0.5 s
 _A_PARTITION = 0.002  # seconds more for each: a full sync reads all states, and writes only what differs
@@ -21,6 +21,7 @@ _MANY = 100_000  # partitions, where it is not known how many there are
 MOST_CURES = 3  # what they did not cure, another one would not
 FORGOTTEN_AFTER = 600.0  # seconds of health: what ends it later is another trouble
 MEND, FAIL_OVER = "mend", "fail over"
+_LACKING = frozenset({"E02", "E06"})  # a topic, a leader; ZooKeeper cannot have more of either that anybody meant
 
 
 class Standstill:
@@ -59,9 +60,22 @@ class Standstill:
             self.pending = False
             return Wait((*decision.reasons, *gate.reasons))
         verb = FAIL_OVER if view.taken_at - self._untouched.taken_at >= patience else MEND
+        return self._begun(verb, f"The dual-write stands still although ZooKeeper answers: {told[0]}")
+
+    def found(self, view: ClusterView, refusal: Refuse) -> Decision:
+        """The refusal of a difference that lasts, or its cure where ZooKeeper merely lacks what KRaft has: it was lost on its way.
+
+        Not where ZooKeeper has more, or something else: a new leader would write over it, and somebody may have meant it (D05).
+        """
+        lacking = {reason.code for reason in refusal.reasons} <= _LACKING
+        if not lacking or self.times >= MOST_CURES or not may_cure(view).met:
+            return refusal
+        return self._begun(FAIL_OVER, f"A new leader writes to ZooKeeper what was lost: {refusal.reasons[0].text}")
+
+    def _begun(self, verb: str, text: str) -> Act:
         self.times += 1  # before it is begun: who remembers it knows what a life that ended in it has left
         self._since = self._untouched = None
-        return Act(verb, f"The dual-write stands still although ZooKeeper answers: {told[0]}")
+        return Act(verb, text)
 
     def _forget(self, view: ClusterView, *, well: bool) -> None:
         began = view.taken_at if self._well_since is None else self._well_since

@@ -173,7 +173,8 @@ class PreferredLeaders(Step):
 class Soak(_DualWriting):
     """Every gate stays green for `seconds`; `held` of them were already watched. One red look and the time begins again.
 
-    From time to time all metadata is compared: a difference that lasts refuses, since a rollback would not bring back what is in force.
+    From time to time all metadata is compared. What ZooKeeper lacks and lasts is written by a new leader; another difference that lasts
+    refuses, since a rollback would not bring back what is in force.
     """
 
     name = "soak in dual-write"
@@ -200,7 +201,8 @@ class Soak(_DualWriting):
             return Done("The finalization has already begun.")
         gate = self._gate(view, self._moved.saw(view, first))
         self._green.saw(view, gate.met)
-        return self.cured(view, self._judged(gate))
+        decision = self._judged(gate)
+        return self._standstill.found(view, decision) if isinstance(decision, Refuse) else self.cured(view, decision)
 
     def _judged(self, gate: Gate) -> Decision:
         if not gate.met:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.gates import Standing
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Done, Look, Stored, StoredKind, TopicMetadata
+from airflow_provider_kmigrate.core.standstill import MOST_CURES
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.compared import KINDS, Compared
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
@@ -24,6 +26,7 @@ EQUAL = ClusterView(0.0, topics=({}, {}), stored=NOTHING)
 DIFFERENT = replace(EQUAL, stored={**NOTHING, StoredKind.QUOTAS: Stored({"user a": {"producer_byte_rate": "1"}})})
 OTHER = replace(EQUAL, topics=({}, {"t": TopicMetadata("t", "id", {})}))
 UNREAD = ClusterView(0.0)
+Made = TypeVar("Made", bound="Losing")
 
 
 def after_a_look() -> Compared:
@@ -90,8 +93,7 @@ class Losing(SimCluster):
         return replace(view, stored=DIFFERENT.stored if 0 < self.lost <= self.asked else NOTHING)
 
 
-def in_dual_write(tmp_path: Path) -> tuple[Losing, World]:
-    cluster = Losing()
+def in_dual_write(tmp_path: Path, cluster: Made) -> tuple[Made, World]:
     world = cluster.world(tmp_path)
     for node in cluster.spec.controllers:
         run_step(ProvisionController(node, cluster.spec.cluster_id), world)
@@ -103,14 +105,62 @@ def in_dual_write(tmp_path: Path) -> tuple[Losing, World]:
 
 
 def test_a_soak_compares_a_few_times(tmp_path: Path) -> None:
-    cluster, world = in_dual_write(tmp_path)
+    cluster, world = in_dual_write(tmp_path, Losing())
     assert isinstance(run_step(Soak(1000.0, interval=1.0), world), Done)
     assert cluster.asked == 4
     assert cluster.looks > 100
 
 
+class Lacking(Losing):
+    """ZooKeeper lacks a topic until as many other controllers have led as it takes."""
+
+    before: int = 0
+    takes: int = 0
+
+    def look(self, what: Look, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
+        view, topics = super().look(what, nodes), {"t": TopicMetadata("t", "id", {})}
+        if view.topics is None:
+            return view
+        return replace(view, topics=(topics if self.epoch - self.before >= self.takes else {}, topics))
+
+
+def lacking(tmp_path: Path, takes: int) -> tuple[Lacking, World, int]:
+    cluster, world = in_dual_write(tmp_path, Lacking())
+    cluster.before, cluster.takes = cluster.epoch, takes
+    return cluster, world, cluster.epoch
+
+
+@pytest.mark.parametrize("takes", [1, 2, 3])
+def test_what_zookeeper_merely_lacks_is_written_by_a_new_leader(tmp_path: Path, takes: int) -> None:
+    cluster, world, before = lacking(tmp_path, takes)
+    assert isinstance(run_step(Soak(100.0, interval=1.0), world), Done)
+    assert cluster.epoch - before == takes
+    assert cluster.disasters == []
+
+
+def test_what_three_leaders_do_not_write_refuses(tmp_path: Path) -> None:
+    cluster, world, before = lacking(tmp_path, 100)
+    with pytest.raises(Refused, match="E02"):
+        run_step(Soak(100.0, interval=1.0), world)
+    assert cluster.epoch - before == MOST_CURES
+
+
+def test_what_zookeeper_has_beyond_kraft_is_not_written_over(tmp_path: Path) -> None:
+    cluster, world, before = lacking(tmp_path, 100)
+    looked = cluster.look
+
+    def beyond(what: Look, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
+        view = looked(what, nodes)
+        return view if view.topics is None else replace(view, topics=view.topics[::-1])
+
+    cluster.look = beyond  # type: ignore[method-assign]
+    with pytest.raises(Refused, match="E01"):
+        run_step(Soak(100.0, interval=1.0), world)
+    assert cluster.epoch == before
+
+
 def test_a_lost_write_ends_the_soak_with_its_reason(tmp_path: Path) -> None:
-    cluster, world = in_dual_write(tmp_path)
+    cluster, world = in_dual_write(tmp_path, Losing())
     cluster.lost = 2
     with pytest.raises(Refused) as caught:
         run_step(Soak(1000.0, interval=1.0), world)
