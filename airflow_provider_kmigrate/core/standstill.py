@@ -12,6 +12,7 @@ topics were made (Kafka 3.9.2):
 from __future__ import annotations
 
 from airflow_provider_kmigrate.core import gates
+from airflow_provider_kmigrate.core.equivalence import Kind
 from airflow_provider_kmigrate.core.gates import Gate, together
 from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Migration, Refuse, Wait
 
@@ -21,7 +22,7 @@ _MANY = 100_000  # partitions, where it is not known how many there are
 MOST_CURES = 3  # what they did not cure, another one would not
 FORGOTTEN_AFTER = 600.0  # seconds of health: what ends it later is another trouble
 MEND, FAIL_OVER = "mend", "fail over"
-_LACKING = frozenset({"E02", "E06"})  # a topic, a leader; ZooKeeper cannot have more of either that anybody meant
+_LACKING = frozenset({Kind.EXTRA_TOPIC.value, Kind.LEADER.value})  # nobody can have meant what ZooKeeper has instead
 
 
 class Standstill:
@@ -33,6 +34,11 @@ class Standstill:
         self._untouched: ClusterView | None = None  # and not tried, either
         self._well_since: float | None = None
         self.pending = False  # whether a cure comes, if it goes on so
+
+    @property
+    def suspected(self) -> bool:
+        """Whether it did not move between two looks."""
+        return self._since is not None
 
     def patience(self, partitions: int) -> float:
         """Seconds until the next cure, twice as many each time."""

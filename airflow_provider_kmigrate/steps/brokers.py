@@ -21,6 +21,7 @@ from airflow_provider_kmigrate.core.model import Act, BrokerMode, ClusterView, D
 from airflow_provider_kmigrate.core.phase import kraft_owns
 from airflow_provider_kmigrate.core.waiting import as_decision
 from airflow_provider_kmigrate.exceptions import Failed, Refused, TimedOut
+from airflow_provider_kmigrate.steps.dual_write import Reviving
 from airflow_provider_kmigrate.steps.files import install
 from airflow_provider_kmigrate.steps.first_broker import FirstBroker, note, note_registered
 from airflow_provider_kmigrate.steps.green import Green
@@ -221,16 +222,30 @@ def _only_out_of_isrs(decision: Decision) -> bool:
 
 
 class BringBack(RollBroker):
-    """One broker back to migration mode, or to its original file."""
+    """One broker back to migration mode, for which the dual-write is to move, or to its original file."""
 
-    def __init__(self, node: NodeSpec, target: BrokerMode, policy: Policy) -> None:
+    def __init__(self, node: NodeSpec, target: BrokerMode, policy: Policy, renewed: int = 0) -> None:
         super().__init__(node, target, policy)
         self.name = f"{node.name} back to {target}"
         self._moved = MovedSince()
         self._deaf = _Lasting(_DEAF_FOR)  # this broker is not taken back after ZooKeeper got the cluster
+        self._reviving = Reviving(renewed)
+        self._tried = False  # a cure that only this life knows of
+
+    @property
+    def renewed(self) -> int:
+        """How often a dual-write that had ended for good was seen to."""
+        return self._reviving.renewed
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
-        return self._heard(view, super().decide(view, first))
+        decision = self._reviving.cured(view, self._heard(view, super().decide(view, first)))
+        self.looks = ROLL_LOOKS | self._reviving.wants
+        self.nodes = () if self._reviving.asks_controllers else (self.node,)
+        self.acts_after = float("inf") if self._reviving.sees_to_the_end or self._tried else 0.0
+        return decision
+
+    def undo(self) -> None:
+        self._reviving.standstill.undo()
 
     def next(self, view: ClusterView, first: ClusterView) -> Decision:
         return rollback.decide_back(view, self._moved.saw(view, first), self.node.id, self.target)
@@ -246,8 +261,12 @@ class BringBack(RollBroker):
     def act(self, world: World, act: Act) -> None:
         if act.verb == "raise":
             self._raise(world)
-        else:
+        elif not self._reviving.acted(world, self.name, act):
             super().act(world, act)
+
+    def _cures(self, trouble: _Lasting) -> None:
+        super()._cures(trouble)
+        self._tried = True
 
     def _raise(self, world: World) -> None:
         self._cures(self._deaf)

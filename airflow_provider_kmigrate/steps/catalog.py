@@ -59,7 +59,8 @@ def _provision(spec: ClusterSpec, arguments: Arguments) -> Step:
 
 
 def _back(spec: ClusterSpec, arguments: Arguments) -> Step:
-    return BringBack(spec.node(Role.BROKER, arguments["node"]), BrokerMode(arguments["target"]), spec.policy)
+    node, target = spec.node(Role.BROKER, arguments["node"]), BrokerMode(arguments["target"])
+    return BringBack(node, target, spec.policy, arguments.get("renewed", 0))
 
 
 def _of_controller(step: Callable[[NodeSpec], Step]) -> Callable[[ClusterSpec, Arguments], Step]:

@@ -6,15 +6,60 @@ from airflow_provider_kmigrate.clients.half_made import half_made, make_whole
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
 from airflow_provider_kmigrate.core import rollback
 from airflow_provider_kmigrate.core.config_matrix import Stage
-from airflow_provider_kmigrate.core.model import Look
-from airflow_provider_kmigrate.core.standstill import FAIL_OVER, may_cure
+from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Look, Refuse
+from airflow_provider_kmigrate.core.standstill import FAIL_OVER, MEND, Standstill, may_cure
 from airflow_provider_kmigrate.exceptions import Failed
 from airflow_provider_kmigrate.steps.files import install
 from airflow_provider_kmigrate.steps.journal import told
 from airflow_provider_kmigrate.steps.run import World, refuse_if_stopped
 
 DOWN_LOOKS = Look.BROKERS | Look.CONTROLLERS | Look.ZOOKEEPER | Look.QUORUM | Look.PROCESSES | Look.FILES
+_START = "start controller"
 _BEING_MADE = 5.0  # seconds, in which a topic that is just being made is whole
+
+
+class Reviving:
+    """What a step does that needs a dual-write that moves: it sees to one that has ended for good, and to what such a cure has left."""
+
+    def __init__(self, renewed: int = 0) -> None:
+        self.standstill = Standstill(renewed)
+        self.sees_to_the_end = False  # a cure comes, if it goes on so: only a task makes it, so none defers before
+        self.wants = Look(0)  # what the next look is to tell beside the step's own
+
+    @property
+    def renewed(self) -> int:
+        """How often it was cured."""
+        return self.standstill.times
+
+    def cured(self, view: ClusterView, decision: Decision) -> Decision:
+        """The decision, or the cure. A controller that is down after one was left so by a life that ended in it; others are not ours."""
+        begun = self.renewed > 0
+        down = rollback.still_down(view) if begun and not isinstance(decision, Refuse) else None
+        decision = self.standstill.cured(view, _of_controller(down[1]) if down else decision)
+        silent = any(not controller.answers for controller in view.controllers.values())
+        self.wants = DOWN_LOOKS if begun and silent else Look(0)
+        self.wants |= Look.CLIENT_METRICS if self.standstill.suspected else Look(0)
+        self.sees_to_the_end = self.standstill.pending
+        return decision
+
+    @property
+    def asks_controllers(self) -> bool:
+        """Whether the next look is to tell of the controllers' processes."""
+        return bool(self.wants & Look.PROCESSES)
+
+    def acted(self, world: World, name: str, act: Act) -> bool:
+        """Whether this act was one of its own. `name`: the step's."""
+        if act.verb == _START:
+            start_what_is_down(world)
+        elif act.verb in {MEND, FAIL_OVER}:
+            cure(world, name, act.verb)
+        else:
+            return False
+        return True
+
+
+def _of_controller(decision: Decision) -> Decision:
+    return Act(_START, decision.text) if isinstance(decision, Act) else decision
 
 
 def cure(world: World, name: str, verb: str) -> None:

@@ -8,10 +8,8 @@ from airflow_provider_kmigrate.core import leaders, waiting
 from airflow_provider_kmigrate.core.gates import Gate, leaderless
 from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Done, Look, Reason, Refuse, Wait
 from airflow_provider_kmigrate.core.phase import Phase, where
-from airflow_provider_kmigrate.core.rollback import still_down
-from airflow_provider_kmigrate.core.standstill import Standstill
 from airflow_provider_kmigrate.steps.compared import KINDS, Compared
-from airflow_provider_kmigrate.steps.dual_write import DOWN_LOOKS, cure, start_what_is_down
+from airflow_provider_kmigrate.steps.dual_write import Reviving
 from airflow_provider_kmigrate.steps.green import Green
 from airflow_provider_kmigrate.steps.moved import MovedSince
 from airflow_provider_kmigrate.steps.run import Step, World
@@ -67,36 +65,30 @@ class PhaseReached(Step):
 
 
 class _DualWriting(Step):
-    """A step that needs a dual-write that moves, and sees to it where it has ended for good. `renewed`: how often it did so."""
+    """A step that needs a dual-write that moves. `renewed`: how often it has seen to one that had ended for good."""
 
-    always: Look  # what it looks at while every controller answers
+    always: Look  # what it looks at while nothing is amiss
 
     def __init__(self, renewed: int = 0) -> None:
-        self._standstill = Standstill(renewed)
+        self._reviving = Reviving(renewed)
         self.looks = self.always
 
     @property
     def renewed(self) -> int:
-        return self._standstill.times
+        return self._reviving.renewed
 
     def cured(self, view: ClusterView, decision: Decision) -> Decision:
-        """The decision, or the cure. A controller that is down after one was left so by a life that ended in it; others are not ours."""
-        begun = self.renewed > 0
-        silent = any(not controller.answers for controller in view.controllers.values())
-        self.looks = self.always | (DOWN_LOOKS if begun and silent else Look(0))
-        down = still_down(view) if begun and not isinstance(decision, Refuse) else None
-        decision = self._standstill.cured(view, down[1] if down else decision)
-        self.acts_after = float("inf") if self._standstill.pending else 0.0
+        decision = self._reviving.cured(view, decision)
+        self.looks = self.always | self._reviving.wants
+        self.acts_after = float("inf") if self._reviving.sees_to_the_end else 0.0
         return decision
 
     def act(self, world: World, act: Act) -> None:
-        if act.verb == "start":
-            start_what_is_down(world)
-        else:
-            cure(world, self.name, act.verb)
+        if not self._reviving.acted(world, self.name, act):
+            super().act(world, act)
 
     def undo(self) -> None:
-        self._standstill.undo()
+        self._reviving.standstill.undo()
 
 
 class Copied(_DualWriting):
@@ -104,7 +96,7 @@ class Copied(_DualWriting):
 
     name = "metadata copy"
     most_acts = 60
-    always = _POSITION | Look.QUORUM | Look.PARTITIONS | Look.CLIENT_METRICS
+    always = _POSITION | Look.QUORUM | Look.PARTITIONS
 
     def __init__(self, patience: float = 600.0, renewed: int = 0) -> None:
         super().__init__(renewed)
@@ -202,7 +194,7 @@ class Soak(_DualWriting):
         gate = self._gate(view, self._moved.saw(view, first))
         self._green.saw(view, gate.met)
         decision = self._judged(gate)
-        return self._standstill.found(view, decision) if isinstance(decision, Refuse) else self.cured(view, decision)
+        return self._reviving.standstill.found(view, decision) if isinstance(decision, Refuse) else self.cured(view, decision)
 
     def _judged(self, gate: Gate) -> Decision:
         if not gate.met:

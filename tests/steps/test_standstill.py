@@ -9,9 +9,10 @@ import pytest
 
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
 from airflow_provider_kmigrate.core.cluster import Role
-from airflow_provider_kmigrate.core.model import Act, Done, Look, Reason, Wait
+from airflow_provider_kmigrate.core.model import Act, BrokerMode, Done, Look, Reason, Wait
 from airflow_provider_kmigrate.core.standstill import FAIL_OVER, FORGOTTEN_AFTER, MEND, MOST_CURES, PATIENCE, Standstill
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, Fenced, Refused, TimedOut
+from airflow_provider_kmigrate.steps.brokers import BringBack
 from airflow_provider_kmigrate.steps.rollback import Reconcile, run_rollback
 from airflow_provider_kmigrate.steps.run import run_step
 from airflow_provider_kmigrate.steps.waits import Copied, Soak
@@ -121,10 +122,6 @@ def lives(cluster: SimCluster, folder, step, following):
 @pytest.mark.parametrize("step", [Copied, lambda renewed=0: Soak(30.0, interval=1.0, renewed=renewed)])
 def test_a_controller_that_a_dead_cure_left_stopped_is_started(tmp_path, dual, monkeypatch, step):
     ended(dual)
-
-    def die(node):
-        raise Killed
-
     with monkeypatch.context() as dead:
         dead.setattr(dual, "start", die)
         first = step()
@@ -263,3 +260,46 @@ def test_a_wait_for_something_else_is_not_its_business(dual):
     dual.ended, standstill = dual.epoch, Standstill()
     other = Wait((Reason("G20", "no leader"),))
     assert all(standstill.cured(look(dual, float(second)), other) is other for second in range(100))
+
+
+@pytest.mark.parametrize(("what", "failovers"), [(ended, 1), (half_made_and_elected, 0)])
+def test_a_broker_on_its_way_back_needs_it_too(tmp_path, dual, what, failovers):
+    node, before = dual.spec.brokers[0], dual.epoch
+    what(dual)
+    step = BringBack(node, BrokerMode.MIGRATION, dual.spec.policy)
+    assert isinstance(run_step(step, dual.world(tmp_path), sync_for=30.0), Done)
+    assert (dual.epoch - before, step.renewed) == (failovers, 1)
+    assert dual.disasters == []
+
+
+def test_it_starts_its_broker_and_not_a_controller(tmp_path, dual):
+    """A cure in an earlier life; since then the broker's restart was cut off, and a controller does not answer."""
+    node, world = dual.spec.brokers[0], dual.world(tmp_path)
+    with pytest.raises(Killed):
+        kill_at_start(dual, node, world)
+    looked = dual.look
+
+    def silent(*asked):
+        view = looked(*asked)
+        first = view.controllers[3000]
+        return replace(
+            view, controllers={**view.controllers, 3000: replace(first, answers=dual.nodes[Role.BROKER, 0].starts > 1)}
+        )
+
+    dual.look = silent
+    step = BringBack(node, BrokerMode.MIGRATION, dual.spec.policy, renewed=1)
+    run_step(step, dual.world(tmp_path), sync_for=30.0)
+    assert dual.nodes[Role.BROKER, 0].running is not None
+
+
+def kill_at_start(cluster, node, world):
+    start = cluster.start
+    cluster.start = die
+    try:
+        run_step(BringBack(node, BrokerMode.MIGRATION, cluster.spec.policy), world)
+    finally:
+        cluster.start = start
+
+
+def die(node):
+    raise Killed

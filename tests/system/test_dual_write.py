@@ -11,7 +11,7 @@ from kafka.protocol.admin import IncrementalAlterConfigsRequest
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.gates import dual_write_lag
-from airflow_provider_kmigrate.core.model import Done
+from airflow_provider_kmigrate.core.model import BrokerMode, Done
 from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.run import World, run_step
 from benchmarks import direct
@@ -94,6 +94,16 @@ class TestItEnds:
             assert leader(here.observer.look(POSITION)) != before
             done(here, "equivalent")
         assert "unwritten" in road.topics_in_zookeeper()
+
+    def test_a_way_back_goes_on_with_a_dual_write_that_ended_on_it(self, road: Road) -> None:
+        """Met in the fault matrix: links to ZooKeeper broke while a broker was on its way back, and every later broker waited."""
+        hands = road.at(Point.DUAL_WRITE)
+        with direct.world(road.cluster, "road") as here:
+            done(here, "reconcile")
+            with hands.zookeeper() as zookeeper:
+                zookeeper.set("/migration", zookeeper.get("/migration")[0])
+            done(here, "back", node=0, target=BrokerMode.MIGRATION)
+            done(here, "back", node=1, target=BrokerMode.MIGRATION)
 
     def test_a_topic_that_zookeeper_holds_in_part_ends_it_whoever_leads(self, road: Road) -> None:
         hands = road.at(Point.DUAL_WRITE)
