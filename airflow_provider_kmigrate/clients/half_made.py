@@ -4,7 +4,7 @@ A controller that writes KRaft's changes to ZooKeeper makes a topic by several r
 `partitions`, each partition, its state. Where ZooKeeper goes away between them and comes back, the writer tries again, finds the topic's
 znode and takes the topic for made; the rest stays missing. Every controller elected later tries to change the state that is not there,
 fails, and tries for ever: nothing is written to ZooKeeper any more, whoever leads. Seen on real brokers (Kafka 3.9.2; ZooKeeper stopped for
-6 s while topics were made; ZkTopicMigrationClient.createTopic and updateTopicPartitions). With the missing znodes there it goes on.
+9 s while topics were made; ZkTopicMigrationClient.createTopic and updateTopicPartitions). With the missing znodes there it goes on.
 """
 
 from __future__ import annotations

@@ -31,7 +31,10 @@ def recent(properties: Mapping[str, Any], since_ms: int, most: int = 1_000_000, 
     `TimedOut` where it takes longer than `timeout` s.
     """
     deadline = time.monotonic() + timeout
-    consumer = Consumer({**properties, **_FIXED})
+    try:
+        consumer = Consumer({**properties, **_FIXED})
+    except KafkaException as error:
+        raise error_of(error.args[0], "the properties of a Kafka connection") from error
     try:
         starts = _starts(consumer, since_ms, most, timeout)
         consumer.assign(starts)
@@ -43,12 +46,16 @@ def recent(properties: Mapping[str, Any], since_ms: int, most: int = 1_000_000, 
 
 
 def _starts(consumer: Consumer, since_ms: int, most: int, timeout: float) -> list[TopicPartition]:
-    """Where to begin in each partition that has something to read."""
+    """Where to begin in each partition that has something to read. What a partition does not tell is not nothing: that raises."""
     topic = consumer.list_topics(timeout=timeout).topics.get(OFFSETS_TOPIC)
-    partitions = sorted(topic.partitions) if topic is not None else []
-    if not partitions:
+    if topic is None:
         return []
+    if topic.error is not None:
+        raise KafkaException(topic.error)
+    partitions = sorted(topic.partitions)
     found = consumer.offsets_for_times([TopicPartition(OFFSETS_TOPIC, index, since_ms) for index in partitions], timeout)
+    if refused := [one.error for one in found if one.error is not None]:
+        raise KafkaException(refused[0])
     starts = []
     for one in (one for one in found if one.offset >= 0):  # negative: nothing was written since
         end = consumer.get_watermark_offsets(TopicPartition(OFFSETS_TOPIC, one.partition), timeout)[1]

@@ -105,7 +105,9 @@ def fail_over(world: World, name: str) -> None:
     gate = may_cure(view)
     leader = next((node for node in world.spec.controllers if view.quorum and node.id == view.quorum.leader_id), None)
     if not gate.met or leader is None:
-        world.say(f"No failover now: {told(gate.reasons)}")
+        world.say(
+            f"No failover now: {told(gate.reasons) or 'the quorum names no leader of the cluster file.'} It is looked at again."
+        )
         return
     world.fence.check()
     refuse_if_stopped(name, world)

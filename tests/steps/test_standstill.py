@@ -85,7 +85,9 @@ def test_a_topic_that_is_just_being_made_is_left_alone(tmp_path, dual, monkeypat
 
     monkeypatch.setattr(dual.clock, "sleep", whole)
     monkeypatch.setattr("airflow_provider_kmigrate.steps.dual_write.make_whole", lambda *_: pytest.fail("made"))
-    run_step(Reconcile(dual.spec.controllers), dual.world(tmp_path))
+    before = dual.epoch
+    assert isinstance(run_step(Reconcile(dual.spec.controllers), dual.world(tmp_path)), Done)
+    assert dual.epoch == before + 1
 
 
 @pytest.mark.parametrize("step", [Copied, lambda renewed: Soak(1000.0, renewed=renewed)])
