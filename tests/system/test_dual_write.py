@@ -102,8 +102,12 @@ class TestItEnds:
             done(here, "reconcile")
             with hands.zookeeper() as zookeeper:
                 zookeeper.set("/migration", zookeeper.get("/migration")[0])
+            before = leader(here.observer.look(POSITION))
             done(here, "back", node=0, target=BrokerMode.MIGRATION)
+            assert leader(here.observer.look(POSITION)) != before
             done(here, "back", node=1, target=BrokerMode.MIGRATION)
+            modes = here.observer.look(POSITION).modes()
+        assert [modes[number] for number in (0, 1)] == [BrokerMode.MIGRATION] * 2
 
     def test_a_topic_that_zookeeper_holds_in_part_ends_it_whoever_leads(self, road: Road) -> None:
         hands = road.at(Point.DUAL_WRITE)
@@ -128,6 +132,9 @@ class TestItEnds:
                 zookeeper.delete("/brokers/topics/half/partitions", recursive=True)
             done(here, "reconcile")
             done(here, "equivalent")
+            led = {index: one.leader for index, one in here.tools.zk.topics()["half"].partitions.items()}
+        assert len(led) == 3
+        assert min(led.values()) >= 0, led
 
 
 def moves(here: World) -> bool:
