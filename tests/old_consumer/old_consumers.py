@@ -40,7 +40,11 @@ def _programs(version: str) -> Path:
             target = Path(scratch) / "classes"
             known = ":".join(str(path) for path in sorted(jars.glob("*.jar")))
             subprocess.run([*compiler, "-cp", known, "-d", str(target), *map(str, sources)], check=True)
-            target.rename(folder)
+            try:
+                target.rename(folder)
+            except OSError:  # another process was quicker
+                if not folder.is_dir():
+                    raise
     return folder
 
 
