@@ -8,23 +8,21 @@ the class path, and goes on without one that does not fit.
 from __future__ import annotations
 
 import hashlib
-import json
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pyspark
-from pyspark import SparkContext
 
 from airflow_provider_kmigrate.clients import programs
 from airflow_provider_kmigrate.clients.hosts.tokens import locked
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
 
 OPTIONS: Final = "spark.driver.extraJavaOptions"
-_TIMEOUT_S: Final = 300.0  # half a minute on an idle machine
+TIMEOUT_S: Final = 300.0  # half a minute on an idle machine
 _TRAINING: Final = 2  # another one asks for other classes
-_MODULE: Final = "airflow_provider_kmigrate.audit.classes"
+_TRAINER: Final = "airflow_provider_kmigrate.audit.training"
 
 
 def archive() -> Path | None:
@@ -48,7 +46,7 @@ def prepare() -> Path | None:
     wanted = archive()
     if wanted is not None and not wanted.exists():
         _make_folder(wanted.parent)
-        with locked(wanted.parent, timeout=_TIMEOUT_S * 2):
+        with locked(wanted.parent, timeout=TIMEOUT_S * 2):
             if not wanted.exists():
                 _make(wanted)
     return wanted
@@ -65,46 +63,21 @@ def _make(wanted: Path) -> None:
     print("recording a class archive for quicker starts of Spark, once ...", file=sys.stderr, flush=True)  # noqa: T201
     with tempfile.TemporaryDirectory(dir=wanted.parent, prefix=".training.") as scratch:
         made = Path(scratch) / "spark.jsa"
-        programs.run(
-            [sys.executable, "-m", _MODULE, "--train", scratch, str(made)], _TIMEOUT_S, "the audit that loads the classes"
-        )
+        programs.run([sys.executable, "-m", _TRAINER, scratch, str(made)], TIMEOUT_S, "the audit that loads the classes")
         # A truncated archive would crash every JVM that maps it: one that Java does not verify is thrown away.
         flags = ["-Xshare:on", "-XX:+VerifySharedSpaces", f"-XX:SharedArchiveFile={made}"]
         argv = [programs.java() or "java", *flags, "-cp", (Path(scratch) / "class_path").read_text(), "-version"]
-        programs.run(argv, _TIMEOUT_S, "Java's check of the archive")
+        programs.run(argv, TIMEOUT_S, "Java's check of the archive")
         made.rename(wanted)
-
-
-def train(scratch: Path, target: Path) -> None:
-    """Run a small audit in a JVM that records, and wait until that JVM has written its archive and ended."""
-    from airflow_provider_kmigrate.audit import job, training  # noqa: PLC0415  # job imports this module
-
-    settings = {OPTIONS: f"-XX:ArchiveClassesAtExit={target}"}
-    document: dict[str, Any] = {
-        "spark": {"master": "local[2]", "settings": settings},
-        "sources": training.sources(scratch),
-    }
-    (scratch / "request.json").write_text(json.dumps(document))
-    if job.main([str(scratch / "request.json"), str(scratch / "result")]) != 0:
-        raise Failed("the audit that loads the classes failed")
-    gateway: Any = SparkContext._gateway  # noqa: SLF001  # pyspark has no other way to its JVM's end
-    (scratch / "class_path").write_text(gateway.jvm.System.getProperty("java.class.path"))
-    gateway.shutdown()
-    gateway.proc.stdin.close()  # pyspark's JVM ends with its standard input
-    gateway.proc.wait(_TIMEOUT_S)
 
 
 def main() -> int:
     """Print Java's option for the archive, which is made first. 0 even where there is none: Spark runs without, more slowly."""
     try:
-        if sys.argv[1:2] == ["--train"]:
-            train(Path(sys.argv[2]), Path(sys.argv[3]))
-        else:
-            prepare()
-            print(option())  # noqa: T201
+        prepare()
+        print(option())  # noqa: T201
     except KMigrateError as error:
         print(f"no class archive, Spark will start more slowly: {error}", file=sys.stderr)  # noqa: T201
-        return 1 if "--train" in sys.argv else 0
     return 0
 
 

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,35 +17,13 @@ from airflow_provider_kmigrate.audit.engine import Engine
 from airflow_provider_kmigrate.audit.frugal import FrugalEngine
 from airflow_provider_kmigrate.audit.history import Control, History
 from airflow_provider_kmigrate.audit.judge import judge
-from airflow_provider_kmigrate.audit.latencies import MemberLatency
 from airflow_provider_kmigrate.audit.policy import Policy
 from airflow_provider_kmigrate.audit.request import LogsRequest, Request
+from airflow_provider_kmigrate.audit.result import Audited, Result
 from airflow_provider_kmigrate.audit.sources import Source, attach
-from airflow_provider_kmigrate.core.events import Event
 from airflow_provider_kmigrate.core.ledger import Facts
-from airflow_provider_kmigrate.core.verdict import Ground, Level, LevelHealth, Outcome, Verdict, as_dict, combine, of_facts
+from airflow_provider_kmigrate.core.verdict import Ground, Level, LevelHealth, Outcome, as_dict, combine, of_facts
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, TimedOut
-
-
-@dataclass(frozen=True, slots=True)
-class Audited:
-    """What one source came to. `refused`: lines that are no events, each with the reason; `pictured`: events for a report."""
-
-    level: Level
-    facts: Facts
-    grounds: tuple[Ground, ...]
-    health: LevelHealth
-    members: tuple[MemberLatency, ...] = ()
-    refused: tuple[tuple[str, str], ...] = ()
-    pictured: tuple[Event, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """The verdict over all sources, and what it rests on."""
-
-    verdict: Verdict
-    sources: tuple[Audited, ...]
 
 
 class Finding(NamedTuple):

@@ -5,19 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from airflow_provider_kmigrate.audit import queries, report
 from airflow_provider_kmigrate.audit.engine import Engine
 from airflow_provider_kmigrate.audit.request import ReportRequest
+from airflow_provider_kmigrate.audit.result import Result
 from airflow_provider_kmigrate.core import journal_lines
 from airflow_provider_kmigrate.core.event_lines import decode
 from airflow_provider_kmigrate.core.events import Event
 from airflow_provider_kmigrate.core.report_facts import Ledger, Subject, collect
 from airflow_provider_kmigrate.exceptions import Failed
-
-if TYPE_CHECKING:
-    from airflow_provider_kmigrate.audit.job import Result
 
 _MOST: Final = 300_000  # events that are kept in memory for pictures, about 1 kB each
 

@@ -1,14 +1,22 @@
-"""What the class archive is recorded with: a few lines, and a few records in Parquet, about which an audit asks every question."""
+"""What the class archive is recorded with: a few lines, and a few records in Parquet, about which an audit asks every question.
+
+`python -m airflow_provider_kmigrate.audit.training FOLDER ARCHIVE`, for `classes`.
+"""
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark import SparkContext
 
+from airflow_provider_kmigrate.audit import job
+from airflow_provider_kmigrate.audit.classes import OPTIONS, TIMEOUT_S
 from airflow_provider_kmigrate.audit.schema import LOG, NAMES, RECORDS, rows_of, table_of
 from airflow_provider_kmigrate.core.event_lines import encode
 from airflow_provider_kmigrate.core.events import (
@@ -24,9 +32,27 @@ from airflow_provider_kmigrate.core.events import (
     TopicPartition,
 )
 from airflow_provider_kmigrate.core.verdict import Level
+from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
 
 _LATENCY: Final = ((600, 2),)
 _DELIVERED: Final = (0, 1, 2, 5, 6, 6, 7, 1)  # offsets: some never, one twice in the audit only, one again
+
+
+def train(scratch: Path, target: Path) -> None:
+    """Run a small audit in a JVM that records, and wait until that JVM has written its archive and ended."""
+    settings = {OPTIONS: f"-XX:ArchiveClassesAtExit={target}"}
+    document: dict[str, Any] = {
+        "spark": {"master": "local[2]", "settings": settings},
+        "sources": sources(scratch),
+    }
+    (scratch / "request.json").write_text(json.dumps(document))
+    if job.main([str(scratch / "request.json"), str(scratch / "result")]) != 0:
+        raise Failed("the audit that loads the classes failed")
+    gateway: Any = SparkContext._gateway  # noqa: SLF001  # pyspark has no other way to its JVM's end
+    (scratch / "class_path").write_text(gateway.jvm.System.getProperty("java.class.path"))
+    gateway.shutdown()
+    gateway.proc.stdin.close()  # pyspark's JVM ends with its standard input
+    gateway.proc.wait(TIMEOUT_S)
 
 
 def sources(folder: Path) -> list[dict[str, Any]]:
@@ -70,3 +96,17 @@ def _around_records() -> Iterable[Event]:
 def _write(folder: Path, table: pa.Table) -> None:
     folder.mkdir()
     pq.write_table(table, folder / "0.parquet")
+
+
+def main() -> int:
+    """0, or 1 where there is no archive, for the reason printed."""
+    try:
+        train(Path(sys.argv[1]), Path(sys.argv[2]))
+    except KMigrateError as error:
+        print(error, file=sys.stderr)  # noqa: T201  # a program's own words
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from airflow_provider_kmigrate.core.coordinator import java_hash
 from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.internal_topics import java_hash
 from airflow_provider_kmigrate.core.registration import Flaw, Registration, Unreadable, thread_id
 from airflow_provider_kmigrate.core.wildcard import compiled, selected
 

@@ -12,14 +12,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from airflow_provider_kmigrate.core.internal_topics import OFFSETS_TOPIC, magnitude, partition_for
 from airflow_provider_kmigrate.core.model import Reason
 
-OFFSETS_TOPIC = "__consumer_offsets"
-TRANSACTIONS_TOPIC = "__transaction_state"
 DEFAULT_LIMIT = 1000
 """Counts up to this are tried (or up to the topic's own, if that is higher)."""
-
-_MIN_INT = -(2**31)
 
 
 class Agreement(StrEnum):
@@ -49,25 +46,6 @@ class Verdict:
     reasons: tuple[Reason, ...] = ()
 
 
-def java_hash(text: str) -> int:
-    """Java's `String.hashCode`: over UTF-16 units, wrapped to a signed 32-bit number."""
-    units = text.encode("utf-16-be", "surrogatepass")
-    total = 0
-    for i in range(0, len(units), 2):
-        total = (31 * total + (units[i] << 8 | units[i + 1])) & 0xFFFFFFFF
-    return total - 2**32 if total & 2**31 else total
-
-
-def partition_for(group: str, count: int) -> int:
-    """The group's partition among `count`; Kafka's `Utils.abs` takes the one number without an absolute value for 0."""
-    return _magnitude(group) % count
-
-
-def _magnitude(group: str) -> int:
-    number = java_hash(group)
-    return 0 if number == _MIN_INT else abs(number)
-
-
 def probe_groups(number: int = 64) -> tuple[str, ...]:
     """Names to ask FindCoordinator for; asking creates nothing, provided that the topic exists: otherwise the broker creates it."""
     return tuple(f"__coord_probe_{i}" for i in range(number))
@@ -78,7 +56,7 @@ def possible_counts(answers: Mapping[str, int | None], leaders: Mapping[int, int
 
     `leaders` is partition -> leader at the time of the answers. Empty: nothing explains them, the leaders have moved meanwhile.
     """
-    evidence = {_magnitude(group): broker for group, broker in answers.items() if broker is not None}
+    evidence = {magnitude(group): broker for group, broker in answers.items() if broker is not None}
     if not evidence:
         return frozenset()
     candidates = range(1, max(limit, len(leaders)) + 1)

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from airflow_provider_kmigrate.core.coordinator import partition_for
 from airflow_provider_kmigrate.core.events import Commit, Event, Position, Role, Stamp, Start, Stop, TopicPartition
+from airflow_provider_kmigrate.core.internal_topics import partition_for
 from airflow_provider_kmigrate.core.record_bytes import MalformedBytes, RecordBytes
 from airflow_provider_kmigrate.exceptions import Refused
 

@@ -19,8 +19,9 @@ from airflow_provider_kmigrate.core import (
     preflight_versions,
 )
 from airflow_provider_kmigrate.core.config_matrix import Stage, node_id, problems, setting, stage_of
-from airflow_provider_kmigrate.core.coordinator import OFFSETS_TOPIC, Agreement
+from airflow_provider_kmigrate.core.coordinator import Agreement
 from airflow_provider_kmigrate.core.findings import Finding, Severity, blocks, warns
+from airflow_provider_kmigrate.core.internal_topics import OFFSETS_TOPIC
 from airflow_provider_kmigrate.core.model import Broker, BrokerMode, ClusterView, Look, ProcessState, Reason
 from airflow_provider_kmigrate.core.phase import kraft_owns
 from airflow_provider_kmigrate.core.preflight_facts import (

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from airflow_provider_kmigrate.core.coordinator import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from airflow_provider_kmigrate.core.internal_topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from airflow_provider_kmigrate.core.registration import WHITE_LIST
 
 INTERNAL: Final = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC})

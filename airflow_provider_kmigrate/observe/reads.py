@@ -12,6 +12,7 @@ from airflow_provider_kmigrate.clients.wire import ApiVersions, Led, NodeMetadat
 from airflow_provider_kmigrate.core import coordinator
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.group_seen import GroupSeen
+from airflow_provider_kmigrate.core.internal_topics import OFFSETS_TOPIC
 from airflow_provider_kmigrate.core.model import NodeFiles, Process, ProcessState, Quorum, TopicMetadata, ZkView
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, KMigrateError, Unavailable
 
@@ -109,12 +110,12 @@ class Reads:
         The leaders are those that the broker itself knows, and must be the same before and after: else its answers prove nothing.
         """
         wire = self._tools.wire(node)
-        leaders = wire.leaders(coordinator.OFFSETS_TOPIC)
+        leaders = wire.leaders(OFFSETS_TOPIC)
         if leaders is None:  # asking for a coordinator would create it
             return frozenset()
         answers = wire.find_coordinators(coordinator.probe_groups())
-        if wire.leaders(coordinator.OFFSETS_TOPIC) != leaders:
-            raise Unavailable(f"leaders of {coordinator.OFFSETS_TOPIC} moved while {node.name} was asked")
+        if wire.leaders(OFFSETS_TOPIC) != leaders:
+            raise Unavailable(f"leaders of {OFFSETS_TOPIC} moved while {node.name} was asked")
         return coordinator.possible_counts(answers, leaders)
 
     def groups(self, names: Sequence[str]) -> dict[str, GroupSeen]:

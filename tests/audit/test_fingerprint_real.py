@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 pytest.importorskip("py4j", reason="Spark's own environment has it: make test-spark")
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
@@ -202,6 +203,76 @@ def test_an_empty_and_an_unknown_topic(spark: SparkSession, properties: Mapping[
     assert {where.topic for where in look.logs.marks} == {"empty"}
     grounds, health = compare(look, take(spark, properties, ["empty", "unknown"], before=look))
     assert combine(grounds, [health], required=[Level.LOG]).outcome is Outcome.INCONCLUSIVE
+
+
+def test_logs_that_were_really_cut_and_topics_that_were_really_deleted(
+    spark: SparkSession, cluster: LocalCluster, properties: Mapping[str, str]
+) -> None:
+    """As after a leader without the newest records took over: one log stays short, another one grows beyond its old end again."""
+    topics = ["short", "grown", "deleted", "anew"]
+    for topic in topics:
+        create(properties, topic)
+        for _ in range(3):
+            fill(properties, topic, 300)
+    look = take(spark, properties, topics, block=100)
+    node = cluster.plan.brokers[0]
+    host_for(node).stop(node, 1)
+    kept = {topic: cut(Path(node.hosts.state) / "data" / f"{topic}-1") for topic in ("short", "grown")}
+    cluster.up()
+    wait_for_topics(properties, topics)
+    admin = AdminClient(dict(properties))
+    for deleted in admin.delete_topics(["deleted", "anew"], operation_timeout=30).values():
+        deleted.result(30)
+    create_anew(properties, "anew")
+    fill(properties, "anew", 900)
+    fill(properties, "grown", 900)
+    after = take(spark, properties, topics, before=look)
+    assert 0 < kept["short"] < 300
+    grounds, health = compare(look, after)
+    found = {ground.reason.code: {(case.topic, case.partition) for case in ground.examples} for ground in grounds}
+    assert found.pop("D10") == set()
+    assert found == {
+        "D02": {("grown", 1)},
+        "D03": {("short", 1)},
+        "D05": {("deleted", n) for n in range(PARTITIONS)},
+        "D06": {("anew", n) for n in range(PARTITIONS)},
+    }
+    truncated = next(ground for ground in grounds if ground.reason.code == "D03")
+    assert (truncated.count, truncated.examples[0].first, truncated.examples[0].last) == (300 - kept["short"], kept["short"], 299)
+    assert combine(grounds, [health], required=[Level.LOG]).outcome is Outcome.FAIL
+
+
+def wait_for_topics(properties: Mapping[str, str], topics: list[str]) -> None:
+    """A broker that restarts answers before its controller has told it what there is."""
+    deadline = time.monotonic() + 30
+    while len([mark for mark in read_marks(properties, topics).values() if not mark.unread]) < len(topics) * PARTITIONS:
+        assert time.monotonic() < deadline, "the broker does not know its topics again"
+        time.sleep(0.2)
+
+
+def create_anew(properties: Mapping[str, str], name: str) -> None:
+    """As soon as the one that was deleted is gone."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            return create(properties, name)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS or time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+
+
+def cut(folder: Path) -> int:
+    """A log that nobody has open ends in its middle, between two batches; the offset at which it does."""
+    (log,) = folder.glob("*.log")
+    data, starts = log.read_bytes(), [0]
+    while starts[-1] < len(data):  # a batch begins with its first offset, and the number of bytes that follow
+        starts.append(starts[-1] + 12 + int.from_bytes(data[starts[-1] + 8 : starts[-1] + 12]))
+    middle = starts[len(starts) // 2]
+    log.write_bytes(data[:middle])
+    for index in folder.glob("*index"):
+        index.unlink()  # made anew from the log
+    return int.from_bytes(data[middle : middle + 8])
 
 
 def test_it_is_no_task_of_ours_to_leave_anything_behind(tmp_path: Path) -> None:

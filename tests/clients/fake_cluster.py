@@ -12,7 +12,7 @@ from kafka.protocol.admin import ListPartitionReassignmentsRequest, ListPartitio
 from airflow_provider_kmigrate.clients.tools import Tools
 from airflow_provider_kmigrate.clients.wire import ApiVersions, Led, NodeMetadata, NotLeader
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, HostSpec, NodeSpec, Role
-from airflow_provider_kmigrate.core.coordinator import OFFSETS_TOPIC, partition_for
+from airflow_provider_kmigrate.core.internal_topics import OFFSETS_TOPIC, partition_for
 from airflow_provider_kmigrate.core.model import (
     ClusterView,
     Look,

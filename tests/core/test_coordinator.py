@@ -8,16 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.coordinator import (
-    Agreement,
-    GroupClass,
-    classify,
-    java_hash,
-    partition_for,
-    possible_counts,
-    probe_groups,
-    uniform,
-)
+from airflow_provider_kmigrate.core.coordinator import Agreement, GroupClass, classify, possible_counts, probe_groups, uniform
+from airflow_provider_kmigrate.core.internal_topics import java_hash, partition_for
 
 
 @pytest.mark.parametrize(

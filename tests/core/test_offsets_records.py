@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.coordinator import partition_for
 from airflow_provider_kmigrate.core.events import Commit, Position, Start, Stop, TopicPartition
+from airflow_provider_kmigrate.core.internal_topics import partition_for
 from airflow_provider_kmigrate.core.ledger import balance
 from airflow_provider_kmigrate.core.offsets_records import (
     UNKNOWN_MEMBER,

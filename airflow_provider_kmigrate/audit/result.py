@@ -1,0 +1,31 @@
+"""What an audit came to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from airflow_provider_kmigrate.audit.latencies import MemberLatency
+from airflow_provider_kmigrate.core.events import Event
+from airflow_provider_kmigrate.core.ledger import Facts
+from airflow_provider_kmigrate.core.verdict import Ground, Level, LevelHealth, Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Audited:
+    """What one source came to. `refused`: lines that are no events, each with the reason; `pictured`: events for a report."""
+
+    level: Level
+    facts: Facts
+    grounds: tuple[Ground, ...]
+    health: LevelHealth
+    members: tuple[MemberLatency, ...] = ()
+    refused: tuple[tuple[str, str], ...] = ()
+    pictured: tuple[Event, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The verdict over all sources, and what it rests on."""
+
+    verdict: Verdict
+    sources: tuple[Audited, ...]
