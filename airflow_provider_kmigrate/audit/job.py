@@ -21,8 +21,9 @@ from airflow_provider_kmigrate.audit.policy import Policy
 from airflow_provider_kmigrate.audit.request import LogsRequest, Request
 from airflow_provider_kmigrate.audit.result import Audited, Result
 from airflow_provider_kmigrate.audit.sources import Source, attach
+from airflow_provider_kmigrate.core.canary_series import CanaryPlan
 from airflow_provider_kmigrate.core.ledger import Facts
-from airflow_provider_kmigrate.core.verdict import Ground, Level, LevelHealth, Outcome, as_dict, combine, of_facts
+from airflow_provider_kmigrate.core.verdict import CanaryVerdict, Ground, Level, LevelHealth, Outcome, as_dict, combine, of_facts
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, TimedOut
 
 
@@ -34,22 +35,29 @@ class Finding(NamedTuple):
 
 
 def run(
-    sources: Iterable[Source], policy: Policy, engine: Engine, *, also: Sequence[Finding] = (), pictured: bool = False
+    sources: Iterable[Source],
+    policy: Policy,
+    engine: Engine,
+    *,
+    also: Sequence[Finding] = (),
+    pictured: bool = False,
+    canary: CanaryPlan | None = None,
 ) -> Result:
-    """Audit every source and conclude, from `also` too. `pictured`: keep events for a report.
+    """Audit every source and conclude, from `also` too. `pictured`: keep events for a report. `canary`: compare its group's members.
 
     Raises `Refused` where a schema version or a name is unknown, `Failed` where a source cannot be read. No source, or nothing in
     one, is INCONCLUSIVE.
     """
-    audited = tuple(audit(source, policy, engine, pictured=pictured) for source in sources)
+    audited = tuple(audit(source, policy, engine, pictured=pictured, canary=canary) for source in sources)
     found = [*also, *(Finding(source.grounds, source.health) for source in audited)]
     accounts = [finding.health for finding in found]
     required = {account.level for account in accounts} if policy.required is None else policy.required
     grounds = [ground for finding in found for ground in finding.grounds]
-    return Result(combine(grounds, accounts, required=required), audited)
+    judged = next((source.canary for source in audited if source.canary is not None), None)
+    return Result(combine(grounds, accounts, judged, required=required), audited)
 
 
-def audit(source: Source, policy: Policy, engine: Engine, *, pictured: bool = False) -> Audited:
+def audit(source: Source, policy: Policy, engine: Engine, *, pictured: bool = False, canary: CanaryPlan | None = None) -> Audited:
     """One source's facts, and what they mean."""
     engine = FrugalEngine(engine)
     attach(source, engine)
@@ -68,7 +76,19 @@ def audit(source: Source, policy: Policy, engine: Engine, *, pictured: bool = Fa
     members = latencies.of_members(engine, single_records=source.records is not None)
     events = reporting.events(engine) if pictured else ()
     every = (*_tolerated(grounds, facts, policy), *own)
-    return Audited(source.level, facts, every, health, members, tuple(control.refused), events)
+    judged = _judged(canary, source, engine, control, every)
+    return Audited(source.level, facts, every, health, members, tuple(control.refused), events, judged)
+
+
+def _judged(
+    plan: CanaryPlan | None, source: Source, engine: Engine, control: Control, grounds: Iterable[Ground]
+) -> CanaryVerdict | None:
+    """None of a source that is not about the users' consumers."""
+    if plan is None or source.level is Level.PROBE:
+        return None
+    from airflow_provider_kmigrate.audit import canary  # noqa: PLC0415  # scipy takes a moment
+
+    return canary.compare(engine, control, plan, grounds)
 
 
 def _included(level: Level, facts: Facts) -> tuple[Level, ...]:
@@ -110,7 +130,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with _engine(wanted) as engine:
             _wait(options.begin, options.within)
             also = [_logs(wanted.logs, engine)] if wanted.logs else []
-            result = run(wanted.sources, wanted.policy, engine, also=also, pictured=wanted.report is not None)
+            pictured = wanted.report is not None
+            result = run(wanted.sources, wanted.policy, engine, also=also, pictured=pictured, canary=wanted.canary)
         if wanted.report:
             reporting.write(wanted.report, result, options.folder)
         write(result, options.folder)

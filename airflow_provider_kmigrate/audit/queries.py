@@ -106,6 +106,16 @@ DELIVERY_LATENCIES: Final = _about(
     "consumer_group member latency",
 )
 
+# Of each writer: from when to when it gave signs of life, and how many of its events there are.
+LIVES: Final = """
+SELECT writer, min(t_ms) AS t_lo, max(t_ms) AS t_hi, count(DISTINCT number) AS n, max(number) AS number_hi
+FROM events WHERE nth = 0 AND pile NOT IN ('refused', 'version') GROUP BY writer"""
+
+# What some writers were delivered, and how late.
+LATENESS: Final = """
+SELECT /*+ BROADCAST(writers) */ events.writer AS writer, events.t_last_ms AS t_last_ms, events.n AS n, events.latency AS latency
+FROM events JOIN writers ON events.writer = writers.writer WHERE events.pile = 'delivery'"""
+
 # When each poll of some partitions was delivered, and to whom.
 DELIVERIES: Final = """
 SELECT /*+ BROADCAST(wanted) */ events.consumer_group AS consumer_group, events.member AS member, events.topic AS topic,

@@ -7,6 +7,7 @@
      "sources": [{"level": "L2", "lines": ["/audit/events"]},
                  {"level": "L3", "ledgers": ["hdfs:///audit/ledger"], "records": {"records": "…", "log": "…", "names": "…"}}],
      "logs": {"properties": "/audit/kafka.json", "topics": ["orders"], "before": "/audit/before.json"},
+     "canary": {"group": "billing", "canaries": ["app0"], "baseline": ["app1", "app2", "app3"], "interval_ms": 5000},
      "report": {"cluster": "prod", "cluster_id": "…", "run": "…", "journals": ["/journal/prod"]}}
 """
 
@@ -15,12 +16,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
 from airflow_provider_kmigrate.audit.policy import Policy
 from airflow_provider_kmigrate.audit.sources import RecordTables, Source, ToolOutput
+from airflow_provider_kmigrate.core.canary_series import CanaryPlan
 from airflow_provider_kmigrate.core.fingerprint import Sample
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.verdict import Level
@@ -64,7 +66,7 @@ class ReportRequest:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One audit. `logs` None: level L0 is not measured; `report` None: no page."""
+    """One audit. `logs` None: level L0 is not measured; `report` None: no page; `canary` None: nobody is compared."""
 
     sources: tuple[Source, ...]
     policy: Policy = field(default_factory=Policy)
@@ -72,6 +74,7 @@ class Request:
     spark: SparkRequest = SparkRequest()
     logs: LogsRequest | None = None
     report: ReportRequest | None = None
+    canary: CanaryPlan | None = None
 
 
 def load(path: Path) -> Request:
@@ -88,7 +91,7 @@ def load(path: Path) -> Request:
 
 def parse(document: Any) -> Request:
     """The request that a JSON document describes. Raises `Refused` (X08)."""
-    readers = {"sources": _all(_source), "policy": _policy, "spark": _spark, "logs": _logs, "report": _report}
+    readers = {"sources": _all(_source), "policy": _policy, "spark": _spark, "logs": _logs, "report": _report, "canary": _canary}
     request = _made(Request, document, readers)
     if request.engine not in {"spark", "duckdb"}:
         _refuse(f"there is no engine {request.engine!r}")
@@ -123,6 +126,21 @@ def _logs(value: Any) -> LogsRequest | None:
 
 def _report(value: Any) -> ReportRequest | None:
     return None if value is None else _made(ReportRequest, value, {"journals": _all(str)})
+
+
+def _canary(value: Any) -> CanaryPlan | None:
+    """`margin` and `window` are those of the metric and the policy."""
+    if value is None:
+        return None
+    plan = CanaryPlan("", (), ())
+    readers: dict[str, Callable[[Any], Any]] = {"canaries": _all(str), "baseline": _all(str)}
+    given = {key: item for key, item in value.items() if key not in {"margin", "window"}}
+    try:
+        metric = replace(plan.metric, margin=float(value.get("margin", plan.metric.margin)))
+        policy = replace(plan.policy, window=int(value.get("window", plan.policy.window)))
+    except (TypeError, ValueError) as error:
+        _refuse(str(error))
+    return replace(_made(CanaryPlan, given, readers), metric=metric, policy=policy)
 
 
 def _window(value: Any) -> tuple[int, int] | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from airflow_provider_kmigrate.audit.latencies import MemberLatency
 from airflow_provider_kmigrate.core.events import Event
 from airflow_provider_kmigrate.core.ledger import Facts
-from airflow_provider_kmigrate.core.verdict import Ground, Level, LevelHealth, Verdict
+from airflow_provider_kmigrate.core.verdict import CanaryVerdict, Ground, Level, LevelHealth, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,7 @@ class Audited:
     members: tuple[MemberLatency, ...] = ()
     refused: tuple[tuple[str, str], ...] = ()
     pictured: tuple[Event, ...] = ()
+    canary: CanaryVerdict | None = None
 
 
 @dataclass(frozen=True, slots=True)

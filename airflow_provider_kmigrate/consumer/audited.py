@@ -105,7 +105,7 @@ class AuditedConsumer:
         **options: Any,
     ) -> Self:
         """One with a consumer of its own, which `connect` makes. `on_commit` in the properties is called as ever, and what it is
-        told is written down.
+        told is written down. Its `writer` begins with the properties' `consumer.id` or `client.id`, so that its instance is known by it.
         """
         made: list[Self] = []
         theirs = properties.get("on_commit")
@@ -116,7 +116,9 @@ class AuditedConsumer:
             if theirs is not None:
                 theirs(error, partitions)
 
+        named = properties.get("consumer.id") or properties.get("client.id")
         known = {"reset": str(properties.get("auto.offset.reset", "latest")), "incremental": _is_incremental(properties)}
+        known |= {"writer": new_writer(f"{named}-")} if named else {}
         made.append(cls(connect({**properties, "on_commit": committed}), sink, **{**known, **options}))
         return made[0]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -148,6 +148,27 @@ class GroupSpec:
         raise KeyError(f"{name} of group {self.name}")
 
 
+def instance_called(name: str, group: str, instances: Iterable[str]) -> str | None:
+    """The instance that something is called by: `<group>_<instance>`, `<instance>`, or either with `-` and more behind it."""
+    called = (name, name.removeprefix(f"{group}_"))  # an instance may be called by the whole id
+    known = tuple(instances)
+    return next((one for own in called for one in known if own == one or own.startswith(f"{one}-")), None)
+
+
+@dataclass(frozen=True, slots=True)
+class CanarySpec:
+    """How a group's canary instance is compared with the others, by how late their records come (`core.canary_judge`). Seconds.
+
+    `window` intervals after the switch are judged, at four looks on the way; up to `margin` times as late is accepted. `settle`: so
+    long after the switch nothing is measured.
+    """
+
+    interval: float = 5.0
+    window: int = 60
+    margin: float = 1.5
+    settle: float = 10.0
+
+
 @dataclass(frozen=True, slots=True)
 class AuditSpec:
     """How records are audited by Spark. Paths are absolute; `events` are files or folders of event lines, `ledgers` are Parquet.
@@ -157,7 +178,8 @@ class AuditSpec:
     Spark reads them with `jars`, paths or URIs. `environment`: Spark's own Python environment on the workers; empty: what the PATH has. `level`: who wrote the
     events (probe, consumers, producers: they and the consumers). `schedule`: a cron expression or a preset; empty: only by hand. Where an audit is INCONCLUSIVE it is made again
     `extensions` times, each `extend_by` seconds later. `probe`: a migration sends and receives records of its own (level L1).
-    `behind`: clients that gave a sign of life in so many seconds run on, and may be so far behind the end of a log.
+    `behind`: clients that gave a sign of life in so many seconds run on, and may be so far behind the end of a log. `canary`: a group's
+    canary instances are compared with the others.
     """
 
     conn_id: str
@@ -175,6 +197,7 @@ class AuditSpec:
     extend_by: float = 600.0
     probe: bool = True
     behind: float = 60.0
+    canary: CanarySpec | None = None
 
 
 @dataclass(frozen=True, slots=True)

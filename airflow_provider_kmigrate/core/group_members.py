@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from airflow_provider_kmigrate.core.cluster import GroupSpec
+from airflow_provider_kmigrate.core.cluster import GroupSpec, instance_called
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.group_seen import GroupSeen, MemberKind, MemberSeen, ZkGroup
 from airflow_provider_kmigrate.core.model import Reason
@@ -35,13 +35,12 @@ class Cast:
 
 
 def cast(members: Iterable[MemberSeen], group: GroupSpec) -> Cast:
-    """Members by the names of the file's instances: `<group>_<name>`, `<name>`, or either with `-` and more behind it."""
+    """Members by the file's instances."""
     names = [instance.name for instance in group.instances]
     found: dict[str, list[MemberSeen]] = {name: [] for name in names}
     strangers: list[MemberSeen] = []
     for member in members:
-        called = (member.name, member.name.removeprefix(f"{group.name}_"))  # an instance may be called by the whole id
-        name = next((name for own in called for name in names if own == name or own.startswith(f"{name}-")), None)
+        name = instance_called(member.name, group.name, names)
         (strangers if name is None else found[name]).append(member)
     return Cast({name: tuple(theirs) for name, theirs in found.items()}, tuple(strangers))
 

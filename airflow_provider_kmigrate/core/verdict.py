@@ -343,6 +343,16 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+def may_change(document: Mapping[str, Any]) -> bool:
+    """Whether more evidence of the same kind may settle a stored verdict: not where only the canary's last look was not clear."""
+    canary = document.get("canary")
+    if canary is None or canary["look"] < canary["looks"]:
+        return True
+    about_it = [*canary["general"], *(ground for metric in canary["metrics"] for ground in metric["grounds"])]
+    doubts = [ground for ground in document["grounds"] if ground["outcome"] == Outcome.INCONCLUSIVE]
+    return any(ground not in about_it for ground in doubts)
+
+
 def outcome_of(document: Mapping[str, Any]) -> Outcome:
     """The outcome of a stored verdict; raises Refused (V09) for a version or an outcome that this release does not know."""
     version, outcome = document.get("version"), document.get("outcome")

@@ -6,13 +6,16 @@ one that stays so, and one that fails, turns `verdict` red.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from importlib.util import find_spec
+from types import MappingProxyType
 from typing import Any
 
 from airflow.sdk import DAG, BaseOperator, TaskGroup, chain
 
-from airflow_provider_kmigrate.core.cluster import AuditSpec, ClusterSpec
+from airflow_provider_kmigrate.core.canary import CanaryPolicy
+from airflow_provider_kmigrate.core.cluster import AuditSpec, ClusterSpec, GroupSpec
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.verdict import Level
 from airflow_provider_kmigrate.dag_builders.chaining import goes_on
@@ -94,12 +97,30 @@ def gate(spec: ClusterSpec, step: str, *, final: bool = False) -> list[TaskGroup
     return [group]
 
 
-def group_gate(spec: ClusterSpec, name: str, step: str, advice: str) -> list[BaseOperator]:
-    """The tasks `audit_<name>` and `verdict_<name>` after a step of a consumer group; none where the file names no events of clients."""
+def group_gate(
+    spec: ClusterSpec, name: str, step: str, advice: str, canary: Mapping[str, Any] | None = None
+) -> list[BaseOperator]:
+    """The tasks `audit_<name>` and `verdict_<name>` after a step of a consumer group; none where the file names no events of clients.
+
+    `canary`: who is compared with whom, as `canary_of` has it.
+    """
     if spec.audit is None or not _has_events(spec.audit):
         return []
-    audit, verdict = _tasks(spec, spec.audit, step, advice, logs=False, suffix=f"_{name}")
+    more = {"canary": dict(canary)} if canary else {}
+    audit, verdict = _tasks(spec, spec.audit, step, advice, logs=False, suffix=f"_{name}", more=more)
     return [audit, verdict]
+
+
+def canary_of(spec: ClusterSpec, group: GroupSpec) -> dict[str, Any] | None:
+    """The group's first instance against its others, for a request; None where the file does not want it, or they are too few."""
+    wanted = spec.audit.canary if spec.audit else None
+    first, *others = (instance.name for instance in group.instances)
+    if wanted is None or len(others) < CanaryPolicy().min_baseline:
+        return None
+    times = {"interval_ms": round(1000 * wanted.interval), "settle_ms": round(1000 * wanted.settle)}
+    return {
+        "group": group.name, "canaries": [first], "baseline": others, "window": wanted.window, "margin": wanted.margin, **times
+    }  # fmt: skip
 
 
 def verdict_of(spec: ClusterSpec, step: str) -> str:
@@ -117,15 +138,23 @@ def missing(spec: ClusterSpec) -> SpecError | None:
 
 
 def _tasks(
-    spec: ClusterSpec, audit: AuditSpec, step: str, advice: str, *, logs: bool | None = None, suffix: str = ""
+    spec: ClusterSpec,
+    audit: AuditSpec,
+    step: str,
+    advice: str,
+    *,
+    logs: bool | None = None,
+    suffix: str = "",
+    more: Mapping[str, Any] = MappingProxyType({}),
 ) -> list[BaseOperator]:
-    """`logs`: whether they are compared with the look before; None: where it is an audit of a migration."""
+    """`logs`: whether they are compared with the look before; None: where it is an audit of a migration. `more` of the request."""
     result, compares = _result(spec, audit, step), bool(advice) if logs is None else logs
     probed = bool(advice) and logs is None and audit.probe
     submit = SparkAuditOperator(
         task_id=f"audit{suffix}",
         request=_request(audit, f"{_probes(spec, audit)}/{_RUN}/events" if probed else "")
-        | (_logs(spec, audit) if compares else {}),
+        | (_logs(spec, audit) if compares else {})
+        | dict(more),
         result=result,
         extends=True,
         retries=audit.extensions,

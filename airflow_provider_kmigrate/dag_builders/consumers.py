@@ -120,7 +120,7 @@ def _switched(spec: ClusterSpec, group: GroupSpec, target: MemberKind, goal: Goa
     canary, *rest = group.instances
     first = _switch(spec, group, canary.name, target, bake=True)
     name = f"canary_{target}"
-    gate = audit.group_gate(spec, name, f"{group.name}/{name}", _ADVICE)
+    gate = audit.group_gate(spec, name, f"{group.name}/{name}", _ADVICE, audit.canary_of(spec, group))
     if gate:
         _goes_back(spec, group, name, goal, [], gate=gate)
         chain(*gate)

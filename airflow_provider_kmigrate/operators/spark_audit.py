@@ -15,7 +15,7 @@ from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 import airflow_provider_kmigrate
-from airflow_provider_kmigrate.core.verdict import Outcome, outcome_of
+from airflow_provider_kmigrate.core.verdict import Outcome, may_change, outcome_of
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.hooks.tools import settings_of
 from airflow_provider_kmigrate.hooks.world import folder
@@ -106,19 +106,19 @@ class SparkAuditOperator(_AuditJob):
         place = Path(self.result)
         (place / "verdict.json").unlink(missing_ok=True)  # an earlier one must not be taken for this one's
         self.submit(context, str(place))
-        outcome, headline = self._verdict(place / "verdict.json")
-        if self.extends and outcome is Outcome.INCONCLUSIVE and _may_retry(context):
+        document = self._verdict(place / "verdict.json")
+        outcome, headline = outcome_of(document), str(document["headline"])
+        self.log.info("The audit says %s.", outcome)
+        if self.extends and outcome is Outcome.INCONCLUSIVE and may_change(document) and _may_retry(context):
             raise AirflowException(f"{headline} The audit is made again, with more evidence.")
         return headline
 
-    def _verdict(self, verdict: Path) -> tuple[Outcome, str]:
+    def _verdict(self, verdict: Path) -> dict[str, Any]:
         try:
-            document = json.loads(verdict.read_text())
+            document: dict[str, Any] = json.loads(verdict.read_text())
         except (FileNotFoundError, ValueError):
             raise AirflowFailException(f"The Spark job ended and left no verdict at {verdict}; see its log.") from None
-        outcome = outcome_of(document)
-        self.log.info("The audit says %s.", outcome)
-        return outcome, str(document["headline"])
+        return document
 
 
 class SparkLookOperator(_AuditJob):

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StrictBool
 
-from airflow_provider_kmigrate.core.cluster import AuditSpec, GroupSpec, HoldPolicy, SparkJobSpec
+from airflow_provider_kmigrate.core.cluster import AuditSpec, CanarySpec, GroupSpec, HoldPolicy, SparkJobSpec
 from airflow_provider_kmigrate.spec.section import Section
 from airflow_provider_kmigrate.spec.values import (
     Command,
@@ -18,6 +18,7 @@ from airflow_provider_kmigrate.spec.values import (
     FilePath,
     Interval,
     Location,
+    Margin,
     Properties,
     Schedule,
     Share,
@@ -159,6 +160,28 @@ class SparkJob(Section):
     )
 
 
+_CANARY = CanarySpec()
+
+
+class Canary(Section):
+    """How a group's canary instance is compared with the others."""
+
+    interval: Interval = Field(
+        default=_CANARY.interval, description="what is measured in one piece, above 0, as seconds or 5s", examples=["5s"]
+    )
+    window: Annotated[int, Field(ge=40, le=10_000, strict=True)] = Field(
+        default=_CANARY.window, description="how many intervals are judged, a whole number from 40 to 10000", examples=[60]
+    )
+    margin: Margin = Field(
+        default=_CANARY.margin, description="how many times as late records may come, above 1, at most 100", examples=[1.5]
+    )
+    settle: Duration = Field(
+        default=_CANARY.settle,
+        description="how long after the switch nothing is measured, as seconds or 10s",
+        examples=["10s"],
+    )
+
+
 _AUDIT = AuditSpec("", "")
 
 
@@ -221,6 +244,11 @@ class Audit(Section):
         default=_AUDIT.probe,
         description="true or false: whether a migration sends and receives records of its own through every broker (topic kmigrate-probe)",
         examples=[True],
+    )
+    canary: Canary | None = Field(
+        default=None,
+        description="how a group's canary is compared with its other instances; without it they are not compared",
+        examples=[{"margin": 1.5}],
     )
     behind: Interval = Field(
         default=_AUDIT.behind,

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from airflow_provider_kmigrate.core.cluster import (
     AuditSpec,
+    CanarySpec,
     ClusterSpec,
     GroupSpec,
     HostSpec,
@@ -145,7 +146,7 @@ def _spec(file: ClusterFile, path: str) -> ClusterSpec:
         groups=tuple(map(_group, file.groups)),
         groups_schedule=file.groups_schedule or "",
         spark_jobs=tuple(SparkJobSpec(**_written(job)) for job in file.spark_jobs),
-        audit=AuditSpec(**_written(file.audit)) if file.audit else None,
+        audit=_audit(file.audit) if file.audit else None,
     )
 
 
@@ -162,6 +163,12 @@ def _instance(instance: Instance, switch: tuple[str, ...], webhook: str) -> Inst
     if not (instance.switch or instance.webhook):
         own |= {"switch": switch, "webhook": webhook}
     return InstanceSpec(**own)
+
+
+def _audit(audit: Audit) -> AuditSpec:
+    given = _written(audit)
+    canary = CanarySpec(**audit.canary.model_dump()) if audit.canary else None
+    return AuditSpec(**{**given, "canary": canary})
 
 
 def _written(section: SparkJob | Audit | Group | Instance) -> dict[str, Any]:

@@ -105,6 +105,12 @@ Share = Annotated[
     BeforeValidator(_number),
     WithJsonSchema({"type": "number", "exclusiveMinimum": 0, "maximum": 1}),
 ]
+Margin = Annotated[
+    float,
+    Field(gt=1, le=100, allow_inf_nan=False),
+    BeforeValidator(_number),
+    WithJsonSchema({"type": "number", "exclusiveMinimum": 1, "maximum": 100}),
+]
 Schedule = Annotated[str, BeforeValidator(_schedule)]
 Location = Annotated[str, Field(pattern=r"^(?:/|[a-z][a-z0-9+.-]*://)[^\x00-\x1f]*$")]
 Window = Annotated[str, Field(pattern=r"^(?:[01][0-9]|2[0-3]):[0-5][0-9]-(?:[01][0-9]|2[0-3]):[0-5][0-9]$")]

@@ -10,7 +10,16 @@ import pytest
 import yaml
 
 from airflow_provider_kmigrate import spec
-from airflow_provider_kmigrate.core.cluster import AuditSpec, ClusterSpec, HoldPolicy, HostSpec, Policy, Role, SparkJobSpec
+from airflow_provider_kmigrate.core.cluster import (
+    AuditSpec,
+    CanarySpec,
+    ClusterSpec,
+    HoldPolicy,
+    HostSpec,
+    Policy,
+    Role,
+    SparkJobSpec,
+)
 from airflow_provider_kmigrate.exceptions import SpecError
 from airflow_provider_kmigrate.spec.__main__ import main
 from airflow_provider_kmigrate.spec.model import Audit, Caution, Hosts, SparkJob
@@ -128,6 +137,9 @@ spark_jobs:
         found = spec.loads(GOOD + section).audit
         assert found == AuditSpec("spark", "/r", ("/e",), schedule="*/10 6-20 * * 1,3", extend_by=300.0)
         assert (spec.loads(GOOD).audit, spec.loads(f"{GOOD}audit:\n").audit) == (None, None)
+        found = spec.loads(GOOD + section.replace("}", ", canary: {margin: 2, window: 80}}")).audit
+        assert found is not None
+        assert found.canary == CanarySpec(window=80, margin=2.0)
 
     @pytest.mark.parametrize(
         "schedule",
@@ -227,6 +239,8 @@ WRONG = [
     ("policy:", "audit: {conn_id: s, result: /r, probe: maybe}\npolicy:", [("F04", 18, "audit.probe")]),
     ("policy:", "audit: {conn_id: s, result: /r, topics: [t], share: 1.5}\npolicy:", [("F04", 18, "audit.share")]),
     ("policy:", "audit: {conn_id: s, result: /r, topics: [t], share: 0}\npolicy:", [("F04", 18, "audit.share")]),
+    ("policy:", "audit: {conn_id: s, result: /r, canary: {margin: 1}}\npolicy:", [("F04", 18, "audit.canary.margin")]),
+    ("policy:", "audit: {conn_id: s, result: /r, canary: {window: 39}}\npolicy:", [("F04", 18, "audit.canary.window")]),
     ("policy:", "audit: {conn_id: s, result: /r, topics: [t], share: true}\npolicy:", [("F04", 18, "audit.share")]),
     ("policy:", "audit: {result: /r, events: [/e]}\npolicy:", [("F03", 18, "audit.conn_id")]),
     ("policy:", "audit: {conn_id: s, result: r, events: [/e]}\npolicy:", [("F04", 18, "audit.result")]),

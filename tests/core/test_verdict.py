@@ -23,6 +23,7 @@ from airflow_provider_kmigrate.core.verdict import (
     Verdict,
     as_dict,
     combine,
+    may_change,
     of_facts,
     outcome_of,
     unseen_rate,
@@ -201,6 +202,19 @@ def test_json_names_levels_and_holds_no_infinity() -> None:
     assert document["levels"] == {"L0": "PASS", "L1": "PASS"}
     assert document["canary"]["metrics"][0]["high"] is None
     assert json.loads(text)["grounds"][0]["level"] == "L2"
+
+
+@pytest.mark.parametrize(
+    ("look", "others", "expected"),
+    [(4, (), False), (3, (), True), (4, (found(Outcome.INCONCLUSIVE),), True), (None, (), True)],
+)
+def test_more_of_the_same_evidence_does_not_help_a_canary_at_its_last_look(
+    look: int | None, others: tuple[Ground, ...], expected: bool
+) -> None:
+    unclear = Ground(Outcome.INCONCLUSIVE, Reason("V18", "It could be either."))
+    metric = MetricVerdict("late", Outcome.INCONCLUSIVE, 1.5, 3, 1, grounds=(unclear,))
+    canary = None if look is None else CanaryVerdict(Outcome.INCONCLUSIVE, "obrien-fleming-4", look, 4, (metric,))
+    assert may_change(json.loads(json.dumps(as_dict(combine(others, HEALTHY, canary))))) is expected
 
 
 @pytest.mark.parametrize("document", [{}, {"version": VERSION + 1, "outcome": "PASS"}, {"version": VERSION, "outcome": "FINE"}])

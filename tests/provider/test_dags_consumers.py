@@ -12,6 +12,7 @@ import pytest
 from airflow.sdk import DAG, TriggerRule
 from airflow.serialization.serialized_objects import DagSerialization
 
+from airflow_provider_kmigrate.audit.request import parse
 from airflow_provider_kmigrate.core.verdict import VERSION
 from airflow_provider_kmigrate.dag_builders import folder
 from airflow_provider_kmigrate.dag_builders.task_docs import group_doc
@@ -70,6 +71,21 @@ class TestShape:
         for name in verdicts:
             step = name.removeprefix("billing.verdict_")
             assert f"billing.back_{step}" in dag.get_task(name).downstream_task_ids
+
+    @pytest.mark.parametrize(("instances", "compared"), [(4, True), (3, False)])
+    def test_a_canary_is_compared_where_enough_others_are_left_to_compare_it_with(
+        self, made: Group, instances: int, compared: bool
+    ) -> None:
+        dag = dag_of(made(SimGroup(instances), audit={**AUDIT, "canary": {"interval": "2s", "margin": 2, "settle": "0s"}}))
+        requests: dict[str, Any] = {name: dag.get_task(name).request for name in names(dag) if ".audit_" in name}
+        plans = {name.partition(".audit_")[2]: parse(request).canary for name, request in requests.items()}
+        canaries = {"canary_migrating", "canary_plain"} if compared else set()
+        assert {step for step, plan in plans.items() if plan is not None} == canaries
+        for step in canaries:
+            plan = plans[step]
+            assert plan is not None
+            assert (plan.group, plan.canaries, plan.baseline) == ("billing", ("app0",), ("app1", "app2", "app3"))
+            assert (plan.interval_ms, plan.settle_ms, plan.metric.margin, plan.policy.window) == (2000, 0, 2.0, 60)
 
     def test_only_a_step_that_is_red_or_a_fail_takes_the_group_back(self, made: Group) -> None:
         dag = dag_of(made(SimGroup(2), audit=AUDIT))

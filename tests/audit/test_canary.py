@@ -1,0 +1,115 @@
+"""The canary's judge on events, by both engines: what its members wrote down decides, and what they did not blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+pytest.importorskip("pyspark", reason="the audit has its own environment")
+pytest.importorskip("duckdb", reason="the audit has its own environment")
+
+from airflow_provider_kmigrate.audit.engine import Engine
+from airflow_provider_kmigrate.audit.job import run
+from airflow_provider_kmigrate.audit.policy import Policy
+from airflow_provider_kmigrate.audit.request import parse
+from airflow_provider_kmigrate.audit.sources import Source
+from airflow_provider_kmigrate.core import latency
+from airflow_provider_kmigrate.core.events import (
+    Change,
+    DeliveryRun,
+    Event,
+    Ownership,
+    Role,
+    Stamp,
+    Start,
+    TopicPartition,
+)
+from airflow_provider_kmigrate.core.verdict import CanaryVerdict, Level, Outcome
+
+S = 1_000
+SWITCHED, END = 300 * S, 620 * S
+REQUEST = {
+    "canary": {
+        "group": "g",
+        "canaries": ["a0"],
+        "baseline": ["a1", "a2", "a3", "a4"],
+        "interval_ms": 5 * S,
+        "window": 60,
+        "margin": 1.5,
+    }
+}
+
+
+def life(instance: int, name: str, begin: int, end: int, *, slower: float = 1.0, hole: bool = False) -> Iterator[Event]:
+    """Ten records a second, log-normally late around 20 ms."""
+    rng, writer = np.random.default_rng((instance, begin)), f"a{instance}-{name}"
+    yield Start(Stamp(writer, 0, begin), Role.CONSUMER, group="g", topics=("t",))
+    for number, t_ms in enumerate(range(begin + S, end, S), 1):
+        late = rng.lognormal(np.log(20_000 * slower), 0.4, 10).astype(int).tolist()
+        first = (t_ms // S) * 10
+        found = DeliveryRun(
+            Stamp(writer, number, t_ms), "g", writer, 1, "t", instance, first, first + 9, 10, (number - 1) * 10, t_ms - 900, t_ms,
+            latency=latency.histogram(late),
+        )  # fmt: skip
+        if not (hole and number == 30):
+            yield found
+
+
+def group(*, slower: float = 1.0, hole: bool = False) -> list[Event]:
+    """Four members that run on, and one that is restarted."""
+    others = [event for n in range(1, 5) for event in life(n, "x", 0, END)]
+    return [*others, *life(0, "old", 0, SWITCHED), *life(0, "new", SWITCHED + 3 * S, END, slower=slower, hole=hole)]
+
+
+def judged(events: list[Event], engine: Engine) -> CanaryVerdict:
+    plan = parse(REQUEST | {"sources": []}).canary
+    found = run([Source(Level.CONSUMER, events=tuple(events))], Policy(), engine, canary=plan).verdict
+    assert found.canary is not None
+    assert set(found.canary.grounds) <= set(found.grounds)
+    return found.canary
+
+
+def codes(verdict: CanaryVerdict) -> list[str]:
+    return sorted(ground.reason.code for ground in verdict.grounds)
+
+
+def test_as_good_as_the_others(engine: Engine) -> None:
+    verdict = judged(group(), engine)
+    assert (verdict.outcome, codes(verdict), verdict.look) == (Outcome.PASS, ["V19"], 4)
+    (metric,) = verdict.metrics
+    assert (metric.baseline, metric.canaries, metric.metric) == (4, 1, "delivery latency p95 ms")
+    assert metric.estimate == pytest.approx(1.0, abs=0.1)
+
+
+def test_three_times_as_late(engine: Engine) -> None:
+    verdict = judged(group(slower=3.0), engine)
+    assert (verdict.outcome, codes(verdict)) == (Outcome.FAIL, ["V17"])
+    assert verdict.metrics[0].estimate == pytest.approx(3.0, rel=0.1)
+
+
+def test_a_hole_in_its_events_leaves_it_unjudged(engine: Engine) -> None:
+    verdict = judged(group(slower=3.0, hole=True), engine)
+    assert (verdict.outcome, "V12" in codes(verdict)) == (Outcome.INCONCLUSIVE, True)
+
+
+def test_a_canary_that_nobody_knew_before(engine: Engine) -> None:
+    verdict = judged([event for event in group() if event.stamp.writer != "a0-old"], engine)
+    assert (verdict.outcome, codes(verdict)) == (Outcome.INCONCLUSIVE, ["V28"])
+
+
+def test_too_early(engine: Engine) -> None:
+    verdict = judged([event for event in group() if event.stamp.t_ms < SWITCHED + 40 * S], engine)
+    assert (verdict.outcome, codes(verdict), verdict.may_extend) == (Outcome.INCONCLUSIVE, ["V22"], True)
+
+
+def test_two_owners_decide_whatever_the_latencies_say(engine: Engine) -> None:
+    """Of a partition of the canary; of one of the others it is the audit's finding, not the canary's."""
+    at = SWITCHED + 4 * S
+    for partition, owners, found in ((0, ("a0-new", "a1-x"), ["A08", "V19"]), (1, ("a1-x", "a2-x"), ["V19"])):
+        events = group()
+        for position, writer in enumerate(owners):
+            stamp = Stamp(writer, sum(event.stamp.writer == writer for event in events), at + position * S)
+            events.append(Ownership(stamp, "g", writer, 1, Change.ACQUIRED, (TopicPartition("t", partition),), position))
+        assert codes(judged(events, engine)) == found
