@@ -223,13 +223,18 @@ class AuditedConsumer:
         return answer
 
     def _committed(self, partitions: Iterable[KafkaPartition], error: KafkaError | None) -> None:
-        """One event for those that were accepted, and one for each kind of refusal."""
+        """One event for those that were accepted, and one for each kind of refusal; what was delivered is written before.
+
+        Automatic commits are told of when they are made: whoever reads the events just then, or finds them after the process was
+        killed, must not see a commit of what nobody was delivered.
+        """
         answers: dict[str | None, list[Position]] = {}
         for one in partitions:
             cause = one.error or error
             if one.offset >= 0:
                 answers.setdefault(cause.name() if cause else None, []).append(Position(one.topic, one.partition, one.offset))
         with self._lock:
+            self._write()
             for refused, found in answers.items():
                 stamp, ok = self.log.stamp(), refused is None
                 self.log.write(Commit(stamp, self.group, self.writer, self._generation, tuple(found), ok, refused))

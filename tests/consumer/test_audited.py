@@ -191,6 +191,22 @@ def test_automatic_and_asynchronous_commits_are_seen_where_the_wrapper_makes_the
     assert {at.offset for commit in commits for at in commit.offsets} >= {7, EACH}
 
 
+def test_whoever_reads_at_any_moment_sees_no_commit_of_what_was_not_delivered(full: MockKafka, tmp_path: Path) -> None:
+    """Though batches are written once a minute only, and commits are automatic."""
+    settings = {**properties(full), "enable.auto.commit": True, "auto.commit.interval.ms": 200}
+    consumer = AuditedConsumer.of(settings, FileSink(tmp_path), batch_s=60.0)
+    with consumer:
+        consumer.subscribe(["t"])
+        read(consumer, ALL)
+        deadline = time.monotonic() + 10
+        while not (commits := of(Commit, read_events(tmp_path).events)):
+            assert time.monotonic() < deadline, "no automatic commit"
+            consumer.poll(0.1)
+        runs = of(DeliveryRun, read_events(tmp_path).events)
+        for at in commits[0].offsets:
+            assert max(run.last + 1 for run in runs if run.partition == at.partition) >= at.offset
+
+
 def test_a_refused_commit_is_written_and_raised(full: MockKafka, tmp_path: Path) -> None:
     with AuditedConsumer.of(properties(full), FileSink(tmp_path)) as consumer:
         consumer.subscribe(["t"])
