@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-NAMES = ("overhead", "rollback", "preflight", "audit", "assignment", "groups_scan", "handover")
+NAMES = ("overhead", "rollback", "preflight", "audit", "assignment", "groups_scan", "handover", "canary")
 BUILD = Path("build/bench")
 
 

@@ -11,12 +11,13 @@ from tests.old_consumer.instance import Application, restart, switch_command
 
 @dataclass(frozen=True, slots=True)
 class OldApplication:
-    """`instances` processes that read one topic; each restarts by `tests.old_consumer.instance`."""
+    """`instances` processes that read one topic, begun as `kind`; each restarts by `tests.old_consumer.instance`."""
 
     group: str
     topic: str
     instances: int = 2
     bake: str = "16s"
+    kind: str = "old"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -34,9 +35,9 @@ class OldApplication:
         }
 
     def start(self, folder: Path, bootstrap: str, zookeeper: str, events: Path) -> None:
-        """All of them, old. They take some seconds to join."""
+        """All of them. They take some seconds to join."""
         Application(bootstrap, zookeeper, self.group, self.topic, str(events.resolve())).write(folder)
-        self._each(folder, "old")
+        self._each(folder, self.kind)
 
     def stop(self, folder: Path) -> None:
         """As whatever they run; those that never ran, too."""

@@ -22,15 +22,15 @@ _SEED = 20_261_123  # the same events have the same verdict
 
 def compare(engine: Engine, control: Control, plan: CanaryPlan, grounds: Iterable[Ground]) -> CanaryVerdict:
     """The verdict over the source that is attached. `grounds`: what the audit found in it; a FAIL about a canary decides."""
-    lives = tuple(_lives(engine, control, plan))
+    lives = tuple(lives_of(engine, control, plan))
     found, broken = times(lives, plan), _broken(grounds, lives, plan)
     if found is None:
         return unseen(plan, broken)
-    compared = series(lives, _measured(engine, lives, found, plan), found, plan)
+    compared = series(lives, measured(engine, lives, found, plan), found, plan)
     return judge([compared], broken, plan.policy, np.random.default_rng(_SEED))
 
 
-def _lives(engine: Engine, control: Control, plan: CanaryPlan) -> Iterator[Life]:
+def lives_of(engine: Engine, control: Control, plan: CanaryPlan) -> Iterator[Life]:
     """The group's processes that belong to an instance. One without its start, or with a hole in its numbers, is not whole."""
     for row in engine.ask(queries.LIVES).to_pylist():
         start = control.starts.get(row["writer"])
@@ -38,7 +38,7 @@ def _lives(engine: Engine, control: Control, plan: CanaryPlan) -> Iterator[Life]
             yield Life(row["writer"], row["t_lo"], row["t_hi"], whole=row["n"] == row["number_hi"] + 1)
 
 
-def _measured(engine: Engine, lives: Iterable[Life], found: Times, plan: CanaryPlan) -> Measured:
+def measured(engine: Engine, lives: Iterable[Life], found: Times, plan: CanaryPlan) -> Measured:
     """Records and the 95th percentile of how late they came, in milliseconds."""
     engine.attach("writers", [pa.table({"writer": [life.writer for life in lives]})])
     table = engine.ask(queries.LATENESS)

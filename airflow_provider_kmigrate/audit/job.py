@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_provider_kmigrate.audit import checks, examples, latencies, polls, records, reporting, request
 from airflow_provider_kmigrate.audit.engine import Engine
@@ -18,13 +18,16 @@ from airflow_provider_kmigrate.audit.frugal import FrugalEngine
 from airflow_provider_kmigrate.audit.history import Control, History
 from airflow_provider_kmigrate.audit.judge import judge
 from airflow_provider_kmigrate.audit.policy import Policy
-from airflow_provider_kmigrate.audit.request import LogsRequest, Request
+from airflow_provider_kmigrate.audit.request import LogsRequest, Request, StreamRequest
 from airflow_provider_kmigrate.audit.result import Audited, Result
 from airflow_provider_kmigrate.audit.sources import Source, attach
 from airflow_provider_kmigrate.core.canary_series import CanaryPlan
 from airflow_provider_kmigrate.core.ledger import Facts
 from airflow_provider_kmigrate.core.verdict import CanaryVerdict, Ground, Level, LevelHealth, Outcome, as_dict, combine, of_facts
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, TimedOut
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class Finding(NamedTuple):
@@ -129,6 +132,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         wanted = request.load(options.request)
         with _engine(wanted) as engine:
             _wait(options.begin, options.within)
+            if wanted.stream:
+                _take_in(wanted.stream, engine)
             also = [_logs(wanted.logs, engine)] if wanted.logs else []
             pictured = wanted.report is not None
             result = run(wanted.sources, wanted.policy, engine, also=also, pictured=pictured, canary=wanted.canary)
@@ -151,13 +156,25 @@ def _wait(begin: Path | None, within: float) -> None:
         time.sleep(0.1)
 
 
+def _take_in(wanted: StreamRequest, engine: Engine) -> None:
+    from airflow_provider_kmigrate.audit import look, stream  # noqa: PLC0415  # need Spark
+
+    plan = stream.StreamPlan(wanted.topic, wanted.folder, wanted.checkpoint)
+    stream.EventStream(_spark(engine), look.properties(wanted), plan).catch_up()
+
+
 def _logs(wanted: LogsRequest, engine: Engine) -> Finding:
     from airflow_provider_kmigrate.audit import look  # noqa: PLC0415  # needs Spark
-    from airflow_provider_kmigrate.audit.spark_engine import SparkEngine  # noqa: PLC0415
+
+    return Finding(*look.compared(_spark(engine), wanted))
+
+
+def _spark(engine: Engine) -> SparkSession:
+    from airflow_provider_kmigrate.audit.spark_engine import SparkEngine  # noqa: PLC0415  # needs Spark
 
     if not isinstance(engine, SparkEngine):
-        raise TypeError("only Spark reads logs")
-    return Finding(*look.compared(engine.session, wanted))
+        raise TypeError("only Spark reads logs and topics")
+    return engine.session
 
 
 @contextmanager

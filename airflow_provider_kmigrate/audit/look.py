@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from airflow_provider_kmigrate.audit import fingerprint, request
 from airflow_provider_kmigrate.audit import session as sessions
 from airflow_provider_kmigrate.audit.fingerprint import LogLook
-from airflow_provider_kmigrate.audit.request import LogsRequest
+from airflow_provider_kmigrate.audit.request import LogsRequest, StreamRequest
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.verdict import Ground, LevelHealth
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused
@@ -49,7 +49,7 @@ def taken(session: SparkSession, wanted: LogsRequest) -> LogLook:
     return look
 
 
-def properties(wanted: LogsRequest) -> Mapping[str, str]:
+def properties(wanted: LogsRequest | StreamRequest) -> Mapping[str, str]:
     """How to reach Kafka; show it to nobody. Raises `Failed`, or `Refused` (X09)."""
     return {str(name): str(value) for name, value in _read(wanted.properties).items()}
 

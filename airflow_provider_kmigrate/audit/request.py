@@ -8,6 +8,7 @@
                  {"level": "L3", "ledgers": ["hdfs:///audit/ledger"], "records": {"records": "…", "log": "…", "names": "…"}}],
      "logs": {"properties": "/audit/kafka.json", "topics": ["orders"], "before": "/audit/before.json"},
      "canary": {"group": "billing", "canaries": ["app0"], "baseline": ["app1", "app2", "app3"], "interval_ms": 5000},
+     "stream": {"properties": "/audit/kafka.json", "topic": "kmigrate-events", "folder": "…/ledger", "checkpoint": "…/checkpoint"},
      "report": {"cluster": "prod", "cluster_id": "…", "run": "…", "journals": ["/journal/prod"]}}
 """
 
@@ -55,6 +56,19 @@ class LogsRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class StreamRequest:
+    """Events that clients write to a topic: what it holds is taken in before the audit, from where it was left. `properties` as above.
+
+    `folder` is where they lie as Parquet, a ledger of some source; it and `checkpoint` belong together (`audit.stream`).
+    """
+
+    properties: str
+    topic: str
+    folder: str
+    checkpoint: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReportRequest:
     """What the page says it is about. `journals`: files, or folders of `*.jsonl`, on this machine."""
 
@@ -66,7 +80,10 @@ class ReportRequest:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One audit. `logs` None: level L0 is not measured; `report` None: no page; `canary` None: nobody is compared."""
+    """One audit. `logs` None: level L0 is not measured; `report` None: no page; `canary` None: nobody is compared.
+
+    `stream` None: nothing is taken in.
+    """
 
     sources: tuple[Source, ...]
     policy: Policy = field(default_factory=Policy)
@@ -75,6 +92,7 @@ class Request:
     logs: LogsRequest | None = None
     report: ReportRequest | None = None
     canary: CanaryPlan | None = None
+    stream: StreamRequest | None = None
 
 
 def load(path: Path) -> Request:
@@ -91,12 +109,20 @@ def load(path: Path) -> Request:
 
 def parse(document: Any) -> Request:
     """The request that a JSON document describes. Raises `Refused` (X08)."""
-    readers = {"sources": _all(_source), "policy": _policy, "spark": _spark, "logs": _logs, "report": _report, "canary": _canary}
+    readers = {
+        "sources": _all(_source),
+        "policy": _policy,
+        "spark": _spark,
+        "logs": _logs,
+        "report": _report,
+        "canary": _canary,
+        "stream": _stream,
+    }
     request = _made(Request, document, readers)
     if request.engine not in {"spark", "duckdb"}:
         _refuse(f"there is no engine {request.engine!r}")
-    if request.logs is not None and request.engine != "spark":
-        _refuse("only Spark reads logs")
+    if (request.logs or request.stream) and request.engine != "spark":
+        _refuse("only Spark reads logs and topics")
     return request
 
 
@@ -122,6 +148,10 @@ def _spark(value: Any) -> SparkRequest:
 def _logs(value: Any) -> LogsRequest | None:
     readers: dict[str, Callable[[Any], Any]] = {"topics": _all(str), "sample": lambda item: _made(Sample, item, {})}
     return None if value is None else _made(LogsRequest, value, readers)
+
+
+def _stream(value: Any) -> StreamRequest | None:
+    return None if value is None else _made(StreamRequest, value, {})
 
 
 def _report(value: Any) -> ReportRequest | None:

@@ -10,10 +10,14 @@ The properties stay as they are: those that only a migrating consumer has are le
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from confluent_kafka import Consumer
 
+from airflow_provider_kmigrate.consumer.audited import AuditedConsumer
+from airflow_provider_kmigrate.consumer.event_files import FileSink
+from airflow_provider_kmigrate.consumer.event_log import Sink
 from airflow_provider_kmigrate.consumer.migrating import MigratingConsumer
 from airflow_provider_kmigrate.consumer.migrating_settings import OLD_NAMES, Stage, is_ours, stage_of
 
@@ -31,7 +35,19 @@ def consumer_of(properties: Mapping[str, Any], **options: Any) -> MigratingConsu
     return MigratingConsumer(properties, **options)
 
 
+def audited_of(properties: Mapping[str, Any], audit: Sink | Path | str, **options: Any) -> AuditedConsumer:
+    """The same, with its deliveries, commits and ownership written to a folder or sink; `options` are AuditedConsumer's."""
+    sink = FileSink(audit) if isinstance(audit, Path | str) else audit
+    how = {} if stage_of(properties) is Stage.KAFKA else {"incremental": True}
+    return AuditedConsumer.of(properties, sink, connect=consumer_of, **how, **options)  # type: ignore[arg-type]
+
+
 def plain_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """What is librdkafka's, with the assignor that lets it into a group with migrating members."""
+    """What is librdkafka's, with the assignor that lets it into a group with migrating members.
+
+    Without a `client.id` the member is called by its `consumer.id`: kmigrate knows the instance by it.
+    """
     given = {OLD_NAMES.get(name, name): value for name, value in properties.items()}
-    return {name: value for name, value in given.items() if not is_ours(name)} | {"partition.assignment.strategy": ASSIGNOR}
+    called = {"client.id": given["consumer.id"]} if given.get("consumer.id") else {}
+    theirs = {name: value for name, value in given.items() if not is_ours(name)}
+    return {**called, **theirs, "partition.assignment.strategy": ASSIGNOR}

@@ -171,7 +171,8 @@ class CanarySpec:
 
 @dataclass(frozen=True, slots=True)
 class AuditSpec:
-    """How records are audited by Spark. Paths are absolute; `events` are files or folders of event lines, `ledgers` are Parquet.
+    """How records are audited by Spark. Paths are absolute; `events` are files or folders of event lines, `ledgers` are Parquet;
+    `events_topic` is a topic of the cluster to which clients write their events: each audit takes it in from where the last one left it.
 
     `conn_id`: Airflow's Spark connection, which has master and deploy mode. `result`: a folder that workers and Spark's driver
     share. `topics`: whose logs a migration fingerprints before its first roll and compares after each phase, `share` of them or all;
@@ -186,6 +187,7 @@ class AuditSpec:
     result: str
     events: tuple[str, ...] = ()
     ledgers: tuple[str, ...] = ()
+    events_topic: str = ""
     topics: tuple[str, ...] = ()
     share: float = 1.0
     jars: tuple[str, ...] = ()

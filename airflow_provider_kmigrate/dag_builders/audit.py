@@ -34,6 +34,7 @@ lies in `{result}`. Red is a finding, or evidence that stayed too thin; the log 
 _LEVELS = {"probe": Level.PROBE, "consumers": Level.CONSUMER, "producers": Level.PRODUCER}
 _RUN = "{{ run_id | replace(':', '_') | replace('+', '_') }}"
 _LOOK = "look_at_logs"
+_SCHEDULED = "scheduled"
 _WAY_BACK = (
     "Nothing behind this task has been started, and the cluster serves as it is. Until 'finalize' begins everything can be taken "
     "back: hold here, look at the findings, and decide on the rollback (the way back from this phase: docs/runbook.md, 'Where am I?')."
@@ -57,7 +58,7 @@ def build(spec: ClusterSpec) -> DAG | None:
         tags=["kmigrate", "kafka", "audit", spec.name],
         doc_md=_DOC.format(name=spec.name, cluster_id=spec.cluster_id, result=audit.result),
     ) as dag:
-        chain(*_tasks(spec, audit, "scheduled", ""))
+        chain(*_tasks(spec, audit, _SCHEDULED, ""))
     for task in dag.tasks:
         if isinstance(task, BaseOperator):
             task.doc_md = doc(task.task_id)
@@ -84,7 +85,7 @@ def look(spec: ClusterSpec) -> list[BaseOperator]:
     audit = spec.audit
     if audit is None or not audit.topics:
         return []
-    request, result = _request(audit) | _logs(spec, audit), _result(spec, audit, _LOOK)
+    request, result = {**_request(spec, audit, _LOOK), "stream": None, **_logs(spec, audit)}, _result(spec, audit, _LOOK)
     return [SparkLookOperator(task_id=_LOOK, request=request, result=result, **_spark(spec, audit))]
 
 
@@ -152,7 +153,7 @@ def _tasks(
     probed = bool(advice) and logs is None and audit.probe
     submit = SparkAuditOperator(
         task_id=f"audit{suffix}",
-        request=_request(audit, f"{_probes(spec, audit)}/{_RUN}/events" if probed else "")
+        request=_request(spec, audit, step, f"{_probes(spec, audit)}/{_RUN}/events" if probed else "")
         | (_logs(spec, audit) if compares else {})
         | dict(more),
         result=result,
@@ -185,12 +186,23 @@ def _probes(spec: ClusterSpec, audit: AuditSpec) -> str:
     return f"{audit.result}/{spec.name}/probe"
 
 
-def _request(audit: AuditSpec, probe: str = "") -> dict[str, Any]:
+def _request(spec: ClusterSpec, audit: AuditSpec, step: str, probe: str = "") -> dict[str, Any]:
     """As `audit.request` has it; master and deploy mode are those of the Spark connection. `probe`: where its events are."""
-    source = {"level": _LEVELS[audit.level].label, "lines": list(audit.events), "ledgers": list(audit.ledgers)}
+    stream = _stream(spec, audit, step)
+    ledgers = [*audit.ledgers, *([stream["folder"]] if stream else [])]
+    source = {"level": _LEVELS[audit.level].label, "lines": list(audit.events), "ledgers": ledgers}
     ours = {"level": Level.PROBE.label, "lines": [probe], "ledgers": []}
     policy = {"tolerated": list(audit.tolerated), "running_ms": round(audit.behind * 1000)}
-    return {"policy": policy, "sources": [*([source] if _has_events(audit) else []), *([ours] if probe else [])]}
+    sources = [*([source] if _has_events(audit) else []), *([ours] if probe else [])]
+    return {"policy": policy, "sources": sources, "stream": stream}
+
+
+def _stream(spec: ClusterSpec, audit: AuditSpec, step: str) -> dict[str, Any] | None:
+    """Audits of runs, of which there is one at a time, go on from each other; the scheduled ones may be made meanwhile, and do so too."""
+    if not audit.events_topic:
+        return None
+    place = f"{audit.result}/{spec.name}/events/{_SCHEDULED if step == _SCHEDULED else 'runs'}"
+    return {"topic": audit.events_topic, "folder": f"{place}/ledger", "checkpoint": f"{place}/checkpoint"}
 
 
 def _logs(spec: ClusterSpec, audit: AuditSpec) -> dict[str, Any]:
@@ -202,4 +214,4 @@ def _logs(spec: ClusterSpec, audit: AuditSpec) -> dict[str, Any]:
 
 
 def _has_events(audit: AuditSpec) -> bool:
-    return bool(audit.events or audit.ledgers)
+    return bool(audit.events or audit.ledgers or audit.events_topic)

@@ -74,8 +74,9 @@ class _AuditJob(SparkSubmitOperator):
             secret.unlink(missing_ok=True)
 
     def _completed(self, secret: Path) -> dict[str, Any]:
-        """The request; where it reads logs, with the file that says how to reach Kafka."""
-        if self.request.get("logs") is None:
+        """The request; where it reads logs or a topic, with the file that says how to reach Kafka."""
+        reading = [part for part in ("logs", "stream") if self.request.get(part) is not None]
+        if not reading:
             return self.request
         try:
             properties = settings_of(load(self.cluster_file)).kafka.properties
@@ -83,7 +84,7 @@ class _AuditJob(SparkSubmitOperator):
             raise AirflowFailException(str(error)) from None
         with os.fdopen(os.open(secret, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             json.dump(dict(properties), file)
-        return {**self.request, "logs": {**self.request["logs"], "properties": str(secret)}}
+        return {**self.request, **{part: {**self.request[part], "properties": str(secret)} for part in reading}}
 
 
 class SparkAuditOperator(_AuditJob):

@@ -203,6 +203,13 @@ class Audit(Section):
         description="a list of absolute paths or URIs: folders of events as Parquet",
         examples=[["s3a://lake/kmigrate/events"]],
     )
+    events_topic: str | None = Field(
+        default=None,
+        description="the topic to which clients write their events, letters, digits, -, _ and .; read with `jars`",
+        examples=["kmigrate-events"],
+        pattern=r"^[A-Za-z0-9_.\-]+$",
+        max_length=249,
+    )
     topics: tuple[str, ...] = Field(
         default=(),
         description="a list of topics whose logs a migration fingerprints and compares",

@@ -186,13 +186,13 @@ def _audit(data: object, line: Line) -> Iterator[Problem]:
     """An audit of nothing would be INCONCLUSIVE for ever."""
     section = data.get("audit") if isinstance(data, dict) else None
     if isinstance(section, dict) and not any(
-        section.get(key, key == "probe") for key in ("events", "ledgers", "topics", "probe")
+        section.get(key, key == "probe") for key in ("events", "ledgers", "events_topic", "topics", "probe")
     ):
         yield Problem(
             code="F03",
             loc=("audit", "events"),
             line=line(("audit",)),
             found="nothing",
-            expected="where the events of clients lie (`events`, `ledgers`), `topics` whose logs are compared, or the `probe`",
+            expected="where the events of clients lie (`events`, `ledgers`, `events_topic`), `topics` whose logs are compared, or the `probe`",
             fix="add `events: [/var/lib/kmigrate/events]`",
         )

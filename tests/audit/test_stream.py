@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -17,6 +19,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
+from airflow_provider_kmigrate.audit import connector
 from airflow_provider_kmigrate.audit.kafka_source import options_of
 from airflow_provider_kmigrate.audit.schema import Pile
 from airflow_provider_kmigrate.audit.storage import Storage
@@ -63,24 +66,25 @@ def plan(cluster: LocalCluster, properties: Mapping[str, str], tmp_path: Path, r
     return StreamPlan(name, str(tmp_path / "events"), str(tmp_path / "checkpoint"))
 
 
-def send(properties: Mapping[str, str], topic: str, lines: list[bytes], partition: int = 0) -> None:
+def send(properties: Mapping[str, str], topic: str, lines: list[bytes], partition: int = 0, lost: int = -1) -> None:
     producer = Producer(dict(properties))
     for line in lines:
         producer.produce(topic, line, partition=partition)
     assert producer.flush(30) == 0
 
 
-def history(run: str, records: int = 20) -> list[Event]:
-    """A calm history of one producer and two members."""
+def history(run: str, records: int = 20, partition: int = 0, lost: int = -1) -> list[Event]:
+    """A calm history of one producer and one member; the polls number `lost` never came."""
     made = History()
     made.producer(f"p-{run}")
     made.consumer(f"m-{run}", "g")
-    made.own("g", f"m-{run}", Change.ACQUIRED)
+    made.own("g", f"m-{run}", Change.ACQUIRED, (partition,))
     for number in range(records):
-        made.ack(f"p-{run}", 0, number * 5, number * 5, 5)
-        made.deliver("g", f"m-{run}", 0, number * 5, 5, number * 5, producer=f"p-{run}")
-    made.commit("g", f"m-{run}", 0, records * 5)
-    made.own("g", f"m-{run}", Change.RELEASED)
+        made.ack(f"p-{run}", partition, number * 5, number * 5, 5)
+        if number != lost:
+            made.deliver("g", f"m-{run}", partition, number * 5, 5, number * 5, producer=f"p-{run}")
+    made.commit("g", f"m-{run}", partition, records * 5)
+    made.own("g", f"m-{run}", Change.RELEASED, (partition,))
     made.end()
     return made.events
 
@@ -226,6 +230,38 @@ def test_a_topic_that_is_not_there_and_a_query_that_ended(
         stream.check()
     with pytest.raises(Failed):
         stream.catch_up(60)
+
+
+def test_each_audit_takes_in_what_came_since_the_last_one(
+    properties: Mapping[str, str], plan: StreamPlan, tmp_path: Path
+) -> None:
+    """As a gate runs it: a process of its own, and the next one goes on where it ended."""
+    (tmp_path / "kafka.json").write_text(json.dumps(dict(properties)))
+    request = {
+        "spark": {"master": "local[2]", "jars": [str(jar) for jar in connector.jars()]},
+        "policy": {"required": ["L2"]},
+        "sources": [{"level": "L2", "ledgers": [plan.folder]}],
+        "stream": {
+            "properties": str(tmp_path / "kafka.json"), "topic": plan.topic, "folder": plan.folder, "checkpoint": plan.checkpoint,
+        },
+    }  # fmt: skip
+    (tmp_path / "request.json").write_text(json.dumps(request))
+    words = [
+        sys.executable,
+        "-m",
+        "airflow_provider_kmigrate.audit.job",
+        str(tmp_path / "request.json"),
+        str(tmp_path / "result"),
+    ]
+    headlines = []
+    for told in (history("first"), history("second", partition=1, lost=10)):
+        send(properties, plan.topic, lines(told))
+        headlines.append(subprocess.run(words, check=True, capture_output=True, text=True, timeout=120).stdout)
+    assert headlines[0].startswith("PASS: L2"), headlines
+    assert headlines[1].startswith("FAIL: "), headlines
+    found = json.loads((tmp_path / "result" / "verdict.json").read_text())
+    codes = {ground["reason"]["code"] for ground in found["grounds"] if ground["outcome"] == "FAIL"}
+    assert codes == {"A01", "A05"}, found
 
 
 def test_small_files(spark: SparkSession, tmp_path: Path) -> None:

@@ -60,12 +60,15 @@ def test_a_plain_consumer_is_given_what_is_librdkafkas_own() -> None:
         "auto.commit.enable": False,
         "bootstrap.servers": "b:9092",
     }
-    assert plain_properties(given) == {
+    plain = plain_properties(given)
+    assert plain == {
+        "client.id": "x",
         "group.id": "g",
         "bootstrap.servers": "b:9092",
         "enable.auto.commit": False,
         "partition.assignment.strategy": "range",
     }
+    assert plain_properties({**given, "client.id": "y"}) == {**plain, "client.id": "y"}
 
 
 @pytest.mark.slow

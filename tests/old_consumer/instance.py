@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,9 +23,9 @@ from airflow_provider_kmigrate.clients.hosts.process import Launch, NodeProcess
 from airflow_provider_kmigrate.clients.hosts.tokens import locked
 from airflow_provider_kmigrate.consumer.event_files import FileSink
 from airflow_provider_kmigrate.consumer.event_log import new_writer
-from airflow_provider_kmigrate.consumer.migrating import MigratingConsumer
+from airflow_provider_kmigrate.consumer.migrating_settings import Stage
+from airflow_provider_kmigrate.consumer.stages import audited_of
 from airflow_provider_kmigrate.consumer.workload.life import Life
-from airflow_provider_kmigrate.consumer.workload.receiver import Receiver, ReceiverSettings
 from airflow_provider_kmigrate.core.event_lines import encode
 from airflow_provider_kmigrate.core.events import Ownership
 from airflow_provider_kmigrate.core.group_seen import MemberKind
@@ -33,6 +34,7 @@ from airflow_provider_kmigrate.localcluster import runtime
 from tests.old_consumer.old_consumers import java_program
 
 ROOT: Final = Path(__file__).parents[2]
+_STAGES: Final = {"zookeeper": Stage.ZOOKEEPER, MemberKind.MIGRATING: Stage.MIGRATING, MemberKind.PLAIN: Stage.KAFKA}
 _STOP_S: Final = 30.0
 _LEAVE_S: Final = 15.0
 _LOGGING: Final = (
@@ -84,36 +86,47 @@ def run(folder: Path, name: str, kind: str) -> None:
     application = Application.read(folder)
     events = Path(application.events)
     sink, life = FileSink(events), Life(folder).listen()
-    writer = new_writer(f"{name}-")  # a plain member is called by its client.id, which is this
+    writer = new_writer(f"{name}-")
     if kind == MemberKind.OLD:
         _old(application, name, sink, writer, life)
-    elif kind in {MemberKind.MIGRATING, "zookeeper"}:
-        _ours(application, name, sink, writer, life, stage=kind)
+    elif kind in _STAGES:
+        _ours(folder, name, sink, writer, life, kind=kind)
     elif kind == "jvm":
         _jvm(application, folder / name, sink, writer, life)
-    elif kind != MemberKind.PLAIN:
-        raise ValueError(f"nothing is {kind!r}")
     else:
-        properties = {"bootstrap.servers": application.bootstrap, "session.timeout.ms": "10000"}
-        Receiver(ReceiverSettings(events, writer, application.group, properties, (application.topic,), "eager", 0.5), life).run()
+        raise ValueError(f"nothing is {kind!r}")
 
 
-def _ours(application: Application, name: str, sink: FileSink, writer: str, life: Life, *, stage: str) -> None:
+def slow_down(folder: Path, name: str, seconds: float) -> None:
+    """From its next start on the instance needs so long for each record, wherever it migrates."""
+    (folder / f"{name}.slow").write_text(str(seconds))
+
+
+def _late(folder: Path, name: str) -> float:
+    path = folder / f"{name}.slow"
+    return float(path.read_text()) if path.exists() else 0.0
+
+
+def _ours(folder: Path, name: str, sink: FileSink, writer: str, life: Life, *, kind: str) -> None:
+    """An application that changes one setting a restart."""
+    application = Application.read(folder)
     properties = {
         "bootstrap.servers": application.bootstrap,
         "group.id": application.group,
         "zookeeper.connect": application.zookeeper,
         "zookeeper.session.timeout.ms": 6000,
         "consumer.id": name,
-        "coordination.migration.stage": stage,
+        "coordination.migration.stage": _STAGES[kind],
         "auto.offset.reset": "earliest",
         "auto.commit.interval.ms": 500,
         "session.timeout.ms": 10000,
     }
-    consumer = MigratingConsumer.audited(properties, sink, writer=writer)
+    consumer = audited_of(properties, sink, writer=writer)
     consumer.subscribe([application.topic])
+    late = _late(folder, name) if kind == MemberKind.MIGRATING else 0.0
     while not life.over:
         consumer.poll(0.2)
+        time.sleep(late)
     consumer.close()
 
 

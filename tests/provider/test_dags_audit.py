@@ -102,6 +102,22 @@ class TestShape:
         request = parse(migration(sim).task_dict["audit_before_approval.audit"].request | {"logs": None})
         assert request.sources == ()
 
+    def test_a_topic_of_events_is_taken_in_by_each_audit(self, rehearse: Callable[..., Rehearsal]) -> None:
+        """All gates of runs go on from each other; the scheduled audit, which may be made meanwhile, has a checkpoint of its own."""
+        sim = rehearse()
+        audited(sim, events=[], events_topic="kmigrate-events", schedule="0 * * * *")
+        made = audit.build(load(str(sim.path)))
+        assert made is not None
+        dag, places = migration(sim), []
+        for task in (made.task_dict["audit"], *(dag.task_dict[f"audit_{gate}.audit"] for gate in GATES)):
+            request = task.request
+            assert request["stream"]["topic"] == "kmigrate-events"
+            assert request["sources"][0]["ledgers"] == [request["stream"]["folder"]]
+            assert parse({**request, "stream": {**request["stream"], "properties": "/f"}}).stream is not None
+            places.append((request["stream"]["folder"], request["stream"]["checkpoint"]))
+        assert len(set(places[1:])) == 1
+        assert len({path for place in (places[0], places[1]) for path in place}) == 4
+
     def test_the_probe_runs_from_before_the_first_roll_to_the_last_gate(self, rehearse: Callable[..., Rehearsal]) -> None:
         sim = rehearse()
         audited(sim, events=[], probe=True, topics=["t"], behind="30s")

@@ -21,18 +21,19 @@ from tests.consumer.migrating_group import delivered, wait_until
 TOPIC, GROUP = "orders", "billing"
 APPLICATION = OldApplication(GROUP, TOPIC)
 PARTITIONS = 6
+RATE = 200.0  # records a second
 
 
 @contextmanager
-def under_load(folder: Path, name: str) -> Iterator[Rehearsal]:
-    """200 records a second into six partitions, and a group with two old consumers, each of which owns some."""
+def under_load(folder: Path, name: str, application: OldApplication = APPLICATION) -> Iterator[Rehearsal]:
+    """200 records a second into six partitions, and a group with (two old) consumers, each of which owns some."""
     shape, topics = Shape(name=name, brokers=1, controllers=1), [TopicPlan(TOPIC, PARTITIONS, 1)]
-    there = Rehearsal(folder, shape, topics, (), rate=200.0, producers=1, applications=[APPLICATION])
+    there = Rehearsal(folder, shape, topics, (), rate=RATE, producers=1, applications=[application])
     with rehearsing(there):
         there.up()
         there.load()
         there.start_applications()
-        wait_until(lambda: len(set(owners(there).values())) == APPLICATION.instances, "both old consumers own something")
+        wait_until(lambda: len(set(owners(there).values())) == application.instances, "each of the consumers owns something")
         yield there
 
 

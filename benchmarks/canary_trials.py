@@ -1,0 +1,71 @@
+"""The trials of `benchmarks.canary` over the events of a run, in the audit's environment: `python -m benchmarks.canary_trials EVENTS GROUP MEMBERS`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from airflow_provider_kmigrate.audit.canary import lives_of, measured
+from airflow_provider_kmigrate.audit.duckdb_engine import DuckDBEngine
+from airflow_provider_kmigrate.audit.history import Control
+from airflow_provider_kmigrate.audit.sources import Source, attach
+from airflow_provider_kmigrate.core.canary import CanaryPolicy
+from airflow_provider_kmigrate.core.canary_judge import judge
+from airflow_provider_kmigrate.core.canary_series import HISTORY, CanaryPlan, Life, Measured, Times, series
+from airflow_provider_kmigrate.core.verdict import Level, Outcome
+
+INTERVAL_MS, STEP_MS = 2_000, 10_000
+POLICY = CanaryPolicy(window=40)
+PLANTED = (1.0, 1.5, 2.0, 3.0)
+_BEFORE = HISTORY * POLICY.window
+
+
+def judged(events: Path, group: str, members: int) -> dict[str, Any]:
+    """Outcomes by what was planted."""
+    names = tuple(f"{group}.{n}" for n in range(members))
+    plan = CanaryPlan(group, names[:1], names[1:], interval_ms=INTERVAL_MS, policy=POLICY)
+    with DuckDBEngine(threads=2) as engine:
+        attach(Source(Level.CONSUMER, lines=(str(events),)), engine)
+        lives = tuple(lives_of(engine, Control.read(engine), plan))
+        first, last = max(life.start_ms for life in lives) + 20_000, min(life.last_ms for life in lives)
+        cells = measured(engine, lives, Times(INTERVAL_MS, first, first, 0, (last - first) // INTERVAL_MS), plan)
+    moments = range(first + _BEFORE * INTERVAL_MS, last - POLICY.window * INTERVAL_MS + 1, STEP_MS)
+    found = {f"{factor:g}": Counter(_trials(lives, cells, moments, plan, factor)) for factor in PLANTED}
+    late = sorted(value for _, value in cells.values() if value is not None)
+    return {
+        "members": members,
+        "seconds": (last - first) // 1000,
+        "intervals": len(cells),
+        "p95_ms": {"median": late[len(late) // 2], "highest": late[-1]},
+        "trials": sum(found["1"].values()),
+        "outcomes": {
+            factor: {str(outcome): count for outcome, count in sorted(counts.items())} for factor, counts in found.items()
+        },
+    }
+
+
+def _trials(lives: Sequence[Life], cells: Measured, moments: Iterable[int], plan: CanaryPlan, factor: float) -> Iterator[Outcome]:
+    for changed in moments:
+        times = Times(INTERVAL_MS, changed, changed, _BEFORE, POLICY.window)
+        for name in plan.everybody:
+            trial = replace(plan, canaries=(name,), baseline=tuple(one for one in plan.everybody if one != name))
+            made = series(lives, _planted(cells, name, changed, factor), times, trial)
+            yield judge([made], [], POLICY, np.random.default_rng(1)).outcome
+
+
+def _planted(cells: Measured, name: str, changed: int, factor: float) -> Measured:
+    return {
+        (member, begin): (records, value * factor if value is not None and member == name and begin >= changed else value)
+        for (member, begin), (records, value) in cells.items()
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(judged(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))))

@@ -1,0 +1,103 @@
+"""A group is moved by its DAG, and Spark judges behind each canary and each whole step; a canary that is slow is taken back for it.
+
+Its instances are wrapped before the move, in the first stage of the migrating consumer, so that each is compared with itself.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from airflow_provider_kmigrate.core.group_seen import MemberKind
+from benchmarks.old_application import OldApplication
+from benchmarks.rehearsal import ROOT, Rehearsal
+from tests.consumer.migrating_group import delivered, wait_until
+from tests.old_consumer.instance import restart, slow_down
+from tests.system.group_under_load import GROUP, RATE, TOPIC, drained, events_of, judged, kinds, told, under_load
+
+pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(900)]
+OLD, MIGRATING, PLAIN = MemberKind.OLD, MemberKind.MIGRATING, MemberKind.PLAIN
+APPLICATION = OldApplication(GROUP, TOPIC, instances=4, kind="zookeeper")
+CANARY = APPLICATION.names[0]
+STEPS = ("canary_migrating", "mode_kafka", "canary_plain", "to_plain")
+FAULTS = ("lost", "redelivered", "reordered", "double_owned", "overrun")
+
+
+@pytest.fixture(scope="module")
+def rehearsal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rehearsal]:
+    with under_load(tmp_path_factory.mktemp("audited"), "audited", APPLICATION) as there:
+        ask(there)
+        wait_until(lambda: delivered(events_of(there)) > RATE * 90, "there is a time before to compare with", timeout=150)
+        yield there
+
+
+def ask(rehearsal: Rehearsal) -> None:
+    """In the cluster file. A window of 80 s, the first look after 20 s of them."""
+    plan = rehearsal.cluster.plan
+    document = yaml.safe_load(plan.spec_path.read_text())
+    document["audit"] = {
+        "conn_id": "spark_here",
+        "environment": str(ROOT / ".venv-spark"),
+        "result": str(rehearsal.folder / "result"),
+        "events": [str(rehearsal.folder / "load" / "events")],
+        "level": "producers",
+        "extend_by": "15s",
+        "extensions": 12,
+        "canary": {"interval": "2s", "window": 40, "settle": "6s", "margin": 2},
+    }
+    plan.spec_path.write_text(yaml.safe_dump(document, sort_keys=False))
+    known = json.loads(plan.connections_path.read_text())
+    known["spark_here"] = {"conn_type": "spark", "host": "local[2]"}
+    plan.connections_path.write_text(json.dumps(known))
+
+
+def verdict(rehearsal: Rehearsal, step: str) -> dict[str, Any]:
+    """Of the newest run."""
+    found = (rehearsal.folder / "result" / "audited" / GROUP / step).glob("*/verdict.json")
+    return dict(json.loads(max(found, key=lambda path: path.stat().st_mtime).read_text()))
+
+
+def log(rehearsal: Rehearsal) -> str:
+    return rehearsal.dag_log.read_text()[-8000:]
+
+
+def test_a_slow_canary_is_taken_back_alone(rehearsal: Rehearsal) -> None:
+    """It keeps up in a way: it commits, owns and starves nobody. Only its records come late, and only Spark sees that."""
+    folder = rehearsal.folder / "applications" / GROUP
+    slow_down(folder, CANARY, 0.025)
+    run = rehearsal.run_dag("kmigrate_consumers", {})
+    assert run["state"] == "failed", log(rehearsal)
+    assert kinds(rehearsal) == [OLD] * APPLICATION.instances, "it went back, and no other was switched"
+    found = verdict(rehearsal, "canary_migrating")
+    assert found["outcome"] == found["canary"]["outcome"] == "FAIL", found
+    assert [ground["reason"]["code"] for ground in found["grounds"] if ground["outcome"] == "FAIL"] == ["V17"], found
+    assert run["tasks"][f"{GROUP}.back_canary_migrating"] == "success", run
+    slow_down(folder, CANARY, 0.0)
+    restart(folder, CANARY, "zookeeper")
+
+
+def test_every_verdict_lets_a_sound_group_go_on(rehearsal: Rehearsal) -> None:
+    run = rehearsal.run_dag("kmigrate_consumers", {})
+    assert run["state"] == "success", f"{json.dumps(run, indent=1)}\n{log(rehearsal)}"
+    assert kinds(rehearsal) == [PLAIN] * APPLICATION.instances
+    for step in STEPS:
+        found = verdict(rehearsal, step)
+        assert found["outcome"] == "PASS", found
+        assert found["levels"] == {"L2": "PASS", "L3": "PASS"}
+        assert (found["canary"] is not None) == step.startswith("canary"), found
+    for step in ("canary_migrating", "canary_plain"):
+        (metric,) = verdict(rehearsal, step)["canary"]["metrics"]
+        assert (metric["baseline"], metric["canaries"], metric["outcome"]) == (3, 1, "PASS")
+
+
+def test_the_ledger_of_all_of_it(rehearsal: Rehearsal) -> None:
+    drained(rehearsal)
+    rehearsal.stop_applications()
+    facts = judged(rehearsal)
+    assert facts.acked > 1000
+    assert not facts.violations, told(facts, FAULTS)
+    assert facts.complete, facts.reasons
