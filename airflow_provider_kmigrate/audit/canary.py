@@ -20,10 +20,15 @@ _SHARE = 0.95
 _SEED = 20_261_123  # the same events have the same verdict
 
 
-def compare(engine: Engine, control: Control, plan: CanaryPlan, grounds: Iterable[Ground]) -> CanaryVerdict:
-    """The verdict over the source that is attached. `grounds`: what the audit found in it; a FAIL about a canary decides."""
+def compare(
+    engine: Engine, control: Control, plan: CanaryPlan, grounds: Iterable[Ground], since: int | None = None
+) -> CanaryVerdict:
+    """The verdict over the source that is attached. `grounds`: what the audit found in it; a FAIL about a canary decides.
+
+    `since`: when the step began in which the canary was changed, ms since the epoch; None: not known.
+    """
     lives = tuple(lives_of(engine, control, plan))
-    found, broken = times(lives, plan), _broken(grounds, lives, plan)
+    found, broken = times(lives, plan, since), _broken(grounds, lives, plan)
     if found is None:
         return unseen(plan, broken)
     compared = series(lives, measured(engine, lives, found, plan), found, plan)

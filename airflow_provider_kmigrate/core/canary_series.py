@@ -1,7 +1,8 @@
 """What a canary is judged by, out of when each process lived and what it was delivered: the times compared, then a series a member.
 
 A member is an instance of the group, whatever process it just is: the canary before its switch and after it are one. The change is the
-last start of a canary. Nobody is measured while it takes place: the time before ends with the process that the canary was, the time after
+first start of a canary since the step began, or its last one where that is not known: one that died and came back later is what it was
+changed to all the same. Nobody is measured while it takes place: the time before ends with the process that the canary was, the time after
 begins `settle_ms` behind its start.
 """
 
@@ -85,17 +86,18 @@ Measured = Mapping[tuple[str, int], tuple[int, float | None]]
 """What an instance was delivered in the interval that begins there: records, and the metric's value."""
 
 
-def times(lives: Collection[Life], plan: CanaryPlan) -> Times | None:
-    """The times that are compared; None while a canary was never seen, or not before its change.
+def times(lives: Collection[Life], plan: CanaryPlan, since: int | None = None) -> Times | None:
+    """The times that are compared; None while a canary was never seen, or not before its change, which came after `since`.
 
     They begin when everybody is there, and end where everybody who still writes has written: an interval that one client has not told
     of yet is no interval without records.
     """
     own = {name: sorted((life.start_ms, life.last_ms) for life in _of(lives, plan, name)) for name in plan.everybody}
-    canaries = [own[name] for name in plan.canaries]
-    if not canaries or any(len(found) < 2 for found in canaries):
+    turns = [_turn(own[name], since) for name in plan.canaries]
+    known = [turn for turn in turns if turn is not None]
+    if not known or len(known) < len(turns):
         return None
-    changed, left = max(found[-1][0] for found in canaries), min(found[-2][1] for found in canaries)
+    changed, left = max(start for _, start in known), min(end for end, _ in known)
     settled = changed + plan.settle_ms
     signs = [max(last for _, last in found) for found in own.values() if found]
     told = min(sign for sign in signs if sign >= max(signs) - _SILENT_MS)
@@ -103,6 +105,12 @@ def times(lives: Collection[Life], plan: CanaryPlan) -> Times | None:
     before = min(HISTORY * plan.policy.window, max(0, left - first) // plan.interval_ms)
     after = min(plan.policy.window, max(0, told - settled) // plan.interval_ms)
     return Times(plan.interval_ms, min(left, changed), settled, before, after)
+
+
+def _turn(lives: Sequence[tuple[int, int]], since: int | None) -> tuple[int, int] | None:
+    """When the process before the change ended, and when the one after it began."""
+    at = next((at for at, (start, _) in enumerate(lives) if since is not None and start >= since), len(lives) - 1)
+    return (lives[at - 1][1], lives[at][0]) if at > 0 else None
 
 
 def unseen(plan: CanaryPlan, grounds: Sequence[Ground]) -> CanaryVerdict:

@@ -23,6 +23,13 @@ def test_before_the_canary_left_and_after_it_had_settled() -> None:
     assert times((*OTHERS, *CANARY), PLAN) == Times(5 * S, 201 * S, 214 * S, before=40, after=40)
 
 
+def test_a_canary_that_died_and_came_back_was_changed_before() -> None:
+    """Else it would be compared with itself as it is since."""
+    died = (CANARY[0], replace(CANARY[1], last_ms=300 * S), Life("a0-again", 310 * S, 500 * S))
+    found = [times((*OTHERS, *died), PLAN, since) for since in (None, 203 * S, 400 * S)]
+    assert [(one.left_ms, one.settled_ms) for one in found if one] == [(300 * S, 320 * S), (201 * S, 214 * S), (300 * S, 320 * S)]
+
+
 def test_twice_the_window_is_looked_back_at_most() -> None:
     long = [replace(life, start_ms=-900 * S) if life.start_ms == 0 else life for life in (*OTHERS, *CANARY)]
     found = times(long, PLAN)
