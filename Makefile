@@ -9,7 +9,7 @@ SPARK_BIN := $(SPARK_VENV)/bin
 SPARK_STAMP := $(SPARK_VENV)/.installed
 DEMO_DIR := build/demo
 AIRFLOW_DIR := build/airflow
-GATED := tests/system/test_audited_migration.py
+GATED := tests/system/test_audited_migration.py tests/system/test_consumers_audited.py
 DISASTERS := tests/system/test_disasters.py tests/system/test_dual_write.py tests/system/test_secured.py
 export AIRFLOW__CORE__LOAD_EXAMPLES ?= False
 
@@ -63,7 +63,7 @@ long: setup setup-spark ## real clusters for minutes each: the way back by its D
 	PYTHONPATH=. PYSPARK_PYTHON=$(CURDIR)/$(SPARK_BIN)/python $(SPARK_BIN)/python -m pytest -q -n 2 -m long tests/audit
 	$(BIN)/pytest -q -m "cluster and long" --ignore tests/audit $(addprefix --ignore ,$(GATED) $(DISASTERS))
 
-gated: setup setup-spark ## a real cluster is migrated with Spark's verdict as a gate after each phase, and a streaming job held for both rolls (ten minutes)
+gated: setup setup-spark ## a real cluster and a real group are moved with Spark's verdicts as gates; a slow canary, a streaming job held for both rolls (twenty minutes)
 	$(BIN)/pytest -q $(GATED)
 
 disasters: setup ## the known disasters, made by hand on real brokers, and kmigrate's gates before them; a cluster with TLS, passwords and ACLs there and back (a quarter of an hour)
