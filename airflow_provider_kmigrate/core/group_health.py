@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from airflow_provider_kmigrate.core.cluster import GroupSpec
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.group_members import cast, places, read_by, restless
-from airflow_provider_kmigrate.core.group_move import zookeeper_offsets
 from airflow_provider_kmigrate.core.group_seen import GroupSeen, MemberKind
+from airflow_provider_kmigrate.core.group_stores import zookeeper_offsets
 from airflow_provider_kmigrate.core.model import Reason
 
 UNREST = 60.0  # seconds that a group may take to come to rest without having been touched

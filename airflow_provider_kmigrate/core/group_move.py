@@ -11,27 +11,22 @@ no owner's znode, and both would read every partition.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from airflow_provider_kmigrate.core.cluster import GroupSpec
-from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.group_looks import ABSENT, Looks
 from airflow_provider_kmigrate.core.group_members import (
     Cast,
     cast,
     flawed,
-    places,
-    read_by,
     restless,
     unknown_members,
     unread,
 )
-from airflow_provider_kmigrate.core.group_seen import GroupSeen, MemberKind, StoredOffset
+from airflow_provider_kmigrate.core.group_seen import GroupSeen, MemberKind
+from airflow_provider_kmigrate.core.group_stores import compared
 from airflow_provider_kmigrate.core.model import Act, Decision, Done, Reason, Refuse, Wait
 from airflow_provider_kmigrate.core.registration import Mode
-
-OFFSETS_SETTLE = 5.0  # seconds after which an offset that one store had must be in the other, too
-ABSENT = 45.0  # seconds without any member after which an instance is restarted once more; a dead one's session lasts as long
 
 _BOTH = "Old consumers follow ZooKeeper, plain ones Kafka: both would read every partition."
 _ONE_AT_A_TIME = "Switch the others first: the way is old, migrating, mode kafka, plain, and back the same way."
@@ -43,16 +38,6 @@ class Goal(StrEnum):
     OLD = "old"  # every instance an old consumer, as before
     MIGRATING = "migrating"  # every instance migrating, ZooKeeper coordinates
     KAFKA = "kafka"  # every instance migrating, Kafka coordinates
-
-
-@dataclass(frozen=True, slots=True)
-class Looks:
-    """The group now and at the first look of the same step, each with its time on the monotonic clock."""
-
-    now: GroupSeen | None
-    at: float
-    first: GroupSeen | None = None
-    first_at: float = 0.0
 
 
 def switch(
@@ -84,16 +69,13 @@ def _switch_now(looks: Looks, group: GroupSpec, instance: str, target: MemberKin
     if seen is None:
         return Wait(unread(seen, group.name))
     kinds = cast(seen.members or (), group).kinds(instance)
-    if not kinds and looks.at - looks.first_at < ABSENT:
+    if not kinds and looks.absent_for(instance) < ABSENT:
         return Wait((_absent(group, instance, target, kinds),))
-    waits = restless(seen, group) if kinds and not hurry else ()
+    waits = () if hurry else restless(seen, group, but=[instance])
     if waits:
         return Wait(waits)
-    behind = offsets_behind(looks, target)
-    if behind:
-        return _with_offsets(looks, group, target, behind)
     text = f"{instance} of group {group.name}, until now {_words(kinds)}, becomes {_named(target)}."
-    return Act("switch", text)
+    return compared(looks, group, target) or Act("switch", text)
 
 
 def forbidden(seen: GroupSeen, group: GroupSpec, instance: str, target: MemberKind) -> tuple[Reason, ...]:
@@ -114,44 +96,6 @@ def forbidden(seen: GroupSeen, group: GroupSpec, instance: str, target: MemberKi
     text = f"Group {group.name}: its mode is {zk.toggle}, with members that are, or would be, {_words(frozenset(wrong))}."
     why = "Old members need mode zookeeper and plain ones mode kafka: the mode would change hands behind everybody's back."
     return (Reason("K57", text, why, f"Set the mode first (SetModeOperator): {needs[wrong[0]]}."),)
-
-
-def offsets_behind(looks: Looks, target: MemberKind) -> frozenset[TopicPartition]:
-    """Partitions whose offset in the store that `target` reads is lower than what the other one had at the first look.
-
-    Kafka need not know of partitions that nobody reads; ZooKeeper does without harm.
-    """
-    if looks.now is None or looks.first is None:
-        return frozenset()
-    if target is MemberKind.OLD:
-        return _behind(zookeeper_offsets(looks.now), dict(looks.first.committed or {}))
-    if target is MemberKind.PLAIN:
-        return _behind(dict(looks.now.committed or {}), zookeeper_offsets(looks.first)) & read_by(looks.now)
-    return frozenset()
-
-
-def zookeeper_offsets(seen: GroupSeen) -> dict[TopicPartition, int]:
-    """Those that can be read."""
-    return {where: stored.offset for where, stored in _stored(seen).items() if isinstance(stored.offset, int)}
-
-
-def _stored(seen: GroupSeen) -> dict[TopicPartition, StoredOffset]:
-    return dict(seen.zk.offsets) if seen.zk else {}
-
-
-def _behind(reads: dict[TopicPartition, int], other: dict[TopicPartition, int]) -> frozenset[TopicPartition]:
-    return frozenset(where for where, offset in other.items() if reads.get(where, -1) < offset)
-
-
-def _with_offsets(looks: Looks, group: GroupSpec, target: MemberKind, behind: frozenset[TopicPartition]) -> Decision:
-    store, other = ("ZooKeeper", "Kafka") if target is MemberKind.OLD else ("Kafka", "ZooKeeper")
-    text = f"Group {group.name}: {store}'s offsets of {places(behind)} are behind {other}'s."
-    if target is MemberKind.OLD and looks.at - looks.first_at >= OFFSETS_SETTLE:
-        return Act("copy offsets", f"{text} The instance would read their records once more.")
-    return Wait((Reason("K60", text, f"The next member that is {target} would read their records once more.", _COMMITS),))
-
-
-_COMMITS = "Migrating members write both stores; look at their logs for commits that fail."
 
 
 def set_mode(looks: Looks, group: GroupSpec, mode: Mode) -> Decision:

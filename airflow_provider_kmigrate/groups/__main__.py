@@ -34,7 +34,7 @@ from airflow_provider_kmigrate.clients.log_marks import cluster_id
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core.cluster import GroupSpec
-from airflow_provider_kmigrate.core.group_move import Looks as MoveLooks
+from airflow_provider_kmigrate.core.group_looks import Looks as MoveLooks
 from airflow_provider_kmigrate.core.group_move import set_mode
 from airflow_provider_kmigrate.core.group_offsets import CopyPlan, Store, plan
 from airflow_provider_kmigrate.core.group_scan import GroupScan, Looks, scan

@@ -8,6 +8,7 @@ from airflow_provider_kmigrate.core.cluster import GroupSpec
 from airflow_provider_kmigrate.core.findings import Severity
 from airflow_provider_kmigrate.core.group_members import unread
 from airflow_provider_kmigrate.core.group_scan import Looks, scan
+from airflow_provider_kmigrate.core.group_seen import GroupSeen
 from airflow_provider_kmigrate.core.model import ClusterView, Decision, Done, Reason, Refuse, Wait
 from airflow_provider_kmigrate.steps.groups import OfGroup
 
@@ -26,18 +27,24 @@ class GroupChecked(OfGroup):
         super().__init__(group)
         self.name = f"check of group {group.name}"
         self._settings = settings
+        self._before: tuple[GroupSeen, float] | None = None  # the first look in which nothing was unknown
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
-        looks = self.two(view, first)
-        missing = unread(looks.now, self.group.name, ends=True)
-        if missing or looks.now is None:
+        for one in (first, view):
+            seen = self.seen(one)
+            if self._before is None and seen is not None and not unread(seen, self.group.name, ends=True):
+                self._before = seen, one.taken_at
+        now = self.seen(view)
+        missing = unread(now, self.group.name, ends=True)
+        if missing or now is None or self._before is None:
             return Wait(missing)
-        gap = looks.at - looks.first_at
+        before, at = self._before
+        gap = view.taken_at - at
         if gap < self.group.commit_within:
             text = f"Group {self.group.name} is looked at again in {self.group.commit_within - gap:.0f} s."
             return Wait((Reason("T11", text, "Only offsets that move show that somebody consumes."),), healthy=True)
-        topics = {where.topic for where in looks.now.zk.partitions} if looks.now.zk else set[str]()
-        found = scan(Looks(looks.now, looks.first, gap, self._settings(topics)))
+        topics = {where.topic for where in now.zk.partitions} if now.zk else set[str]()
+        found = scan(Looks(now, before, gap, self._settings(topics)))
         blocking = tuple(finding.reason for finding in found.findings if finding.severity is Severity.BLOCK)
         if blocking:
             return Refuse(blocking)

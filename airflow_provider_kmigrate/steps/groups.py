@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple, replace
+from dataclasses import astuple
 
 from airflow_provider_kmigrate.clients import group_mode, group_offsets
 from airflow_provider_kmigrate.clients.zookeeper import Delete, ZooKeeper
 from airflow_provider_kmigrate.core import group_health, group_move
 from airflow_provider_kmigrate.core.cluster import GroupSpec
 from airflow_provider_kmigrate.core.group_health import Health
+from airflow_provider_kmigrate.core.group_looks import Looks, Past
 from airflow_provider_kmigrate.core.group_members import unread
-from airflow_provider_kmigrate.core.group_move import Goal, Looks
+from airflow_provider_kmigrate.core.group_move import Goal
 from airflow_provider_kmigrate.core.group_seen import GroupSeen, MemberKind
 from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Done, Look, Reason, Refuse, Wait
 from airflow_provider_kmigrate.core.registration import GroupPaths, Mode
@@ -35,12 +36,16 @@ class OfGroup(Step):
     def __init__(self, group: GroupSpec) -> None:
         self.group, self.groups = group, (group.name,)
         self.patience = group.switch_timeout
+        self._past = Past()
 
     def seen(self, view: ClusterView) -> GroupSeen | None:
         return (view.groups or {}).get(self.group.name)
 
-    def two(self, view: ClusterView, first: ClusterView) -> Looks:
-        return Looks(self.seen(view), view.taken_at, self.seen(first), first.taken_at)
+    def looked(self, view: ClusterView) -> Looks:
+        """Take in one look, and put it beside what is kept of those before."""
+        seen = self.seen(view)
+        self._past = self._past.saw(seen, view.taken_at, self.group)
+        return self._past.looks(seen, view.taken_at)
 
 
 class _Watching(OfGroup):
@@ -76,7 +81,8 @@ class SetMode(OfGroup):
         self._mode = mode
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
-        looks = self.two(view, first)
+        del first
+        looks = self.looked(view)
         return group_move.past_mode(looks.now, self.group, self._mode) or group_move.set_mode(looks, self.group, self._mode)
 
     def act(self, world: World, act: Act) -> None:
@@ -117,7 +123,8 @@ class SwitchInstance(_Watching):
         return self._health.restarts
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
-        looks = self.two(view, first)
+        del first
+        looks = self.looked(view)
         if self._worse:
             return self._back(looks)
         past = group_move.past(looks.now, self.group, self._instance.name, self._target)
@@ -227,10 +234,10 @@ class GroupBack(OfGroup):
         self._move: tuple[str, MemberKind | Mode] | None = None
         self._asked: tuple[str, MemberKind | Mode] | None = None
         self._since = 0.0  # when this move was first wanted
-        self._begun = Looks(None, 0.0)  # the look at which it was: an hour ago both stores had been even
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
-        looks = self.two(view, first)
+        del first
+        looks = self.looked(view)
         missing = unread(looks.now, self.group.name)
         if missing or looks.now is None:
             return Wait(missing)
@@ -238,8 +245,8 @@ class GroupBack(OfGroup):
         if move is None:
             return group_move.rested(looks.now, self.group, f"Group {self.group.name} is back: {group_move.standing(looks.now)}.")
         if move != self._move:
-            self._move, self._since, self._begun = move, looks.at, looks
-        decision = self._decided(replace(looks, first=self._begun.now, first_at=self._begun.at), *move)
+            self._move, self._since = move, looks.at
+        decision = self._decided(looks, *move)
         if isinstance(decision, Act):
             instance, to = move
             return Act(f"{decision.verb if decision.verb == _COPY else 'bring'} {instance or 'mode'} to {to}", decision.text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime
 
 import pytest
@@ -10,12 +11,10 @@ import pytest
 from airflow_provider_kmigrate.core.assignors import KafkaMember
 from airflow_provider_kmigrate.core.cluster import GroupSpec, InstanceSpec
 from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.group_looks import ABSENT, OFFSETS_SETTLE, Looks, Past
 from airflow_provider_kmigrate.core.group_members import cast
 from airflow_provider_kmigrate.core.group_move import (
-    ABSENT,
-    OFFSETS_SETTLE,
     Goal,
-    Looks,
     clean_up,
     moved,
     next_back,
@@ -73,7 +72,8 @@ def changed(seen: GroupSeen, **fields: object) -> GroupSeen:
 
 
 def looks(seen: GroupSeen | None, first: GroupSeen | None = None, age: float = 100.0) -> Looks:
-    return Looks(seen, 1000.0 + age, first or seen, 1000.0)
+    past = Past().saw(first or seen, 1000.0, SPEC).saw(seen, 1000.0 + age, SPEC)
+    return past.looks(seen, 1000.0 + age)
 
 
 def verdict(decision: Decision) -> str:
@@ -155,6 +155,45 @@ def test_nobody_begins_behind_what_was_committed(
     seen = group("m", "m", "kafka" if target is PLAIN else None, committed={T0: kafka, T1: 10})
     seen = changed(seen, offsets={T0: StoredOffset(zookeeper, 0.0), T1: StoredOffset(10, 0.0)})
     assert verdict(switch(looks(seen, age=age), SPEC, "a", target)) == expected
+
+
+@pytest.mark.parametrize("hole", ["zk", "kafka", "committed"])
+@pytest.mark.parametrize(("target", "mode"), [(PLAIN, "kafka"), (OLD, None)])
+def test_a_look_with_a_hole_is_none_to_compare_with(target: MemberKind, mode: str | None, hole: str) -> None:
+    behind = group("m", "m", mode, committed={T0: 5, T1: 10} if target is PLAIN else {T0: 15, T1: 10})
+    first = replace(behind, **{hole: None})
+    assert verdict(switch(looks(behind, first, 1.0), SPEC, "a", target)) == "wait K60"
+    assert verdict(switch(Looks(behind, 1001.0, first, 1000.0), SPEC, "a", target)) == "wait K60"
+
+
+def test_offsets_are_compared_with_a_look_that_is_as_old_as_they_take_to_settle_and_no_older() -> None:
+    """Kafka's commits stopped in the middle of a long wait for rest: what ZooKeeper had when it began says nothing."""
+    seen, past = group("m", "m", "kafka"), Past()
+    for at in range(300):
+        seen = changed(seen, offsets={T0: StoredOffset(10 + max(0, at - 250), 0.0), T1: StoredOffset(10, 0.0)})
+        past = past.saw(seen, float(at), SPEC)
+        now = past.looks(seen, float(at))
+        assert now.first_at == max(0.0, at - OFFSETS_SETTLE)
+        assert len(past.whole) <= OFFSETS_SETTLE + 1
+    assert verdict(switch(now, SPEC, "a", PLAIN)) == "wait K60"
+
+
+def test_an_instance_is_absent_from_when_it_was_last_seen() -> None:
+    past = Past()
+    there, gone = group("o", "o"), group("", "o")
+    for at, seen in ((0.0, there), (100.0, there), (101.0, gone), (110.0, None), (120.0, gone), (130.0, replace(gone, zk=None))):
+        past = past.saw(seen, at, SPEC)
+    assert past.looks(gone, 140.0).absent_for("a") == 39.0
+    assert past.looks(gone, 140.0).absent_for("b") == 0.0
+    assert verdict(switch(past.looks(gone, 140.0), SPEC, "a", MIGRATING)) == "wait K59"
+    assert verdict(switch(past.looks(gone, 146.0), SPEC, "a", MIGRATING)) == "switch"
+    assert past.saw(there, 150.0, SPEC).looks(there, 150.0).away == {}
+
+
+def test_an_absent_instance_waits_for_the_others_to_rest() -> None:
+    shared = group("", "o", kafka=KafkaGroup("PreparingRebalance"))
+    assert verdict(switch(looks(shared), SPEC, "a", MIGRATING)) == "wait K52"
+    assert verdict(switch(looks(shared), SPEC, "a", MIGRATING, hurry=True)) == "switch"
 
 
 def test_kafka_need_not_know_the_offsets_of_what_nobody_reads() -> None:

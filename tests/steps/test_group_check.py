@@ -79,3 +79,13 @@ def test_the_second_look_comes_when_everybody_has_committed_once() -> None:
     assert verdict(wait) == "wait T11"
     assert isinstance(wait, Wait)
     assert wait.healthy
+
+
+@pytest.mark.parametrize("hole", [None, group("o", "o", ends=None), group("o", "o", zk=None)])
+def test_a_group_that_stands_still_is_found_though_the_first_look_had_a_hole(hole: GroupSeen | None) -> None:
+    step = GroupChecked(SPEC, lambda topics: dict.fromkeys(topics, SOUND))
+    ends = {0.0: 15, 50.0: 15, 100.0: 18, 151.0: 20}
+    views = [ClusterView(taken_at=0.0, groups={"g": hole} if hole else None)]
+    views += [ClusterView(taken_at=at, groups={"g": group("o", "o", ends={T0: end, T1: 10})}) for at, end in ends.items() if at]
+    said = [verdict(step.decide(view, views[0])).split()[:2] for view in views]
+    assert said == [["wait", "K50"], ["wait", "T11"], ["wait", "T11"], ["never", "K44"]]

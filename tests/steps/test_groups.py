@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from airflow_provider_kmigrate.core.group_move import Goal
+from airflow_provider_kmigrate.core.model import ClusterView
 from airflow_provider_kmigrate.core.registration import Mode
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut
 from airflow_provider_kmigrate.steps.groups import CleanUp, GroupBack, GroupWatched, SetMode, SwitchInstance, copy_offsets
@@ -283,3 +285,26 @@ def test_each_instance_of_the_way_back_begins_where_the_group_is_then() -> None:
     group.deaf = True
     run_step(GroupBack(group.spec, Goal.OLD), group.world())
     assert group.kinds() == [OLD] * 6, "more copies than one instance is given"
+
+
+def test_a_first_look_without_zookeeper_excuses_no_offset_that_kafka_lacks() -> None:
+    group = gone(SimGroup(), 3)
+    idle, look = group.instances["app0"].idle, group.look
+    del group.kafka[idle]
+    views = iter([True])
+
+    def blinks(*asked: Any, **named: Any) -> ClusterView:
+        view, seen = look(*asked, **named), group.seen()
+        return replace(view, groups={group.name: replace(seen, zk=None)}) if next(views, False) else view
+
+    group.look = blinks  # type: ignore[method-assign]
+    with pytest.raises(TimedOut, match="K60"):
+        run_step(SwitchInstance(group.spec, "app0", PLAIN), group.world())
+
+
+def test_a_canary_that_goes_back_begins_where_the_group_is_then() -> None:
+    """ZooKeeper takes none of its commits: what Kafka had when it was switched is long over."""
+    group = SimGroup(crashing=frozenset({MIGRATING}), deaf=True)
+    with pytest.raises(Refused, match="V34"):
+        run_step(SwitchInstance(group.spec, "app0", MIGRATING, bake=60.0), group.world())
+    assert group.kinds() == [OLD, OLD]

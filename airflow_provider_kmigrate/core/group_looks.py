@@ -1,0 +1,61 @@
+"""What a step has seen of a group so far: now, an earlier look to compare with, and who has been away since when."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from airflow_provider_kmigrate.core.cluster import GroupSpec
+from airflow_provider_kmigrate.core.group_members import cast, unread
+from airflow_provider_kmigrate.core.group_seen import GroupSeen
+
+OFFSETS_SETTLE = 5.0  # seconds after which an offset that one store had must be in the other, too
+ABSENT = 45.0  # seconds without any member after which an instance is restarted once more; a dead one's session lasts as long
+
+
+@dataclass(frozen=True, slots=True)
+class Looks:
+    """The group now, and at an earlier look to compare its offsets with, each with its time on the monotonic clock.
+
+    `away`: instance -> since when nothing of it is seen; one that is seen now is not in it.
+    """
+
+    now: GroupSeen | None
+    at: float
+    first: GroupSeen | None = None
+    first_at: float = 0.0
+    away: Mapping[str, float] = field(default_factory=dict)
+
+    def absent_for(self, instance: str) -> float:
+        """Seconds."""
+        return self.at - self.away.get(instance, self.at)
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What is kept of the looks of one step, for the next one to be judged by.
+
+    `whole`: (time, look) of those in which nothing was unknown, oldest first; the first of them is the one to compare with: the
+    youngest that is `OFFSETS_SETTLE` old, or the oldest there is. An older one would say less with each commit since.
+    """
+
+    whole: tuple[tuple[float, GroupSeen], ...] = ()
+    away: Mapping[str, float] = field(default_factory=dict)
+
+    def saw(self, seen: GroupSeen | None, at: float, group: GroupSpec) -> Past:
+        """Take in one look. Where members are unknown, nobody has come or gone."""
+        if seen is None or seen.members is None:
+            return self
+        everyone = cast(seen.members, group)
+        away = {name: self.away.get(name, at) for name in everyone.instances if not everyone.kinds(name)}
+        return replace(self, whole=self._whole(seen, at), away=away)
+
+    def _whole(self, seen: GroupSeen, at: float) -> tuple[tuple[float, GroupSeen], ...]:
+        whole = self.whole if unread(seen, seen.name) else (*self.whole, (at, seen))
+        settled = [then for then, _ in whole if at - then >= OFFSETS_SETTLE]
+        return tuple(each for each in whole if each[0] >= max(settled)) if settled else whole
+
+    def looks(self, seen: GroupSeen | None, at: float) -> Looks:
+        """For the look that was taken in last."""
+        first_at, first = self.whole[0] if self.whole else (at, None)
+        return Looks(seen, at, first, first_at, self.away)
