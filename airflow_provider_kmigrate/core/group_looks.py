@@ -17,13 +17,16 @@ ABSENT = 45.0  # seconds without any member after which an instance is restarted
 class Looks:
     """The group now, and at an earlier look to compare its offsets with, each with its time on the monotonic clock.
 
-    `away`: instance -> since when nothing of it is seen; one that is seen now is not in it.
+    `begun`: the first whole look of the same step. `away`: instance -> since when nothing of it is seen; one that is seen now is
+    not in it.
     """
 
     now: GroupSeen | None
     at: float
     first: GroupSeen | None = None
     first_at: float = 0.0
+    begun: GroupSeen | None = None
+    begun_at: float = 0.0
     away: Mapping[str, float] = field(default_factory=dict)
 
     def absent_for(self, instance: str) -> float:
@@ -40,6 +43,7 @@ class Past:
     """
 
     whole: tuple[tuple[float, GroupSeen], ...] = ()
+    begun: tuple[float, GroupSeen] | None = None
     away: Mapping[str, float] = field(default_factory=dict)
 
     def saw(self, seen: GroupSeen | None, at: float, group: GroupSpec) -> Past:
@@ -48,7 +52,8 @@ class Past:
             return self
         everyone = cast(seen.members, group)
         away = {name: self.away.get(name, at) for name in everyone.instances if not everyone.kinds(name)}
-        return replace(self, whole=self._whole(seen, at), away=away)
+        whole = self._whole(seen, at)
+        return replace(self, whole=whole, begun=self.begun or next(iter(whole), None), away=away)
 
     def _whole(self, seen: GroupSeen, at: float) -> tuple[tuple[float, GroupSeen], ...]:
         whole = self.whole if unread(seen, seen.name) else (*self.whole, (at, seen))
@@ -58,4 +63,5 @@ class Past:
     def looks(self, seen: GroupSeen | None, at: float) -> Looks:
         """For the look that was taken in last."""
         first_at, first = self.whole[0] if self.whole else (at, None)
-        return Looks(seen, at, first, first_at, self.away)
+        begun_at, begun = self.begun or (at, None)
+        return Looks(seen, at, first, first_at, begun, begun_at, self.away)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from airflow_provider_kmigrate.core.cluster import GroupSpec
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.group_looks import OFFSETS_SETTLE, Looks
-from airflow_provider_kmigrate.core.group_members import places, read_by, unread
+from airflow_provider_kmigrate.core.group_members import held_in_kafka, places, read_by, unread
 from airflow_provider_kmigrate.core.group_seen import GroupSeen, MemberKind, StoredOffset
-from airflow_provider_kmigrate.core.model import Act, Decision, Reason, Wait
+from airflow_provider_kmigrate.core.model import Act, Decision, Reason, Refuse, Wait
 
 _COMMITS = "Migrating members write both stores; look at their logs for commits that fail."
 
@@ -15,7 +17,7 @@ _COMMITS = "Migrating members write both stores; look at their logs for commits 
 def compared(looks: Looks, group: GroupSpec, target: MemberKind) -> Decision | None:
     """What keeps a member that is to be `target` from beginning where its store stands; None: nothing. Act: "copy offsets"."""
     if target is MemberKind.MIGRATING:
-        return None
+        return _skipping(looks, group)
     missing = unread(looks.first, group.name)
     if missing:
         return Wait(
@@ -58,3 +60,39 @@ def _with_offsets(looks: Looks, group: GroupSpec, target: MemberKind, behind: fr
     if target is MemberKind.OLD and looks.at - looks.first_at >= OFFSETS_SETTLE:
         return Act("copy offsets", f"{text} The instance would read their records once more.")
     return Wait((Reason("K60", text, f"The next member that is {target} would read their records once more.", _COMMITS),))
+
+
+def _skipping(looks: Looks, group: GroupSpec) -> Decision | None:
+    """The first migrating member begins at the larger of both stores: the one that nobody writes must not be ahead.
+
+    It is after offsets were set back by hand in the other one. Members that are about to pass it, or that write both, are waited for.
+    """
+    if looks.now is None or not ahead(looks):
+        return None
+    plain = bool(looks.now.of_kind(MemberKind.PLAIN))
+    idle, used = ("zookeeper", "kafka") if plain else ("kafka", "zookeeper")
+    text = f"Group {group.name} reads from {used}, and {idle}'s leftover offsets of {places(ahead(looks))} are ahead."
+    why = "The first migrating member begins at the larger of both: the records between would be skipped."
+    remedy = f"Were offsets set back by hand? Then make both alike: groups copy-offsets --to {idle} --reset --group {group.name}."
+    reasons = (Reason("K64", text, why, remedy),)
+    return Refuse(reasons) if looks.at - looks.begun_at >= group.commit_within else Wait(reasons)
+
+
+def ahead(looks: Looks) -> frozenset[TopicPartition]:
+    """Partitions that the group reads from one store while the other one's offset is larger; empty once a member migrates.
+
+    Kafka's offsets are no leftovers where they rise under old members, which then commit to both.
+    """
+    seen = looks.now
+    if seen is None or seen.zk is None or seen.of_kind(MemberKind.MIGRATING):
+        return frozenset()
+    zookeeper, kafka = zookeeper_offsets(seen), dict(seen.committed or {})
+    if seen.of_kind(MemberKind.PLAIN):
+        return _larger(zookeeper, kafka) & held_in_kafka(seen)
+    before = dict(looks.begun.committed or {}) if looks.begun else {}
+    return _larger(kafka, zookeeper) & seen.zk.partitions if not _larger(kafka, before) & seen.zk.partitions else frozenset()
+
+
+def _larger(one: Mapping[TopicPartition, int], other: Mapping[TopicPartition, int]) -> frozenset[TopicPartition]:
+    """Of those that both have."""
+    return frozenset(where for where, offset in one.items() if where in other and offset > other[where])

@@ -196,6 +196,40 @@ def test_an_absent_instance_waits_for_the_others_to_rest() -> None:
     assert verdict(switch(looks(shared), SPEC, "a", MIGRATING, hurry=True)) == "switch"
 
 
+@pytest.mark.parametrize(
+    ("members", "zookeeper", "kafka", "expected"),
+    [
+        ("oo", 10, {T0: 1000}, "never K64"),  # taken back once, and then set back in ZooKeeper
+        ("oo", 10, {T0: 10}, "switch"),
+        ("oo", 10, {T0: 5}, "switch"),
+        ("oo", 10, {}, "switch"),
+        ("om", 10, {T0: 1000}, "done"),
+        ("mo", 10, {T0: 1000}, "switch"),  # of a group that has begun: its members hold both stores alike
+        ("pp", 1000, {T0: 10}, "never K64"),  # set back in Kafka
+        ("pp", 10, {T0: 10}, "switch"),
+        ("pp", 5, {T0: 10}, "switch"),
+        ("pp", 1000, {}, "switch"),  # Kafka's may have expired
+        ("mp", 1000, {T0: 10}, "switch"),
+    ],
+)
+def test_the_first_migrating_member_skips_nothing(
+    members: str, zookeeper: int, kafka: dict[TopicPartition, int], expected: str
+) -> None:
+    seen = group(*members, "kafka" if "p" in members else None, committed={**kafka, T1: 10})
+    seen = changed(seen, offsets={T0: StoredOffset(zookeeper, 0.0), T1: StoredOffset(10, 0.0)})
+    assert verdict(switch(looks(seen), SPEC, "b", MIGRATING)) == expected
+    early = verdict(switch(looks(seen, age=SPEC.commit_within - 1), SPEC, "b", MIGRATING))
+    assert early == expected.replace("never", "wait"), "its members may pass it"
+
+
+def test_old_members_that_commit_to_kafka_leave_nothing_over_there() -> None:
+    """`offsets.storage=kafka`; with `dual.commit.enabled` ZooKeeper's follow, without they stand."""
+    first = group("o", "o", committed={T0: 900, T1: 10})
+    now = replace(first, committed={T0: 1000, T1: 10})
+    assert verdict(switch(looks(now, first), SPEC, "a", MIGRATING)) == "switch"
+    assert verdict(switch(looks(now, now), SPEC, "a", MIGRATING)) == "never K64"
+
+
 def test_kafka_need_not_know_the_offsets_of_what_nobody_reads() -> None:
     gone, left = TopicPartition("gone", 0), TopicPartition("left", 0)
     stored = {

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from airflow_provider_kmigrate.core.group_move import Goal
+from airflow_provider_kmigrate.core.group_offsets import CopyPlan, Store, plan
 from airflow_provider_kmigrate.core.model import ClusterView
 from airflow_provider_kmigrate.core.registration import Mode
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut
 from airflow_provider_kmigrate.steps.groups import CleanUp, GroupBack, GroupWatched, SetMode, SwitchInstance, copy_offsets
 from airflow_provider_kmigrate.steps.run import Step, World, run_step
-from tests.steps.sim_group import MIGRATING, OLD, PLAIN, ROOT, SimGroup
+from tests.steps.sim_group import MIGRATING, OLD, PLAIN, ROOT, SimGroup, SimInstance
 from tests.steps.sim_nodes import Killed, Mortal
 
 Steps = list[Callable[[], Step]]
@@ -308,3 +309,55 @@ def test_a_canary_that_goes_back_begins_where_the_group_is_then() -> None:
     with pytest.raises(Refused, match="V34"):
         run_step(SwitchInstance(group.spec, "app0", MIGRATING, bake=60.0), group.world())
     assert group.kinds() == [OLD, OLD]
+
+
+class TestOffsetsThatSomebodySetBack:
+    """In the store that the group reads from, for a replay; the other one's leftovers stand where they were."""
+
+    def begun(self, group: SimGroup) -> list[int]:
+        """Where each life of app0's idle partition begins from now on."""
+        found, one, begins = list[int](), group.instances["app0"], group._begins
+
+        def note(began: SimInstance) -> None:
+            stores = {OLD: group._offset(one.idle), PLAIN: group.kafka[one.idle]}
+            found.extend([stores.get(began.kind or OLD, max(stores.values()))] if began is one else [])
+            begins(began)
+
+        group._begins = note  # type: ignore[method-assign]
+        return found
+
+    def set_back(self, group: SimGroup, store: Store) -> None:
+        idle = group.instances["app0"].idle
+        group.committed[idle] = group.kafka[idle] = 20
+        if store is Store.ZOOKEEPER:
+            group.kafka[idle] = 100
+            group._commit_zk(idle, 20)
+            group.committed[idle] = 20
+
+    def test_in_kafka_they_are_not_undone_by_the_way_back(self) -> None:
+        group = gone(SimGroup(), 6)
+        self.set_back(group, Store.KAFKA)
+        begun = self.begun(group)
+        with pytest.raises(Refused, match="K64"):
+            run_step(GroupBack(group.spec, Goal.OLD), group.world())
+        assert group.kinds() == [PLAIN, PLAIN]
+        made = plan(group.seen(), Store.ZOOKEEPER, reset=True)
+        assert isinstance(made, CopyPlan), "what the refusal advises is allowed"
+        for write in made.writes:
+            group._commit_zk(write.where, write.offset)
+        group.committed[group.instances["app0"].idle] = 20
+        run_step(GroupBack(group.spec, Goal.OLD), group.world())
+        assert begun == [20, 20]
+        assert group.kinds() == [OLD, OLD]
+
+    def test_in_zookeeper_they_are_not_undone_by_the_way_forward(self) -> None:
+        group = SimGroup()
+        self.set_back(group, Store.ZOOKEEPER)
+        begun = self.begun(group)
+        with pytest.raises(Refused, match="K64"):
+            run_step(SwitchInstance(group.spec, "app0", MIGRATING), group.world())
+        made = plan(group.seen(), Store.KAFKA, reset=True)
+        assert isinstance(made, CopyPlan), "what the refusal advises is allowed"
+        group.kafka |= {write.where: write.offset for write in made.writes}
+        run(group.world(), forward(group))
+        assert begun == [20, 20]
