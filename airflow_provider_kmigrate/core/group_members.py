@@ -82,16 +82,29 @@ def unknown_members(seen: GroupSeen, group: GroupSpec) -> tuple[Reason, ...]:
 
 def restless(seen: GroupSeen, group: GroupSpec, but: Collection[str] = ()) -> tuple[Reason, ...]:
     """Why the group is not at rest; empty when it is. Instances in `but` may be missing."""
+    return (*_sharing(seen), *_unheld(seen), *_unsettled(seen), *away(seen, group, but))
+
+
+def away(seen: GroupSeen, group: GroupSpec, but: Collection[str] = ()) -> tuple[Reason, ...]:
+    """Instances of which nothing is seen."""
     everyone = cast(seen.members or (), group)
     absent = [name for name, members in everyone.instances.items() if not members and name not in but]
-    reasons = [*_sharing(seen), *_unheld(seen), *_unsettled(seen)]
-    if absent:
-        why = "Whoever is switched next takes capacity away; a group that lacks members already may fall behind."
-        reasons.append(Reason("K55", f"Group {seen.name}: nothing is seen of {', '.join(absent[:_SHOWN])}.", why, _START))
-    return tuple(reasons)
+    if not absent:
+        return ()
+    why = "Whoever is switched next takes capacity away; a group that lacks members already may fall behind."
+    return (Reason("K55", f"Group {seen.name}: nothing is seen of {', '.join(absent[:_SHOWN])}.", why, _START),)
 
 
 _START = "Start it, or correct its name in the cluster file: consumer.id and client.id are what its members are called by."
+
+
+def stopped(seen: GroupSeen | None, name: str) -> tuple[Reason, ...]:
+    """Whether nobody at all is in the group; also where that is not known."""
+    if seen is not None and seen.members:
+        return ()
+    text = f"Group {name}: nobody is in it, neither in ZooKeeper nor in Kafka."
+    why = "Its application is stopped, maybe on purpose; whoever stopped it starts it again, as what it was."
+    return (Reason("K55", text, why, "Start it, then clear this task; or leave it: nothing is moved while it is stopped."),)
 
 
 def _sharing(seen: GroupSeen) -> list[Reason]:

@@ -17,9 +17,11 @@ from airflow_provider_kmigrate.core.cluster import GroupSpec
 from airflow_provider_kmigrate.core.group_looks import ABSENT, Looks
 from airflow_provider_kmigrate.core.group_members import (
     Cast,
+    away,
     cast,
     flawed,
     restless,
+    stopped,
     unknown_members,
     unread,
 )
@@ -192,6 +194,29 @@ def past(seen: GroupSeen | None, group: GroupSpec, instance: str, target: Member
     return Done(f"{instance} of group {group.name} has come further already: it is a plain Kafka consumer.")
 
 
+def onward(looks: Looks, group: GroupSpec, instance: str, target: MemberKind) -> Decision | None:
+    """What keeps the way forward, alone, from switching this instance now; None: nothing.
+
+    Nobody is started while the whole application is stopped: it may be so on purpose, and a group that has left ZooKeeper with nothing
+    left over looks like one that never began. And the file's first instance is the canary: no other one goes before it.
+    """
+    nobody = stopped(looks.now, group.name)
+    if nobody or looks.now is None:
+        return Wait(nobody)
+    first = group.instances[0].name
+    kinds = cast(looks.now.members or (), group).kinds(first)
+    if first == instance or not kinds or min(map(_ORDER.index, kinds)) >= _ORDER.index(target):
+        return None
+    text = f"Group {group.name}: {first} is {_words(kinds)}, and {instance} would become {_named(target)} before it."
+    remedy = f"Clear the task of {first} first; if it was taken back, mend what it says."
+    return Refuse(
+        (Reason("K65", text, "The first instance of the file is the canary: the others follow when it went well.", remedy),)
+    )
+
+
+_ORDER = (MemberKind.OLD, MemberKind.MIGRATING, MemberKind.PLAIN)
+
+
 def past_mode(seen: GroupSeen | None, group: GroupSpec, mode: Mode) -> Done | None:
     """On the way forward: a group that has left every mode behind is not given one again. On the way back it may be."""
     if mode is not Mode.KAFKA or not all_plain(seen, group):
@@ -246,6 +271,8 @@ def clean_up(seen: GroupSeen | None, group: GroupSpec) -> Decision:
         text = f"Group {group.name} still has members in ZooKeeper: {standing(seen)}."
         return Refuse((Reason("K63", text, "Their znodes are theirs.", "Switch them to plain Kafka consumers first."),))
     if seen.zk.mode_version >= 0:
+        if not all_plain(seen, group):
+            return Wait(stopped(seen, group.name) or away(seen, group))
         return Act("clean up", f"Group {group.name} has left ZooKeeper: {standing(seen)}.")
     return Done(f"Nothing of group {group.name} is left in ZooKeeper but its last offsets.")
 

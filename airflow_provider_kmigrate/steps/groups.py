@@ -138,8 +138,11 @@ class SwitchInstance(_Watching):
 
     def _to(self, looks: Looks, kind: MemberKind, *, hurry: bool = False) -> Decision:
         """A canary that dies while it bakes is judged, not restarted."""
-        died = kind is self._target and self._settled and group_move.absent(looks.now, self.group, self._instance.name)
-        return group_move.switch(looks, self.group, self._instance.name, kind, asked=died or self._asked is kind, hurry=hurry)
+        forward, name = kind is self._target, self._instance.name
+        died = forward and self._settled and group_move.absent(looks.now, self.group, name)
+        decision = group_move.switch(looks, self.group, name, kind, asked=died or self._asked is kind, hurry=hurry)
+        kept = group_move.onward(looks, self.group, name, kind) if forward and isinstance(decision, Act) else None
+        return kept or decision
 
     def _watched(self, view: ClusterView, looks: Looks, decision: Decision) -> Decision:
         """From the restart on: first the group has to come to rest, then it bakes."""

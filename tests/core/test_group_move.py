@@ -18,6 +18,7 @@ from airflow_provider_kmigrate.core.group_move import (
     clean_up,
     moved,
     next_back,
+    onward,
     past,
     past_mode,
     plan,
@@ -123,6 +124,28 @@ def codes(reasons: Iterable[object]) -> list[str]:
 )  # fmt: skip
 def test_an_instance(seen: GroupSeen | None, target: MemberKind, expected: str) -> None:
     assert verdict(switch(looks(seen), SPEC, "a", target)) == expected
+
+
+@pytest.mark.parametrize(
+    ("seen", "instance", "target", "expected"),
+    [
+        (group("", ""), "a", MIGRATING, "wait K55"),
+        (group("", "", "kafka"), "a", PLAIN, "wait K55"),
+        (None, "a", MIGRATING, "wait K55"),
+        (group("", "o"), "a", MIGRATING, None),
+        (group("o", "o"), "a", MIGRATING, None),
+        (group("o", "o"), "b", MIGRATING, "never K65"),
+        (group("m", "o"), "b", MIGRATING, None),
+        (group("p", "m", "kafka"), "b", MIGRATING, None),
+        (group("m", "m", "kafka"), "b", PLAIN, "never K65"),
+        (group("p", "m", "kafka"), "b", PLAIN, None),
+    ],
+)
+def test_the_way_forward_begins_with_the_first_instance_and_starts_no_stopped_application(
+    seen: GroupSeen | None, instance: str, target: MemberKind, expected: str | None
+) -> None:
+    kept = onward(looks(seen), SPEC, instance, target)
+    assert (verdict(kept) if kept else None) == expected
 
 
 def test_an_instance_that_was_restarted_is_waited_for_and_not_restarted_again() -> None:
@@ -329,6 +352,8 @@ def test_strangers_stand_in_the_plan_where_they_keep_the_group_from_it() -> None
         (group("p", "p"), "done", True),
         (group("m", "p", "kafka"), "never K63", False),
         (group("p", ""), "done", False),
+        (group("p", "", "kafka"), "wait K55", False),
+        (group("", "", "kafka"), "wait K55", False),
         (group("p", "p", kafka=None), "wait K50", False),
     ],
 )

@@ -361,3 +361,21 @@ class TestOffsetsThatSomebodySetBack:
         group.kafka |= {write.where: write.offset for write in made.writes}
         run(group.world(), forward(group))
         assert begun == [20, 20]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_group_that_was_moved_and_is_stopped_is_not_started(count: int) -> None:
+    group = gone(SimGroup(count), 99)
+    for one in group.instances.values():
+        one.kind = None
+    with pytest.raises(TimedOut, match="K55"):
+        run_step(SwitchInstance(group.spec, "app0", MIGRATING), group.world())
+    assert group.kinds() == []
+    assert {one.starts for one in group.instances.values()} == {2}
+
+
+def test_no_instance_goes_before_the_canary() -> None:
+    group = SimGroup()
+    with pytest.raises(Refused, match="K65"):
+        run_step(SwitchInstance(group.spec, "app1", MIGRATING), group.world())
+    assert group.kinds() == [OLD, OLD]
