@@ -6,7 +6,7 @@ longer than its consumers take between two commits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from airflow_provider_kmigrate.core.cluster import GroupSpec
@@ -77,6 +77,14 @@ def follow(
     )
 
 
+def unknown(health: Health, now: float) -> Health:
+    """Take in a look in which something was unknown: what had stood still may have moved since, so every clock begins anew."""
+    marks = {where: replace(mark, since=now) for where, mark in health.marks.items()}
+    return replace(
+        health, marks=marks, unrest=_since(None, health.unrest is not None, now), gone=_since(None, health.gone is not None, now)
+    )
+
+
 def lives(seen: GroupSeen, group: GroupSpec, instance: str, kind: MemberKind) -> frozenset[str]:
     """Of the members of one instance that are of this kind."""
     members = cast(seen.members or (), group).instances[instance]
@@ -130,3 +138,14 @@ def worse(health: Health, group: GroupSpec, now: float, unrest: float = UNREST) 
 
 def _since(then: float | None, so: bool, now: float) -> float | None:
     return (now if then is None else then) if so else None
+
+
+_JUDGED = frozenset({"V30", "V31", "V32", "V34"})
+
+
+def goes_back(codes: Iterable[str]) -> bool:
+    """Whether a group is taken back by itself after a step that was refused for these reasons: only for what was seen of the group.
+
+    A step that could not look, was not allowed to act, or was ended by a person, has found nothing out.
+    """
+    return not _JUDGED.isdisjoint(codes)

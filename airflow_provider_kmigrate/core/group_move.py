@@ -119,6 +119,11 @@ def set_mode(looks: Looks, group: GroupSpec, mode: Mode) -> Decision:
     return Act("set mode", f"Group {group.name}: mode {seen.zk.toggle} -> {mode}; {standing(seen)}.")
 
 
+def set_already(seen: GroupSeen | None, group: GroupSpec, mode: Mode) -> bool:
+    """Whether the mode is as wanted, so that only its members are waited for; False where something is unknown."""
+    return not unread(seen, group.name) and seen is not None and seen.zk is not None and seen.zk.toggle is mode
+
+
 def _mode_forbidden(seen: GroupSeen, group: GroupSpec, mode: Mode) -> tuple[Reason, ...]:
     olds, plains = (_names(seen, kind) for kind in (MemberKind.OLD, MemberKind.PLAIN))
     migrating = seen.of_kind(MemberKind.MIGRATING)

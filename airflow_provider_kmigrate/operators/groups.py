@@ -10,6 +10,7 @@ from typing import Any
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowSkipException
 
+from airflow_provider_kmigrate.core.group_health import goes_back
 from airflow_provider_kmigrate.core.group_members import unread
 from airflow_provider_kmigrate.core.group_move import Goal, moved, plan
 from airflow_provider_kmigrate.core.group_seen import MemberKind
@@ -27,9 +28,11 @@ from airflow_provider_kmigrate.steps.journal import told
 from airflow_provider_kmigrate.steps.run import World, run_step
 
 _EVERY_WAVE = 0
+_CODES = "codes"  # the XCom with what a step was refused for
 _NOTHING_RED = (
-    "No step before it was red itself, and no audit said FAIL: nothing is known that the group would have to be taken back for. Where an "
-    "audit is red, it could not be made, or stayed INCONCLUSIVE: clear it, or take the group back by the DAG for that."
+    "No step before it found the group worse, and no audit said FAIL: nothing is known that the group would have to be taken back for. "
+    "Where a step is red, it could not look or act, or a person ended it; where an audit is red, it could not be made, or stayed "
+    "INCONCLUSIVE: clear it, or take the group back by the DAG for that."
 )
 
 
@@ -44,6 +47,10 @@ class _Forward(StepOperator):
         if other_wave(context["params"].get("wave"), self.wave):
             raise AirflowSkipException(f"This run is not for wave {self.wave}, of which {', '.join(self.groups)} is.")
         return super().execute(context)
+
+    def refused(self, context: Context, codes: Sequence[str]) -> None:
+        """For the task that may take the group back."""
+        context["ti"].xcom_push(_CODES, list(codes))
 
     def run_in(self, world: World, arguments: dict[str, Any]) -> object:
         seen = world.observer.look(Look.ZOOKEEPER | Look.GROUP_MEMBERS, groups=self.groups).groups or {}
@@ -133,9 +140,9 @@ class CleanUpGroupOperator(_GroupOperator):
 class GroupBackOperator(StepOperator):
     """Bring groups back to `goal` (old, migrating or kafka: see `core.group_move.Goal`) from wherever each stands.
 
-    With `only_after` or `verdict` it acts only where one of these tasks of its run has failed itself, or the audit's verdict in that
-    file is FAIL. It is skipped where they never ran, and where the audit said nothing or INCONCLUSIVE: unknown is no reason to take a
-    group back, and a person decides. A run's conf `groups` (a list of names) limits it. Killed and run again it looks, and goes on.
+    With `only_after` or `verdict` it acts only where one of these tasks of its run has found the group worse (V30 to V34), or the
+    audit's verdict in that file is FAIL. It is skipped where they never ran, could not look, or were ended by a person, and where the
+    audit said nothing or INCONCLUSIVE: unknown is no reason to take a group back, and a person decides. A run's conf `groups` (a list of names) limits it. Killed and run again it looks, and goes on.
     """
 
     kind = "group back"
@@ -155,7 +162,7 @@ class GroupBackOperator(StepOperator):
         self.groups, self.goal, self.only_after, self.verdict = tuple(groups), str(goal), tuple(only_after), verdict
 
     def execute(self, context: Context) -> str:
-        if (self.only_after or self.verdict) and not (_failed(context, self.only_after) or _says_fail(self.verdict)):
+        if (self.only_after or self.verdict) and not (_worse(context, self.only_after) or _says_fail(self.verdict)):
             raise AirflowSkipException(_NOTHING_RED)
         wanted = context["params"].get("groups") or self.groups
         if not set(self.groups) & set(wanted):
@@ -179,12 +186,14 @@ def _says_fail(verdict: str) -> bool:
     return False
 
 
-def _failed(context: Context, tasks: Sequence[str]) -> bool:
+def _worse(context: Context, tasks: Sequence[str]) -> bool:
+    """Whether one of these tasks has failed itself, for something that it saw of the group."""
     if not tasks:
         return False
     ti: Any = context["ti"]
     states = ti.get_task_states(dag_id=context["dag"].dag_id, task_ids=list(tasks), run_ids=[context["run_id"]])
-    return any(state == "failed" for of_run in states.values() for state in of_run.values())
+    failed = {task for of_run in states.values() for task, state in of_run.items() if state == "failed"}
+    return any(goes_back(ti.xcom_pull(task_ids=task, key=_CODES) or ()) for task in sorted(failed))
 
 
 class GroupPlanOperator(StepOperator):

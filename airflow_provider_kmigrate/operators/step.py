@@ -18,8 +18,8 @@ from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.run import Step, World, run_step
 from airflow_provider_kmigrate.triggers.step import StepTrigger
 
-_HELD, _WAITED, _WORSE, _RENEWED = "held", "waited", "worse", "renewed"
-_BEGINNING = {_HELD: 0.0, _RENEWED: 0}
+_HELD, _WAITED, _WORSE, _RENEWED, _VERDICT = "held", "waited", "worse", "renewed", "verdict"
+_BEGINNING: Mapping[str, Any] = {_HELD: 0.0, _RENEWED: 0, _VERDICT: []}
 
 
 class StepOperator(BaseOperator):
@@ -47,6 +47,9 @@ class StepOperator(BaseOperator):
         """What the step may touch: the cluster, held by this run."""
         return acting(self.cluster_file, context, self.log.info)
 
+    def refused(self, context: Context, codes: Sequence[str]) -> None:
+        """The step was refused for reasons with these codes; the task is about to fail."""
+
     def execute(self, context: Context) -> str:
         return self._execute(context, {_WAITED: 0.0})
 
@@ -57,6 +60,7 @@ class StepOperator(BaseOperator):
             with self.world(context) as world:
                 decision = self.run_in(world, arguments)
         except (Refused, AuthenticationFailed, Failed) as error:
+            self.refused(context, [reason.code for reason in getattr(error, "reasons", ())])
             raise AirflowFailException(str(error)) from None
         finally:
             self._memory.keep(arguments)
@@ -71,14 +75,14 @@ class StepOperator(BaseOperator):
             decision = run_step(step, world, self._patience(), lambda: self._looked(step))
         finally:
             arguments |= {_HELD: getattr(step, _HELD, 0.0), _WAITED: step.waited, _WORSE: getattr(step, _WORSE, [])}
-            arguments[_RENEWED] = getattr(step, _RENEWED, 0)
+            arguments |= {_RENEWED: getattr(step, _RENEWED, 0), _VERDICT: getattr(step, _VERDICT, [])}
         if isinstance(decision, Done):
             arguments |= _BEGINNING  # a task that is cleared later begins anew
         return decision
 
     def _looked(self, step: Step) -> None:
         """What a process that is killed now must not forget. How long all was well it may: then it is watched for longer."""
-        self._memory.keep({_RENEWED: getattr(step, _RENEWED, 0)})
+        self._memory.keep({_RENEWED: getattr(step, _RENEWED, 0), _VERDICT: getattr(step, _VERDICT, []) or None})
 
     def resume(self, context: Context, event: dict[str, Any]) -> str:
         """The trigger saw something to do, or a problem: look again here, where it can be acted on. Or only time has passed."""
@@ -103,14 +107,15 @@ def _seen_by(event: dict[str, Any]) -> dict[str, Any]:
 
 
 class _Memory:
-    """What a task remembers over deferrals and retries: `held`, seconds that it has watched everything stay green (soaking, baking), and
-    `renewed`, how often members of an instance that bakes, or a dual-write, have begun anew.
+    """What a task remembers over deferrals and retries: `held`, seconds that it has watched everything stay green (soaking, baking),
+    `renewed`, how often members of an instance that bakes, or a dual-write, have begun anew, and `verdict`, for what a canary has to go
+    back: kept before it is acted on, forgotten when it is back.
     """
 
     def __init__(self, context: Context) -> None:
         self._store: Any = context["task_state_store"]
         found = {name: self._store.get(name, begins) for name, begins in _BEGINNING.items()}
-        self.all = {name: value if isinstance(value, int | float) else _BEGINNING[name] for name, value in found.items()}
+        self.all = {name: value if _like(value, _BEGINNING[name]) else _BEGINNING[name] for name, value in found.items()}
 
     def keep(self, values: Mapping[str, Any]) -> None:
         """Those of them that it remembers; what did not change is not written."""
@@ -118,3 +123,7 @@ class _Memory:
             if values[name] is not None and values[name] != self.all[name]:
                 self._store.set(name, values[name], retention=NEVER_EXPIRE)
                 self.all[name] = values[name]
+
+
+def _like(value: object, beginning: object) -> bool:
+    return isinstance(value, list if isinstance(beginning, list) else int | float)

@@ -66,6 +66,11 @@ class _Watching(OfGroup):
         """As JSON values."""
         return [list(astuple(reason)) for reason in self._worse]
 
+    def _blind(self, view: ClusterView) -> None:
+        """Nobody could look: that is not well, and not ill either."""
+        self._green.saw(view, False)
+        self._health = group_health.unknown(self._health, view.taken_at)
+
 
 def _memory(group: GroupSpec) -> float:
     """Seconds that one process has to look on to find a partition that starves, begun anywhere in them, or a group without rest."""
@@ -73,17 +78,24 @@ def _memory(group: GroupSpec) -> float:
 
 
 class SetMode(OfGroup):
-    """`migration/mode` of one group, exact bytes, and every member settled under it."""
+    """`migration/mode` of one group, exact bytes, and every member settled under it; a group that does not settle is refused (V32)."""
 
     def __init__(self, group: GroupSpec, mode: Mode) -> None:
         super().__init__(group)
         self.name = f"mode {mode} of group {group.name}"
         self._mode = mode
+        self._unrest: float | None = None  # since when the group has been seen under that mode and not at rest
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         del first
         looks = self.looked(view)
-        return group_move.past_mode(looks.now, self.group, self._mode) or group_move.set_mode(looks, self.group, self._mode)
+        decision = group_move.past_mode(looks.now, self.group, self._mode) or group_move.set_mode(looks, self.group, self._mode)
+        if not isinstance(decision, Wait) or not group_move.set_already(looks.now, self.group, self._mode):
+            self._unrest = None
+            return decision
+        self._unrest = looks.at if self._unrest is None else self._unrest
+        worse = group_health.worse(Health(unrest=self._unrest), self.group, looks.at, _SHARE * self.patience)
+        return Refuse((*worse, *decision.reasons)) if worse else decision
 
     def act(self, world: World, act: Act) -> None:
         del act
@@ -116,6 +128,12 @@ class SwitchInstance(_Watching):
         self._bake = bake
         self._asked: MemberKind | None = None  # what this life has had it restarted as
         self._settled = held > 0  # the group has been at rest with the instance as it is to be, in this life or in an earlier one
+        self._back_again = False  # V33: the verdict has had its consequence
+
+    @property
+    def verdict(self) -> list[list[str]]:
+        """What the canary goes back for, until it is back: no later try of the step may begin anew before that."""
+        return [] if self._back_again else self.worse
 
     @property
     def renewed(self) -> int:
@@ -134,7 +152,10 @@ class SwitchInstance(_Watching):
         if isinstance(decision, Refuse | Act) or self._bake == 0:
             return decision
         missing = unread(looks.now, self.group.name, ends=True)
-        return Wait(missing) if missing else self._watched(view, looks, decision)
+        if missing:
+            self._blind(view)
+            return Wait(missing)
+        return self._watched(view, looks, decision)
 
     def _to(self, looks: Looks, kind: MemberKind, *, hurry: bool = False) -> Decision:
         """A canary that dies while it bakes is judged, not restarted."""
@@ -173,6 +194,7 @@ class SwitchInstance(_Watching):
             text = f"{self._instance.name} goes back to {before}: {' '.join(reason.text for reason in self._worse)}"
             return Act("take back" if decision.verb == "switch" else decision.verb, text)
         if isinstance(decision, Done):
+            self._back_again = True
             text = (
                 f"{self._instance.name} of group {self.group.name} was taken back and is {before} again; no other was switched."
             )
@@ -212,7 +234,7 @@ class GroupWatched(_Watching):
         seen, at = self.seen(view), view.taken_at
         missing = unread(seen, self.group.name, ends=True)
         if missing or seen is None:
-            self._green.saw(view, False)
+            self._blind(view)
             return Wait(missing)
         self._health = group_health.follow(self._health, seen, self.group, at)
         self._worse = group_health.worse(self._health, self.group, at)

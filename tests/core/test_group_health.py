@@ -6,10 +6,18 @@ import pytest
 
 from airflow_provider_kmigrate.core.assignors import KafkaMember
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.group_health import Health, follow, starving, worse
+from airflow_provider_kmigrate.core.group_health import Health, follow, goes_back, starving, unknown, worse
 from airflow_provider_kmigrate.core.group_seen import KafkaGroup, StoredOffset
 from airflow_provider_kmigrate.core.registration import Registration
 from tests.core.test_group_move import MIGRATING, PLAIN, SPEC, STATIC, T0, T1, changed, codes, group
+
+
+@pytest.mark.parametrize(
+    ("codes_", "back"),
+    [(["V30"], True), (["V32", "K54"], True), (["K50"], False), (["K61", "K62"], False), (["H05"], False), ([], False)],
+)
+def test_a_group_is_taken_back_only_for_what_was_seen_of_it(codes_: list[str], back: bool) -> None:
+    assert goes_back(codes_) is back
 
 
 class TestHealth:
@@ -70,6 +78,15 @@ class TestHealth:
         for now in (0.0, 10.0, 200.0):
             health = follow(health, group("m", "m", ends={T1: 10}), SPEC, now)
         assert worse(health, SPEC, 200.0) == ()
+
+    def test_what_stood_still_while_nobody_could_look_does_not_starve(self) -> None:
+        health, _ = self.at((0.0, 10, 10), (1.0, 10, 20))
+        for now in range(2, 300):
+            health = unknown(health, float(now))
+        seen = group("p", "", "kafka", committed={T0: 10, T1: 10}, ends={T0: 20, T1: 10})
+        assert worse(follow(health, seen, SPEC, 300.0), SPEC, 300.0) == ()
+        assert codes(worse(follow(health, seen, SPEC, 300.0), SPEC, 399.0)) == ["V30", "V32"]
+        assert unknown(follow(health, seen, SPEC, 300.0), 310.0).unrest == 310.0
 
     def test_the_watched_instance_and_rest(self) -> None:
         health = Health()

@@ -5,23 +5,28 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from airflow.sdk import DAG, TriggerRule
+from airflow.sdk.exceptions import AirflowFailException
 from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_provider_kmigrate.audit.request import parse
 from airflow_provider_kmigrate.core.verdict import VERSION
 from airflow_provider_kmigrate.dag_builders import folder
 from airflow_provider_kmigrate.dag_builders.task_docs import group_doc
+from airflow_provider_kmigrate.exceptions import Unreachable
 from airflow_provider_kmigrate.hooks.world import opener
 from airflow_provider_kmigrate.operators.approval import LEAVE
-from airflow_provider_kmigrate.operators.groups import GroupBackOperator, WatchGroupOperator
+from airflow_provider_kmigrate.operators.groups import GroupBackOperator, SwitchInstanceOperator, WatchGroupOperator
 from tests.provider.simulated_groups import GroupRehearsal, group_rehearsal
 from tests.provider.test_approval import Person
 from tests.provider.test_dags import names, tasks
+from tests.provider.test_operators import Memory
 from tests.steps.sim_group import MIGRATING, OLD, PLAIN, SimGroup
 from tests.steps.sim_nodes import CLUSTER_ID
 from tests.steps.test_groups import forward as way_of
@@ -213,6 +218,72 @@ class TestForward:
             WatchGroupOperator(cluster_file=str(there.path), task_id="watch", group="billing")
         assert tasks(run_dag(dag)) == {"watch": "failed"}
         assert there.clock.time < began + 2 * commit_within
+
+    def test_a_watch_that_could_not_look_takes_nothing_back(self, made: Group, run_dag: RunDag) -> None:
+        """The coordinator is away for longer than the watch has patience; unknown is no reason to go back."""
+        group = SimGroup(2)
+        there = made(group)
+        run(group.world(), way_of(group)[:3])
+        group.token, look = 0, there.look
+        away_till = there.clock.time = group.clock.time
+        away_till += 2 * group.spec.switch_timeout
+
+        def sees(*asked: Any, **named: Any) -> Any:
+            group.blind = there.clock.time < away_till
+            return look(*asked, **named)
+
+        there.look = sees  # type: ignore[method-assign]
+        with DAG(dag_id="blind_watch", schedule=None) as dag:
+            file = str(there.path)
+            watch = WatchGroupOperator(cluster_file=file, task_id="watch", group="billing", deferrable=False)
+            watch >> GroupBackOperator(
+                cluster_file=file, task_id="back", groups=["billing"], goal="old", only_after=["watch"], trigger_rule="one_failed"
+            )
+        assert tasks(run_dag(dag)) == {"watch": "failed", "back": "skipped"}
+        assert group.kinds() == [MIGRATING, MIGRATING]
+
+    @pytest.mark.parametrize("done", [True, False])
+    def test_a_canary_whose_way_back_broke_off_is_not_switched_forward_by_the_retry(
+        self, made: Group, run_dag: RunDag, done: bool
+    ) -> None:
+        """The command that takes it back did it, or not, and its connection broke."""
+        group = SimGroup(2, ill=frozenset({MIGRATING}))
+        there = made(group)
+        switch, told = there.switch, list[str]()
+
+        def breaks(spec: Any, instance: Any, kind: str, token: int) -> None:
+            told.append(str(kind))
+            if done or len(told) != 2:
+                switch(spec, instance, kind, token)
+            if len(told) == 2:
+                raise Unreachable("its switch command found no connection")
+
+        there.switch = breaks  # type: ignore[method-assign]
+        with DAG(dag_id=f"canary_{done}", schedule=None, default_args={"retries": 1, "retry_delay": timedelta(0)}) as dag:
+            SwitchInstanceOperator(
+                cluster_file=str(there.path), task_id="c", group="billing", instance="app0", target="migrating", bake=True
+            )
+        assert tasks(run_dag(dag)) == {"c": "failed"}
+        assert told == ["migrating", "old"] + ([] if done else ["old"])
+        assert group.kinds() == [OLD, OLD]
+
+    def test_a_verdict_is_kept_until_the_canary_is_back_and_no_longer(self, made: Group) -> None:
+        group = SimGroup(2)
+        there = made(group)
+        run(group.world(), way_of(group)[:1])
+        group.token, there.clock.time = 0, group.clock.time
+        with DAG(dag_id="canary_judged", schedule=None) as dag:
+            SwitchInstanceOperator(
+                cluster_file=str(there.path), task_id="c", group="billing", instance="app0", target="migrating", deferrable=False
+            )
+        store, pushed = Memory(verdict=[["V30", "It starves.", "", ""]]), Memory()
+        ti = SimpleNamespace(xcom_push=pushed.__setitem__)
+        context: Any = {"dag": dag, "run_id": "manual__1", "ti": ti, "task_state_store": store, "params": {}}
+        with pytest.raises(AirflowFailException, match="V33"):
+            dag.get_task("c").execute(context)
+        assert (group.kinds(), store["verdict"], pushed["codes"]) == ([OLD, OLD], [], ["V33", "V30"])
+        dag.get_task("c").execute(context)
+        assert group.kinds() == [MIGRATING, OLD], "whoever clears the task wants it again"
 
     def test_a_window_holds_though_the_group_before_was_skipped(self, made: Group, run_dag: RunDag) -> None:
         there = made(SimGroup(1), SimGroup(1, "mail"))

@@ -379,3 +379,35 @@ def test_no_instance_goes_before_the_canary() -> None:
     with pytest.raises(Refused, match="K65"):
         run_step(SwitchInstance(group.spec, "app1", MIGRATING), group.world())
     assert group.kinds() == [OLD, OLD]
+
+
+class TestAGroupThatDoesNotSettleUnderItsMode:
+    def test_it_is_judged_before_patience_is_over(self) -> None:
+        group = gone(SimGroup(restless_in_kafka_mode=True), 2)
+        with pytest.raises(Refused) as refused:
+            run_step(SetMode(group.spec, Mode.KAFKA), group.world())
+        assert [reason.code for reason in refused.value.reasons] == ["V32", "K54"]
+
+    def test_one_that_was_not_toggled_or_not_looked_at_is_not(self) -> None:
+        group = gone(SimGroup(restless=frozenset({MIGRATING})), 0)
+        for one in group.instances.values():
+            one.kind = MIGRATING
+        with pytest.raises(TimedOut, match="K54"):
+            run_step(SetMode(group.spec, Mode.KAFKA), group.world())
+        assert group.toggle is Mode.ZOOKEEPER
+        group = gone(SimGroup(), 3)
+        group.blind = True
+        with pytest.raises(TimedOut, match="K50"):
+            run_step(SetMode(group.spec, Mode.KAFKA), group.world())
+
+
+def test_what_was_baked_before_an_outage_is_baked_again() -> None:
+    group = gone(SimGroup(), 1)
+    step = SwitchInstance(group.spec, "app0", MIGRATING, bake=30.0)
+
+    def looked() -> None:
+        group.blind = group.blind or step.held > 25.0
+
+    with pytest.raises(TimedOut, match="K50"):
+        run_step(step, group.world(), looked=looked)
+    assert step.held == 0.0
