@@ -11,6 +11,7 @@ no owner's znode, and both would read every partition.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from enum import StrEnum
 
 from airflow_provider_kmigrate.core.cluster import GroupSpec
@@ -43,10 +44,20 @@ class Goal(StrEnum):
 
 
 def switch(
-    looks: Looks, group: GroupSpec, instance: str, target: MemberKind, *, asked: bool = False, hurry: bool = False
+    looks: Looks,
+    group: GroupSpec,
+    instance: str,
+    target: MemberKind,
+    *,
+    asked: bool = False,
+    hurry: bool = False,
+    former: Collection[str] = (),
 ) -> Decision:
-    """One instance as another kind of member. `asked`: this life of the step has had it restarted already; `hurry`: a group that
-    does not come to rest is not waited for, since its unrest may be what the instance is switched for.
+    """One instance as another kind of member.
+
+    `asked`: this life of the step has had it restarted already, and `former` are the lives that Kafka knew then: one that was killed
+    keeps its place there for a session, and looks plain. `hurry`: a group that does not come to rest is not waited for, since its
+    unrest may be what the instance is switched for.
 
     Acts: "switch" (restart the instance), "copy offsets" (ZooKeeper's, where Kafka's are ahead: before it becomes old again).
     """
@@ -54,15 +65,32 @@ def switch(
     missing = unread(seen, group.name)
     if missing or seen is None:
         return Wait(missing)
-    kinds = cast(seen.members or (), group).kinds(instance)
+    members = cast(seen.members or (), group).instances[instance]
+    kinds = frozenset(member.kind for member in members if target is not MemberKind.PLAIN or member.life not in former)
     if kinds == {target}:
         there = f"{instance} of group {group.name} is {_named(target)}."
         return Done(there) if hurry else rested(seen, group, there)
     if asked:
         return Wait((_absent(group, instance, target, kinds),))
+    kept = _kept_from(looks, group, lambda one: _switch_forbidden(one, group, instance, target))
+    return kept or _switch_now(looks, group, instance, target, hurry=hurry)
+
+
+def _kept_from(looks: Looks, group: GroupSpec, forbids: Callable[[GroupSeen], tuple[Reason, ...]]) -> Decision | None:
+    """What is forbidden whoever is dead is refused; what would not be, were a place in Kafka a dead member's, waits until that is known."""
+    if looks.now is None or not (never := forbids(looks.now)):
+        return None
+    living = looks.without_ghosts(group)
+    if living is None or forbids(living):
+        return Refuse(never)
+    text = f"Group {group.name}: a place in Kafka that looks like a plain consumer's is called like a migrating member."
+    why = f"Kafka keeps a dead one's place for its session. If it were alive: {never[0].text}"
+    return Wait((Reason("K66", text, why, f"Nothing: within {ABSENT:.0f} s it is gone, or refused as what it looks like."),))
+
+
+def _switch_forbidden(seen: GroupSeen, group: GroupSpec, instance: str, target: MemberKind) -> tuple[Reason, ...]:
     strange = unknown_members(seen, group) if target is not MemberKind.OLD else ()
-    never = (*flawed(seen), *strange, *forbidden(seen, group, instance, target))
-    return Refuse(never) if never else _switch_now(looks, group, instance, target, hurry=hurry)
+    return (*flawed(seen), *strange, *forbidden(seen, group, instance, target))
 
 
 def _switch_now(looks: Looks, group: GroupSpec, instance: str, target: MemberKind, *, hurry: bool) -> Decision:
@@ -86,6 +114,9 @@ def forbidden(seen: GroupSeen, group: GroupSpec, instance: str, target: MemberKi
     if target is MemberKind.MIGRATING and everyone.kinds(instance) == {MemberKind.PLAIN}:
         return ()  # one plain member less is better wherever the group stands, and the only way out beside an old one
     others = frozenset(kind for name in everyone.instances if name != instance for kind in everyone.kinds(name))
+    others |= {member.kind for member in everyone.strangers} & {
+        MemberKind.PLAIN
+    }  # strangers in ZooKeeper see an old one, and share
     own = everyone.kinds(instance)
     if {MemberKind.OLD, MemberKind.PLAIN} <= others | own | {target}:
         text = f"Group {group.name}: {instance} would become {_named(target)} while others are {_words(others)}."
@@ -108,10 +139,10 @@ def set_mode(looks: Looks, group: GroupSpec, mode: Mode) -> Decision:
         return Wait(missing)
     if seen.zk.toggle is mode:
         return rested(seen, group, f"Group {group.name} is in {mode} mode, and all of its members have settled in it.")
-    back = mode is Mode.ZOOKEEPER  # which is for groups that are not at rest, and for those with members that nobody knows, too
-    never = (*(() if back else (*flawed(seen), *unknown_members(seen, group))), *_mode_forbidden(seen, group, mode))
-    if never:
-        return Refuse(never)
+    back = mode is Mode.ZOOKEEPER
+    kept = _kept_from(looks, group, lambda one: _mode_forbidden(one, group, mode))
+    if kept:
+        return kept
     # with plain members alone the mode is the first move of a way back, which may be for one that died
     waits = restless(seen, group) if not back and not seen.of_kind(MemberKind.PLAIN) else ()
     if waits:
@@ -125,9 +156,10 @@ def set_already(seen: GroupSeen | None, group: GroupSpec, mode: Mode) -> bool:
 
 
 def _mode_forbidden(seen: GroupSeen, group: GroupSpec, mode: Mode) -> tuple[Reason, ...]:
+    """Back is for groups with members that nobody knows, too."""
     olds, plains = (_names(seen, kind) for kind in (MemberKind.OLD, MemberKind.PLAIN))
     migrating = seen.of_kind(MemberKind.MIGRATING)
-    reasons = []
+    reasons = [] if mode is Mode.ZOOKEEPER else [*flawed(seen), *unknown_members(seen, group)]
     if olds and mode is Mode.KAFKA:
         text = f"Group {group.name} has members that do not migrate: {olds}."
         why = "They follow ZooKeeper whatever the mode says; it would take effect by itself when the last of them leaves."

@@ -127,6 +127,8 @@ class SwitchInstance(_Watching):
         self._instance, self._target = group.instance(instance), target
         self._bake = bake
         self._asked: MemberKind | None = None  # what this life has had it restarted as
+        self._joined: frozenset[str] = frozenset()  # the lives that Kafka knew at the last look
+        self._former: frozenset[str] = frozenset()  # at the one before this life's restart
         self._settled = held > 0  # the group has been at rest with the instance as it is to be, in this life or in an earlier one
         self._back_again = False  # V33: the verdict has had its consequence
 
@@ -160,8 +162,11 @@ class SwitchInstance(_Watching):
     def _to(self, looks: Looks, kind: MemberKind, *, hurry: bool = False) -> Decision:
         """A canary that dies while it bakes is judged, not restarted."""
         forward, name = kind is self._target, self._instance.name
+        if looks.now is not None and looks.now.kafka is not None:
+            self._joined = frozenset(member.member_id for member in looks.now.kafka.members)
         died = forward and self._settled and group_move.absent(looks.now, self.group, name)
-        decision = group_move.switch(looks, self.group, name, kind, asked=died or self._asked is kind, hurry=hurry)
+        asked = died or self._asked is kind
+        decision = group_move.switch(looks, self.group, name, kind, asked=asked, hurry=hurry, former=self._former)
         kept = group_move.onward(looks, self.group, name, kind) if forward and isinstance(decision, Act) else None
         return kept or decision
 
@@ -210,6 +215,7 @@ class SwitchInstance(_Watching):
             copy_offsets(world, self.group.name)
             return
         self._asked = kind  # also where it fails half-way: what became of it, its members tell
+        self._former = self._joined
         self._anew()
         world.tools.instances.switch(self.group, self._instance, kind, world.fence.token)
 

@@ -213,6 +213,60 @@ def test_an_instance_is_absent_from_when_it_was_last_seen() -> None:
     assert past.saw(there, 150.0, SPEC).looks(there, 150.0).away == {}
 
 
+def in_kafka(seen: GroupSeen, *names: str) -> GroupSeen:
+    """With these places in Kafka, each under a life of its own name."""
+    assert seen.kafka is not None
+    added = tuple(KafkaMember(f"life-{name}", name, frozenset()) for name in names)
+    return replace(seen, kafka=replace(seen.kafka, members=(*seen.kafka.members, *added)))
+
+
+class TestTheKafkaPlaceOfADeadMember:
+    """It looks like a plain consumer's, for the session of 45 s."""
+
+    @pytest.mark.parametrize(
+        ("seen", "instance", "target", "code"),
+        [
+            (in_kafka(group("", "o"), "g_a"), "b", MIGRATING, "K58"),
+            (in_kafka(group("", "m"), "g_a"), "b", OLD, "K58"),
+            (in_kafka(group("m", "m"), "g_gone-1"), "b", OLD, "K58"),
+            (in_kafka(group("o", "o"), "g_gone-1"), "b", MIGRATING, "K56"),
+            (in_kafka(group("", "m"), "g_a"), "", Mode.KAFKA, "K62"),
+            (in_kafka(group("", "m", "kafka"), "g_a"), "", Mode.ZOOKEEPER, "K62"),
+        ],
+    )
+    def test_it_is_waited_for_before_it_is_refused(
+        self, seen: GroupSeen, instance: str, target: MemberKind | Mode, code: str
+    ) -> None:
+        def at(age: float) -> str:
+            found = looks(seen, age=age)
+            decision = set_mode(found, SPEC, target) if isinstance(target, Mode) else switch(found, SPEC, instance, target)
+            return verdict(decision)
+
+        assert at(ABSENT - 1) == "wait K66"
+        assert at(ABSENT).startswith("never")
+        assert code in at(ABSENT)
+
+    def test_beside_other_plain_ones_in_mode_kafka_it_is_taken_for_one(self) -> None:
+        seen = in_kafka(group("", "p", "kafka"), "g_a")
+        assert verdict(set_mode(looks(seen, age=1.0), SPEC, Mode.ZOOKEEPER)) == "never K62"
+
+    def test_one_that_is_called_otherwise_is_plain(self) -> None:
+        assert verdict(set_mode(looks(in_kafka(group("m", "m"), "x"), age=1.0), SPEC, Mode.ZOOKEEPER)) == "done"
+        assert verdict(switch(looks(in_kafka(group("m", "m"), "x"), age=1.0), SPEC, "a", OLD)) == "never K58"
+
+    def test_of_a_restarted_instance_it_is_not_the_new_plain_consumer(self) -> None:
+        seen = in_kafka(group("", "m", "kafka"), "g_a")
+        asked = {"asked": True, "former": {"life-g_a"}}
+        assert verdict(switch(looks(seen), SPEC, "a", PLAIN, **asked)) == "wait K59"  # type: ignore[arg-type]
+        assert verdict(switch(looks(in_kafka(seen, "a")), SPEC, "a", PLAIN, **asked)) == "done"  # type: ignore[arg-type]
+        assert verdict(switch(looks(in_kafka(seen, "a")), SPEC, "a", OLD, **asked)) == "wait K59"  # type: ignore[arg-type]
+
+
+def test_no_old_member_beside_a_plain_one_that_the_file_does_not_know() -> None:
+    seen = in_kafka(group("m", "m"), "console-consumer")
+    assert verdict(switch(looks(seen), SPEC, "a", OLD)) == "never K58"
+
+
 def test_an_absent_instance_waits_for_the_others_to_rest() -> None:
     shared = group("", "o", kafka=KafkaGroup("PreparingRebalance"))
     assert verdict(switch(looks(shared), SPEC, "a", MIGRATING)) == "wait K52"

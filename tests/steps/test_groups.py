@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_kmigrate.core.cluster import GroupSpec
 from airflow_provider_kmigrate.core.group_move import Goal
 from airflow_provider_kmigrate.core.group_offsets import CopyPlan, Store, plan
 from airflow_provider_kmigrate.core.model import ClusterView
@@ -411,3 +412,36 @@ def test_what_was_baked_before_an_outage_is_baked_again() -> None:
     with pytest.raises(TimedOut, match="K50"):
         run_step(step, group.world(), looked=looked)
     assert step.held == 0.0
+
+
+class TestADeadMembersPlaceInKafka:
+    def dies(self, group: SimGroup, name: str, back_after: float) -> SimGroup:
+        """Killed; its supervisor starts it again as what it was. Kafka keeps its place for 40 s, or until it is back."""
+        group.ghosts, group.ghosts_until = {name}, group.clock.time + 40.0
+        one = group.instances[name]
+        one.kind, one.becomes, one.ready_at = None, one.kind, group.clock.time + back_after
+        return group
+
+    def test_it_does_not_pass_for_the_plain_consumer_that_never_started(self) -> None:
+        group = gone(SimGroup(), 3)
+        group.ghosts, group.ghosts_until = {"app0"}, group.clock.time + 45.0
+
+        def only_kills(spec: object, instance: Any, *_: object) -> None:
+            group.instances[instance.name].kind = None
+
+        group.switch = only_kills  # type: ignore[method-assign]
+        with pytest.raises(TimedOut, match="K59"):
+            run_step(SwitchInstance(group.spec, "app0", PLAIN), group.world())
+
+    @pytest.mark.parametrize(
+        ("far", "step"),
+        [
+            (1, lambda spec: SwitchInstance(spec, "app1", MIGRATING)),
+            (2, lambda spec: SetMode(spec, Mode.KAFKA)),
+            (3, lambda spec: SetMode(spec, Mode.ZOOKEEPER)),
+        ],
+    )
+    def test_it_refuses_nothing_that_is_possible_when_it_is_gone(self, far: int, step: Callable[[GroupSpec], Step]) -> None:
+        group = self.dies(gone(SimGroup(), far), "app0", 10.0)
+        run_step(step(group.spec), group.world())
+        assert group.kinds() == [MIGRATING, MIGRATING]
