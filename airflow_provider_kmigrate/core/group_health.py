@@ -1,7 +1,8 @@
 """Does a group go on consuming? Judged from committed offsets, never from owners: those look perfect while partitions starve (measured).
 
 A partition starves while there are records that nobody has committed, and its offset, the larger of both stores, has stood still for
-longer than its consumers take between two commits.
+longer than its consumers take between two commits. What waited in just the same way before the switch does not count: an idle log that
+ends with transactions' markers seems to have records for ever.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from airflow_provider_kmigrate.core.cluster import GroupSpec
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.group_members import cast, places, read_by, restless
+from airflow_provider_kmigrate.core.group_members import cast, places, read_by, restless, surely_read
 from airflow_provider_kmigrate.core.group_seen import GroupSeen, MemberKind
 from airflow_provider_kmigrate.core.group_stores import zookeeper_offsets
 from airflow_provider_kmigrate.core.model import Reason
@@ -35,9 +36,13 @@ class Health:
 
     Of the watched instance: `lives`: every one that was seen of its members, `crew`: how many at once at most, `renewed`: how many
     began after it had been there as what it is to be. `earlier`: how often it began anew by the looks of earlier processes.
+
+    `stood`: offset and log's end of each partition just before the switch, `read`: what is surely read, then or since.
     """
 
     marks: Mapping[TopicPartition, Mark] = field(default_factory=dict)
+    stood: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
+    read: frozenset[TopicPartition] = frozenset()
     unrest: float | None = None  # since when the group has not been at rest
     gone: float | None = None  # since when the watched instance has not been seen as what it is to be
     lives: frozenset[str] = frozenset()
@@ -49,6 +54,16 @@ class Health:
     def restarts(self) -> int:
         """How often the watched instance, all of its members, has begun anew."""
         return self.earlier + self.renewed // self.crew
+
+
+def before(seen: GroupSeen | None, earlier: int = 0) -> Health:
+    """With what one look shows that is about to be changed: what it reads it has to go on reading."""
+    if seen is None:
+        return Health(earlier=earlier)
+    ends, at = seen.ends or {}, positions(seen)
+    return Health(
+        stood={where: (at[where], ends[where]) for where in at.keys() & ends.keys()}, read=surely_read(seen), earlier=earlier
+    )
 
 
 def positions(seen: GroupSeen) -> dict[TopicPartition, int]:
@@ -63,15 +78,16 @@ def follow(
 ) -> Health:
     """Take in one look, of which nothing is unknown; `watched`: an instance and what it is to be."""
     ends, at = seen.ends or {}, positions(seen)
-    watched_till_now = health.marks.keys() & ends.keys()
+    read = (health.read & ends.keys()) | surely_read(seen)
     marks = {
-        where: _mark(health.marks.get(where), at.get(where, -1), ends.get(where), now)
-        for where in read_by(seen) | watched_till_now
+        where: _mark(health.marks.get(where), at.get(where, -1), ends.get(where), now, health.stood.get(where))
+        for where in read | read_by(seen, group)
     }
     there = watched is None or cast(seen.members or (), group).kinds(watched[0]) == {watched[1]}
     return replace(
         _lived(health, lives(seen, group, *watched)) if watched and (there or health.lives) else health,
         marks=marks,
+        read=read,
         unrest=_since(health.unrest, bool(restless(seen, group)), now),
         gone=_since(health.gone, not there, now),
     )
@@ -96,15 +112,19 @@ def _lived(health: Health, now: frozenset[str]) -> Health:
     return replace(health, lives=health.lives | now, crew=max(health.crew, len(now)), renewed=health.renewed + new)
 
 
-def _mark(last: Mark | None, offset: int, end: int | None, now: float) -> Mark:
+def _mark(last: Mark | None, offset: int, end: int | None, now: float, stood: tuple[int, int] | None) -> Mark:
     if last is None or last.offset != offset:
         return Mark(offset, now, end if end is not None else offset)
     # one that is caught up does not age, nor one of which nobody knows whether records wait
-    return last if end is not None and _waits(last, end) else replace(last, since=now, end=last.end if end is None else end)
+    waits = end is not None and (offset, end) != stood and _waits(last, end)
+    return last if waits else replace(last, since=now, end=last.end if end is None else end)
 
 
 def _waits(mark: Mark, end: int) -> bool:
-    return end > (mark.offset if mark.offset >= 0 else mark.end)
+    """Whether there are records to read. A last offset that has been alone since the commit before it is a transaction's marker."""
+    if mark.offset < 0:
+        return end > mark.end
+    return end > mark.offset and not end == mark.end == mark.offset + 1
 
 
 def starving(health: Health, group: GroupSpec, now: float) -> tuple[TopicPartition, ...]:

@@ -46,13 +46,24 @@ def cast(members: Iterable[MemberSeen], group: GroupSpec) -> Cast:
 
 
 def unread(seen: GroupSeen | None, name: str, *, ends: bool = False) -> tuple[Reason, ...]:
-    """What of the group could not be read; empty when all was. `ends`: with the ends of its logs, without which nothing starves."""
+    """What of the group could not be read; empty when all was. `ends`: with the ends of its logs, without which nothing starves.
+
+    A partition without a leader tells no end: whether records wait there nobody knows.
+    """
     if seen is None:
         return (Reason("K50", f"Group {name} could not be read.", _UNKNOWN, _ACCESS),)
     sides: dict[str, object] = {"its znodes": seen.zk, "its members in Kafka": seen.kafka, "its offsets in Kafka": seen.committed}
     sides |= {"its logs' ends": seen.ends} if ends else {}
     missing = [what for what, found in sides.items() if found is None]
+    endless = _endless(seen) if ends else frozenset()
+    missing += [f"the ends of {places(endless)}"] if endless else []
     return (Reason("K50", f"Group {name}: {' and '.join(missing)} could not be read.", _UNKNOWN, _ACCESS),) if missing else ()
+
+
+def _endless(seen: GroupSeen) -> frozenset[TopicPartition]:
+    if seen.ends is None or seen.zk is None:
+        return frozenset()
+    return (seen.zk.partitions | held_in_kafka(seen)) - seen.ends.keys()
 
 
 def flawed(seen: GroupSeen) -> tuple[Reason, ...]:
@@ -139,17 +150,31 @@ def held_in_kafka(seen: GroupSeen) -> frozenset[TopicPartition]:
 _FORGOTTEN = 86_400.0  # seconds behind the group's newest commit after which an offset is of a topic that is read no more
 
 
-def read_by(seen: GroupSeen) -> frozenset[TopicPartition]:
-    """What the group reads: what a registration selects, what a plain member holds, what has been committed of late.
+def read_by(seen: GroupSeen, group: GroupSpec) -> frozenset[TopicPartition]:
+    """What the group reads: what a registration selects, what a plain member holds, and where these do not tell all, what has been
+    committed of late.
 
     Offsets in ZooKeeper are never deleted: those of topics that were deleted, or are subscribed no more, stand there for years.
     """
-    if seen.zk is None:
-        return held_in_kafka(seen)
+    surely = surely_read(seen)
+    if seen.zk is None or not _hides(seen, group):
+        return surely
     newest = max((stored.changed_at for stored in seen.zk.offsets.values()), default=0.0)
     late = {where for where, stored in seen.zk.offsets.items() if newest - stored.changed_at < _FORGOTTEN}
-    read = seen.zk.partitions | held_in_kafka(seen) | late
-    return read if seen.ends is None else frozenset(where for where in read if where in seen.ends or where in seen.zk.partitions)
+    return surely | (late if seen.ends is None else late & seen.ends.keys())
+
+
+def surely_read(seen: GroupSeen) -> frozenset[TopicPartition]:
+    """What a registration selects, and what a plain member holds of what exists."""
+    held = held_in_kafka(seen)
+    return (held if seen.ends is None else held & seen.ends.keys()) | (seen.zk.partitions if seen.zk else frozenset())
+
+
+def _hides(seen: GroupSeen, group: GroupSpec) -> bool:
+    """Whether somebody may read what no registration tells: instances that are plain, or away, and registrations that nobody can read."""
+    everyone = cast(seen.members or (), group)
+    plain = any(MemberKind.PLAIN in everyone.kinds(name) or not everyone.kinds(name) for name in everyone.instances)
+    return plain or not everyone.instances or bool(seen.of_kind(MemberKind.PLAIN)) or bool(flawed(seen))
 
 
 def _unsettled(seen: GroupSeen) -> list[Reason]:

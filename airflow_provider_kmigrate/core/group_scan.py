@@ -300,12 +300,14 @@ def _starved(looks: Looks) -> Iterator[Finding]:
     moved = _moved_in_zookeeper(looks) | _moved_in_kafka(looks)
     then, now = lags(looks.before), lags(looks.now)
     still = sorted(where for where, lag in now.items() if lag and then.get(where) and where not in moved)
-    if not still:
-        return
-    told = (
-        f"records wait and no offset moved in {looks.gap:.0f} s: {some(f'{_name(where)} {now[where]} behind' for where in still)}"
-    )
-    yield blocks("K44", told) if looks.gap >= COMMIT_INTERVAL else unknown("K44", told)
+    before, ends = looks.before.ends or {}, looks.now.ends or {}
+    idle = [where for where in still if ends.get(where) == before.get(where)]
+    grown = [where for where in still if where not in idle]
+    for wheres, tell in ((grown, blocks if looks.gap >= COMMIT_INTERVAL else unknown), (idle, unknown)):
+        if wheres:
+            behind = some(f"{_name(where)} {now[where]} behind" for where in wheres)
+            why = "records wait" if wheres is grown else "records, or markers of transactions, wait at the end of idle logs"
+            yield tell("K44", f"{why} and no offset moved in {looks.gap:.0f} s: {behind}")
 
 
 def _name(where: TopicPartition) -> str:

@@ -23,11 +23,11 @@ def compared(looks: Looks, group: GroupSpec, target: MemberKind) -> Decision | N
         return Wait(
             (Reason("K60", f"{missing[0].text} Its offsets are compared with those of that look.", missing[0].why, _COMMITS),)
         )
-    behind = offsets_behind(looks, target)
+    behind = offsets_behind(looks, target, group)
     return _with_offsets(looks, group, target, behind) if behind else None
 
 
-def offsets_behind(looks: Looks, target: MemberKind) -> frozenset[TopicPartition]:
+def offsets_behind(looks: Looks, target: MemberKind, group: GroupSpec) -> frozenset[TopicPartition]:
     """Partitions whose offset in the store that `target` reads is lower than what the other one had at the earlier look.
 
     Kafka need not know of partitions that nobody reads; ZooKeeper does without harm.
@@ -37,7 +37,7 @@ def offsets_behind(looks: Looks, target: MemberKind) -> frozenset[TopicPartition
     if target is MemberKind.OLD:
         return _behind(zookeeper_offsets(looks.now), dict(looks.first.committed or {}))
     if target is MemberKind.PLAIN:
-        return _behind(dict(looks.now.committed or {}), zookeeper_offsets(looks.first)) & read_by(looks.now)
+        return _behind(dict(looks.now.committed or {}), zookeeper_offsets(looks.first)) & read_by(looks.now, group)
     return frozenset()
 
 

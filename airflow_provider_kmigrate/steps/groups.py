@@ -129,6 +129,7 @@ class SwitchInstance(_Watching):
         self._asked: MemberKind | None = None  # what this life has had it restarted as
         self._joined: frozenset[str] = frozenset()  # the lives that Kafka knew at the last look
         self._former: frozenset[str] = frozenset()  # at the one before this life's restart
+        self._before = Health()  # of the last look
         self._settled = held > 0  # the group has been at rest with the instance as it is to be, in this life or in an earlier one
         self._back_again = False  # V33: the verdict has had its consequence
 
@@ -164,6 +165,7 @@ class SwitchInstance(_Watching):
         forward, name = kind is self._target, self._instance.name
         if looks.now is not None and looks.now.kafka is not None:
             self._joined = frozenset(member.member_id for member in looks.now.kafka.members)
+            self._before = group_health.before(looks.now)
         died = forward and self._settled and group_move.absent(looks.now, self.group, name)
         asked = died or self._asked is kind
         decision = group_move.switch(looks, self.group, name, kind, asked=asked, hurry=hurry, former=self._former)
@@ -217,6 +219,7 @@ class SwitchInstance(_Watching):
         self._asked = kind  # also where it fails half-way: what became of it, its members tell
         self._former = self._joined
         self._anew()
+        self._health = self._before
         world.tools.instances.switch(self.group, self._instance, kind, world.fence.token)
 
 

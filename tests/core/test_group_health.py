@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from airflow_provider_kmigrate.core.assignors import KafkaMember
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.group_health import Health, follow, goes_back, starving, unknown, worse
+from airflow_provider_kmigrate.core.group_health import Health, before, follow, goes_back, starving, unknown, worse
 from airflow_provider_kmigrate.core.group_seen import KafkaGroup, StoredOffset
 from airflow_provider_kmigrate.core.registration import Registration
 from tests.core.test_group_move import MIGRATING, PLAIN, SPEC, STATIC, T0, T1, changed, codes, group
@@ -72,6 +74,48 @@ class TestHealth:
             offsets = {lost: StoredOffset(10, 1000.0), T0: StoredOffset(10, 900.0)}
             health = follow(health, changed(seen, offsets=offsets), SPEC, now)
         assert starving(health, SPEC, 200.0) == (lost,)
+
+    def test_what_was_unsubscribed_of_late_starves_nobody_though_an_instance_was_away_for_a_moment(self) -> None:
+        dropped, day = TopicPartition("dropped", 0), 86_400.0
+        offsets = {dropped: StoredOffset(5, day - 3600), T0: StoredOffset(10, day), T1: StoredOffset(10, day)}
+        health = before(changed(group("o", "m", ends={T0: 10, T1: 10, dropped: 50}), offsets=offsets))
+        for now, one in ((0.0, ""), (1.0, "m"), (100.0, "m"), (200.0, "m")):
+            health = follow(health, changed(group(one, "m", ends={T0: 10, T1: 10, dropped: 50}), offsets=offsets), SPEC, now)
+        assert worse(health, SPEC, 200.0) == ()
+
+    def test_what_was_read_before_the_switch_has_to_be_read_after_it(self) -> None:
+        """A single instance that comes back with fewer topics: its registration does not tell the lost one any more."""
+        lost = TopicPartition("lost", 0)
+        seen = changed(group("o", "o"), partitions=frozenset({T0, T1, lost}), offsets={lost: StoredOffset(10, 0.0)})
+        health = before(replace(seen, ends={T0: 10, T1: 10, lost: 10}))
+        for now in (0.0, 100.0, 200.0):
+            health = follow(health, group("m", "m", ends={T0: 10, T1: 10, lost: 11 + int(now)}), SPEC, now)
+        assert starving(health, SPEC, 200.0) == (lost,)
+
+    def test_the_marker_of_a_transaction_at_the_end_of_a_log_is_no_record(self) -> None:
+        for series in (
+            [(float(t), 10, 11) for t in range(0, 500, 50)],
+            [(0.0, 5, 11), *((float(t), 10, 11) for t in range(50, 500, 50))],
+        ):
+            health, now = self.at(*series)
+            assert starving(health, SPEC, now) == ()
+        health, now = self.at((0.0, 10, 11), (400.0, 10, 11), (401.0, 10, 13), (490.0, 10, 13))
+        assert starving(health, SPEC, now) == (), "the next one has not waited for long"
+        health, now = self.at((0.0, 10, 11), (400.0, 10, 11), (401.0, 10, 13), (502.0, 10, 13))
+        assert starving(health, SPEC, now) == (T0,)
+        health, now = self.at((0.0, 10, 10), (1.0, 10, 11), (102.0, 10, 11))
+        assert starving(health, SPEC, now) == (T0,), "a record that came"
+
+    def test_what_waited_just_so_before_the_switch_does_not_count(self) -> None:
+        """Aborted transactions: records that nobody gets, and their markers."""
+        seen = group("m", "o", ends={T0: 30, T1: 10})
+        health = before(seen)
+        for now in (0.0, 100.0, 200.0):
+            health = follow(health, seen, SPEC, now)
+        assert starving(health, SPEC, 200.0) == ()
+        for now in (201.0, 302.0):
+            health = follow(health, group("m", "o", ends={T0: 40, T1: 10}), SPEC, now)
+        assert starving(health, SPEC, 302.0) == (T0,)
 
     def test_without_the_end_of_its_log_nothing_is_said_of_a_partition(self) -> None:
         health = Health()

@@ -317,8 +317,11 @@ def test_kafka_need_not_know_the_offsets_of_what_nobody_reads() -> None:
     }
     seen = changed(group("m", "m", "kafka", ends={T0: 10, T1: 10, left: 99}), offsets=stored)
     assert verdict(switch(looks(seen), SPEC, "a", PLAIN)) == "switch"
-    late = changed(seen, offsets={**stored, left: StoredOffset(5, 80_000.0)})
-    assert verdict(switch(looks(late), SPEC, "a", PLAIN)) == "wait K60"
+    late = {**stored, left: StoredOffset(5, 80_000.0)}
+    registered = changed(seen, offsets=late)
+    assert verdict(switch(looks(registered), SPEC, "a", PLAIN)) == "switch", "every member tells what it reads, and none that"
+    hidden = changed(group("m", "p", "kafka", ends=seen.ends), offsets=late)
+    assert verdict(switch(looks(hidden), SPEC, "a", PLAIN)) == "wait K60"
 
 
 def test_an_offset_that_nobody_can_read_is_none() -> None:

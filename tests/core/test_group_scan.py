@@ -112,7 +112,12 @@ CASES: list[tuple[str, Looks, set[tuple[str, Severity]]]] = [
     ("owners without members", Looks(zk(registrations={})), {("K43", WARN)}),
     ("an owner of a dead session", Looks(zk(owners={**ZK.owners, PLACES[0]: "g_dead-0"})), {("K43", WARN), ("K36", UNKNOWN)}),
     ("behind and still", Looks(zk(offsets=offsets(3)), zk(offsets=offsets(3)), 5.0), {("K44", UNKNOWN)}),
-    ("still for a minute", Looks(zk(offsets=offsets(3)), zk(offsets=offsets(3)), COMMIT_INTERVAL), {("K44", BLOCK)}),
+    (
+        "still for a minute",
+        Looks(replace(zk(offsets=offsets(3)), ends=dict.fromkeys(PLACES, 11)), zk(offsets=offsets(3)), COMMIT_INTERVAL),
+        {("K44", BLOCK)},
+    ),
+    ("at the end of idle logs", Looks(zk(offsets=offsets(9)), zk(offsets=offsets(9)), COMMIT_INTERVAL), {("K44", UNKNOWN)}),
     ("behind and moving", Looks(zk(offsets=offsets(4)), zk(offsets=offsets(3)), COMMIT_INTERVAL), set()),
     ("nobody there", Looks(zk(registrations={}, owners={}, offsets=offsets(3)), SEEN, COMMIT_INTERVAL), set()),
 ]

@@ -196,6 +196,21 @@ def test_a_watch_ends_when_a_partition_starves() -> None:
     assert [reason.code for reason in refused.value.reasons] == ["V30"]
 
 
+def test_a_partition_whose_end_nobody_tells_is_not_well() -> None:
+    group = gone(SimGroup(), 1)
+    look, idle = group.look, group.instances["app0"].idle
+
+    def leaderless(*asked: Any, **named: Any) -> ClusterView:
+        view = look(*asked, **named)
+        seen = group.seen()
+        ends = {where: end for where, end in (seen.ends or {}).items() if where != idle}
+        return replace(view, groups={group.name: replace(seen, ends=ends)})
+
+    group.look = leaderless  # type: ignore[method-assign]
+    with pytest.raises(TimedOut, match=r"K50.*the ends of idle-0"):
+        run_step(GroupWatched(group.spec, 30.0), group.world())
+
+
 def test_nothing_is_done_while_a_side_is_unknown() -> None:
     group = SimGroup(blind=True)
     for step in [*forward(group), lambda: GroupBack(group.spec, Goal.OLD)]:
