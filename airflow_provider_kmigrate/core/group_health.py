@@ -19,6 +19,7 @@ from airflow_provider_kmigrate.core.model import Reason
 
 UNREST = 60.0  # seconds that a group may take to come to rest without having been touched
 RESTARTS = 3  # so often a watched instance may not begin anew
+STRETCHES = 10  # times as long as a group has to be well for at a stretch it may take to come to that
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +155,15 @@ def worse(health: Health, group: GroupSpec, now: float, unrest: float = UNREST) 
         why = "Members come and go, or wait for each other's partitions."
         reasons.append(Reason("V32", text, why, "Look at the members' logs, and who the group's members are (groups scan)."))
     return tuple(reasons)
+
+
+def never_well(group: GroupSpec, watched: float, times: int, wanted: float) -> tuple[Reason, ...]:
+    """What is wrong with a group that was seen for `watched` seconds, was not at rest `times` times, and never well for `wanted`."""
+    if watched <= STRETCHES * wanted or not times:
+        return ()
+    text = f"Group {group.name} was not at rest {times} times in {watched:.0f} s, and never well for {wanted:.0f} s at a stretch."
+    why = "Members come and go, each time for too short to be judged by itself."
+    return (Reason("V32", text, why, "Look at the members' logs, and who the group's members are (groups scan)."),)
 
 
 def _since(then: float | None, so: bool, now: float) -> float | None:

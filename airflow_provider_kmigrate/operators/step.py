@@ -18,8 +18,8 @@ from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.run import Step, World, run_step
 from airflow_provider_kmigrate.triggers.step import StepTrigger
 
-_HELD, _WAITED, _WORSE, _RENEWED, _VERDICT = "held", "waited", "worse", "renewed", "verdict"
-_BEGINNING: Mapping[str, Any] = {_HELD: 0.0, _RENEWED: 0, _VERDICT: []}
+_HELD, _WAITED, _WORSE, _RENEWED, _VERDICT, _WATCHED = "held", "waited", "worse", "renewed", "verdict", "watched"
+_BEGINNING: Mapping[str, Any] = {_HELD: 0.0, _RENEWED: 0, _VERDICT: [], _WATCHED: []}
 
 
 class StepOperator(BaseOperator):
@@ -75,7 +75,7 @@ class StepOperator(BaseOperator):
             decision = run_step(step, world, self._patience(), lambda: self._looked(step))
         finally:
             arguments |= {_HELD: getattr(step, _HELD, 0.0), _WAITED: step.waited, _WORSE: getattr(step, _WORSE, [])}
-            arguments |= {_RENEWED: getattr(step, _RENEWED, 0), _VERDICT: getattr(step, _VERDICT, [])}
+            arguments |= {name: getattr(step, name, _BEGINNING[name]) for name in (_RENEWED, _VERDICT, _WATCHED)}
         if isinstance(decision, Done):
             arguments |= _BEGINNING  # a task that is cleared later begins anew
         return decision
@@ -103,13 +103,14 @@ class StepOperator(BaseOperator):
 
 def _seen_by(event: dict[str, Any]) -> dict[str, Any]:
     """What the triggerer's watch found and the next look begins with."""
-    return {_WAITED: event[_WAITED], _WORSE: event.get(_WORSE, []), _RENEWED: event.get(_RENEWED, 0)}
+    found = {name: event.get(name, unset) for name, unset in ((_WORSE, []), (_RENEWED, 0), (_WATCHED, []))}
+    return {_WAITED: event[_WAITED], **found}
 
 
 class _Memory:
     """What a task remembers over deferrals and retries: `held`, seconds that it has watched everything stay green (soaking, baking),
     `renewed`, how often members of an instance that bakes, or a dual-write, have begun anew, and `verdict`, for what a canary has to go
-    back: kept before it is acted on, forgotten when it is back.
+    back: kept before it is acted on, forgotten when it is back; `watched`: seconds of a watch in all, and how often it was not well.
     """
 
     def __init__(self, context: Context) -> None:

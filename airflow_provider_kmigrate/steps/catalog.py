@@ -95,14 +95,15 @@ def _soak(spec: ClusterSpec, arguments: Arguments) -> Step:
 def _switch(spec: ClusterSpec, arguments: Arguments) -> Step:
     group = spec.group(arguments["group"])
     bake = group.bake if arguments.get("bake") else 0.0
-    watched = {name: arguments[name] for name in ("held", "renewed") if name in arguments}
+    watched = {name: arguments[name] for name in ("held", "renewed", "watched") if name in arguments}
     worse = arguments.get("worse") or arguments.get("verdict") or ()
     return SwitchInstance(group, arguments["instance"], MemberKind(arguments["target"]), bake=bake, worse=worse, **watched)
 
 
 def _watch_group(spec: ClusterSpec, arguments: Arguments) -> Step:
     group = spec.group(arguments["group"])
-    return GroupWatched(group, group.bake, arguments.get("held", 0.0), arguments.get("worse", ()))
+    watched = arguments.get("watched", ())
+    return GroupWatched(group, group.bake, arguments.get("held", 0.0), arguments.get("worse", ()), watched)
 
 
 KINDS: Mapping[str, Callable[[ClusterSpec, Arguments], Step]] = {

@@ -49,12 +49,22 @@ class OfGroup(Step):
 
 
 class _Watching(OfGroup):
-    """A step that watches the group: `held` seconds so far, over all lives, and what one of them has found `worse`."""
+    """A step that watches the group until it was well for `wanted` seconds at a stretch.
 
-    def __init__(self, group: GroupSpec, held: float, worse: Sequence[Sequence[str]]) -> None:
+    Over all lives of the step: `held` seconds so far, what one of them has found `worse`, and `watched`: seconds in all, and how often it
+    was not well in them.
+    """
+
+    def __init__(
+        self, group: GroupSpec, wanted: float, held: float, worse: Sequence[Sequence[str]], watched: Sequence[float]
+    ) -> None:
         super().__init__(group)
+        self._wanted = wanted
         self._green, self._health = Green(held, self.interval), Health()
         self._worse = tuple(Reason(*each) for each in worse)
+        self._seconds, times = watched or (0.0, 0)
+        self._times, self._was_well = int(times), False
+        self._at: float | None = None  # when the last look was taken, where it knew all
 
     @property
     def held(self) -> float:
@@ -66,8 +76,23 @@ class _Watching(OfGroup):
         """As JSON values."""
         return [list(astuple(reason)) for reason in self._worse]
 
+    @property
+    def watched(self) -> list[float]:
+        """As JSON values; nothing once it was judged for it."""
+        return [] if self._worse else [self._seconds, self._times]
+
+    def _saw(self, view: ClusterView, well: bool) -> tuple[Reason, ...]:
+        """Take in a look in which all was known; what is to be said of a watch that comes to no end."""
+        self._seconds += min(view.taken_at - self._at, 3 * self.interval + 5.0) if self._at is not None else 0.0
+        self._times += self._was_well and not well
+        self._at, self._was_well = view.taken_at, well
+        self._green.saw(view, well)
+        return group_health.never_well(self.group, self._seconds, self._times, self._wanted)
+
     def _blind(self, view: ClusterView) -> None:
         """Nobody could look: that is not well, and not ill either."""
+        self._seconds = max(0.0, self._seconds - self.held)
+        self._at, self._was_well = None, False
         self._green.saw(view, False)
         self._health = group_health.unknown(self._health, view.taken_at)
 
@@ -119,13 +144,13 @@ class SwitchInstance(_Watching):
         held: float = 0.0,
         worse: Sequence[Sequence[str]] = (),
         renewed: int = 0,
+        watched: Sequence[float] = (),
     ) -> None:
-        super().__init__(group, held, worse)
+        super().__init__(group, bake, held, worse, watched)
         self._health = Health(earlier=renewed)
         self.name = f"{instance} of group {group.name} as {target}"
         self.memory = _memory(group) if bake else 0.0
         self._instance, self._target = group.instance(instance), target
-        self._bake = bake
         self._asked: MemberKind | None = None  # what this life has had it restarted as
         self._joined: frozenset[str] = frozenset()  # the lives that Kafka knew at the last look
         self._former: frozenset[str] = frozenset()  # at the one before this life's restart
@@ -152,7 +177,7 @@ class SwitchInstance(_Watching):
         if past is not None:
             return past
         decision = self._to(looks, self._target)
-        if isinstance(decision, Refuse | Act) or self._bake == 0:
+        if isinstance(decision, Refuse | Act) or self._wanted == 0:
             return decision
         missing = unread(looks.now, self.group.name, ends=True)
         if missing:
@@ -180,19 +205,20 @@ class SwitchInstance(_Watching):
         at, watched = view.taken_at, (self._instance.name, self._target)
         self._health = group_health.follow(self._health, looks.now, self.group, at, watched)
         unrest = group_health.UNREST if self._settled else _SHARE * self.patience
-        self._worse = group_health.worse(self._health, self.group, at, unrest)
-        self._green.saw(view, isinstance(decision, Done))
+        endless = self._saw(view, isinstance(decision, Done)) if self._settled else ()
+        self._worse = group_health.worse(self._health, self.group, at, unrest) or endless
         if self._worse:
             self._anew(self.renewed)  # whoever clears the task begins with a whole bake
             return self._back(looks)
-        if not isinstance(decision, Done) or self.held >= self._bake:
+        if not isinstance(decision, Done) or self.held >= self._wanted:
             return decision
-        text = f"{self._instance.name} of group {self.group.name} bakes: well for {self.held:.0f} of {self._bake:.0f} s."
+        text = f"{self._instance.name} of group {self.group.name} bakes: well for {self.held:.0f} of {self._wanted:.0f} s."
         return Wait((Reason("T08", text, "It is the canary: if the group is worse for it, it goes back alone."),), healthy=True)
 
     def _anew(self, renewed: int = 0) -> None:
         """`renewed` is forgotten when it has had its consequence: a life that ends before leaves it to the next one."""
         self._green, self._health, self._settled = Green(0.0, self.interval), Health(earlier=renewed), False
+        self._seconds, self._times, self._at, self._was_well = 0.0, 0, None, False
 
     def _back(self, looks: Looks) -> Decision:
         before = _BEFORE[self._target]
@@ -229,12 +255,18 @@ class GroupWatched(_Watching):
     What another process found `worse` is the answer: this one would need as long to see it as that one did.
     """
 
-    def __init__(self, group: GroupSpec, seconds: float, held: float = 0.0, worse: Sequence[Sequence[str]] = ()) -> None:
-        super().__init__(group, held, worse)
+    def __init__(
+        self,
+        group: GroupSpec,
+        seconds: float,
+        held: float = 0.0,
+        worse: Sequence[Sequence[str]] = (),
+        watched: Sequence[float] = (),
+    ) -> None:
+        super().__init__(group, seconds, held, worse, watched)
         self.name = f"watch of group {group.name}"
         self.samples = 1
         self.memory = _memory(group)
-        self._seconds = seconds
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         del first
@@ -246,13 +278,14 @@ class GroupWatched(_Watching):
             self._blind(view)
             return Wait(missing)
         self._health = group_health.follow(self._health, seen, self.group, at)
-        self._worse = group_health.worse(self._health, self.group, at)
-        self._green.saw(view, not self._worse and self._health.unrest is None)
+        ill = group_health.worse(self._health, self.group, at)
+        self._worse = self._saw(view, not ill and self._health.unrest is None)
+        self._worse = ill or self._worse
         if self._worse:
             return Refuse(self._worse)
-        if self.held >= self._seconds:
+        if self.held >= self._wanted:
             return Done(f"Group {self.group.name} was well for {self.held:.0f} s.")
-        text = f"Group {self.group.name} is watched: well for {self.held:.0f} of {self._seconds:.0f} s."
+        text = f"Group {self.group.name} is watched: well for {self.held:.0f} of {self._wanted:.0f} s."
         return Wait((Reason("T09", text),), healthy=self._health.unrest is None)
 
 

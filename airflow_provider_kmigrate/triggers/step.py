@@ -43,10 +43,10 @@ class StepTrigger(BaseTrigger):
         yield TriggerEvent(event)  # type: ignore[no-untyped-call]
 
     def _watch(self, stop: Event) -> dict[str, Any]:
-        """`{"outcome": "waiting" | "ready" | "refused" | "unavailable", "text", "held": seconds or null, "waited": seconds, "worse", "renewed"}`.
+        """`{"outcome": "waiting" | "ready" | "refused" | "unavailable", "text", "held": seconds or null, "waited": seconds, "worse", "renewed", "watched"}`.
 
         `held`: what a step has soaked or baked; `waited`: what its patience has been tried; `worse`: what was found wrong;
-        `renewed`: how often members of a baking instance began anew.
+        `renewed`: how often members of a baking instance began anew; `watched`: seconds of a watch in all, and how often it was not well.
         """
         step = None
         try:
@@ -67,7 +67,7 @@ class StepTrigger(BaseTrigger):
             outcome, text = "unavailable", str(error)
         waited = step.waited if step else self.arguments.get("waited", 0.0)
         kept = {"held": getattr(step, "held", None), "waited": waited}
-        for name, unset in (("worse", []), ("renewed", 0)):  # what was not looked at is as it was
+        for name, unset in (("worse", []), ("renewed", 0), ("watched", [])):  # what was not looked at is as it was
             kept[name] = getattr(step, name, unset) if step else self.arguments.get(name, unset)
         return {"outcome": outcome, "text": text, **kept}
 

@@ -110,6 +110,7 @@ def test_what_is_in_its_way_is_told(rehearse: Rehearse, failure: Exception, outc
         "waited": 5.0,
         "worse": [],
         "renewed": 0,
+        "watched": [],
     }
 
 

@@ -460,3 +460,50 @@ class TestADeadMembersPlaceInKafka:
         group = self.dies(gone(SimGroup(), far), "app0", 10.0)
         run_step(step(group.spec), group.world())
         assert group.kinds() == [MIGRATING, MIGRATING]
+
+
+class TestAWatchThatComesToNoEnd:
+    """Another instance is away for 20 s of each 50: never 60 s without rest, and never 70 s well."""
+
+    def flapping(self) -> SimGroup:
+        group = SimGroup(3)
+        group.spec = replace(group.spec, commit_within=60.0)
+        look = group.look
+
+        def flap(*asked: Any, **named: Any) -> ClusterView:
+            group.instances["app2"].kind = None if group.clock.time % 50 < 20 and group.clock.time > 1010 else OLD
+            assert group.clock.time < 5000, "it watches for ever"
+            return look(*asked, **named)
+
+        group.look = flap  # type: ignore[method-assign]
+        return group
+
+    def test_it_is_judged_by_how_often_the_group_was_not_well(self) -> None:
+        group = self.flapping()
+        with pytest.raises(Refused, match=r"V33.*V32.*was not at rest 1\d times in 70\d s, and never well for 70 s"):
+            run_step(SwitchInstance(group.spec, "app0", MIGRATING, bake=70.0), group.world())
+        assert group.instances["app0"].kind is OLD
+        group = self.flapping()
+        with pytest.raises(Refused) as refused:
+            run_step(GroupWatched(group.spec, 70.0), group.world())
+        assert [reason.code for reason in refused.value.reasons] == ["V32"]
+
+    def test_what_earlier_lives_saw_counts_and_is_forgotten_with_the_verdict(self) -> None:
+        group = self.flapping()
+        step = GroupWatched(group.spec, 70.0, watched=[690.0, 13])
+        with pytest.raises(Refused, match="V32"):
+            run_step(step, group.world())
+        assert group.clock.time < 1100.0
+        assert step.watched == []
+
+    def test_time_in_which_nobody_could_look_is_nobodys_fault(self) -> None:
+        group = gone(SimGroup(), 3)
+        step, look = GroupWatched(group.spec, 30.0), group.look
+
+        def sees(*asked: Any, **named: Any) -> ClusterView:
+            group.blind = group.clock.time % 25 < 2 and group.clock.time < 2000.0
+            return look(*asked, **named)
+
+        group.look = sees  # type: ignore[method-assign]
+        run_step(step, group.world())
+        assert group.clock.time > 2000.0
