@@ -186,11 +186,14 @@ def next_back(looks: Looks, group: GroupSpec, goal: Goal) -> tuple[str, MemberKi
         return ("", Mode.KAFKA) if alone and seen.zk.toggle is not Mode.KAFKA else (plain[-1], MemberKind.MIGRATING)
     if goal is not Goal.KAFKA and seen.zk.toggle is Mode.KAFKA:
         return "", Mode.ZOOKEEPER
-    missing = [name for name in everyone.instances if not everyone.kinds(name)]
-    if missing:  # it may have died on its way, and would come back as a plain one when no migrating member keeps it out any more
-        return missing[0], MemberKind.OLD if goal is Goal.OLD or seen.of_kind(MemberKind.OLD) else MemberKind.MIGRATING
     migrating = [name for name in everyone.instances if MemberKind.MIGRATING in everyone.kinds(name)]
-    return (migrating[-1], MemberKind.OLD) if goal is Goal.OLD and migrating else None
+    missing = [name for name in everyone.instances if not everyone.kinds(name)]
+    # one that is missing may come back as a plain one: the last migrating member keeps it out, and all others need not wait for it
+    if goal is Goal.OLD and len(migrating) > bool(missing):
+        return migrating[-1], MemberKind.OLD
+    if missing:
+        return missing[0], MemberKind.OLD if goal is Goal.OLD or seen.of_kind(MemberKind.OLD) else MemberKind.MIGRATING
+    return None
 
 
 def rested(seen: GroupSeen, group: GroupSpec, text: str) -> Decision:

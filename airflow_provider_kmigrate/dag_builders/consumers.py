@@ -182,6 +182,7 @@ def build_back(spec: ClusterSpec) -> DAG | None:
         schedule=None,
         catchup=False,
         max_active_runs=1,
+        max_active_tasks=1,
         tags=["kmigrate", "kafka", "consumers", spec.name],
         doc_md=_BACK_DOC.format(name=spec.name),
         params=_back_params(spec, groups),
@@ -192,10 +193,17 @@ def build_back(spec: ClusterSpec) -> DAG | None:
             task_id="approve", cluster=spec.name, cluster_id=spec.cluster_id, plan="{{ ti.xcom_pull(task_ids='plan') }}"
         )
         backs = [
-            GroupBackOperator(cluster_file=spec.path, task_id=f"back_{name}".replace(".", "_"), groups=[name], **goes_on())
-            for name in groups
+            GroupBackOperator(
+                cluster_file=spec.path,
+                task_id=f"back_{name}".replace(".", "_"),
+                groups=[name],
+                priority_weight=weight,
+                **goes_on(),
+            )
+            for weight, name in enumerate(reversed(groups), 1)
         ]
-        chain(plan, approve, *backs, GroupsDoneOperator(cluster_file=spec.path, task_id="done", **goes_on()))
+        # no group waits for another one that cannot go back; but one acts at a time, since each task that acts fences the one before
+        chain(plan, approve, backs, GroupsDoneOperator(cluster_file=spec.path, task_id="done", **goes_on()))
     return _described(dag)
 
 

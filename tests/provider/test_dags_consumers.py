@@ -111,6 +111,14 @@ class TestShape:
         assert order.index("billing.clean_up") < order.index("mail.window") < order.index("mail.check")
         assert dag.get_task("mail.window").trigger_rule == TriggerRule.NONE_FAILED, "billing may be skipped"
 
+    def test_groups_go_back_one_at_a_time_and_none_behind_another(self, made: Group) -> None:
+        dag = dag_of(made(SimGroup(1), SimGroup(1, "mail")), BACK)
+        assert dag.max_active_tasks == 1
+        backs = {name: dag.get_task(f"back_{name}") for name in ("billing", "mail")}
+        assert [back.upstream_task_ids for back in backs.values()] == [{"approve"}, {"approve"}]
+        assert dag.get_task("done").upstream_task_ids == {"back_billing", "back_mail"}
+        assert backs["mail"].priority_weight > backs["billing"].priority_weight, "the last wave goes back first"
+
     def test_both_survive_serialization_and_every_task_has_its_text(self, made: Group) -> None:
         there = made(SimGroup(2), audit=AUDIT)
         for dag_id in (FORWARD, BACK):
@@ -333,6 +341,21 @@ class TestBack:
         assert states["back_billing"] == "skipped"
         assert there.groups["mail"].kinds() == [OLD]
         assert there.groups["billing"].kinds() == [PLAIN]
+
+    def test_one_that_cannot_go_back_keeps_no_other_from_it(self, made: Group, run_dag: RunDag) -> None:
+        there = made(SimGroup(1), SimGroup(1, "mail"))
+        run_dag(dag_of(there))
+        switch = there.switch
+
+        def unreachable(group: Any, *rest: Any) -> None:
+            if group.name == "mail":
+                raise Unreachable("mail's host is down")
+            switch(group, *rest)
+
+        there.switch = unreachable  # type: ignore[method-assign]
+        states = tasks(run_dag(dag_of(there, BACK), run_conf=APPROVED))
+        assert (states["back_mail"], states["back_billing"], states["done"]) == ("failed", "success", "upstream_failed")
+        assert there.groups["billing"].kinds() == [OLD]
 
     def test_a_person_sees_the_plan_and_may_leave_it(self, made: Group, run_dag: RunDag) -> None:
         there = made(SimGroup(2))

@@ -13,7 +13,7 @@ from airflow_provider_kmigrate.core.group_move import Goal
 from airflow_provider_kmigrate.core.group_offsets import CopyPlan, Store, plan
 from airflow_provider_kmigrate.core.model import ClusterView
 from airflow_provider_kmigrate.core.registration import Mode
-from airflow_provider_kmigrate.exceptions import Refused, TimedOut
+from airflow_provider_kmigrate.exceptions import Refused, TimedOut, Unreachable
 from airflow_provider_kmigrate.steps.groups import CleanUp, GroupBack, GroupWatched, SetMode, SwitchInstance, copy_offsets
 from airflow_provider_kmigrate.steps.run import Step, World, run_step
 from tests.steps.sim_group import MIGRATING, OLD, PLAIN, ROOT, SimGroup, SimInstance
@@ -507,3 +507,23 @@ class TestAWatchThatComesToNoEnd:
         group.look = sees  # type: ignore[method-assign]
         run_step(step, group.world())
         assert group.clock.time > 2000.0
+
+
+def test_a_dead_host_keeps_only_one_member_from_the_way_back() -> None:
+    """That one stays migrating: were the dead one to come back as a plain consumer, it would keep it out."""
+    group = gone(SimGroup(3), 3)
+    group.instances["app0"].kind, switch = None, group.switch
+
+    def unreachable(spec: GroupSpec, instance: Any, kind: str, token: int) -> None:
+        if instance.name == "app0":
+            raise Unreachable("its host is down")
+        switch(spec, instance, kind, token)
+
+    group.switch = unreachable  # type: ignore[method-assign]
+    with pytest.raises(Unreachable):
+        run_step(GroupBack(group.spec, Goal.OLD), group.world())
+    assert group.kinds() == [MIGRATING, OLD]
+    del group.instances["app0"]
+    group.spec = replace(group.spec, instances=group.spec.instances[1:])
+    run_step(GroupBack(group.spec, Goal.OLD), group.world())
+    assert group.kinds() == [OLD, OLD]
