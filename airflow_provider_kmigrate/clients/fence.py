@@ -146,7 +146,8 @@ class Fence:
     def break_lock(self) -> Owner | None:
         """A human's decision: take the cluster from the run that owns it and leave it free; returns which run that was.
 
-        Whatever that run still does is refused from now on, by ZooKeeper and by the hosts that have seen a newer token.
+        Its task that is under way is refused from now on, by ZooKeeper and by the hosts that have seen a newer token. Its next task would
+        take the free cluster again: mark the run failed, or set the kill switch, first.
         """
         self._ensure_tree()
         found = self._zookeeper.read(self._owner_path)

@@ -45,19 +45,35 @@ def cast(members: Iterable[MemberSeen], group: GroupSpec) -> Cast:
     return Cast({name: tuple(theirs) for name, theirs in found.items()}, tuple(strangers))
 
 
-def unread(seen: GroupSeen | None, name: str, *, ends: bool = False) -> tuple[Reason, ...]:
+def unread(
+    seen: GroupSeen | None, name: str, *, ends: bool = False, offsets: bool = True, kafka: bool = True
+) -> tuple[Reason, ...]:
     """What of the group could not be read; empty when all was. `ends`: with the ends of its logs, without which nothing starves.
 
-    A partition without a leader tells no end: whether records wait there nobody knows.
+    A partition without a leader tells no end: whether records wait there nobody knows. `offsets` and `kafka`: with Kafka's offsets, and
+    its members.
     """
     if seen is None:
         return (Reason("K50", f"Group {name} could not be read.", _UNKNOWN, _ACCESS),)
-    sides: dict[str, object] = {"its znodes": seen.zk, "its members in Kafka": seen.kafka, "its offsets in Kafka": seen.committed}
+    sides: dict[str, object] = {"its znodes": seen.zk}
+    sides |= {"its members in Kafka": seen.kafka} if kafka else {}
+    sides |= {"its offsets in Kafka": seen.committed} if offsets else {}
     sides |= {"its logs' ends": seen.ends} if ends else {}
     missing = [what for what, found in sides.items() if found is None]
     endless = _endless(seen) if ends else frozenset()
     missing += [f"the ends of {places(endless)}"] if endless else []
     return (Reason("K50", f"Group {name}: {' and '.join(missing)} could not be read.", _UNKNOWN, _ACCESS),) if missing else ()
+
+
+def unheard(seen: GroupSeen) -> tuple[Reason, ...]:
+    """Whether neither side knows the group; a side that was not read knows nothing of it either."""
+    zk, kafka = seen.zk, seen.kafka
+    if zk is not None and (zk.registrations or zk.progress or zk.owners or zk.offsets or zk.mode_version >= 0):
+        return ()
+    if seen.committed or (kafka is not None and (kafka.members or kafka.state != "Dead")):
+        return ()
+    text = f"Neither ZooKeeper nor Kafka knows a group {seen.name}."
+    return (Reason("K68", text, "What is written for it would be for nobody, and look like done.", "Is its name written right?"),)
 
 
 def _endless(seen: GroupSeen) -> frozenset[TopicPartition]:

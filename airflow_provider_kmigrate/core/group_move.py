@@ -26,7 +26,7 @@ from airflow_provider_kmigrate.core.group_members import (
     unknown_members,
     unread,
 )
-from airflow_provider_kmigrate.core.group_seen import GroupSeen, MemberKind
+from airflow_provider_kmigrate.core.group_seen import GroupSeen, MemberKind, ZkGroup
 from airflow_provider_kmigrate.core.group_stores import compared
 from airflow_provider_kmigrate.core.model import Act, Decision, Done, Reason, Refuse, Wait
 from airflow_provider_kmigrate.core.registration import Mode
@@ -131,28 +131,37 @@ def forbidden(seen: GroupSeen, group: GroupSpec, instance: str, target: MemberKi
     return (Reason("K57", text, why, f"Set the mode first (SetModeOperator): {needs[wrong[0]]}."),)
 
 
-def set_mode(looks: Looks, group: GroupSpec, mode: Mode) -> Decision:
-    """The group's migration/mode as wanted, and every member at rest under it. Act: "set mode"."""
+def set_mode(looks: Looks, group: GroupSpec, mode: Mode, *, blind: bool = False) -> Decision:
+    """The group's migration/mode as wanted, and every member at rest under it. Act: "set mode".
+
+    `blind`: a person takes it upon them that the members in Kafka could not be read; it says nothing then of who is at rest.
+    """
     seen = looks.now
-    missing = unread(seen, group.name)
+    missing = unread(seen, group.name, offsets=False, kafka=not blind)
     if missing or seen is None or seen.zk is None:
         return Wait(missing)
-    if seen.zk.toggle is mode:
+    if written(seen, mode):
         return rested(seen, group, f"Group {group.name} is in {mode} mode, and all of its members have settled in it.")
-    back = mode is Mode.ZOOKEEPER
     kept = _kept_from(looks, group, lambda one: _mode_forbidden(one, group, mode))
     if kept:
         return kept
+    back = mode is Mode.ZOOKEEPER
     # with plain members alone the mode is the first move of a way back, which may be for one that died
     waits = restless(seen, group) if not back and not seen.of_kind(MemberKind.PLAIN) else ()
     if waits:
         return Wait(waits)
-    return Act("set mode", f"Group {group.name}: mode {seen.zk.toggle} -> {mode}; {standing(seen)}.")
+    return Act("set mode", f"Group {group.name}: mode {_as_written(seen.zk)} -> {mode}; {standing(seen)}.")
 
 
-def set_already(seen: GroupSeen | None, group: GroupSpec, mode: Mode) -> bool:
-    """Whether the mode is as wanted, so that only its members are waited for; False where something is unknown."""
-    return not unread(seen, group.name) and seen is not None and seen.zk is not None and seen.zk.toggle is mode
+def written(seen: GroupSeen | None, mode: Mode) -> bool:
+    """Whether the mode is set, to the byte; False where its znode was not read. Without a znode, or an empty one, it is zookeeper."""
+    if seen is None or seen.zk is None:
+        return False
+    return seen.zk.mode_data == str(mode).encode() or (mode is Mode.ZOOKEEPER and not seen.zk.mode_data)
+
+
+def _as_written(zk: ZkGroup) -> str:
+    return str(zk.toggle) if zk.mode_data in (None, b"", str(zk.toggle).encode()) else repr(zk.mode_data)
 
 
 def _mode_forbidden(seen: GroupSeen, group: GroupSpec, mode: Mode) -> tuple[Reason, ...]:

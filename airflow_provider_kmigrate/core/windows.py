@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime, time
+
+from airflow_provider_kmigrate.core.cluster import GroupSpec
+from airflow_provider_kmigrate.core.model import Reason
 
 
 def is_open(window: str, now: datetime) -> bool:
@@ -15,5 +19,18 @@ def is_open(window: str, now: datetime) -> bool:
 
 
 def other_wave(asked: object, wave: int) -> bool:
-    """Whether a run that was asked for one wave (None: for all) leaves out what is of `wave`; 0 is of every wave."""
-    return bool(asked and wave) and str(asked) != str(wave)
+    """Whether a run that was asked for one wave (None: for all) leaves out what is of `wave`; what is of wave 0 is of every wave."""
+    return asked is not None and bool(wave) and str(asked) != str(wave)
+
+
+def not_in_file(groups: Iterable[GroupSpec], wave: object, names: Iterable[str]) -> tuple[Reason, ...]:
+    """What a run was asked for that the cluster file does not have: it would do nothing, and end well."""
+    groups = tuple(groups)
+    waves, known = sorted({group.wave for group in groups}), sorted(group.name for group in groups)
+    unknown = [f"group {name}" for name in sorted(set(names) - set(known))]
+    unknown += [f"wave {wave}"] if wave is not None and str(wave) not in map(str, waves) else []
+    if not unknown:
+        return ()
+    text = f"The cluster file has no {', no '.join(unknown)}."
+    why = "A run for nothing ends well, and looks as if all were done."
+    return (Reason("K67", text, why, f"It has the groups {', '.join(known)} and the waves {', '.join(map(str, waves))}."),)

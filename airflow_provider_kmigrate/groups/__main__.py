@@ -35,16 +35,22 @@ from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core.cluster import GroupSpec
 from airflow_provider_kmigrate.core.group_looks import Looks as MoveLooks
-from airflow_provider_kmigrate.core.group_move import set_mode
+from airflow_provider_kmigrate.core.group_looks import Past
+from airflow_provider_kmigrate.core.group_members import unheard
+from airflow_provider_kmigrate.core.group_move import set_mode, written
 from airflow_provider_kmigrate.core.group_offsets import CopyPlan, Store, plan
 from airflow_provider_kmigrate.core.group_scan import GroupScan, Looks, scan
 from airflow_provider_kmigrate.core.group_seen import GroupSeen
-from airflow_provider_kmigrate.core.model import Act, Done, Reason, Refuse
+from airflow_provider_kmigrate.core.model import Act, Decision, Done, Reason, Refuse, Wait
 from airflow_provider_kmigrate.core.registration import Mode
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, Unavailable, WrongCluster
 from airflow_provider_kmigrate.groups.report import copied, document, table
 from airflow_provider_kmigrate.spec import load
 
+_TAKEN = (
+    "The cluster was held by {}. Its task that is under way is refused from now on; the next one would take the cluster again: mark that run "
+    "failed, or set the kill switch, if you have not."
+)
 _WAIT = 5.0  # seconds between the two looks; below an auto commit's interval, so that a standstill is a suspicion only
 
 
@@ -58,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         settings, properties, expected = _reached(chosen)
         with ZooKeeper(settings) as zk:
-            _identify(zk, properties, expected, blind=chosen.command == "scan")
+            _identify(zk, properties, expected, blind=chosen.command == "scan" or getattr(chosen, "force", False))
             return _COMMANDS[chosen.command](zk, properties, chosen)
     except KMigrateError as error:
         sys.stderr.write(f"{error}\n")
@@ -119,6 +125,9 @@ def _copy(zk: ZooKeeper, properties: Mapping[str, Any], chosen: argparse.Namespa
 @contextmanager
 def _held(zk: ZooKeeper, chosen: argparse.Namespace) -> Iterator[Fence]:
     """The cluster is this command's own meanwhile, and free afterwards."""
+    if chosen.take_over:
+        taken = Fence(zk, zk.cluster_id(), f"groups {chosen.command}").break_lock()
+        sys.stdout.write(f"{_TAKEN.format(taken)}\n" if taken else "")
     owner = f"groups {chosen.command}/{getpass.getuser()}@{socket.gethostname()}:{os.getpid()}"
     with Fence(zk, zk.cluster_id(), owner) as fence:
         try:
@@ -128,37 +137,60 @@ def _held(zk: ZooKeeper, chosen: argparse.Namespace) -> Iterator[Fence]:
 
 
 def _zookeeper_mode(zk: ZooKeeper, properties: Mapping[str, Any], chosen: argparse.Namespace) -> int:
-    """The emergency: each group's mode set back at once, then its members waited for."""
-    if chosen.take_over:
-        taken = Fence(zk, zk.cluster_id(), "groups zookeeper-mode").break_lock()
-        sys.stdout.write(f"the cluster was held by {taken}; that run is refused from now on\n" if taken else "")
-    groups = {name: GroupSpec(name, ()) for name in chosen.group}
+    """The emergency: each group's mode set back at once, or as soon as it is possible; then its members waited for."""
+    deadline = time.monotonic() + chosen.wait
+    groups = [_Emergency(zk, properties, name) for name in chosen.group]
     with _held(zk, chosen) as fence:
-        for name, group in groups.items():
-            decision = set_mode(_move_looks(zk, properties, name), group, Mode.ZOOKEEPER)
-            if isinstance(decision, Refuse):
-                raise Refused.because(*decision.reasons)
-            if isinstance(decision, Act):
-                group_mode.write(zk, name, Mode.ZOOKEEPER, fence)
-                sys.stdout.write(f"{decision.text} Written.\n")
-    settled = [_settled(zk, properties, group, chosen.wait) for group in groups.values()]
-    return 0 if all(settled) else 2
+        unwritten = [group for group in groups if not group.write(fence, force=chosen.force)]
+        for group in unwritten:
+            sys.stdout.write(f"{group.name}: nothing was written yet. {_reasons(group.decision)}\n")
+        while unwritten and time.monotonic() < deadline:
+            time.sleep(0.5)
+            unwritten = [group for group in unwritten if not group.write(fence, force=chosen.force)]
+    for group in unwritten:
+        sys.stdout.write(f"{group.name}: NOTHING WAS WRITTEN. {_reasons(group.decision)}\n")
+    settled = [group.settles(deadline) for group in groups if group not in unwritten]
+    return 0 if all(settled) and not unwritten else 2
 
 
-def _settled(zk: ZooKeeper, properties: Mapping[str, Any], group: GroupSpec, wait: float) -> bool:
-    """Whether the group comes to rest in ZooKeeper mode within `wait` seconds; says what is still to come."""
-    deadline = time.monotonic() + wait
-    while not isinstance(decision := set_mode(_move_looks(zk, properties, group.name), group, Mode.ZOOKEEPER), Done):
-        if time.monotonic() > deadline:
-            sys.stdout.write("".join(f"{group.name}: {reason}\n" for reason in getattr(decision, "reasons", ())))
-            return False
-        time.sleep(0.5)
-    sys.stdout.write(f"{decision.text}\n")
-    return True
+class _Emergency:
+    """One group whose mode is set back to zookeeper."""
+
+    def __init__(self, zk: ZooKeeper, properties: Mapping[str, Any], name: str) -> None:
+        self.name = name
+        self.decision: Decision = Wait(())
+        self._zk, self._properties, self._group, self._past = zk, properties, GroupSpec(name, ()), Past()
+
+    def write(self, fence: Fence, *, force: bool) -> bool:
+        """Whether the mode stands there now. `force`: also where the members in Kafka cannot be read. Raises `Refused`."""
+        looks = self._look()
+        unknown = unheard(looks.now) if looks.now else ()
+        self.decision = Refuse(unknown) if unknown else set_mode(looks, self._group, Mode.ZOOKEEPER, blind=force)
+        if isinstance(self.decision, Refuse):
+            raise Refused.because(*self.decision.reasons)
+        if isinstance(self.decision, Act):
+            group_mode.write(self._zk, self.name, Mode.ZOOKEEPER, fence)
+            sys.stdout.write(f"{self.decision.text} Written.\n")
+        return isinstance(self.decision, Act) or written(looks.now, Mode.ZOOKEEPER)
+
+    def settles(self, deadline: float) -> bool:
+        """Whether the group comes to rest in ZooKeeper mode until then; says what is still to come."""
+        while not isinstance(decision := set_mode(self._look(), self._group, Mode.ZOOKEEPER), Done):
+            if time.monotonic() > deadline:
+                sys.stdout.write(f"{self.name}: {_reasons(decision)}\n")
+                return False
+            time.sleep(0.5)
+        sys.stdout.write(f"{decision.text}\n")
+        return True
+
+    def _look(self) -> MoveLooks:
+        now, at = seen(self._zk, self._properties, [self.name])[self.name], time.monotonic()
+        self._past = self._past.saw(now, at, self._group)
+        return self._past.looks(now, at)
 
 
-def _move_looks(zk: ZooKeeper, properties: Mapping[str, Any], name: str) -> MoveLooks:
-    return MoveLooks(seen(zk, properties, [name])[name], time.monotonic())
+def _reasons(decision: Decision) -> str:
+    return " | ".join(map(str, getattr(decision, "reasons", ())))
 
 
 _COMMANDS: Final[Mapping[str, Callable[[ZooKeeper, Mapping[str, Any], argparse.Namespace], int]]] = {
@@ -223,7 +255,11 @@ def _parser() -> argparse.ArgumentParser:
     setting = commands.add_parser(
         "zookeeper-mode", help="in an emergency: migration/mode of groups set back to zookeeper, at once"
     )
-    setting.add_argument("--take-over", action="store_true", help="take the cluster from the run of kmigrate that holds it")
+    setting.add_argument(
+        "--force", action="store_true", help="also where the members in Kafka cannot be read: plain ones would read twice"
+    )
+    for command in (copying, setting):
+        command.add_argument("--take-over", action="store_true", help="take the cluster from the run of kmigrate that holds it")
     setting.add_argument("--wait", type=_seconds, default=60.0, metavar="SECONDS", help="for the members to come to rest (60)")
     for command in (looking, copying, setting):
         command.add_argument("cluster", nargs="?", type=Path, metavar="CLUSTER.yaml", help="the cluster file, with --connections")

@@ -17,7 +17,7 @@ from airflow_provider_kmigrate.core.group_seen import MemberKind
 from airflow_provider_kmigrate.core.model import Done, Look
 from airflow_provider_kmigrate.core.registration import Mode
 from airflow_provider_kmigrate.core.verdict import Outcome, outcome_of
-from airflow_provider_kmigrate.core.windows import other_wave
+from airflow_provider_kmigrate.core.windows import not_in_file, other_wave
 from airflow_provider_kmigrate.exceptions import Refused, Unreachable
 from airflow_provider_kmigrate.hooks.verdicts import stored
 from airflow_provider_kmigrate.hooks.world import run_of, watching
@@ -197,7 +197,10 @@ def _worse(context: Context, tasks: Sequence[str]) -> bool:
 
 
 class GroupPlanOperator(StepOperator):
-    """Say where each group stands and what would be done; changes nothing. Returns a Markdown list; `goal` empty: the way forward."""
+    """Say where each group stands and what would be done; changes nothing. Returns a Markdown list; `goal` empty: the way forward.
+
+    Fails where the run's conf names groups, or a wave, that the cluster file does not have.
+    """
 
     kind = "plan groups"
     ui_color = "#e6e6fa"
@@ -212,9 +215,12 @@ class GroupPlanOperator(StepOperator):
 
     def arguments(self, context: Context) -> dict[str, Any]:
         goal = (context["params"].get("goal") or str(Goal.OLD)) if self.back else None
-        return {"goal": goal, "groups": context["params"].get("groups") or None}
+        return {"goal": goal, "groups": context["params"].get("groups") or None, "wave": context["params"].get("wave")}
 
     def run_in(self, world: World, arguments: dict[str, Any]) -> object:
+        unknown = not_in_file(world.spec.groups, arguments["wave"], arguments["groups"] or ())
+        if unknown:
+            raise Refused.because(*unknown)
         names = [name for name in self.groups if name in (arguments["groups"] or self.groups)]
         seen = world.observer.look(Look.ZOOKEEPER | Look.GROUP_MEMBERS, groups=names).groups or {}
         missing = [reason for name in names for reason in unread(seen.get(name), name)]

@@ -115,7 +115,8 @@ class SetMode(OfGroup):
         del first
         looks = self.looked(view)
         decision = group_move.past_mode(looks.now, self.group, self._mode) or group_move.set_mode(looks, self.group, self._mode)
-        if not isinstance(decision, Wait) or not group_move.set_already(looks.now, self.group, self._mode):
+        known = not unread(looks.now, self.group.name, offsets=False)
+        if not isinstance(decision, Wait) or not (known and group_move.written(looks.now, self._mode)):
             self._unrest = None
             return decision
         self._unrest = looks.at if self._unrest is None else self._unrest

@@ -12,7 +12,7 @@ from airflow_provider_kmigrate.core.assignors import KafkaMember
 from airflow_provider_kmigrate.core.cluster import GroupSpec, InstanceSpec
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.group_looks import ABSENT, OFFSETS_SETTLE, Looks, Past
-from airflow_provider_kmigrate.core.group_members import cast
+from airflow_provider_kmigrate.core.group_members import cast, unheard
 from airflow_provider_kmigrate.core.group_move import (
     Goal,
     clean_up,
@@ -28,7 +28,7 @@ from airflow_provider_kmigrate.core.group_move import (
 from airflow_provider_kmigrate.core.group_seen import GroupSeen, KafkaGroup, MemberKind, MemberSeen, StoredOffset, ZkGroup
 from airflow_provider_kmigrate.core.model import Act, Decision, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.registration import Flaw, Mode, Progress, Registration, Unreadable
-from airflow_provider_kmigrate.core.windows import is_open, other_wave
+from airflow_provider_kmigrate.core.windows import is_open, not_in_file, other_wave
 
 OLD, MIGRATING, PLAIN = MemberKind.OLD, MemberKind.MIGRATING, MemberKind.PLAIN
 SPEC = GroupSpec("g", (InstanceSpec("a"), InstanceSpec("b")), commit_within=100.0)
@@ -350,10 +350,56 @@ def test_an_offset_that_nobody_can_read_is_none() -> None:
         (changed(group("m", "m", "kafka"), owners={}), Mode.ZOOKEEPER, "set mode"),
         (changed(group("m", "m", "kafka"), mode_epoch=9), Mode.KAFKA, "wait K54"),
         (group("m", "m", zk=None), Mode.KAFKA, "wait K50"),
+        (group("m", "m", kafka=None), Mode.ZOOKEEPER, "wait K50"),
+        (group("m", "m", "kafka", committed=None), Mode.ZOOKEEPER, "set mode"),
+        (group("o", "o", "kafka\n"), Mode.ZOOKEEPER, "set mode"),
+        (group("o", "o", "zookeeper"), Mode.ZOOKEEPER, "done"),
+        (group("o", "o", ""), Mode.ZOOKEEPER, "done"),
+        (group("o", "o"), Mode.ZOOKEEPER, "done"),
     ],
 )
 def test_the_mode(seen: GroupSeen, mode: Mode, expected: str) -> None:
     assert verdict(set_mode(looks(seen), SPEC, mode)) == expected
+
+
+def test_a_person_may_set_the_mode_back_without_the_members_in_kafka() -> None:
+    unread = group("m", "m", "kafka", kafka=None)
+    assert verdict(set_mode(looks(unread), SPEC, Mode.ZOOKEEPER, blind=True)) == "set mode"
+    assert verdict(set_mode(looks(group("p", "m", "kafka")), SPEC, Mode.ZOOKEEPER, blind=True)) == "never K62"
+    assert verdict(set_mode(looks(group("m", "m", zk=None)), SPEC, Mode.ZOOKEEPER, blind=True)) == "wait K50"
+
+
+@pytest.mark.parametrize(
+    ("seen", "known"),
+    [
+        (GroupSeen("g", ZkGroup(), KafkaGroup("Dead"), {}, {}), False),
+        (GroupSeen("g", ZkGroup(), None, None, None), False),
+        (GroupSeen("g", ZkGroup(), KafkaGroup("Empty"), {}, {}), True),
+        (GroupSeen("g", ZkGroup(), KafkaGroup("Dead"), {T0: 1}, {}), True),
+        (GroupSeen("g", ZkGroup(offsets={T0: StoredOffset(1, 0.0)}), KafkaGroup("Dead"), {}, {}), True),
+        (group("o", ""), True),
+    ],
+)
+def test_a_group_that_neither_side_knows(seen: GroupSeen, known: bool) -> None:
+    assert codes(unheard(seen)) == ([] if known else ["K68"])
+
+
+@pytest.mark.parametrize(
+    ("wave", "names", "expected"),
+    [
+        (None, [], []),
+        (2, ["a"], []),
+        ("1", [], []),
+        (7, [], ["wave 7"]),
+        (0, [], ["wave 0"]),
+        (None, ["a", "bilings"], ["group bilings"]),
+        (7, ["x"], ["group x", "wave 7"]),
+    ],
+)
+def test_a_run_for_what_the_file_does_not_have(wave: object, names: list[str], expected: list[str]) -> None:
+    found = not_in_file([GroupSpec("a", (), wave=1), GroupSpec("b", (), wave=2)], wave, names)
+    assert [part for part in expected if part in str(found)] == expected
+    assert codes(found) == ["K67"] * bool(expected)
 
 
 @pytest.mark.parametrize(
@@ -480,7 +526,7 @@ def test_windows(window: str, hour: int, minute: int, expected: bool) -> None:
 
 
 def test_waves() -> None:
-    assert [other_wave(asked, 2) for asked in (None, 0, 2, "2", 1)] == [False, False, False, False, True]
+    assert [other_wave(asked, 2) for asked in (None, 2, "2", 1, 0)] == [False, False, False, True, True]
     assert not other_wave(1, 0)
 
 

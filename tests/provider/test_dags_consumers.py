@@ -312,6 +312,13 @@ class TestForward:
         assert group.kinds() == [MIGRATING, MIGRATING]
         assert group.toggle == "zookeeper"
 
+    @pytest.mark.parametrize("conf", [{"wave": 7}, {"wave": 0}])
+    def test_a_wave_that_the_file_does_not_have_is_refused(self, made: Group, run_dag: RunDag, conf: dict[str, Any]) -> None:
+        there = made(SimGroup(1))
+        states = tasks(run_dag(dag_of(there), run_conf=conf))
+        assert (states["plan"], states["billing.check"]) == ("failed", "upstream_failed")
+        assert there.groups["billing"].kinds() == [OLD]
+
     @pytest.mark.slow
     def test_a_wave(self, made: Group, run_dag: RunDag) -> None:
         there = made(SimGroup(1), SimGroup(1, "mail"))
@@ -341,6 +348,10 @@ class TestBack:
         assert states["back_billing"] == "skipped"
         assert there.groups["mail"].kinds() == [OLD]
         assert there.groups["billing"].kinds() == [PLAIN]
+
+    def test_a_group_that_the_file_does_not_have_is_refused(self, made: Group, run_dag: RunDag) -> None:
+        states = tasks(run_dag(dag_of(made(SimGroup(1)), BACK), run_conf={**APPROVED, "groups": ["bilings"]}))
+        assert (states["plan"], states["back_billing"]) == ("failed", "upstream_failed")
 
     def test_one_that_cannot_go_back_keeps_no_other_from_it(self, made: Group, run_dag: RunDag) -> None:
         there = made(SimGroup(1), SimGroup(1, "mail"))
