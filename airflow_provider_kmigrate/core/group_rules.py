@@ -36,7 +36,7 @@ GROUP_RULES: Mapping[str, Rule] = {
     ),
     "K35": Rule(
         "Only exactly `kafka` means Kafka mode, without a newline, in small letters. Members take everything else for ZooKeeper mode.",
-        "Set the mode with kmigrate, which writes these bytes and reads them back.",
+        "Set the mode with kmigrate (groups zookeeper-mode), which writes these bytes and reads them back.",
         "KIP-125",
     ),
     "K36": Rule(
@@ -85,7 +85,8 @@ GROUP_RULES: Mapping[str, Rule] = {
         "Records wait and the group's offset stands still. That owners are present says nothing: starved consumers keep theirs.",
         "Look at the members' logs; restart one member. If the last ZooKeeper-mode broker has left, bring one back into migration mode.",
         "measured: consumers coordinated through ZooKeeper",
-        "Commits may be a minute apart (auto.commit.interval.ms): scan again with --wait 90.",
+        "Commits may be a minute apart (auto.commit.interval.ms): scan again with --wait 90. At the end of logs that do not grow, what is "
+        "left may be markers of transactions.",
     ),
     "K45": Rule(
         "Members follow Kafka only when every one of them can: until then ZooKeeper coordinates, whatever the toggle says.",

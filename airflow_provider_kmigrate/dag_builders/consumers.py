@@ -155,7 +155,7 @@ def _watched(spec: ClusterSpec, group: GroupSpec, name: str, goal: Goal, *change
 def _goes_back(
     spec: ClusterSpec, group: GroupSpec, name: str, goal: Goal, steps: Sequence[BaseOperator], *, gate: Sequence[BaseOperator]
 ) -> None:
-    """A task that acts where one of the `steps` is red itself, or the audit in `gate` says FAIL; it is no part of the way.
+    """A task that acts where one of the `steps` has found the group worse, or the audit in `gate` says FAIL; it is no part of the way.
 
     An audit that is red because Spark was away, or stayed INCONCLUSIVE, stops the line and takes nothing back, as in a migration.
     """
