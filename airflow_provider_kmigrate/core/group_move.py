@@ -27,7 +27,7 @@ from airflow_provider_kmigrate.core.group_members import (
     unread,
 )
 from airflow_provider_kmigrate.core.group_seen import GroupSeen, MemberKind, ZkGroup
-from airflow_provider_kmigrate.core.group_stores import compared
+from airflow_provider_kmigrate.core.group_stores import compared, zookeeper_offsets
 from airflow_provider_kmigrate.core.model import Act, Decision, Done, Reason, Refuse, Wait
 from airflow_provider_kmigrate.core.registration import Mode
 
@@ -300,8 +300,14 @@ def all_plain(seen: GroupSeen | None, group: GroupSpec) -> bool:
 
 
 def moved(seen: GroupSeen | None, group: GroupSpec) -> bool:
-    """Whether the group has left ZooKeeper, with nothing left over; False where that is not known."""
-    return all_plain(seen, group) and seen is not None and seen.zk is not None and seen.zk.mode_version < 0
+    """Whether the group has left ZooKeeper, with nothing left over; False where that is not known.
+
+    Of one whose application is stopped the offsets tell: Kafka has them, and none that ZooKeeper kept is ahead.
+    """
+    if unread(seen, group.name) or seen is None or seen.zk is None or seen.zk.mode_version >= 0:
+        return False
+    ahead = any(offset > (seen.committed or {}).get(where, offset) for where, offset in zookeeper_offsets(seen).items())
+    return all_plain(seen, group) or (not seen.members and bool(seen.committed) and not ahead)
 
 
 def standing(seen: GroupSeen) -> str:

@@ -114,7 +114,8 @@ _GROUPS = {
     "shared out, no instance missing. Over when it is so again. The first instance bakes: if the group stops committing, or does not come to "
     "rest, it alone becomes an old consumer again, and this task fails (V33).",
     "mode_kafka": "Writes exactly `kafka` into the group's `migration/mode`, reads it back, and waits until every member has reported that it is "
-    "at rest in that mode. **Red** with K61 or K62: a member is of a kind that cannot follow; its name is in the log.",
+    "at rest in that mode. **Red** with K61 or K62: a member is of a kind that cannot follow; its name is in the log. **Red** with V32: it "
+    "does not come to rest in that mode, and is taken back.",
     "watch": "Watches the group for its `bake`, while nobody touches it: every partition with records that wait must be committed within the "
     "group's `commit_within`. Owners that look perfect prove nothing.",
     "to_plain": "Has this instance restarted as a plain Kafka consumer, as soon as its group is at rest in Kafka mode. The first one bakes, and goes "
@@ -123,8 +124,8 @@ _GROUPS = {
     "**Red:** nothing is known; the group stays as it is. Mend Spark, then clear this task.",
     "verdict": "Lets the group go on at PASS only. **Red** after a FAIL: the task behind it takes the group back. **Red** because it stayed "
     "INCONCLUSIVE: the group stays as it is, and a person decides.",
-    "back": "Takes the group back, one instance or the mode at a time, to where it was sound.\n\n**Skipped:** no step before it was red, and no "
-    "audit said FAIL.",
+    "back": "Takes the group back, one instance or the mode at a time, to where it was sound.\n\n**Skipped:** no step before it found the "
+    "group worse, and no audit said FAIL.",
     "clean_up": "Deletes the mode and the empty folders of the group in ZooKeeper. Its last offsets stay: they cost nothing, and a way back begins "
     "with them.",
     "done": "Lets go of the cluster, so that other runs of kmigrate may act.",

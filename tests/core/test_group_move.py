@@ -457,6 +457,10 @@ def test_strangers_stand_in_the_plan_where_they_keep_the_group_from_it() -> None
         (group("p", ""), "done", False),
         (group("p", "", "kafka"), "wait K55", False),
         (group("", "", "kafka"), "wait K55", False),
+        (group("", ""), "done", True),  # its application is stopped
+        (group("", "", committed={}), "done", False),
+        (group("", "", committed={T0: 10, T1: 9}), "done", False),
+        (group("", "", committed=None), "wait K50", False),
         (group("p", "p", kafka=None), "wait K50", False),
     ],
 )

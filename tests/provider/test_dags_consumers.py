@@ -144,7 +144,11 @@ class TestForward:
         again = tasks(run_dag(dag_of(there)))
         assert {state for name, state in again.items() if name.startswith("billing.")} == {"skipped"}
         assert (again["plan"], again["done"]) == ("success", "success")
-        assert [one.starts for one in group.instances.values()] == starts
+        for one in group.instances.values():
+            one.kind = None
+        stopped = tasks(run_dag(dag_of(there)))
+        assert {state for name, state in stopped.items() if name.startswith("billing.")} == {"skipped"}
+        assert [one.starts for one in group.instances.values()] == starts, "who was stopped stays so"
 
     def test_a_canary_that_is_worse_goes_back_and_stops_the_line(self, made: Group, run_dag: RunDag) -> None:
         there = made(SimGroup(2, ill=frozenset({MIGRATING})), SimGroup(1, "mail"))
