@@ -114,9 +114,10 @@ def forbidden(seen: GroupSeen, group: GroupSpec, instance: str, target: MemberKi
     if target is MemberKind.MIGRATING and everyone.kinds(instance) == {MemberKind.PLAIN}:
         return ()  # one plain member less is better wherever the group stands, and the only way out beside an old one
     others = frozenset(kind for name in everyone.instances if name != instance for kind in everyone.kinds(name))
-    others |= {member.kind for member in everyone.strangers} & {
-        MemberKind.PLAIN
-    }  # strangers in ZooKeeper see an old one, and share
+    if any(
+        member.kind is MemberKind.PLAIN for member in everyone.strangers
+    ):  # those in ZooKeeper share with whoever is old there
+        others |= {MemberKind.PLAIN}
     own = everyone.kinds(instance)
     if {MemberKind.OLD, MemberKind.PLAIN} <= others | own | {target}:
         text = f"Group {group.name}: {instance} would become {_named(target)} while others are {_words(others)}."

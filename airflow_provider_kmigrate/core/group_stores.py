@@ -67,30 +67,34 @@ def _skipping(looks: Looks, group: GroupSpec) -> Decision | None:
 
     It is after offsets were set back by hand in the other one. Members that are about to pass it, or that write both, are waited for.
     """
-    if looks.now is None or not ahead(looks):
+    skipped = ahead(looks, group)
+    if looks.now is None or not skipped:
         return None
-    plain = bool(looks.now.of_kind(MemberKind.PLAIN))
+    plain = not looks.now.of_kind(MemberKind.OLD)
     idle, used = ("zookeeper", "kafka") if plain else ("kafka", "zookeeper")
-    text = f"Group {group.name} reads from {used}, and {idle}'s leftover offsets of {places(ahead(looks))} are ahead."
+    text = f"Group {group.name} reads from {used}, and {idle}'s leftover offsets of {places(skipped)} are ahead."
     why = "The first migrating member begins at the larger of both: the records between would be skipped."
     remedy = f"Were offsets set back by hand? Then make both alike: groups copy-offsets --to {idle} --reset --group {group.name}."
     reasons = (Reason("K64", text, why, remedy),)
     return Refuse(reasons) if looks.at - looks.begun_at >= group.commit_within else Wait(reasons)
 
 
-def ahead(looks: Looks) -> frozenset[TopicPartition]:
-    """Partitions that the group reads from one store while the other one's offset is larger; empty once a member migrates.
+def ahead(looks: Looks, group: GroupSpec) -> frozenset[TopicPartition]:
+    """Partitions that the group reads from one store while the other one's offset is larger; empty once a member migrates, and where old
+    and plain ones meet: then any way out is better.
 
     Kafka's offsets are no leftovers where they rise under old members, which then commit to both.
     """
-    seen = looks.now
-    if seen is None or seen.zk is None or seen.of_kind(MemberKind.MIGRATING):
+    seen = looks.without_ghosts(group)
+    kinds = {member.kind for member in (seen.members or () if seen else ())}
+    if seen is None or seen.zk is None or len(kinds) != 1:
         return frozenset()
     zookeeper, kafka = zookeeper_offsets(seen), dict(seen.committed or {})
-    if seen.of_kind(MemberKind.PLAIN):
+    if kinds == {MemberKind.PLAIN}:
         return _larger(zookeeper, kafka) & held_in_kafka(seen)
     before = dict(looks.begun.committed or {}) if looks.begun else {}
-    return _larger(kafka, zookeeper) & seen.zk.partitions if not _larger(kafka, before) & seen.zk.partitions else frozenset()
+    rises = _larger(kafka, before) & seen.zk.partitions
+    return frozenset() if kinds == {MemberKind.MIGRATING} or rises else _larger(kafka, zookeeper) & seen.zk.partitions
 
 
 def _larger(one: Mapping[TopicPartition, int], other: Mapping[TopicPartition, int]) -> frozenset[TopicPartition]:

@@ -299,6 +299,14 @@ def test_the_first_migrating_member_skips_nothing(
     assert early == expected.replace("never", "wait"), "its members may pass it"
 
 
+def test_what_a_dead_migrating_member_held_is_not_compared() -> None:
+    """Its partitions are read on by an old one, which commits to ZooKeeper alone; Kafka keeps its place, and what it had committed."""
+    seen = group("", "o", committed={T0: 10})
+    dead = KafkaMember("life", "g_a", frozenset({T0}))
+    seen = changed(replace(seen, kafka=KafkaGroup("Stable", (dead,))), offsets={T0: StoredOffset(500, 0.0)})
+    assert verdict(switch(looks(seen, age=ABSENT - 1), replace(SPEC, commit_within=1.0), "a", MIGRATING)) == "switch"
+
+
 def test_old_members_that_commit_to_kafka_leave_nothing_over_there() -> None:
     """`offsets.storage=kafka`; with `dual.commit.enabled` ZooKeeper's follow, without they stand."""
     first = group("o", "o", committed={T0: 900, T1: 10})
