@@ -14,8 +14,9 @@ import pytest
 
 from airflow_provider_kmigrate.consumer.event_files import read_events
 from airflow_provider_kmigrate.core.events import Role, Start
-from airflow_provider_kmigrate.core.group_move import Goal, zookeeper_offsets
+from airflow_provider_kmigrate.core.group_move import Goal
 from airflow_provider_kmigrate.core.group_seen import MemberKind
+from airflow_provider_kmigrate.core.group_stores import zookeeper_offsets
 from airflow_provider_kmigrate.core.registration import Mode
 from benchmarks import direct
 from benchmarks.rehearsal import Rehearsal
