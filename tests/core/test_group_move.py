@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import datetime
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from airflow_provider_kmigrate.core.assignors import KafkaMember
 from airflow_provider_kmigrate.core.cluster import GroupSpec, InstanceSpec
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.group_looks import ABSENT, OFFSETS_SETTLE, Looks, Past
+from airflow_provider_kmigrate.core.group_looks import ABSENT, Looks, Past
 from airflow_provider_kmigrate.core.group_members import cast, unheard
 from airflow_provider_kmigrate.core.group_move import (
     Goal,
@@ -158,185 +157,6 @@ def test_what_is_switched_for_its_unrest_does_not_wait_for_rest() -> None:
     restless = changed(group("m", "o"), owners={T0: "g_a-0"})
     assert verdict(switch(looks(restless), SPEC, "a", OLD)) == "wait K53"
     assert verdict(switch(looks(restless), SPEC, "a", OLD, hurry=True)) == "switch"
-
-
-@pytest.mark.parametrize(
-    ("zookeeper", "kafka", "target", "age", "expected"),
-    [
-        (10, 10, OLD, 0.0, "switch"),
-        (8, 10, OLD, OFFSETS_SETTLE - 1, "wait K60"),
-        (8, 10, OLD, OFFSETS_SETTLE, "copy offsets"),
-        (12, 10, OLD, 0.0, "switch"),
-        (10, 8, PLAIN, 0.0, "wait K60"),
-        (10, 8, PLAIN, 100.0, "wait K60"),
-        (8, 10, PLAIN, 0.0, "switch"),
-    ],
-)
-def test_nobody_begins_behind_what_was_committed(
-    zookeeper: int, kafka: int, target: MemberKind, age: float, expected: str
-) -> None:
-    seen = group("m", "m", "kafka" if target is PLAIN else None, committed={T0: kafka, T1: 10})
-    seen = changed(seen, offsets={T0: StoredOffset(zookeeper, 0.0), T1: StoredOffset(10, 0.0)})
-    assert verdict(switch(looks(seen, age=age), SPEC, "a", target)) == expected
-
-
-@pytest.mark.parametrize("hole", ["zk", "kafka", "committed"])
-@pytest.mark.parametrize(("target", "mode"), [(PLAIN, "kafka"), (OLD, None)])
-def test_a_look_with_a_hole_is_none_to_compare_with(target: MemberKind, mode: str | None, hole: str) -> None:
-    behind = group("m", "m", mode, committed={T0: 5, T1: 10} if target is PLAIN else {T0: 15, T1: 10})
-    first = replace(behind, **{hole: None})
-    assert verdict(switch(looks(behind, first, 1.0), SPEC, "a", target)) == "wait K60"
-    assert verdict(switch(Looks(behind, 1001.0, first, 1000.0), SPEC, "a", target)) == "wait K60"
-
-
-def test_offsets_are_compared_with_a_look_that_is_as_old_as_they_take_to_settle_and_no_older() -> None:
-    """Kafka's commits stopped in the middle of a long wait for rest: what ZooKeeper had when it began says nothing."""
-    seen, past = group("m", "m", "kafka"), Past()
-    for at in range(300):
-        seen = changed(seen, offsets={T0: StoredOffset(10 + max(0, at - 250), 0.0), T1: StoredOffset(10, 0.0)})
-        past = past.saw(seen, float(at), SPEC)
-        now = past.looks(seen, float(at))
-        assert now.first_at == max(0.0, at - OFFSETS_SETTLE)
-        assert len(past.whole) <= OFFSETS_SETTLE + 1
-    assert verdict(switch(now, SPEC, "a", PLAIN)) == "wait K60"
-
-
-def test_an_instance_is_absent_from_when_it_was_last_seen() -> None:
-    past = Past()
-    there, gone = group("o", "o"), group("", "o")
-    for at, seen in ((0.0, there), (100.0, there), (101.0, gone), (110.0, None), (120.0, gone), (130.0, replace(gone, zk=None))):
-        past = past.saw(seen, at, SPEC)
-    assert past.looks(gone, 140.0).absent_for("a") == 39.0
-    assert past.looks(gone, 140.0).absent_for("b") == 0.0
-    assert verdict(switch(past.looks(gone, 140.0), SPEC, "a", MIGRATING)) == "wait K59"
-    assert verdict(switch(past.looks(gone, 146.0), SPEC, "a", MIGRATING)) == "switch"
-    assert past.saw(there, 150.0, SPEC).looks(there, 150.0).away == {}
-
-
-def in_kafka(seen: GroupSeen, *names: str) -> GroupSeen:
-    """With these places in Kafka, each under a life of its own name."""
-    assert seen.kafka is not None
-    added = tuple(KafkaMember(f"life-{name}", name, frozenset()) for name in names)
-    return replace(seen, kafka=replace(seen.kafka, members=(*seen.kafka.members, *added)))
-
-
-class TestTheKafkaPlaceOfADeadMember:
-    """It looks like a plain consumer's, for the session of 45 s."""
-
-    @pytest.mark.parametrize(
-        ("seen", "instance", "target", "code"),
-        [
-            (in_kafka(group("", "o"), "g_a"), "b", MIGRATING, "K58"),
-            (in_kafka(group("", "m"), "g_a"), "b", OLD, "K58"),
-            (in_kafka(group("m", "m"), "g_gone-1"), "b", OLD, "K58"),
-            (in_kafka(group("o", "o"), "g_gone-1"), "b", MIGRATING, "K56"),
-            (in_kafka(group("", "m"), "g_a"), "", Mode.KAFKA, "K62"),
-            (in_kafka(group("", "m", "kafka"), "g_a"), "", Mode.ZOOKEEPER, "K62"),
-        ],
-    )
-    def test_it_is_waited_for_before_it_is_refused(
-        self, seen: GroupSeen, instance: str, target: MemberKind | Mode, code: str
-    ) -> None:
-        def at(age: float) -> str:
-            found = looks(seen, age=age)
-            decision = set_mode(found, SPEC, target) if isinstance(target, Mode) else switch(found, SPEC, instance, target)
-            return verdict(decision)
-
-        assert at(ABSENT - 1) == "wait K66"
-        assert at(ABSENT).startswith("never")
-        assert code in at(ABSENT)
-
-    def test_beside_other_plain_ones_in_mode_kafka_it_is_taken_for_one(self) -> None:
-        seen = in_kafka(group("", "p", "kafka"), "g_a")
-        assert verdict(set_mode(looks(seen, age=1.0), SPEC, Mode.ZOOKEEPER)) == "never K62"
-
-    def test_one_that_is_called_otherwise_is_plain(self) -> None:
-        assert verdict(set_mode(looks(in_kafka(group("m", "m"), "x"), age=1.0), SPEC, Mode.ZOOKEEPER)) == "done"
-        assert verdict(switch(looks(in_kafka(group("m", "m"), "x"), age=1.0), SPEC, "a", OLD)) == "never K58"
-
-    def test_of_a_restarted_instance_it_is_not_the_new_plain_consumer(self) -> None:
-        seen = in_kafka(group("", "m", "kafka"), "g_a")
-        asked = {"asked": True, "former": {"life-g_a"}}
-        assert verdict(switch(looks(seen), SPEC, "a", PLAIN, **asked)) == "wait K59"  # type: ignore[arg-type]
-        assert verdict(switch(looks(in_kafka(seen, "a")), SPEC, "a", PLAIN, **asked)) == "done"  # type: ignore[arg-type]
-        assert verdict(switch(looks(in_kafka(seen, "a")), SPEC, "a", OLD, **asked)) == "wait K59"  # type: ignore[arg-type]
-
-
-def test_no_old_member_beside_a_plain_one_that_the_file_does_not_know() -> None:
-    seen = in_kafka(group("m", "m"), "console-consumer")
-    assert verdict(switch(looks(seen), SPEC, "a", OLD)) == "never K58"
-
-
-def test_an_absent_instance_waits_for_the_others_to_rest() -> None:
-    shared = group("", "o", kafka=KafkaGroup("PreparingRebalance"))
-    assert verdict(switch(looks(shared), SPEC, "a", MIGRATING)) == "wait K52"
-    assert verdict(switch(looks(shared), SPEC, "a", MIGRATING, hurry=True)) == "switch"
-
-
-@pytest.mark.parametrize(
-    ("members", "zookeeper", "kafka", "expected"),
-    [
-        ("oo", 10, {T0: 1000}, "never K64"),  # taken back once, and then set back in ZooKeeper
-        ("oo", 10, {T0: 10}, "switch"),
-        ("oo", 10, {T0: 5}, "switch"),
-        ("oo", 10, {}, "switch"),
-        ("om", 10, {T0: 1000}, "done"),
-        ("mo", 10, {T0: 1000}, "switch"),  # of a group that has begun: its members hold both stores alike
-        ("pp", 1000, {T0: 10}, "never K64"),  # set back in Kafka
-        ("pp", 10, {T0: 10}, "switch"),
-        ("pp", 5, {T0: 10}, "switch"),
-        ("pp", 1000, {}, "switch"),  # Kafka's may have expired
-        ("mp", 1000, {T0: 10}, "switch"),
-    ],
-)
-def test_the_first_migrating_member_skips_nothing(
-    members: str, zookeeper: int, kafka: dict[TopicPartition, int], expected: str
-) -> None:
-    seen = group(*members, "kafka" if "p" in members else None, committed={**kafka, T1: 10})
-    seen = changed(seen, offsets={T0: StoredOffset(zookeeper, 0.0), T1: StoredOffset(10, 0.0)})
-    assert verdict(switch(looks(seen), SPEC, "b", MIGRATING)) == expected
-    early = verdict(switch(looks(seen, age=SPEC.commit_within - 1), SPEC, "b", MIGRATING))
-    assert early == expected.replace("never", "wait"), "its members may pass it"
-
-
-def test_what_a_dead_migrating_member_held_is_not_compared() -> None:
-    """Its partitions are read on by an old one, which commits to ZooKeeper alone; Kafka keeps its place, and what it had committed."""
-    seen = group("", "o", committed={T0: 10})
-    dead = KafkaMember("life", "g_a", frozenset({T0}))
-    seen = changed(replace(seen, kafka=KafkaGroup("Stable", (dead,))), offsets={T0: StoredOffset(500, 0.0)})
-    assert verdict(switch(looks(seen, age=ABSENT - 1), replace(SPEC, commit_within=1.0), "a", MIGRATING)) == "switch"
-
-
-def test_old_members_that_commit_to_kafka_leave_nothing_over_there() -> None:
-    """`offsets.storage=kafka`; with `dual.commit.enabled` ZooKeeper's follow, without they stand."""
-    first = group("o", "o", committed={T0: 900, T1: 10})
-    now = replace(first, committed={T0: 1000, T1: 10})
-    assert verdict(switch(looks(now, first), SPEC, "a", MIGRATING)) == "switch"
-    assert verdict(switch(looks(now, now), SPEC, "a", MIGRATING)) == "never K64"
-
-
-def test_kafka_need_not_know_the_offsets_of_what_nobody_reads() -> None:
-    gone, left = TopicPartition("gone", 0), TopicPartition("left", 0)
-    stored = {
-        gone: StoredOffset(5, 0.0),
-        left: StoredOffset(5, 0.0),
-        T0: StoredOffset(10, 90_000.0),
-        T1: StoredOffset(10, 90_000.0),
-    }
-    seen = changed(group("m", "m", "kafka", ends={T0: 10, T1: 10, left: 99}), offsets=stored)
-    assert verdict(switch(looks(seen), SPEC, "a", PLAIN)) == "switch"
-    late = {**stored, left: StoredOffset(5, 80_000.0)}
-    registered = changed(seen, offsets=late)
-    assert verdict(switch(looks(registered), SPEC, "a", PLAIN)) == "switch", "every member tells what it reads, and none that"
-    hidden = changed(group("m", "p", "kafka", ends=seen.ends), offsets=late)
-    assert verdict(switch(looks(hidden), SPEC, "a", PLAIN)) == "wait K60"
-
-
-def test_an_offset_that_nobody_can_read_is_none() -> None:
-    seen = changed(
-        group("m", "m"), offsets={T0: StoredOffset(Unreadable(Flaw.NOT_A_NUMBER, "x"), 0.0), T1: StoredOffset(10, 0.0)}
-    )
-    assert verdict(switch(looks(seen), SPEC, "a", OLD)) == "copy offsets"
 
 
 @pytest.mark.parametrize(

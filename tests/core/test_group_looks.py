@@ -1,0 +1,98 @@
+"""What many looks at a group come to: who is away, who is perhaps dead, and what is compared with what."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from airflow_provider_kmigrate.core.assignors import KafkaMember
+from airflow_provider_kmigrate.core.group_looks import ABSENT, OFFSETS_SETTLE, Past
+from airflow_provider_kmigrate.core.group_move import set_mode, switch
+from airflow_provider_kmigrate.core.group_seen import GroupSeen, KafkaGroup, MemberKind, StoredOffset
+from airflow_provider_kmigrate.core.registration import Mode
+from tests.core.test_group_move import MIGRATING, OLD, PLAIN, SPEC, T0, T1, changed, group, looks, verdict
+
+
+def test_offsets_are_compared_with_a_look_that_is_as_old_as_they_take_to_settle_and_no_older() -> None:
+    """Kafka's commits stopped in the middle of a long wait for rest: what ZooKeeper had when it began says nothing."""
+    seen, past = group("m", "m", "kafka"), Past()
+    for at in range(300):
+        seen = changed(seen, offsets={T0: StoredOffset(10 + max(0, at - 250), 0.0), T1: StoredOffset(10, 0.0)})
+        past = past.saw(seen, float(at), SPEC)
+        now = past.looks(seen, float(at))
+        assert now.first_at == max(0.0, at - OFFSETS_SETTLE)
+        assert len(past.whole) <= OFFSETS_SETTLE + 1
+    assert verdict(switch(now, SPEC, "a", PLAIN)) == "wait K60"
+
+
+def test_an_instance_is_absent_from_when_it_was_last_seen() -> None:
+    past = Past()
+    there, gone = group("o", "o"), group("", "o")
+    for at, seen in ((0.0, there), (100.0, there), (101.0, gone), (110.0, None), (120.0, gone), (130.0, replace(gone, zk=None))):
+        past = past.saw(seen, at, SPEC)
+    assert past.looks(gone, 140.0).absent_for("a") == 39.0
+    assert past.looks(gone, 140.0).absent_for("b") == 0.0
+    assert verdict(switch(past.looks(gone, 140.0), SPEC, "a", MIGRATING)) == "wait K59"
+    assert verdict(switch(past.looks(gone, 146.0), SPEC, "a", MIGRATING)) == "switch"
+    assert past.saw(there, 150.0, SPEC).looks(there, 150.0).away == {}
+
+
+def in_kafka(seen: GroupSeen, *names: str) -> GroupSeen:
+    """With these places in Kafka, each under a life of its own name."""
+    assert seen.kafka is not None
+    added = tuple(KafkaMember(f"life-{name}", name, frozenset()) for name in names)
+    return replace(seen, kafka=replace(seen.kafka, members=(*seen.kafka.members, *added)))
+
+
+class TestTheKafkaPlaceOfADeadMember:
+    """It looks like a plain consumer's, for the session of 45 s."""
+
+    @pytest.mark.parametrize(
+        ("seen", "instance", "target", "code"),
+        [
+            (in_kafka(group("", "o"), "g_a"), "b", MIGRATING, "K58"),
+            (in_kafka(group("", "m"), "g_a"), "b", OLD, "K58"),
+            (in_kafka(group("m", "m"), "g_gone-1"), "b", OLD, "K58"),
+            (in_kafka(group("o", "o"), "g_gone-1"), "b", MIGRATING, "K56"),
+            (in_kafka(group("", "m"), "g_a"), "", Mode.KAFKA, "K62"),
+            (in_kafka(group("", "m", "kafka"), "g_a"), "", Mode.ZOOKEEPER, "K62"),
+        ],
+    )
+    def test_it_is_waited_for_before_it_is_refused(
+        self, seen: GroupSeen, instance: str, target: MemberKind | Mode, code: str
+    ) -> None:
+        def at(age: float) -> str:
+            found = looks(seen, age=age)
+            decision = set_mode(found, SPEC, target) if isinstance(target, Mode) else switch(found, SPEC, instance, target)
+            return verdict(decision)
+
+        assert at(ABSENT - 1) == "wait K66"
+        assert at(ABSENT).startswith("never")
+        assert code in at(ABSENT)
+
+    def test_beside_other_plain_ones_in_mode_kafka_it_is_taken_for_one(self) -> None:
+        seen = in_kafka(group("", "p", "kafka"), "g_a")
+        assert verdict(set_mode(looks(seen, age=1.0), SPEC, Mode.ZOOKEEPER)) == "never K62"
+
+    def test_one_that_is_called_otherwise_is_plain(self) -> None:
+        assert verdict(set_mode(looks(in_kafka(group("m", "m"), "x"), age=1.0), SPEC, Mode.ZOOKEEPER)) == "done"
+        assert verdict(switch(looks(in_kafka(group("m", "m"), "x"), age=1.0), SPEC, "a", OLD)) == "never K58"
+
+    def test_of_a_restarted_instance_it_is_not_the_new_plain_consumer(self) -> None:
+        seen = in_kafka(group("", "m", "kafka"), "g_a")
+        asked = {"asked": True, "former": {"life-g_a"}}
+        assert verdict(switch(looks(seen), SPEC, "a", PLAIN, **asked)) == "wait K59"  # type: ignore[arg-type]
+        assert verdict(switch(looks(in_kafka(seen, "a")), SPEC, "a", PLAIN, **asked)) == "done"  # type: ignore[arg-type]
+        assert verdict(switch(looks(in_kafka(seen, "a")), SPEC, "a", OLD, **asked)) == "wait K59"  # type: ignore[arg-type]
+
+
+def test_no_old_member_beside_a_plain_one_that_the_file_does_not_know() -> None:
+    seen = in_kafka(group("m", "m"), "console-consumer")
+    assert verdict(switch(looks(seen), SPEC, "a", OLD)) == "never K58"
+
+
+def test_an_absent_instance_waits_for_the_others_to_rest() -> None:
+    shared = group("", "o", kafka=KafkaGroup("PreparingRebalance"))
+    assert verdict(switch(looks(shared), SPEC, "a", MIGRATING)) == "wait K52"
+    assert verdict(switch(looks(shared), SPEC, "a", MIGRATING, hurry=True)) == "switch"

@@ -1,0 +1,110 @@
+"""Whether a member may begin where its store stands, by tables of both stores."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from airflow_provider_kmigrate.core.assignors import KafkaMember
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.group_looks import ABSENT, OFFSETS_SETTLE, Looks
+from airflow_provider_kmigrate.core.group_move import switch
+from airflow_provider_kmigrate.core.group_seen import KafkaGroup, MemberKind, StoredOffset
+from airflow_provider_kmigrate.core.registration import Flaw, Unreadable
+from tests.core.test_group_move import MIGRATING, OLD, PLAIN, SPEC, T0, T1, changed, group, looks, verdict
+
+
+@pytest.mark.parametrize(
+    ("zookeeper", "kafka", "target", "age", "expected"),
+    [
+        (10, 10, OLD, 0.0, "switch"),
+        (8, 10, OLD, OFFSETS_SETTLE - 1, "wait K60"),
+        (8, 10, OLD, OFFSETS_SETTLE, "copy offsets"),
+        (12, 10, OLD, 0.0, "switch"),
+        (10, 8, PLAIN, 0.0, "wait K60"),
+        (10, 8, PLAIN, 100.0, "wait K60"),
+        (8, 10, PLAIN, 0.0, "switch"),
+    ],
+)
+def test_nobody_begins_behind_what_was_committed(
+    zookeeper: int, kafka: int, target: MemberKind, age: float, expected: str
+) -> None:
+    seen = group("m", "m", "kafka" if target is PLAIN else None, committed={T0: kafka, T1: 10})
+    seen = changed(seen, offsets={T0: StoredOffset(zookeeper, 0.0), T1: StoredOffset(10, 0.0)})
+    assert verdict(switch(looks(seen, age=age), SPEC, "a", target)) == expected
+
+
+@pytest.mark.parametrize("hole", ["zk", "kafka", "committed"])
+@pytest.mark.parametrize(("target", "mode"), [(PLAIN, "kafka"), (OLD, None)])
+def test_a_look_with_a_hole_is_none_to_compare_with(target: MemberKind, mode: str | None, hole: str) -> None:
+    behind = group("m", "m", mode, committed={T0: 5, T1: 10} if target is PLAIN else {T0: 15, T1: 10})
+    first = replace(behind, **{hole: None})
+    assert verdict(switch(looks(behind, first, 1.0), SPEC, "a", target)) == "wait K60"
+    assert verdict(switch(Looks(behind, 1001.0, first, 1000.0), SPEC, "a", target)) == "wait K60"
+
+
+@pytest.mark.parametrize(
+    ("members", "zookeeper", "kafka", "expected"),
+    [
+        ("oo", 10, {T0: 1000}, "never K64"),  # taken back once, and then set back in ZooKeeper
+        ("oo", 10, {T0: 10}, "switch"),
+        ("oo", 10, {T0: 5}, "switch"),
+        ("oo", 10, {}, "switch"),
+        ("om", 10, {T0: 1000}, "done"),
+        ("mo", 10, {T0: 1000}, "switch"),  # of a group that has begun: its members hold both stores alike
+        ("pp", 1000, {T0: 10}, "never K64"),  # set back in Kafka
+        ("pp", 10, {T0: 10}, "switch"),
+        ("pp", 5, {T0: 10}, "switch"),
+        ("pp", 1000, {}, "switch"),  # Kafka's may have expired
+        ("mp", 1000, {T0: 10}, "switch"),
+    ],
+)
+def test_the_first_migrating_member_skips_nothing(
+    members: str, zookeeper: int, kafka: dict[TopicPartition, int], expected: str
+) -> None:
+    seen = group(*members, "kafka" if "p" in members else None, committed={**kafka, T1: 10})
+    seen = changed(seen, offsets={T0: StoredOffset(zookeeper, 0.0), T1: StoredOffset(10, 0.0)})
+    assert verdict(switch(looks(seen), SPEC, "b", MIGRATING)) == expected
+    early = verdict(switch(looks(seen, age=SPEC.commit_within - 1), SPEC, "b", MIGRATING))
+    assert early == expected.replace("never", "wait"), "its members may pass it"
+
+
+def test_what_a_dead_migrating_member_held_is_not_compared() -> None:
+    """Its partitions are read on by an old one, which commits to ZooKeeper alone; Kafka keeps its place, and what it had committed."""
+    seen = group("", "o", committed={T0: 10})
+    dead = KafkaMember("life", "g_a", frozenset({T0}))
+    seen = changed(replace(seen, kafka=KafkaGroup("Stable", (dead,))), offsets={T0: StoredOffset(500, 0.0)})
+    assert verdict(switch(looks(seen, age=ABSENT - 1), replace(SPEC, commit_within=1.0), "a", MIGRATING)) == "switch"
+
+
+def test_old_members_that_commit_to_kafka_leave_nothing_over_there() -> None:
+    """`offsets.storage=kafka`; with `dual.commit.enabled` ZooKeeper's follow, without they stand."""
+    first = group("o", "o", committed={T0: 900, T1: 10})
+    now = replace(first, committed={T0: 1000, T1: 10})
+    assert verdict(switch(looks(now, first), SPEC, "a", MIGRATING)) == "switch"
+    assert verdict(switch(looks(now, now), SPEC, "a", MIGRATING)) == "never K64"
+
+
+def test_kafka_need_not_know_the_offsets_of_what_nobody_reads() -> None:
+    gone, left = TopicPartition("gone", 0), TopicPartition("left", 0)
+    stored = {
+        gone: StoredOffset(5, 0.0),
+        left: StoredOffset(5, 0.0),
+        T0: StoredOffset(10, 90_000.0),
+        T1: StoredOffset(10, 90_000.0),
+    }
+    seen = changed(group("m", "m", "kafka", ends={T0: 10, T1: 10, left: 99}), offsets=stored)
+    assert verdict(switch(looks(seen), SPEC, "a", PLAIN)) == "switch"
+    late = {**stored, left: StoredOffset(5, 80_000.0)}
+    registered = changed(seen, offsets=late)
+    assert verdict(switch(looks(registered), SPEC, "a", PLAIN)) == "switch", "every member tells what it reads, and none that"
+    hidden = changed(group("m", "p", "kafka", ends=seen.ends), offsets=late)
+    assert verdict(switch(looks(hidden), SPEC, "a", PLAIN)) == "wait K60"
+
+
+def test_an_offset_that_nobody_can_read_is_none() -> None:
+    seen = changed(
+        group("m", "m"), offsets={T0: StoredOffset(Unreadable(Flaw.NOT_A_NUMBER, "x"), 0.0), T1: StoredOffset(10, 0.0)}
+    )
+    assert verdict(switch(looks(seen), SPEC, "a", OLD)) == "copy offsets"

@@ -1,0 +1,245 @@
+"""A simulated group on its way, and what befalls it: offsets set back by hand, dead members, hosts and coordinators that are away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from airflow_provider_kmigrate.core.cluster import GroupSpec
+from airflow_provider_kmigrate.core.group_move import Goal
+from airflow_provider_kmigrate.core.group_offsets import CopyPlan, Store, plan
+from airflow_provider_kmigrate.core.model import ClusterView
+from airflow_provider_kmigrate.core.registration import Mode
+from airflow_provider_kmigrate.exceptions import Refused, TimedOut, Unreachable
+from airflow_provider_kmigrate.steps.groups import GroupBack, GroupWatched, SetMode, SwitchInstance
+from airflow_provider_kmigrate.steps.run import Step, run_step
+from tests.steps.sim_group import MIGRATING, OLD, PLAIN, SimGroup, SimInstance
+from tests.steps.test_groups import forward, gone, run
+
+
+def test_a_partition_whose_end_nobody_tells_is_not_well() -> None:
+    group = gone(SimGroup(), 1)
+    look, idle = group.look, group.instances["app0"].idle
+
+    def leaderless(*asked: Any, **named: Any) -> ClusterView:
+        view = look(*asked, **named)
+        seen = group.seen()
+        ends = {where: end for where, end in (seen.ends or {}).items() if where != idle}
+        return replace(view, groups={group.name: replace(seen, ends=ends)})
+
+    group.look = leaderless  # type: ignore[method-assign]
+    with pytest.raises(TimedOut, match=r"K50.*the ends of idle-0"):
+        run_step(GroupWatched(group.spec, 30.0), group.world())
+
+
+def test_a_first_look_without_zookeeper_excuses_no_offset_that_kafka_lacks() -> None:
+    group = gone(SimGroup(), 3)
+    idle, look = group.instances["app0"].idle, group.look
+    del group.kafka[idle]
+    views = iter([True])
+
+    def blinks(*asked: Any, **named: Any) -> ClusterView:
+        view, seen = look(*asked, **named), group.seen()
+        return replace(view, groups={group.name: replace(seen, zk=None)}) if next(views, False) else view
+
+    group.look = blinks  # type: ignore[method-assign]
+    with pytest.raises(TimedOut, match="K60"):
+        run_step(SwitchInstance(group.spec, "app0", PLAIN), group.world())
+
+
+class TestOffsetsThatSomebodySetBack:
+    """In the store that the group reads from, for a replay; the other one's leftovers stand where they were."""
+
+    def begun(self, group: SimGroup) -> list[int]:
+        """Where each life of app0's idle partition begins from now on."""
+        found, one, begins = list[int](), group.instances["app0"], group._begins
+
+        def note(began: SimInstance) -> None:
+            stores = {OLD: group._offset(one.idle), PLAIN: group.kafka[one.idle]}
+            found.extend([stores.get(began.kind or OLD, max(stores.values()))] if began is one else [])
+            begins(began)
+
+        group._begins = note  # type: ignore[method-assign]
+        return found
+
+    def set_back(self, group: SimGroup, store: Store) -> None:
+        idle = group.instances["app0"].idle
+        group.committed[idle] = group.kafka[idle] = 20
+        if store is Store.ZOOKEEPER:
+            group.kafka[idle] = 100
+            group._commit_zk(idle, 20)
+            group.committed[idle] = 20
+
+    def test_in_kafka_they_are_not_undone_by_the_way_back(self) -> None:
+        group = gone(SimGroup(), 6)
+        self.set_back(group, Store.KAFKA)
+        begun = self.begun(group)
+        with pytest.raises(Refused, match="K64"):
+            run_step(GroupBack(group.spec, Goal.OLD), group.world())
+        assert group.kinds() == [PLAIN, PLAIN]
+        made = plan(group.seen(), Store.ZOOKEEPER, reset=True)
+        assert isinstance(made, CopyPlan), "what the refusal advises is allowed"
+        for write in made.writes:
+            group._commit_zk(write.where, write.offset)
+        group.committed[group.instances["app0"].idle] = 20
+        run_step(GroupBack(group.spec, Goal.OLD), group.world())
+        assert begun == [20, 20]
+        assert group.kinds() == [OLD, OLD]
+
+    def test_in_zookeeper_they_are_not_undone_by_the_way_forward(self) -> None:
+        group = SimGroup()
+        self.set_back(group, Store.ZOOKEEPER)
+        begun = self.begun(group)
+        with pytest.raises(Refused, match="K64"):
+            run_step(SwitchInstance(group.spec, "app0", MIGRATING), group.world())
+        made = plan(group.seen(), Store.KAFKA, reset=True)
+        assert isinstance(made, CopyPlan), "what the refusal advises is allowed"
+        group.kafka |= {write.where: write.offset for write in made.writes}
+        run(group.world(), forward(group))
+        assert begun == [20, 20]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_group_that_was_moved_and_is_stopped_is_not_started(count: int) -> None:
+    group = gone(SimGroup(count), 99)
+    for one in group.instances.values():
+        one.kind = None
+    with pytest.raises(TimedOut, match="K55"):
+        run_step(SwitchInstance(group.spec, "app0", MIGRATING), group.world())
+    assert group.kinds() == []
+    assert {one.starts for one in group.instances.values()} == {2}
+
+
+class TestAGroupThatDoesNotSettleUnderItsMode:
+    def test_it_is_judged_before_patience_is_over(self) -> None:
+        group = gone(SimGroup(restless_in_kafka_mode=True), 2)
+        with pytest.raises(Refused) as refused:
+            run_step(SetMode(group.spec, Mode.KAFKA), group.world())
+        assert [reason.code for reason in refused.value.reasons] == ["V32", "K54"]
+
+    def test_one_that_was_not_toggled_or_not_looked_at_is_not(self) -> None:
+        group = gone(SimGroup(restless=frozenset({MIGRATING})), 0)
+        for one in group.instances.values():
+            one.kind = MIGRATING
+        with pytest.raises(TimedOut, match="K54"):
+            run_step(SetMode(group.spec, Mode.KAFKA), group.world())
+        assert group.toggle is Mode.ZOOKEEPER
+        group = gone(SimGroup(), 3)
+        group.blind = True
+        with pytest.raises(TimedOut, match="K50"):
+            run_step(SetMode(group.spec, Mode.KAFKA), group.world())
+
+
+def test_what_was_baked_before_an_outage_is_baked_again() -> None:
+    group = gone(SimGroup(), 1)
+    step = SwitchInstance(group.spec, "app0", MIGRATING, bake=30.0)
+
+    def looked() -> None:
+        group.blind = group.blind or step.held > 25.0
+
+    with pytest.raises(TimedOut, match="K50"):
+        run_step(step, group.world(), looked=looked)
+    assert step.held == 0.0
+
+
+class TestADeadMembersPlaceInKafka:
+    def dies(self, group: SimGroup, name: str, back_after: float) -> SimGroup:
+        """Killed; its supervisor starts it again as what it was. Kafka keeps its place for 40 s, or until it is back."""
+        group.ghosts, group.ghosts_until = {name}, group.clock.time + 40.0
+        one = group.instances[name]
+        one.kind, one.becomes, one.ready_at = None, one.kind, group.clock.time + back_after
+        return group
+
+    def test_it_does_not_pass_for_the_plain_consumer_that_never_started(self) -> None:
+        group = gone(SimGroup(), 3)
+        group.ghosts, group.ghosts_until = {"app0"}, group.clock.time + 45.0
+
+        def only_kills(spec: object, instance: Any, *_: object) -> None:
+            group.instances[instance.name].kind = None
+
+        group.switch = only_kills  # type: ignore[method-assign]
+        with pytest.raises(TimedOut, match="K59"):
+            run_step(SwitchInstance(group.spec, "app0", PLAIN), group.world())
+
+    @pytest.mark.parametrize(
+        ("far", "step"),
+        [
+            (1, lambda spec: SwitchInstance(spec, "app1", MIGRATING)),
+            (2, lambda spec: SetMode(spec, Mode.KAFKA)),
+            (3, lambda spec: SetMode(spec, Mode.ZOOKEEPER)),
+        ],
+    )
+    def test_it_refuses_nothing_that_is_possible_when_it_is_gone(self, far: int, step: Callable[[GroupSpec], Step]) -> None:
+        group = self.dies(gone(SimGroup(), far), "app0", 10.0)
+        run_step(step(group.spec), group.world())
+        assert group.kinds() == [MIGRATING, MIGRATING]
+
+
+class TestAWatchThatComesToNoEnd:
+    """Another instance is away for 20 s of each 50: never 60 s without rest, and never 70 s well."""
+
+    def flapping(self) -> SimGroup:
+        group = SimGroup(3)
+        group.spec = replace(group.spec, commit_within=60.0)
+        look = group.look
+
+        def flap(*asked: Any, **named: Any) -> ClusterView:
+            group.instances["app2"].kind = None if group.clock.time % 50 < 20 and group.clock.time > 1010 else OLD
+            assert group.clock.time < 5000, "it watches for ever"
+            return look(*asked, **named)
+
+        group.look = flap  # type: ignore[method-assign]
+        return group
+
+    def test_it_is_judged_by_how_often_the_group_was_not_well(self) -> None:
+        group = self.flapping()
+        with pytest.raises(Refused, match=r"V33.*V32.*was not at rest 1\d times in 70\d s, and never well for 70 s"):
+            run_step(SwitchInstance(group.spec, "app0", MIGRATING, bake=70.0), group.world())
+        assert group.instances["app0"].kind is OLD
+        group = self.flapping()
+        with pytest.raises(Refused) as refused:
+            run_step(GroupWatched(group.spec, 70.0), group.world())
+        assert [reason.code for reason in refused.value.reasons] == ["V32"]
+
+    def test_what_earlier_lives_saw_counts_and_is_forgotten_with_the_verdict(self) -> None:
+        group = self.flapping()
+        step = GroupWatched(group.spec, 70.0, watched=[690.0, 13])
+        with pytest.raises(Refused, match="V32"):
+            run_step(step, group.world())
+        assert group.clock.time < 1100.0
+        assert step.watched == []
+
+    def test_time_in_which_nobody_could_look_is_nobodys_fault(self) -> None:
+        group = gone(SimGroup(), 3)
+        step, look = GroupWatched(group.spec, 30.0), group.look
+
+        def sees(*asked: Any, **named: Any) -> ClusterView:
+            group.blind = group.clock.time % 25 < 2 and group.clock.time < 2000.0
+            return look(*asked, **named)
+
+        group.look = sees  # type: ignore[method-assign]
+        run_step(step, group.world())
+        assert group.clock.time > 2000.0
+
+
+def test_a_dead_host_keeps_only_one_member_from_the_way_back() -> None:
+    """That one stays migrating: were the dead one to come back as a plain consumer, it would keep it out."""
+    group = gone(SimGroup(3), 3)
+    group.instances["app0"].kind, switch = None, group.switch
+
+    def unreachable(spec: GroupSpec, instance: Any, kind: str, token: int) -> None:
+        if instance.name == "app0":
+            raise Unreachable("its host is down")
+        switch(spec, instance, kind, token)
+
+    group.switch = unreachable  # type: ignore[method-assign]
+    with pytest.raises(Unreachable):
+        run_step(GroupBack(group.spec, Goal.OLD), group.world())
+    assert group.kinds() == [MIGRATING, OLD]
+    del group.instances["app0"]
+    group.spec = replace(group.spec, instances=group.spec.instances[1:])
+    run_step(GroupBack(group.spec, Goal.OLD), group.world())
+    assert group.kinds() == [OLD, OLD]
