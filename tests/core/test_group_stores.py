@@ -8,7 +8,7 @@ import pytest
 
 from airflow_provider_kmigrate.core.assignors import KafkaMember
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.group_looks import ABSENT, OFFSETS_SETTLE, Looks
+from airflow_provider_kmigrate.core.group_looks import ABSENT, OFFSETS_SETTLE, Looks, Past
 from airflow_provider_kmigrate.core.group_move import switch
 from airflow_provider_kmigrate.core.group_seen import KafkaGroup, MemberKind, StoredOffset
 from airflow_provider_kmigrate.core.registration import Flaw, Unreadable
@@ -42,6 +42,10 @@ def test_a_look_with_a_hole_is_none_to_compare_with(target: MemberKind, mode: st
     first = replace(behind, **{hole: None})
     assert verdict(switch(looks(behind, first, 1.0), SPEC, "a", target)) == "wait K60"
     assert verdict(switch(Looks(behind, 1001.0, first, 1000.0), SPEC, "a", target)) == "wait K60"
+    even, past = group("m", "m", mode), Past()
+    for at, seen in ((0.0, even), (3.0, replace(even, **{hole: None})), (9.0, even)):
+        past = past.saw(seen, at, SPEC)
+    assert verdict(switch(past.looks(even, 9.0), SPEC, "a", target)) == "switch", "an earlier one serves"
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 from airflow_provider_kmigrate.core.cluster import GroupSpec
 from airflow_provider_kmigrate.core.group_move import Goal
 from airflow_provider_kmigrate.core.group_offsets import CopyPlan, Store, plan
+from airflow_provider_kmigrate.core.group_seen import GroupSeen
 from airflow_provider_kmigrate.core.model import ClusterView
 from airflow_provider_kmigrate.core.registration import Mode
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut, Unreachable
@@ -214,7 +215,7 @@ class TestAWatchThatComesToNoEnd:
 
     def test_time_in_which_nobody_could_look_is_nobodys_fault(self) -> None:
         group = gone(SimGroup(), 3)
-        step, look = GroupWatched(group.spec, 30.0), group.look
+        step, look = GroupWatched(group.spec, 30.0, watched=[0.0, 1]), group.look
 
         def sees(*asked: Any, **named: Any) -> ClusterView:
             group.blind = group.clock.time % 25 < 2 and group.clock.time < 2000.0
@@ -243,3 +244,34 @@ def test_a_dead_host_keeps_only_one_member_from_the_way_back() -> None:
     group.spec = replace(group.spec, instances=group.spec.instances[1:])
     run_step(GroupBack(group.spec, Goal.OLD), group.world())
     assert group.kinds() == [OLD, OLD]
+
+
+def test_a_group_that_could_not_commit_while_its_coordinator_was_away_does_not_starve_when_it_is_back() -> None:
+    group = gone(SimGroup(), 3)
+    began, look = group.clock.time, group.look
+
+    def outage(*asked: Any, **named: Any) -> ClusterView:
+        group.blind = began + 5 < group.clock.time < began + 65
+        group.ill = frozenset({MIGRATING}) if began + 5 < group.clock.time < began + 70 else frozenset()
+        return look(*asked, **named)
+
+    group.look = outage  # type: ignore[method-assign]
+    run_step(GroupWatched(group.spec, 30.0), group.world())
+    assert group.clock.time > began + 95
+
+
+def test_a_canary_that_comes_back_with_fewer_topics_is_taken_back() -> None:
+    """The only instance: nobody's registration tells of the topic that nobody reads any more."""
+    group = SimGroup(1, ill=frozenset({MIGRATING}))
+    seen, lost = group.seen, group.instances["app0"].busy
+
+    def registered() -> GroupSeen:
+        now = seen()
+        if now.zk is None or not now.of_kind(MIGRATING):
+            return now
+        owners = {where: thread for where, thread in now.zk.owners.items() if where != lost}
+        return replace(now, zk=replace(now.zk, partitions=now.zk.partitions - {lost}, owners=owners))
+
+    group.seen = registered  # type: ignore[method-assign]
+    with pytest.raises(Refused, match=r"V30.*t-0"):
+        run_step(SwitchInstance(group.spec, "app0", MIGRATING, bake=60.0), group.world())
