@@ -244,14 +244,14 @@ def past(seen: GroupSeen | None, group: GroupSpec, instance: str, target: Member
     return Done(f"{instance} of group {group.name} has come further already: it is a plain Kafka consumer.")
 
 
-def onward(looks: Looks, group: GroupSpec, instance: str, target: MemberKind) -> Decision | None:
+def onward(looks: Looks, group: GroupSpec, instance: str, target: MemberKind, *, begun: bool = False) -> Decision | None:
     """What keeps the way forward, alone, from switching this instance now; None: nothing.
 
     Nobody is started while the whole application is stopped: it may be so on purpose, and a group that has left ZooKeeper with nothing
-    left over looks like one that never began. And the file's first instance is the canary: no other one goes before it.
+    left over looks like one that never began. Not so where its restart had `begun`: then it was stopped for this. And the file's first instance is the canary: no other one goes before it.
     """
     nobody = stopped(looks.now, group.name)
-    if nobody or looks.now is None:
+    if looks.now is None or (nobody and not begun):
         return Wait(nobody)
     first = group.instances[0].name
     kinds = cast(looks.now.members or (), group).kinds(first)

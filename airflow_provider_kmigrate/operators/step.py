@@ -19,7 +19,8 @@ from airflow_provider_kmigrate.steps.run import Step, World, run_step
 from airflow_provider_kmigrate.triggers.step import StepTrigger
 
 _HELD, _WAITED, _WORSE, _RENEWED, _VERDICT, _WATCHED = "held", "waited", "worse", "renewed", "verdict", "watched"
-_BEGINNING: Mapping[str, Any] = {_HELD: 0.0, _RENEWED: 0, _VERDICT: [], _WATCHED: []}
+_BEGUN = "begun"
+_BEGINNING: Mapping[str, Any] = {_HELD: 0.0, _RENEWED: 0, _VERDICT: [], _WATCHED: [], _BEGUN: False}
 
 
 class StepOperator(BaseOperator):
@@ -75,14 +76,15 @@ class StepOperator(BaseOperator):
             decision = run_step(step, world, self._patience(), lambda: self._looked(step))
         finally:
             arguments |= {_HELD: getattr(step, _HELD, 0.0), _WAITED: step.waited, _WORSE: getattr(step, _WORSE, [])}
-            arguments |= {name: getattr(step, name, _BEGINNING[name]) for name in (_RENEWED, _VERDICT, _WATCHED)}
+            arguments |= {name: getattr(step, name, _BEGINNING[name]) for name in (_RENEWED, _VERDICT, _WATCHED, _BEGUN)}
         if isinstance(decision, Done):
             arguments |= _BEGINNING  # a task that is cleared later begins anew
         return decision
 
     def _looked(self, step: Step) -> None:
         """What a process that is killed now must not forget. How long all was well it may: then it is watched for longer."""
-        self._memory.keep({_RENEWED: getattr(step, _RENEWED, 0), _VERDICT: getattr(step, _VERDICT, []) or None})
+        verdict, begun = getattr(step, _VERDICT, []) or None, getattr(step, _BEGUN, False) or None
+        self._memory.keep({_RENEWED: getattr(step, _RENEWED, 0), _VERDICT: verdict, _BEGUN: begun})
 
     def resume(self, context: Context, event: dict[str, Any]) -> str:
         """The trigger saw something to do, or a problem: look again here, where it can be acted on. Or only time has passed."""
@@ -110,7 +112,8 @@ def _seen_by(event: dict[str, Any]) -> dict[str, Any]:
 class _Memory:
     """What a task remembers over deferrals and retries: `held`, seconds that it has watched everything stay green (soaking, baking),
     `renewed`, how often members of an instance that bakes, or a dual-write, have begun anew, and `verdict`, for what a canary has to go
-    back: kept before it is acted on, forgotten when it is back; `watched`: seconds of a watch in all, and how often it was not well.
+    back: kept before it is acted on, forgotten when it is back; `begun`: an instance was stopped to be started again, kept likewise;
+    `watched`: seconds of a watch in all, and how often it was not well.
     """
 
     def __init__(self, context: Context) -> None:

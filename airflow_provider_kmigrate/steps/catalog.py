@@ -95,7 +95,7 @@ def _soak(spec: ClusterSpec, arguments: Arguments) -> Step:
 def _switch(spec: ClusterSpec, arguments: Arguments) -> Step:
     group = spec.group(arguments["group"])
     bake = group.bake if arguments.get("bake") else 0.0
-    watched = {name: arguments[name] for name in ("held", "renewed", "watched") if name in arguments}
+    watched = {name: arguments[name] for name in ("held", "renewed", "watched", "begun") if name in arguments}
     worse = arguments.get("worse") or arguments.get("verdict") or ()
     return SwitchInstance(group, arguments["instance"], MemberKind(arguments["target"]), bake=bake, worse=worse, **watched)
 

@@ -132,7 +132,8 @@ class SwitchInstance(_Watching):
     """One instance restarted as the next kind of member on the way forward, once the whole group is at rest; at rest again at the end.
 
     With `bake` it is then watched for that many seconds, of which `held` are over; if the group is worse for it (`worse`), or it begins
-    anew again and again (`renewed` so far), the instance alone goes back, and the step refuses.
+    anew again and again (`renewed` so far), the instance alone goes back, and the step refuses. `begun`: it was decided to restart it, by
+    this life of the step or an earlier one.
     """
 
     def __init__(
@@ -146,8 +147,10 @@ class SwitchInstance(_Watching):
         worse: Sequence[Sequence[str]] = (),
         renewed: int = 0,
         watched: Sequence[float] = (),
+        begun: bool = False,
     ) -> None:
         super().__init__(group, bake, held, worse, watched)
+        self.begun = begun
         self._health = Health(earlier=renewed)
         self.name = f"{instance} of group {group.name} as {target}"
         self.memory = _memory(group) if bake else 0.0
@@ -195,7 +198,10 @@ class SwitchInstance(_Watching):
         died = forward and self._settled and group_move.absent(looks.now, self.group, name)
         asked = died or self._asked is kind
         decision = group_move.switch(looks, self.group, name, kind, asked=asked, hurry=hurry, former=self._former)
-        kept = group_move.onward(looks, self.group, name, kind) if forward and isinstance(decision, Act) else None
+        if not forward or not isinstance(decision, Act):
+            return decision
+        kept = group_move.onward(looks, self.group, name, kind, begun=self.begun)
+        self.begun = self.begun or kept is None
         return kept or decision
 
     def _watched(self, view: ClusterView, looks: Looks, decision: Decision) -> Decision:
@@ -228,7 +234,7 @@ class SwitchInstance(_Watching):
             text = f"{self._instance.name} goes back to {before}: {' '.join(reason.text for reason in self._worse)}"
             return Act("take back" if decision.verb == "switch" else decision.verb, text)
         if isinstance(decision, Done):
-            self._back_again = True
+            self._back_again, self.begun = True, False
             text = (
                 f"{self._instance.name} of group {self.group.name} was taken back and is {before} again; no other was switched."
             )

@@ -18,6 +18,7 @@ from airflow_provider_kmigrate.exceptions import Refused, TimedOut, Unreachable
 from airflow_provider_kmigrate.steps.groups import GroupBack, GroupWatched, SetMode, SwitchInstance
 from airflow_provider_kmigrate.steps.run import Step, run_step
 from tests.steps.sim_group import MIGRATING, OLD, PLAIN, SimGroup, SimInstance
+from tests.steps.sim_nodes import Killed
 from tests.steps.test_groups import forward, gone, run
 
 
@@ -112,6 +113,23 @@ def test_a_group_that_was_moved_and_is_stopped_is_not_started(count: int) -> Non
         run_step(SwitchInstance(group.spec, "app0", MIGRATING), group.world())
     assert group.kinds() == []
     assert {one.starts for one in group.instances.values()} == {2}
+
+
+def test_the_only_instance_of_a_group_is_started_again_where_an_earlier_try_had_stopped_it() -> None:
+    """Or the application would wait for a person, whose tool died between stop and start."""
+    group = SimGroup(1)
+    switch, step = group.switch, SwitchInstance(group.spec, "app0", MIGRATING)
+
+    def dies(*_: object) -> None:
+        group.instances["app0"].kind = None
+        raise Killed
+
+    group.switch = dies  # type: ignore[method-assign]
+    with pytest.raises(Killed):
+        run_step(step, group.world())
+    group.switch = switch  # type: ignore[method-assign]
+    run_step(SwitchInstance(group.spec, "app0", MIGRATING, begun=step.begun), group.world())
+    assert group.kinds() == [MIGRATING]
 
 
 class TestAGroupThatDoesNotSettleUnderItsMode:
