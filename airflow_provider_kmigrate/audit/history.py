@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -77,20 +77,33 @@ class History:
     """Events for the ledger, and totals of what is not among them: everything that cannot change a finding.
 
     `places` are partitions of single records that the ledger judges. `left_out` are doubtful partitions for which there was no
-    room (`Policy.max_runs`): they are counted, and not judged.
+    room (`Policy.max_runs`): they are counted, and not judged. `acked_ms`, `delivered_ms`: when a record was last acknowledged, and
+    last delivered to each group, of everything; single records tell no time of acknowledgement, so there a delivery stands for it.
     """
 
     events: list[Event]
     refused: list[str]
     acked: int = 0
+    acked_ms: int | None = None
+    delivered_ms: dict[str, int] = field(default_factory=dict)
     delivered: Counter[str] = field(default_factory=Counter)
     gaps: list[Gap] = field(default_factory=list)
     places: set[TopicPartition] = field(default_factory=set)
     left_out: list[TopicPartition] = field(default_factory=list)
     deliveries: list[Deliveries] = field(default_factory=list)
 
+    def saw(self, acked_ms: Sequence[int], deliveries: pa.Table) -> None:
+        """Take note of the newest evidence; `deliveries` have consumer_group and t_hi."""
+        self.acked_ms = max([*acked_ms, *([] if self.acked_ms is None else [self.acked_ms])], default=None)
+        newest = deliveries.group_by("consumer_group").aggregate([("t_hi", "max")])
+        for group, t_ms in zip(*(newest[name].to_pylist() for name in ("consumer_group", "t_hi_max")), strict=True):
+            self.delivered_ms[group] = max(self.delivered_ms.get(group, 0), t_ms)
+
     def add(self, other: History) -> None:
         """Add what another part of the same evidence came to."""
+        self.acked_ms = max((ms for ms in (self.acked_ms, other.acked_ms) if ms is not None), default=None)
+        for group, t_ms in other.delivered_ms.items():
+            self.delivered_ms[group] = max(self.delivered_ms.get(group, 0), t_ms)
         self.events += other.events
         self.acked += other.acked
         self.delivered.update(other.delivered)

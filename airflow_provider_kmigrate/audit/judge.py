@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
@@ -12,6 +13,7 @@ from typing import Any
 from airflow_provider_kmigrate.audit.history import History
 from airflow_provider_kmigrate.audit.policy import Policy
 from airflow_provider_kmigrate.core.ledger import Case, Facts, Finding, balance
+from airflow_provider_kmigrate.core.ledger.health import unmet
 
 _NO_ACKS = "L09"
 FINDINGS = ("lost", "unseen", "redelivered", "stored_twice", "reordered", "diverged", "overrun", "double_owned")
@@ -26,8 +28,12 @@ def judge(history: History, policy: Policy) -> Facts:
         skew_ms=policy.skew_ms,
         max_cases=sys.maxsize,
         alive_since=policy.alive_since,
+        now_ms=None if policy.alive_since is None else time.time_ns() // 1_000_000,
     )
-    reasons = tuple(reason for reason in facts.reasons if not (history.acked and reason.code == _NO_ACKS))
+    reasons = (
+        *(reason for reason in facts.reasons if not (history.acked and reason.code == _NO_ACKS)),
+        *unmet(policy.demand, history.acked_ms, history.delivered_ms),
+    )
     delivered = Counter(facts.delivered)
     delivered.update(history.delivered)
     waits = [gap for gap in facts.gaps if (gap.topic, gap.partition) not in history.places]

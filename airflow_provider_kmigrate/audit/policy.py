@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from airflow_provider_kmigrate.core.ledger.health import ANY_EVIDENCE, Demand
 from airflow_provider_kmigrate.core.verdict import Level
 
 
@@ -16,6 +17,7 @@ class Policy:
     and gaps to what was sent or delivered from .. before (ms since the epoch). `tolerated`: findings that are shown and do not
     fail, such as `redelivered` where clients are killed on purpose. `required`: levels that must have been measured; None: those
     of the sources. `max_gap_ms`, `max_unowned_ms`: the longest wait and the longest time without an owner that may pass.
+    `demand`: the evidence that there must be at least, from `since` on, of `groups`.
     `alive_since` as for `core.ledger.balance`: for an audit of clients that run on; None: all must have stopped.
     `max_runs`: how many events and chains of doubtful partitions are judged one by one, which bounds the memory (about 1 kB each);
     `batch_rows`: how many single records are looked at together (about 100 bytes each).
@@ -29,5 +31,6 @@ class Policy:
     max_gap_ms: int | None = None
     max_unowned_ms: int | None = None
     alive_since: int | None = None
+    demand: Demand = ANY_EVIDENCE
     max_runs: int = 1_000_000
     batch_rows: int = 8_000_000

@@ -3,7 +3,8 @@
 ::
 
     {"engine": "spark", "spark": {"master": "local[2]", "jars": [], "settings": {}},
-     "policy": {"skew_ms": 100, "tolerated": ["redelivered"], "required": ["L2"], "running_ms": 60000},
+     "policy": {"skew_ms": 100, "tolerated": ["redelivered"], "required": ["L2"], "running_ms": 60000,
+                "demand": {"since": 1795241479346, "groups": ["billing"]}},
      "sources": [{"level": "L2", "lines": ["/audit/events"]},
                  {"level": "L3", "ledgers": ["hdfs:///audit/ledger"], "records": {"records": "…", "log": "…", "names": "…"}}],
      "logs": {"properties": "/audit/kafka.json", "topics": ["orders"], "before": "/audit/before.json"},
@@ -25,6 +26,7 @@ from airflow_provider_kmigrate.audit.policy import Policy
 from airflow_provider_kmigrate.audit.sources import RecordTables, Source, ToolOutput
 from airflow_provider_kmigrate.core.canary_series import CanaryPlan
 from airflow_provider_kmigrate.core.fingerprint import Sample
+from airflow_provider_kmigrate.core.ledger import Demand
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.verdict import Level
 from airflow_provider_kmigrate.exceptions import Failed, Refused
@@ -137,7 +139,12 @@ def _policy(value: Any) -> Policy:
     if isinstance(value, Mapping) and value.get("running_ms") is not None:
         value = {**value, "alive_since": round(time.time() * 1000) - value["running_ms"]}
     value = {name: item for name, item in value.items() if name != "running_ms"} if isinstance(value, Mapping) else value
-    readers = {"required": _all(_level), "tolerated": lambda names: frozenset(_all(str)(names)), "window": _window}
+    readers: dict[str, Callable[[Any], Any]] = {
+        "required": _all(_level),
+        "tolerated": lambda names: frozenset(_all(str)(names)),
+        "window": _window,
+    }
+    readers["demand"] = lambda item: _made(Demand, item, {"since": _time, "groups": _all(str)})
     return _made(Policy, value, readers)
 
 
@@ -171,6 +178,11 @@ def _canary(value: Any) -> CanaryPlan | None:
     except (TypeError, ValueError) as error:
         _refuse(str(error))
     return replace(_made(CanaryPlan, given, readers), metric=metric, policy=policy)
+
+
+def _time(value: Any) -> int | None:
+    """Milliseconds since the epoch, also as the text that a template makes of them."""
+    return None if value is None else int(value)
 
 
 def _window(value: Any) -> tuple[int, int] | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from airflow_provider_kmigrate.audit.engine import Engine
-from airflow_provider_kmigrate.audit.schema import Row, rows_of, rows_of_line, table_of
+from airflow_provider_kmigrate.audit.schema import Pile, Row, rows_of, rows_of_line, table_of
 from airflow_provider_kmigrate.core.events import Event
 from airflow_provider_kmigrate.core.verdict import Level
 from airflow_provider_kmigrate.core.verifiable import consumer_events, producer_events
@@ -64,8 +64,14 @@ def attach(source: Source, engine: Engine) -> None:
 
 
 def read_lines(paths: Iterable[str]) -> Iterator[Row]:
-    """The lines of files, and of the `*.jsonl` in folders, as rows. Raises `Failed` where one cannot be read."""
+    """The lines of files, and of the `*.jsonl` in folders, as rows. Raises `Failed` where one cannot be read.
+
+    What a folder has besides, in folders of its own, or rotated (`x.jsonl.1`, `x.jsonl.gz`), is named as refused: it may be evidence.
+    """
     for path in paths:
+        for unread in _passed_over(Path(path)):
+            why = f"{unread} is not read: event files lie in the folder itself, whole and plain, or are named one by one"
+            yield {"pile": Pile.REFUSED.value, "nth": 0, "line": unread, "why": why}
         for file in _files(Path(path)):
             for line in _whole_lines(file):
                 yield from rows_of_line(line, f"{file.name} ")
@@ -85,6 +91,12 @@ def _tool_events(output: ToolOutput) -> Iterable[Event]:
 
 def _files(path: Path) -> Sequence[Path]:
     return sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
+
+
+def _passed_over(path: Path) -> list[str]:
+    if not path.is_dir():
+        return []
+    return sorted(str(found) for found in {*path.rglob("*.jsonl*")} - {*_files(path)} if found.is_file())
 
 
 def _whole_lines(path: Path) -> list[str]:

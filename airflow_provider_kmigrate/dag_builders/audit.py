@@ -6,13 +6,14 @@ one that stays so, and one that fails, turns `verdict` red.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from datetime import timedelta
 from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Any
 
-from airflow.sdk import DAG, BaseOperator, TaskGroup, chain
+from airflow.sdk import DAG, BaseOperator, Context, TaskGroup, chain
 
 from airflow_provider_kmigrate.core.canary import CanaryPolicy
 from airflow_provider_kmigrate.core.cluster import AuditSpec, ClusterSpec, GroupSpec
@@ -35,6 +36,7 @@ _LEVELS = {"probe": Level.PROBE, "consumers": Level.CONSUMER, "producers": Level
 _RUN = "{{ run_id | replace(':', '_') | replace('+', '_') }}"
 _LOOK = "look_at_logs"
 _SCHEDULED = "scheduled"
+_BEGAN = "kmigrate_began_ms"
 _WAY_BACK = (
     "Nothing behind this task has been started, and the cluster serves as it is. Until 'finalize' begins everything can be taken "
     "back: hold here, look at the findings, and decide on the rollback (the way back from this phase: docs/runbook.md, 'Where am I?')."
@@ -89,27 +91,48 @@ def look(spec: ClusterSpec) -> list[BaseOperator]:
     return [SparkLookOperator(task_id=_LOOK, request=request, result=result, **_spark(spec, audit))]
 
 
-def gate(spec: ClusterSpec, step: str, *, final: bool = False) -> list[TaskGroup]:
-    """The group `audit_<step>` of a migration, which lets it go on at PASS only; nothing without a section `audit`."""
+def begins(spec: ClusterSpec) -> dict[str, Any]:
+    """For the first task of a step that a gate judges: it leaves the time at which it began, for the gate to ask evidence since then."""
+    return {"pre_execute": _leave_time} if spec.audit is not None else {}
+
+
+def _leave_time(context: Context) -> None:
+    """Kept where the task is deferred and goes on; a retry begins anew, so that what it did last has its evidence too."""
+    ti: Any = context["ti"]
+    if ti.xcom_pull(task_ids=ti.task_id, key=_BEGAN) is None:
+        ti.xcom_push(_BEGAN, time.time_ns() // 1_000_000)
+
+
+def gate(spec: ClusterSpec, step: str, *, after: str, final: bool = False) -> list[TaskGroup]:
+    """The group `audit_<step>` of a migration, which lets it go on at PASS only; nothing without a section `audit`.
+
+    `after`: the task with which the step began, which has `begins`.
+    """
     if spec.audit is None:
         return []
     with TaskGroup(f"audit_{step}") as group:
-        chain(*_tasks(spec, spec.audit, step, _NO_WAY_BACK if final else _WAY_BACK))
+        chain(*_tasks(spec, spec.audit, step, _NO_WAY_BACK if final else _WAY_BACK, demand=_since(after)))
     return [group]
 
 
 def group_gate(
-    spec: ClusterSpec, name: str, step: str, advice: str, canary: Mapping[str, Any] | None = None
+    spec: ClusterSpec, group: str, name: str, advice: str, *, after: str, canary: Mapping[str, Any] | None = None
 ) -> list[BaseOperator]:
     """The tasks `audit_<name>` and `verdict_<name>` after a step of a consumer group; none where the file names no events of clients.
 
+    `after`: the task with which the step began, which has `begins`. The group must have been delivered something since.
     `canary`: who is compared with whom, as `canary_of` has it.
     """
     if spec.audit is None or not _has_events(spec.audit):
         return []
+    demand = _since(after) | {"groups": [group]}
     more = {"canary": dict(canary)} if canary else {}
-    audit, verdict = _tasks(spec, spec.audit, step, advice, logs=False, suffix=f"_{name}", more=more)
+    audit, verdict = _tasks(spec, spec.audit, f"{group}/{name}", advice, logs=False, suffix=f"_{name}", demand=demand, more=more)
     return [audit, verdict]
+
+
+def _since(task_id: str) -> dict[str, Any]:
+    return {"since": f"{{{{ ti.xcom_pull(task_ids='{task_id}', key='{_BEGAN}') }}}}"}
 
 
 def canary_of(spec: ClusterSpec, group: GroupSpec) -> dict[str, Any] | None:
@@ -146,14 +169,17 @@ def _tasks(
     *,
     logs: bool | None = None,
     suffix: str = "",
+    demand: Mapping[str, Any] | None = None,
     more: Mapping[str, Any] = MappingProxyType({}),
 ) -> list[BaseOperator]:
-    """`logs`: whether they are compared with the look before; None: where it is an audit of a migration. `more` of the request."""
+    """`logs`: whether they are compared with the look before; None: where it is an audit of a migration. `demand` as the policy's;
+    `more` of the request.
+    """
     result, compares = _result(spec, audit, step), bool(advice) if logs is None else logs
     probed = bool(advice) and logs is None and audit.probe
     submit = SparkAuditOperator(
         task_id=f"audit{suffix}",
-        request=_request(spec, audit, step, f"{_probes(spec, audit)}/{_RUN}/events" if probed else "")
+        request=_request(spec, audit, step, f"{_probes(spec, audit)}/{_RUN}/events" if probed else "", demand)
         | (_logs(spec, audit) if compares else {})
         | dict(more),
         result=result,
@@ -186,13 +212,16 @@ def _probes(spec: ClusterSpec, audit: AuditSpec) -> str:
     return f"{audit.result}/{spec.name}/probe"
 
 
-def _request(spec: ClusterSpec, audit: AuditSpec, step: str, probe: str = "") -> dict[str, Any]:
+def _request(
+    spec: ClusterSpec, audit: AuditSpec, step: str, probe: str = "", demand: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """As `audit.request` has it; master and deploy mode are those of the Spark connection. `probe`: where its events are."""
     stream = _stream(spec, audit, step)
     ledgers = [*audit.ledgers, *([stream["folder"]] if stream else [])]
     source = {"level": _LEVELS[audit.level].label, "lines": list(audit.events), "ledgers": ledgers}
     ours = {"level": Level.PROBE.label, "lines": [probe], "ledgers": []}
-    policy = {"tolerated": list(audit.tolerated), "running_ms": round(audit.behind * 1000)}
+    policy: dict[str, Any] = {"tolerated": list(audit.tolerated), "running_ms": round(audit.behind * 1000)}
+    policy |= {"demand": dict(demand)} if demand else {}
     sources = [*([source] if _has_events(audit) else []), *([ours] if probe else [])]
     return {"policy": policy, "sources": sources, "stream": stream}
 

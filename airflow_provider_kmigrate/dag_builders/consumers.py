@@ -100,7 +100,13 @@ def _group(spec: ClusterSpec, group: GroupSpec) -> tuple[BaseOperator, BaseOpera
         # the group before may have been skipped: a window that were skipped with it would be no window
         begin = [WindowSensor(task_id="window", window=group.window, wave=group.wave, **goes_on())] if group.window else []
         mode = SetModeOperator(
-            cluster_file=spec.path, task_id="mode_kafka", groups=[group.name], mode=Mode.KAFKA, wave=group.wave, **goes_on()
+            cluster_file=spec.path,
+            task_id="mode_kafka",
+            groups=[group.name],
+            mode=Mode.KAFKA,
+            wave=group.wave,
+            **goes_on(),
+            **audit.begins(spec),
         )
         way = [
             *begin,
@@ -120,7 +126,8 @@ def _switched(spec: ClusterSpec, group: GroupSpec, target: MemberKind, goal: Goa
     canary, *rest = group.instances
     first = _switch(spec, group, canary.name, target, bake=True)
     name = f"canary_{target}"
-    gate = audit.group_gate(spec, name, f"{group.name}/{name}", _ADVICE, audit.canary_of(spec, group))
+    compared = audit.canary_of(spec, group)
+    gate = audit.group_gate(spec, group.name, name, _ADVICE, after=first.task_id, canary=compared)
     if gate:
         _goes_back(spec, group, name, goal, [], gate=gate)
         chain(*gate)
@@ -138,6 +145,7 @@ def _switch(spec: ClusterSpec, group: GroupSpec, instance: str, target: MemberKi
         wave=group.wave,
         sync_for=group.switch_timeout + 1,
         **goes_on(),
+        **(audit.begins(spec) if bake else {}),
     )
 
 
@@ -146,8 +154,11 @@ def _watched(spec: ClusterSpec, group: GroupSpec, name: str, goal: Goal, *change
 
     A watch that found something is not retried anyway; one whose worker died is, or its group would be taken back for nothing.
     """
-    watch = WatchGroupOperator(cluster_file=spec.path, task_id=f"watch_{name}", group=group.name, wave=group.wave, **goes_on())
-    gate = audit.group_gate(spec, name, f"{group.name}/{name}", _ADVICE)
+    watch = WatchGroupOperator(
+        cluster_file=spec.path, task_id=f"watch_{name}", group=group.name, wave=group.wave, **goes_on(), **audit.begins(spec)
+    )
+    begun = [*change, watch][0]
+    gate = audit.group_gate(spec, group.name, name, _ADVICE, after=begun.task_id)
     _goes_back(spec, group, name, goal, [*change, watch], gate=gate)
     return [*change, watch, *gate]
 

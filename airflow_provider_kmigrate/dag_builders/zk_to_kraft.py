@@ -5,11 +5,13 @@ A task that fails leaves everything behind it unstarted and the run red; cleared
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 from airflow.sdk import DAG, BaseOperator, Param, TaskGroup, chain
 
-from airflow_provider_kmigrate.core.cluster import ClusterSpec
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.core.phase import Phase
 from airflow_provider_kmigrate.dag_builders import audit, spark_jobs
@@ -86,26 +88,35 @@ def build(spec: ClusterSpec) -> DAG:
             *spark_jobs.hold(spec, "first_roll"),
             _roll(spec, "first_roll", BrokerMode.MIGRATION),
             *spark_jobs.progress(spec, "first_roll"),
-            *audit.gate(spec, "after_first_roll"),
+            *audit.gate(spec, "after_first_roll", after=f"first_roll.{_first(spec.brokers)}"),
             _copy(spec),  # its takeover may leave out the leaders that a held job waits for (G13)
             *spark_jobs.resume(spec, "copy"),
             *spark_jobs.hold(spec, "second_roll"),
             _roll(spec, "second_roll", BrokerMode.KRAFT),
             *spark_jobs.progress(spec, "second_roll"),
             *spark_jobs.resume(spec, "second_roll"),
-            *audit.gate(spec, "after_second_roll"),
-            SoakOperator(cluster_file=spec.path, task_id="soak"),
+            *audit.gate(spec, "after_second_roll", after=f"second_roll.{_first(spec.brokers)}"),
+            SoakOperator(cluster_file=spec.path, task_id="soak", **audit.begins(spec)),
             _before_approval(spec),
-            *audit.gate(spec, "before_approval"),
+            *audit.gate(spec, "before_approval", after="soak"),
             _approve(spec),
             _finalize(spec),
             *audit.probe_ends(spec),
-            *audit.gate(spec, "after_finalization", final=True),
+            *audit.gate(spec, "after_finalization", after=f"finalize.{_first(spec.controllers)}", final=True),
         )
     for task in dag.tasks:
         if isinstance(task, BaseOperator):
             task.doc_md = doc(task.task_id)
     return dag
+
+
+def _first(nodes: Sequence[NodeSpec]) -> str:
+    """The task of a group's first node."""
+    return f"{nodes[0].role}_{nodes[0].id}"
+
+
+def _begins(spec: ClusterSpec, node: NodeSpec) -> dict[str, Any]:
+    return audit.begins(spec) if node in (spec.brokers[0], spec.controllers[0]) else {}
 
 
 def _controllers(spec: ClusterSpec) -> TaskGroup:
@@ -121,7 +132,14 @@ def _controllers(spec: ClusterSpec) -> TaskGroup:
 def _roll(spec: ClusterSpec, name: str, target: BrokerMode) -> TaskGroup:
     with TaskGroup(name) as group:
         rolls: list[BaseOperator] = [
-            RollBrokerOperator(cluster_file=spec.path, task_id=f"broker_{node.id}", broker=node.id, target=target, **goes_on())
+            RollBrokerOperator(
+                cluster_file=spec.path,
+                task_id=f"broker_{node.id}",
+                broker=node.id,
+                target=target,
+                **goes_on(),
+                **_begins(spec, node),
+            )
             for node in spec.brokers
         ]
         rest = RollBrokerOperator(cluster_file=spec.path, task_id="postponed", target=target, **goes_on())
@@ -161,7 +179,9 @@ def _approve(spec: ClusterSpec) -> BaseOperator:
 def _finalize(spec: ClusterSpec) -> TaskGroup:
     with TaskGroup("finalize") as group:
         each: list[BaseOperator] = [
-            FinalizeControllerOperator(cluster_file=spec.path, task_id=f"controller_{node.id}", controller=node.id, **goes_on())
+            FinalizeControllerOperator(
+                cluster_file=spec.path, task_id=f"controller_{node.id}", controller=node.id, **goes_on(), **_begins(spec, node)
+            )
             for node in spec.controllers
         ]
         active = FinalizeControllerOperator(cluster_file=spec.path, task_id="active_last", **goes_on())

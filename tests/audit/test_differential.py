@@ -21,8 +21,8 @@ from airflow_provider_kmigrate.audit.job import audit
 from airflow_provider_kmigrate.audit.judge import FINDINGS, joined
 from airflow_provider_kmigrate.audit.policy import Policy
 from airflow_provider_kmigrate.audit.sources import RecordTables, Source
-from airflow_provider_kmigrate.core.events import Event
-from airflow_provider_kmigrate.core.ledger import Facts, Finding, balance
+from airflow_provider_kmigrate.core.events import DeliveryRun, Event
+from airflow_provider_kmigrate.core.ledger import Demand, Facts, Finding, balance
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.verdict import Level
 from tests.audit.random_histories import SingleRecords, packed, single_records
@@ -32,7 +32,7 @@ ALL = Policy(max_cases=sys.maxsize)
 
 
 def told_by_ledger(events: Sequence[Event], policy: Policy = ALL) -> dict[str, Any]:
-    limits = {"window": policy.window, "alive_since": policy.alive_since}
+    limits = {"window": policy.window, "alive_since": policy.alive_since, "demand": policy.demand}
     return told(joined(balance(events, skew_ms=policy.skew_ms, max_cases=sys.maxsize, **limits), sys.maxsize))
 
 
@@ -129,3 +129,17 @@ def test_clients_that_run_on(engine: Engine, share: float) -> None:
     facts = told_by_ledger(seen, policy)
     assert facts != told_by_ledger(seen), "nobody runs on"
     assert differences(of_polls(seen, engine, policy), facts) == {}
+
+
+@pytest.mark.parametrize("share", [0.3, 0.7, 1.1])
+def test_evidence_of_some_age(engine: Engine, share: float, tmp_path: Path) -> None:
+    events, story = packed(60, 22), single_records(60, 23)
+    times = sorted(event.stamp.t_ms for event in events)
+    since = round(times[0] + share * (times[-1] - times[0]))
+    groups = tuple(sorted({event.group for event in events if isinstance(event, DeliveryRun)})[::3])
+    policy = replace(ALL, demand=Demand(since, (*groups, "nobody")))
+    facts = told_by_ledger(events, policy)
+    assert any(reason.startswith("L14") for reason in facts["reasons"])
+    assert differences(of_polls(events, engine, policy), facts) == {}
+    found = of_records(story, engine, tmp_path, policy)
+    assert any("nobody" in reason for reason in found["reasons"])

@@ -69,6 +69,17 @@ def test_a_torn_last_line_is_left_for_later(duck: Engine, tmp_path: Path) -> Non
     assert run([source], Policy(), duck).verdict.outcome is Outcome.PASS
 
 
+@pytest.mark.parametrize("name", ["host2/m.jsonl", "m.jsonl.1", "old/m.jsonl.gz"])
+def test_events_that_are_not_read_are_named(duck: Engine, tmp_path: Path, name: str) -> None:
+    source = written(tmp_path)
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("what it says is unknown")
+    result = run([source], Policy(), duck)
+    (reason,) = result.sources[0].facts.reasons
+    assert (result.verdict.outcome, reason.code) == (Outcome.INCONCLUSIVE, "L01")
+    assert str(tmp_path / name) in reason.text
+
+
 def test_a_file_read_twice_counts_once(engine: Engine, tmp_path: Path) -> None:
     source = written(tmp_path)
     twice = Source(Level.CONSUMER, lines=(*source.lines, str(tmp_path / "m.jsonl")))

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.ledger import Verdict, balance
+from airflow_provider_kmigrate.core.events import Ack
+from airflow_provider_kmigrate.core.ledger import Demand, Verdict, balance
 from tests.core.histories import History, calm, codes, counts
 from tests.core.test_ledger_histories import fine_histories
 
@@ -67,3 +68,53 @@ def test_a_look_at_any_time_finds_nothing_in_what_is_lawful(history: History, da
     facts = balance(seen, alive_since=0)
     assert counts(facts) == {}
     assert codes(facts) <= {"L09", "L10"}
+
+
+def test_evidence_from_before_the_step_is_none_of_it() -> None:
+    """Everything arrived; then the writers stopped, and a step began."""
+    events = calm().end()
+    newest = max(event.t_acked_ms for event in events if isinstance(event, Ack))
+    assert balance(events, demand=Demand(newest)).verdict is Verdict.PASS
+    facts = balance(events, demand=Demand(newest + 600_000))
+    assert (facts.verdict, codes(facts)) == (Verdict.INCONCLUSIVE, {"L14"})
+    texts = " ".join(reason.text for reason in facts.reasons)
+    assert "no record was acknowledged since the step began, the last one 600 s before" in texts
+    assert "no record was delivered since the step began" in texts
+
+
+def test_acknowledgements_alone_are_not_enough() -> None:
+    history = calm()
+    begun = history.now + 1
+    history.ack("p", 0, 30, 30, 5)
+    (reason,) = [reason for reason in balance(history.end(), demand=Demand(begun)).reasons if reason.code == "L14"]
+    assert "delivered" in reason.text
+
+
+def test_evidence_of_another_group_is_none_of_this_one() -> None:
+    events = calm().end()
+    assert balance(events, demand=Demand(groups=("g",))).verdict is Verdict.PASS
+    facts = balance(events, demand=Demand(groups=("g", "billing")))
+    assert (facts.verdict, codes(facts)) == (Verdict.INCONCLUSIVE, {"L14"})
+    assert "group billing was delivered no record" in facts.reasons[0].text
+
+
+def test_a_group_that_stood_still_while_others_read() -> None:
+    history = calm()
+    history.consumer("m2", "other")
+    begun = history.now + 1
+    history.ack("p", 1, 0, 30, 5)
+    history.deliver("g", "m", 1, 0, 5, 30)
+    assert "L14" not in codes(balance(history.events, demand=Demand(begun)))
+    history.deliver("other", "m2", 1, 0, 5, 30)
+    assert "L14" not in codes(balance(history.events, demand=Demand(begun, ("g", "other"))))
+    late = balance(history.events, demand=Demand(history.now, ("g", "other")))
+    assert [reason.text[:8] for reason in late.reasons if "group g " in reason.text] == ["group g "]
+
+
+def test_a_clock_that_is_ahead_shows_nobody_alive() -> None:
+    """Both were killed long ago; their machines' clocks are an hour ahead."""
+    history = calm()
+    read = history.now - 3_600_000
+    facts = balance(history.events, alive_since=read - 60_000, now_ms=read)
+    assert (facts.verdict, codes(facts)) == (Verdict.INCONCLUSIVE, {"L15"})
+    assert balance(history.events, alive_since=read, now_ms=history.now - 100).verdict is Verdict.PASS, "within the skew"

@@ -15,8 +15,10 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_provider_kmigrate.audit.request import parse
+from airflow_provider_kmigrate.core.ledger import Demand
 from airflow_provider_kmigrate.core.verdict import Level, Outcome, Verdict, as_dict
 from airflow_provider_kmigrate.dag_builders import audit, folder, rollback, zk_to_kraft
+from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.spec import load
 from tests.provider.simulated import Rehearsal, document
 from tests.steps.sim_nodes import CLUSTER_ID
@@ -76,6 +78,13 @@ def migration(sim: Rehearsal) -> DAG:
     return zk_to_kraft.build(load(str(sim.path)))
 
 
+def rendered(request: dict[str, Any]) -> dict[str, Any]:
+    """As Airflow hands it over when the step began at 1795000000000."""
+    demand = request["policy"]["demand"]
+    assert "xcom_pull" in demand["since"]
+    return request | {"policy": request["policy"] | {"demand": demand | {"since": "1795000000000"}}}
+
+
 def states(run: Any) -> dict[str, str]:
     return {instance.task_id: str(instance.state) for instance in run.get_task_instances()}
 
@@ -99,7 +108,7 @@ class TestShape:
         sim = rehearse()
         audited(sim, events=[], topics=["t"])
         assert set(folder.dags_of(sim.path.parent)) == OTHERS
-        request = parse(migration(sim).task_dict["audit_before_approval.audit"].request | {"logs": None})
+        request = parse(rendered(migration(sim).task_dict["audit_before_approval.audit"].request | {"logs": None}))
         assert request.sources == ()
 
     def test_a_topic_of_events_is_taken_in_by_each_audit(self, rehearse: Callable[..., Rehearsal]) -> None:
@@ -158,6 +167,25 @@ class TestShape:
         assert {dag.task_dict[f"audit_{gate}.audit"].retries for gate in GATES} == {3}
         assert [task.task_id for task in dag.tasks if not task.doc_md] == []
 
+    def test_each_gate_asks_for_evidence_since_its_step_began(self, rehearse: Callable[..., Rehearsal]) -> None:
+        sim = rehearse()
+        audited(sim)
+        dag = migration(sim)
+        steps = ["first_roll.broker_0", "second_roll.broker_0", "soak", "finalize.controller_3000"]
+        for gate, step in zip(GATES, steps, strict=True):
+            request = dag.task_dict[f"audit_{gate}.audit"].request
+            assert f"task_ids='{step}'" in request["policy"]["demand"]["since"]
+            assert dag.task_dict[step]._pre_execute_hook is not None
+            assert parse(rendered(request)).policy.demand == Demand(1_795_000_000_000)
+
+    def test_a_step_that_left_no_time_is_no_time(self, rehearse: Callable[..., Rehearsal]) -> None:
+        sim = rehearse()
+        audited(sim)
+        request = rendered(migration(sim).task_dict["audit_before_approval.audit"].request)
+        request["policy"]["demand"]["since"] = "None"
+        with pytest.raises(Refused, match="X08"):
+            parse(request)
+
     @pytest.mark.parametrize(("level", "label"), [("probe", "L1"), ("consumers", "L2"), ("producers", "L3")])
     def test_the_request_is_one_that_the_job_takes(self, rehearse: Callable[..., Rehearsal], level: str, label: str) -> None:
         sim = rehearse()
@@ -187,6 +215,10 @@ class TestRuns:
         assert spark.runs() == len(GATES)
         results = sorted(path.parent.parent.name for path in (sim.path.parent.parent / "result" / "sim").glob("*/*/verdict.json"))
         assert results == sorted(GATES), "each audit keeps its own"
+        times = [parse(json.loads(line)).policy.demand.since for line in spark.requests.read_text().splitlines()]
+        assert None not in times
+        assert times == sorted(times)
+        assert len(set(times)) == len(GATES)
 
     @pytest.mark.slow
     def test_logs_are_looked_at_once_before_the_first_roll_and_compared_in_every_gate(

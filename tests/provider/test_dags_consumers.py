@@ -83,7 +83,7 @@ class TestShape:
     ) -> None:
         dag = dag_of(made(SimGroup(instances), audit={**AUDIT, "canary": {"interval": "2s", "margin": 2, "settle": "0s"}}))
         requests: dict[str, Any] = {name: dag.get_task(name).request for name in names(dag) if ".audit_" in name}
-        plans = {name.partition(".audit_")[2]: parse(request).canary for name, request in requests.items()}
+        plans = {name.partition(".audit_")[2]: parse({**request, "policy": {}}).canary for name, request in requests.items()}
         canaries = {"canary_migrating", "canary_plain"} if compared else set()
         assert {step for step, plan in plans.items() if plan is not None} == canaries
         for step in canaries:
@@ -91,6 +91,20 @@ class TestShape:
             assert plan is not None
             assert (plan.group, plan.canaries, plan.baseline) == ("billing", ("app0",), ("app1", "app2", "app3"))
             assert (plan.interval_ms, plan.settle_ms, plan.metric.margin, plan.policy.window) == (2000, 0, 2.0, 60)
+
+    def test_an_audit_asks_for_evidence_of_this_group_since_its_step(self, made: Group) -> None:
+        dag = dag_of(made(SimGroup(2), audit=AUDIT))
+        begins = {
+            "canary_migrating": "to_migrating_app0",
+            "mode_kafka": "mode_kafka",
+            "canary_plain": "to_plain_app0",
+            "to_plain": "watch_to_plain",
+        }
+        for name, step in begins.items():
+            demand = dag.task_dict[f"billing.audit_{name}"].request["policy"]["demand"]
+            assert demand["groups"] == ["billing"]
+            assert f"task_ids='billing.{step}'" in demand["since"]
+            assert dag.task_dict[f"billing.{step}"]._pre_execute_hook is not None
 
     def test_only_a_step_that_is_red_or_a_fail_takes_the_group_back(self, made: Group) -> None:
         dag = dag_of(made(SimGroup(2), audit=AUDIT))

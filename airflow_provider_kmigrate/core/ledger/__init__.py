@@ -13,6 +13,7 @@ It works on intervals of offsets, not on records, and is the oracle that the Spa
 
 from airflow_provider_kmigrate.core.ledger.balance import balance
 from airflow_provider_kmigrate.core.ledger.facts import Case, Facts, Finding, Gap, Produce, Verdict
+from airflow_provider_kmigrate.core.ledger.health import Demand
 from airflow_provider_kmigrate.core.ledger.produce import produce_between
 
-__all__ = ["Case", "Facts", "Finding", "Gap", "Produce", "Verdict", "balance", "produce_between"]
+__all__ = ["Case", "Demand", "Facts", "Finding", "Gap", "Produce", "Verdict", "balance", "produce_between"]

@@ -10,7 +10,7 @@ from airflow_provider_kmigrate.core.events import Event
 from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition
 from airflow_provider_kmigrate.core.ledger.coverage import Missing, Read, missing, part_of
 from airflow_provider_kmigrate.core.ledger.facts import Case, Facts, Finding, Gap, Produce
-from airflow_provider_kmigrate.core.ledger.health import Health, examine
+from airflow_provider_kmigrate.core.ledger.health import ANY_EVIDENCE, Demand, Health, examine, last_evidence, unmet
 from airflow_provider_kmigrate.core.ledger.log import inspect
 from airflow_provider_kmigrate.core.ledger.ownership import double_owned
 from airflow_provider_kmigrate.core.ledger.produce import produce_between, produce_facts
@@ -53,6 +53,8 @@ def balance(
     skew_ms: int = SKEW_MS,
     max_cases: int = 20,
     alive_since: int | None = None,
+    demand: Demand = ANY_EVIDENCE,
+    now_ms: int | None = None,
 ) -> Facts:
     """What the events show.
 
@@ -62,17 +64,19 @@ def balance(
 
     `alive_since` (ms since the epoch) is for a look at clients that run on: a writer that gave a sign of life since then needs no
     stop, and what was acknowledged since then may be unread. None: everybody must have stopped, and read everything.
+
+    `demand`: what evidence there must be at least. `now_ms`: when the events had been read; None: not known.
     """
     limits = _Limits(skew_ms, max_cases, window, alive_since)
     book = Book.of(events)
-    health = examine(book, refused, alive_since)
+    health = examine(book, refused, alive_since, None if now_ms is None else now_ms + skew_ms)
     piles = _Piles()
     for group in book.groups():
         for key in book.partitions_of(group):
             _check_group(book, key, piles, limits, trusted=health.trusts(group))
     _check_logs(book, piles)
     _check_owners(book, piles, skew_ms)
-    return _facts(book, health, piles, limits)
+    return _facts(book, health, piles, limits, tuple(unmet(demand, *last_evidence(book))))
 
 
 def _read(book: Book, key: GroupPartition) -> Read:
@@ -173,9 +177,9 @@ def _reasons(piles: _Piles) -> list[Reason]:
     return reasons
 
 
-def _facts(book: Book, health: Health, piles: _Piles, limits: _Limits) -> Facts:
+def _facts(book: Book, health: Health, piles: _Piles, limits: _Limits, lacking: Sequence[Reason]) -> Facts:
     limit = limits.max_cases
-    reasons = (*health.reasons, *_reasons(piles))
+    reasons = (*health.reasons, *_reasons(piles), *lacking)
     return Facts(
         complete=not reasons,
         reasons=reasons,

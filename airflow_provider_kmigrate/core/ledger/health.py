@@ -16,14 +16,17 @@ L10   no consumer group was seen
 L11   a group was not delivered everything that was acknowledged, and it cannot be said that it is lost
 L12   a run with gaps that cannot be told from loss
 L13   a compacted log: undelivered records may have been removed lawfully
+L14   nothing was acknowledged, or nothing delivered, since the time from which on there must be evidence
+L15   a writer's clock is ahead of the audit's: how old its signs of life are cannot be told
 ====  =======================================================================
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from airflow_provider_kmigrate.core.events import DeliveryRun
 from airflow_provider_kmigrate.core.intervals import size
@@ -46,8 +49,58 @@ class Health:
         return not self.doubtful & {group, None}
 
 
-def examine(book: Book, refused: Sequence[str], alive_since: int | None = None) -> Health:
-    """`refused` describes the lines that were no events; `alive_since` as for `balance`."""
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What evidence there must be: an acknowledgement and a delivery not before `since` (ms since the epoch; None: of any age).
+
+    With `groups` each of them must have a delivery of its own.
+    """
+
+    since: int | None = None
+    groups: tuple[str, ...] = ()
+
+
+ANY_EVIDENCE: Final = Demand()
+
+
+def unmet(demand: Demand, acked_ms: int | None, delivered_ms: Mapping[str, int]) -> Iterator[Reason]:
+    """What is demanded and not there: `acked_ms` is when a record was last acknowledged, `delivered_ms` when each group was last
+    delivered one. Where there is none at all, others say so (L09, L10), but of a group that is demanded.
+    """
+    since = demand.since
+    if since is not None and acked_ms is not None and acked_ms < since:
+        yield _old(f"no record was acknowledged since the step began, the last one {_ago(since - acked_ms)} before")
+    newest = max(delivered_ms.values(), default=None)
+    if since is not None and newest is not None and newest < since:
+        yield _old(f"no record was delivered since the step began, the last one {_ago(since - newest)} before")
+    for group in sorted(set(demand.groups)):
+        last = delivered_ms.get(group)
+        if last is None:
+            yield _old(f"group {group} was delivered no record, by any client that writes events")
+        elif since is not None and last < since and newest is not None and newest >= since:
+            yield _old(f"group {group} was delivered no record since the step began, the last one {_ago(since - last)} before")
+
+
+def _old(text: str) -> Reason:
+    why = "Evidence from before a step, or of other groups, shows nothing of what the step did"
+    return Reason("L14", text, why, "See that producers and consumers run and write events; then the audit is made again")
+
+
+def _ago(ms: int) -> str:
+    return f"{ms / 1000:.0f} s"
+
+
+def last_evidence(book: Book) -> tuple[int | None, dict[str, int]]:
+    """When a record was last acknowledged, and last delivered to each group."""
+    acked = max((ack.t_acked_ms for acks in book.acks.values() for ack in acks), default=None)
+    delivered: dict[str, int] = {}
+    for key, runs in book.runs.items():
+        delivered[key.group] = max(delivered.get(key.group, 0), *(run.t_last_ms for run in runs))
+    return acked, delivered
+
+
+def examine(book: Book, refused: Sequence[str], alive_since: int | None = None, not_after: int | None = None) -> Health:
+    """`refused` describes the lines that were no events; `alive_since` as for `balance`; no event can be later than `not_after`."""
     reasons: list[Reason] = []
     doubtful: set[str | None] = set()
     if refused:
@@ -58,7 +111,7 @@ def examine(book: Book, refused: Sequence[str], alive_since: int | None = None) 
         doubtful.add(None)
     for name in sorted(book.writers):
         writer = book.writers[name]
-        found = list(_writer_flaws(writer, alive_since)) + list(_delivery_holes(writer))
+        found = [*_writer_flaws(writer, alive_since), *_delivery_holes(writer), *_future(writer, not_after)]
         reasons += found
         if found:
             doubtful |= book.groups_of(writer)
@@ -90,6 +143,14 @@ def _stop_flaws(writer: Writer, alive_since: int | None) -> Iterator[Reason]:
         yield Reason("L05", f"{writer.name} has no stop as its last event", _WHY_RUNNING)
     elif not stop.clean:
         yield Reason("L06", f"{writer.name} stopped with its record not whole: {stop.reason}", _WHY_AUDIT)
+
+
+def _future(writer: Writer, not_after: int | None) -> Iterator[Reason]:
+    """A clock that is ahead makes a client that died look alive."""
+    if not_after is not None and writer.last_ms > not_after:
+        text = f"{writer.name} wrote an event {_ago(writer.last_ms - not_after)} after it was read"
+        why = "Whether it still runs, and what came first, cannot be told by such a clock"
+        yield Reason("L15", text, why, "Set the clocks of clients and of Spark's driver (NTP), or allow a larger skew_ms")
 
 
 def _delivery_holes(writer: Writer) -> Iterator[Reason]:
