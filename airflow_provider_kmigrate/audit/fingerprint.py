@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
+from confluent_kafka import IsolationLevel
 from pyspark.sql import SparkSession
 
 from airflow_provider_kmigrate.audit.kafka_source import Spans, options_of, read_spans, spark_errors
@@ -23,7 +24,7 @@ from airflow_provider_kmigrate.clients.log_marks import cluster_id, read_marks
 from airflow_provider_kmigrate.core import commit_tracks, fingerprint
 from airflow_provider_kmigrate.core.commit_tracks import CommitLook, Tracks, judge_commits
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.fingerprint import BLOCK, Fingerprint, LogMark, Print, Sample, remaining, stretches
+from airflow_provider_kmigrate.core.log_blocks import BLOCK, Fingerprint, LogMark, Print, Sample, remaining, renewal, stretches
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.offsets_records import RawRecord, Scan
 from airflow_provider_kmigrate.core.verdict import Ground, LevelHealth
@@ -66,23 +67,73 @@ def take(
 ) -> LogLook:
     """Look at the logs of the topics and at all commits; with `before`, at what there was then and at the commits since.
 
-    `properties` are librdkafka's; `spark_options` go over those that are made from them. Raises ours.
+    `properties` are librdkafka's; `spark_options` go over those that are made from them. Raises ours; `Refused` (X10, X11) where a look
+    without `before` would leave out a topic or a partition, of which then no later look could say anything.
     """
     ship_package(session)
     options = {**options_of(properties), **(spark_options or {})}
+    names = sorted(set(topics))
+    if before is None:
+        _refuse_gaps(names, read_marks(properties, names))
     commits = _commits(session, properties, options, before.commits if before else None)
     for left in reversed(range(_TRIES)):
-        marks = read_marks(properties, topics)
+        marks = read_marks(properties, names)
         spans = _spans(marks, sample or Sample(), before.logs if before else None, block)
         try:
             prints = hash_logs(session, options, spans, before.logs.block if before else block)
         except Failed:
-            if not (left and _moved(marks, read_marks(properties, topics))):
+            if not (left and _moved(marks, read_marks(properties, names))):
                 raise
             continue
+        if before is None:
+            _refuse_gaps(names, marks)
         logs = Fingerprint(_now_ms(), cluster_id(properties), marks, prints, before.logs.block if before else block)
         return LogLook(logs, commits)
     raise AssertionError("unreachable")
+
+
+def _refuse_gaps(topics: Sequence[str], marks: Mapping[TopicPartition, LogMark]) -> None:
+    absent = sorted(set(topics) - {where.topic for where in marks})
+    why = "A look that leaves them out would have every later one pass them over."
+    if absent:
+        text = f"There is no topic {', '.join(absent)}, whose logs are to be compared."
+        raise Refused.because(Reason("X10", text, why, "Correct the names in the cluster file's `audit`, or leave them out."))
+    unread = sorted((where, mark.unread) for where, mark in marks.items() if mark.unread)
+    if unread:
+        (where, said), more = unread[0], f" and {len(unread) - 1} more" if len(unread) > 1 else ""
+        text = f"{where.topic}-{where.partition}{more} could not be read: {said}"
+        raise Refused.because(Reason("X11", text, why, "Wait until each has a leader; the look is taken again."))
+
+
+def renewed(
+    session: SparkSession,
+    properties: Mapping[str, str],
+    before: LogLook,
+    after: LogLook,
+    sample: Sample | None = None,
+    *,
+    spark_options: Mapping[str, str] | None = None,
+) -> LogLook:
+    """`after` as the look that the next one is compared with: with everything that came since `before`. Raises ours."""
+    options = {**options_of(properties), **(spark_options or {})}
+    topics, logs = sorted({where.topic for where in after.logs.marks}), after.logs
+    for left in reversed(range(_TRIES)):
+        spans, kept = renewal(before.logs, logs, sample or Sample())
+        try:
+            found = hash_logs(session, options, spans, logs.block)
+        except Failed:
+            now = read_marks(properties, topics)
+            if not (left and _moved(logs.marks, now)):
+                raise
+            logs = replace(logs, marks={where: _cut(mark, now.get(where, mark)) for where, mark in logs.marks.items()})
+            continue
+        prints = {where: {**kept.get(where, {}), **found.get(where, {})} for where in logs.marks}
+        return LogLook(replace(logs, prints=prints), before.commits.joined(after.commits))
+    raise AssertionError("unreachable")
+
+
+def _cut(mark: LogMark, now: LogMark) -> LogMark:
+    return replace(mark, start=min(mark.end, max(mark.start, now.start)))
 
 
 def _now_ms() -> int:
@@ -117,26 +168,27 @@ def hash_logs(
 def _commits(
     session: SparkSession, properties: Mapping[str, str], options: Mapping[str, str], before: CommitLook | None
 ) -> CommitLook:
-    marks = {where.partition: mark for where, mark in read_marks(properties, [OFFSETS_TOPIC]).items()}
-    unread = [f"{partition}: {mark.unread}" for partition, mark in marks.items() if mark.unread]
+    marks = read_marks(properties, [OFFSETS_TOPIC])
+    stable = read_marks(properties, [OFFSETS_TOPIC], isolation=IsolationLevel.READ_COMMITTED)
+    unread = [f"{where.partition}: {mark.unread}" for where, mark in (marks | stable).items() if mark.unread]
     if unread:
         text = f"Partitions of {OFFSETS_TOPIC} could not be read: {unread[0]}"
         raise Refused.because(Reason("X02", text, "Its groups' commits are unknown.", "Wait until each has a leader."))
     begins = before.ends if before else {}
-    spans = {
-        TopicPartition(OFFSETS_TOPIC, partition): [(max(mark.start, begins.get(partition, 0)), mark.end)]
-        for partition, mark in marks.items()
-    }
+    spans = {where: [(max(mark.start, begins.get(where.partition, 0)), mark.end)] for where, mark in stable.items()}
     tracks, refused = read_tracks(session, options, spans)
-    ends = {partition: mark.end for partition, mark in marks.items()}
-    return CommitLook(_now_ms(), tracks.found, tracks.members, refused, ends)
+    ends = {where.partition: mark.end for where, mark in stable.items()}
+    return CommitLook(_now_ms(), tracks.found, tracks.members, refused, ends, tracks.consumers, marks)
 
 
 def read_tracks(session: SparkSession, options: Mapping[str, str], spans: Spans) -> tuple[Tracks, int]:
-    """How commits moved in these offsets of `__consumer_offsets`, and how many records could not be read."""
+    """How commits moved in these offsets of `__consumer_offsets`, and how many records could not be read.
+
+    Offsets that a transaction was to commit and that was aborted were never committed: they are left out.
+    """
     tracks, refused = Tracks.empty(), 0
     with spark_errors(f"Spark could not read {OFFSETS_TOPIC}"):
-        records = read_spans(_sees_internal(session), options, spans)
+        records = read_spans(_sees_internal(session), options, spans, isolation="read_committed")
         if records is None:
             return tracks, 0
         columns = records.selectExpr("partition", "offset", "unix_millis(timestamp) AS t_ms", "key", "value")
@@ -145,7 +197,7 @@ def read_tracks(session: SparkSession, options: Mapping[str, str], spans: Spans)
     for _, _, row in pieces:
         found = json.loads(row)
         refused += found["refused"]
-        tracks.join(Tracks.of_rows(found["tracks"], found["members"]))
+        tracks.join(Tracks.from_dict(found["tracks"]))
     return tracks, refused
 
 
@@ -169,7 +221,7 @@ def _tracker() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
                 if record is not None:
                     tracks.add(raw, record)
         rows = [
-            (partition, place, json.dumps({"tracks": tracks.rows(), "members": tracks.members, "refused": scan.refused}))
+            (partition, place, json.dumps({"tracks": tracks.as_dict(), "refused": scan.refused}))
             for partition, (place, tracks, scan) in pieces.items()
         ]
         kinds = (pa.int32(), pa.int64(), pa.string())
@@ -182,7 +234,7 @@ def _tracker() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 def compare(before: LogLook, after: LogLook) -> tuple[tuple[Ground, ...], LevelHealth]:
     """What became of logs and commits, as `core.verdict.combine` takes it."""
     grounds, health = fingerprint.compare(before.logs, after.logs)
-    ends = {where: mark.end for where, mark in before.logs.marks.items()}
+    ends = {where: mark.end for where, mark in after.logs.marks.items()}
     return (*grounds, *judge_commits(before.commits, after.commits, ends)), health
 
 

@@ -6,9 +6,10 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -118,7 +119,8 @@ def _tolerated(grounds: Iterable[Ground], facts: Facts, policy: Policy) -> tuple
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """`job REQUEST FOLDER`: leaves `verdict.json`, `facts.json` and `refused.jsonl` in the folder, and the report where one is wanted.
+    """`job REQUEST FOLDER`: leaves `verdict.json`, `facts.json` and `refused.jsonl` in the folder, and the report where one is wanted;
+    a PASS over logs leaves `look.json` too, for the next audit to compare with.
 
     0 whatever the verdict is; 2: nothing could be concluded, for the reason printed.
     """
@@ -134,9 +136,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _wait(options.begin, options.within)
             if wanted.stream:
                 _take_in(wanted.stream, engine)
-            also = [_logs(wanted.logs, engine)] if wanted.logs else []
+            also, leave = _logs(wanted.logs, engine, options.folder) if wanted.logs else ([], None)
             pictured = wanted.report is not None
             result = run(wanted.sources, wanted.policy, engine, also=also, pictured=pictured, canary=wanted.canary)
+            if leave and result.verdict.outcome is Outcome.PASS:
+                leave()
         if wanted.report:
             reporting.write(wanted.report, result, options.folder)
         write(result, options.folder)
@@ -163,10 +167,13 @@ def _take_in(wanted: StreamRequest, engine: Engine) -> None:
     stream.EventStream(_spark(engine), look.properties(wanted), plan).catch_up()
 
 
-def _logs(wanted: LogsRequest, engine: Engine) -> Finding:
+def _logs(wanted: LogsRequest, engine: Engine, folder: Path) -> tuple[list[Finding], Callable[[], None]]:
+    """What became of the logs, and what leaves the look for the next audit."""
     from airflow_provider_kmigrate.audit import look  # noqa: PLC0415  # needs Spark
 
-    return Finding(*look.compared(_spark(engine), wanted))
+    session = _spark(engine)
+    found = look.compared(session, wanted)
+    return [Finding(found.grounds, found.health)], partial(found.leave, session, wanted, folder / "look.json")
 
 
 def _spark(engine: Engine) -> SparkSession:

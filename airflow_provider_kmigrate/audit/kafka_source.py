@@ -70,13 +70,15 @@ def _jaas(mechanism: str, properties: Mapping[str, str]) -> str:
     return f'{module} required username="{user}" password="{password}";'
 
 
-def read_spans(session: SparkSession, options: Mapping[str, str], spans: Spans) -> DataFrame | None:
-    """The records in these offsets with keys, values, times and headers, aborted ones too; None where there are none.
+def read_spans(
+    session: SparkSession, options: Mapping[str, str], spans: Spans, *, isolation: str = "read_uncommitted"
+) -> DataFrame | None:
+    """The records in these offsets with keys, values, times and headers, aborted ones too, or by `isolation`; None where there are none.
 
     One span of each partition is one read, so a sample in four pieces is four. A read fails where offsets have gone meanwhile.
     """
     rounds = [frame for number in range(max(map(len, spans.values()), default=0)) if (frame := _nth(spans, number))]
-    frames = [_read(session, options, ranges) for ranges in rounds]
+    frames = [_read(session, options, ranges, isolation) for ranges in rounds]
     return reduce(DataFrame.unionAll, frames) if frames else None
 
 
@@ -84,7 +86,9 @@ def _nth(spans: Spans, number: int) -> dict[TopicPartition, tuple[int, int]]:
     return {where: found[number] for where, found in spans.items() if len(found) > number and found[number][0] < found[number][1]}
 
 
-def _read(session: SparkSession, options: Mapping[str, str], ranges: Mapping[TopicPartition, tuple[int, int]]) -> DataFrame:
+def _read(
+    session: SparkSession, options: Mapping[str, str], ranges: Mapping[TopicPartition, tuple[int, int]], isolation: str
+) -> DataFrame:
     partitions: dict[str, list[int]] = defaultdict(list)
     first: dict[str, dict[str, int]] = defaultdict(dict)
     end: dict[str, dict[str, int]] = defaultdict(dict)
@@ -92,7 +96,7 @@ def _read(session: SparkSession, options: Mapping[str, str], ranges: Mapping[Top
         partitions[topic].append(partition)
         first[topic][str(partition)], end[topic][str(partition)] = begin, before
     exact = {"assign": json.dumps(partitions), "startingOffsets": json.dumps(first), "endingOffsets": json.dumps(end)}
-    fixed = {"includeHeaders": "true", "failOnDataLoss": "true", "kafka.isolation.level": "read_uncommitted"}
+    fixed = {"includeHeaders": "true", "failOnDataLoss": "true", "kafka.isolation.level": isolation}
     return session.read.format("kafka").options(**{**READING, **options, **fixed, **exact}).load()
 
 

@@ -11,6 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,17 +26,37 @@ from airflow_provider_kmigrate.core.verdict import Ground, LevelHealth
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused
 
 
-def compared(session: SparkSession, wanted: LogsRequest) -> tuple[tuple[Ground, ...], LevelHealth]:
-    """What became of the logs and commits since the look before. Raises ours."""
-    before = fingerprint.from_dict(_read(wanted.before))
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Two looks, and what became of the logs and commits between them."""
+
+    before: LogLook
+    after: LogLook
+    grounds: tuple[Ground, ...]
+    health: LevelHealth
+
+    def leave(self, session: SparkSession, wanted: LogsRequest, place: Path) -> None:
+        """Keep the look after it, whole, for the next audit: what was written since the one before is compared then. Raises ours."""
+        if not any(mark.unread for mark in self.after.logs.marks.values()):  # else the older one stays the better one
+            _keep(fingerprint.renewed(session, properties(wanted), self.before, self.after, wanted.sample), place)
+
+
+def compared(session: SparkSession, wanted: LogsRequest) -> Compared:
+    """What became of the logs and commits since the newest look before. Raises ours."""
+    left = [place for place in wanted.renewed if Path(place).exists()]
+    before = fingerprint.from_dict(_read(left[-1] if left else wanted.before))
     after = fingerprint.take(session, properties(wanted), wanted.topics, before=before)
-    return fingerprint.compare(before, after)
+    return Compared(before, after, *fingerprint.compare(before, after))
 
 
 def taken(session: SparkSession, wanted: LogsRequest) -> LogLook:
     """Take the look before the step and keep it. Raises ours."""
     look = fingerprint.take(session, properties(wanted), wanted.topics, wanted.sample)
-    place = Path(wanted.before)
+    _keep(look, Path(wanted.before))
+    return look
+
+
+def _keep(look: LogLook, place: Path) -> None:
     part = place.with_name(f"{place.name}.part")
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -46,7 +67,6 @@ def taken(session: SparkSession, wanted: LogsRequest) -> LogLook:
         part.replace(place)
     except OSError as error:
         raise Failed(f"the look before the step cannot be kept in {place}: {error}") from error
-    return look
 
 
 def properties(wanted: LogsRequest | StreamRequest) -> Mapping[str, str]:

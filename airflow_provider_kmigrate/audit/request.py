@@ -25,8 +25,8 @@ from typing import Any, Final, NoReturn, TypeVar
 from airflow_provider_kmigrate.audit.policy import Policy
 from airflow_provider_kmigrate.audit.sources import RecordTables, Source, ToolOutput
 from airflow_provider_kmigrate.core.canary_series import CanaryPlan
-from airflow_provider_kmigrate.core.fingerprint import Sample
 from airflow_provider_kmigrate.core.ledger import Demand
+from airflow_provider_kmigrate.core.log_blocks import Sample
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.verdict import Level
 from airflow_provider_kmigrate.exceptions import Failed, Refused
@@ -48,12 +48,14 @@ class SparkRequest:
 class LogsRequest:
     """Level L0. `properties`: a file with librdkafka's properties as JSON, which may hold secrets and therefore is no part of this.
 
-    `before`: where the look before the step is; `audit.look` leaves it there. `sample` as for `core.fingerprint`.
+    `before`: where the look before the step is; `audit.look` leaves it there. `renewed`: where audits before this one left theirs when
+    they passed, in their order; the last that is there is compared with instead. `sample` as for `core.fingerprint`.
     """
 
     properties: str
     topics: tuple[str, ...]
     before: str
+    renewed: tuple[str, ...] = ()
     sample: Sample = field(default_factory=Sample)
 
 
@@ -153,7 +155,11 @@ def _spark(value: Any) -> SparkRequest:
 
 
 def _logs(value: Any) -> LogsRequest | None:
-    readers: dict[str, Callable[[Any], Any]] = {"topics": _all(str), "sample": lambda item: _made(Sample, item, {})}
+    readers: dict[str, Callable[[Any], Any]] = {
+        "topics": _all(str),
+        "renewed": _all(str),
+        "sample": lambda item: _made(Sample, item, {}),
+    }
     return None if value is None else _made(LogsRequest, value, readers)
 
 

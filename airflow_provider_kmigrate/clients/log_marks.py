@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
@@ -18,7 +19,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, Resou
 from airflow_provider_kmigrate.clients.admin import asked, connect, error_of
 from airflow_provider_kmigrate.clients.batches import batches
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.fingerprint import LogMark
+from airflow_provider_kmigrate.core.log_blocks import LogMark
 from airflow_provider_kmigrate.exceptions import KMigrateError
 
 _BATCH: Final = 500  # partitions, or topics, of a request
@@ -30,8 +31,14 @@ def cluster_id(properties: Mapping[str, Any], timeout: float = 30.0) -> str:
     return str(_asked("DescribeCluster", admin.describe_cluster(request_timeout=timeout), timeout).cluster_id)
 
 
-def read_marks(properties: Mapping[str, Any], topics: Iterable[str], timeout: float = 30.0) -> dict[TopicPartition, LogMark]:
-    """The logs of all partitions of these topics now.
+def read_marks(
+    properties: Mapping[str, Any],
+    topics: Iterable[str],
+    timeout: float = 30.0,
+    *,
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+) -> dict[TopicPartition, LogMark]:
+    """The logs of all partitions of these topics now; by READ_COMMITTED one ends before the first transaction that is still open.
 
     A topic that does not exist is left out; a partition that does not tell has the reason in `unread`. Raises ours where the
     cluster does not answer at all. `timeout` in seconds, for each request.
@@ -39,11 +46,12 @@ def read_marks(properties: Mapping[str, Any], topics: Iterable[str], timeout: fl
     admin, marks = connect(properties), dict[TopicPartition, LogMark]()
     for some in batches(sorted(set(topics)), _BATCH):
         described = _describe(admin, some, timeout)
-        compacted = _compacted(admin, described, timeout)
+        policies = _policies(admin, described, timeout)
         for name, topic in described.items():
+            pattern = replace(policies.get(name, LogMark()), topic_id=str(topic.topic_id))
             where = [TopicPartition(name, partition.id) for partition in topic.partitions]
             for part in batches(where, _BATCH):
-                marks |= _marks(admin, part, str(topic.topic_id), compacted=name in compacted, timeout=timeout)
+                marks |= _marks(admin, part, pattern, isolation, timeout)
     return marks
 
 
@@ -91,31 +99,38 @@ def _asked(what: str, future: Future[Any], timeout: float) -> Any:
         raise
 
 
-def _compacted(admin: AdminClient, topics: Iterable[str], timeout: float) -> set[str]:
+def _policies(admin: AdminClient, topics: Iterable[str], timeout: float) -> dict[str, LogMark]:
+    """Of each topic a mark of what its settings have removed from a log. Without the clean-up policy `delete` there is no retention."""
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
     futures = admin.describe_configs(resources, request_timeout=timeout) if resources else {}
-    found = set()
+    found = {}
     for key, future in futures.items():
         with suppress(_Missing):
             entries = _asked(f"DescribeConfigs of {key.name}", future, timeout)
-            found |= {key.name} if "compact" in (entries["cleanup.policy"].value or "") else set()
+            policy = entries["cleanup.policy"].value or ""
+            limits = [int(entries[name].value) if "delete" in policy else -1 for name in ("retention.ms", "retention.bytes")]
+            found[key.name] = LogMark(compacted="compact" in policy, retention_ms=limits[0], retention_bytes=limits[1])
     return found
 
 
 def _marks(
-    admin: AdminClient, wheres: Sequence[TopicPartition], topic_id: str, *, compacted: bool, timeout: float
+    admin: AdminClient, wheres: Sequence[TopicPartition], pattern: LogMark, isolation: IsolationLevel, timeout: float
 ) -> dict[TopicPartition, LogMark]:
     first = _offsets(admin, wheres, OffsetSpec.earliest, timeout)
-    last = _offsets(admin, wheres, OffsetSpec.latest, timeout)
-    return {where: _mark(first[where], last[where], topic_id, compacted=compacted) for where in wheres}
+    last = _offsets(admin, wheres, OffsetSpec.latest, timeout, isolation)
+    return {where: _mark(first[where], last[where], pattern) for where in wheres}
 
 
 def _offsets(
-    admin: AdminClient, wheres: Sequence[TopicPartition], spec: Callable[[], Any], timeout: float
+    admin: AdminClient,
+    wheres: Sequence[TopicPartition],
+    spec: Callable[[], Any],
+    timeout: float,
+    isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
 ) -> dict[TopicPartition, Any]:
     """Of each partition the answer, or our exception."""
     wanted = {KafkaPartition(*where): spec() for where in wheres}
-    futures = admin.list_offsets(wanted, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=timeout)
+    futures = admin.list_offsets(wanted, isolation_level=isolation, request_timeout=timeout)
     return {TopicPartition(key.topic, key.partition): _or_error(future, timeout) for key, future in futures.items()}
 
 
@@ -128,8 +143,8 @@ def _or_error(future: Future[Any], timeout: float) -> Any:
         return "ListOffsets: no such partition"
 
 
-def _mark(first: Any, last: Any, topic_id: str, *, compacted: bool) -> LogMark:
+def _mark(first: Any, last: Any, pattern: LogMark) -> LogMark:
     for answer in (first, last):
         if isinstance(answer, KMigrateError | str):
-            return LogMark(topic_id=topic_id, compacted=compacted, unread=str(answer))
-    return LogMark(first.offset, last.offset, last.leader_epoch, topic_id, compacted)
+            return replace(pattern, unread=str(answer))
+    return replace(pattern, start=first.offset, end=last.offset, leader_epoch=last.leader_epoch)

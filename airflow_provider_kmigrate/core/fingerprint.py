@@ -12,113 +12,18 @@ are uncommitted: what an aborted transaction wrote lies in the log too, and does
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
 
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.ledger.facts import Case
+from airflow_provider_kmigrate.core.log_blocks import Fingerprint, LogMark, Print, covered
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.verdict import Ground, Level, LevelHealth, Outcome
 from airflow_provider_kmigrate.exceptions import Refused
 
-VERSION: Final = 1
-BLOCK: Final = 10_000
+VERSION: Final = 2
 _CASES: Final = 20
-
-
-class Print(NamedTuple):
-    """Of the records of one block: how many, the exclusive-or of their 64-bit hashes, the sums of the hashes' halves."""
-
-    records: int
-    xor: int = 0
-    low: int = 0
-    high: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class LogMark:
-    """A partition's log: offsets from `start` to before `end`; `leader_epoch` of its last record, `topic_id` where known.
-
-    `unread` says why nothing could be read, such as that there was no leader; offsets are 0 then.
-    """
-
-    start: int = 0
-    end: int = 0
-    leader_epoch: int | None = None
-    topic_id: str | None = None
-    compacted: bool = False
-    unread: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """Which part of each log is hashed: the last `tail` offsets, which an unclean election would cut off, and `share` of the rest.
-
-    The rest is taken in `pieces` evenly spaced stretches. `share` 1 is everything.
-    """
-
-    share: float = 1.0
-    pieces: int = 4
-    tail: int = 100_000
-
-    def __post_init__(self) -> None:
-        if not (0.0 <= self.share <= 1.0 and self.pieces >= 1 and self.tail >= 0):
-            text = f"A sample is a share from 0 to 1, in one piece or more, and a tail: {self}."
-            raise Refused.because(Reason("D15", text, "Nothing was read.", "Correct the setting."))
-
-
-@dataclass(frozen=True, slots=True)
-class Fingerprint:
-    """One look at the logs. `prints` are by partition and number of the block (offset // `block`)."""
-
-    taken_ms: int
-    cluster_id: str
-    marks: Mapping[TopicPartition, LogMark]
-    prints: Mapping[TopicPartition, Mapping[int, Print]] = field(default_factory=dict)
-    block: int = BLOCK
-
-    @property
-    def records(self) -> int:
-        return sum(found.records for blocks in self.prints.values() for found in blocks.values())
-
-
-def stretches(mark: LogMark, sample: Sample, block: int = BLOCK) -> list[tuple[int, int]]:
-    """What to hash of a log, as ascending stretches from .. before. Each begins at the log's start or where a block begins."""
-    if mark.start >= mark.end:
-        return []
-    if sample.share >= 1.0:
-        return [(mark.start, mark.end)]
-    tail = max(mark.start, (mark.end - sample.tail) // block * block)
-    size = round((tail - mark.start) * sample.share / sample.pieces)
-    found = [(tail, mark.end)]
-    for piece in reversed(range(sample.pieces)) if size else ():
-        begin = max(mark.start, (mark.start + piece * (tail - mark.start) // sample.pieces) // block * block)
-        found.append((begin, min(-(-(begin + size) // block) * block, found[-1][0])))
-    return [(begin, end) for begin, end in reversed(found) if begin < end]
-
-
-def covered(mark: LogMark, blocks: Iterable[int], block: int) -> Iterator[tuple[int, int]]:
-    """The offsets from .. before of each of the blocks, as far as they lay within the log."""
-    for number in sorted(blocks):
-        yield max(mark.start, number * block), min(mark.end, (number + 1) * block)
-
-
-def remaining(before: Fingerprint, marks: Mapping[TopicPartition, LogMark]) -> dict[TopicPartition, list[tuple[int, int]]]:
-    """What to hash once more, by the logs as they are now: the blocks of `before` that begin within them; cut where they end."""
-    found: dict[TopicPartition, list[tuple[int, int]]] = {}
-    for where, blocks in before.prints.items():
-        mark, now = before.marks[where], marks.get(where, LogMark())
-        for begin, end in covered(mark, blocks, before.block):
-            if now.start <= begin < now.end:
-                _append(found.setdefault(where, []), (begin, min(end, now.end)))
-    return found
-
-
-def _append(spans: list[tuple[int, int]], span: tuple[int, int]) -> None:
-    if spans and spans[-1][1] == span[0]:
-        spans[-1] = (spans[-1][0], span[1])
-    else:
-        spans.append(span)
 
 
 def compare(before: Fingerprint, after: Fingerprint) -> tuple[tuple[Ground, ...], LevelHealth]:
@@ -130,11 +35,19 @@ def compare(before: Fingerprint, after: Fingerprint) -> tuple[tuple[Ground, ...]
         one, other = (f"{each.cluster_id} in blocks of {each.block}" for each in (before, after))
         text = f"Fingerprints of {one} and of {other} cannot be compared."
         raise Refused.because(Reason("D00", text, remedy="Take both of one cluster, with one release."))
-    found = _Findings()
+    found = _Findings(elapsed_ms=after.taken_ms - before.taken_ms)
     for where, mark in sorted(before.marks.items()):
         _compare_marks(where, mark, after.marks.get(where), found)
         _compare_blocks(where, before, after, found)
-    return tuple(found.grounds(before)), LevelHealth(Level.LOG, found.equal)
+    return (*found.grounds(), *found.compared(before)), LevelHealth(Level.LOG, found.equal)
+
+
+def compare_marks(before: Mapping[TopicPartition, LogMark], after: Mapping[TopicPartition, LogMark]) -> list[Ground]:
+    """What became of logs that are not hashed, such as those of `__consumer_offsets`: gone, made anew, truncated."""
+    found = _Findings()
+    for where, mark in sorted(before.items()):
+        _compare_marks(where, mark, after.get(where), found)
+    return list(found.grounds())
 
 
 @dataclass(slots=True)
@@ -143,23 +56,32 @@ class _Findings:
 
     cases: dict[str, list[Case]] = field(default_factory=dict)
     equal: int = 0
+    elapsed_ms: int | None = None  # between the two looks
 
     def add(self, code: str, where: TopicPartition, span: tuple[int, int], count: int, note: str) -> None:
         """`span` is from .. before."""
         first, last = span[0], max(span[0], span[1] - 1)
         self.cases.setdefault(code, []).append(Case(*where, first, last, count, note=note))
 
-    def grounds(self, before: Fingerprint) -> Iterator[Ground]:
+    def grounds(self) -> Iterator[Ground]:
         for outcome, code, text, why, remedy in _TABLE:
             found = self.cases.get(code, [])
             if found:
                 total, partitions = sum(case.count for case in found), len({(case.topic, case.partition) for case in found})
                 reason = Reason(code, text.format(total=total, partitions=partitions), why.format(total=total), remedy)
                 yield Ground(outcome, reason, Level.LOG, total, tuple(sorted(found, key=lambda case: case.order)[:_CASES]))
-        if self.equal:
-            yield self._compared(before)
 
-    def _compared(self, before: Fingerprint) -> Ground:
+    def compared(self, before: Fingerprint) -> Iterator[Ground]:
+        """How much is there unchanged; or that retention has left nothing of what could have been compared."""
+        if self.equal:
+            yield self._unchanged(before)
+        elif self.cases.keys() & {"D09", "D17"}:
+            text = "Retention has passed everything that was hashed in the look before; nothing was compared."
+            why = "What was there then was removed, lawfully or not; nothing shows that it was whole until then."
+            remedy = "Audit more often than records are kept, or judge this step by the probe and by wrapped clients."
+            yield Ground(Outcome.INCONCLUSIVE, Reason("D16", text, why, remedy), Level.LOG)
+
+    def _unchanged(self, before: Fingerprint) -> Ground:
         offsets = sum(mark.end - mark.start for mark in before.marks.values())
         hashed = sum(
             end - begin
@@ -236,6 +158,13 @@ _TABLE: Final = (
         "",
         "",
     ),
+    (
+        Outcome.INCONCLUSIVE,
+        "D17",
+        "The beginning of {partitions} logs is gone, {total} offsets, and their retention does not explain it.",
+        "It has no limit, was changed meanwhile, or has not had the time to remove records that had just been written.",
+        "Look who deleted records or changed retention.ms or retention.bytes; if it was on purpose, take a new look.",
+    ),
 )
 
 
@@ -257,8 +186,27 @@ def _compare_ends(where: TopicPartition, mark: LogMark, now: LogMark, found: _Fi
     if mark.leader_epoch is not None and now.leader_epoch is not None and now.leader_epoch < mark.leader_epoch:
         found.add("D04", where, (now.end, now.end), 1, f"epoch {now.leader_epoch} after {mark.leader_epoch}")
     if now.start > mark.start:
-        gone = min(now.start, mark.end)
-        found.add("D09", where, (mark.start, gone), gone - mark.start, f"the log begins at {now.start}, began at {mark.start}")
+        gone, doubt = min(now.start, mark.end), _unexplained(mark, now, found.elapsed_ms)
+        note = f"the log begins at {now.start}, began at {mark.start}{doubt}"
+        found.add("D17" if doubt else "D09", where, (mark.start, gone), gone - mark.start, note)
+
+
+def _unexplained(mark: LogMark, now: LogMark, elapsed_ms: int | None) -> str:
+    """Why retention cannot have removed that; empty where it can. Old records are removed at any time, so time speaks only against the
+    removal of everything: a part of it had just been written. How many bytes there were is not known.
+    """
+    was, limits = ((each.retention_ms, each.retention_bytes) for each in (mark, now))
+    if None in {*was, *limits}:
+        return ""
+    if was != limits:
+        return f"; retention was {was[0]} ms, {was[1]} bytes and is {limits[0]} ms, {limits[1]} bytes"
+    limit_ms, limit_bytes = limits
+    if limit_ms == limit_bytes == -1:
+        return "; its retention has no limit"
+    whole = now.start >= mark.end
+    if whole and limit_bytes == -1 and limit_ms is not None and elapsed_ms is not None and elapsed_ms < limit_ms:
+        return f"; everything, after {elapsed_ms} ms of the {limit_ms} ms that records are kept"
+    return ""
 
 
 def _compare_blocks(where: TopicPartition, before: Fingerprint, after: Fingerprint, found: _Findings) -> None:
@@ -297,29 +245,40 @@ def as_dict(fingerprint: Fingerprint) -> dict[str, Any]:
         "taken_ms": fingerprint.taken_ms,
         "cluster_id": fingerprint.cluster_id,
         "block": fingerprint.block,
-        "partitions": [
-            {
-                "topic": where.topic,
-                "partition": where.partition,
-                **{name: getattr(mark, name) for name in LogMark.__dataclass_fields__},
-                "prints": {str(number): list(found) for number, found in fingerprint.prints.get(where, {}).items()},
-            }
-            for where, mark in sorted(fingerprint.marks.items())
+        "marks": marks_as_list(fingerprint.marks),
+        "prints": [
+            [*where, {str(number): list(found) for number, found in blocks.items()}]
+            for where, blocks in sorted(fingerprint.prints.items())
         ],
     }
 
 
+def marks_as_list(marks: Mapping[TopicPartition, LogMark]) -> list[Any]:
+    """For JSON; `marks_from_list` reads it."""
+    return [[*where, asdict(mark)] for where, mark in sorted(marks.items())]
+
+
+def marks_from_list(rows: Iterable[Any]) -> dict[TopicPartition, LogMark]:
+    """Raises TypeError or ValueError for what is none."""
+    return {TopicPartition(topic, partition): LogMark(**mark) for topic, partition, mark in rows}
+
+
+def refuse_other(version: object, known: int) -> None:
+    """Raises `Refused` (D00) for a stored look of another version."""
+    if version != known:
+        text = f"A stored fingerprint has version {version!r}; this release reads version {known}."
+        raise Refused.because(Reason("D00", text, remedy="Take a new one before the step."))
+
+
 def from_dict(document: Mapping[str, Any]) -> Fingerprint:
     """What `as_dict` made. Raises `Refused` (D00) for another version, or what is none."""
-    if document.get("version") != VERSION:
-        text = f"A stored fingerprint has version {document.get('version')!r}; this release reads version {VERSION}."
-        raise Refused("the stored fingerprint cannot be read", [Reason("D00", text, remedy="Take a new one before the step.")])
-    marks, prints = {}, {}
+    refuse_other(document.get("version"), VERSION)
     try:
-        for entry in document["partitions"]:
-            where = TopicPartition(entry["topic"], entry["partition"])
-            marks[where] = LogMark(**{name: entry[name] for name in LogMark.__dataclass_fields__})
-            prints[where] = {int(number): Print(*found) for number, found in entry["prints"].items()}
+        prints = {
+            TopicPartition(topic, partition): {int(number): Print(*found) for number, found in blocks.items()}
+            for topic, partition, blocks in document["prints"]
+        }
+        marks = marks_from_list(document["marks"])
         return Fingerprint(document["taken_ms"], document["cluster_id"], marks, prints, document["block"])
     except (KeyError, TypeError, ValueError) as error:
         raise Refused("the stored fingerprint cannot be read", [Reason("D00", f"It is damaged: {error!r}.")]) from error

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.fingerprint import LogMark
+from airflow_provider_kmigrate.core.log_blocks import LogMark
 from airflow_provider_kmigrate.core.readiness import (
     GroupProtocol,
     GroupSnapshot,

@@ -7,7 +7,7 @@ one that stays so, and one that fails, turns `verdict` red.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from importlib.util import find_spec
 from types import MappingProxyType
@@ -88,7 +88,11 @@ def look(spec: ClusterSpec) -> list[BaseOperator]:
     if audit is None or not audit.topics:
         return []
     request, result = {**_request(spec, audit, _LOOK), "stream": None, **_logs(spec, audit)}, _result(spec, audit, _LOOK)
-    return [SparkLookOperator(task_id=_LOOK, request=request, result=result, **_spark(spec, audit))]
+    again: dict[str, Any] = {
+        "retries": audit.extensions,
+        "retry_delay": timedelta(seconds=audit.extend_by),
+    }  # a partition without leader
+    return [SparkLookOperator(task_id=_LOOK, request=request, result=result, **again, **_spark(spec, audit))]
 
 
 def begins(spec: ClusterSpec) -> dict[str, Any]:
@@ -103,15 +107,16 @@ def _leave_time(context: Context) -> None:
         ti.xcom_push(_BEGAN, time.time_ns() // 1_000_000)
 
 
-def gate(spec: ClusterSpec, step: str, *, after: str, final: bool = False) -> list[TaskGroup]:
+def gate(spec: ClusterSpec, step: str, *, after: str, earlier: Sequence[str] = (), final: bool = False) -> list[TaskGroup]:
     """The group `audit_<step>` of a migration, which lets it go on at PASS only; nothing without a section `audit`.
 
-    `after`: the task with which the step began, which has `begins`.
+    `after`: the task with which the step began, which has `begins`. `earlier`: the gates before, whose looks at the logs renew the first.
     """
     if spec.audit is None:
         return []
     with TaskGroup(f"audit_{step}") as group:
-        chain(*_tasks(spec, spec.audit, step, _NO_WAY_BACK if final else _WAY_BACK, demand=_since(after)))
+        logs = _logs(spec, spec.audit, earlier)
+        chain(*_tasks(spec, spec.audit, step, _NO_WAY_BACK if final else _WAY_BACK, more=logs, demand=_since(after), probed=True))
     return [group]
 
 
@@ -127,7 +132,7 @@ def group_gate(
         return []
     demand = _since(after) | {"groups": [group]}
     more = {"canary": dict(canary)} if canary else {}
-    audit, verdict = _tasks(spec, spec.audit, f"{group}/{name}", advice, logs=False, suffix=f"_{name}", demand=demand, more=more)
+    audit, verdict = _tasks(spec, spec.audit, f"{group}/{name}", advice, suffix=f"_{name}", demand=demand, more=more)
     return [audit, verdict]
 
 
@@ -167,20 +172,16 @@ def _tasks(
     step: str,
     advice: str,
     *,
-    logs: bool | None = None,
     suffix: str = "",
     demand: Mapping[str, Any] | None = None,
     more: Mapping[str, Any] = MappingProxyType({}),
+    probed: bool = False,
 ) -> list[BaseOperator]:
-    """`logs`: whether they are compared with the look before; None: where it is an audit of a migration. `demand` as the policy's;
-    `more` of the request.
-    """
-    result, compares = _result(spec, audit, step), bool(advice) if logs is None else logs
-    probed = bool(advice) and logs is None and audit.probe
+    """`demand` as the policy's; `more` of the request; `probed`: our own records are judged, where there are any."""
+    result = _result(spec, audit, step)
     submit = SparkAuditOperator(
         task_id=f"audit{suffix}",
-        request=_request(spec, audit, step, f"{_probes(spec, audit)}/{_RUN}/events" if probed else "", demand)
-        | (_logs(spec, audit) if compares else {})
+        request=_request(spec, audit, step, f"{_probes(spec, audit)}/{_RUN}/events" if probed and audit.probe else "", demand)
         | dict(more),
         result=result,
         extends=True,
@@ -234,12 +235,12 @@ def _stream(spec: ClusterSpec, audit: AuditSpec, step: str) -> dict[str, Any] | 
     return {"topic": audit.events_topic, "folder": f"{place}/ledger", "checkpoint": f"{place}/checkpoint"}
 
 
-def _logs(spec: ClusterSpec, audit: AuditSpec) -> dict[str, Any]:
-    """The part of a request that compares logs with what they were before the first roll."""
+def _logs(spec: ClusterSpec, audit: AuditSpec, earlier: Sequence[str] = ()) -> dict[str, Any]:
+    """The part of a request that compares logs with what they were before the first roll, or when the last gate passed."""
     if not audit.topics:
         return {}
-    before = f"{_result(spec, audit, _LOOK)}/look.json"
-    return {"logs": {"topics": list(audit.topics), "before": before, "sample": {"share": audit.share}}}
+    before, *renewed = (f"{_result(spec, audit, step)}/look.json" for step in (_LOOK, *earlier))
+    return {"logs": {"topics": list(audit.topics), "before": before, "renewed": renewed, "sample": {"share": audit.share}}}
 
 
 def _has_events(audit: AuditSpec) -> bool:

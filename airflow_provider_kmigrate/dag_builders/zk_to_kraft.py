@@ -36,6 +36,7 @@ from airflow_provider_kmigrate.sensors.step import (
     WaitAllBrokersRegisteredSensor,
 )
 
+_GATES = ("after_first_roll", "after_second_roll", "before_approval", "after_finalization")
 _DOC = """\
 ### {name}: ZooKeeper to KRaft
 
@@ -88,21 +89,21 @@ def build(spec: ClusterSpec) -> DAG:
             *spark_jobs.hold(spec, "first_roll"),
             _roll(spec, "first_roll", BrokerMode.MIGRATION),
             *spark_jobs.progress(spec, "first_roll"),
-            *audit.gate(spec, "after_first_roll", after=f"first_roll.{_first(spec.brokers)}"),
+            *audit.gate(spec, _GATES[0], after=f"first_roll.{_first(spec.brokers)}"),
             _copy(spec),  # its takeover may leave out the leaders that a held job waits for (G13)
             *spark_jobs.resume(spec, "copy"),
             *spark_jobs.hold(spec, "second_roll"),
             _roll(spec, "second_roll", BrokerMode.KRAFT),
             *spark_jobs.progress(spec, "second_roll"),
             *spark_jobs.resume(spec, "second_roll"),
-            *audit.gate(spec, "after_second_roll", after=f"second_roll.{_first(spec.brokers)}"),
+            *audit.gate(spec, _GATES[1], after=f"second_roll.{_first(spec.brokers)}", earlier=_GATES[:1]),
             SoakOperator(cluster_file=spec.path, task_id="soak", **audit.begins(spec)),
             _before_approval(spec),
-            *audit.gate(spec, "before_approval", after="soak"),
+            *audit.gate(spec, _GATES[2], after="soak", earlier=_GATES[:2]),
             _approve(spec),
             _finalize(spec),
             *audit.probe_ends(spec),
-            *audit.gate(spec, "after_finalization", after=f"finalize.{_first(spec.controllers)}", final=True),
+            *audit.gate(spec, _GATES[3], after=f"finalize.{_first(spec.controllers)}", earlier=_GATES[:3], final=True),
         )
     for task in dag.tasks:
         if isinstance(task, BaseOperator):

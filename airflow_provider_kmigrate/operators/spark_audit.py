@@ -105,7 +105,8 @@ class SparkAuditOperator(_AuditJob):
 
     def execute(self, context: Context) -> Any:
         place = Path(self.result)
-        (place / "verdict.json").unlink(missing_ok=True)  # an earlier one must not be taken for this one's
+        for earlier in ("verdict.json", "look.json"):  # must not be taken for this one's
+            (place / earlier).unlink(missing_ok=True)
         self.submit(context, str(place))
         document = self._verdict(place / "verdict.json")
         outcome, headline = outcome_of(document), str(document["headline"])

@@ -23,9 +23,11 @@ from airflow_provider_kmigrate.audit.fingerprint import LogLook, compare, take
 from airflow_provider_kmigrate.audit.kafka_source import options_of
 from airflow_provider_kmigrate.clients.hosts import host_for
 from airflow_provider_kmigrate.clients.log_marks import read_marks
+from airflow_provider_kmigrate.core.commit_tracks import Reader
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.fingerprint import Print, Sample
+from airflow_provider_kmigrate.core.log_blocks import Print, Sample
 from airflow_provider_kmigrate.core.verdict import Level, Outcome, combine
+from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
 from airflow_provider_kmigrate.localcluster.plan import Shape
 
@@ -182,6 +184,53 @@ def test_transactions_leave_gaps_that_are_none(spark: SparkSession, properties: 
     assert codes(look, take(spark, properties, ["tx"], before=look)) == {"D10": 30}
 
 
+def test_offsets_that_a_transaction_did_not_commit(spark: SparkSession, properties: Mapping[str, str], before: LogLook) -> None:
+    """Exactly once: 200 is committed, 400 aborted, 300 committed. An aborted one is no commit that the next could go back behind."""
+    producer = Producer({**properties, "transactional.id": "eos"})
+    consumer = Consumer({**properties, "group.id": "eos"})
+    producer.init_transactions(30)
+    try:
+        for offset, end in (
+            (200, producer.commit_transaction),
+            (400, producer.abort_transaction),
+            (300, producer.commit_transaction),
+        ):
+            producer.begin_transaction()
+            producer.send_offsets_to_transaction([KafkaPartition("t", 0, offset)], consumer.consumer_group_metadata(), 30)
+            end(30)
+        look = take(spark, properties, ["t"], before=before)
+        track = look.commits.tracks[Reader("eos", "t", 0)]
+        assert (track.first, track.last, track.count, track.back_count) == (200, 300, 2, 0)
+        assert look.commits.refused == 0
+        producer.begin_transaction()
+        producer.send_offsets_to_transaction([KafkaPartition("t", 0, 350)], consumer.consumer_group_metadata(), 30)
+        still = take(spark, properties, ["t"], before=look)
+        assert Reader("eos", "t", 0) not in still.commits.tracks, "it is open yet"
+        producer.commit_transaction(30)
+        after = take(spark, properties, ["t"], before=still)
+        assert after.commits.tracks[Reader("eos", "t", 0)].last == 350, "the look goes on where the open one began"
+    finally:
+        consumer.close()
+
+
+def test_a_look_that_is_left_for_the_next_audit(spark: SparkSession, properties: Mapping[str, str]) -> None:
+    create(properties, "grows")
+    fill(properties, "grows", 900)
+    first = take(spark, properties, ["grows"], block=100)
+    fill(properties, "grows", 600)
+    after = take(spark, properties, ["grows"], before=first)
+    assert after.logs.records == 900, "only what is compared"
+    second = fingerprint.renewed(spark, properties, first, after)
+    assert second.logs.records == 1_500
+    fill(properties, "grows", 300)
+    third = take(spark, properties, ["grows"], before=second)
+    assert codes(second, third) == {"D10": 1_500}
+    mark = second.logs.marks[TopicPartition("grows", 0)]
+    assert (mark.retention_ms, mark.retention_bytes, mark.compacted) == (604_800_000, -1, False)
+    offsets = [mark for where, mark in second.commits.marks.items() if where.topic == "__consumer_offsets"]
+    assert {(mark.retention_ms, mark.compacted) for mark in offsets} == {(-1, True)}
+
+
 def test_groups_of_real_members_in_the_offsets_topic(spark: SparkSession, properties: Mapping[str, str], before: LogLook) -> None:
     settings = {**properties, "group.id": "live", "auto.offset.reset": "earliest", "enable.auto.commit": False}
     consumer = Consumer(settings)
@@ -199,9 +248,10 @@ def test_groups_of_real_members_in_the_offsets_topic(spark: SparkSession, proper
 
 def test_an_empty_and_an_unknown_topic(spark: SparkSession, properties: Mapping[str, str]) -> None:
     create(properties, "empty")
-    look = take(spark, properties, ["empty", "unknown"])
-    assert {where.topic for where in look.logs.marks} == {"empty"}
-    grounds, health = compare(look, take(spark, properties, ["empty", "unknown"], before=look))
+    with pytest.raises(Refused, match=r"X10.*unknown"):
+        take(spark, properties, ["empty", "unknown"])
+    look = take(spark, properties, ["empty"])
+    grounds, health = compare(look, take(spark, properties, ["empty"], before=look))
     assert combine(grounds, [health], required=[Level.LOG]).outcome is Outcome.INCONCLUSIVE
 
 

@@ -93,7 +93,8 @@ class Run:
     def audited(self, spark: Any) -> job.Result:
         wanted = request.load(self.request)
         assert wanted.logs is not None
-        also = [job.Finding(*look.compared(spark.session, wanted.logs))]
+        found = look.compared(spark.session, wanted.logs)
+        also = [job.Finding(found.grounds, found.health)]
         return job.run(wanted.sources, wanted.policy, spark, also=also, pictured=True)
 
 

@@ -16,8 +16,17 @@ from hypothesis import strategies as st
 from airflow_provider_kmigrate.core import commit_tracks, fingerprint
 from airflow_provider_kmigrate.core.commit_tracks import CommitLook, Patience, Reader, Step, Track, Tracks, judge_commits
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.fingerprint import Fingerprint, LogMark, Print, Sample, compare, remaining, stretches
-from airflow_provider_kmigrate.core.offsets_records import GroupMember, GroupState, OffsetCommitted, OffsetRemoved, RawRecord
+from airflow_provider_kmigrate.core.fingerprint import compare
+from airflow_provider_kmigrate.core.log_blocks import Fingerprint, LogMark, Print, Sample, covered, remaining, renewal, stretches
+from airflow_provider_kmigrate.core.offsets_records import (
+    ConsumerAssignment,
+    ConsumerMemberRemoved,
+    GroupMember,
+    GroupState,
+    OffsetCommitted,
+    OffsetRemoved,
+    RawRecord,
+)
 from airflow_provider_kmigrate.core.verdict import Ground, Level, Outcome, combine
 from airflow_provider_kmigrate.exceptions import Refused
 
@@ -151,9 +160,84 @@ def test_retention_is_named_and_left_out() -> None:
 def test_a_log_that_retention_emptied_shows_nothing() -> None:
     before = look({P0: full(35)})
     grounds, health = compare(before, look({P0: full(60, start=50)}, before))
-    assert {ground.reason.code for ground in grounds} == {"D09"}
+    assert {ground.reason.code for ground in grounds} == {"D09", "D16"}
     assert health.events == 0
+    verdict = combine(grounds, [health], required=[Level.LOG])
+    assert verdict.headline.startswith("INCONCLUSIVE: [D16] Retention has passed everything"), verdict.headline
     assert combine(grounds, [health], required=[Level.LOG]).outcome is Outcome.INCONCLUSIVE
+
+
+DAY = 86_400_000
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "elapsed_ms", "start", "code"),
+    [
+        ((DAY, -1), (DAY, -1), 1_000, 12, "D09"),  # old records are removed at any time
+        ((DAY, -1), (DAY, -1), DAY, 35, "D09"),
+        ((DAY, -1), (DAY, -1), DAY - 1, 35, "D17"),  # also what had just been written
+        ((DAY, 10), (DAY, 10), 1_000, 35, "D09"),  # so many bytes may have come
+        ((-1, -1), (-1, -1), DAY, 12, "D17"),
+        ((-1, -1), (DAY, -1), 2 * DAY, 12, "D17"),
+        ((DAY, -1), (1, -1), 2 * DAY, 12, "D17"),
+        ((-1, 10), (-1, 10), 1_000, 35, "D09"),
+        ((None, None), (DAY, -1), 1_000, 35, "D09"),  # not known
+    ],
+)
+def test_what_retention_cannot_have_removed(
+    was: tuple[int, int], now: tuple[int, int], elapsed_ms: int, start: int, code: str
+) -> None:
+    before = look({P0: full(35)})
+    after = look({P0: full(60, start=start)}, before)
+    one, other = (
+        replace(mark.marks[P0], retention_ms=limits[0], retention_bytes=limits[1])
+        for mark, limits in ((before, was), (after, now))
+    )
+    before, after = replace(before, marks={P0: one}), replace(after, marks={P0: other}, taken_ms=elapsed_ms)
+    grounds = {ground.reason.code: ground for ground in compare(before, after)[0]}
+    assert grounds.keys() & {"D09", "D17"} == {code}
+    assert grounds[code].outcome is (Outcome.PASS if code == "D09" else Outcome.INCONCLUSIVE)
+
+
+spans = st.tuples(st.integers(0, 300), st.integers(0, 300)).map(sorted)
+
+
+def taken_anew(logs: Mapping[TopicPartition, Log], before: Fingerprint, sample: Sample) -> Fingerprint:
+    """As an audit that passed leaves its look."""
+    after = look(logs, before)
+    spans, kept = renewal(before, after, sample)
+    prints = {where: {**kept.get(where, {}), **logs[where].prints(spans.get(where, []))} for where in logs}
+    return replace(after, prints=prints)
+
+
+@given(
+    spans,
+    st.integers(0, 60),
+    st.integers(0, 60),
+    st.sampled_from([Sample(), Sample(0.3, 2, 25)]),
+)
+def test_a_renewed_look_is_a_whole_one(ends: list[int], more: int, retained: int, sample: Sample) -> None:
+    before = look({P0: full(ends[1], start=ends[0])}, sample=sample)
+    now = {P0: full(ends[1] + more, start=min(ends[0] + retained, ends[1])), TopicPartition("new", 0): full(more)}
+    found, whole = taken_anew(now, before, sample), look(now, sample=sample)
+    assert {where: dict(blocks) for where, blocks in found.prints.items()} == {
+        where: whole.prints.get(where, {}) for where in found.prints
+    }
+
+
+def test_what_came_after_the_first_look_is_compared_once_a_gate_has_passed() -> None:
+    """The second step cuts off everything that was written between the two gates."""
+    first = look({P0: full(35)})
+    cut = {P0: full(35, epoch=1)}
+    assert {ground.reason.code for ground in compare(first, look(cut, first))[0]} == {"D10"}, "to the first look all is well"
+    second = taken_anew({P0: full(90)}, first, Sample())
+    grounds = {ground.reason.code: ground for ground in compare(second, look(cut, second))[0]}
+    assert (grounds["D03"].outcome, grounds["D03"].count) == (Outcome.FAIL, 55)
+
+
+def test_a_renewed_look_hashes_only_what_is_new() -> None:
+    first = look({P0: full(35)})
+    assert renewal(first, look({P0: full(90)}, first), Sample())[0] == {P0: [(30, 90)]}
 
 
 def test_compaction_removes_and_never_changes() -> None:
@@ -184,9 +268,6 @@ def test_through_json() -> None:
         with pytest.raises(Refused) as error:
             fingerprint.from_dict(damaged)
         assert error.value.reasons[0].code == "D00"
-
-
-spans = st.tuples(st.integers(0, 300), st.integers(0, 300)).map(sorted)
 
 
 @settings(max_examples=200)
@@ -231,7 +312,7 @@ def test_any_damage_is_found_and_none_is_invented(  # noqa: PLR0917
     grounds, health = compare(before, look({P0: other}, before))
     found = {ground.reason.code for ground in grounds}
 
-    kept = [(begin, end) for begin, end in fingerprint.covered(one.mark, before.prints[P0], BLOCK) if begin >= start]
+    kept = [(begin, end) for begin, end in covered(one.mark, before.prints[P0], BLOCK) if begin >= start]
     compared = [offset for begin, end in kept for offset in range(begin, end)]
     lost = [offset for offset in compared if offset in gone]
     touched = {offset // BLOCK for offset in compared if offset in changed and offset not in gone}
@@ -276,7 +357,11 @@ def test_tracks_of_pieces_are_the_track_of_the_whole(offsets: list[int | None], 
         joined.join(tracks(*offsets[begin:end], begin=begin))
     assert joined.found == tracks(*offsets).found
     track = joined.found[G]
-    back = [1 for one, other in itertools.pairwise(offsets) if None not in {one, other} and other < one]  # type: ignore[operator]
+    values = [offset for offset in offsets if offset is not None]
+    back = [1 for one, other in itertools.pairwise(values) if other < one]
+    bare = itertools.groupby(enumerate(offsets), key=lambda row: row[1] is None)
+    pieces = [[row[1] for row in rows] for removed, rows in bare if not removed]
+    assert track.again_count == sum(later[0] > one[-1] for one, later in itertools.pairwise(pieces))  # type: ignore[operator]
     assert track.back_count == len(back)
     assert (track.first, track.last, track.count) == (offsets[0], offsets[-1], len(offsets))
     assert len(track.backs) == min(5, len(back))
@@ -296,9 +381,54 @@ def test_a_commit_that_goes_back() -> None:
 
 
 def test_only_steps_count_not_what_was_removed_between() -> None:
-    assert codes_of(commits(500, 5), commits(900, None, 3, begin=1)) == {}
     found = codes_of(commits(500, 5), commits(900, None, begin=1))
     assert (found["D12"].outcome, found["D12"].examples[0].first) == (Outcome.INCONCLUSIVE, 5)
+    assert codes_of(commits(500, 5, None), commits(900, 3, begin=2)) == {}, "it was removed before the step"
+    assert codes_of(commits(500, 5), commits(900, None, 5, begin=1)) == {}, "set again where it was"
+
+
+@pytest.mark.parametrize("since", [(None, 3), (9, None, 3), (9, None, None, 3)])
+def test_a_removal_hides_no_step_back(since: tuple[int | None, ...]) -> None:
+    ground = codes_of(commits(500, 5), commits(900, *since, begin=1))["D11"]
+    assert (ground.outcome, ground.count, ground.examples[0].first) == (Outcome.FAIL, 1, 3)
+
+
+@pytest.mark.parametrize("since", [(None, 90), (9, None, 90)])
+def test_a_removal_and_a_place_further_on(since: tuple[int | None, ...]) -> None:
+    """As after a reset to the end of the log: what lies between is read by nobody."""
+    ground = codes_of(commits(500, 5), commits(900, *since, begin=1))["D12"]
+    assert ground.outcome is Outcome.INCONCLUSIVE
+    assert "set again elsewhere" in ground.reason.text
+    assert ground.examples[0].last == 89
+
+
+def test_offsets_of_groups_that_nobody_uses_expire() -> None:
+    idle = commits(5_000, 5, members=0)
+    ground = codes_of(idle, commits(9_000, None, begin=1, members=0))["D12"]
+    assert ground.outcome is Outcome.PASS
+    for before, after in (
+        (commits(5_000, 5, members=2), commits(9_000, None, begin=1, members=0)),
+        (idle, commits(9_000, None, begin=1, members=1)),
+        (idle, commits(9_000, 6, None, begin=1, members=0)),
+        (commits(5_000, 5, members=0, t_ms=4_500), commits(9_000, None, begin=1, members=0)),
+    ):
+        assert codes_of(before, after)["D12"].outcome is Outcome.INCONCLUSIVE
+
+
+def test_its_own_topic_is_compared_too() -> None:
+    """Truncated, or made anew, it tells nothing more of what was committed."""
+    where = TopicPartition("__consumer_offsets", 0)
+    mark = LogMark(0, 500_000, 3, "id", compacted=True)
+    before = replace(commits(500, 5), marks={where: mark})
+    for now, code in (
+        ({where: replace(mark, end=20)}, "D03"),
+        ({where: replace(mark, leader_epoch=2)}, "D04"),
+        ({}, "D05"),
+        ({where: replace(mark, topic_id="other")}, "D06"),
+    ):
+        assert codes_of(before, replace(commits(900, 6, begin=1), marks=now))[code].outcome is Outcome.FAIL
+    grown = {where: replace(mark, end=500_009, leader_epoch=4)}
+    assert codes_of(before, replace(commits(900, 6, begin=1), marks=grown)) == {}
 
 
 def test_a_group_that_stands_still_although_records_wait() -> None:
@@ -308,7 +438,10 @@ def test_a_group_that_stands_still_although_records_wait() -> None:
         assert (ground.outcome, ground.examples[0].count) == (Outcome.INCONCLUSIVE, 15)
     assert codes_of(before, commits(900, 6, begin=1), end=20) == {}
     assert codes_of(before, commits(550), end=20) == {}, "too early to say"
-    assert codes_of(before, commits(900, members=0), end=20) == {}, "nobody is there to read"
+    assert codes_of(before, commits(900, members=0), end=20).keys() == {"D13"}, "thrown out, all of them"
+    nobody = commits(500, 5, t_ms=400, members=0)
+    assert codes_of(nobody, commits(900), end=20).keys() == {"D13"}, "it has members now"
+    assert codes_of(nobody, commits(900, members=0), end=20) == {}, "nobody is there to read"
     assert codes_of(commits(500, 5, t_ms=-900), commits(900), end=20) == {}, "it stood still long before"
 
 
@@ -319,6 +452,35 @@ def test_members_come_from_the_groups_states() -> None:
     assert found.members == {"g": 1}
     found.add(raw(1), GroupState("g", "consumer", 2, None, None, None, ()))
     assert found.members == {"g": 0}
+
+
+def test_a_member_of_kip_848_that_left_is_one_no_more() -> None:
+    found = Tracks.empty()
+    found.add(raw(0), ConsumerAssignment("g", "a", 1, ()))
+    found.add(raw(1), ConsumerAssignment("g", "b", 1, ()))
+    there = CommitLook(1, {}, {}, consumers=found.consumers)
+    left = Tracks.empty()
+    left.add(raw(2), ConsumerMemberRemoved("g", "a"))
+    assert there.joined(CommitLook(2, {}, {}, consumers=left.consumers)).has_members("g")
+    left.add(raw(3), ConsumerMemberRemoved("g", "b"))
+    assert not there.joined(CommitLook(2, {}, {}, consumers=left.consumers)).has_members("g")
+    assert there.has_members("g"), "that look has not changed"
+
+
+def test_a_look_is_kept_and_read_again() -> None:
+    mark = {TopicPartition("__consumer_offsets", 0): LogMark(0, 9, 1, "id", retention_ms=-1)}
+    one = replace(commits(500, 3, 5), marks=mark, ends={0: 9}, consumers={"h": {"m": True}})
+    document = json.loads(json.dumps(commit_tracks.as_dict(one)))
+    again = commit_tracks.from_dict(document)
+    assert (again.marks, again.ends, again.consumers, again.members) == (one.marks, one.ends, one.consumers, one.members)
+    assert codes_of(again, commits(900, None, 4, begin=2)).keys() >= {"D05", "D11"}
+    with pytest.raises(Refused, match="version 1"):
+        commit_tracks.from_dict({**document, "version": 1})
+
+
+def test_workers_bring_tracks_home_as_json() -> None:
+    found = tracks(5, None, 9, 4, None)
+    assert Tracks.from_dict(json.loads(json.dumps(found.as_dict()))) == found
 
 
 def test_unreadable_records_leave_a_doubt() -> None:

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.fingerprint import LogMark
 from airflow_provider_kmigrate.core.inventory import GroupFound, as_dicts, inventory, line, read_lines, snapshots
+from airflow_provider_kmigrate.core.log_blocks import LogMark
 from airflow_provider_kmigrate.core.readiness import GroupProtocol, GroupSnapshot
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -235,6 +235,7 @@ class TestRuns:
         asked = [parse(json.loads(line)).logs for line in spark.requests.read_text().splitlines()]
         assert len(asked) == len(GATES)
         assert len({logs.before for logs in asked if logs}) == 1
+        assert [[Path(left).parts[-3] for left in logs.renewed] for logs in asked if logs] == [list(GATES[:n]) for n in range(4)]
         assert {(logs.topics, logs.sample.share) for logs in asked if logs} == {(("t",), 0.5)}
         kept = [path for path in (sim.path.parent.parent / "result").rglob("*") if path.is_file()]
         assert not [path for path in kept if "s3cr3t" in path.read_text() or path.name.startswith("kafka-")]
