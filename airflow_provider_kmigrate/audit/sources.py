@@ -10,7 +10,9 @@ from typing import Literal
 
 from airflow_provider_kmigrate.audit.engine import Engine
 from airflow_provider_kmigrate.audit.schema import Pile, Row, rows_of, rows_of_line, table_of
-from airflow_provider_kmigrate.core.events import Event
+from airflow_provider_kmigrate.core.event_lines import BadEvent, decode
+from airflow_provider_kmigrate.core.events import Event, Ownership
+from airflow_provider_kmigrate.core.ledger.ownership import by_one_log
 from airflow_provider_kmigrate.core.verdict import Level
 from airflow_provider_kmigrate.core.verifiable import consumer_events, producer_events
 from airflow_provider_kmigrate.exceptions import Failed
@@ -42,7 +44,8 @@ class Source:
     """One body of evidence, judged by itself, of one `level`. All parts of it are read together.
 
     `lines`: files or folders of event lines (`*.jsonl`) on this machine. `ledgers`: folders of Parquet as `schema.EVENTS`,
-    anywhere the engine can read. `events`: as they are in memory.
+    anywhere the engine can read. A group's ownership belongs into one folder, or one topic: from several its order is that of the
+    members' clocks. `events`: as they are in memory.
     """
 
     level: Level
@@ -63,23 +66,42 @@ def attach(source: Source, engine: Engine) -> None:
         engine.attach("names", [source.records.names])
 
 
-def read_lines(paths: Iterable[str]) -> Iterator[Row]:
+def read_lines(paths: Iterable[str], *, beside: bool = False) -> Iterator[Row]:
     """The lines of files, and of the `*.jsonl` in folders, as rows. Raises `Failed` where one cannot be read.
 
     What a folder has besides, in folders of its own, or rotated (`x.jsonl.1`, `x.jsonl.gz`), is named as refused: it may be evidence.
+    `beside`: there is other evidence, in other logs.
     """
-    for path in paths:
-        for unread in _passed_over(Path(path)):
-            why = f"{unread} is not read: event files lie in the folder itself, whole and plain, or are named one by one"
-            yield {"pile": Pile.REFUSED.value, "nth": 0, "line": unread, "why": why}
-        for file in _files(Path(path)):
-            for line in _whole_lines(file):
+    places = [Path(path) for path in paths]
+    files = list(dict.fromkeys(file for place in places for file in _files(place)))
+    for unread in sorted({str(found) for place in places for found in _passed_over(place)} - set(map(str, files))):
+        why = f"{unread} is not read: event files lie in the folder itself, whole and plain, or are named one by one"
+        yield {"pile": Pile.REFUSED.value, "nth": 0, "line": unread, "why": why}
+    owned: list[list[Ownership]] = [[] for _ in files]
+    for number, file in enumerate(files):
+        for line in _whole_lines(file):
+            change = _ownership(line)
+            if change is None:
                 yield from rows_of_line(line, f"{file.name} ")
+            else:
+                owned[number].append(change)
+    for change in by_one_log(owned, beside=beside):
+        yield from rows_of(change)
+
+
+def _ownership(line: str) -> Ownership | None:
+    if '"kind":"ownership"' not in line:
+        return None
+    try:
+        event = decode(line)
+    except BadEvent:
+        return None
+    return event if isinstance(event, Ownership) else None
 
 
 def _rows(source: Source) -> Iterable[Row]:
     in_memory = chain(source.events, *map(_tool_events, source.tools))
-    return chain(read_lines(source.lines), chain.from_iterable(map(rows_of, in_memory)))
+    return chain(read_lines(source.lines, beside=bool(source.ledgers)), chain.from_iterable(map(rows_of, in_memory)))
 
 
 def _tool_events(output: ToolOutput) -> Iterable[Event]:
@@ -93,10 +115,8 @@ def _files(path: Path) -> Sequence[Path]:
     return sorted(path.glob("*.jsonl")) if path.is_dir() else [path]
 
 
-def _passed_over(path: Path) -> list[str]:
-    if not path.is_dir():
-        return []
-    return sorted(str(found) for found in {*path.rglob("*.jsonl*")} - {*_files(path)} if found.is_file())
+def _passed_over(path: Path) -> list[Path]:
+    return [found for found in path.rglob("*.jsonl*") if found.is_file()] if path.is_dir() else []
 
 
 def _whole_lines(path: Path) -> list[str]:

@@ -18,11 +18,13 @@ from airflow_provider_kmigrate.audit.policy import Policy
 from airflow_provider_kmigrate.audit.request import parse
 from airflow_provider_kmigrate.audit.schema import Pile, rows_of, table_of
 from airflow_provider_kmigrate.audit.sources import Source, ToolOutput
+from airflow_provider_kmigrate.consumer.event_files import FileSink
 from airflow_provider_kmigrate.core.event_lines import encode
+from airflow_provider_kmigrate.core.events import Ownership
 from airflow_provider_kmigrate.core.ledger import balance
 from airflow_provider_kmigrate.core.verdict import Level, Outcome, outcome_of
 from airflow_provider_kmigrate.exceptions import Failed, Refused
-from tests.core.histories import History, calm
+from tests.core.histories import History, calm, moved_on
 
 
 def written(folder: Path, *more: str) -> Source:
@@ -78,6 +80,29 @@ def test_events_that_are_not_read_are_named(duck: Engine, tmp_path: Path, name: 
     (reason,) = result.sources[0].facts.reasons
     assert (result.verdict.outcome, reason.code) == (Outcome.INCONCLUSIVE, "L01")
     assert str(tmp_path / name) in reason.text
+
+
+def test_a_folder_that_is_named_is_read(duck: Engine, tmp_path: Path) -> None:
+    below = tmp_path / "host2"
+    below.mkdir()
+    written(below)
+    source = Source(Level.CONSUMER, lines=(str(tmp_path), str(below)))
+    assert run([source], Policy(), duck).verdict.outcome is Outcome.PASS
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+def test_a_folder_for_each_machine(duck: Engine, tmp_path: Path, overlap: bool) -> None:
+    """Each member's ownership lies in a file of its own, so that only time orders them."""
+    sinks = {name: FileSink(tmp_path / name) for name in ("a", "b")}
+    for event in moved_on(overlap=overlap).end():
+        sink = sinks[event.stamp.writer]
+        if isinstance(event, Ownership):
+            sink.own(event)
+        else:
+            sink.append(event.stamp.writer, [encode(event)])
+    source = Source(Level.CONSUMER, lines=tuple(str(tmp_path / name) for name in sinks))
+    facts = run([source], Policy(), duck).sources[0].facts
+    assert facts.double_owned.count == (1_000 if overlap else 0)
 
 
 def test_a_file_read_twice_counts_once(engine: Engine, tmp_path: Path) -> None:

@@ -129,6 +129,23 @@ def calm(count: int = 30, step: int = 10) -> History:
     return history
 
 
+def moved_on(*, overlap: bool) -> History:
+    """From one member to the other; the second one's file has been written to for longer."""
+    history = History()
+    history.consumer("a", "g")
+    history.consumer("b", "g")
+    for _ in range(3):
+        history.own("g", "b", Change.ACQUIRED, (7,))
+        history.own("g", "b", Change.RELEASED, (7,))
+    history.own("g", "a", Change.ACQUIRED)
+    if overlap:
+        history.own("g", "b", Change.ACQUIRED)
+    history.own("g", "a", Change.RELEASED)
+    if not overlap:
+        history.own("g", "b", Change.ACQUIRED)
+    return history
+
+
 @dataclass
 class Truth:
     """What the same history says when it is read record by record."""

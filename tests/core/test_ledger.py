@@ -13,10 +13,14 @@ from airflow_provider_kmigrate.core.events import (
     DeliveryRun,
     Event,
     Expect,
+    Ownership,
     Stop,
+    TopicPartition,
 )
 from airflow_provider_kmigrate.core.ledger import Verdict, balance
-from tests.core.histories import TOPIC, History, calm, codes, counts
+from airflow_provider_kmigrate.core.ledger.book import GroupPartition
+from airflow_provider_kmigrate.core.ledger.ownership import by_one_log, double_owned
+from tests.core.histories import TOPIC, History, calm, codes, counts, moved_on
 
 
 def test_nothing_planted_is_clean() -> None:
@@ -344,3 +348,18 @@ def test_at_most_so_many_cases_are_kept_and_all_are_counted() -> None:
         read_again(history)
     finding = balance(history.end(), max_cases=7).redelivered
     assert (finding.count, len(finding.cases)) == (150, 7)
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+def test_places_in_two_logs_say_nothing_of_each_other(overlap: bool) -> None:
+    changes = [event for event in moved_on(overlap=overlap).events if isinstance(event, Ownership)]
+    logs = [[change for change in changes if change.member == member] for member in ("a", "b")]
+    logs = [[replace(change, position=place) for place, change in enumerate(log)] for log in logs]
+    where = GroupPartition("g", "t", 0)
+    here = [change for change in by_one_log(logs) if TopicPartition("t", 0) in change.partitions]
+    assert bool(double_owned(where, here, {"a": 2_000_000, "b": 2_000_000}, skew_ms=100)) == overlap
+    assert all(change.position is None for change in by_one_log(logs))
+    assert by_one_log([changes]) == changes, "one log is in order"
+    assert all(change.position is None for change in by_one_log([changes], beside=True))
+    other = [replace(change, group="other") for change in logs[1]]
+    assert by_one_log([logs[0], other]) == [*logs[0], *other], "each group has its own"

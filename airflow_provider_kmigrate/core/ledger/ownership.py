@@ -12,6 +12,7 @@ it is a delivery by somebody who is no owner (A09).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -36,6 +37,17 @@ def double_owned(where: GroupPartition, changes: Sequence[Ownership], last_ms: M
     """Times with two owners or more. A writer that never gave up owned until its last sign of life, `last_ms`."""
     cases = (_case(where, *overlap) for overlap in _overlaps(steps_of(changes, last_ms)))
     return [case for case in cases if in_log(changes) or case.count > skew_ms]
+
+
+def by_one_log(logs: Sequence[Sequence[Ownership]], *, beside: bool = False) -> list[Ownership]:
+    """The changes in several logs. Places in different logs say nothing of each other, so groups that wrote to more than one lose them.
+
+    `beside`: there are further logs, that cannot be looked into here.
+    """
+    wrote = Counter(group for changes in logs for group in {change.group for change in changes})
+    return [
+        replace(change, position=None) if beside or wrote[change.group] > 1 else change for changes in logs for change in changes
+    ]
 
 
 def in_log(changes: Iterable[Ownership]) -> bool:
