@@ -7,6 +7,7 @@ A09   a member delivered records of a partition that it did not own by its own a
 A10   time without an owner, or a wait, longer than the policy allows; the longest is always shown
 A11   in some generation the partitions were not shared evenly (at most one more than another, per topic or over all)
 A13   doubtful partitions that there was no room to judge
+A14   records that producers gave up, which is shown and fails nothing: they were acknowledged to nobody
 ====  ======================================================================================================
 """
 
@@ -56,6 +57,10 @@ def grounds(
         yield from _unowned(changes, policy, level)
         yield from _uneven(changes, level)
     yield from _waits(facts, policy, level)
+    if facts.send_failures:
+        text = f"{facts.send_failures} records were given up by their producers."
+        why = "Nobody was told that they are safe; they may be in the log all the same."
+        yield Ground(Outcome.PASS, Reason("A14", text, why), level, facts.send_failures)
     if history.left_out:
         yield _left_out(history, level)
 

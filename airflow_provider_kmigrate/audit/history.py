@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -15,6 +16,7 @@ from airflow_provider_kmigrate.core.event_lines import decode
 from airflow_provider_kmigrate.core.events import Event, Start, Stop, TopicPartition
 from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition
 from airflow_provider_kmigrate.core.ledger.facts import Gap
+from airflow_provider_kmigrate.core.ledger.health import Newest
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Refused
 
@@ -39,7 +41,8 @@ class Control:
         control = cls(events, refused, engine.ask(queries.COMMITS))
         for event in events:
             if isinstance(event, Start):
-                control.starts[event.stamp.writer] = event
+                known = control.starts.get(event.stamp.writer, event)
+                control.starts[event.stamp.writer] = min(known, event, key=lambda start: start.stamp.event_seq)
             elif isinstance(event, Stop):
                 control.stops[event.stamp.writer] = event
         return control
@@ -77,33 +80,33 @@ class History:
     """Events for the ledger, and totals of what is not among them: everything that cannot change a finding.
 
     `places` are partitions of single records that the ledger judges. `left_out` are doubtful partitions for which there was no
-    room (`Policy.max_runs`): they are counted, and not judged. `acked_ms`, `delivered_ms`: when a record was last acknowledged, and
-    last delivered to each group, of everything; single records tell no time of acknowledgement, so there a delivery stands for it.
+    room (`Policy.max_runs`): they are counted, and not judged. `newest` is of everything; single records tell no time of
+    acknowledgement, so there the delivery of a record that is in the log stands for it.
     """
 
     events: list[Event]
     refused: list[str]
     acked: int = 0
-    acked_ms: int | None = None
-    delivered_ms: dict[str, int] = field(default_factory=dict)
+    newest: Newest = field(default_factory=Newest)
     delivered: Counter[str] = field(default_factory=Counter)
     gaps: list[Gap] = field(default_factory=list)
     places: set[TopicPartition] = field(default_factory=set)
     left_out: list[TopicPartition] = field(default_factory=list)
     deliveries: list[Deliveries] = field(default_factory=list)
 
-    def saw(self, acked_ms: Sequence[int], deliveries: pa.Table) -> None:
-        """Take note of the newest evidence; `deliveries` have consumer_group and t_hi."""
-        self.acked_ms = max([*acked_ms, *([] if self.acked_ms is None else [self.acked_ms])], default=None)
-        newest = deliveries.group_by("consumer_group").aggregate([("t_hi", "max")])
-        for group, t_ms in zip(*(newest[name].to_pylist() for name in ("consumer_group", "t_hi_max")), strict=True):
-            self.delivered_ms[group] = max(self.delivered_ms.get(group, 0), t_ms)
+    def saw(self, acks: pa.Table, deliveries: pa.Table) -> None:
+        """Take note of the newest evidence; both have t_hi, `acks` a producer and a place, `deliveries` a consumer_group."""
+        for *sending, t_ms in _latest(acks, "producer", "topic", "part"):
+            self.newest.note_ack((sending[0], sending[1], sending[2]), t_ms)
+        for group, t_ms in _latest(deliveries, "consumer_group"):
+            self.newest.note_delivery(group, t_ms)
 
     def add(self, other: History) -> None:
         """Add what another part of the same evidence came to."""
-        self.acked_ms = max((ms for ms in (self.acked_ms, other.acked_ms) if ms is not None), default=None)
-        for group, t_ms in other.delivered_ms.items():
-            self.delivered_ms[group] = max(self.delivered_ms.get(group, 0), t_ms)
+        for sending, t_ms in other.newest.acked.items():
+            self.newest.note_ack(sending, t_ms)
+        for group, t_ms in other.newest.delivered.items():
+            self.newest.note_delivery(group, t_ms)
         self.events += other.events
         self.acked += other.acked
         self.delivered.update(other.delivered)
@@ -111,6 +114,11 @@ class History:
         self.places |= other.places
         self.left_out += other.left_out
         self.deliveries += other.deliveries
+
+
+def _latest(table: pa.Table, *keys: str) -> Iterator[tuple[Any, ...]]:
+    found = table.group_by(list(keys)).aggregate([("t_hi", "max")])
+    yield from zip(*(found[name].to_pylist() for name in (*keys, "t_hi_max")), strict=True)
 
 
 def renumbered(events: Iterable[Event], writers: Collection[str]) -> list[Event]:

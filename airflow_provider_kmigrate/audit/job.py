@@ -24,7 +24,17 @@ from airflow_provider_kmigrate.audit.result import Audited, Result
 from airflow_provider_kmigrate.audit.sources import Source, attach
 from airflow_provider_kmigrate.core.canary_series import CanaryPlan
 from airflow_provider_kmigrate.core.ledger import Facts
-from airflow_provider_kmigrate.core.verdict import CanaryVerdict, Ground, Level, LevelHealth, Outcome, as_dict, combine, of_facts
+from airflow_provider_kmigrate.core.verdict import (
+    CanaryVerdict,
+    Ground,
+    Level,
+    LevelHealth,
+    Outcome,
+    as_dict,
+    combine,
+    of_facts,
+    violation_code,
+)
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, TimedOut
 
 if TYPE_CHECKING:
@@ -111,9 +121,9 @@ def _reduce(source: Source, control: Control, policy: Policy, engine: Engine) ->
 
 def _tolerated(grounds: Iterable[Ground], facts: Facts, policy: Policy) -> tuple[Ground, ...]:
     """What the policy puts up with is shown, and does not fail."""
-    spared = {facts.violations[name].cases for name in policy.tolerated & facts.violations.keys()}
+    spared = {violation_code(name) for name in policy.tolerated & facts.violations.keys()}
     return tuple(
-        replace(ground, outcome=Outcome.PASS) if ground.outcome is Outcome.FAIL and ground.examples in spared else ground
+        replace(ground, outcome=Outcome.PASS) if ground.outcome is Outcome.FAIL and ground.reason.code in spared else ground
         for ground in grounds
     )
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from airflow_provider_kmigrate.audit.history import History
 from airflow_provider_kmigrate.audit.policy import Policy
+from airflow_provider_kmigrate.core.events import SendFailure
 from airflow_provider_kmigrate.core.ledger import Case, Facts, Finding, balance
 from airflow_provider_kmigrate.core.ledger.health import unmet
 
@@ -32,7 +33,7 @@ def judge(history: History, policy: Policy) -> Facts:
     )
     reasons = (
         *(reason for reason in facts.reasons if not (history.acked and reason.code == _NO_ACKS)),
-        *unmet(policy.demand, history.acked_ms, history.delivered_ms),
+        *unmet(policy.demand, history.newest, (event for event in history.events if isinstance(event, SendFailure))),
     )
     delivered = Counter(facts.delivered)
     delivered.update(history.delivered)

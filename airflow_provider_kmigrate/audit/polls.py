@@ -164,7 +164,7 @@ class _Polls:
             table.filter(pa.array(~np.isin(self._names.places_in(table), gone))) for table in (self._acks, self._deliveries)
         )
         history.acked += int(column(acks, "total").sum())
-        history.saw(self._acks["t_hi"].to_pylist(), self._deliveries)
+        history.saw(self._acks, self._deliveries)
         totals = rest.group_by("consumer_group").aggregate([("total", "sum")])
         history.delivered.update(dict(zip(totals["consumer_group"].to_pylist(), totals["total_sum"].to_pylist(), strict=True)))
         history.gaps += self._gaps(judged)

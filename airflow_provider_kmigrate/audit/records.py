@@ -249,7 +249,8 @@ class _Records:
         """Add the totals of what the ledger does not see."""
         seen = sum(event.count for event in history.events if isinstance(event, Ack))
         history.acked += int(column(self._log, "total").sum()) - seen
-        history.saw(self._table["t_hi"].to_pylist() if self._log.num_rows else [], self._table)
+        in_log = self._table if self._log.num_rows else self._table.slice(0, 0)
+        history.saw(in_log.append_column("producer", in_log["member"]), self._table)
         rest = chains.take(~np.isin(chains.place, [self._names.places[place] for place in judged]))
         totals = np.zeros(len(self._readers), np.int64)
         np.add.at(totals, rest.reader, rest.last - rest.first + 1)

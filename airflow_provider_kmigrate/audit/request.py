@@ -147,7 +147,10 @@ def _policy(value: Any) -> Policy:
         "window": _window,
     }
     readers["demand"] = lambda item: _made(Demand, item, {"since": _time, "groups": _all(str)})
-    return _made(Policy, value, readers)
+    policy = _made(Policy, value, readers)
+    if policy.max_cases < 1:
+        _refuse(f"max_cases is {policy.max_cases}, and a finding shows at least one case")
+    return policy
 
 
 def _spark(value: Any) -> SparkRequest:

@@ -149,10 +149,8 @@ class AuditedConsumer:
         self._consumer.subscribe(topics, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
 
     def _begin(self, topics: Iterable[str]) -> None:
+        """A further subscription is another start: its topics must be delivered too."""
         names = tuple(sorted(topics))
-        if self._started:
-            self.log.remark("consumer-subscribed", ", ".join(names))
-            return
         self._started = True
         reset = "earliest" if self._reset in {"earliest", "smallest", "beginning"} else "latest"
         stamp, clock = self.log.stamp(), self.log.clock.reading()

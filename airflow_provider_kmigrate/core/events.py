@@ -102,7 +102,9 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Start(Event):
-    """A writer begins. `topics` are names, or patterns where they begin with `^`: what a consumer must be delivered.
+    """A writer begins, or a consumer subscribes anew: then it is one of its later events, and what it subscribed before still counts.
+
+    `topics` are names, or patterns where they begin with `^`: what a consumer must be delivered.
 
     `reset`: a group with no committed offset starts at the `earliest` or at the `latest` record.
     """

@@ -21,6 +21,7 @@ from enum import StrEnum
 from typing import Any, Final, NoReturn
 
 from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.log_blocks import LogMark
 from airflow_provider_kmigrate.core.model import Decision, Done, Reason, Refuse, Wait
 from airflow_provider_kmigrate.exceptions import Refused
 
@@ -89,12 +90,13 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class HeldRecord:
-    """What was found when a hold had taken effect, at `at_ms`; `state` is the job's own word then."""
+    """What was found when a hold had taken effect, at `at_ms`; `state` is the job's own word then. `topic_ids`: as far as known then."""
 
     hold: str
     at_ms: int
     state: JobState
     checkpoint: Checkpoint
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
 
 
 def hold_text(hold: Hold) -> str:
@@ -130,9 +132,8 @@ def read_report(text: str) -> JobReport:
 def held_text(record: HeldRecord) -> str:
     """What `read_held` reads."""
     checkpoint = {**asdict(record.checkpoint), "offsets": _nested(record.checkpoint.offsets)}
-    return json.dumps(
-        {"version": VERSION, "hold": record.hold, "at_ms": record.at_ms, "state": record.state, "checkpoint": checkpoint}
-    )
+    found = {"hold": record.hold, "at_ms": record.at_ms, "state": record.state, "checkpoint": checkpoint}
+    return json.dumps({"version": VERSION, **found, "topic_ids": dict(record.topic_ids)})
 
 
 def read_held(text: str) -> HeldRecord:
@@ -141,7 +142,9 @@ def read_held(text: str) -> HeldRecord:
     try:
         fields = found["checkpoint"]
         checkpoint = Checkpoint(**{**fields, "offsets": _flat(fields["offsets"])})
-        return HeldRecord(str(found["hold"]), int(found["at_ms"]), JobState(found["state"]), checkpoint)
+        return HeldRecord(
+            str(found["hold"]), int(found["at_ms"]), JobState(found["state"]), checkpoint, dict(found.get("topic_ids", {}))
+        )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         _unreadable(f"{HELD}: {error!r}")
 
@@ -269,19 +272,27 @@ def _one_ahead(checkpoint: Checkpoint) -> bool:
     return checkpoint.planned == following
 
 
-def may_resume(before: Checkpoint, now: Checkpoint, ends: Mapping[TopicPartition, int | None]) -> Decision:
-    """May the job go on? `before`: as it was when it was held. `ends`: where each log ends now, None: not known."""
+Logs = Mapping[TopicPartition, LogMark]
+_OTHERS: Final = "The topic was deleted or made anew; the job would fail, or read other records under its old offsets."
+_OLD_PLACE: Final = "Decide whether the job starts with a new checkpoint; the old one is of records that are gone."
+
+
+def may_resume(before: Checkpoint, now: Checkpoint, logs: Logs, topic_ids: Mapping[str, str] | None = None) -> Decision:
+    """May the job go on? `before`: as it was when it was held. `logs`: as they are now; one that is not in it does not exist.
+
+    `topic_ids`: those of the job's topics when it was held, as far as known.
+    """
     reasons = tuple(_moved(before, now))
     if reasons:
         return Refuse(reasons)
-    broken = tuple(_truncated(now.offsets, ends))
+    broken = (*_truncated(now.offsets, logs), *_anew(now.offsets, logs, topic_ids or {}), *_passed(now.offsets, logs))
     if broken:
         return Refuse(broken)
-    unknown = sorted(f"{where.topic}-{where.partition}" for where in now.offsets if ends[where] is None)
+    unknown = sorted(f"{where.topic}-{where.partition}" for where in now.offsets if logs[where].unread)
     if unknown:
         text = f"Where these logs end could not be read: {', '.join(unknown[:10])}."
         return Wait((Reason("J08", text, "The job would fail, or go on past what was truncated."),))
-    return Done(f"All {len(now.offsets)} logs end where the job stopped, or later.")
+    return Done(f"All {len(now.offsets)} logs hold the place where the job stopped.")
 
 
 def _moved(before: Checkpoint, now: Checkpoint) -> Iterator[Reason]:
@@ -294,20 +305,41 @@ def _moved(before: Checkpoint, now: Checkpoint) -> Iterator[Reason]:
         yield Reason("J10", text, "Somebody ran the query; with two at a time records are written twice.", remedy)
 
 
-def _truncated(offsets: Offsets, ends: Mapping[TopicPartition, int | None]) -> Iterator[Reason]:
-    """Partitions that are gone, and logs that end before the job's own place. A partition that is not in `ends` does not exist."""
-    gone = sorted(where for where in offsets if where not in ends)
+def _truncated(offsets: Offsets, logs: Logs) -> Iterator[Reason]:
+    """Partitions that are gone, and logs that end before the job's own place."""
+    gone = sorted(where for where in offsets if where not in logs)
     if gone:
-        why = "The topic was deleted or made anew; the job would fail, or read other records under its old offsets."
-        remedy = "Decide whether the job starts with a new checkpoint; the old one is of records that are gone."
-        yield Reason("J04", f"Partitions of the job are gone: {_listed(gone)}.", why, remedy)
-    short = sorted(where for where, offset in offsets.items() if (end := ends.get(where)) is not None and end < offset)
+        yield Reason("J04", f"Partitions of the job are gone: {_listed(gone)}.", _OTHERS, _OLD_PLACE)
+    short = sorted(where for where, offset in offsets.items() if (log := _read(logs, where)) and log.end < offset)
     if short:
         first = short[0]
-        text = f"Logs end before the job's place: {_listed(short)} ({first.topic}-{first.partition} at {ends[first]}, job at {offsets[first]})."
+        text = f"Logs end before the job's place: {_listed(short)} ({first.topic}-{first.partition} at {logs[first].end}, job at {offsets[first]})."
         why = "The log was truncated after the job had read it: what its sink holds is no longer in the log."
         remedy = "Treat it as lost data (unclean election?) before anything overwrites those offsets; do not start the job."
         yield Reason("J03", text, why, remedy)
+
+
+def _anew(offsets: Offsets, logs: Logs, topic_ids: Mapping[str, str]) -> Iterator[Reason]:
+    """A topic that was made anew has grown past the job's place if one waits long enough: only its id tells."""
+    ids = {where.topic: log.topic_id for where in offsets if (log := logs.get(where)) and log.topic_id}
+    other = sorted(topic for topic, known in topic_ids.items() if ids.get(topic, known) != known)
+    if other:
+        yield Reason("J04", f"Topics of the job were made anew: {', '.join(other)}.", _OTHERS, _OLD_PLACE)
+
+
+def _passed(offsets: Offsets, logs: Logs) -> Iterator[Reason]:
+    late = sorted(where for where, offset in offsets.items() if (log := _read(logs, where)) and log.start > offset)
+    if late:
+        first = late[0]
+        text = f"Logs begin behind the job's place: {_listed(late)} ({first.topic}-{first.partition} at {logs[first].start}, job at {offsets[first]})."
+        why = "What lies between was removed while the job was held, by retention or by somebody: it would fail, or skip it."
+        remedy = "Decide whether the job goes on behind the gap, with a new checkpoint; raise retention before the next hold."
+        yield Reason("J19", text, why, remedy)
+
+
+def _read(logs: Logs, where: TopicPartition) -> LogMark | None:
+    log = logs.get(where)
+    return None if log is None or log.unread else log
 
 
 def _listed(wheres: list[TopicPartition]) -> str:

@@ -224,6 +224,11 @@ _VIOLATIONS: Mapping[str, Reason] = {
 }
 
 
+def violation_code(name: str) -> str:
+    """Of a finding of the ledger that must not be."""
+    return _VIOLATIONS[name].code
+
+
 def of_facts(facts: Facts, level: Level) -> tuple[tuple[Ground, ...], LevelHealth]:
     """A ledger's facts as `combine` takes them. The ledger has already judged what absence may show: nothing is taken back again."""
     violations = facts.violations

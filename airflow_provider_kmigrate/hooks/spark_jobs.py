@@ -15,7 +15,7 @@ from airflow_provider_kmigrate.core.log_blocks import LogMark
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from airflow_provider_kmigrate.hooks.tools import settings_of
-from airflow_provider_kmigrate.sparkjobs.control import Ends, JobControl
+from airflow_provider_kmigrate.sparkjobs.control import JobControl, Logs
 from airflow_provider_kmigrate.sparkjobs.files import Files, LocalFiles
 
 _SAME = {"s3a": "s3", "s3n": "s3", "abfss": "abfs"}  # Hadoop's names of schemes that Airflow's object storage calls otherwise
@@ -23,7 +23,7 @@ _SAME = {"s3a": "s3", "s3n": "s3", "abfss": "abfs"}  # Hadoop's names of schemes
 marks: ContextVar[Callable[[Mapping[str, Any], Iterable[str]], dict[TopicPartition, LogMark]]] = ContextVar(
     "marks", default=read_marks
 )
-"""How logs are asked where they end; a rehearsal sets another, which holds in its own context only."""
+"""How logs are asked where they begin and end; a rehearsal sets another, which holds in its own context only."""
 
 
 def control_of(
@@ -49,14 +49,9 @@ def files_of(job: SparkJobSpec) -> Files:
     return LocalFiles() if scheme in {"", "file"} else ObjectFiles(job.conn_id or None)
 
 
-def ends_of(spec: ClusterSpec) -> Ends:
-    """Where the logs of topics end now, as their leaders say."""
-
-    def ends(topics: Iterable[str]) -> dict[TopicPartition, int | None]:
-        found = marks.get()(settings_of(spec).kafka.properties, topics)
-        return {where: None if mark.unread else mark.end for where, mark in found.items()}
-
-    return ends
+def logs_of(spec: ClusterSpec) -> Logs:
+    """The logs of topics as their leaders tell of them."""
+    return lambda topics: marks.get()(settings_of(spec).kafka.properties, topics)
 
 
 class ObjectFiles:

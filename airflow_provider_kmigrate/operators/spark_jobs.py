@@ -14,7 +14,7 @@ from airflow_provider_kmigrate.core.findings import Severity
 from airflow_provider_kmigrate.core.job_risks import leaderless, risks
 from airflow_provider_kmigrate.core.model import ClusterView, Look
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused
-from airflow_provider_kmigrate.hooks.spark_jobs import control_of, ends_of
+from airflow_provider_kmigrate.hooks.spark_jobs import control_of, logs_of
 from airflow_provider_kmigrate.hooks.world import finished_of, run_of, watching
 from airflow_provider_kmigrate.sparkjobs.control import JobControl
 from airflow_provider_kmigrate.spec import load
@@ -58,12 +58,11 @@ class HoldSparkJobOperator(SparkJobOperator):
         self.risky, self.why = risky, why
 
     def run_in(self, control: JobControl, spec: ClusterSpec, run: str) -> str:
-        del spec
         policy = control.job.hold
         risky = self._risky(control) if self.risky is None and policy is HoldPolicy.RISKY else bool(self.risky)
         if not policy.wants(risky=risky):
             raise AirflowSkipException(f"Job {self.job} is not held for such a step: its policy is {policy}.")
-        return control.hold(run, self.why)
+        return control.hold(run, self.why, logs_of(spec))
 
     def _risky(self, control: JobControl) -> bool:
         reasons = leaderless(control.job, _topics(self.cluster_file))
@@ -76,11 +75,11 @@ class ResumeSparkJobOperator(SparkJobOperator):
     """Let a held job go on, and wait until its query makes progress from exactly where it had stopped.
 
     The job stays held, and the task fails without retries, where a batch is half done, where somebody ran its query meanwhile, or
-    where a log ends before the job's place: a person decides then. A job that is not held is left alone.
+    where a log does not hold the job's place any more: a person decides then. A job that is not held is left alone.
     """
 
     def run_in(self, control: JobControl, spec: ClusterSpec, run: str) -> str:
-        return control.resume(run, ends_of(spec))
+        return control.resume(run, logs_of(spec))
 
 
 class SparkJobProgressOperator(SparkJobOperator):

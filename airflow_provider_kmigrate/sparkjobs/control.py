@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from airflow_provider_kmigrate.core import spark_hold
 from airflow_provider_kmigrate.core.cluster import SparkJobSpec
 from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.log_blocks import LogMark
 from airflow_provider_kmigrate.core.model import Decision, Done, Reason, Refuse, Wait
 from airflow_provider_kmigrate.core.spark_hold import HELD, HOLD, STATE, Checkpoint, HeldRecord, Hold, JobReport, JobState, Signs
-from airflow_provider_kmigrate.exceptions import Refused, TimedOut
+from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, TimedOut
 from airflow_provider_kmigrate.sparkjobs.checkpoint import read_checkpoint
 from airflow_provider_kmigrate.sparkjobs.files import Files, join
 from airflow_provider_kmigrate.sparkjobs.running import FOLDER, Clock, SystemClock
 
-Ends = Callable[[Iterable[str]], Mapping[TopicPartition, int | None]]
-"""Where the logs of these topics end now; None: it could not be read. A partition that does not exist is not in it."""
+Logs = Callable[[Iterable[str]], Mapping[TopicPartition, LogMark]]
+"""The logs of these topics as they are now. A partition that does not exist is not in it. Raises ours."""
 
 _POLL = 0.5  # seconds
 
@@ -38,8 +40,8 @@ class JobControl:
     clock: Clock = field(default_factory=SystemClock)
     over: Callable[[str], bool] = lambda _: False
 
-    def hold(self, by: str, why: str) -> str:
-        """Have the job held; returns what is now so. The same `by` may ask again and again.
+    def hold(self, by: str, why: str, logs: Logs | None = None) -> str:
+        """Have the job held; returns what is now so. The same `by` may ask again and again. `logs` tells whose its topics are.
 
         Raises `Refused` (J13) where somebody else holds it, and `TimedOut` when it is not held after `job.hold_timeout`; the wish is
         withdrawn then, so that the job is not stopped later, when nobody is there to let it go on.
@@ -52,10 +54,11 @@ class JobControl:
             raise
         report, checkpoint = self._report(), read_checkpoint(self.files, self.job.checkpoint)
         state = report.state if report else JobState.HELD
-        self.files.write(self._path(HELD), spark_hold.held_text(HeldRecord(hold.id, self._now(), state, checkpoint)))
+        record = HeldRecord(hold.id, self._now(), state, checkpoint, _topic_ids(checkpoint, logs))
+        self.files.write(self._path(HELD), spark_hold.held_text(record))
         return f"{told} {_words(self._quiescent(checkpoint))}"
 
-    def resume(self, by: str, ends: Ends) -> str:
+    def resume(self, by: str, logs: Logs) -> str:
         """Let the job go on and wait until it does; returns what is now so.
 
         Raises `Refused` where its checkpoint or the logs are not as they must be, or where somebody else holds it (J13): the job
@@ -67,7 +70,7 @@ class JobControl:
             self.files.delete(self._path(HOLD))
             return "The job was not held."
         if hold:
-            self.say(self._wait(lambda: self._may_resume(record, ends)))
+            self.say(self._wait(lambda: self._may_resume(record, logs)))
             self.files.delete(self._path(HOLD))
         told = self._wait(lambda: spark_hold.decide_resumed(record, self._report(), self._now()))
         self.files.delete(self._path(HELD))
@@ -103,14 +106,14 @@ class JobControl:
         self.files.write(self._path(HOLD), spark_hold.hold_text(hold))
         return hold
 
-    def _may_resume(self, record: HeldRecord, ends: Ends) -> Decision:
+    def _may_resume(self, record: HeldRecord, logs: Logs) -> Decision:
         now = read_checkpoint(self.files, self.job.checkpoint)
         if record.state is not JobState.HELD:
-            return spark_hold.may_resume(now, now, ends({where.topic for where in now.offsets}))
+            return spark_hold.may_resume(now, now, logs({where.topic for where in now.offsets}))
         settled = self._quiescent(now)
         if isinstance(settled, Refuse):
             return settled
-        return spark_hold.may_resume(record.checkpoint, now, ends({where.topic for where in now.offsets}))
+        return spark_hold.may_resume(record.checkpoint, now, logs({where.topic for where in now.offsets}), record.topic_ids)
 
     def _quiescent(self, checkpoint: Checkpoint) -> Decision:
         return spark_hold.quiescent(checkpoint, self._report(), repeats_harmless=self.job.repeats_harmless)
@@ -143,6 +146,14 @@ class JobControl:
 
     def _now(self) -> int:
         return round(1000 * self.clock.now())
+
+
+def _topic_ids(checkpoint: Checkpoint, logs: Logs | None) -> dict[str, str]:
+    """As far as they are told: a hold does not fail for it, and what is not known is not compared."""
+    with suppress(KMigrateError):
+        found = logs({where.topic for where in checkpoint.offsets}) if logs else {}
+        return {where.topic: mark.topic_id for where, mark in found.items() if mark.topic_id}
+    return {}
 
 
 def _words(decision: Decision) -> str:

@@ -21,11 +21,12 @@ from airflow_provider_kmigrate.audit.job import audit
 from airflow_provider_kmigrate.audit.judge import FINDINGS, joined
 from airflow_provider_kmigrate.audit.policy import Policy
 from airflow_provider_kmigrate.audit.sources import RecordTables, Source
-from airflow_provider_kmigrate.core.events import DeliveryRun, Event
+from airflow_provider_kmigrate.core.events import DeliveryRun, Event, SendFailure
 from airflow_provider_kmigrate.core.ledger import Demand, Facts, Finding, balance
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.verdict import Level
 from tests.audit.random_histories import SingleRecords, packed, single_records
+from tests.core.histories import History
 
 SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 4))]
 ALL = Policy(max_cases=sys.maxsize)
@@ -138,8 +139,12 @@ def test_evidence_of_some_age(engine: Engine, share: float, tmp_path: Path) -> N
     since = round(times[0] + share * (times[-1] - times[0]))
     groups = tuple(sorted({event.group for event in events if isinstance(event, DeliveryRun)})[::3])
     policy = replace(ALL, demand=Demand(since, (*groups, "nobody")))
+    failing = History(now=since - 2_000)
+    failing.producer("px")
+    failing.events.append(SendFailure(failing.stamp("px"), "px", "t", 0, 0, 4, "REQUEST_TIMED_OUT", None, since))
+    events = [*events, *failing.end()]
     facts = told_by_ledger(events, policy)
-    assert any(reason.startswith("L14") for reason in facts["reasons"])
+    assert {reason[:3] for reason in facts["reasons"]} >= {"L14", "L16"}
     assert differences(of_polls(events, engine, policy), facts) == {}
     found = of_records(story, engine, tmp_path, policy)
     assert any("nobody" in reason for reason in found["reasons"])

@@ -17,7 +17,7 @@ from airflow_provider_kmigrate.audit.engine import Engine
 from airflow_provider_kmigrate.audit.job import Result, audit, run
 from airflow_provider_kmigrate.audit.policy import Policy
 from airflow_provider_kmigrate.audit.sources import RecordTables, Source
-from airflow_provider_kmigrate.core.events import Change, DeliveryRun, Event, Ownership
+from airflow_provider_kmigrate.core.events import Change, DeliveryRun, Event, Ownership, SendFailure
 from airflow_provider_kmigrate.core.ledger import balance
 from airflow_provider_kmigrate.core.verdict import Ground, Level, Outcome
 from airflow_provider_kmigrate.exceptions import Refused
@@ -44,6 +44,26 @@ def test_nothing_at_all_is_inconclusive(engine: Engine) -> None:
     result = concluded([], engine)
     assert (result.verdict.outcome, set(grounds(result))) == (Outcome.INCONCLUSIVE, {"L09", "L10", "V01"})
     assert run([], Policy(), engine).verdict.outcome is Outcome.INCONCLUSIVE
+
+
+def test_what_producers_gave_up_is_shown(duck: Engine) -> None:
+    history = calm()
+    stamp = history.stamp("p")
+    history.events.append(SendFailure(stamp, "p", "t", 0, 30, 34, "NOT_ENOUGH_REPLICAS", None, stamp.t_ms))
+    result = concluded(history.end(), duck)
+    shown = grounds(result, Outcome.PASS)["A14"]
+    assert (result.verdict.outcome, shown.count) == (Outcome.PASS, 5)
+
+
+def test_what_is_tolerated_is_known_by_its_name_not_by_its_cases(duck: Engine) -> None:
+    history = calm()
+    repeat(history)
+    lose(history)
+    policy = Policy(max_cases=0, tolerated=frozenset({"redelivered"}))
+    result = run([Source(Level.CONSUMER, events=tuple(history.end()))], policy, duck)
+    assert result.verdict.outcome is Outcome.FAIL
+    assert "A01" in grounds(result, Outcome.FAIL)
+    assert "A06" in grounds(result, Outcome.PASS)
 
 
 def lose(h: History) -> None:

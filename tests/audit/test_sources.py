@@ -225,6 +225,8 @@ def test_the_program_without_a_verdict_leaves_none(tmp_path: Path, capsys: pytes
         {"sources": [], "engine": "abacus"},
         {"sources": [], "policy": {"patience": 1}},
         {"sources": [], "policy": {"window": [1]}},
+        {"sources": [], "policy": {"max_cases": 0}},
+        {"sources": [], "policy": {"demand": {"since": "soon"}}},
         {"sources": [], "spark": {"jars": "a.jar"}},
     ],
 )

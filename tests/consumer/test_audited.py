@@ -358,3 +358,11 @@ def test_group_metadata() -> None:
     assert membership(b"CGMDv2:\xff\xff\xff\xffg\x00\x00\x01") == Membership("g", None)
     for unknown in (None, b"", b"CGMDv9:\x05\x00\x00\x00", b"CGMDv2:\x05"):
         assert membership(unknown) is None
+
+
+def test_a_further_subscription_is_another_start(full: MockKafka, tmp_path: Path) -> None:
+    consumer = AuditedConsumer.of(properties(full), FileSink(tmp_path))
+    consumer.subscribe(["other"])
+    consumer.subscribe(["other", "t"])
+    consumer.close()
+    assert [start.topics for start in of(Start, events(tmp_path))] == [("other",), ("other", "t")]

@@ -350,6 +350,25 @@ def test_at_most_so_many_cases_are_kept_and_all_are_counted() -> None:
     assert (finding.count, len(finding.cases)) == (150, 7)
 
 
+def test_no_room_for_cases_is_no_reason_to_pass() -> None:
+    history = calm()
+    history.ack("p", 0, 30, 30, 5)
+    history.ack("p", 0, 35, 35, 5)
+    history.deliver("g", "m", 0, 35, 5, 35)
+    facts = balance(history.end(), max_cases=0)
+    assert (facts.verdict, facts.lost.count, facts.lost.cases) == (Verdict.FAIL, 5, ())
+
+
+def test_a_topic_that_was_subscribed_later_must_be_delivered_too() -> None:
+    history = History()
+    history.consumer("m", "g", topics=("a",))
+    history.producer("p")
+    history.consumer("m", "g", topics=("a", TOPIC))
+    history.ack("p", 0, 0, 0, 10)
+    facts = balance(history.end())
+    assert (facts.unseen.count, codes(facts)) == (10, {"L11"})
+
+
 @pytest.mark.parametrize("overlap", [True, False])
 def test_places_in_two_logs_say_nothing_of_each_other(overlap: bool) -> None:
     changes = [event for event in moved_on(overlap=overlap).events if isinstance(event, Ownership)]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.events import Ack
+from airflow_provider_kmigrate.core.events import Ack, SendFailure
 from airflow_provider_kmigrate.core.ledger import Demand, Verdict, balance
 from tests.core.histories import History, calm, codes, counts
 from tests.core.test_ledger_histories import fine_histories
@@ -118,3 +118,35 @@ def test_a_clock_that_is_ahead_shows_nobody_alive() -> None:
     facts = balance(history.events, alive_since=read - 60_000, now_ms=read)
     assert (facts.verdict, codes(facts)) == (Verdict.INCONCLUSIVE, {"L15"})
     assert balance(history.events, alive_since=read, now_ms=history.now - 100).verdict is Verdict.PASS, "within the skew"
+
+
+def refused(history: History, seq: int) -> None:
+    stamp = history.stamp("p")
+    history.events.append(SendFailure(stamp, "p", "t", 0, seq, seq, "NOT_ENOUGH_REPLICAS", stamp.t_ms - 900, stamp.t_ms))
+
+
+def test_a_producer_whose_sends_only_fail() -> None:
+    """One record was acknowledged in the step; then nine minutes of nothing but errors."""
+    history = calm()
+    begun = history.now + 1
+    history.ack("p", 0, 30, 30, 5)
+    history.deliver("g", "m", 0, 30, 5, 30)
+    for seq in range(35, 40):
+        refused(history, seq)
+    facts = balance(history.events, alive_since=0, demand=Demand(begun))
+    assert (facts.verdict, codes(facts), facts.send_failures) == (Verdict.INCONCLUSIVE, {"L16"}, 5)
+    assert "p those of t-0 with NOT_ENOUGH_REPLICAS" in facts.reasons[0].text
+    assert balance(history.events, alive_since=0).verdict is Verdict.PASS, "without a step it is nobody's fault"
+    history.ack("p", 0, 35, 40, 5)
+    history.deliver("g", "m", 0, 35, 5, 40)
+    assert balance(history.events, alive_since=0, demand=Demand(begun)).verdict is Verdict.PASS, "it writes again"
+
+
+def test_what_failed_before_the_step_is_not_asked_again() -> None:
+    history = calm()
+    refused(history, 30)
+    begun = history.now + 1
+    history.producer("p2")
+    history.ack("p2", 1, 0, 0, 5)
+    history.deliver("g", "m", 1, 0, 5, 0, producer="p2")
+    assert balance(history.events, alive_since=0, demand=Demand(begun)).verdict is Verdict.PASS

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.core import spark_hold
 from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.log_blocks import LogMark
 from airflow_provider_kmigrate.core.model import Decision, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.spark_hold import Checkpoint, HeldRecord, Hold, JobReport, JobState, Signs
 from airflow_provider_kmigrate.exceptions import Refused
@@ -112,24 +113,37 @@ def test_without_the_jobs_word_a_planned_batch_may_have_begun() -> None:
     assert kind(spark_hold.quiescent(Checkpoint("q", 8, 7), None)) == "Refuse J02"
 
 
-ENDS = {T0: 100, T1: 70}
+LOGS = {T0: LogMark(0, 100, topic_id="id"), T1: LogMark(40, 70, topic_id="id")}
+SILENT = LogMark(unread="no leader")
 
 
 @pytest.mark.parametrize(
-    ("now", "ends", "expected"),
+    ("now", "logs", "expected"),
     [
-        (SETTLED, ENDS, "Done"),
-        (SETTLED, {T0: 99, T1: 70}, "Refuse J03"),
-        (SETTLED, {T0: 100}, "Refuse J04"),
-        (SETTLED, {T1: 40}, "Refuse J04 J03"),
-        (SETTLED, {T0: None, T1: 70}, "Wait J08"),
-        (SETTLED, {T0: None, T1: 40}, "Refuse J03"),
-        (replace(SETTLED, query="other"), ENDS, "Refuse J09"),
-        (replace(SETTLED, committed=8, planned=8), ENDS, "Refuse J10"),
+        (SETTLED, LOGS, "Done"),
+        (SETTLED, {**LOGS, T0: LogMark(0, 99)}, "Refuse J03"),
+        (SETTLED, {T0: LOGS[T0]}, "Refuse J04"),
+        (SETTLED, {T1: LogMark(0, 40)}, "Refuse J04 J03"),
+        (SETTLED, {**LOGS, T0: SILENT}, "Wait J08"),
+        (SETTLED, {T0: SILENT, T1: LogMark(0, 40)}, "Refuse J03"),
+        (SETTLED, {**LOGS, T0: LogMark(101, 900)}, "Refuse J19"),
+        (SETTLED, {**LOGS, T0: LogMark(100, 900)}, "Done"),
+        (SETTLED, {where: replace(log, topic_id="other") for where, log in LOGS.items()}, "Refuse J04"),
+        (replace(SETTLED, query="other"), LOGS, "Refuse J09"),
+        (replace(SETTLED, committed=8, planned=8), LOGS, "Refuse J10"),
     ],
 )
-def test_a_job_goes_on_only_from_where_it_stopped_into_logs_that_hold_it(now: Checkpoint, ends: dict, expected: str) -> None:
-    assert kind(spark_hold.may_resume(SETTLED, now, ends)) == expected
+def test_a_job_goes_on_only_from_where_it_stopped_into_logs_that_hold_it(
+    now: Checkpoint, logs: dict[TopicPartition, LogMark], expected: str
+) -> None:
+    ids = {where.topic: "id" for where in SETTLED.offsets}
+    assert kind(spark_hold.may_resume(SETTLED, now, logs, ids)) == expected
+
+
+def test_ids_that_nobody_told_are_not_compared() -> None:
+    assert kind(spark_hold.may_resume(SETTLED, SETTLED, LOGS)) == "Done"
+    nameless = {where: replace(log, topic_id=None) for where, log in LOGS.items()}
+    assert kind(spark_hold.may_resume(SETTLED, SETTLED, nameless, {T0.topic: "id"})) == "Done"
 
 
 RUNNING = replace(HELD, state=JobState.RUNNING, progress_ms=9_500)
@@ -177,4 +191,4 @@ def test_progress_is_what_happened_since(before: Signs, now: Signs, expected: st
 
 
 def test_a_decision_is_one_of_the_three() -> None:
-    assert {Done, Wait, Refuse} >= {type(spark_hold.may_resume(SETTLED, SETTLED, ENDS))}
+    assert {Done, Wait, Refuse} >= {type(spark_hold.may_resume(SETTLED, SETTLED, LOGS))}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import pytest
 from airflow_provider_kmigrate.core import spark_hold
 from airflow_provider_kmigrate.core.cluster import SparkJobSpec
 from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.log_blocks import LogMark
 from airflow_provider_kmigrate.core.spark_hold import HOLD, STATE, Hold, JobState
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut, Unavailable
 from airflow_provider_kmigrate.sparkjobs import Gate, keep_running
@@ -22,6 +23,10 @@ from tests.sparkjobs.fakes import FakeClock, FakeStream
 
 FILES = LocalFiles()
 WISH = Hold("h1", "dag/run", "a rehearsal", 0)
+
+
+def logs_to(end: int, topic_id: str = "id") -> Callable[[Iterable[str]], dict[TopicPartition, LogMark]]:
+    return lambda _: {TopicPartition("t", 0): LogMark(0, end, topic_id=topic_id)}
 
 
 class Job:
@@ -223,7 +228,7 @@ class TestControl:
             stream.end += 5
             control.clock.sleep(1)
             assert len(stream.sink) == held
-            control.resume("dag/run", lambda _: {TopicPartition("t", 0): stream.end})
+            control.resume("dag/run", logs_to(stream.end))
         control.clock.sleep(5)
         assert stream.sink == list(range(stream.end))
         assert FILES.names(str(stream.folder / "_kmigrate")) == [STATE]
@@ -245,7 +250,7 @@ class TestControl:
         second = replace(control, over=lambda run: run == "dag/one")
         assert second.hold("dag/two", "roll")
         stream.end += 5
-        second.resume("dag/two", lambda _: {TopicPartition("t", 0): stream.end})
+        second.resume("dag/two", logs_to(stream.end))
         control.clock.sleep(5)
         assert stream.sink == list(range(stream.end))
 
@@ -255,7 +260,7 @@ class TestControl:
         assert control.progress(), "on a quiet topic its helper says that it asked the brokers"
         control.hold("dag/run", "roll")
         assert "held" in control.progress()
-        control.resume("dag/run", lambda _: {TopicPartition("t", 0): stream.end})
+        control.resume("dag/run", logs_to(stream.end))
 
     def test_a_query_that_shows_nothing_is_told(self, job: SparkJobSpec, stream: FakeStream) -> None:
         with pytest.raises(TimedOut, match="J18"):
@@ -266,10 +271,27 @@ class TestControl:
         control.clock.sleep(5)
         control.hold("dag/run", "roll")
         with pytest.raises(Refused) as caught:
-            control.resume("dag/run", lambda _: {TopicPartition("t", 0): 9})
+            control.resume("dag/run", logs_to(9))
         assert [reason.code for reason in caught.value.reasons] == ["J03"]
         control.clock.sleep(5)
         assert not stream.query or not stream.query.isActive
+
+    def test_a_topic_that_was_made_anew_keeps_the_job_held(self, control: JobControl, stream: FakeStream) -> None:
+        """It has grown past the job's place meanwhile."""
+        stream.end = 10
+        control.clock.sleep(5)
+        control.hold("dag/run", "roll", logs_to(10))
+        with pytest.raises(Refused) as caught:
+            control.resume("dag/run", logs_to(900, "another"))
+        assert [reason.code for reason in caught.value.reasons] == ["J04"]
+        control.resume("dag/run", logs_to(900))
+
+    def test_a_hold_does_not_fail_because_nobody_tells_of_the_logs(self, control: JobControl, stream: FakeStream) -> None:
+        def silent(_: object) -> dict[TopicPartition, LogMark]:
+            raise Unavailable("no broker answers")
+
+        assert control.hold("dag/run", "roll", silent)
+        control.resume("dag/run", logs_to(stream.end))
 
     def test_a_job_that_was_never_held_is_let_go_at_once(self, job: SparkJobSpec) -> None:
         assert JobControl(job, FILES, lambda _: None, FakeClock()).resume("dag/run", lambda _: {})
@@ -278,7 +300,7 @@ class TestControl:
         control.hold("dag/run", "roll")
         FILES.delete(str(stream.folder / "_kmigrate" / HOLD))  # killed right after this
 
-        def must_not_ask(_: object) -> dict[TopicPartition, int | None]:
+        def must_not_ask(_: object) -> dict[TopicPartition, LogMark]:
             raise AssertionError("the job may have gone on; its old place says nothing any more")
 
         stream.end += 5

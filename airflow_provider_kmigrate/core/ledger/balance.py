@@ -10,7 +10,7 @@ from airflow_provider_kmigrate.core.events import Event
 from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition
 from airflow_provider_kmigrate.core.ledger.coverage import Missing, Read, missing, part_of
 from airflow_provider_kmigrate.core.ledger.facts import Case, Facts, Finding, Gap, Produce
-from airflow_provider_kmigrate.core.ledger.health import ANY_EVIDENCE, Demand, Health, examine, last_evidence, unmet
+from airflow_provider_kmigrate.core.ledger.health import ANY_EVIDENCE, Demand, Health, Newest, examine, unmet
 from airflow_provider_kmigrate.core.ledger.log import inspect
 from airflow_provider_kmigrate.core.ledger.ownership import double_owned
 from airflow_provider_kmigrate.core.ledger.produce import produce_between, produce_facts
@@ -76,7 +76,7 @@ def balance(
             _check_group(book, key, piles, limits, trusted=health.trusts(group))
     _check_logs(book, piles)
     _check_owners(book, piles, skew_ms)
-    return _facts(book, health, piles, limits, tuple(unmet(demand, *last_evidence(book))))
+    return _facts(book, health, piles, limits, tuple(unmet(demand, Newest.of(book), book.failures)))
 
 
 def _read(book: Book, key: GroupPartition) -> Read:

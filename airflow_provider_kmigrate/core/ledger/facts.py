@@ -137,7 +137,7 @@ class Facts:
     def violations(self) -> dict[str, Finding]:
         """What must not be, and is."""
         names = ("lost", "redelivered", "stored_twice", "reordered", "diverged", "overrun", "double_owned")
-        return {name: finding for name in names if (finding := getattr(self, name)).cases}
+        return {name: finding for name in names if (finding := getattr(self, name)).count}
 
     @property
     def verdict(self) -> Verdict:

@@ -18,17 +18,18 @@ L12   a run with gaps that cannot be told from loss
 L13   a compacted log: undelivered records may have been removed lawfully
 L14   nothing was acknowledged, or nothing delivered, since the time from which on there must be evidence
 L15   a writer's clock is ahead of the audit's: how old its signs of life are cannot be told
+L16   a producer's last word on a partition, since that time, is that sends failed
 ====  =======================================================================
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
-from airflow_provider_kmigrate.core.events import DeliveryRun
+from airflow_provider_kmigrate.core.events import DeliveryRun, SendFailure
 from airflow_provider_kmigrate.core.intervals import size
 from airflow_provider_kmigrate.core.ledger.book import Book, Writer
 from airflow_provider_kmigrate.core.model import Reason
@@ -60,25 +61,66 @@ class Demand:
     groups: tuple[str, ...] = ()
 
 
+Sending = tuple[str, str, int]  # a producer, and the topic and partition that it writes
 ANY_EVIDENCE: Final = Demand()
 
 
-def unmet(demand: Demand, acked_ms: int | None, delivered_ms: Mapping[str, int]) -> Iterator[Reason]:
-    """What is demanded and not there: `acked_ms` is when a record was last acknowledged, `delivered_ms` when each group was last
-    delivered one. Where there is none at all, others say so (L09, L10), but of a group that is demanded.
-    """
-    since = demand.since
-    if since is not None and acked_ms is not None and acked_ms < since:
-        yield _old(f"no record was acknowledged since the step began, the last one {_ago(since - acked_ms)} before")
-    newest = max(delivered_ms.values(), default=None)
-    if since is not None and newest is not None and newest < since:
-        yield _old(f"no record was delivered since the step began, the last one {_ago(since - newest)} before")
+@dataclass(slots=True)
+class Newest:
+    """When a record was last acknowledged, to which producer and of which partition, and last delivered to each group."""
+
+    acked: dict[Sending, int] = field(default_factory=dict)
+    delivered: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, book: Book) -> Newest:
+        found = cls()
+        for where, acks in book.acks.items():
+            for ack in acks:
+                found.note_ack((ack.producer, *where), ack.t_acked_ms)
+        for key, runs in book.runs.items():
+            found.note_delivery(key.group, max(run.t_last_ms for run in runs))
+        return found
+
+    def note_ack(self, sending: Sending, t_ms: int) -> None:
+        self.acked[sending] = max(self.acked.get(sending, t_ms), t_ms)
+
+    def note_delivery(self, group: str, t_ms: int) -> None:
+        self.delivered[group] = max(self.delivered.get(group, t_ms), t_ms)
+
+
+def unmet(demand: Demand, newest: Newest, failures: Iterable[SendFailure]) -> Iterator[Reason]:
+    """What is demanded and not there. Where there is nothing at all, others say so (L09, L10), but of a group that is demanded."""
+    since, delivered = demand.since, max(newest.delivered.values(), default=None)
+    if since is not None:
+        acked = max(newest.acked.values(), default=since)
+        if acked < since:
+            yield _old(f"no record was acknowledged since the step began, the last one {_ago(since - acked)} before")
+        if delivered is not None and delivered < since:
+            yield _old(f"no record was delivered since the step began, the last one {_ago(since - delivered)} before")
+        yield from _still_failing(since, newest, failures)
     for group in sorted(set(demand.groups)):
-        last = delivered_ms.get(group)
+        last = newest.delivered.get(group)
         if last is None:
             yield _old(f"group {group} was delivered no record, by any client that writes events")
-        elif since is not None and last < since and newest is not None and newest >= since:
+        elif since is not None and last < since and delivered is not None and delivered >= since:
             yield _old(f"group {group} was delivered no record since the step began, the last one {_ago(since - last)} before")
+
+
+def _still_failing(since: int, newest: Newest, failures: Iterable[SendFailure]) -> Iterator[Reason]:
+    """A record that was given up was acknowledged to nobody, so it is not lost; but a producer that is only refused cannot write."""
+    last: dict[Sending, SendFailure] = {}
+    for failure in failures:
+        sending = (failure.producer, failure.topic, failure.partition)
+        if failure.t_failed_ms >= since and failure.t_failed_ms > newest.acked.get(sending, -1):
+            last[sending] = max(failure, last.get(sending, failure), key=lambda one: (one.t_failed_ms, one.seq_last))
+    if last:
+        first = last[min(last)]
+        place = f"{first.topic}-{first.partition} with {first.error}"
+        text = f"{len(last)} partitions of producers had their last records given up, {first.producer} those of {place}"
+        yield Reason(
+            "L16", text, "Nothing shows that they can be written", "Mend what the error names; one acknowledged record clears it"
+        )
 
 
 def _old(text: str) -> Reason:
@@ -88,15 +130,6 @@ def _old(text: str) -> Reason:
 
 def _ago(ms: int) -> str:
     return f"{ms / 1000:.0f} s"
-
-
-def last_evidence(book: Book) -> tuple[int | None, dict[str, int]]:
-    """When a record was last acknowledged, and last delivered to each group."""
-    acked = max((ack.t_acked_ms for acks in book.acks.values() for ack in acks), default=None)
-    delivered: dict[str, int] = {}
-    for key, runs in book.runs.items():
-        delivered[key.group] = max(delivered.get(key.group, 0), *(run.t_last_ms for run in runs))
-    return acked, delivered
 
 
 def examine(book: Book, refused: Sequence[str], alive_since: int | None = None, not_after: int | None = None) -> Health:
