@@ -8,6 +8,7 @@ A10   time without an owner, or a wait, longer than the policy allows; the longe
 A11   in some generation the partitions were not shared evenly (at most one more than another, per topic or over all)
 A13   doubtful partitions that there was no room to judge
 A14   records that producers gave up, which is shown and fails nothing: they were acknowledged to nobody
+A15   partitions that were not judged: only members that write no events owned them, in a group that is being moved
 ====  ======================================================================================================
 """
 
@@ -61,6 +62,8 @@ def grounds(
         text = f"{facts.send_failures} records were given up by their producers."
         why = "Nobody was told that they are safe; they may be in the log all the same."
         yield Ground(Outcome.PASS, Reason("A14", text, why), level, facts.send_failures)
+    if facts.of_others:
+        yield _of_others(facts, level)
     if history.left_out:
         yield _left_out(history, level)
 
@@ -239,6 +242,13 @@ def _left_out(history: History, level: Level) -> Ground:
     return Ground(
         Outcome.INCONCLUSIVE, Reason("A13", text, "What is in them is not known.", remedy), level, len(history.left_out)
     )
+
+
+def _of_others(facts: Facts, level: Level) -> Ground:
+    named = ", ".join(f"{topic}-{partition} of {group}" for group, topic, partition in facts.of_others[:5])
+    more = f" and {len(facts.of_others) - 5} more" if len(facts.of_others) > 5 else ""
+    text = f"Partitions that only members without events owned were not judged: {named}{more}."
+    return Ground(Outcome.PASS, Reason("A15", text, "What they were delivered is not known."), level, len(facts.of_others))
 
 
 def hand_overs(control: Control) -> int:

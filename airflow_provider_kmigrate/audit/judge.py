@@ -13,7 +13,7 @@ from typing import Any
 from airflow_provider_kmigrate.audit.history import History
 from airflow_provider_kmigrate.audit.policy import Policy
 from airflow_provider_kmigrate.core.events import SendFailure
-from airflow_provider_kmigrate.core.ledger import Case, Facts, Finding, balance
+from airflow_provider_kmigrate.core.ledger import Case, Demand, Facts, Finding, balance
 from airflow_provider_kmigrate.core.ledger.health import unmet
 
 _NO_ACKS = "L09"
@@ -29,6 +29,7 @@ def judge(history: History, policy: Policy) -> Facts:
         skew_ms=policy.skew_ms,
         max_cases=sys.maxsize,
         alive_since=policy.alive_since,
+        demand=Demand(mixed=policy.demand.mixed),
         now_ms=None if policy.alive_since is None else time.time_ns() // 1_000_000,
     )
     reasons = (

@@ -146,7 +146,7 @@ def _policy(value: Any) -> Policy:
         "tolerated": lambda names: frozenset(_all(str)(names)),
         "window": _window,
     }
-    readers["demand"] = lambda item: _made(Demand, item, {"since": _time, "groups": _all(str)})
+    readers["demand"] = lambda item: _made(Demand, item, {"since": _time, "groups": _all(str), "mixed": _all(str)})
     policy = _made(Policy, value, readers)
     if policy.max_cases < 1:
         _refuse(f"max_cases is {policy.max_cases}, and a finding shows at least one case")

@@ -34,7 +34,7 @@ from airflow_provider_kmigrate.consumer.assignment import COORDINATOR_MOVED, Ass
 from airflow_provider_kmigrate.consumer.event_log import EventLog, Sink, new_writer
 from airflow_provider_kmigrate.consumer.record import Content
 from airflow_provider_kmigrate.consumer.runs import DeliveryRuns
-from airflow_provider_kmigrate.core.events import Change, Commit, Position, Role, Start, TopicPartition
+from airflow_provider_kmigrate.core.events import UNKNOWN_OFFSET, Change, Commit, Position, Role, Start, TopicPartition
 
 Callback = Callable[[Any, list[KafkaPartition]], object]
 Identify = Callable[[Message], Content | None]
@@ -291,7 +291,7 @@ class AuditedConsumer:
         found = membership(self._consumer.consumer_group_metadata())
         self._generation = found.generation if found else None
         starts = self._assignment.starts(partitions)
-        self._own(Change.ACQUIRED, partitions)
+        self._own(Change.ACQUIRED, starts, starts=[max(UNKNOWN_OFFSET, one.offset) for one in starts])
         self._assigned_by_application = False
         self._call("assign", starts)
         if not self._assigned_by_application:
@@ -307,7 +307,7 @@ class AuditedConsumer:
     def _on_lost(self, _: Consumer, partitions: list[KafkaPartition]) -> None:
         """Another member may own them already."""
         self._write()
-        self._own(Change.LOST, partitions, self._ended_ms(partitions))
+        self._own(Change.LOST, partitions, until_ms=self._ended_ms(partitions))
         self._assignment.drop(partitions)
         self._call("lost", partitions)
 
@@ -324,9 +324,13 @@ class AuditedConsumer:
         delivered = (self._runs.last_ms(place(one)) for one in partitions)
         return max([self.log.clock.at_ms(until), *(ms for ms in delivered if ms is not None)])
 
-    def _own(self, change: Change, partitions: Sequence[KafkaPartition], until_ms: int | None = None) -> None:
+    def _own(
+        self, change: Change, partitions: Sequence[KafkaPartition], *, until_ms: int | None = None, starts: Sequence[int] = ()
+    ) -> None:
         if partitions:
-            self.log.own(self.group, self._generation, change, [place(one) for one in partitions], until_ms)
+            self.log.own(
+                self.group, self._generation, change, [place(one) for one in partitions], until_ms=until_ms, starts=starts
+            )
 
     def close(self, *, clean: bool = True, reason: str = "") -> None:
         """As the consumer's; then the last event. May be repeated."""

@@ -108,14 +108,17 @@ class EventLog:
         generation: int | None,
         change: Change,
         partitions: Sequence[TopicPartition],
+        *,
         until_ms: int | None = None,
+        starts: Sequence[int] = (),
     ) -> None:
-        """A change of ownership, written at once and behind everything that was written before. `until_ms` as the event has it."""
+        """A change of ownership, written at once and behind everything that was written before. `until_ms`, `starts` as the event has them."""
         with self._lock:
             self.flush()
             stamp = self.stamp()
             until_ms = None if until_ms is None else min(until_ms, stamp.t_ms)
-            event = Ownership(stamp, group, self.writer, generation, change, tuple(partitions), until_ms=until_ms)
+            where = tuple(partitions)
+            event = Ownership(stamp, group, self.writer, generation, change, where, None, until_ms, tuple(starts))
             self._try(lambda: self._sink.own(event), 1)
 
     def _try(self, write: Callable[[], None], events: int) -> None:

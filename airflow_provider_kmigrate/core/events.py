@@ -155,6 +155,9 @@ class Ownership(Event):
 
     `until_ms`: a loss that is found out late, by a member that slept or was cut off, ended the ownership then: until then nobody else
     could have the partitions, and of what was handed over of them nothing was later. None: the ownership ended with this event.
+
+    `starts`: of each partition that was acquired the offset at which the member begins, as the group had committed it, or `UNKNOWN_OFFSET`;
+    empty: not told.
     """
 
     group: str
@@ -164,8 +167,11 @@ class Ownership(Event):
     partitions: tuple[TopicPartition, ...]
     position: int | None = None
     until_ms: int | None = None
+    starts: tuple[int, ...] = ()
 
     def flaw(self) -> str | None:
+        if self.starts and (self.change is not Change.ACQUIRED or len(self.starts) != len(self.partitions)):
+            return "each partition that is acquired has one start, and no other"
         if self.until_ms is not None and (self.change is not Change.LOST or self.until_ms > self.stamp.t_ms):
             return "only a loss has an end of its own, and not after it was found out"
         return Event.flaw(self)

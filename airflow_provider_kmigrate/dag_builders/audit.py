@@ -121,16 +121,23 @@ def gate(spec: ClusterSpec, step: str, *, after: str, earlier: Sequence[str] = (
 
 
 def group_gate(
-    spec: ClusterSpec, group: str, name: str, advice: str, *, after: str, canary: Mapping[str, Any] | None = None
+    spec: ClusterSpec,
+    group: str,
+    name: str,
+    advice: str,
+    *,
+    after: str,
+    canary: Mapping[str, Any] | None = None,
+    mixed: bool = False,
 ) -> list[BaseOperator]:
     """The tasks `audit_<name>` and `verdict_<name>` after a step of a consumer group; none where the file names no events of clients.
 
     `after`: the task with which the step began, which has `begins`. The group must have been delivered something since.
-    `canary`: who is compared with whom, as `canary_of` has it.
+    `canary`: who is compared with whom, as `canary_of` has it. `mixed`: some of its members may write no events yet.
     """
     if spec.audit is None or not _has_events(spec.audit):
         return []
-    demand = _since(after) | {"groups": [group]}
+    demand = _since(after) | {"groups": [group], "mixed": [group] if mixed else []}
     more = {"canary": dict(canary)} if canary else {}
     audit, verdict = _tasks(spec, spec.audit, f"{group}/{name}", advice, suffix=f"_{name}", demand=demand, more=more)
     return [audit, verdict]

@@ -126,8 +126,8 @@ def _switched(spec: ClusterSpec, group: GroupSpec, target: MemberKind, goal: Goa
     canary, *rest = group.instances
     first = _switch(spec, group, canary.name, target, bake=True)
     name = f"canary_{target}"
-    compared = audit.canary_of(spec, group)
-    gate = audit.group_gate(spec, group.name, name, _ADVICE, after=first.task_id, canary=compared)
+    compared, mixed = audit.canary_of(spec, group), target is MemberKind.MIGRATING  # old consumers write no events
+    gate = audit.group_gate(spec, group.name, name, _ADVICE, after=first.task_id, canary=compared, mixed=mixed)
     if gate:
         _goes_back(spec, group, name, goal, [], gate=gate)
         chain(*gate)

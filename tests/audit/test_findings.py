@@ -18,11 +18,11 @@ from airflow_provider_kmigrate.audit.job import Result, audit, run
 from airflow_provider_kmigrate.audit.policy import Policy
 from airflow_provider_kmigrate.audit.sources import RecordTables, Source
 from airflow_provider_kmigrate.core.events import Change, DeliveryRun, Event, Ownership, SendFailure
-from airflow_provider_kmigrate.core.ledger import balance
+from airflow_provider_kmigrate.core.ledger import Demand, balance
 from airflow_provider_kmigrate.core.verdict import Ground, Level, Outcome
 from airflow_provider_kmigrate.exceptions import Refused
 from tests.audit.random_histories import SingleRecords, packed, single_records
-from tests.core.histories import History, calm
+from tests.core.histories import History, calm, with_a_canary
 
 
 def concluded(events: Sequence[Event], engine: Engine, policy: Policy | None = None) -> Result:
@@ -270,3 +270,14 @@ def test_levels_that_are_required_and_absent(duck: Engine) -> None:
     result = concluded(calm().end(), duck, Policy(required=(Level.LOG, Level.CONSUMER)))
     assert (result.verdict.outcome, set(grounds(result))) == (Outcome.INCONCLUSIVE, {"V01"})
     assert result.verdict.proven == (Level.CONSUMER,)
+
+
+def test_a_canary_among_members_that_write_no_events(engine: Engine) -> None:
+    events = tuple(with_a_canary().end())
+    source = Source(Level.CONSUMER, events=events)
+    result = run([source], Policy(demand=Demand(mixed=("g",))), engine)
+    shown = grounds(result, Outcome.PASS)["A15"]
+    assert (result.verdict.outcome, shown.count) == (Outcome.PASS, 1)
+    assert "t-1 of g" in shown.reason.text
+    assert result.sources[0].facts == balance(events, demand=Demand(mixed=("g",)))
+    assert run([source], Policy(), engine).verdict.outcome is Outcome.INCONCLUSIVE

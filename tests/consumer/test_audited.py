@@ -16,6 +16,7 @@ from airflow_provider_kmigrate.consumer.audited import AuditedConsumer, Membersh
 from airflow_provider_kmigrate.consumer.event_files import FileSink, read_events
 from airflow_provider_kmigrate.consumer.event_topic import TopicSink, read_topic
 from airflow_provider_kmigrate.core.events import (
+    UNKNOWN_OFFSET,
     Change,
     Commit,
     DeliveryRun,
@@ -366,3 +367,22 @@ def test_a_further_subscription_is_another_start(full: MockKafka, tmp_path: Path
     consumer.subscribe(["other", "t"])
     consumer.close()
     assert [start.topics for start in of(Start, events(tmp_path))] == [("other",), ("other", "t")]
+
+
+def test_a_member_tells_where_it_begins(full: MockKafka, tmp_path: Path) -> None:
+    """By number where the group had committed; a group's very first start is at the reset, whose offset nobody said."""
+    for folder in ("first", "second"):
+        with AuditedConsumer.of(quick(full), FileSink(tmp_path / folder)) as consumer:
+            consumer.subscribe(["t"])
+            read(consumer, ALL if folder == "first" else 0)
+            deadline = time.monotonic() + 10
+            while not consumer.assignment():
+                assert time.monotonic() < deadline, "nothing was assigned"
+                consumer.poll(0.1)
+            if folder == "first":
+                consumer.commit(asynchronous=False)
+    starts = {}
+    for folder in ("first", "second"):
+        taken = [change for change in of(Ownership, events(tmp_path / folder)) if change.change is Change.ACQUIRED]
+        starts[folder] = {offset for change in taken for offset in change.starts}
+    assert starts == {"first": {UNKNOWN_OFFSET}, "second": {EACH}}

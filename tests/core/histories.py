@@ -98,11 +98,13 @@ class History:
         partitions: Sequence[int] = (0,),
         ordered: bool = True,
         until_ms: int | None = None,
+        starts: tuple[int, ...] = (),
     ) -> None:
         self.position += 1
         where = tuple(TopicPartition(TOPIC, partition) for partition in partitions)
         place = self.position if ordered else None
-        self.events.append(Ownership(self.stamp(member), group, member, self.generation, change, where, place, until_ms))
+        told = (change, where, place, until_ms, starts)
+        self.events.append(Ownership(self.stamp(member), group, member, self.generation, *told))
 
     def extent(self, partition: int, start: int, end: int, compacted: bool = False) -> None:
         if "control" not in self.numbers:
@@ -143,6 +145,21 @@ def moved_on(*, overlap: bool) -> History:
     history.own("g", "a", Change.RELEASED)
     if not overlap:
         history.own("g", "b", Change.ACQUIRED)
+    return history
+
+
+def with_a_canary(start: int = 500) -> History:
+    """Old members read two partitions up to 500 and write no events; then one member that does takes over the first of them."""
+    history = History()
+    history.producer("p")
+    for partition in (0, 1):
+        history.ack("p", partition, 0, 0, 500)
+    history.consumer("canary", "g")
+    history.own("g", "canary", Change.ACQUIRED, (0,), starts=(start,))
+    for partition in (0, 1):
+        history.ack("p", partition, 500, 500, 10)
+    history.deliver("g", "canary", 0, 500, 10, 500)
+    history.commit("g", "canary", 0, 510)
     return history
 
 

@@ -103,6 +103,7 @@ class TestShape:
         for name, step in begins.items():
             demand = dag.task_dict[f"billing.audit_{name}"].request["policy"]["demand"]
             assert demand["groups"] == ["billing"]
+            assert demand["mixed"] == (["billing"] if name == "canary_migrating" else []), "old consumers write no events"
             assert f"task_ids='billing.{step}'" in demand["since"]
             assert dag.task_dict[f"billing.{step}"]._pre_execute_hook is not None
 

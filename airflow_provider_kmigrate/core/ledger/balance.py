@@ -12,7 +12,7 @@ from airflow_provider_kmigrate.core.ledger.coverage import Missing, Read, missin
 from airflow_provider_kmigrate.core.ledger.facts import Case, Facts, Finding, Gap, Produce
 from airflow_provider_kmigrate.core.ledger.health import ANY_EVIDENCE, Demand, Health, Newest, examine, unmet
 from airflow_provider_kmigrate.core.ledger.log import inspect
-from airflow_provider_kmigrate.core.ledger.ownership import double_owned
+from airflow_provider_kmigrate.core.ledger.ownership import double_owned, first_start, of_others
 from airflow_provider_kmigrate.core.ledger.produce import produce_between, produce_facts
 from airflow_provider_kmigrate.core.ledger.sequence import Walk, Window, walk
 from airflow_provider_kmigrate.core.model import Reason
@@ -34,6 +34,7 @@ class _Piles:
     overrun: list[Case] = field(default_factory=list)
     double_owned: list[Case] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
+    of_others: list[GroupPartition] = field(default_factory=list)
     open_questions: dict[tuple[str, str], list[Case]] = field(default_factory=dict)  # (code, group) -> what is not known
 
 
@@ -43,6 +44,7 @@ class _Limits:
     max_cases: int
     window: Window | None
     alive_since: int | None
+    mixed: tuple[str, ...] = ()
 
 
 def balance(
@@ -67,7 +69,7 @@ def balance(
 
     `demand`: what evidence there must be at least. `now_ms`: when the events had been read; None: not known.
     """
-    limits = _Limits(skew_ms, max_cases, window, alive_since)
+    limits = _Limits(skew_ms, max_cases, window, alive_since, demand.mixed)
     book = Book.of(events)
     health = examine(book, refused, alive_since, None if now_ms is None else now_ms + skew_ms)
     piles = _Piles()
@@ -79,19 +81,26 @@ def balance(
     return _facts(book, health, piles, limits, tuple(unmet(demand, Newest.of(book), book.failures)))
 
 
-def _read(book: Book, key: GroupPartition) -> Read:
+def _read(book: Book, key: GroupPartition, *, mixed: bool) -> Read:
+    changes, runs = book.ownership.get(key, ()), book.runs.get(key, ())
     return Read(
         *key,
         acks=book.acks.get(key.where, ()),
-        runs=book.runs.get(key, ()),
+        runs=runs,
         commits=book.commits.get(key, ()),
         extent=book.extents.get(key.where),
         from_latest=book.reads_from_latest(key.group),
+        start=first_start(key.where, changes),
+        excused=of_others(key.where, changes, runs) if mixed else (),
     )
 
 
 def _check_group(book: Book, key: GroupPartition, piles: _Piles, limits: _Limits, *, trusted: bool) -> None:
-    read = _read(book, key)
+    mixed = key.group in limits.mixed
+    if mixed and not book.ownership.get(key) and not book.runs.get(key):
+        piles.of_others.append(key)
+        return
+    read = _read(book, key, mixed=mixed)
     absent, found = missing(read), walk(read, limits.skew_ms, limits.window)
     piles.redelivered += found.redelivered
     _ask(piles, _UNREAD, [case for case in absent.unread if not _fresh(case, limits.alive_since)])
@@ -195,6 +204,7 @@ def _facts(book: Book, health: Health, piles: _Piles, limits: _Limits, lacking: 
         overrun=Finding.of(piles.overrun, limit),
         double_owned=Finding.of(piles.double_owned, limit),
         produce=_produce(book, limits),
+        of_others=tuple(piles.of_others),
         gaps=tuple(sorted(piles.gaps, key=lambda gap: (-gap.ms, gap.group, gap.topic, gap.partition))),
     )
 

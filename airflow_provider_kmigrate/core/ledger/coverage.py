@@ -20,7 +20,10 @@ INEXACT = "some of these, the run does not say which"
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """All that is known of one partition as one group read it."""
+    """All that is known of one partition as one group read it. `start`: where its first member that writes events began, None: not told.
+
+    `excused`: offsets that members which write no events may have been delivered.
+    """
 
     group: str
     topic: str
@@ -30,6 +33,8 @@ class Read:
     commits: Sequence[Committed]
     extent: LogExtent | None = None
     from_latest: bool = False
+    start: int | None = None
+    excused: Sequence[Span] = ()
 
     @property
     def horizon(self) -> int:
@@ -40,6 +45,8 @@ class Read:
     @property
     def begins(self) -> int:
         """The first offset that the group was to be delivered, as far as that is known."""
+        if self.start is not None:
+            return self.start
         return min((run.first for run in self.runs), default=0) if self.from_latest else 0
 
 
@@ -56,7 +63,7 @@ def missing(read: Read) -> Missing:
     """Acknowledged records that the runs do not hold."""
     acked = union((ack.first, ack.last) for ack in read.acks if ack.located)
     covered, short, unclear = _by_offset(read, acked)
-    judged = [part for case in _uncovered(read, acked, covered) for part in _judge(read, case)]
+    judged = [part for case in _uncovered(read, acked, covered) for due in _due(read, case) for part in _judge(read, due)]
     lost = [part for part, is_lost in judged if is_lost]
     return Missing([*short, *lost], [part for part, is_lost in judged if not is_lost], unclear)
 
@@ -121,6 +128,15 @@ def _of_ack(case: Case, ack: Ack, seq: int) -> Case:
     return replace(
         case, producer=ack.producer, seq_first=seq, seq_last=seq + case.count - 1, from_ms=ack.t_sent_ms, to_ms=ack.t_acked_ms
     )
+
+
+def _due(read: Read, case: Case) -> Iterator[Case]:
+    """What is left of it without what was others' to be delivered."""
+    if not read.excused or case.first == UNKNOWN_OFFSET:
+        yield case
+        return
+    for span in subtract([(case.first, case.last)], read.excused):
+        yield part_of(case, span)
 
 
 def _judge(read: Read, case: Case) -> Iterator[tuple[Case, bool]]:

@@ -106,6 +106,8 @@ class Facts:
     - `diverged`: one offset that held two different records
     - `overrun`: committed before it was delivered
     - `double_owned`: a partition with two owners in one group
+
+    `of_others`: group, topic and partition that were not judged, because only members that write no events owned them.
     """
 
     complete: bool
@@ -123,6 +125,7 @@ class Facts:
     double_owned: Finding = Finding()
     produce: Produce = Produce()
     gaps: tuple[Gap, ...] = ()
+    of_others: tuple[tuple[str, str, int], ...] = ()
 
     @property
     def duplicated(self) -> int:

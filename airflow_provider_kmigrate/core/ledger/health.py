@@ -54,11 +54,13 @@ class Health:
 class Demand:
     """What evidence there must be: an acknowledgement and a delivery not before `since` (ms since the epoch; None: of any age).
 
-    With `groups` each of them must have a delivery of its own.
+    With `groups` each of them must have a delivery of its own. Of `mixed` groups some members write no events: what was theirs is not asked
+    for, nor are partitions that no other member owned.
     """
 
     since: int | None = None
     groups: tuple[str, ...] = ()
+    mixed: tuple[str, ...] = ()
 
 
 Sending = tuple[str, str, int]  # a producer, and the topic and partition that it writes

@@ -15,13 +15,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from airflow_provider_kmigrate.core.events import Change, Ownership
+from airflow_provider_kmigrate.core.events import Change, DeliveryRun, Ownership, TopicPartition
+from airflow_provider_kmigrate.core.intervals import Span, union
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
 from airflow_provider_kmigrate.core.ledger.facts import Case
 
 _END = float("inf")
+MAX_OFFSET: Final = 2**63 - 1
 
 
 class Step(NamedTuple):
@@ -48,6 +50,36 @@ def by_one_log(logs: Sequence[Sequence[Ownership]], *, beside: bool = False) -> 
     return [
         replace(change, position=None) if beside or wrote[change.group] > 1 else change for changes in logs for change in changes
     ]
+
+
+def first_start(where: TopicPartition, changes: Sequence[Ownership]) -> int | None:
+    """The offset at which the first owner began; None: not told. What was before it nobody who writes events was to be delivered."""
+    first = next((change for change in in_order(changes) if change.change is Change.ACQUIRED), None)
+    return None if first is None else _start(where, first)
+
+
+def _start(where: TopicPartition, change: Ownership) -> int | None:
+    found = dict(zip(change.partitions, change.starts, strict=False)).get(where)
+    return None if found is None or found < 0 else found
+
+
+def of_others(where: TopicPartition, changes: Sequence[Ownership], runs: Sequence[DeliveryRun]) -> list[Span]:
+    """In a group of which some members write no events: the offsets that were theirs to be delivered, for all that is known.
+
+    That is what lies between the last delivery before an acquisition and where it began, and behind the last owner's end everything.
+    """
+    found: list[Span] = []
+    owners: set[str] = set()
+    last = -1
+    for change in in_order(changes):
+        last = max([last, *(run.last for run in runs if run.t_last_ms <= change.stamp.t_ms)])
+        start = _start(where, change) if change.change is Change.ACQUIRED else None
+        if start is not None and not owners and start > last + 1:
+            found.append((last + 1, start - 1))
+        owners = owners | {change.member} if change.change is Change.ACQUIRED else owners - {change.member}
+    if not owners:
+        found.append((max([last, *(run.last for run in runs)]) + 1, MAX_OFFSET))
+    return union(found)
 
 
 def in_log(changes: Iterable[Ownership]) -> bool:
