@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
 from airflow_provider_kmigrate.audit import queries
 from airflow_provider_kmigrate.audit.engine import Engine
+from airflow_provider_kmigrate.audit.policy import Policy
 from airflow_provider_kmigrate.audit.schema import Pile
 from airflow_provider_kmigrate.core.event_lines import decode
-from airflow_provider_kmigrate.core.events import Event, Start, Stop, TopicPartition
+from airflow_provider_kmigrate.core.events import Event, Stamp, Start, Stop, TopicPartition
 from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition
 from airflow_provider_kmigrate.core.ledger.facts import Gap
 from airflow_provider_kmigrate.core.ledger.health import Newest
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Refused
+
+_NOW: Final = (1 << 63) - 1  # of a time that is not known
 
 
 @dataclass(slots=True)
@@ -27,6 +30,7 @@ class Control:
 
     events: list[Event]
     refused: list[tuple[str, str]]  # why, and the line
+    refused_ms: list[int | None]  # of each the latest time at which it can have been written; None: not known
     commits: pa.Table  # writer, consumer_group, topic, part, hi (the offset before the committed one), t_ms
     starts: dict[str, Start] = field(default_factory=dict)  # by writer
     stops: dict[str, Stop] = field(default_factory=dict)
@@ -37,8 +41,9 @@ class Control:
         rows = engine.ask(queries.CONTROL).to_pylist()
         _refuse_versions([row["why"] for row in rows if row["pile"] == Pile.VERSION])
         events = [decode(row["line"]) for row in rows if row["pile"] == Pile.CONTROL]
-        refused = sorted((row["why"], row["line"]) for row in rows if row["pile"] == Pile.REFUSED)
-        control = cls(events, refused, engine.ask(queries.COMMITS))
+        lines = sorted((row["why"], row["line"], row["t_ms"] or _NOW) for row in rows if row["pile"] == Pile.REFUSED)
+        refused = [(why, line) for why, line, _ in lines]
+        control = cls(events, refused, [None if ms == _NOW else ms for *_, ms in lines], engine.ask(queries.COMMITS))
         for event in events:
             if isinstance(event, Start):
                 known = control.starts.get(event.stamp.writer, event)
@@ -51,6 +56,20 @@ class Control:
         """The writer began with a start, and its event number `last` is a clean stop."""
         start, stop = self.starts.get(writer), self.stops.get(writer)
         return bool(start and start.stamp.event_seq == 0 and stop and stop.clean and stop.stamp.event_seq == last)
+
+    def needs_no_stop(self, sign: Stamp, policy: Policy) -> bool:
+        """By its last sign of life the writer, which began with a start and has no stop, runs on, or had ended before the step."""
+        start, since = self.starts.get(sign.writer), policy.demand.since
+        begun = start is not None and start.stamp.event_seq == 0 and sign.writer not in self.stops
+        lives = policy.alive_since is not None and sign.t_ms >= policy.alive_since
+        return begun and (lives or (since is not None and sign.t_ms < since))
+
+    def refusals(self, since: int | None) -> tuple[list[str], list[str]]:
+        """Why lines are no events: those of a step that began then, and those from before it."""
+        found: tuple[list[str], list[str]] = [], []
+        for (why, _), ms in zip(self.refused, self.refused_ms, strict=True):
+            found[since is not None and ms is not None and ms < since].append(why)
+        return found
 
     def wanted(self, acked: Iterable[TopicPartition], seen: Iterable[GroupPartition]) -> list[GroupPartition]:
         """What each group must be delivered, or was."""
@@ -86,6 +105,7 @@ class History:
 
     events: list[Event]
     refused: list[str]
+    refused_before: list[str] = field(default_factory=list)
     acked: int = 0
     newest: Newest = field(default_factory=Newest)
     delivered: Counter[str] = field(default_factory=Counter)

@@ -12,9 +12,7 @@ from typing import Any
 
 from airflow_provider_kmigrate.audit.history import History
 from airflow_provider_kmigrate.audit.policy import Policy
-from airflow_provider_kmigrate.core.events import SendFailure
-from airflow_provider_kmigrate.core.ledger import Case, Demand, Facts, Finding, balance
-from airflow_provider_kmigrate.core.ledger.health import unmet
+from airflow_provider_kmigrate.core.ledger import Case, Facts, Finding, balance
 
 _NO_ACKS = "L09"
 FINDINGS = ("lost", "unseen", "redelivered", "stored_twice", "reordered", "diverged", "overrun", "double_owned")
@@ -25,17 +23,16 @@ def judge(history: History, policy: Policy) -> Facts:
     facts = balance(
         history.events,
         refused=history.refused,
+        refused_before=history.refused_before,
         window=policy.window,
         skew_ms=policy.skew_ms,
         max_cases=sys.maxsize,
         alive_since=policy.alive_since,
-        demand=Demand(mixed=policy.demand.mixed),
+        demand=policy.demand,
+        newest=history.newest,
         now_ms=None if policy.alive_since is None else time.time_ns() // 1_000_000,
     )
-    reasons = (
-        *(reason for reason in facts.reasons if not (history.acked and reason.code == _NO_ACKS)),
-        *unmet(policy.demand, history.newest, (event for event in history.events if isinstance(event, SendFailure))),
-    )
+    reasons = tuple(reason for reason in facts.reasons if not (history.acked and reason.code == _NO_ACKS))
     delivered = Counter(facts.delivered)
     delivered.update(history.delivered)
     waits = [gap for gap in facts.gaps if (gap.topic, gap.partition) not in history.places]

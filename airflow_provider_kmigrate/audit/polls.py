@@ -20,33 +20,47 @@ from airflow_provider_kmigrate.audit.naming import Naming
 from airflow_provider_kmigrate.audit.policy import Policy
 from airflow_provider_kmigrate.audit.schema import Pile
 from airflow_provider_kmigrate.core.event_lines import decode
-from airflow_provider_kmigrate.core.events import Event, Stamp, TopicPartition
+from airflow_provider_kmigrate.core.events import Clock, Event, Heartbeat, Stamp, TopicPartition
 from airflow_provider_kmigrate.core.ledger.facts import Gap
 
 
 def reduce(engine: Engine, control: Control, policy: Policy, also: Collection[TopicPartition] = ()) -> History:
     """The history that is left of the engine's `events`. `also` are partitions that something else has put in doubt."""
-    whole, others = _writers(engine, control)
+    whole, others, endless = _writers(engine, control, policy)
     polls = _Polls(engine, control, whole, policy)
     judged, left_out = polls.room_for(polls.doubtful())
     events = [*control.events, *_events(engine, judged | set(also), others)]
+    events += _last_signs(endless, events)
     if left_out:
         events += _stand_ins(engine, others, events)
-    refused = [why for why, _ in control.refused]
-    history = History(renumbered(events, whole), refused, left_out=sorted(left_out), deliveries=[polls.deliveries])
+    refused, before = control.refusals(policy.demand.since)
+    history = History(renumbered(events, whole), refused, before, left_out=sorted(left_out), deliveries=[polls.deliveries])
     polls.count_the_rest(history, judged | left_out)
     return history
 
 
-def _writers(engine: Engine, control: Control) -> tuple[set[str], list[str]]:
-    """Writers whose account is whole: every number from a start to a clean stop, once; and all others."""
-    parts = [("n", "sum"), ("chain", "sum"), ("number_lo", "min"), ("number_hi", "max")]
+def _writers(engine: Engine, control: Control, policy: Policy) -> tuple[set[str], list[str], list[Stamp]]:
+    """Writers whose account is whole: every number from a start to a clean stop, once; and all others.
+
+    So are those that only lack their stop, and need none: they run on, or ended before the step. Their last signs of life come third.
+    """
+    parts = [("n", "sum"), ("chain", "sum"), ("number_lo", "min"), ("number_hi", "max"), ("t_hi", "max")]
     table = engine.ask(queries.WRITERS).group_by("writer").aggregate(parts)
     start, end = column(table, "number_lo_min"), column(table, "number_hi_max") + 1
     exact = (start == 0) & unbroken(start, end, column(table, "n_sum"), column(table, "chain_sum"))
-    names = table["writer"].to_pylist()
-    whole = {name for name, last, fine in zip(names, end - 1, exact, strict=True) if fine and control.has_ends(name, int(last))}
-    return whole, sorted(set(names) - whole)
+    names, times = table["writer"].to_pylist(), table["t_hi_max"].to_pylist()
+    signs = {name: Stamp(name, int(last), t_ms) for name, last, t_ms in zip(names, end - 1, times, strict=True)}
+    fine = {name for name, is_exact in zip(names, exact, strict=True) if is_exact}
+    ended = {name for name in fine if control.has_ends(name, signs[name].event_seq)}
+    endless = {name for name in fine - ended if control.needs_no_stop(signs[name], policy)}
+    whole = ended | endless
+    return whole, sorted(set(names) - whole), [signs[name] for name in sorted(endless)]
+
+
+def _last_signs(signs: Sequence[Stamp], events: Sequence[Event]) -> list[Event]:
+    """For the last events of those that run on, where they were left out: by them the ledger tells who does."""
+    seen = {event.stamp[:2] for event in events}
+    return [Heartbeat(sign, Clock(sign.t_ms, 0)) for sign in signs if sign[:2] not in seen]
 
 
 def _events(engine: Engine, places: Collection[TopicPartition], others: Sequence[str]) -> Iterator[Event]:

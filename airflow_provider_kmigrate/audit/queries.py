@@ -42,11 +42,11 @@ def _about(text: str, piles: Iterable[Pile], answer: str) -> AboutPiles:
     return question
 
 
-CONTROL: Final = "SELECT pile, line, why FROM events WHERE pile IN ('control', 'refused', 'version')"
+CONTROL: Final = "SELECT pile, line, why, t_ms FROM events WHERE pile IN ('control', 'refused', 'version')"
 
 # Of each writer and pile; over all its piles, whether the writer's numbers are whole.
 WRITERS: Final = f"""
-SELECT writer, pile, count(*) AS n, min(number) AS number_lo, max(number) AS number_hi,
+SELECT writer, pile, count(*) AS n, min(number) AS number_lo, max(number) AS number_hi, max(t_ms) AS t_hi,
   CAST(sum({mix_sql("number + 1")} - {mix_sql("number")}) AS BIGINT) AS chain
 FROM events WHERE nth = 0 AND pile NOT IN ('refused', 'version') GROUP BY writer, pile"""
 

@@ -79,12 +79,17 @@ def read_lines(paths: Iterable[str], *, beside: bool = False) -> Iterator[Row]:
         yield {"pile": Pile.REFUSED.value, "nth": 0, "line": unread, "why": why}
     owned: list[list[Ownership]] = [[] for _ in files]
     for number, file in enumerate(files):
-        for line in _whole_lines(file):
+        lines = _whole_lines(file)
+        known_ms = _written_ms(file)  # no line is later, nor later than the next event in its file
+        for line in reversed(lines):
             change = _ownership(line)
-            if change is None:
-                yield from rows_of_line(line, f"{file.name} ")
-            else:
+            if change is not None:
                 owned[number].append(change)
+                known_ms = min(known_ms, change.stamp.t_ms)
+                continue
+            for row in rows_of_line(line, f"{file.name} "):
+                known_ms = min(known_ms, row.get("t_ms", known_ms))
+                yield {"t_ms": known_ms, **row}
     for change in by_one_log(owned, beside=beside):
         yield from rows_of(change)
 
@@ -122,6 +127,13 @@ def _passed_over(path: Path) -> list[Path]:
 def _whole_lines(path: Path) -> list[str]:
     """Without a last line that has no end: it is being written, or its writer was killed there and will leave no stop."""
     return _text(path).split("\n")[:-1]
+
+
+def _written_ms(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns // 1_000_000
+    except OSError as error:
+        raise Failed(f"the audit cannot read {path}: {error}") from error
 
 
 def _text(path: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import sys
 from collections.abc import Sequence
@@ -126,10 +127,30 @@ def test_clients_that_run_on(engine: Engine, share: float) -> None:
     """Everything up to a moment; who was heard of shortly before it runs on."""
     events = sorted(packed(100, 21), key=lambda event: event.stamp.t_ms)
     seen = events[: int(len(events) * share)]
-    policy = replace(ALL, alive_since=seen[-1].stamp.t_ms - 3_000)
-    facts = told_by_ledger(seen, policy)
-    assert facts != told_by_ledger(seen), "nobody runs on"
-    assert differences(of_polls(seen, engine, policy), facts) == {}
+    for since in (None, seen[-1].stamp.t_ms - 6_000):
+        policy = replace(ALL, alive_since=seen[-1].stamp.t_ms - 3_000, demand=Demand(since))
+        facts = told_by_ledger(seen, policy)
+        assert facts != told_by_ledger(seen), "nobody runs on"
+        assert differences(of_polls(seen, engine, policy), facts) == {}
+
+
+@pytest.mark.parametrize("seed", [24, 25])
+def test_files_that_were_read_at_different_times(engine: Engine, seed: int) -> None:
+    """Of each writer what it had written by a time of its own; some run on, some were killed before the step."""
+    events = sorted(packed(100, seed), key=lambda event: event.stamp.t_ms)
+    draw = random.Random(seed)  # noqa: S311  # no secrets
+    times = [event.stamp.t_ms for event in events]
+    writers = sorted({event.stamp.writer for event in events})
+    cuts = {writer: draw.choice([times[-1] + 1, draw.randint(times[0], times[-1])]) for writer in writers}
+    seen = [event for event in events if event.stamp.t_ms < cuts[event.stamp.writer]]
+    middle = times[len(times) // 2]
+    found = set[str]()
+    for alive, since in ((0, None), (middle, middle - 2_000), (times[-1], middle)):
+        policy = replace(ALL, alive_since=alive, demand=Demand(since))
+        facts = told_by_ledger(seen, policy)
+        found |= {reason[:3] for reason in facts["reasons"]}
+        assert differences(of_polls(seen, engine, policy), facts) == {}
+    assert found >= {"L05", "L17"}, "this pack does not ask enough"
 
 
 @pytest.mark.parametrize("share", [0.3, 0.7, 1.1])

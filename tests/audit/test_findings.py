@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from airflow_provider_kmigrate.audit.engine import Engine
 from airflow_provider_kmigrate.audit.job import Result, audit, run
 from airflow_provider_kmigrate.audit.policy import Policy
 from airflow_provider_kmigrate.audit.sources import RecordTables, Source
+from airflow_provider_kmigrate.core.event_lines import encode
 from airflow_provider_kmigrate.core.events import Change, DeliveryRun, Event, Ownership, SendFailure
 from airflow_provider_kmigrate.core.ledger import Demand, balance
 from airflow_provider_kmigrate.core.verdict import Ground, Level, Outcome
@@ -281,3 +283,40 @@ def test_a_canary_among_members_that_write_no_events(engine: Engine) -> None:
     assert "t-1 of g" in shown.reason.text
     assert result.sources[0].facts == balance(events, demand=Demand(mixed=("g",)))
     assert run([source], Policy(), engine).verdict.outcome is Outcome.INCONCLUSIVE
+
+
+def running(seconds: int) -> History:
+    """Three partitions, an acknowledgement and a delivery of each a second."""
+    history = History()
+    history.consumer("m", "g")
+    history.producer("p")
+    history.own("g", "m", Change.ACQUIRED, (0, 1, 2))
+    for second in range(seconds):
+        for partition in range(3):
+            history.ack("p", partition, second * 5, second * 5, 5)
+            history.deliver("g", "m", partition, second * 5, 5, second * 5)
+        history.now -= 5_000
+    return history
+
+
+def test_clients_that_run_on_put_nothing_in_doubt(engine: Engine) -> None:
+    """As many events as they may write in a day: there is room for all, because none has to be looked at."""
+    history = running(200)
+    policy = Policy(alive_since=0, max_runs=100)
+    result = run([Source(Level.PROBE, events=tuple(history.events))], policy, engine)
+    assert result.verdict.outcome is Outcome.PASS, result.verdict.headline
+    facts, ledger = result.sources[0].facts, balance(history.events, alive_since=0)
+    assert (facts.acked, facts.delivered, facts.gaps) == (ledger.acked, ledger.delivered, ledger.gaps)
+    killed = run([Source(Level.PROBE, events=tuple(history.events))], replace(policy, alive_since=history.now + 60_000), engine)
+    assert set(grounds(killed)) >= {"A13", "L05"}
+
+
+def test_a_torn_line_from_before_the_step(duck: Engine, tmp_path: Path) -> None:
+    for name, lines in (("events", list(map(encode, calm().events))), ("ownership", ['{"v":1,"kind":"owne'])):
+        (tmp_path / f"{name}.jsonl").write_text("".join(f"{line}\n" for line in lines))
+    source = Source(Level.CONSUMER, lines=(str(tmp_path),))
+    begun = calm().events[0].stamp.t_ms
+    assert set(grounds(run([source], Policy(alive_since=begun, demand=Demand(begun)), duck))) == {"L01"}
+    os.utime(tmp_path / "ownership.jsonl", (begun / 1000 - 60, begun / 1000 - 60))
+    result = run([source], Policy(alive_since=begun, demand=Demand(begun)), duck)
+    assert (result.verdict.outcome, len(result.sources[0].refused)) == (Outcome.PASS, 1)

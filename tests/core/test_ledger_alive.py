@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.events import Ack, SendFailure
+from airflow_provider_kmigrate.core.events import Ack, Change, SendFailure, Start
 from airflow_provider_kmigrate.core.ledger import Demand, Verdict, balance
 from tests.core.histories import History, calm, codes, counts
 from tests.core.test_ledger_histories import fine_histories
@@ -150,3 +150,120 @@ def test_what_failed_before_the_step_is_not_asked_again() -> None:
     history.ack("p2", 1, 0, 0, 5)
     history.deliver("g", "m", 1, 0, 5, 0, producer="p2")
     assert balance(history.events, alive_since=0, demand=Demand(begun)).verdict is Verdict.PASS
+
+
+def handed_on() -> History:
+    """From one member to the next one, in order; the first one lives on."""
+    history = History()
+    for member in ("a", "b"):
+        history.consumer(member, "g")
+    history.producer("p")
+    history.own("g", "a", Change.ACQUIRED)
+    history.ack("p", 0, 0, 0, 10)
+    history.deliver("g", "a", 0, 0, 10, 0)
+    history.commit("g", "a", 0, 10)
+    return history
+
+
+def test_files_are_read_one_after_another() -> None:
+    """The first member's file was read before it wrote what it was delivered last: that is no loss, nor can it be ruled out."""
+    history = handed_on()
+    cut = len(history.events)
+    history.ack("p", 0, 10, 10, 10)
+    history.deliver("g", "a", 0, 10, 10, 10)
+    history.own("g", "a", Change.RELEASED)
+    history.own("g", "b", Change.ACQUIRED)
+    history.ack("p", 0, 20, 20, 10)
+    history.deliver("g", "b", 0, 20, 10, 20)
+    history.commit("g", "b", 0, 30)
+    seen = [event for number, event in enumerate(history.events) if event.stamp.writer != "a" or number < cut]
+    facts = balance(seen, alive_since=0)
+    assert (facts.verdict, counts(facts), codes(facts)) == (Verdict.INCONCLUSIVE, {"unseen": 10}, {"L17"})
+    assert balance(history.events, alive_since=0).verdict is Verdict.PASS, "the next audit reads it"
+    killed = balance(seen, alive_since=history.now - 1_000)
+    assert (killed.verdict, counts(killed), codes(killed)) == (Verdict.INCONCLUSIVE, {"unseen": 10}, {"L05"}), "or knows better"
+
+
+@pytest.mark.parametrize("delivered_before", [True, False])
+def test_a_member_that_was_heard_of_since_was_not_given_them(delivered_before: bool) -> None:
+    history = handed_on() if delivered_before else calm(0)
+    begin = 10 if delivered_before else 0
+    member = "a" if delivered_before else "m"
+    history.ack("p", 0, begin, begin, 10)
+    history.consumer("c", "g")
+    history.own("g", member, Change.RELEASED)
+    history.own("g", "c", Change.ACQUIRED)
+    history.ack("p", 0, begin + 10, begin + 10, 10)
+    history.deliver("g", "c", 0, begin + 10, 10, begin + 10)
+    history.now += 3_000
+    history.commit("g", "c", 0, begin + 20)
+    history.commit("g", member, 1, 0)
+    for other in {"b", "c"} & history.numbers.keys():
+        history.commit("g", other, 1, 0)
+    facts = balance(history.events, alive_since=0)
+    assert (facts.verdict, facts.lost.count) == (Verdict.FAIL, 10)
+
+
+def test_a_log_that_was_cut_is_no_matter_of_reading() -> None:
+    history = calm()
+    history.ack("p", 0, 30, 30, 5)
+    history.extent(0, 0, 30)
+    facts = balance(history.events, alive_since=0)
+    assert (facts.verdict, facts.lost.count) == (Verdict.FAIL, 5)
+
+
+@settings(max_examples=100, deadline=None)
+@given(fine_histories(), st.data())
+def test_files_that_were_read_at_any_times_show_nothing_in_what_is_lawful(history: History, data: st.DataObject) -> None:
+    writers = sorted({event.stamp.writer for event in history.events})
+    starts = {event.stamp.writer: number + 1 for number, event in enumerate(history.events) if isinstance(event, Start)}
+    cuts = {writer: data.draw(st.integers(starts[writer], len(history.events)), label=writer) for writer in writers}
+    seen = [event for number, event in enumerate(history.events) if number < cuts[event.stamp.writer]]
+    assert balance(seen, alive_since=0).violations == {}
+
+
+def killed_before(*, since: int = 600_000) -> tuple[History, int]:
+    """A member that was killed long ago; the step begins; another one reads on."""
+    history = calm()
+    history.now += since
+    begun = history.now
+    history.consumer("m2", "g")
+    history.own("g", "m2", Change.ACQUIRED)
+    return history, begun
+
+
+def test_a_client_that_was_killed_once_leaves_later_steps_alone() -> None:
+    history, begun = killed_before()
+    history.ack("p", 0, 30, 30, 10)
+    history.deliver("g", "m2", 0, 30, 10, 30)
+    history.commit("g", "m2", 0, 40)
+    assert codes(balance(history.events, alive_since=begun)) == {"L05"}
+    assert balance(history.events, alive_since=begun, demand=Demand(begun)).verdict is Verdict.PASS
+    since_later = balance(history.events, alive_since=history.now + 1, demand=Demand(begun))
+    assert {reason.text.split()[0] for reason in since_later.reasons if reason.code == "L05"} == {"m2", "p"}, "of the step"
+
+
+def test_what_it_may_have_seen_is_no_loss_and_no_pass_either() -> None:
+    history, begun = killed_before()
+    history.ack("p", 0, 30, 30, 10)
+    history.ack("p", 0, 40, 40, 10)
+    history.deliver("g", "m2", 0, 40, 10, 40)
+    history.commit("g", "m2", 0, 50)
+    history.now += 3_000
+    history.commit("g", "m2", 0, 50)
+    facts = balance(history.events, alive_since=begun, demand=Demand(begun))
+    assert (facts.verdict, counts(facts), codes(facts)) == (Verdict.INCONCLUSIVE, {"unseen": 10}, {"L05"})
+
+
+def test_lines_from_before_the_step_are_named_where_they_matter() -> None:
+    history, begun = killed_before()
+    history.ack("p", 0, 30, 30, 10)
+    history.deliver("g", "m2", 0, 30, 10, 30)
+    demand = Demand(begun)
+    assert balance(history.events, refused_before=["x"], alive_since=begun, demand=demand).verdict is Verdict.PASS
+    assert codes(balance(history.events, refused=["x"], alive_since=begun, demand=demand)) == {"L01"}
+    history.ack("p", 0, 40, 40, 10)
+    history.ack("p", 0, 50, 50, 10)
+    history.deliver("g", "m2", 0, 50, 10, 50)
+    facts = balance(history.events, refused_before=["x"], alive_since=begun, demand=demand)
+    assert (facts.verdict, codes(facts)) == (Verdict.INCONCLUSIVE, {"L01", "L05"})

@@ -8,9 +8,9 @@ from typing import Final
 
 from airflow_provider_kmigrate.core.events import Event
 from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition
-from airflow_provider_kmigrate.core.ledger.coverage import Missing, Read, missing, part_of
+from airflow_provider_kmigrate.core.ledger.coverage import Missing, Read, maybe_delivered, missing, part_of
 from airflow_provider_kmigrate.core.ledger.facts import Case, Facts, Finding, Gap, Produce
-from airflow_provider_kmigrate.core.ledger.health import ANY_EVIDENCE, Demand, Health, Newest, examine, unmet
+from airflow_provider_kmigrate.core.ledger.health import ANY_EVIDENCE, Demand, Health, Newest, Times, examine, unmet
 from airflow_provider_kmigrate.core.ledger.log import inspect
 from airflow_provider_kmigrate.core.ledger.ownership import double_owned, first_start, of_others
 from airflow_provider_kmigrate.core.ledger.produce import produce_between, produce_facts
@@ -18,7 +18,8 @@ from airflow_provider_kmigrate.core.ledger.sequence import Walk, Window, walk
 from airflow_provider_kmigrate.core.model import Reason
 
 SKEW_MS: Final = 100
-_UNREAD, _UNCLEAR, _COMPACTED = "L11", "L12", "L13"
+_BATCH_MS: Final = 2_000  # deliveries are written about once a second
+_UNREAD, _UNCLEAR, _COMPACTED, _ON_ITS_WAY = "L11", "L12", "L13", "L17"
 
 
 @dataclass(slots=True)
@@ -35,6 +36,7 @@ class _Piles:
     double_owned: list[Case] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
     of_others: list[GroupPartition] = field(default_factory=list)
+    doubts: dict[Reason, None] = field(default_factory=dict)  # from before the step, that matter
     open_questions: dict[tuple[str, str], list[Case]] = field(default_factory=dict)  # (code, group) -> what is not known
 
 
@@ -43,7 +45,7 @@ class _Limits:
     skew_ms: int
     max_cases: int
     window: Window | None
-    alive_since: int | None
+    times: Times
     mixed: tuple[str, ...] = ()
 
 
@@ -51,34 +53,38 @@ def balance(
     events: Iterable[Event],
     *,
     refused: Sequence[str] = (),
+    refused_before: Sequence[str] = (),
     window: Window | None = None,
     skew_ms: int = SKEW_MS,
     max_cases: int = 20,
     alive_since: int | None = None,
     demand: Demand = ANY_EVIDENCE,
     now_ms: int | None = None,
+    newest: Newest | None = None,
 ) -> Facts:
     """What the events show.
 
-    `refused` are the lines that were no events. `window` (from, before; ms since the epoch) limits stalls to records sent and
+    `refused` are the lines that were no events, `refused_before` those of them from before `demand.since`. `window` (from, before; ms since the epoch) limits stalls to records sent and
     gaps to deliveries made in it, to leave out a cold start; everything else is always judged whole. `skew_ms` is by how much
     the members' clocks may differ. Each finding keeps at most `max_cases` counter-examples; counts are whole.
 
     `alive_since` (ms since the epoch) is for a look at clients that run on: a writer that gave a sign of life since then needs no
     stop, and what was acknowledged since then may be unread. None: everybody must have stopped, and read everything.
 
-    `demand`: what evidence there must be at least. `now_ms`: when the events had been read; None: not known.
+    `demand`: what evidence there must be at least. `now_ms`: when the events had been read; None: not known. `newest`: of the
+    whole evidence, where these events are what was left of it.
     """
-    limits = _Limits(skew_ms, max_cases, window, alive_since, demand.mixed)
+    times = Times(alive_since, None if now_ms is None else now_ms + skew_ms, demand.since)
+    limits = _Limits(skew_ms, max_cases, window, times, demand.mixed)
     book = Book.of(events)
-    health = examine(book, refused, alive_since, None if now_ms is None else now_ms + skew_ms)
+    health = examine(book, refused, times, refused_before)
     piles = _Piles()
     for group in book.groups():
         for key in book.partitions_of(group):
-            _check_group(book, key, piles, limits, trusted=health.trusts(group))
+            _check_group(book, key, piles, limits, health)
     _check_logs(book, piles)
     _check_owners(book, piles, skew_ms)
-    return _facts(book, health, piles, limits, tuple(unmet(demand, Newest.of(book), book.failures)))
+    return _facts(book, health, piles, limits, tuple(unmet(demand, newest or Newest.of(book), book.failures)))
 
 
 def _read(book: Book, key: GroupPartition, *, mixed: bool) -> Read:
@@ -95,7 +101,7 @@ def _read(book: Book, key: GroupPartition, *, mixed: bool) -> Read:
     )
 
 
-def _check_group(book: Book, key: GroupPartition, piles: _Piles, limits: _Limits, *, trusted: bool) -> None:
+def _check_group(book: Book, key: GroupPartition, piles: _Piles, limits: _Limits, health: Health) -> None:
     mixed = key.group in limits.mixed
     if mixed and not book.ownership.get(key) and not book.runs.get(key):
         piles.of_others.append(key)
@@ -103,8 +109,15 @@ def _check_group(book: Book, key: GroupPartition, piles: _Piles, limits: _Limits
     read = _read(book, key, mixed=mixed)
     absent, found = missing(read), walk(read, limits.skew_ms, limits.window)
     piles.redelivered += found.redelivered
-    _ask(piles, _UNREAD, [case for case in absent.unread if not _fresh(case, limits.alive_since)])
+    _ask(piles, _UNREAD, [case for case in absent.unread if not _fresh(case, limits.times.alive_since)])
     _ask(piles, _UNCLEAR, absent.unclear)
+    trusted = health.trusts(key.group)
+    if trusted:
+        absent = _unread_files(book, read, absent, piles, limits)
+        if absent.lost or found.reordered or found.overrun:
+            doubts = health.old_doubts(key.group)
+            piles.doubts.update(dict.fromkeys(doubts))
+            trusted = not doubts
     compacted = read.extent is not None and read.extent.compacted
     if compacted:
         _ask(piles, _COMPACTED, absent.lost)
@@ -116,6 +129,16 @@ def _check_group(book: Book, key: GroupPartition, piles: _Piles, limits: _Limits
         piles.reordered += found.reordered
         piles.overrun += [*found.overrun, *_committed_over(read, absent)]
     piles.gaps += _gaps(book, read, absent, found)
+
+
+def _unread_files(book: Book, read: Read, absent: Missing, piles: _Piles, limits: _Limits) -> Missing:
+    """Files are read one after another: what one member passed on another was given, perhaps when its own file had been read."""
+    if not absent.lost:
+        return absent
+    running = {writer.name: writer.last_ms for writer in book.writers_of(read.group) if limits.times.runs_on(writer)}
+    sides = maybe_delivered(read, absent.lost, running, limits.skew_ms + _BATCH_MS)
+    _ask(piles, _ON_ITS_WAY, sides[0])
+    return replace(absent, lost=sides[1])
 
 
 def _fresh(case: Case, alive_since: int | None) -> bool:
@@ -168,11 +191,13 @@ _TEXTS: Final = {
     _UNREAD: "was not delivered {count} acknowledged records yet",
     _UNCLEAR: "was delivered runs with gaps that may hide up to {count} records",
     _COMPACTED: "was not delivered {count} acknowledged records of compacted logs",
+    _ON_ITS_WAY: "may have been delivered {count} records by members whose newest events were not read yet",
 }
 _NEXT: Final = {
     _UNREAD: "Let the consumers reach the end of the log before they are stopped",
     _UNCLEAR: "Read these offsets from the log",
     _COMPACTED: "Read these offsets from the log, or audit a topic that is not compacted",
+    _ON_ITS_WAY: "Audit again: then their events are read, or the members are known to have been killed",
 }
 
 
@@ -188,7 +213,7 @@ def _reasons(piles: _Piles) -> list[Reason]:
 
 def _facts(book: Book, health: Health, piles: _Piles, limits: _Limits, lacking: Sequence[Reason]) -> Facts:
     limit = limits.max_cases
-    reasons = (*health.reasons, *_reasons(piles), *lacking)
+    reasons = (*health.reasons, *piles.doubts, *_reasons(piles), *lacking)
     return Facts(
         complete=not reasons,
         reasons=reasons,

@@ -153,6 +153,33 @@ def _judge(read: Read, case: Case) -> Iterator[tuple[Case, bool]]:
         yield from _beyond(case, (max(case.first, horizon + 1), case.last), end)
 
 
+def maybe_delivered(read: Read, lost: Iterable[Case], running: Mapping[str, int], slack_ms: int) -> tuple[list[Case], list[Case]]:
+    """The lost records that a member may have been delivered whose events end before the group went past them; and the others.
+
+    `running`: the group's members that run on, and the time of their last event that was read. Of such a member no delivery behind the
+    records was read. It writes what it was delivered within `slack_ms`.
+    """
+    ends = dict.fromkeys(running, -1)
+    for run in read.runs:
+        if run.stamp.writer in ends:
+            ends[run.stamp.writer] = max(run.last, ends[run.stamp.writer])
+    maybe: list[Case] = []
+    sure: list[Case] = []
+    for case in lost:
+        passed = _passed_ms(read, case)
+        late = [
+            end for name, end in ends.items() if name in running and passed is not None and running[name] <= passed + slack_ms
+        ]
+        (maybe if any(end < case.first for end in late) else sure).append(case)
+    return maybe, sure
+
+
+def _passed_ms(read: Read, case: Case) -> int | None:
+    """When the group went past these records."""
+    times = [run.t_first_ms for run in read.runs if run.last > case.last]
+    return min([*times, *(commit.t_ms for commit in read.commits if commit.offset > case.last)], default=None)
+
+
 def _beyond(case: Case, span: Span, end: int | None) -> Iterator[tuple[Case, bool]]:
     """Not read yet, unless the log ends before it."""
     cut = span[1] + 1 if end is None else min(max(end, span[0]), span[1] + 1)

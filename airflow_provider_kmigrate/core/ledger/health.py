@@ -19,13 +19,14 @@ L13   a compacted log: undelivered records may have been removed lawfully
 L14   nothing was acknowledged, or nothing delivered, since the time from which on there must be evidence
 L15   a writer's clock is ahead of the audit's: how old its signs of life are cannot be told
 L16   a producer's last word on a partition, since that time, is that sends failed
+L17   what looks lost may have been delivered by a member that runs on, whose newest events were not read yet
 ====  =======================================================================
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -40,14 +41,42 @@ _WHY_RUNNING = "What it was about to do may have happened and is not in its even
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """`doubtful` groups may have been delivered more than their events say; None in it means every group."""
+    """`doubtful` groups may have been delivered more than their events say; None in it means every group.
+
+    `held_back` are reasons for such doubts from before the step: they count where something is missing or out of order, else a client
+    that was killed once would leave every later audit without an answer.
+    """
 
     reasons: tuple[Reason, ...]
     doubtful: frozenset[str | None]
+    held_back: Mapping[str | None, tuple[Reason, ...]] = field(default_factory=dict)
 
     def trusts(self, group: str) -> bool:
         """What this group's events do not show did not happen."""
         return not self.doubtful & {group, None}
+
+    def old_doubts(self, group: str) -> tuple[Reason, ...]:
+        """Why it may have happened all the same."""
+        return (*self.held_back.get(None, ()), *self.held_back.get(group, ()))
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Milliseconds since the epoch. `alive_since`: whoever gave a sign of life since then runs on; `not_after`: no event can be later;
+    `since`: when the step began, for doubts from before it. None: not said.
+    """
+
+    alive_since: int | None = None
+    not_after: int | None = None
+    since: int | None = None
+
+    def runs_on(self, writer: Writer) -> bool:
+        """It has no stop, and needs none."""
+        return writer.stop is None and self.alive_since is not None and writer.last_ms >= self.alive_since
+
+    def is_over(self, writer: Writer) -> bool:
+        """It ended without a stop before the step began."""
+        return writer.stop is None and self.since is not None and writer.last_ms < self.since
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,23 +163,29 @@ def _ago(ms: int) -> str:
     return f"{ms / 1000:.0f} s"
 
 
-def examine(book: Book, refused: Sequence[str], alive_since: int | None = None, not_after: int | None = None) -> Health:
-    """`refused` describes the lines that were no events; `alive_since` as for `balance`; no event can be later than `not_after`."""
-    reasons: list[Reason] = []
-    doubtful: set[str | None] = set()
-    if refused:
-        reasons.append(Reason("L01", f"{len(refused)} lines are no events, first: {refused[0]}", "They may have been anything"))
-        doubtful.add(None)
+def examine(book: Book, refused: Sequence[str], times: Times, refused_before: Sequence[str] = ()) -> Health:
+    """`refused` describes the lines that were no events, `refused_before` those that were written before the step."""
+    reasons = _refused(refused)
+    doubtful: set[str | None] = {None} if refused else set()
+    held: dict[str | None, tuple[Reason, ...]] = {None: tuple(_refused(refused_before))} if refused_before else {}
     if absent := sorted(book.expected - book.writers.keys()):
         reasons.append(Reason("L02", f"no event from {', '.join(absent)}", _WHY_AUDIT))
         doubtful.add(None)
     for name in sorted(book.writers):
         writer = book.writers[name]
-        found = [*_writer_flaws(writer, alive_since), *_delivery_holes(writer), *_future(writer, not_after)]
-        reasons += found
-        if found:
+        found = [*_writer_flaws(writer), *_delivery_holes(writer), *_future(writer, times.not_after)]
+        ending = [] if times.runs_on(writer) else list(_stop_flaws(writer))
+        if ending and times.is_over(writer):
+            held |= {group: (*held.get(group, ()), *ending) for group in book.groups_of(writer)}
+            ending = []
+        reasons += [*found, *ending]
+        if found or ending:
             doubtful |= book.groups_of(writer)
-    return Health(tuple(reasons + list(_nothing(book))), frozenset(doubtful))
+    return Health(tuple(reasons + list(_nothing(book))), frozenset(doubtful), held)
+
+
+def _refused(lines: Sequence[str]) -> list[Reason]:
+    return [Reason("L01", f"{len(lines)} lines are no events, first: {lines[0]}", "They may have been anything")] if lines else []
 
 
 def _nothing(book: Book) -> Iterator[Reason]:
@@ -160,20 +195,17 @@ def _nothing(book: Book) -> Iterator[Reason]:
         yield Reason("L10", "no consumer group was seen", "Nothing can show that the records arrive")
 
 
-def _writer_flaws(writer: Writer, alive_since: int | None) -> Iterator[Reason]:
+def _writer_flaws(writer: Writer) -> Iterator[Reason]:
     if writer.start is None:
         yield Reason("L03", f"{writer.name} has no start at number 0", _WHY_AUDIT)
     if missing := writer.missing():
         yield Reason("L04", f"{writer.name} lacks {size(missing)} of its events, first number {missing[0][0]}", _WHY_AUDIT)
     if writer.conflicts:
         yield Reason("L07", f"{writer.name} has two different events under {writer.conflicts} numbers", _WHY_AUDIT)
-    yield from _stop_flaws(writer, alive_since)
 
 
-def _stop_flaws(writer: Writer, alive_since: int | None) -> Iterator[Reason]:
+def _stop_flaws(writer: Writer) -> Iterator[Reason]:
     stop = writer.stop
-    if stop is None and alive_since is not None and writer.last_ms >= alive_since:
-        return
     if stop is None:
         yield Reason("L05", f"{writer.name} has no stop as its last event", _WHY_RUNNING)
     elif not stop.clean:
