@@ -177,7 +177,7 @@ class AuditSpec:
     `conn_id`: Airflow's Spark connection, which has master and deploy mode. `result`: a folder that workers and Spark's driver
     share. `topics`: whose logs a migration fingerprints before its first roll and compares after each phase, `share` of them or all;
     Spark reads them with `jars`, paths or URIs. `environment`: Spark's own Python environment on the workers; empty: what the PATH has. `level`: who wrote the
-    events (probe, consumers, producers: they and the consumers). `schedule`: a cron expression or a preset; empty: only by hand. Where an audit is INCONCLUSIVE it is made again
+    events (probe; producers: they and the consumers; consumers: the same, of which less is claimed). `schedule`: a cron expression or a preset; empty: only by hand. Where an audit is INCONCLUSIVE it is made again
     `extensions` times, each `extend_by` seconds later. `probe`: a migration sends and receives records of its own (level L1).
     `behind`: clients that gave a sign of life in so many seconds run on, and may be so far behind the end of a log. `canary`: a group's
     canary instances are compared with the others.
@@ -191,7 +191,7 @@ class AuditSpec:
     topics: tuple[str, ...] = ()
     share: float = 1.0
     jars: tuple[str, ...] = ()
-    level: str = "consumers"
+    level: str = "producers"
     tolerated: tuple[str, ...] = ()
     environment: str = ""
     schedule: str = ""

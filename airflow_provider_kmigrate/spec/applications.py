@@ -222,9 +222,9 @@ class Audit(Section):
         examples=[["/opt/kmigrate-spark/jars/spark-sql-kafka-0-10_2.13-4.2.0.jar"]],
     )
     level: Literal["probe", "consumers", "producers"] = Field(
-        default="consumers",
-        description="who wrote the events: probe (kmigrate's own), consumers, or producers (and the consumers too)",
-        examples=["consumers"],
+        default="producers",
+        description="what the events prove: probe (kmigrate's own), producers (they and the consumers wrote them), or only consumers' claims of those",
+        examples=["producers"],
     )
     tolerated: tuple[str, ...] = Field(
         default=(), description="a list of findings that are shown and do not fail", examples=[["redelivered"]]

@@ -18,14 +18,15 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
-from airflow_provider_kmigrate.audit import fingerprint
+from airflow_provider_kmigrate.audit import fingerprint, look
 from airflow_provider_kmigrate.audit.fingerprint import LogLook, compare, take
 from airflow_provider_kmigrate.audit.kafka_source import options_of
+from airflow_provider_kmigrate.audit.request import LogsRequest
 from airflow_provider_kmigrate.clients.hosts import host_for
 from airflow_provider_kmigrate.clients.log_marks import read_marks
 from airflow_provider_kmigrate.core.commit_tracks import Reader
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.log_blocks import Print, Sample
+from airflow_provider_kmigrate.core.log_blocks import LogMark, Print, Sample
 from airflow_provider_kmigrate.core.verdict import Level, Outcome, combine
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
@@ -161,9 +162,9 @@ def test_planted_damage(spark: SparkSession, properties: Mapping[str, str], befo
 
 
 def test_a_sample_reads_what_it_says(spark: SparkSession, properties: Mapping[str, str], before: LogLook) -> None:
-    look = take(spark, properties, ["t"], Sample(share=0.2, pieces=2, tail=200), block=100)
-    assert 3 * 200 <= look.logs.records < 3 * 600
-    grounds, _ = compare(look, take(spark, properties, ["t"], before=look))
+    seen = take(spark, properties, ["t"], Sample(share=0.2, pieces=2, tail=200), block=100)
+    assert 3 * 200 <= seen.logs.records < 3 * 600
+    grounds, _ = compare(seen, take(spark, properties, ["t"], before=seen))
     assert [ground.reason.code for ground in grounds] == ["D10"]
     assert "every offset" not in grounds[0].reason.text
 
@@ -178,10 +179,10 @@ def test_transactions_leave_gaps_that_are_none(spark: SparkSession, properties: 
             producer.produce("tx", str(number), partition=0)
         producer.flush(10)
         end(30)
-    look = take(spark, properties, ["tx"], block=100)
-    assert look.logs.records == 30
-    assert look.logs.marks[TopicPartition("tx", 0)].end == 33
-    assert codes(look, take(spark, properties, ["tx"], before=look)) == {"D10": 30}
+    seen = take(spark, properties, ["tx"], block=100)
+    assert seen.logs.records == 30
+    assert seen.logs.marks[TopicPartition("tx", 0)].end == 33
+    assert codes(seen, take(spark, properties, ["tx"], before=seen)) == {"D10": 30}
 
 
 def test_offsets_that_a_transaction_did_not_commit(spark: SparkSession, properties: Mapping[str, str], before: LogLook) -> None:
@@ -198,13 +199,13 @@ def test_offsets_that_a_transaction_did_not_commit(spark: SparkSession, properti
             producer.begin_transaction()
             producer.send_offsets_to_transaction([KafkaPartition("t", 0, offset)], consumer.consumer_group_metadata(), 30)
             end(30)
-        look = take(spark, properties, ["t"], before=before)
-        track = look.commits.tracks[Reader("eos", "t", 0)]
+        seen = take(spark, properties, ["t"], before=before)
+        track = seen.commits.tracks[Reader("eos", "t", 0)]
         assert (track.first, track.last, track.count, track.back_count) == (200, 300, 2, 0)
-        assert look.commits.refused == 0
+        assert seen.commits.refused == 0
         producer.begin_transaction()
         producer.send_offsets_to_transaction([KafkaPartition("t", 0, 350)], consumer.consumer_group_metadata(), 30)
-        still = take(spark, properties, ["t"], before=look)
+        still = take(spark, properties, ["t"], before=seen)
         assert Reader("eos", "t", 0) not in still.commits.tracks, "it is open yet"
         producer.commit_transaction(30)
         after = take(spark, properties, ["t"], before=still)
@@ -231,6 +232,26 @@ def test_a_look_that_is_left_for_the_next_audit(spark: SparkSession, properties:
     assert {(mark.retention_ms, mark.compacted) for mark in offsets} == {(-1, True)}
 
 
+def test_each_audit_compares_with_what_the_last_one_left(
+    spark: SparkSession, properties: Mapping[str, str], tmp_path: Path
+) -> None:
+    create(properties, "gates")
+    fill(properties, "gates", 300)
+    (tmp_path / "kafka.json").write_text(json.dumps(dict(properties)))
+    places = [str(tmp_path / name / "look.json") for name in ("first", "gate1", "gate2")]
+    wanted = LogsRequest(str(tmp_path / "kafka.json"), ("gates",), places[0], tuple(places[1:]))
+    look.taken(spark, wanted)
+    fill(properties, "gates", 300)
+    (tmp_path / "gate1").mkdir()
+    look.compared(spark, wanted).leave(spark, wanted, Path(places[1]))
+    found = look.compared(spark, wanted)
+    assert (found.before.logs.records, found.health.events) == (600, 600)
+    assert [ground.reason.code for ground in found.grounds if ground.outcome is not Outcome.PASS] == []
+    silent = replace(found.after.logs, marks={where: LogMark(unread="no leader") for where in found.after.logs.marks})
+    replace(found, after=replace(found.after, logs=silent)).leave(spark, wanted, Path(places[2]))
+    assert not Path(places[2]).exists(), "the look before is the better one"
+
+
 def test_groups_of_real_members_in_the_offsets_topic(spark: SparkSession, properties: Mapping[str, str], before: LogLook) -> None:
     settings = {**properties, "group.id": "live", "auto.offset.reset": "earliest", "enable.auto.commit": False}
     consumer = Consumer(settings)
@@ -238,10 +259,10 @@ def test_groups_of_real_members_in_the_offsets_topic(spark: SparkSession, proper
         consumer.subscribe(["t"])
         assert consumer.consume(50, timeout=30)
         consumer.commit(asynchronous=False)
-        look = take(spark, properties, ["t"], before=before)
-        assert look.commits.members["live"] == 1
-        assert any(reader.group == "live" for reader in look.commits.tracks)
-        assert look.commits.refused == 0
+        seen = take(spark, properties, ["t"], before=before)
+        assert seen.commits.members["live"] == 1
+        assert any(reader.group == "live" for reader in seen.commits.tracks)
+        assert seen.commits.refused == 0
     finally:
         consumer.close()
 
@@ -250,8 +271,8 @@ def test_an_empty_and_an_unknown_topic(spark: SparkSession, properties: Mapping[
     create(properties, "empty")
     with pytest.raises(Refused, match=r"X10.*unknown"):
         take(spark, properties, ["empty", "unknown"])
-    look = take(spark, properties, ["empty"])
-    grounds, health = compare(look, take(spark, properties, ["empty"], before=look))
+    seen = take(spark, properties, ["empty"])
+    grounds, health = compare(seen, take(spark, properties, ["empty"], before=seen))
     assert combine(grounds, [health], required=[Level.LOG]).outcome is Outcome.INCONCLUSIVE
 
 
@@ -264,7 +285,7 @@ def test_logs_that_were_really_cut_and_topics_that_were_really_deleted(
         create(properties, topic)
         for _ in range(3):
             fill(properties, topic, 300)
-    look = take(spark, properties, topics, block=100)
+    seen = take(spark, properties, topics, block=100)
     node = cluster.plan.brokers[0]
     host_for(node).stop(node, 1)
     kept = {topic: cut(Path(node.hosts.state) / "data" / f"{topic}-1") for topic in ("short", "grown")}
@@ -276,9 +297,9 @@ def test_logs_that_were_really_cut_and_topics_that_were_really_deleted(
     create_anew(properties, "anew")
     fill(properties, "anew", 900)
     fill(properties, "grown", 900)
-    after = take(spark, properties, topics, before=look)
+    after = take(spark, properties, topics, before=seen)
     assert 0 < kept["short"] < 300
-    grounds, health = compare(look, after)
+    grounds, health = compare(seen, after)
     found = {ground.reason.code: {(case.topic, case.partition) for case in ground.examples} for ground in grounds}
     assert found.pop("D10") == set()
     assert found == {

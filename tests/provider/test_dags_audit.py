@@ -122,7 +122,7 @@ class TestShape:
             request = task.request
             assert request["stream"]["topic"] == "kmigrate-events"
             assert request["sources"][0]["ledgers"] == [request["stream"]["folder"]]
-            assert parse({**request, "stream": {**request["stream"], "properties": "/f"}}).stream is not None
+            assert parse({**request, "policy": {}, "stream": {**request["stream"], "properties": "/f"}}).stream is not None
             places.append((request["stream"]["folder"], request["stream"]["checkpoint"]))
         assert len(set(places[1:])) == 1
         assert len({path for place in (places[0], places[1]) for path in place}) == 4
@@ -185,6 +185,14 @@ class TestShape:
         request["policy"]["demand"]["since"] = "None"
         with pytest.raises(Refused, match="X08"):
             parse(request)
+
+    def test_by_default_producers_and_consumers_are_asked(self, rehearse: Callable[..., Rehearsal]) -> None:
+        """Consumers alone could never pass: nothing says what they should have been delivered."""
+        sim = rehearse()
+        audited(sim)
+        made = audit.build(load(str(sim.path)))
+        assert made is not None
+        assert [source.level for source in parse(made.task_dict["audit"].request).sources] == [Level.PRODUCER]
 
     @pytest.mark.parametrize(("level", "label"), [("probe", "L1"), ("consumers", "L2"), ("producers", "L3")])
     def test_the_request_is_one_that_the_job_takes(self, rehearse: Callable[..., Rehearsal], level: str, label: str) -> None:
