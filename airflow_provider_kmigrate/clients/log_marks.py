@@ -48,7 +48,7 @@ def read_marks(
         described = _describe(admin, some, timeout)
         policies = _policies(admin, described, timeout)
         for name, topic in described.items():
-            pattern = replace(policies.get(name, LogMark()), topic_id=str(topic.topic_id))
+            pattern = replace(policies.get(name, LogMark()), topic_id=known_id(str(topic.topic_id)))
             where = [TopicPartition(name, partition.id) for partition in topic.partitions]
             for part in batches(where, _BATCH):
                 marks |= _marks(admin, part, pattern, isolation, timeout)
@@ -97,6 +97,11 @@ def _asked(what: str, future: Future[Any], timeout: float) -> Any:
         if isinstance(cause, KafkaException) and cause.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise _Missing from error
         raise
+
+
+def known_id(topic_id: str) -> str | None:
+    """A topic that a controller of before 2.8 made has no id until a newer one gives it one: then it is not made anew."""
+    return None if topic_id in {"", "None", "A" * 22} else topic_id
 
 
 def _policies(admin: AdminClient, topics: Iterable[str], timeout: float) -> dict[str, LogMark]:

@@ -399,6 +399,11 @@ def test_what_old_members_read_before_a_canary_is_not_lost() -> None:
     assert unknown.lost.count == 500, "as far as can be told it was to read everything"
 
 
+def test_a_canary_that_was_not_told_where_it_begins() -> None:
+    facts = balance(with_a_canary(UNKNOWN_OFFSET).end(), demand=MIXED)
+    assert (facts.verdict, counts(facts)) == (Verdict.PASS, {})
+
+
 def test_what_a_canary_skips_is_lost() -> None:
     history = with_a_canary()
     history.ack("p", 0, 510, 510, 5)

@@ -73,13 +73,22 @@ def of_others(where: TopicPartition, changes: Sequence[Ownership], runs: Sequenc
     last = -1
     for change in in_order(changes):
         last = max([last, *(run.last for run in runs if run.t_last_ms <= change.stamp.t_ms)])
-        start = _start(where, change) if change.change is Change.ACQUIRED else None
+        start = _begins(where, change, runs) if change.change is Change.ACQUIRED else None
         if start is not None and not owners and start > last + 1:
             found.append((last + 1, start - 1))
         owners = owners | {change.member} if change.change is Change.ACQUIRED else owners - {change.member}
     if not owners:
         found.append((max([last, *(run.last for run in runs)]) + 1, MAX_OFFSET))
     return union(found)
+
+
+def _begins(where: TopicPartition, change: Ownership, runs: Sequence[DeliveryRun]) -> int | None:
+    """Where a member began, or, where it was not told, with what it was delivered first."""
+    told = _start(where, change)
+    if told is not None:
+        return told
+    mine = (run for run in runs if run.member == change.member and run.t_first_ms >= change.stamp.t_ms)
+    return min((run.first for run in mine), default=None)
 
 
 def in_log(changes: Iterable[Ownership]) -> bool:
