@@ -90,19 +90,25 @@ def audit(source: Source, policy: Policy, engine: Engine, *, pictured: bool = Fa
     members = latencies.of_members(engine, single_records=source.records is not None)
     events = reporting.events(engine) if pictured else ()
     every = (*_tolerated(grounds, facts, policy), *own)
-    judged = _judged(canary, source, engine, control, every)
+    judged = _judged(canary, source, engine, control, every, since=policy.demand.since)
     return Audited(source.level, facts, every, health, members, tuple(control.refused), events, judged)
 
 
 def _judged(
-    plan: CanaryPlan | None, source: Source, engine: Engine, control: Control, grounds: Iterable[Ground]
+    plan: CanaryPlan | None,
+    source: Source,
+    engine: Engine,
+    control: Control,
+    grounds: Iterable[Ground],
+    *,
+    since: int | None,
 ) -> CanaryVerdict | None:
     """None of a source that is not about the users' consumers."""
     if plan is None or source.level is Level.PROBE:
         return None
     from airflow_provider_kmigrate.audit import canary  # noqa: PLC0415  # scipy takes a moment
 
-    return canary.compare(engine, control, plan, grounds)
+    return canary.compare(engine, control, plan, grounds, since)
 
 
 def _included(level: Level, facts: Facts) -> tuple[Level, ...]:
