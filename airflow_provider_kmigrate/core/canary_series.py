@@ -89,7 +89,7 @@ Measured = Mapping[tuple[str, int], tuple[int, float | None]]
 def times(lives: Collection[Life], plan: CanaryPlan, since: int | None = None) -> Times | None:
     """The times that are compared; None while a canary was never seen, or not before its change, which came after `since`.
 
-    They begin when everybody is there, and end where everybody who still writes has written: an interval that one client has not told
+    They begin when everybody is there, and the canary as what it was before, and end where everybody who still writes has written: an interval that one client has not told
     of yet is no interval without records.
     """
     own = {name: sorted((life.start_ms, life.last_ms) for life in _of(lives, plan, name)) for name in plan.everybody}
@@ -97,20 +97,21 @@ def times(lives: Collection[Life], plan: CanaryPlan, since: int | None = None) -
     known = [turn for turn in turns if turn is not None]
     if not known or len(known) < len(turns):
         return None
-    changed, left = max(start for _, start in known), min(end for end, _ in known)
+    changed, left = max(start for _, _, start in known), min(end for _, end, _ in known)
     settled = changed + plan.settle_ms
     signs = [max(last for _, last in found) for found in own.values() if found]
     told = min(sign for sign in signs if sign >= max(signs) - _SILENT_MS)
-    first = max(found[0][0] for found in own.values() if found)
+    there = max(found[0][0] for found in own.values() if found)
+    first = max([there, *(begin + plan.settle_ms for begin, _, _ in known)])
     before = min(HISTORY * plan.policy.window, max(0, left - first) // plan.interval_ms)
     after = min(plan.policy.window, max(0, told - settled) // plan.interval_ms)
     return Times(plan.interval_ms, min(left, changed), settled, before, after)
 
 
-def _turn(lives: Sequence[tuple[int, int]], since: int | None) -> tuple[int, int] | None:
-    """When the process before the change ended, and when the one after it began."""
+def _turn(lives: Sequence[tuple[int, int]], since: int | None) -> tuple[int, int, int] | None:
+    """When the process before the change began and ended, and when the one after it began."""
     at = next((at for at, (start, _) in enumerate(lives) if since is not None and start >= since), len(lives) - 1)
-    return (lives[at - 1][1], lives[at][0]) if at > 0 else None
+    return (*lives[at - 1], lives[at][0]) if at > 0 else None
 
 
 def unseen(plan: CanaryPlan, grounds: Sequence[Ground]) -> CanaryVerdict:

@@ -20,7 +20,14 @@ S = 1_000
 
 
 def test_before_the_canary_left_and_after_it_had_settled() -> None:
-    assert times((*OTHERS, *CANARY), PLAN) == Times(5 * S, 201 * S, 214 * S, before=40, after=40)
+    assert times((*OTHERS, *CANARY), PLAN) == Times(5 * S, 201 * S, 214 * S, before=38, after=40)
+
+
+def test_a_try_before_this_one_is_no_part_of_the_time_before() -> None:
+    """It had been taken back, and the restart after that is as cold as the next one."""
+    found = times((*OTHERS, replace(CANARY[0], last_ms=90 * S), Life("a0-back", 100 * S, 201 * S), CANARY[1]), PLAN)
+    assert found is not None
+    assert (found.left_ms, found.before) == (201 * S, 18)
 
 
 def test_a_canary_that_died_and_came_back_was_changed_before() -> None:

@@ -31,8 +31,14 @@ FAULTS = ("lost", "redelivered", "reordered", "double_owned", "overrun")
 def rehearsal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rehearsal]:
     with under_load(tmp_path_factory.mktemp("audited"), "audited", APPLICATION) as there:
         ask(there)
-        wait_until(lambda: delivered(events_of(there)) > RATE * 90, "there is a time before to compare with", timeout=150)
+        wait_for_history(there)
         yield there
+
+
+def wait_for_history(rehearsal: Rehearsal) -> None:
+    """A time before to compare with, without a restart."""
+    enough = delivered(events_of(rehearsal)) + RATE * 90
+    wait_until(lambda: delivered(events_of(rehearsal)) > enough, "time passes", timeout=150)
 
 
 def ask(rehearsal: Rehearsal) -> None:
@@ -78,6 +84,7 @@ def test_a_slow_canary_is_taken_back_alone(rehearsal: Rehearsal) -> None:
     assert run["tasks"][f"{GROUP}.back_canary_migrating"] == "success", run
     slow_down(folder, CANARY, 0.0)
     restart(folder, CANARY, "zookeeper")
+    wait_for_history(rehearsal)
 
 
 def test_every_verdict_lets_a_sound_group_go_on(rehearsal: Rehearsal) -> None:
