@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from airflow_provider_kmigrate.core import spark_hold
+from airflow_provider_kmigrate.core import spark_hold, spark_resume
 from airflow_provider_kmigrate.core.cluster import SparkJobSpec
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.log_blocks import LogMark
@@ -72,7 +72,7 @@ class JobControl:
         if hold:
             self.say(self._wait(lambda: self._may_resume(record, logs)))
             self.files.delete(self._path(HOLD))
-        told = self._wait(lambda: spark_hold.decide_resumed(record, self._report(), self._now()))
+        told = self._wait(lambda: spark_resume.decide_resumed(record, self._report(), self._now()))
         self.files.delete(self._path(HELD))
         return told
 
@@ -109,11 +109,11 @@ class JobControl:
     def _may_resume(self, record: HeldRecord, logs: Logs) -> Decision:
         now = read_checkpoint(self.files, self.job.checkpoint)
         if record.state is not JobState.HELD:
-            return spark_hold.may_resume(now, now, logs({where.topic for where in now.offsets}))
+            return spark_resume.may_resume(now, now, logs({where.topic for where in now.offsets}))
         settled = self._quiescent(now)
         if isinstance(settled, Refuse):
             return settled
-        return spark_hold.may_resume(record.checkpoint, now, logs({where.topic for where in now.offsets}), record.topic_ids)
+        return spark_resume.may_resume(record.checkpoint, now, logs({where.topic for where in now.offsets}), record.topic_ids)
 
     def _quiescent(self, checkpoint: Checkpoint) -> Decision:
         return spark_hold.quiescent(checkpoint, self._report(), repeats_harmless=self.job.repeats_harmless)

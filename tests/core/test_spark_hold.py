@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core import spark_hold
+from airflow_provider_kmigrate.core import spark_hold, spark_resume
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.log_blocks import LogMark
 from airflow_provider_kmigrate.core.model import Decision, Done, Refuse, Wait
@@ -137,13 +137,13 @@ def test_a_job_goes_on_only_from_where_it_stopped_into_logs_that_hold_it(
     now: Checkpoint, logs: dict[TopicPartition, LogMark], expected: str
 ) -> None:
     ids = {where.topic: "id" for where in SETTLED.offsets}
-    assert kind(spark_hold.may_resume(SETTLED, now, logs, ids)) == expected
+    assert kind(spark_resume.may_resume(SETTLED, now, logs, ids)) == expected
 
 
 def test_ids_that_nobody_told_are_not_compared() -> None:
-    assert kind(spark_hold.may_resume(SETTLED, SETTLED, LOGS)) == "Done"
+    assert kind(spark_resume.may_resume(SETTLED, SETTLED, LOGS)) == "Done"
     nameless = {where: replace(log, topic_id=None) for where, log in LOGS.items()}
-    assert kind(spark_hold.may_resume(SETTLED, SETTLED, nameless, {T0.topic: "id"})) == "Done"
+    assert kind(spark_resume.may_resume(SETTLED, SETTLED, nameless, {T0.topic: "id"})) == "Done"
 
 
 RUNNING = replace(HELD, state=JobState.RUNNING, progress_ms=9_500)
@@ -165,7 +165,7 @@ RUNNING = replace(HELD, state=JobState.RUNNING, progress_ms=9_500)
     ],
 )
 def test_a_job_runs_again_when_its_query_made_progress(record: HeldRecord, report: JobReport | None, expected: str) -> None:
-    assert kind(spark_hold.decide_resumed(record, report, NOW)) == expected
+    assert kind(spark_resume.decide_resumed(record, report, NOW)) == expected
 
 
 BEFORE = Signs(NOW, RUNNING, 8, 7)
@@ -191,4 +191,4 @@ def test_progress_is_what_happened_since(before: Signs, now: Signs, expected: st
 
 
 def test_a_decision_is_one_of_the_three() -> None:
-    assert {Done, Wait, Refuse} >= {type(spark_hold.may_resume(SETTLED, SETTLED, LOGS))}
+    assert {Done, Wait, Refuse} >= {type(spark_resume.may_resume(SETTLED, SETTLED, LOGS))}

@@ -1,0 +1,198 @@
+"""Commits before and after: what went back, what stands still, what was removed, and what is nobody's fault."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_provider_kmigrate.core import commit_tracks
+from airflow_provider_kmigrate.core.commit_tracks import CommitLook, Patience, Reader, Step, Track, Tracks, judge_commits
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.log_blocks import LogMark
+from airflow_provider_kmigrate.core.offsets_records import (
+    ConsumerAssignment,
+    ConsumerMemberRemoved,
+    GroupMember,
+    GroupState,
+    OffsetCommitted,
+    OffsetRemoved,
+    RawRecord,
+)
+from airflow_provider_kmigrate.core.verdict import Ground, Outcome
+from airflow_provider_kmigrate.exceptions import Refused
+
+P0 = TopicPartition("t", 0)
+
+G = Reader("g", "t", 0)
+
+
+def raw(offset: int, t_ms: int = 0) -> RawRecord:
+    return RawRecord(7, offset, t_ms, b"", b"")
+
+
+def tracks(*offsets: int | None, begin: int = 0, t_ms: int = 0) -> Tracks:
+    found = Tracks.empty()
+    for place, offset in enumerate(offsets, begin):
+        when = t_ms + place
+        record = OffsetRemoved(*G) if offset is None else OffsetCommitted(*G, offset, None, "", when)
+        found.add(raw(place, when), record)
+    return found
+
+
+def commits(taken_ms: int, *offsets: int | None, begin: int = 0, members: int = 1, t_ms: int = 0) -> CommitLook:
+    return CommitLook(taken_ms, tracks(*offsets, begin=begin, t_ms=t_ms).found, {"g": members})
+
+
+def codes_of(before: CommitLook, after: CommitLook, end: int = 0) -> dict[str, Ground]:
+    return {ground.reason.code: ground for ground in judge_commits(before, after, {P0: end}, Patience(1_000, 100))}
+
+
+@given(st.lists(st.one_of(st.none(), st.integers(0, 5)), min_size=1, max_size=12), st.data())
+def test_tracks_of_pieces_are_the_track_of_the_whole(offsets: list[int | None], data: st.DataObject) -> None:
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(offsets)), max_size=3)))
+    joined = Tracks.empty()
+    for begin, end in zip([0, *cuts], [*cuts, len(offsets)], strict=True):
+        joined.join(tracks(*offsets[begin:end], begin=begin))
+    assert joined.found == tracks(*offsets).found
+    track = joined.found[G]
+    values = [offset for offset in offsets if offset is not None]
+    back = [1 for one, other in itertools.pairwise(values) if other < one]
+    bare = itertools.groupby(enumerate(offsets), key=lambda row: row[1] is None)
+    pieces = [[row[1] for row in rows] for removed, rows in bare if not removed]
+    assert track.again_count == sum(later[0] > one[-1] for one, later in itertools.pairwise(pieces))  # type: ignore[operator]
+    assert track.back_count == len(back)
+    assert (track.first, track.last, track.count) == (offsets[0], offsets[-1], len(offsets))
+    assert len(track.backs) == min(5, len(back))
+
+
+def test_commits_that_advance_are_fine() -> None:
+    assert codes_of(commits(500, 3, 5), commits(900, 5, 9, 12, begin=2), end=20) == {}
+    assert codes_of(commits(500, 3, 5), commits(900), end=5) == {}, "nothing waited"
+
+
+def test_a_commit_that_goes_back() -> None:
+    found = codes_of(commits(500, 3, 5), commits(900, 4, 9, 7, begin=2))
+    ground = found["D11"]
+    assert (ground.outcome, ground.count) == (Outcome.FAIL, 2)
+    assert [(case.first, case.last, case.group) for case in ground.examples] == [(4, 4, "g"), (7, 8, "g")]
+    assert "record 2 of" in ground.examples[0].note
+
+
+def test_only_steps_count_not_what_was_removed_between() -> None:
+    found = codes_of(commits(500, 5), commits(900, None, begin=1))
+    assert (found["D12"].outcome, found["D12"].examples[0].first) == (Outcome.INCONCLUSIVE, 5)
+    assert codes_of(commits(500, 5, None), commits(900, 3, begin=2)) == {}, "it was removed before the step"
+    assert codes_of(commits(500, 5), commits(900, None, 5, begin=1)) == {}, "set again where it was"
+
+
+@pytest.mark.parametrize("since", [(None, 3), (9, None, 3), (9, None, None, 3)])
+def test_a_removal_hides_no_step_back(since: tuple[int | None, ...]) -> None:
+    ground = codes_of(commits(500, 5), commits(900, *since, begin=1))["D11"]
+    assert (ground.outcome, ground.count, ground.examples[0].first) == (Outcome.FAIL, 1, 3)
+
+
+@pytest.mark.parametrize("since", [(None, 90), (9, None, 90)])
+def test_a_removal_and_a_place_further_on(since: tuple[int | None, ...]) -> None:
+    """As after a reset to the end of the log: what lies between is read by nobody."""
+    ground = codes_of(commits(500, 5), commits(900, *since, begin=1))["D12"]
+    assert ground.outcome is Outcome.INCONCLUSIVE
+    assert "set again elsewhere" in ground.reason.text
+    assert ground.examples[0].last == 89
+
+
+def test_offsets_of_groups_that_nobody_uses_expire() -> None:
+    idle = commits(5_000, 5, members=0)
+    ground = codes_of(idle, commits(9_000, None, begin=1, members=0))["D12"]
+    assert ground.outcome is Outcome.PASS
+    for before, after in (
+        (commits(5_000, 5, members=2), commits(9_000, None, begin=1, members=0)),
+        (idle, commits(9_000, None, begin=1, members=1)),
+        (idle, commits(9_000, 6, None, begin=1, members=0)),
+        (commits(5_000, 5, members=0, t_ms=4_500), commits(9_000, None, begin=1, members=0)),
+    ):
+        assert codes_of(before, after)["D12"].outcome is Outcome.INCONCLUSIVE
+
+
+def test_its_own_topic_is_compared_too() -> None:
+    """Truncated, or made anew, it tells nothing more of what was committed."""
+    where = TopicPartition("__consumer_offsets", 0)
+    mark = LogMark(0, 500_000, 3, "id", compacted=True)
+    before = replace(commits(500, 5), marks={where: mark})
+    for now, code in (
+        ({where: replace(mark, end=20)}, "D03"),
+        ({where: replace(mark, leader_epoch=2)}, "D04"),
+        ({}, "D05"),
+        ({where: replace(mark, topic_id="other")}, "D06"),
+    ):
+        assert codes_of(before, replace(commits(900, 6, begin=1), marks=now))[code].outcome is Outcome.FAIL
+    grown = {where: replace(mark, end=500_009, leader_epoch=4)}
+    assert codes_of(before, replace(commits(900, 6, begin=1), marks=grown)) == {}
+
+
+def test_a_group_that_stands_still_although_records_wait() -> None:
+    before = commits(500, 5, t_ms=400)
+    for after in (commits(900), commits(900, 5, begin=1)):
+        ground = codes_of(before, after, end=20)["D13"]
+        assert (ground.outcome, ground.examples[0].count) == (Outcome.INCONCLUSIVE, 15)
+    assert codes_of(before, commits(900, 6, begin=1), end=20) == {}
+    assert codes_of(before, commits(550), end=20) == {}, "too early to say"
+    assert codes_of(before, commits(900, members=0), end=20).keys() == {"D13"}, "thrown out, all of them"
+    nobody = commits(500, 5, t_ms=400, members=0)
+    assert codes_of(nobody, commits(900), end=20).keys() == {"D13"}, "it has members now"
+    assert codes_of(nobody, commits(900, members=0), end=20) == {}, "nobody is there to read"
+    assert codes_of(commits(500, 5, t_ms=-900), commits(900), end=20) == {}, "it stood still long before"
+
+
+def test_members_come_from_the_groups_states() -> None:
+    found = Tracks.empty()
+    member = GroupMember("m", None, "c", "/h", 1, 1, ())
+    found.add(raw(0), GroupState("g", "consumer", 1, None, None, None, (member,)))
+    assert found.members == {"g": 1}
+    found.add(raw(1), GroupState("g", "consumer", 2, None, None, None, ()))
+    assert found.members == {"g": 0}
+
+
+def test_a_member_of_kip_848_that_left_is_one_no_more() -> None:
+    found = Tracks.empty()
+    found.add(raw(0), ConsumerAssignment("g", "a", 1, ()))
+    found.add(raw(1), ConsumerAssignment("g", "b", 1, ()))
+    there = CommitLook(1, {}, {}, consumers=found.consumers)
+    left = Tracks.empty()
+    left.add(raw(2), ConsumerMemberRemoved("g", "a"))
+    assert there.joined(CommitLook(2, {}, {}, consumers=left.consumers)).has_members("g")
+    left.add(raw(3), ConsumerMemberRemoved("g", "b"))
+    assert not there.joined(CommitLook(2, {}, {}, consumers=left.consumers)).has_members("g")
+    assert there.has_members("g"), "that look has not changed"
+
+
+def test_a_look_is_kept_and_read_again() -> None:
+    mark = {TopicPartition("__consumer_offsets", 0): LogMark(0, 9, 1, "id", retention_ms=-1)}
+    one = replace(commits(500, 3, 5), marks=mark, ends={0: 9}, consumers={"h": {"m": True}})
+    document = json.loads(json.dumps(commit_tracks.as_dict(one)))
+    again = commit_tracks.from_dict(document)
+    assert (again.marks, again.ends, again.consumers, again.members) == (one.marks, one.ends, one.consumers, one.members)
+    assert codes_of(again, commits(900, None, 4, begin=2)).keys() >= {"D05", "D11"}
+    with pytest.raises(Refused, match="version 1"):
+        commit_tracks.from_dict({**document, "version": 1})
+
+
+def test_workers_bring_tracks_home_as_json() -> None:
+    found = tracks(5, None, 9, 4, None)
+    assert Tracks.from_dict(json.loads(json.dumps(found.as_dict()))) == found
+
+
+def test_unreadable_records_leave_a_doubt() -> None:
+    (ground,) = judge_commits(commits(500), replace(commits(900), refused=3), {})
+    assert (ground.reason.code, ground.outcome, ground.count) == ("D14", Outcome.INCONCLUSIVE, 3)
+
+
+def test_a_step_tells_where_to_look() -> None:
+    (step,) = tracks(5, 4).found[G].backs
+    assert step == Step(5, 4, 1, 1)
+    assert Track(1, 2, 0, 0).back_to(Track(3, 3, 0, 0)) == ()
+    assert commit_tracks.Reader("g", "t", 0) == G
