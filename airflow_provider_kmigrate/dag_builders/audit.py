@@ -144,7 +144,9 @@ def group_gate(
 
 
 def _since(task_id: str) -> dict[str, Any]:
-    return {"since": f"{{{{ ti.xcom_pull(task_ids='{task_id}', key='{_BEGAN}') }}}}"}
+    """When that task began; where a person marked it as done, when the run did."""
+    began = f"ti.xcom_pull(task_ids='{task_id}', key='{_BEGAN}')"
+    return {"since": f"{{{{ {began} or (1000 * dag_run.start_date.timestamp()) | int }}}}"}
 
 
 def canary_of(spec: ClusterSpec, group: GroupSpec) -> dict[str, Any] | None:

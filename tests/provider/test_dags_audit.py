@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ import yaml
 from airflow.sdk import DAG
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.serialization.serialized_objects import DagSerialization
+from jinja2 import Environment
 
 from airflow_provider_kmigrate.audit.request import parse
 from airflow_provider_kmigrate.core.ledger import Demand
@@ -177,6 +180,19 @@ class TestShape:
             assert f"task_ids='{step}'" in request["policy"]["demand"]["since"]
             assert dag.task_dict[step]._pre_execute_hook is not None
             assert parse(rendered(request)).policy.demand == Demand(1_795_000_000_000)
+
+    @pytest.mark.parametrize(("left", "since"), [(1_795_000_000_000, 1_795_000_000_000), (None, 1_794_000_000_500)])
+    def test_a_step_that_a_person_marked_as_done_began_with_its_run(
+        self, rehearse: Callable[..., Rehearsal], left: int | None, since: int
+    ) -> None:
+        sim = rehearse()
+        audited(sim)
+        told = migration(sim).task_dict["audit_before_approval.audit"].request["policy"]["demand"]["since"]
+        ti, run = (
+            SimpleNamespace(xcom_pull=lambda **_: left),
+            SimpleNamespace(start_date=datetime.fromtimestamp(1_794_000_000.5, UTC)),
+        )
+        assert Environment(autoescape=True).from_string(told).render(ti=ti, dag_run=run) == str(since)
 
     def test_a_step_that_left_no_time_is_no_time(self, rehearse: Callable[..., Rehearsal]) -> None:
         sim = rehearse()
