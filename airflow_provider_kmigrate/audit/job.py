@@ -151,7 +151,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with _engine(wanted) as engine:
             _wait(options.begin, options.within)
             if wanted.stream:
-                _take_in(wanted.stream, engine)
+                wanted = replace(wanted, sources=_take_in(wanted.stream, engine, wanted.sources))
             also, leave = _logs(wanted.logs, engine, options.folder) if wanted.logs else ([], None)
             pictured = wanted.report is not None
             result = run(wanted.sources, wanted.policy, engine, also=also, pictured=pictured, canary=wanted.canary)
@@ -176,11 +176,16 @@ def _wait(begin: Path | None, within: float) -> None:
         time.sleep(0.1)
 
 
-def _take_in(wanted: StreamRequest, engine: Engine) -> None:
-    from airflow_provider_kmigrate.audit import look, stream  # noqa: PLC0415  # need Spark
+def _take_in(wanted: StreamRequest, engine: Engine, sources: Sequence[Source]) -> tuple[Source, ...]:
+    """The sources; without the topic's ledger as long as nobody has written to the topic: then there is none."""
+    from airflow_provider_kmigrate.audit import look, storage, stream  # noqa: PLC0415  # need Spark
 
     plan = stream.StreamPlan(wanted.topic, wanted.folder, wanted.checkpoint)
-    stream.EventStream(_spark(engine), look.properties(wanted), plan).catch_up()
+    session = _spark(engine)
+    stream.EventStream(session, look.properties(wanted), plan).catch_up()
+    written = any(name.startswith("pile=") for name in storage.Storage(session).names(wanted.folder))
+    gone = set() if written else {wanted.folder}
+    return tuple(replace(source, ledgers=tuple(place for place in source.ledgers if place not in gone)) for source in sources)
 
 
 def _logs(wanted: LogsRequest, engine: Engine, folder: Path) -> tuple[list[Finding], Callable[[], None]]:
