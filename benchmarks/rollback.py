@@ -16,9 +16,18 @@ WARM_UP_S = 5.0
 
 
 def main(arguments: Sequence[str], build: Path) -> dict[str, object]:
-    """The flat figures of `rollback.json`; the ledger is of everything: there, back, there again."""
-    argparse.ArgumentParser(prog="rollback").parse_args(arguments)
-    with rehearsing(Rehearsal(build / "rollback", policy={"min_soak": "0s", "canary_bake": "0s"})) as rehearsal:
+    """The flat figures of `rollback.json`; the ledger is of everything: there, back, there again. `fast_`: with policy `fast_failover`."""
+    parser = argparse.ArgumentParser(prog="rollback")
+    parser.add_argument("--without-fast", action="store_true", help="with the default policy only")
+    figures = _there_and_back(build / "rollback", fast=False)
+    if not parser.parse_args(arguments).without_fast:
+        figures |= {f"fast_{name}": figure for name, figure in _there_and_back(build / "rollback", fast=True).items()}
+    return figures
+
+
+def _there_and_back(folder: Path, *, fast: bool) -> dict[str, object]:
+    policy = {"min_soak": "0s", "canary_bake": "0s", "fast_failover": fast}
+    with rehearsing(Rehearsal(folder, policy=policy)) as rehearsal:
         rehearsal.up()
         workload = rehearsal.load()
         time.sleep(WARM_UP_S)

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_kmigrate.core.events import (
-    UNKNOWN_OFFSET,
     Ack,
     Change,
     DeliveryRun,
@@ -18,11 +17,10 @@ from airflow_provider_kmigrate.core.events import (
     Stop,
     TopicPartition,
 )
-from airflow_provider_kmigrate.core.ledger import Demand, Verdict, balance
+from airflow_provider_kmigrate.core.ledger import Verdict, balance
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
-from airflow_provider_kmigrate.core.ledger.health import ANY_EVIDENCE
 from airflow_provider_kmigrate.core.ledger.ownership import by_one_log, double_owned
-from tests.core.histories import TOPIC, History, calm, codes, counts, moved_on, with_a_canary
+from tests.core.histories import TOPIC, History, calm, codes, counts, moved_on
 
 
 def test_nothing_planted_is_clean() -> None:
@@ -384,47 +382,3 @@ def test_places_in_two_logs_say_nothing_of_each_other(overlap: bool) -> None:
     assert all(change.position is None for change in by_one_log([changes], beside=True))
     other = [replace(change, group="other") for change in logs[1]]
     assert by_one_log([logs[0], other]) == [*logs[0], *other], "each group has its own"
-
-
-MIXED = Demand(mixed=("g",))
-
-
-def test_what_old_members_read_before_a_canary_is_not_lost() -> None:
-    facts = balance(with_a_canary().end(), demand=MIXED)
-    assert (facts.verdict, counts(facts)) == (Verdict.PASS, {})
-    assert facts.of_others == (("g", TOPIC, 1),)
-    whole = balance(with_a_canary().end())
-    assert (whole.verdict, codes(whole), whole.lost.count) == (Verdict.INCONCLUSIVE, {"L11"}, 0), "who owns the other one?"
-    unknown = balance(with_a_canary(UNKNOWN_OFFSET).end())
-    assert unknown.lost.count == 500, "as far as can be told it was to read everything"
-
-
-def test_a_canary_that_was_not_told_where_it_begins() -> None:
-    facts = balance(with_a_canary(UNKNOWN_OFFSET).end(), demand=MIXED)
-    assert (facts.verdict, counts(facts)) == (Verdict.PASS, {})
-
-
-def test_what_a_canary_skips_is_lost() -> None:
-    history = with_a_canary()
-    history.ack("p", 0, 510, 510, 5)
-    history.ack("p", 0, 515, 515, 5)
-    history.deliver("g", "canary", 0, 515, 5, 515)
-    for demand in (MIXED, ANY_EVIDENCE):
-        assert balance(history.end(), demand=demand).lost.count == 5
-    history = with_a_canary(490)
-    assert balance(history.end(), demand=MIXED).lost.count == 10, "between where it began and its first delivery"
-
-
-def test_a_canary_that_was_away_for_a_while() -> None:
-    """An old member had the partition meanwhile, and has it at the end."""
-    history = with_a_canary()
-    history.own("g", "canary", Change.RELEASED)
-    history.ack("p", 0, 510, 510, 90)
-    history.own("g", "canary", Change.ACQUIRED, starts=(600,))
-    history.ack("p", 0, 600, 600, 10)
-    history.deliver("g", "canary", 0, 600, 10, 600)
-    history.own("g", "canary", Change.RELEASED)
-    history.ack("p", 0, 610, 610, 10)
-    facts = balance(history.end(), demand=MIXED)
-    assert (facts.verdict, counts(facts)) == (Verdict.PASS, {})
-    assert balance(history.events).lost.count == 90, "where every member writes events nobody was there to read them"

@@ -1,0 +1,51 @@
+"""The ledger where a group is watched from the middle: members that tell nothing beside a canary that does."""
+
+from __future__ import annotations
+
+from airflow_provider_kmigrate.core.events import UNKNOWN_OFFSET, Change
+from airflow_provider_kmigrate.core.ledger import Demand, Verdict, balance
+from airflow_provider_kmigrate.core.ledger.health import ANY_EVIDENCE
+from tests.core.histories import TOPIC, codes, counts, with_a_canary
+
+MIXED = Demand(mixed=("g",))
+
+
+def test_what_old_members_read_before_a_canary_is_not_lost() -> None:
+    facts = balance(with_a_canary().end(), demand=MIXED)
+    assert (facts.verdict, counts(facts)) == (Verdict.PASS, {})
+    assert facts.of_others == (("g", TOPIC, 1),)
+    whole = balance(with_a_canary().end())
+    assert (whole.verdict, codes(whole), whole.lost.count) == (Verdict.INCONCLUSIVE, {"L11"}, 0), "who owns the other one?"
+    unknown = balance(with_a_canary(UNKNOWN_OFFSET).end())
+    assert unknown.lost.count == 500, "as far as can be told it was to read everything"
+
+
+def test_a_canary_that_was_not_told_where_it_begins() -> None:
+    facts = balance(with_a_canary(UNKNOWN_OFFSET).end(), demand=MIXED)
+    assert (facts.verdict, counts(facts)) == (Verdict.PASS, {})
+
+
+def test_what_a_canary_skips_is_lost() -> None:
+    history = with_a_canary()
+    history.ack("p", 0, 510, 510, 5)
+    history.ack("p", 0, 515, 515, 5)
+    history.deliver("g", "canary", 0, 515, 5, 515)
+    for demand in (MIXED, ANY_EVIDENCE):
+        assert balance(history.end(), demand=demand).lost.count == 5
+    history = with_a_canary(490)
+    assert balance(history.end(), demand=MIXED).lost.count == 10, "between where it began and its first delivery"
+
+
+def test_a_canary_that_was_away_for_a_while() -> None:
+    """An old member had the partition meanwhile, and has it at the end."""
+    history = with_a_canary()
+    history.own("g", "canary", Change.RELEASED)
+    history.ack("p", 0, 510, 510, 90)
+    history.own("g", "canary", Change.ACQUIRED, starts=(600,))
+    history.ack("p", 0, 600, 600, 10)
+    history.deliver("g", "canary", 0, 600, 10, 600)
+    history.own("g", "canary", Change.RELEASED)
+    history.ack("p", 0, 610, 610, 10)
+    facts = balance(history.end(), demand=MIXED)
+    assert (facts.verdict, counts(facts)) == (Verdict.PASS, {})
+    assert balance(history.events).lost.count == 90, "where every member writes events nobody was there to read them"
