@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from airflow_provider_kmigrate.core.assignors import Strategy
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
 from airflow_provider_kmigrate.localcluster.plan import Shape
 from tests.old_consumer.old_consumers import BEFORE_1_0, LATEST, asked
 from tests.old_consumer.random_groups import groups, put
@@ -24,12 +24,8 @@ _KINDS = (
 
 def main(arguments: list[str], build: Path) -> dict[str, object]:
     count = int(arguments[0]) if arguments else 1000
-    cluster = LocalCluster(build / "assignment" / "cluster")
-    try:
-        cluster.up(Shape(name="assignment", brokers=1, controllers=1))
+    with lent(build / "assignment" / "cluster", Shape(name="assignment", brokers=1, controllers=1)) as cluster:
         return {"groups_each": count, "kinds": [_compared(cluster, seed, count) for seed in range(len(_KINDS))]}
-    finally:
-        cluster.clean()
 
 
 def _compared(cluster: LocalCluster, seed: int, count: int) -> dict[str, object]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -163,3 +165,14 @@ class LocalCluster:
 def _is_provisioned(controller: NodeSpec) -> bool:
     """Whether a migration has rendered its file and formatted its directory."""
     return Path(controller.hosts.properties).exists() and Path(f"{controller.log_dir}/meta.properties").exists()
+
+
+@contextmanager
+def lent(folder: Path, shape: Shape) -> Iterator[LocalCluster]:
+    """A cluster that is up; afterwards it is stopped and its folder removed, also where it did not come up."""
+    cluster = LocalCluster(folder)
+    try:
+        cluster.up(shape)
+        yield cluster
+    finally:
+        cluster.clean()

@@ -29,7 +29,7 @@ from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.log_blocks import LogMark, Print, Sample
 from airflow_provider_kmigrate.core.verdict import Level, Outcome, combine
 from airflow_provider_kmigrate.exceptions import Refused
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
 from airflow_provider_kmigrate.localcluster.plan import Shape
 
 pytestmark = pytest.mark.cluster
@@ -38,12 +38,8 @@ COUNT, PARTITIONS = 3_000, 3
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    found = LocalCluster(tmp_path_factory.mktemp("fingerprint"))
-    try:
-        found.up(Shape(name="prints", brokers=1, controllers=1, racks=0))
+    with lent(tmp_path_factory.mktemp("fingerprint"), Shape(name="prints", brokers=1, controllers=1, racks=0)) as found:
         yield found
-    finally:
-        found.clean()
 
 
 @pytest.fixture(scope="module")

@@ -30,7 +30,7 @@ from airflow_provider_kmigrate.core.event_lines import decode, encode
 from airflow_provider_kmigrate.core.events import Change, Event, Ownership, Role, Stamp, Start, TopicPartition
 from airflow_provider_kmigrate.core.ledger import Verdict, balance
 from airflow_provider_kmigrate.exceptions import Failed, Refused
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
 from airflow_provider_kmigrate.localcluster.plan import Shape
 from tests.core.histories import History
 
@@ -39,12 +39,8 @@ pytestmark = pytest.mark.cluster
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    found = LocalCluster(tmp_path_factory.mktemp("stream"))
-    try:
-        found.up(Shape(name="stream", brokers=1, controllers=1, racks=0))
+    with lent(tmp_path_factory.mktemp("stream"), Shape(name="stream", brokers=1, controllers=1, racks=0)) as found:
         yield found
-    finally:
-        found.clean()
 
 
 @pytest.fixture(scope="module")

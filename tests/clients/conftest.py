@@ -9,7 +9,7 @@ import pytest
 from kazoo.client import KazooClient
 
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
 from airflow_provider_kmigrate.localcluster.plan import Shape
 
 CHROOT = "/kafka/main"
@@ -19,12 +19,8 @@ _numbers = itertools.count()
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """Three brokers in ZooKeeper mode below a chroot."""
-    there = LocalCluster(tmp_path_factory.mktemp("cluster"))
-    try:
-        there.up(Shape(name="clients", brokers=3, controllers=1, chroot=CHROOT))
+    with lent(tmp_path_factory.mktemp("cluster"), Shape(name="clients", brokers=3, controllers=1, chroot=CHROOT)) as there:
         yield there
-    finally:
-        there.clean()
 
 
 @pytest.fixture

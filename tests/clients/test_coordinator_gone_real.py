@@ -15,7 +15,7 @@ from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_top
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.exceptions import Unavailable
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
 from airflow_provider_kmigrate.localcluster.plan import Shape
 from tests.consumer.migrating_group import Beside, wait_until
 
@@ -26,13 +26,9 @@ COMMITTED = {TopicPartition("t", 0): 7}
 
 @pytest.fixture
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    there = LocalCluster(tmp_path_factory.mktemp("gone") / "cluster")
-    try:
-        there.up(Shape(name="gone", brokers=2, controllers=1))
+    with lent(tmp_path_factory.mktemp("gone") / "cluster", Shape(name="gone", brokers=2, controllers=1)) as there:
         create_topics({"bootstrap.servers": there.bootstrap}, [TopicPlan("t", 1, 1)])
         yield there
-    finally:
-        there.clean()
 
 
 class Looks(Beside):

@@ -26,7 +26,7 @@ from airflow_provider_kmigrate.core.group_seen import KafkaGroup, MemberKind
 from airflow_provider_kmigrate.core.model import Refuse
 from airflow_provider_kmigrate.core.registration import Registration
 from airflow_provider_kmigrate.exceptions import Fenced, Refused
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
 from airflow_provider_kmigrate.localcluster.plan import Shape
 from tests.consumer.migrating_group import wait_until
 from tests.old_consumer.old_consumers import Member, members
@@ -38,14 +38,10 @@ TOPIC, PLACES = "seen", frozenset(TopicPartition("seen", index) for index in ran
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """One broker in ZooKeeper mode, with one topic of three partitions."""
-    there = LocalCluster(tmp_path_factory.mktemp("groups") / "cluster")
-    try:
-        there.up(Shape(name="groups", brokers=1, controllers=1))
+    with lent(tmp_path_factory.mktemp("groups") / "cluster", Shape(name="groups", brokers=1, controllers=1)) as there:
         config = {"compression.type": "zstd"}
         create_topics({"bootstrap.servers": there.bootstrap}, [TopicPlan(TOPIC, len(PLACES), 1, config)])
         yield there
-    finally:
-        there.clean()
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from airflow_provider_kmigrate.core.config_matrix import Stage
 from airflow_provider_kmigrate.core.model import Look, Migration
 from airflow_provider_kmigrate.core.render import RenderFacts, controller_properties
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, KMigrateError, Unavailable
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
 from airflow_provider_kmigrate.localcluster.plan import Shape, free_ports
 from airflow_provider_kmigrate.observe import Observer
 
@@ -42,12 +42,8 @@ def until(holds: Callable[[], bool], what: str, timeout: float = 60.0) -> None:
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    there = LocalCluster(tmp_path_factory.mktemp("small"))
-    try:
-        there.up(Shape(name="small", brokers=1, controllers=2, racks=0, chroot="/small"))
+    with lent(tmp_path_factory.mktemp("small"), Shape(name="small", brokers=1, controllers=2, racks=0, chroot="/small")) as there:
         yield there
-    finally:
-        there.clean()
 
 
 class TestControllers:

@@ -14,7 +14,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from kazoo.client import KazooClient
 
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
 from airflow_provider_kmigrate.localcluster.plan import Shape
 from tests.consumer.migrating_group import (
     Load,
@@ -38,12 +38,8 @@ PARTITIONS = 6
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """One broker in ZooKeeper mode."""
-    there = LocalCluster(tmp_path_factory.mktemp("migrating") / "cluster")
-    try:
-        there.up(Shape(name="mig", brokers=1, controllers=1))
+    with lent(tmp_path_factory.mktemp("migrating") / "cluster", Shape(name="mig", brokers=1, controllers=1)) as there:
         yield there
-    finally:
-        there.clean()
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from airflow_provider_kmigrate.core.ledger import Verdict, balance
 from airflow_provider_kmigrate.core.model import ProcessState
 from airflow_provider_kmigrate.core.verdict import Level, Outcome, combine
 from airflow_provider_kmigrate.exceptions import Refused
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
 from airflow_provider_kmigrate.localcluster.plan import Shape
 
 
@@ -66,12 +66,8 @@ def wait_until(condition: Callable[[], bool], what: str, timeout: float = 60.0) 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    found = LocalCluster(tmp_path_factory.mktemp("probe") / "cluster")
-    try:
-        found.up(Shape(name="probe", brokers=3, controllers=1, racks=3))
+    with lent(tmp_path_factory.mktemp("probe") / "cluster", Shape(name="probe", brokers=3, controllers=1, racks=3)) as found:
         yield found
-    finally:
-        found.clean()
 
 
 @pytest.mark.cluster

@@ -21,7 +21,7 @@ from airflow_provider_kmigrate.core.events import (
 )
 from airflow_provider_kmigrate.core.ledger import Verdict
 from airflow_provider_kmigrate.core.model import ProcessState
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
 from airflow_provider_kmigrate.localcluster.plan import Shape
 
 
@@ -77,12 +77,8 @@ def test_a_process_that_cannot_start_says_why(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    found = LocalCluster(tmp_path_factory.mktemp("workload") / "cluster")
-    try:
-        found.up(Shape(brokers=1, controllers=1, racks=0))
+    with lent(tmp_path_factory.mktemp("workload") / "cluster", Shape(brokers=1, controllers=1, racks=0)) as found:
         yield found
-    finally:
-        found.clean()
 
 
 @pytest.fixture

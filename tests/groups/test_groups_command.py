@@ -31,7 +31,7 @@ from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.groups import __main__ as command_line
 from airflow_provider_kmigrate.groups.__main__ import main, scanned
 from airflow_provider_kmigrate.groups.report import SCHEMA, copied, document, table
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
 from airflow_provider_kmigrate.localcluster.plan import Shape
 from tests.consumer.migrating_group import Member as Migrating
 from tests.consumer.migrating_group import wait_until
@@ -207,13 +207,11 @@ class TestTheEmergency:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """One broker in ZooKeeper mode below a chroot, with a topic of four partitions."""
-    there = LocalCluster(tmp_path_factory.mktemp("command") / "cluster")
-    try:
-        there.up(Shape(name="command", brokers=1, controllers=1, chroot="/kafka"))
+    with lent(
+        tmp_path_factory.mktemp("command") / "cluster", Shape(name="command", brokers=1, controllers=1, chroot="/kafka")
+    ) as there:
         create_topics({"bootstrap.servers": there.bootstrap}, [TopicPlan("t", 4, 1)])
         yield there
-    finally:
-        there.clean()
 
 
 @pytest.mark.cluster

@@ -23,7 +23,7 @@ from airflow_provider_kmigrate.core.model import BrokerMode, Migration, ProcessS
 from airflow_provider_kmigrate.core.render import RenderFacts, broker_properties, controller_properties
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused
 from airflow_provider_kmigrate.localcluster import plan, ready
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
 from airflow_provider_kmigrate.localcluster.plan import Shape
 
 pytestmark = pytest.mark.cluster
@@ -62,12 +62,8 @@ def processes_in(folder: Path) -> list[int]:
 
 @pytest.fixture(scope="module")
 def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    cluster = LocalCluster(tmp_path_factory.mktemp("three"))
-    try:
-        cluster.up(Shape(controllers=1))
+    with lent(tmp_path_factory.mktemp("three"), Shape(controllers=1)) as cluster:
         yield cluster
-    finally:
-        cluster.clean()
 
 
 @pytest.fixture

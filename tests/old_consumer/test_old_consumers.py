@@ -15,7 +15,7 @@ from kazoo.client import KazooClient
 from airflow_provider_kmigrate.core.assignors import Assigned, Group, Strategy, assign
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.registration import GroupPaths, Registration, read_registration, write_registration
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
 from airflow_provider_kmigrate.localcluster.plan import Shape
 from tests.old_consumer.old_consumers import BEFORE_1_0, LATEST, Member, asked, console_consumer, members
 from tests.old_consumer.random_groups import groups, put
@@ -27,16 +27,12 @@ TOPICS = {"orders": 12, "payments": 5, "app.a": 3, "appxa": 2, "one": 1}
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """One broker in ZooKeeper mode."""
-    there = LocalCluster(tmp_path_factory.mktemp("cluster"))
-    try:
-        there.up(Shape(name="old", brokers=1, controllers=1))
+    with lent(tmp_path_factory.mktemp("cluster"), Shape(name="old", brokers=1, controllers=1)) as there:
         admin = AdminClient({"bootstrap.servers": there.bootstrap})
         made = admin.create_topics([NewTopic(*topic, 1) for topic in TOPICS.items()])
         for each in made.values():
             each.result(30)
         yield there
-    finally:
-        there.clean()
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from airflow_provider_kmigrate.core.model import BrokerMode, Look, ProcessState
 from airflow_provider_kmigrate.hooks.kafka import KafkaAdminHook
 from airflow_provider_kmigrate.hooks.tools import open_tools
 from airflow_provider_kmigrate.hooks.zookeeper import ZooKeeperHook
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
 from airflow_provider_kmigrate.localcluster.plan import Shape
 from airflow_provider_kmigrate.observe import Observer
 
@@ -23,12 +23,10 @@ pytestmark = pytest.mark.cluster
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """One broker below a chroot."""
-    there = LocalCluster(tmp_path_factory.mktemp("cluster"))
-    try:
-        there.up(Shape(name="hooks", brokers=1, controllers=1, racks=0, chroot="/kafka/main"))
+    with lent(
+        tmp_path_factory.mktemp("cluster"), Shape(name="hooks", brokers=1, controllers=1, racks=0, chroot="/kafka/main")
+    ) as there:
         yield there
-    finally:
-        there.clean()
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
 from airflow_provider_kmigrate.localcluster.plan import Shape
 from airflow_provider_kmigrate.operators.inventory import GroupInventoryOperator
 
@@ -24,9 +24,9 @@ RECORDS = 10
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """One broker below a chroot, with a topic of one partition and ten records."""
-    there = LocalCluster(tmp_path_factory.mktemp("cluster"))
-    try:
-        there.up(Shape(name="groups", brokers=1, controllers=1, racks=0, chroot="/kafka/main"))
+    with lent(
+        tmp_path_factory.mktemp("cluster"), Shape(name="groups", brokers=1, controllers=1, racks=0, chroot="/kafka/main")
+    ) as there:
         servers = {"bootstrap.servers": there.bootstrap}
         admin = AdminClient(servers)  # its requests end with it
         admin.create_topics([NewTopic("t", 1, 1)])["t"].result(30)
@@ -35,8 +35,6 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
             producer.produce("t", str(number))
         assert producer.flush(30) == 0
         yield there
-    finally:
-        there.clean()
 
 
 def consumer(local: LocalCluster, group: str) -> Consumer:

@@ -26,7 +26,7 @@ from airflow_provider_kmigrate.core.findings import Severity
 from airflow_provider_kmigrate.core.model import BrokerMode, Look
 from airflow_provider_kmigrate.core.render import RenderFacts, controller_properties
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, SpecError, WrongCluster
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
 from airflow_provider_kmigrate.localcluster.plan import Shape
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.catalog import build
@@ -52,13 +52,9 @@ MIGRATION = json.dumps(
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """Three brokers with a replicated topic."""
-    there = LocalCluster(tmp_path_factory.mktemp("bad") / "cluster")
-    try:
-        there.up(Shape(name="bad", chroot=CHROOT))
+    with lent(tmp_path_factory.mktemp("bad") / "cluster", Shape(name="bad", chroot=CHROOT)) as there:
         create_topics({"bootstrap.servers": there.bootstrap}, [TopicPlan("orders", 6)])
         yield there
-    finally:
-        there.clean()
 
 
 @pytest.fixture

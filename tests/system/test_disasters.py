@@ -21,7 +21,7 @@ from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look, 
 from airflow_provider_kmigrate.core.phase import Phase, kraft_owns, where
 from airflow_provider_kmigrate.core.properties import parse
 from airflow_provider_kmigrate.exceptions import Refused
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from airflow_provider_kmigrate.localcluster.cluster import lent
 from airflow_provider_kmigrate.localcluster.plan import Shape
 from airflow_provider_kmigrate.steps.prepare import run_preflight
 from airflow_provider_kmigrate.steps.rollback import run_rollback
@@ -278,9 +278,7 @@ def sent_through(broker: NodeSpec, partitions: set[int]) -> set[bytes]:
 class TestTakeover:
     def test_partitions_that_it_leaves_without_a_leader_get_one(self, tmp_path: Path) -> None:
         """Thousands of partitions with one replica: those of the last broker are copied before anybody has elected their leaders."""
-        cluster = LocalCluster(tmp_path / "cluster")
-        try:
-            cluster.up(Shape(name="many", brokers=3, controllers=1))
+        with lent(tmp_path / "cluster", Shape(name="many", brokers=3, controllers=1)) as cluster:
             topics = [TopicPlan(f"many-{number}", MANY // 10, 1) for number in range(10)]
             create_topics({"bootstrap.servers": cluster.bootstrap}, topics, timeout=240.0)
             with direct.world(cluster) as here:
@@ -295,5 +293,3 @@ class TestTakeover:
             assert kraft_owns(view)
             assert "the takeover left them out" in said, "the disaster was not there"
             assert not [p for p in view.partitions or () if p.leader < 0]
-        finally:
-            cluster.clean()

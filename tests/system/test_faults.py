@@ -10,7 +10,7 @@ import pytest
 
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.core.model import BrokerMode
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from airflow_provider_kmigrate.localcluster.cluster import lent
 from airflow_provider_kmigrate.localcluster.plan import Shape
 from benchmarks import direct
 from tests.system import disks, fault_cells, proxy
@@ -24,22 +24,20 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 @pytest.fixture(scope="module")
 def journey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Journey]:
     """In the controllers' phase, with one controller."""
-    cluster = LocalCluster(tmp_path_factory.mktemp("faults") / "cluster")
-    try:
-        cluster.up(Shape(name="faults", controllers=1))
-        with links_of(cluster.plan) as links:
-            create_topics({"bootstrap.servers": cluster.bootstrap}, [TopicPlan("orders", 12)])
-            cluster.down()
-            put_between(cluster, links)
-            cluster.up()
-            journey = Journey(cluster, links)
-            assert not journey.whole(start=False)
-            journey.steps(direct.prepare)
-            journey.steps(direct.provision)
-            yield journey
-            cluster.clean()
-    finally:
-        cluster.clean()
+    with (
+        lent(tmp_path_factory.mktemp("faults") / "cluster", Shape(name="faults", controllers=1)) as cluster,
+        links_of(cluster.plan) as links,
+    ):
+        create_topics({"bootstrap.servers": cluster.bootstrap}, [TopicPlan("orders", 12)])
+        cluster.down()
+        put_between(cluster, links)
+        cluster.up()
+        journey = Journey(cluster, links)
+        assert not journey.whole(start=False)
+        journey.steps(direct.prepare)
+        journey.steps(direct.provision)
+        yield journey
+        cluster.clean()  # before its links end
 
 
 def all_passed(journey: Journey, count: int) -> None:

@@ -19,7 +19,7 @@ from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.exceptions import Refused
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
 from airflow_provider_kmigrate.localcluster.plan import Shape
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.run import World
@@ -33,13 +33,9 @@ PAUSE, RUN = 1.6, 0.4  # seconds: four of five requests wait, 0.8 s on average
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
-    there = LocalCluster(tmp_path / "cluster")
-    try:
-        there.up(Shape(name="first", controllers=1))
+    with lent(tmp_path / "cluster", Shape(name="first", controllers=1)) as there:
         create_topics({"bootstrap.servers": there.bootstrap}, [TopicPlan("orders", 12)])
         yield there
-    finally:
-        there.clean()
 
 
 class Pauses:

@@ -18,7 +18,7 @@ from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_top
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.core.phase import Phase, where
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
 from airflow_provider_kmigrate.localcluster.plan import Shape
 from benchmarks import direct
 from tests.system import evidence
@@ -33,15 +33,11 @@ CONTROLLER = 3000
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """The tests of this file take it through one migration, each a step further; each first makes sure of the steps before its own."""
-    there = LocalCluster(tmp_path_factory.mktemp("killed") / "cluster")
-    try:
-        there.up(Shape(name="killed", controllers=1))
+    with lent(tmp_path_factory.mktemp("killed") / "cluster", Shape(name="killed", controllers=1)) as there:
         create_topics({"bootstrap.servers": there.bootstrap}, [TopicPlan("orders", 12)])
         with direct.world(there) as world:
             direct.prepare(world)
         yield there
-    finally:
-        there.clean()
 
 
 class Tool:

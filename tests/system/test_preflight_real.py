@@ -24,7 +24,7 @@ from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_top
 from airflow_provider_kmigrate.core.cluster import Role
 from airflow_provider_kmigrate.core.findings import Severity
 from airflow_provider_kmigrate.core.model import Look, ZkController
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
 from airflow_provider_kmigrate.localcluster.plan import Shape
 from airflow_provider_kmigrate.steps.prepare import Preflight, look_preflight
 from benchmarks import direct
@@ -38,13 +38,9 @@ RULE = {"version": 1, "acls": [{"principal": "User:alice", "permissionType": "Al
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    there = LocalCluster(tmp_path_factory.mktemp("preflight") / "cluster")
-    try:
-        there.up(Shape(name="preflight", chroot=CHROOT))
+    with lent(tmp_path_factory.mktemp("preflight") / "cluster", Shape(name="preflight", chroot=CHROOT)) as there:
         create_topics({"bootstrap.servers": there.bootstrap}, [TopicPlan("orders", 6)])
         yield there
-    finally:
-        there.clean()
 
 
 @pytest.fixture

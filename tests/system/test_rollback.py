@@ -21,7 +21,7 @@ from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.core.properties import parse
 from airflow_provider_kmigrate.exceptions import Refused
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
 from airflow_provider_kmigrate.localcluster.plan import Shape
 from airflow_provider_kmigrate.steps.prepare import run_preflight
 from airflow_provider_kmigrate.steps.rollback import run_rollback
@@ -91,14 +91,10 @@ def check_back(cluster: LocalCluster) -> None:
 @pytest.fixture(scope="module")
 def bomb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """A cluster in ZooKeeper mode whose partition states hold an epoch that its controller has not, as a careless rollback leaves it."""
-    cluster = LocalCluster(tmp_path_factory.mktemp("bomb") / "cluster")
-    try:
-        cluster.up(Shape(brokers=3, controllers=1))
+    with lent(tmp_path_factory.mktemp("bomb") / "cluster", Shape(brokers=3, controllers=1)) as cluster:
         create_topics({"bootstrap.servers": cluster.bootstrap}, [TopicPlan("t", 6, config={"min.insync.replicas": "2"})])
         with_states_of_epoch(cluster, 50)
         yield cluster
-    finally:
-        cluster.clean()
 
 
 def with_states_of_epoch(cluster: LocalCluster, epoch: int) -> None:

@@ -14,7 +14,7 @@ from airflow_provider_kmigrate.consumer.workload.plan import GroupPlan, Workload
 from airflow_provider_kmigrate.core.ledger.facts import Verdict
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.exceptions import Refused
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
 from airflow_provider_kmigrate.localcluster.plan import Shape
 from airflow_provider_kmigrate.steps.rollback import run_rollback
 from airflow_provider_kmigrate.steps.run import World
@@ -27,13 +27,9 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 @contextmanager
 def serving(folder: Path, shape: Shape, topic: TopicPlan) -> Iterator[LocalCluster]:
-    cluster = LocalCluster(folder / "cluster")
-    try:
-        cluster.up(shape)
+    with lent(folder / "cluster", shape) as cluster:
         create_topics({"bootstrap.servers": cluster.bootstrap}, [topic])
         yield cluster
-    finally:
-        cluster.clean()
 
 
 def migrate(cluster: LocalCluster) -> None:
