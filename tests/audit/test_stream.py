@@ -6,9 +6,8 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -33,6 +32,7 @@ from airflow_provider_kmigrate.exceptions import Failed, Refused
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
 from airflow_provider_kmigrate.localcluster.plan import Shape
 from tests.core.histories import History
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -98,13 +98,6 @@ def written(spark: SparkSession, plan: StreamPlan) -> Counter[tuple[object, obje
     return Counter((row["writer"], row["number"]) for row in rows(spark, plan) if row["nth"] == 0 and row["writer"] is not None)
 
 
-def wait_until(condition: Callable[[], bool], what: str, timeout: float = 120.0) -> None:
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, f"in vain: {what}"
-        time.sleep(0.02)
-
-
 def test_everything_arrives_once_and_foreign_lines_stand_aside(
     spark: SparkSession, properties: Mapping[str, str], plan: StreamPlan
 ) -> None:
@@ -148,19 +141,21 @@ def test_it_goes_on_where_it_was_stopped_and_through_a_broker_that_dies(
     send(properties, plan.topic, lines(told), 1)
     stream = EventStream(spark, properties, plan, every_s=1.0)
     stream.start()
-    wait_until(lambda: Path(plan.folder, "_spark_metadata", "0").exists(), "the first batch")
+    wait_until(lambda: Path(plan.folder, "_spark_metadata", "0").exists(), "the first batch", timeout=120)
     assert stream.stop().settled, "stopped between triggers"
     more = history("while-it-was-stopped", 10)
     send(properties, plan.topic, lines(more), 2)
     stream = EventStream(spark, properties, plan, every_s=1.0)
     stream.start()
-    wait_until(lambda: written(spark, plan).total() == len(told) + len(more), "what came meanwhile")
+    wait_until(lambda: written(spark, plan).total() == len(told) + len(more), "what came meanwhile", timeout=120)
     broker = NodeProcess(Path(cluster.plan.brokers[0].hosts.state))
     assert broker.wait_gone(broker.signal(signal.SIGKILL), 60.0), "a dying broker still counts as running"
     cluster.up()
     last = history("after", 10)
     send(properties, plan.topic, lines(last), 0)
-    wait_until(lambda: written(spark, plan).total() == len(told) + len(more) + len(last), "what came after the restart")
+    wait_until(
+        lambda: written(spark, plan).total() == len(told) + len(more) + len(last), "what came after the restart", timeout=120
+    )
     assert stream.check() is not None
     assert stream.stop().settled
     expected = Counter((event.stamp.writer, event.stamp.event_seq) for event in [*told, *more, *last])
@@ -178,7 +173,7 @@ def test_a_query_that_is_cut_down_in_a_batch_repeats_nothing(
         stream = EventStream(spark, properties, plan, every_s=0.0, spark_options={"maxOffsetsPerTrigger": "150"})
         stream.start()
         begun = stream.standing().begun or 0
-        wait_until(lambda stream=stream, begun=begun: (stream.standing().begun or 0) > begun, "a batch is under way")  # type: ignore[misc]
+        wait_until(lambda stream=stream, begun=begun: (stream.standing().begun or 0) > begun, "a batch is under way", timeout=120)  # type: ignore[misc]
         stream._running().stop()  # wherever it is
     EventStream(spark, properties, plan).catch_up()
     found = written(spark, plan)

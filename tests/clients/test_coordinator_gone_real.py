@@ -17,7 +17,8 @@ from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.exceptions import Unavailable
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
 from airflow_provider_kmigrate.localcluster.plan import Shape
-from tests.consumer.migrating_group import Beside, wait_until
+from tests.consumer.migrating_group import Beside
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 GROUPS = [f"g{number}" for number in range(20)]

@@ -28,8 +28,8 @@ from airflow_provider_kmigrate.core.registration import Registration
 from airflow_provider_kmigrate.exceptions import Fenced, Refused
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
 from airflow_provider_kmigrate.localcluster.plan import Shape
-from tests.consumer.migrating_group import wait_until
 from tests.old_consumer.old_consumers import Member, members
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 TOPIC, PLACES = "seen", frozenset(TopicPartition("seen", index) for index in range(3))

@@ -10,9 +10,10 @@ from confluent_kafka import Message
 from airflow_provider_kmigrate.consumer.migrating import MigratingConsumer
 from tests.consumer.in_kafka_mode import COORDINATOR, MODE
 from tests.consumer.memory_group_zookeeper import MemoryZooKeeper
-from tests.consumer.migrating_group import Member, wait_until
+from tests.consumer.migrating_group import Member
 from tests.consumer.mock_kafka import MockKafka, WatchedKafka
 from tests.consumer.wire_log import Api
+from tests.waiting import wait_until
 
 
 @pytest.fixture

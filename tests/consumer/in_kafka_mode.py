@@ -7,9 +7,10 @@ from pathlib import Path
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from tests.consumer.migrating_group import delivered, wait_until
+from tests.consumer.migrating_group import delivered
 from tests.consumer.mock_kafka import WatchedKafka
 from tests.consumer.wire_log import Api, Request
+from tests.waiting import wait_until
 
 COORDINATOR = 1
 MODE = "/consumers/g/migration/mode"

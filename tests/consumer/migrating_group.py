@@ -6,8 +6,7 @@ import json
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import pairwise
@@ -24,13 +23,6 @@ from airflow_provider_kmigrate.consumer.migrating_zookeeper import GroupSession
 from airflow_provider_kmigrate.consumer.producer import AuditedProducer
 from airflow_provider_kmigrate.core.events import DeliveryRun, Ownership, TopicPartition
 from airflow_provider_kmigrate.core.ledger import Facts, balance
-
-
-def wait_until(condition: Callable[[], object], what: str, timeout: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, f"in vain: {what}"
-        time.sleep(0.05)
 
 
 class Beside(threading.Thread):

@@ -23,9 +23,10 @@ from airflow_provider_kmigrate.core.member_state import may_deliver
 from airflow_provider_kmigrate.core.registration import Flaw, Registration, Unreadable
 from airflow_provider_kmigrate.exceptions import Failed, Unreachable
 from tests.consumer.memory_group_zookeeper import MemorySession, MemoryZooKeeper
-from tests.consumer.migrating_group import Load, Member, at_once, delivered, facts, wait_until
+from tests.consumer.migrating_group import Load, Member, at_once, delivered, facts
 from tests.consumer.mock_kafka import MockKafka
 from tests.core.member_talk import ALONE, Talk
+from tests.waiting import wait_until
 
 LEAST = {"group.id": "g", "zookeeper.connect": "zk1:2181,zk2:2181/kafka"}
 MODE = "/consumers/g/migration/mode"

@@ -15,8 +15,8 @@ from airflow_provider_kmigrate.consumer.migrating_settings import parse
 from airflow_provider_kmigrate.consumer.migrating_zookeeper import GroupSession
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused
 from tests.clients.authority import Authority
-from tests.consumer.migrating_group import wait_until
 from tests.consumer.wire_zookeeper import AUTH, READ, WireZooKeeper
+from tests.waiting import wait_until
 
 CANARY = "c4nary-1n-4-m1ne"
 CONNECT = {"zookeeper.connect": "zk1:2181,zk2:2181/kafka"}

@@ -13,8 +13,9 @@ from kazoo.client import KazooClient
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
 from tests.consumer.cut_off import BROKER, ZOOKEEPER, Cut
-from tests.consumer.migrating_group import Load, Member, at_once, delivered, facts, places, wait_until
+from tests.consumer.migrating_group import Load, Member, at_once, delivered, facts, places
 from tests.system.proxy import BLACK_HOLE
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 PARTITIONS = 6

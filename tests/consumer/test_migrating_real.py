@@ -27,9 +27,9 @@ from tests.consumer.migrating_group import (
     losses,
     places,
     process,
-    wait_until,
 )
 from tests.old_consumer.old_consumers import console_consumer
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 PARTITIONS = 6

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.consumer.migrating_zookeeper import GroupSession
-from tests.consumer.migrating_group import wait_until
 from tests.consumer.wire_zookeeper import SYNC, WireZooKeeper
+from tests.waiting import wait_until
 
 
 def test_a_follower_that_has_lost_its_leader_gives_no_sign_of_life() -> None:

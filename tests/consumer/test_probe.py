@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +23,7 @@ from airflow_provider_kmigrate.core.verdict import Level, Outcome, combine
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
 from airflow_provider_kmigrate.localcluster.plan import Shape
+from tests.waiting import wait_until
 
 
 @pytest.mark.parametrize(
@@ -55,13 +56,6 @@ def test_before_the_first_start(tmp_path: Path) -> None:
     probe.stop()
     assert cli.main(["status", "--dir", str(tmp_path / "p")]) == 3
     assert cli.main(["verdict", "--dir", str(tmp_path / "p")]) == 1
-
-
-def wait_until(condition: Callable[[], bool], what: str, timeout: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, f"in vain: {what}"
-        time.sleep(0.02)
 
 
 @pytest.fixture(scope="module")

@@ -19,9 +19,10 @@ from airflow_provider_kmigrate.consumer.migrating import MigratingConsumer
 from airflow_provider_kmigrate.core.events import Change, Ownership, TopicPartition
 from tests.consumer.in_kafka_mode import COORDINATOR, GROUP, MODE, after, goes_on, offsets
 from tests.consumer.memory_group_zookeeper import MemoryZooKeeper
-from tests.consumer.migrating_group import Load, Member, delivered, facts, wait_until
+from tests.consumer.migrating_group import Load, Member, delivered, facts
 from tests.consumer.mock_kafka import WatchedKafka
 from tests.consumer.wire_log import Api
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 

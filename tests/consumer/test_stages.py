@@ -12,8 +12,8 @@ from airflow_provider_kmigrate.consumer.migrating_settings import Stage, parse, 
 from airflow_provider_kmigrate.consumer.stages import consumer_of, plain_properties
 from airflow_provider_kmigrate.exceptions import Refused
 from tests.consumer.memory_group_zookeeper import MemoryZooKeeper
-from tests.consumer.migrating_group import wait_until
 from tests.consumer.mock_kafka import MockKafka
+from tests.waiting import wait_until
 
 STAGE, ENABLED = "coordination.migration.stage", "coordination.migration.enabled"
 LEAST = {"group.id": "g", "zookeeper.connect": "memory"}

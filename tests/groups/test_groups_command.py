@@ -34,8 +34,8 @@ from airflow_provider_kmigrate.groups.report import SCHEMA, copied, document, ta
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
 from airflow_provider_kmigrate.localcluster.plan import Shape
 from tests.consumer.migrating_group import Member as Migrating
-from tests.consumer.migrating_group import wait_until
 from tests.old_consumer.old_consumers import Member, console_consumer, members
+from tests.waiting import wait_until
 
 SHIPPED = json.loads((Path(__file__).parents[2] / "airflow_provider_kmigrate" / "groups.schema.json").read_text(encoding="utf-8"))
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)

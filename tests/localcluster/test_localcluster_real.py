@@ -5,8 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,15 +24,9 @@ from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused
 from airflow_provider_kmigrate.localcluster import plan, ready
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
 from airflow_provider_kmigrate.localcluster.plan import Shape
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
-
-
-def wait_until(condition: Callable[[], bool], what: str, timeout: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout
-    while not condition():
-        assert time.monotonic() < deadline, f"in vain: {what}"
-        time.sleep(0.02)
 
 
 def serves(cluster: LocalCluster, node: NodeSpec) -> bool:

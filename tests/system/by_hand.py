@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -87,12 +86,3 @@ class ByHand:
 
 def process_of(node: NodeSpec) -> NodeProcess:
     return NodeProcess(Path(node.hosts.state))
-
-
-def until(holds: Callable[[], bool], what: str, timeout: float = 60.0) -> float:
-    """Wait for it; the seconds that it took."""
-    began = time.monotonic()
-    while not holds():
-        assert time.monotonic() - began < timeout, f"in vain for {timeout} s: {what}"
-        time.sleep(0.1)
-    return time.monotonic() - began

@@ -16,7 +16,8 @@ from airflow_provider_kmigrate.core.ledger import Facts, balance
 from airflow_provider_kmigrate.localcluster.plan import Shape
 from benchmarks.old_application import OldApplication
 from benchmarks.rehearsal import Rehearsal, rehearsing
-from tests.consumer.migrating_group import delivered, wait_until
+from tests.consumer.migrating_group import delivered
+from tests.waiting import wait_until
 
 TOPIC, GROUP = "orders", "billing"
 APPLICATION = OldApplication(GROUP, TOPIC)

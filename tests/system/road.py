@@ -20,7 +20,8 @@ from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.run import World, run_step
 from benchmarks import direct
 from tests.system import evidence
-from tests.system.by_hand import ByHand, until
+from tests.system.by_hand import ByHand
+from tests.waiting import wait_until
 
 TOPIC, PARTITIONS = "orders", 12
 POSITION = Look.BROKERS | Look.CONTROLLERS | Look.ZOOKEEPER | Look.QUORUM
@@ -131,7 +132,7 @@ def codes(reasons: tuple[Reason, ...]) -> set[str]:
 
 def until_asked(here: World, one_of: set[str], kind: str, **arguments: object) -> None:
     """Until a step of kmigrate does not act for one of these reasons: on a busy machine a first look may be without a broker's answer."""
-    until(lambda: bool(one_of & codes(asked(here, kind, **arguments))), f"one of {one_of} of {kind}")
+    wait_until(lambda: bool(one_of & codes(asked(here, kind, **arguments))), f"one of {one_of} of {kind}")
 
 
 def done(here: World, kind: str, **arguments: object) -> Done:
@@ -173,7 +174,7 @@ def readable(bootstrap: str, prefix: bytes) -> set[bytes]:
         return len(ended) == PARTITIONS
 
     try:
-        until(read, "the ends of all partitions")
+        wait_until(read, "the ends of all partitions")
     finally:
         consumer.close()
     return {value for value in found if value.startswith(prefix)}

@@ -15,9 +15,10 @@ import yaml
 from airflow_provider_kmigrate.core.group_seen import MemberKind
 from benchmarks.old_application import OldApplication
 from benchmarks.rehearsal import ROOT, Rehearsal
-from tests.consumer.migrating_group import delivered, wait_until
+from tests.consumer.migrating_group import delivered
 from tests.old_consumer.instance import restart, slow_down
 from tests.system.group_under_load import GROUP, RATE, TOPIC, drained, events_of, judged, kinds, told, under_load
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(900)]
 OLD, MIGRATING, PLAIN = MemberKind.OLD, MemberKind.MIGRATING, MemberKind.PLAIN

@@ -26,7 +26,7 @@ from airflow_provider_kmigrate.localcluster.plan import Shape
 from airflow_provider_kmigrate.steps.prepare import run_preflight
 from airflow_provider_kmigrate.steps.rollback import run_rollback
 from benchmarks import direct
-from tests.system.by_hand import ByHand, process_of, until
+from tests.system.by_hand import ByHand, process_of
 from tests.system.road import (
     PARTITIONS,
     POSITION,
@@ -46,6 +46,7 @@ from tests.system.road import (
     until_asked,
     written,
 )
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -73,7 +74,7 @@ class TestACarelessWayBack:
         assert "since" in road.topics_in_zookeeper()
         for node in hands.controllers:
             hands.start(node)
-        until(lambda: "since" not in road.topics_in_zookeeper(), "the old controllers delete the topic from ZooKeeper")
+        wait_until(lambda: "since" not in road.topics_in_zookeeper(), "the old controllers delete the topic from ZooKeeper")
 
     def test_a_broker_formatted_anew_does_not_start_again(self, road: Road) -> None:
         """kmigrate writes the file anew: test_rollback.py goes back by the DAG with such a broker."""
@@ -81,7 +82,7 @@ class TestACarelessWayBack:
         version_1(hands.brokers[1])
         back_without_care(road, hands, but=1)
         hands.restart(hands.brokers[1], Stage.ZOOKEEPER)
-        until(lambda: not hands.runs(hands.brokers[1]), "the broker exits")
+        wait_until(lambda: not hands.runs(hands.brokers[1]), "the broker exits")
         assert "ZK-based brokers that are not migrating only support version 0" in process_of(hands.brokers[1]).log_tail(60)
 
     def test_brokers_skip_what_the_zookeeper_controller_says_where_partition_epochs_are_ahead(self, road: Road) -> None:
@@ -232,7 +233,7 @@ class TestFirstRoll:
             until_asked(here, {"G08"}, "roll", node=last.id, target=BrokerMode.MIGRATION)
             hands.restart(last, Stage.MIGRATION)
             road.wait(kraft_owns, "the controllers take the cluster over", POSITION)
-            until(lambda: disputed(stray, other) != set(), "the stray broker leads what others lead too")
+            wait_until(lambda: disputed(stray, other) != set(), "the stray broker leads what others lead too")
             acked = sent_through(stray, disputed(stray, other))
             assert acked
             assert where(here.observer.look(POSITION)).phase is Phase.SPLIT

@@ -23,9 +23,10 @@ from airflow_provider_kmigrate.groups.__main__ import main
 from airflow_provider_kmigrate.spec import load
 from benchmarks import direct
 from benchmarks.rehearsal import Rehearsal
-from tests.consumer.migrating_group import places, wait_until
+from tests.consumer.migrating_group import places
 from tests.old_consumer.instance import restart
 from tests.system.group_under_load import APPLICATION, GROUP, PARTITIONS, drained, events_of, judged, look, told, under_load
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(240)]
 OLD, MIGRATING, PLAIN = MemberKind.OLD, MemberKind.MIGRATING, MemberKind.PLAIN

@@ -20,7 +20,6 @@ from airflow_provider_kmigrate.core.group_stores import zookeeper_offsets
 from airflow_provider_kmigrate.core.registration import Mode
 from benchmarks import direct
 from benchmarks.rehearsal import Rehearsal
-from tests.consumer.migrating_group import wait_until
 from tests.system.group_under_load import (
     APPLICATION,
     GROUP,
@@ -33,6 +32,7 @@ from tests.system.group_under_load import (
     told,
     under_load,
 )
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(300)]
 ROOT = Path(__file__).resolve().parents[2]
