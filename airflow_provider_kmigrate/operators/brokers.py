@@ -15,7 +15,24 @@ from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.run import World, run_step
 
 
-class RollBrokerOperator(StepOperator):
+class BrokerStepOperator(StepOperator):
+    """What restarts one broker into `target`; `broker` None: whatever is left.
+
+    Deferring the rest of a restart would free a slot but not the cluster; only waiting before it may take long.
+    """
+
+    ui_color = "#fdf0cd"
+
+    def __init__(self, *, target: BrokerMode | str, broker: int | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.target, self.broker = str(target), broker
+
+    def arguments(self, context: Context) -> dict[str, Any]:
+        del context
+        return {"node": self.broker, "target": self.target}
+
+
+class RollBrokerOperator(BrokerStepOperator):
     """Restart one broker into `target`, when every partition can spare it, and wait until it is back in every ISR.
 
     The broker that is the ZooKeeper controller is skipped while others are left: moving the controller costs an election each time.
@@ -23,16 +40,6 @@ class RollBrokerOperator(StepOperator):
     """
 
     kind = "roll"
-    ui_color = "#fdf0cd"
-
-    def __init__(self, *, target: BrokerMode | str, broker: int | None = None, **kwargs: Any) -> None:
-        # Deferring the rest of a restart would free a slot but not the cluster; only waiting before it may take long.
-        super().__init__(**kwargs)
-        self.target, self.broker = str(target), broker
-
-    def arguments(self, context: Context) -> dict[str, Any]:
-        del context
-        return {"node": self.broker, "target": self.target}
 
     def run_in(self, world: World, arguments: dict[str, Any]) -> object:
         target = BrokerMode(self.target)

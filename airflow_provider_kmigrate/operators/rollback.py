@@ -12,6 +12,7 @@ from airflow_provider_kmigrate.core.model import BrokerMode, Done, Look
 from airflow_provider_kmigrate.core.roll import postponed
 from airflow_provider_kmigrate.core.rollback import postponed_stop
 from airflow_provider_kmigrate.hooks.world import run_of, watching
+from airflow_provider_kmigrate.operators.brokers import BrokerStepOperator
 from airflow_provider_kmigrate.operators.step import StepOperator
 from airflow_provider_kmigrate.steps.brokers import BringBack
 from airflow_provider_kmigrate.steps.catalog import build
@@ -128,19 +129,10 @@ class WipeControllerOperator(_ControllerStep):
     kind = "wipe"
 
 
-class BringBackOperator(StepOperator):
+class BringBackOperator(BrokerStepOperator):
     """Restart one broker in its earlier mode, when every partition can spare it. `broker` None: whatever is left."""
 
     kind = "back"
-    ui_color = "#fdf0cd"
-
-    def __init__(self, *, target: BrokerMode | str, broker: int | None = None, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.target, self.broker = str(target), broker
-
-    def arguments(self, context: Context) -> dict[str, Any]:
-        del context
-        return {"node": self.broker, "target": self.target}
 
     def run_in(self, world: World, arguments: dict[str, Any]) -> object:
         if self.broker is None:
