@@ -9,6 +9,7 @@ A broker's file of stage ZOOKEEPER is its *original*: nothing of this package ev
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 
@@ -72,6 +73,8 @@ MATRIX: Mapping[str, str] = {
     "delegation.token.*": "SSSSS",
     "sasl.*": "SSSSS",  # sasl.mechanism.inter.broker.protocol too: a final controller exits without it (measured)
     "ssl.*": "SSSSS",
+    "config.providers": "SSSSS",  # what resolves the references in inherited values (KIP-421)
+    "config.providers.*": "SSSSS",
     INTER_BROKER_LISTENER: "SSSSS",
     # What the controllers decide with once they own the cluster: CreateTopics without counts, leader balancing, policies.
     "num.partitions": "SSSSS",
@@ -83,6 +86,7 @@ MATRIX: Mapping[str, str] = {
     "delete.topic.enable": "SSSSS",
     "create.topic.policy.class.name": "SSSSS",
     "alter.config.policy.class.name": "SSSSS",
+    "remote.log.storage.system.enable": "SSSSS",  # controllers validate topics' settings: without it remote.storage.enable is refused
     "controller.quota.window.num": "SSSSS",
     "controller.quota.window.size.seconds": "SSSSS",
 }
@@ -94,6 +98,7 @@ AUTHORIZERS = {
 }
 """ZooKeeper's authorizers and what KRaft nodes use in their place."""
 
+_REFERENCE = re.compile(r"\$\{([^}:]*):[^}]*\}")  # ${provider:path:key}, as ConfigTransformer reads it
 _SYNONYMS = {"broker.id": "node.id", "log.dirs": "log.dir"}
 _DEFAULT_RESERVED_MAX_ID = 1000
 
@@ -125,6 +130,11 @@ def _prefix_row(key: str, inter_broker: str = "") -> str | None:
 def setting(properties: Mapping[str, str], key: str) -> str | None:
     """A value as Kafka takes it: without blanks around; None where absent or empty."""
     return properties.get(key, "").strip() or None
+
+
+def references(value: str) -> tuple[str, ...]:
+    """The providers of the references in a value, such as `${file:/etc/secrets:key}`, which only the node itself resolves (KIP-421)."""
+    return tuple(match.strip() for match in _REFERENCE.findall(value))
 
 
 def stage_of(properties: Mapping[str, str]) -> Stage | None:
@@ -170,9 +180,9 @@ def inter_broker_listener(properties: Mapping[str, str]) -> str:
 
 
 def listener_names(properties: Mapping[str, str]) -> tuple[str, ...]:
-    """Names of the listeners that the node opens."""
+    """Names of the listeners that the node opens, in upper case, as Kafka takes them."""
     entries = (setting(properties, "listeners") or "PLAINTEXT://:9092").split(",")
-    return tuple(entry.split(":", 1)[0].strip() for entry in entries)
+    return tuple(entry.split(":", 1)[0].strip().upper() for entry in entries)
 
 
 def problems(
@@ -199,6 +209,7 @@ def problems(
         *_version_problems(properties, stage, metadata_version),
         *_listener_problems(properties, stage, controller_listener),
         *_authorizer_problems(properties, stage),
+        *_reference_problems(properties, stage),
     )
 
 
@@ -237,7 +248,9 @@ def _matrix_problems(properties: Mapping[str, str], stage: Stage) -> Iterator[Re
 
 def _zookeeper_problems(properties: Mapping[str, str], stage: Stage, chroot: str | None) -> Iterator[Reason]:
     connect = setting(properties, "zookeeper.connect")
-    if stage.reads_zookeeper and connect and chroot is not None and chroot_of(connect) != chroot:
+    if not stage.reads_zookeeper or not connect or chroot is None or references(connect):
+        return
+    if chroot_of(connect) != chroot:
         text = f"zookeeper.connect has the chroot {chroot_of(connect) or '/'}, the cluster is under {chroot or '/'}"
         why = "A controller would create the wrong chroot silently and wait there for ever."
         yield Reason("C06", text, why, "Use one chroot in every file and in the connection.")
@@ -247,13 +260,13 @@ def _version_problems(properties: Mapping[str, str], stage: Stage, metadata_vers
     protocol = setting(properties, "inter.broker.protocol.version")
     if stage.of_controller or stage is Stage.KRAFT or not protocol or not metadata_version:
         return
-    if not same_version(protocol, metadata_version):
+    if not references(protocol) and not same_version(protocol, metadata_version):
         text = f"inter.broker.protocol.version={protocol}, the controllers' metadata.version is {metadata_version}"
         yield Reason("C07", text, "The controllers do not register such a broker.", "Make the two equal; see B1a.")
 
 
 def _listener_problems(properties: Mapping[str, str], stage: Stage, controller_listener: str) -> Iterator[Reason]:
-    names = listener_names(properties)
+    names, controller_listener = listener_names(properties), controller_listener.upper()
     if stage.of_controller and controller_listener not in names:
         yield Reason("C08", f"the listener {controller_listener} is not among listeners", "Kafka refuses to start.", "Add it.")
     if not stage.of_controller and controller_listener in names:
@@ -267,3 +280,14 @@ def _authorizer_problems(properties: Mapping[str, str], stage: Stage) -> Iterato
     if name in AUTHORIZERS and stage not in {Stage.ZOOKEEPER, Stage.MIGRATION}:
         text = f"authorizer.class.name is {name}, which reads ZooKeeper"
         yield Reason("C09", text, "A KRaft node does not start with it.", f"Use {AUTHORIZERS[name]}.")
+
+
+def _reference_problems(properties: Mapping[str, str], stage: Stage) -> Iterator[Reason]:
+    """Of controllers only: a broker that runs with such a value takes it as it stands."""
+    known = {name.strip() for name in (setting(properties, "config.providers") or "").split(",")}
+    for key, value in properties.items() if stage.of_controller else ():
+        if missing := sorted(set(references(value)) - known):
+            text = f"{key} refers to {', '.join(missing)}, which config.providers does not name"
+            why = "The controller would take the reference itself for the value: for a password, a path, a whole login."
+            remedy = "Add config.providers and config.providers.<name>.class to the brokers' files, or under quorum.properties."
+            yield Reason("C10", text, why, remedy)

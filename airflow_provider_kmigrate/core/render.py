@@ -22,6 +22,7 @@ from airflow_provider_kmigrate.core.config_matrix import (
     is_original,
     node_id,
     problems,
+    references,
     rule,
     setting,
 )
@@ -64,6 +65,11 @@ class RenderFacts:
     controller_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     fast_failover: bool = False
 
+    @property
+    def listener(self) -> str:
+        """The controllers' listener in upper case: Kafka does that to `listeners`, but not to `controller.listener.names`."""
+        return self.controller_listener.upper()
+
     @classmethod
     def of(cls, spec: ClusterSpec, metadata_version: str) -> Self:
         return cls(
@@ -90,7 +96,7 @@ def broker_properties(original: str, stage: Stage, facts: RenderFacts) -> str:
     _check(properties, facts)
     assign = {**_of_broker(properties, stage, facts), **_shared(properties, stage, facts)}
     text = edit(original, assign, [key for key in properties if forbidden(key, stage) and key not in assign])
-    _refuse(problems(parse(text), stage, controller_listener=facts.controller_listener))
+    _refuse(problems(parse(text), stage, controller_listener=facts.listener))
     return text
 
 
@@ -104,15 +110,29 @@ def controller_properties(original: str, node: NodeSpec, stage: Stage, facts: Re
         raise ValueError(f"{stage} is no stage of a controller")
     properties = parse(original)
     _check(properties, facts)
-    required = _of_controller(properties, node, stage, facts)
-    assign = {**required, **_inherited(properties, stage), **_shared(properties, stage, facts), **_extra(stage, facts)}
-    text = edit(_HEADER, assign)
-    _refuse(problems(parse(text), stage, controller_listener=facts.controller_listener))
+    text = edit(_HEADER, controller_keys(properties, node, stage, facts))
+    _refuse(problems(parse(text), stage, controller_listener=facts.listener))
     return text
 
 
+def controller_keys(properties: Mapping[str, str], node: NodeSpec, stage: Stage, facts: RenderFacts) -> dict[str, str]:
+    """What a controller's file would hold, whatever speaks against it: `controller_properties` without its checks."""
+    keys = {
+        **_of_controller(properties, node, stage, facts),
+        **_inherited(properties, stage, facts),
+        **_shared(properties, stage, facts),
+        **_extra(stage, facts),
+    }
+    return {**keys, **_enabled(keys, facts)}
+
+
+def with_controllers(properties: Mapping[str, str], stage: Stage, facts: RenderFacts) -> dict[str, str]:
+    """A broker's original with what a stage adds about the controllers, whatever speaks against it; nothing is taken away."""
+    return {**properties, **_shared(properties, stage, facts)}
+
+
 def _check(properties: Mapping[str, str], facts: RenderFacts) -> None:
-    version, listener = facts.metadata_version, facts.controller_listener
+    version, listener = facts.metadata_version, facts.listener
     _refuse(problems(properties, Stage.ZOOKEEPER, metadata_version=version, controller_listener=listener))
 
 
@@ -125,7 +145,7 @@ def _shared(properties: Mapping[str, str], stage: Stage, facts: RenderFacts) -> 
     """What brokers and controllers have alike once there are controllers."""
     return {
         "controller.quorum.voters": facts.voters,
-        "controller.listener.names": facts.controller_listener,
+        "controller.listener.names": facts.listener,
         "listener.security.protocol.map": _protocol_map(properties, facts),
         **_controller_security(properties, facts),
         **_authorizer(properties, stage),
@@ -146,7 +166,7 @@ def _of_controller(properties: Mapping[str, str], node: NodeSpec, stage: Stage, 
     keys = {
         "process.roles": "controller",
         "node.id": str(node.id),
-        "listeners": extra.get("listeners") or f"{facts.controller_listener}://{node.endpoint}",
+        "listeners": extra.get("listeners") or f"{facts.listener}://{node.endpoint}",
         "inter.broker.listener.name": inter_broker_listener(properties),
         "metadata.log.dir": directory,
         "log.dirs": extra.get("log.dirs") or directory,  # its default, /tmp/kafka-logs, would be formatted too
@@ -157,9 +177,10 @@ def _of_controller(properties: Mapping[str, str], node: NodeSpec, stage: Stage, 
     return keys
 
 
-def _inherited(properties: Mapping[str, str], stage: Stage) -> dict[str, str]:
-    inter_broker = inter_broker_listener(properties)
-    return {key: value for key, value in properties.items() if rule(key, stage, inter_broker) is Rule.SAME}
+def _inherited(properties: Mapping[str, str], stage: Stage, facts: RenderFacts) -> dict[str, str]:
+    """Also what a broker's file says of the controllers' listener already: it is theirs to open."""
+    inter_broker, own = inter_broker_listener(properties), _prefix(facts.listener)
+    return {key: value for key, value in properties.items() if key.startswith(own) or rule(key, stage, inter_broker) is Rule.SAME}
 
 
 def _extra(stage: Stage, facts: RenderFacts) -> dict[str, str]:
@@ -173,22 +194,37 @@ def _extra(stage: Stage, facts: RenderFacts) -> dict[str, str]:
 def _protocol_map(properties: Mapping[str, str], facts: RenderFacts) -> str:
     """The broker's map, or Kafka's default, with the controllers' listener; that name is compared as Kafka does, in upper case."""
     entries = (setting(properties, "listener.security.protocol.map") or _DEFAULT_PROTOCOLS).split(",")
-    name = facts.controller_listener.upper()
-    others = [entry.strip() for entry in entries if entry.split(":")[0].strip().upper() != name]
-    return ",".join([*others, f"{facts.controller_listener}:{facts.controller_security}"])
+    names = {"", facts.listener}  # Java drops what a comma at the end leaves over; in the middle no broker starts with it
+    others = [entry.strip() for entry in entries if entry.split(":")[0].strip().upper() not in names]
+    return ",".join([*others, f"{facts.listener}:{facts.controller_security}"])
 
 
 def _controller_security(properties: Mapping[str, str], facts: RenderFacts) -> dict[str, str]:
     """The controllers' listener has the identity and trust of the inter-broker one, unless the file says otherwise already."""
     if facts.controller_security == "PLAINTEXT":
         return {}
-    theirs, ours = (f"listener.name.{name.lower()}." for name in (inter_broker_listener(properties), facts.controller_listener))
+    theirs, ours = _prefix(inter_broker_listener(properties)), _prefix(facts.listener)
     keys = {ours + key.removeprefix(theirs): value for key, value in properties.items() if key.startswith(theirs)}
     if facts.controller_security.startswith("SASL"):
         mechanism = setting(facts.controller_properties, "sasl.mechanism.controller.protocol")
         inter_broker = setting(properties, "sasl.mechanism.inter.broker.protocol")
         keys["sasl.mechanism.controller.protocol"] = mechanism or inter_broker or "GSSAPI"
     return {key: value for key, value in keys.items() if key not in properties}
+
+
+def _enabled(keys: Mapping[str, str], facts: RenderFacts) -> dict[str, str]:
+    """The controllers' listener takes the mechanism by which nodes log in there, although the brokers' listeners may not."""
+    own = f"{_prefix(facts.listener)}sasl.enabled.mechanisms"
+    if not facts.controller_security.startswith("SASL") or own in facts.controller_properties:
+        return {}
+    enabled = setting(keys, own) or setting(keys, "sasl.enabled.mechanisms") or "GSSAPI"
+    mechanism = keys["sasl.mechanism.controller.protocol"]
+    taken = references(enabled) or mechanism in {name.strip() for name in enabled.split(",")}
+    return {} if taken else {own: mechanism}
+
+
+def _prefix(listener: str) -> str:
+    return f"listener.name.{listener.lower()}."
 
 
 def _authorizer(properties: Mapping[str, str], stage: Stage) -> dict[str, str]:

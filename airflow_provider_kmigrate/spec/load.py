@@ -137,7 +137,7 @@ def _spec(file: ClusterFile, path: str) -> ClusterSpec:
         brokers=tuple(_node(file.hosts, broker, Role.BROKER) for broker in file.brokers),
         controllers=tuple(_node(file.hosts, controller, Role.CONTROLLER) for controller in file.controllers),
         policy=Policy(**file.policy.model_dump()),
-        controller_listener=file.quorum.listener,
+        controller_listener=file.quorum.listener.upper(),  # as Kafka takes the names of listeners
         controller_security=file.quorum.security,
         controller_conn_id=file.quorum.conn_id or "",
         controller_properties=file.quorum.properties,

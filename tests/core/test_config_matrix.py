@@ -13,6 +13,7 @@ from airflow_provider_kmigrate.core.config_matrix import (
     is_original,
     node_id,
     problems,
+    references,
     rule,
     stage_of,
 )
@@ -96,6 +97,8 @@ def test_a_file_of_no_stage_is_none(properties: dict[str, str]) -> None:
         (Stage.CONTROLLER_MIGRATION, {"zookeeper.connect": "zk1:2181/kafka2"}, "C06"),
         (Stage.MIGRATION, {"inter.broker.protocol.version": "3.8"}, "C07"),
         (Stage.ZOOKEEPER, {"listeners": "CONTROLLER://:9092"}, "C08"),
+        (Stage.ZOOKEEPER, {"listeners": "PLAINTEXT://:9092, controller://:9093"}, "C08"),
+        (Stage.CONTROLLER_FINAL, {"ssl.key.password": "${vault:kafka:key}"}, "C10"),
         (Stage.CONTROLLER_FINAL, {"listeners": "OTHER://c:9093"}, "C08"),
         (Stage.KRAFT, {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"}, "C09"),
     ],
@@ -107,6 +110,27 @@ def test_one_mistake_has_one_code(stage: Stage, changes: dict[str, str | None], 
     found = problems(properties, stage, chroot="/kafka", metadata_version="3.9-IV0")
 
     assert [reason.code for reason in found] == [code]
+
+
+@pytest.mark.parametrize(
+    "changes", [{"zookeeper.connect": "${file:/etc/kafka/zk:connect}"}, {"inter.broker.protocol.version": "${env:IBP}"}]
+)
+def test_what_only_the_node_can_resolve_is_no_mistake(changes: dict[str, str]) -> None:
+    assert problems(MIGRATION | changes, Stage.MIGRATION, chroot="/kafka", metadata_version="3.9-IV0") == ()
+
+
+@pytest.mark.parametrize(
+    ("value", "providers"),
+    [
+        ("${file:/a:b}", ("file",)),
+        ('user="${file:/a:u}" password="${vault:x/y:p}";', ("file", "vault")),
+        ("${HOST}", ()),
+        ("RULE:^CN=(.*?),.*$/$1/", ()),
+        ("${env:A}", ("env",)),
+    ],
+)
+def test_references_are_told_from_other_dollars(value: str, providers: tuple[str, ...]) -> None:
+    assert references(value) == providers
 
 
 def test_a_high_id_is_fine_where_ids_are_not_generated() -> None:

@@ -210,6 +210,72 @@ def test_roles_are_not_mixed_up() -> None:
         controller_properties(PLAIN, NODE, Stage.KRAFT, FACTS)
 
 
+PROVIDERS = """\
+config.providers=file
+config.providers.file.class=org.apache.kafka.common.config.provider.FileConfigProvider
+ssl.keystore.password=${file:/etc/kafka/secrets:ks}
+"""
+
+
+def test_references_of_a_controller_come_with_what_resolves_them() -> None:
+    properties = parse(controller_properties(PLAIN + PROVIDERS, NODE, Stage.CONTROLLER_FINAL, FACTS))
+    assert properties["config.providers"] == "file"
+    assert properties["config.providers.file.class"].endswith("FileConfigProvider")
+
+
+def test_a_reference_that_nothing_resolves_is_no_password() -> None:
+    original = PLAIN + PROVIDERS.replace("config.providers=file\n", "config.providers=vault\n")
+    with pytest.raises(Refused) as refused:
+        controller_properties(original, NODE, Stage.CONTROLLER_FINAL, FACTS)
+    assert [reason.code for reason in refused.value.reasons] == ["C10"]
+    broker_properties(original, Stage.KRAFT, FACTS)
+
+
+def test_what_brokers_say_of_the_controllers_listener_is_the_controllers() -> None:
+    facts = RenderFacts("3000@ctl0:9093", "3.9-IV0", controller_security="SSL")
+    own = "listener.name.int.ssl.keystore.location=/int.jks\nlistener.name.int.ssl.protocol=TLSv1.3\n"
+    original = PLAIN + own + "listener.name.controller.ssl.keystore.location=/ctl.jks\n"
+    for stage in CONTROLLER_STAGES:
+        properties = parse(controller_properties(original, NODE, stage, facts))
+        assert properties["listener.name.controller.ssl.keystore.location"] == "/ctl.jks"
+        assert properties["listener.name.controller.ssl.protocol"] == "TLSv1.3"
+
+
+def test_a_comma_at_the_end_of_the_listener_map_is_no_listener() -> None:
+    """Kafka 3.9.2 drops it there, and does not start with `A:SSL,,B:SSL` (seen)."""
+    original = PLAIN.replace("EXT:PLAINTEXT\n", "EXT:PLAINTEXT ,\n")
+    properties = parse(broker_properties(original, Stage.KRAFT, FACTS))
+    assert properties["listener.security.protocol.map"] == "INT:PLAINTEXT,EXT:PLAINTEXT,CONTROLLER:PLAINTEXT"
+
+
+def test_names_of_listeners_are_in_upper_case() -> None:
+    """`controller.listener.names=controller` beside `listeners=controller://` is refused by Kafka 3.9.2 (seen)."""
+    facts = RenderFacts("3000@ctl0:9093", "3.9-IV0", "controller")
+    properties = parse(controller_properties(PLAIN, NODE, Stage.CONTROLLER_FINAL, facts))
+    assert (properties["listeners"], properties["controller.listener.names"]) == ("CONTROLLER://ctl0:9093", "CONTROLLER")
+    with pytest.raises(Refused) as refused:
+        broker_properties(PLAIN.replace("EXT", "controller"), Stage.KRAFT, facts)
+    assert [reason.code for reason in refused.value.reasons] == ["C08"]
+
+
+def test_controllers_take_the_mechanism_by_which_nodes_log_in() -> None:
+    scram = SASL.replace("PLAIN,SCRAM-SHA-256", "SCRAM-SHA-256")
+    extra = {"sasl.mechanism.controller.protocol": "PLAIN"}
+    facts = RenderFacts("3000@ctl0:9093", "3.9-IV0", controller_security="SASL_SSL", controller_properties=extra)
+    key = "listener.name.controller.sasl.enabled.mechanisms"
+
+    assert parse(controller_properties(scram, NODE, Stage.CONTROLLER_FINAL, facts))[key] == "PLAIN"
+    assert key not in parse(controller_properties(SASL, NODE, Stage.CONTROLLER_FINAL, facts))
+    assert key not in parse(broker_properties(scram, Stage.KRAFT, facts))
+
+
+def test_controllers_of_tiered_storage_know_of_it() -> None:
+    properties = parse(
+        controller_properties(PLAIN + "remote.log.storage.system.enable=true\n", NODE, CONTROLLER_STAGES[0], FACTS)
+    )
+    assert properties["remote.log.storage.system.enable"] == "true"
+
+
 def test_facts_come_from_the_cluster_file() -> None:
     secret = {"listener.name.controller.plain.sasl.jaas.config": "geheim"}
     spec = ClusterSpec(
