@@ -16,6 +16,17 @@ _NEEDS = {"command": ("properties", "start", "stop", "status"), "local": ("prope
 _TOGETHER = (("read", "write"), ("write", "read"))  # one alone would mix the host's file with one of this machine
 _ANY_DRIVER_NEEDS = ("driver", "properties")
 _SECRET_KEY = re.compile(r"password|jaas|secret|\.key$|\.pem$|token", re.IGNORECASE)
+#: What stands beside a secret, not one itself: sasl.oauthbearer.token.endpoint.url, delegation.token.max.lifetime.ms, password.encoder.iterations.
+_NO_SECRET = re.compile(
+    r"\.(?:url|uri|ms|seconds|location|class|class\.name|type|path|file|length|iterations|algorithm|enabled?)$", re.IGNORECASE
+)
+_LOGIN = re.compile(r"jaas\.config$", re.IGNORECASE)
+_SECRET_OPTION = re.compile(
+    r"""\b(?:user_\w+|\w*(?:password|secret|token|privatekey|accesskey)\w*)\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s;"']+))""",
+    re.IGNORECASE,
+)
+_REFERENCE = re.compile(r"\$\{[^}:]+:[^}]*\}")
+_SWITCH = re.compile(r"true|false", re.IGNORECASE)  # tokenauth="true"
 _SECTIONS = {"brokers": Role.BROKER, "controllers": Role.CONTROLLER}
 
 
@@ -140,7 +151,7 @@ def _secrets(data: object, line: Line) -> Iterator[Problem]:
     """Cluster files are read by many and logged; Kafka resolves references itself (KIP-421)."""
     for place, properties in _property_maps(data):
         for key, value in properties.items():
-            if _SECRET_KEY.search(str(key)) and not str(value).startswith("${"):
+            if _is_told(str(key), str(value)):
                 loc = (*place, str(key))
                 yield Problem(
                     code="F06",
@@ -150,6 +161,16 @@ def _secrets(data: object, line: Line) -> Iterator[Problem]:
                     expected="a reference that Kafka resolves on the host (config.providers, KIP-421)",
                     fix=f"write `{key}: ${{file:/path/on/the/host:key}}`" if place[0] == "quorum" else "remove it",
                 )
+
+
+def _is_told(key: str, value: str) -> bool:
+    """Whether a key holds a secret that is written out; of a login only what its options keep secret counts."""
+    if not _SECRET_KEY.search(key) or _NO_SECRET.search(key) or value.startswith("${"):
+        return False
+    if not (_LOGIN.search(key) and "=" in value):
+        return True
+    options = ("".join(match) for match in _SECRET_OPTION.findall(value))
+    return any(not _REFERENCE.fullmatch(option) and not _SWITCH.fullmatch(option) for option in options)
 
 
 def _property_maps(data: object) -> Iterator[tuple[Loc, Mapping[Any, Any]]]:

@@ -155,6 +155,9 @@ spark_jobs:
         cluster = spec.loads(GOOD + f"quorum: {{properties: {{ssl.keystore.password: '{reference}'}}}}\n")
         assert cluster.controller_properties["ssl.keystore.password"] == reference
 
+    def test_the_controllers_listener_is_named_in_upper_case(self) -> None:
+        assert spec.loads(GOOD + "quorum: {listener: ctl}\n").controller_listener == "CTL"
+
     def test_aliases_and_merge_keys_work(self) -> None:
         text = changed("  - {id: 0, host: kafka0, rack: a}", "  - &first {id: 0, host: kafka0, rack: a}").replace(
             "{id: 1, ", "{<<: *first, id: 1, "
