@@ -57,14 +57,17 @@ class _Reading:
         return found
 
     def settings(self, folder: str, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
-        """The keys that are set for each entity; those without any are left out."""
+        """The keys that are set for each entity; those without any are left out.
+
+        A znode that nobody can read is named only: it may hold salted passwords.
+        """
         found = {}
         for name, data, _ in self.data(folder, names):
             if not data:  # Kafka makes it as the parent of another entity: a user whose quotas are all of single clients
                 continue
             keys = znodes.configs(f"{folder}/{name}", data)
             if isinstance(keys, Malformed):
-                self.malformed.append(keys)
+                self.malformed.append(Malformed(keys.path, ""))
             elif keys:
                 found[unquote(name)] = tuple(sorted(keys))
         return found

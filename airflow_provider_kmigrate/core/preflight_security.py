@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from airflow_provider_kmigrate.core.config_matrix import AUTHORIZERS, inter_broker_listener, setting
 from airflow_provider_kmigrate.core.findings import Finding, blocks, unknown, warns
-from airflow_provider_kmigrate.core.model import ClusterView
+from airflow_provider_kmigrate.core.model import ClusterView, Malformed
 from airflow_provider_kmigrate.core.preflight_facts import (
     Check,
     PreflightFacts,
@@ -69,15 +69,21 @@ def _acls(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
     tree = facts.around.tree
     if tree is None:
         return
-    wrong = [*(f"{each.path} holds {each.content!r}" for each in tree.malformed), *map(str, filter(_unreadable, tree.acls))]
+    wrong = [*map(_torn, tree.malformed), *map(str, filter(_unreadable, tree.acls))]
     if wrong:
-        yield blocks("B8c", f"{len(wrong)} rules that the copy cannot read: {some(wrong)}")
+        yield blocks("B8c", f"{len(wrong)} znodes or rules that the copy cannot read: {some(wrong)}")
     builder = bool(values(zookeeper_configs(facts), _BUILDER))
     odd = [str(acl) for acl in tree.acls if not _unreadable(acl) and _doubtful(acl, builder)]
     if odd:
         yield warns("W14", f"{len(odd)} rules that may not say what was meant: {some(odd)}")
     if tree.acls and not values(zookeeper_configs(facts), _AUTHORIZER) and zookeeper_configs(facts):
         yield warns("W14", f"{len(tree.acls)} rules are in ZooKeeper, but no broker has an authorizer: nobody is held to them")
+
+
+def _torn(znode: Malformed) -> str:
+    """Under /config lie salted passwords, and whatever a broken one holds of them."""
+    secret = znode.path.startswith("/config/") or not znode.content
+    return f"{znode.path} (what it holds may be secret)" if secret else f"{znode.path} holds {znode.content!r}"
 
 
 def _unreadable(acl: Acl) -> bool:

@@ -124,8 +124,8 @@ RULES: Mapping[str, Rule] = {
         "KIP-866",
     ),
     "B8c": Rule(
-        "The copy reads every rule. One that it cannot read ends the active controller's process, and its successor's.",
-        "Remove the rule with the tool that made it, and write it anew with kafka-acls.sh --bootstrap-server.",
+        "The copy reads every rule, user and setting. One that it cannot read ends the active controller's process, and its successor's.",
+        "Remove what the text names with the tool that made it, and write it anew: kafka-acls.sh, or kafka-configs.sh, --bootstrap-server.",
         "ZkAclMigrationClient; AclEntry.fromBytes",
     ),
     "B9a": Rule(

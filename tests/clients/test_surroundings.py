@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -146,6 +147,15 @@ class TestServers:
         with server(b"Zookeeper version: 3.8.4-x") as address:
             found = zookeeper_surroundings.servers(ZooKeeperSettings(f"127.0.0.1:1,{address}"))
         assert [each.version for each in found] == [None, "3.8.4"]
+
+
+class TestSettings:
+    def test_a_broken_znode_is_named_without_what_it_holds(self) -> None:
+        stat = SimpleNamespace(ctime=1, mtime=1)
+        torn = [("/config/users/alice", (b'{"version":1,"config":{"SCRAM-SHA-256":"stored_key=CANARY', stat))]
+        reading = zookeeper_surroundings._Reading(SimpleNamespace(stream=lambda *_: torn))  # type: ignore[arg-type]
+        assert reading.settings("/config/users", ["alice"]) == {}
+        assert reading.malformed == [Malformed("/config/users/alice", "")]
 
 
 class TestRules:

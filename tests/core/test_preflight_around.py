@@ -174,6 +174,7 @@ SECURITY: list[Row] = [
     ("rule of an unknown operation", rules(replace(RULE, operation="Fly")), ["B8c"]),
     ("rule for nobody", rules(replace(RULE, principal="alice")), ["B8c"]),
     ("malformed rule", both(rules(RULE), tree(malformed=(Malformed("/kafka-acl/Topic/x", "{"),))), ["B8c"]),
+    ("malformed user", tree(malformed=(Malformed("/config/users/alice", '{"SCRAM-SHA-256":"stored_key=hunter2'),)), ["B8c"]),
     ("rule for a group", rules(replace(RULE, principal="Group:staff")), ["W14"]),
     ("rule with a pattern for a user", rules(replace(RULE, principal="User:app-*")), ["W14"]),
     ("rule for everybody", rules(replace(RULE, principal="User:*")), []),
