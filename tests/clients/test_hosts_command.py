@@ -1,6 +1,7 @@
 """Driver `command`: commands that are real programs, and a runner in their place where a broken network is needed."""
 
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_kmigrate.clients.hosts import host_for
+from airflow_provider_kmigrate.clients.hosts.answers import is_absent, is_quiet
 from airflow_provider_kmigrate.clients.hosts.command import CommandHost
 from airflow_provider_kmigrate.clients.hosts.runner import Answer, LocalRunner
 from airflow_provider_kmigrate.core.cluster import HostSpec, NodeSpec, Role
@@ -30,7 +32,7 @@ def node(tmp_path: Path) -> NodeSpec:
         properties=f"{tmp_path}/server.properties",
         start=(*sh('echo "start $1 $2" >> $(dirname $3)/calls; touch $(dirname $3)/running'), "{id}", "{host}", "{properties}"),
         stop=(*sh('echo stop >> $(dirname $1)/calls; rm -f "$(dirname $1)/running"'), "{properties}"),
-        status=(*sh('test -e "$(dirname $1)/running" || exit 3'), "{properties}"),
+        status=(*sh('test -e "$(dirname $1)/running" || { echo inactive; exit 3; }'), "{properties}"),
         stop_timeout=30.0,
     )
     return NodeSpec(3000, Role.CONTROLLER, "h1", 9093, hosts, log_dir=f"{tmp_path}/data")
@@ -75,6 +77,11 @@ def test_a_service_is_started_and_stopped_once(host: CommandHost, node: NodeSpec
         ("echo failed; exit 3", ProcessState.STOPPED),
         ("echo deactivating; exit 3", ProcessState.RUNNING),
         ("echo activating; exit 3", ProcessState.RUNNING),
+        ("echo Welcome to h1; echo; echo deactivating; exit 3", ProcessState.RUNNING),
+        ("echo Welcome to h1; echo inactive; exit 3", ProcessState.STOPPED),
+        ("echo '     Active: deactivating (stop-sigterm) since Mon'; echo 'Tasks: 1'; exit 3", ProcessState.RUNNING),
+        ("echo '     Active: inactive (dead)'; exit 3", ProcessState.STOPPED),
+        ("echo inactive; echo activating; exit 3", ProcessState.RUNNING),
         ("exit 1", ProcessState.UNKNOWN),
         ("exit 4", ProcessState.UNKNOWN),
         ("kill -9 $$", ProcessState.UNKNOWN),
@@ -82,6 +89,38 @@ def test_a_service_is_started_and_stopped_once(host: CommandHost, node: NodeSpec
 )
 def test_status_follows_systemd(host: CommandHost, node: NodeSpec, script: str, state: ProcessState) -> None:
     assert host.status(having(node, status=sh(script))).state is state
+
+
+@pytest.mark.parametrize(
+    "script", ["exit 3", "echo inactive sessions end after 15 min; exit 3", "echo unknown; exit 3", "echo inactive >&2; exit 3"]
+)
+def test_stopped_without_the_word_for_it_is_refused(host: CommandHost, node: NodeSpec, script: str) -> None:
+    with pytest.raises(Refused, match=r"M04.*inactive"):
+        host.status(having(node, status=sh(script)))
+
+
+@pytest.mark.parametrize(
+    "words", [("is-active", "--quiet"), ("systemctl", "-q", "is-active"), ("sudo /usr/bin/systemctl is-active -lq kafka",)]
+)
+def test_a_quiet_status_command_is_refused_before_anything_is_stopped(
+    host: CommandHost, node: NodeSpec, words: tuple[str, ...]
+) -> None:
+    host.start(node, 1)
+    with pytest.raises(Refused, match=r"M04.*--quiet"):
+        host.stop(having(node, status=("true", *words)), 1)
+    assert calls(node) == ["start 3000 h1"]
+
+
+@pytest.mark.parametrize("words", ["ssh -q h systemctl is-active kafka", "kafka-state --quiet h"])
+def test_who_else_is_quiet_does_not_matter(words: str) -> None:
+    assert not is_quiet(words.split())
+
+
+def test_a_stop_that_cannot_be_seen_says_so_at_once(host: CommandHost, node: NodeSpec) -> None:
+    host.start(node, 1)
+    wordless = having(node, status=(*sh('test -e "$(dirname $1)/running" || exit 3'), "{properties}"), stop_timeout=500.0)
+    with pytest.raises(Refused, match="M04"):
+        host.stop(wordless, 1)
 
 
 def test_a_broken_connection_is_no_state(host: CommandHost, node: NodeSpec) -> None:
@@ -171,6 +210,64 @@ def test_absent_is_not_unreadable(host: CommandHost, node: NodeSpec) -> None:
     assert seen.has_metadata_log is False
     with pytest.raises(Failed, match="Permission denied"):
         host.files(having(node, read=sh("echo Permission denied >&2; exit 1")))
+
+
+ENOENT = "No such file or directory"
+WARNING = "Warning: Identity file /home/airflow/.ssh/kafka not accessible: No such file or directory."
+
+
+@pytest.mark.parametrize(
+    ("err", "absent"),
+    [
+        ("cat: /k/x.properties: No such file or directory\n", True),
+        ("cat: '/k/x.properties': No such file or directory", True),
+        ("cat: can't open '/k/x.properties': No such file or directory", True),
+        (f"{WARNING}\ncat: /k/x.properties: No such file or directory", True),
+        ("cat: /k/x.properties: No such file or directory\ncommand terminated with exit code 1", True),
+        (f"{WARNING}\ncat: /k/x.properties: Permission denied", False),
+        (WARNING, False),
+        ("cat: /k/x.properties.bak: No such file or directory", False),
+        ("cat: /data/k/x.properties: No such file or directory", False),
+        ("cat: /k/xxproperties: No such file or directory", False),
+        ("cat: /k/x.properties: Datei oder Verzeichnis nicht gefunden", False),
+        ("", False),
+    ],
+)
+def test_absent_is_what_is_said_of_the_very_path(err: str, absent: bool) -> None:
+    assert is_absent(Answer(1, "", err), "/k/x.properties") is absent
+
+
+def test_an_unreadable_original_is_never_replaced(host: CommandHost, node: NodeSpec) -> None:
+    refused = sh(f"echo '{WARNING}' >&2; echo 'cat: Permission denied' >&2; exit 1")
+    before = Path(node.hosts.properties).read_text()
+    with pytest.raises(Failed, match="cannot read"):
+        host.put_properties(having(remote(node), read=refused), "node.id=1\n", 1)
+    assert Path(node.hosts.properties).read_text() == before
+
+
+def test_a_broker_with_many_disks_is_looked_at_with_few_commands_several_at_a_time(node: NodeSpec) -> None:
+    broker = replace(having(node, read=("ssh", "{path}"), write=("true",)), role=Role.BROKER)
+    asked: list[str] = []
+    four = threading.Barrier(4)
+
+    def slow(argv: Sequence[str], stdin: str, timeout: float) -> Answer:
+        asked.append(argv[1])
+        if argv[1].endswith("server.properties"):
+            return Answer(0, "broker.id=1\nlog.dirs=" + ",".join(f"/d{disk}" for disk in range(11)))
+        four.wait(10)  # 11 disks and one metadata log: three times four
+        return Answer(0, "broker.id=1\n") if argv[1].endswith("meta.properties") else Answer(1, "", f"{argv[1]}: {ENOENT}")
+
+    seen = CommandHost(slow).files(broker)
+    assert len(asked) == 13
+    assert [path for path in asked if "quorum-state" in path] == ["/d0/__cluster_metadata-0/quorum-state"]
+    assert list(seen.meta or {}) == [f"/d{disk}" for disk in range(11)]
+    assert seen.has_metadata_log is False
+
+
+def test_one_disk_that_cannot_be_read_leaves_the_node_unread(host: CommandHost, node: NodeSpec) -> None:
+    script = 'case $1 in *data/meta*) echo "cat: $1: Permission denied" >&2; exit 1;; *) cat "$1";; esac'
+    with pytest.raises(Failed, match=r"data/meta\.properties.*Permission denied"):
+        host.files(having(remote(node), read=(*sh(script), "{path}")))
 
 
 @pytest.mark.parametrize("kind", ["here", "remote"])

@@ -4,13 +4,16 @@ What a command must do, argument lists with places as in `argv`, never through a
 
 | field | does | exit code |
 | --- | --- | --- |
-| status | tells whether the process is there | 0 running, 3 stopped (as `systemctl is-active`), any other: unknown |
+| status | tells whether the process is there | 0 running; 3 with a line `inactive` or `failed`: stopped (as `systemctl is-active`); other: unknown |
 | start | starts it, and returns | 0 |
 | stop | asks it to stop; may return before it has stopped; must not escalate to SIGKILL within `stop_timeout` | 0 |
-| read | prints the file `{path}` (none: the file is on this machine) | 0; other and ENOENT's text on stderr: no such file |
+| read | prints the file `{path}` (none: the file is on this machine) | 0; other and `{path}: No such file or directory` on stderr: absent |
 | write | replaces the file `{path}` by its standard input, atomically (none: as read) | 0 |
 | format | kafka-storage format, with `--cluster-id={cluster_id}` as one word: an id may begin with a dash | 0 |
 | wipe | moves the controller's directory `{path}` away, or empties it; only a rollback does that | 0 |
+
+A unit on its way (`deactivating`) ends with 3 too, so 3 without a word is refused (M04). The words are English: LC_ALL=C is set here, but
+ssh need not pass it on. `kmigrate-node` beside the package does read, write, format and wipe as they are meant.
 
 255 is ssh's word for a broken connection and raises `Unreachable`. systemd's own stop timeout (`TimeoutStopSec`, 90 s by default)
 ends in SIGKILL and must be raised above `stop_timeout`.
@@ -24,19 +27,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from airflow_provider_kmigrate.clients.hosts import files
+from airflow_provider_kmigrate.clients.hosts import answers, files
 from airflow_provider_kmigrate.clients.hosts.argv import fill, no_command, node_values
 from airflow_provider_kmigrate.clients.hosts.runner import Answer, LocalRunner, Runner
 from airflow_provider_kmigrate.clients.hosts.storage import must_format, must_wipe, refuse_data
 from airflow_provider_kmigrate.clients.hosts.tokens import admitted
 from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.model import NodeFiles, Process, ProcessState
-from airflow_provider_kmigrate.exceptions import Failed, TimedOut, Unavailable, Unreachable
+from airflow_provider_kmigrate.core.model import NodeFiles, Process, ProcessState, Reason
+from airflow_provider_kmigrate.exceptions import Failed, Refused, TimedOut, Unavailable, Unreachable
 
-_RUNNING, _STOPPED, _BROKEN_CONNECTION = 0, 3, 255
-_NO_SUCH_FILE = "No such file or directory"
-# `systemctl is-active` says 3 for a unit that is on its way too, and such a unit still has a process
-_ON_ITS_WAY = frozenset({"activating", "deactivating", "reloading"})
+_BROKEN_CONNECTION = 255
+_AT_ONCE = 4  # files of a node: a broker has one on each disk, and a look waits 15 s; sshd lets ten connections begin at a time
 
 
 class CommandHost:
@@ -54,10 +55,13 @@ class CommandHost:
         self._poll = poll
 
     def status(self, node: NodeSpec) -> Process:
-        answer = self._run(node, "status", node.hosts.status)
-        if answer.code == _RUNNING or (answer.code == _STOPPED and answer.out.strip() in _ON_ITS_WAY):
-            return Process(ProcessState.RUNNING)
-        return Process(ProcessState.STOPPED if answer.code == _STOPPED else ProcessState.UNKNOWN)
+        """Raises `Refused` for a command that cannot tell a stopped node from one that still stops: before it is needed, at best."""
+        if answers.is_quiet(node.hosts.status):
+            raise _wordless(node, "prints nothing (--quiet)")
+        state = answers.state_of(self._run(node, "status", node.hosts.status))
+        if state is None:
+            raise _wordless(node, f"ended with exit code {answers.STOPPED} and printed neither `inactive` nor `failed`")
+        return Process(state)
 
     def start(self, node: NodeSpec, token: int) -> None:
         with admitted(_token_folder(node), token):
@@ -97,7 +101,7 @@ class CommandHost:
         return files.sha256(text)
 
     def files(self, node: NodeSpec) -> NodeFiles:
-        return files.look(node, self._reader(node))
+        return files.look(node, self._reader(node), _AT_ONCE if node.hosts.read else 1)
 
     def format_storage(self, node: NodeSpec, cluster_id: str, release: str, token: int) -> None:
         values = {"cluster_id": cluster_id, "release": release}
@@ -151,9 +155,10 @@ class CommandHost:
         answer = self._run(node, "read", node.hosts.read, {"path": path})
         if answer.code == 0:
             return answer.out
-        if _NO_SUCH_FILE in answer.err:
+        if answers.is_absent(answer, path):
             return None
-        raise Failed(f"{node.name}: cannot read {path}: exit code {answer.code}: {answer.err_tail}")
+        hint = f"(a file that is not there must be told as '{path}: No such file or directory', in English)"
+        raise Failed(f"{node.name}: cannot read {path}: exit code {answer.code}: {answer.err_tail} {hint}")
 
     def _write(self, node: NodeSpec, path: str, text: str) -> None:
         self._succeed(node, "write", node.hosts.write, {"path": path}, stdin=text)
@@ -189,6 +194,15 @@ class CommandHost:
         if answer.code == _BROKEN_CONNECTION:
             raise Unreachable(f"{node.name}: its {field} command found no connection: {answer.err_tail}")
         return answer
+
+
+def _wordless(node: NodeSpec, what: str) -> Refused:
+    text = f"{node.name}: its status command {what}."
+    why = "A service that still stops, or that is started again, ends with the same code; taken for stopped, two nodes could act at once."
+    remedy = (
+        "Let it print the state, as `systemctl is-active kafka` without --quiet does: inactive or failed, on a line of its own."
+    )
+    return Refused.because(Reason("M04", text, why, remedy))
 
 
 def _token_folder(node: NodeSpec) -> Path:

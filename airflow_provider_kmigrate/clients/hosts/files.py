@@ -6,11 +6,12 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from airflow_provider_kmigrate.core import properties
-from airflow_provider_kmigrate.core.cluster import NodeSpec
+from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
 from airflow_provider_kmigrate.core.model import NodeFiles
 from airflow_provider_kmigrate.exceptions import Failed
 
@@ -120,17 +121,37 @@ def log_dirs(node: NodeSpec, keys: Mapping[str, str] | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(part for part in dirs if part))
 
 
-def look(node: NodeSpec, read_at: Read = read) -> NodeFiles:
-    """A node's files. An absent properties file has no keys and no hash; raises `Failed` where something is there but unreadable."""
+def look(node: NodeSpec, read_at: Read = read, at_once: int = 1) -> NodeFiles:
+    """A node's files, `at_once` of them read at the same time.
+
+    An absent properties file has no keys and no hash; raises `Failed` where something is there but unreadable.
+    """
     text = read_at(node.hosts.properties)
     keys = None if text is None else properties.parse(text)
     dirs = log_dirs(node, keys)
+    logs = [f"{path}/{_METADATA_LOG}" for path in _of_metadata(node, keys, dirs)]
+    found = _read_all(read_at, [*(f"{path}/{META}" for path in dirs), *logs], at_once)
     return NodeFiles(
         properties=keys,
         properties_sha256=None if text is None else sha256(text),
-        meta={path: properties.parse(read_at(f"{path}/{META}") or "") for path in dirs} if dirs else None,
-        has_metadata_log=any(read_at(f"{path}/{_METADATA_LOG}") is not None for path in dirs) if dirs else None,
+        meta={path: properties.parse(found[f"{path}/{META}"] or "") for path in dirs} if dirs else None,
+        has_metadata_log=any(found[path] is not None for path in logs) if dirs else None,
     )
+
+
+def _of_metadata(node: NodeSpec, keys: Mapping[str, str] | None, dirs: tuple[str, ...]) -> tuple[str, ...]:
+    """Where a metadata log may lie: of a broker, which may have many disks, only where it keeps its own."""
+    if node.role is Role.CONTROLLER:
+        return dirs
+    named = (keys or {}).get("metadata.log.dir", "").strip()
+    return (named,) if named else dirs[:1]
+
+
+def _read_all(read_at: Read, paths: list[str], at_once: int) -> dict[str, str | None]:
+    if at_once == 1:
+        return {path: read_at(path) for path in paths}
+    with ThreadPoolExecutor(at_once, thread_name_prefix="files") as pool:
+        return dict(zip(paths, pool.map(read_at, paths), strict=True))
 
 
 def tail(path: Path, lines: int) -> str:
