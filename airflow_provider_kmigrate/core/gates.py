@@ -125,7 +125,7 @@ def quorum_healthy(view: ClusterView, max_lag: int = 1000) -> Gate:
     quorum = view.quorum
     if quorum is None or quorum.leader_id < 0:
         return not_yet(Reason("G20", "The KRaft quorum has no leader that answers."))
-    behind = [voter for voter in view.controllers if quorum.voters.get(voter, -1) < quorum.high_watermark - max_lag]
+    behind = [voter for voter in view.controllers if quorum.voters.get(voter, -1) < max(0, quorum.high_watermark - max_lag)]
     if not behind:
         return MET
     return not_yet(Reason("G20", f"Voters behind the high watermark {quorum.high_watermark}: {_list(behind)}."))

@@ -148,7 +148,7 @@ def _may_finalize(view: ClusterView, controller: Controller) -> Decision:
         text = f"Controller {controller.id} does not answer; its process is {controller.process.state}."
         return Wait((Reason("R10", text, "It starts, or it hangs.", "Its log says why it does not get on."),))
     known = gates.process_known(controller)
-    gate = together((known, gates.all_kraft(view), _all_answer(view), gates.quorum_leads(view), gates.no_leaderless(view)))
+    gate = together((known, gates.all_kraft(view), _all_answer(view), gates.quorum_healthy(view), gates.no_leaderless(view)))
     if not gate.met:
         return Wait(gate.reasons)
     return Act("restart", f"Controller {controller.id}: every broker runs in KRaft mode, all controllers answer.")

@@ -71,6 +71,12 @@ def _nothing_out_of_sync(partitions: Sequence[Partition]) -> Gate:
 
 
 def _enough_left(view: ClusterView, ids: set[int]) -> Gate:
+    unread = sorted({p.topic for p in view.partitions or () if p.topic not in (view.min_insync or {}) and ids & set(p.replicas)})
+    if unread:
+        shown = ", ".join(unread[:6]) + (", ..." if len(unread) > 6 else "")
+        return not_yet(
+            Reason("S00", f"Could not read min.insync.replicas of {shown}.", "Just made or deleted; unknown is not healthy.")
+        )
     short = [p for p in view.partitions or () if _left_short(p, ids, (view.min_insync or {}).get(p.topic))]
     if not short:
         return MET

@@ -9,7 +9,7 @@ from airflow.sdk import DAG, BaseOperator, Param, TaskGroup, chain
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.dag_builders import audit, spark_jobs
-from airflow_provider_kmigrate.dag_builders.chaining import goes_on
+from airflow_provider_kmigrate.dag_builders.chaining import approved, goes_on
 from airflow_provider_kmigrate.dag_builders.task_docs import rollback_doc
 from airflow_provider_kmigrate.operators.approval import ApproveRollbackOperator
 from airflow_provider_kmigrate.operators.copy import PreferredLeadersOperator
@@ -85,22 +85,22 @@ def build(spec: ClusterSpec) -> DAG:
 def _heal(spec: ClusterSpec) -> TaskGroup:
     with TaskGroup("heal") as group:
         flags: list[BaseOperator] = [
-            RestoreFlagOperator(cluster_file=spec.path, task_id=f"flag_{node.id}", controller=node.id, **goes_on())
+            RestoreFlagOperator(cluster_file=spec.path, task_id=f"flag_{node.id}", controller=node.id, **approved())
             for node in spec.controllers
         ]
-        failover = ReconcileOperator(cluster_file=spec.path, task_id="failover", **goes_on())
-        chain(*flags, failover, HealedOperator(cluster_file=spec.path, task_id="equivalence", **goes_on()))
+        failover = ReconcileOperator(cluster_file=spec.path, task_id="failover", **approved())
+        chain(*flags, failover, HealedOperator(cluster_file=spec.path, task_id="equivalence", **approved()))
     return group
 
 
 def _back(spec: ClusterSpec, name: str, target: BrokerMode) -> TaskGroup:
     with TaskGroup(name) as group:
         tasks: list[BaseOperator] = [
-            BringBackOperator(cluster_file=spec.path, task_id=f"broker_{node.id}", broker=node.id, target=target, **goes_on())
+            BringBackOperator(cluster_file=spec.path, task_id=f"broker_{node.id}", broker=node.id, target=target, **approved())
             for node in spec.brokers
         ]
         if target is BrokerMode.ZOOKEEPER:
-            tasks.append(BringBackOperator(cluster_file=spec.path, task_id="postponed", target=target, **goes_on()))
+            tasks.append(BringBackOperator(cluster_file=spec.path, task_id="postponed", target=target, **approved()))
             tasks.append(PreferredLeadersOperator(cluster_file=spec.path, task_id="leaders", **goes_on()))
         chain(*tasks, WaitAllBrokersRegisteredSensor(cluster_file=spec.path, task_id="registered", **goes_on()))
     return group
@@ -109,18 +109,18 @@ def _back(spec: ClusterSpec, name: str, target: BrokerMode) -> TaskGroup:
 def _stop(spec: ClusterSpec) -> TaskGroup:
     with TaskGroup("stop_controllers") as group:
         each: list[BaseOperator] = [
-            StopControllerOperator(cluster_file=spec.path, task_id=f"controller_{node.id}", controller=node.id, **goes_on())
+            StopControllerOperator(cluster_file=spec.path, task_id=f"controller_{node.id}", controller=node.id, **approved())
             for node in spec.controllers
         ]
-        chain(*each, StopControllerOperator(cluster_file=spec.path, task_id="active_last", **goes_on()))
+        chain(*each, StopControllerOperator(cluster_file=spec.path, task_id="active_last", **approved()))
     return group
 
 
 def _hand_over(spec: ClusterSpec) -> TaskGroup:
     with TaskGroup("hand_over") as group:
         chain(
-            HandOverOperator(cluster_file=spec.path, task_id="transaction", **goes_on()),
-            ZooKeeperLeadsOperator(cluster_file=spec.path, task_id="zookeeper_leads", **goes_on()),
+            HandOverOperator(cluster_file=spec.path, task_id="transaction", **approved()),
+            ZooKeeperLeadsOperator(cluster_file=spec.path, task_id="zookeeper_leads", **approved()),
         )
     return group
 
@@ -129,7 +129,7 @@ def _wipe(spec: ClusterSpec) -> TaskGroup:
     with TaskGroup("wipe") as group:
         chain(
             *(
-                WipeControllerOperator(cluster_file=spec.path, task_id=f"controller_{node.id}", controller=node.id, **goes_on())
+                WipeControllerOperator(cluster_file=spec.path, task_id=f"controller_{node.id}", controller=node.id, **approved())
                 for node in spec.controllers
             )
         )

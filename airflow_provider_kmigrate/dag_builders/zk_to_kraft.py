@@ -15,7 +15,7 @@ from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.core.phase import Phase
 from airflow_provider_kmigrate.dag_builders import audit, spark_jobs
-from airflow_provider_kmigrate.dag_builders.chaining import goes_on
+from airflow_provider_kmigrate.dag_builders.chaining import approved, goes_on
 from airflow_provider_kmigrate.dag_builders.task_docs import doc
 from airflow_provider_kmigrate.operators.approval import ApproveFinalizationOperator
 from airflow_provider_kmigrate.operators.brokers import RollBrokerOperator
@@ -181,11 +181,11 @@ def _finalize(spec: ClusterSpec) -> TaskGroup:
     with TaskGroup("finalize") as group:
         each: list[BaseOperator] = [
             FinalizeControllerOperator(
-                cluster_file=spec.path, task_id=f"controller_{node.id}", controller=node.id, **goes_on(), **_begins(spec, node)
+                cluster_file=spec.path, task_id=f"controller_{node.id}", controller=node.id, **approved(), **_begins(spec, node)
             )
             for node in spec.controllers
         ]
-        active = FinalizeControllerOperator(cluster_file=spec.path, task_id="active_last", **goes_on())
+        active = FinalizeControllerOperator(cluster_file=spec.path, task_id="active_last", **approved())
         chain(*each, active, FinalizedOperator(cluster_file=spec.path, task_id="finalized"))
     return group
 

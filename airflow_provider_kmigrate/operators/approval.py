@@ -8,6 +8,9 @@ from airflow.providers.standard.operators.hitl import HITLOperator
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.steps.journal import told
+
 FINALIZE, HOLD = "Finalize", "Hold"
 ROLL_BACK, LEAVE = "Roll back", "Leave as it is"
 TAKE_BACK = "Take back"
@@ -46,6 +49,18 @@ The answers:
 * **{take_back}**: do it. Every step may be interrupted and goes on where it was.
 * **{leave}**: change nothing.
 """
+
+
+def demand_answer(context: Context, task: str) -> None:
+    """Raises unless `task` of this run left a yes: a person's, or the conf's. One that was skipped, or marked as success, left none."""
+    answer = context["ti"].xcom_pull(task_ids=task)
+    chosen = answer.get("chosen_options") if isinstance(answer, dict) else None
+    if chosen in ([FINALIZE], [ROLL_BACK], [TAKE_BACK]):
+        return
+    text = f"Task {task!r} of this run left no approval."
+    why = "It was skipped, with a task before it or by itself, or marked by hand; nobody was shown what this does."
+    remedy = f"Clear the tasks that were skipped, and {task!r}, and answer it; or start a run whose conf gives the approval."
+    raise AirflowFailException(told((Reason("H06", text, why, remedy),)))
 
 
 class _ApproveOperator(HITLOperator):

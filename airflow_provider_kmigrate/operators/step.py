@@ -14,6 +14,7 @@ from airflow.sdk.execution_time.context import NEVER_EXPIRE
 from airflow_provider_kmigrate.core.model import Done, Wait
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, Refused
 from airflow_provider_kmigrate.hooks.world import acting
+from airflow_provider_kmigrate.operators.approval import demand_answer
 from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.run import Step, World, run_step
 from airflow_provider_kmigrate.triggers.step import StepTrigger
@@ -35,8 +36,17 @@ class StepOperator(BaseOperator):
     kind: str
     _memory: _Memory
 
-    def __init__(self, *, cluster_file: str, deferrable: bool = True, sync_for: float = 30.0, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        cluster_file: str,
+        deferrable: bool = True,
+        sync_for: float = 30.0,
+        approved_by: str | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
+        self.approved_by = approved_by
         self.cluster_file, self.deferrable, self.sync_for = cluster_file, deferrable, sync_for
 
     def arguments(self, context: Context) -> dict[str, Any]:
@@ -55,6 +65,8 @@ class StepOperator(BaseOperator):
         return self._execute(context, {_WAITED: 0.0})
 
     def _execute(self, context: Context, watched: dict[str, Any]) -> str:
+        if self.approved_by:
+            demand_answer(context, self.approved_by)
         self._memory = _Memory(context)
         arguments = {**self.arguments(context), **self._memory.all, **watched}
         try:

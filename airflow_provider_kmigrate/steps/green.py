@@ -18,6 +18,10 @@ class Green:
         self._first: float | None = None  # when the first look of this life was taken
         self._last: float | None = None  # when the last green look was taken
 
+    def forget(self) -> None:
+        """What ends a watch for good ends what was watched."""
+        self.held, self._last = 0.0, None
+
     def saw(self, view: ClusterView, green: bool) -> None:
         """Take in one look."""
         self._first = view.taken_at if self._first is None else self._first

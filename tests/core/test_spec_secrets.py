@@ -32,7 +32,7 @@ from tests.core.test_spec import GOOD
         ("fs.s3a.access.key", "geheim", True),
     ],
 )
-def test_only_what_is_secret_must_be_a_reference(self, key: str, value: str, *, told: bool) -> None:
+def test_only_what_is_secret_must_be_a_reference(key: str, value: str, *, told: bool) -> None:
     text = GOOD + f"quorum: {{properties: {{{key}: {json.dumps(value)}}}}}\n"
     if not told:
         assert spec.loads(text).controller_properties[key] == value
