@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_provider_kmigrate.core import roll
+from airflow_provider_kmigrate.core import directories, roll
 from airflow_provider_kmigrate.core.gates import MET, Gate, never, not_yet, together
 from airflow_provider_kmigrate.core.model import (
     BrokerMode,
@@ -136,8 +136,10 @@ def migration_left(view: ClusterView) -> bool:
 
 
 def empty(controller: Controller) -> bool:
-    """A controller's directories hold neither a format nor a metadata log."""
-    return not controller.files.has_metadata_log and not any((controller.files.meta or {}).values())
+    """A controller's own directories hold neither a format nor a metadata log; those of another node do not count."""
+    if controller.files.meta is None:
+        return not controller.files.has_metadata_log
+    return not directories.in_use(controller)
 
 
 def listed(ids: list[int]) -> str:

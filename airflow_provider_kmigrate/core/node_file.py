@@ -6,10 +6,12 @@ final properties could be elected and finalize, and one with those of the migrat
 
 from __future__ import annotations
 
-from airflow_provider_kmigrate.core.config_matrix import Stage, stage_of
+from collections.abc import Mapping
+
+from airflow_provider_kmigrate.core.config_matrix import Stage, node_id, stage_of
 from airflow_provider_kmigrate.core.model import Act, Decision, NodeFiles, Reason, Wait
 
-__all__ = ["misfiled"]
+__all__ = ["misfiled", "whose_else"]
 
 
 def misfiled(name: str, files: NodeFiles, stage: Stage) -> Decision | None:
@@ -23,3 +25,14 @@ def misfiled(name: str, files: NodeFiles, stage: Stage) -> Decision | None:
     if found is stage:
         return None
     return Act("rewrite", f"{name.capitalize()} runs as it should, but its file is of stage {found}: it gets its own again.")
+
+
+def whose_else(controller_id: int, properties: Mapping[str, str] | None) -> str | None:
+    """What the file at a controller's place is, such as "the file of broker 1"; None where it is its own, or there is none."""
+    if properties is None:
+        return None
+    stage, found = stage_of(properties), node_id(properties)
+    if stage is not None and stage.of_controller and found == controller_id:
+        return None
+    kind = "controller" if stage is not None and stage.of_controller else "broker"
+    return "no controller's file" if found is None else f"the file of {kind} {found}"

@@ -15,6 +15,7 @@ from airflow_provider_kmigrate.core import (
     gates,
     identity,
     preflight_actors,
+    preflight_places,
     preflight_security,
     preflight_versions,
 )
@@ -240,6 +241,7 @@ _CHECKS: tuple[Check, ...] = (
     *preflight_versions.CHECKS,
     *preflight_security.CHECKS,
     *preflight_actors.CHECKS,
+    *preflight_places.CHECKS,
     _coordinators,
     _replication,
     _quorum,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.config_matrix import Stage, stage_on_disk
+from airflow_provider_kmigrate.core.directories import not_its_own
 from airflow_provider_kmigrate.core.gates import Standing, together
 from airflow_provider_kmigrate.core.model import (
     Act,
@@ -38,6 +39,8 @@ def decide_provision(view: ClusterView, controller_id: int, cluster_id: str) -> 
     if allowed in {Permit.REFUSE, Permit.WAIT}:
         reasons = refusal(where(view), Intent.PROVISION)
         return Wait(reasons) if allowed is Permit.WAIT else Refuse(reasons)
+    if (theirs := not_its_own(controller)) is not None:
+        return Refuse((theirs,))
     return _restart(view, controller) or _provision(view, controller, cluster_id, allowed)
 
 

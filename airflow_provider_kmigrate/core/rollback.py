@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from airflow_provider_kmigrate.core import back_gates, gates, roll
+from airflow_provider_kmigrate.core import back_gates, directories, gates, roll
 from airflow_provider_kmigrate.core.back_gates import listed
 from airflow_provider_kmigrate.core.config_matrix import Stage, stage_on_disk
 from airflow_provider_kmigrate.core.gates import MET, Gate, never, not_yet, together
@@ -323,8 +323,14 @@ def decide_wipe(view: ClusterView, controller_id: int) -> Decision:
     if controller.files.meta is None or controller.files.has_metadata_log is None:
         return Wait((Reason("G00", f"Could not read the directory of controller {controller_id}.", "Unknown is not healthy."),))
     if back_gates.empty(controller):
-        return Done(f"Controller {controller_id} is stopped and its directory is empty.")
-    return Act("wipe", f"Controller {controller_id}: an old quorum that starts again would take the cluster over.")
+        theirs = directories.told(directories.of_others(controller_id, controller.files.meta))
+        return Done(
+            f"Controller {controller_id} is stopped and its directory is empty." if not theirs else f"{theirs}, and stays."
+        )
+    text = (
+        f"{', '.join(directories.in_use(controller))} of controller {controller_id}: an old quorum would take the cluster over."
+    )
+    return Act("wipe", text)
 
 
 def decide_rolled_back(view: ClusterView) -> Decision:
@@ -357,41 +363,3 @@ def decide_rolled_back(view: ClusterView) -> Decision:
     )
     done = f"All {len(view.brokers)} brokers run on ZooKeeper as before; a new migration may begin at any time."
     return as_decision(gate, done + gates.after_the_way_back(view))
-
-
-def plan(view: ClusterView) -> tuple[str, ...]:
-    """What a rollback would do now, step by step, in words; empty where there is nothing to take back."""
-    kraft, plain = back_gates.with_mode(view, BrokerMode.KRAFT), back_gates.with_mode(view, BrokerMode.ZOOKEEPER)
-    owned = kraft_owns(view)
-    silent = sorted(b.id for b in view.brokers.values() if b.mode is None)
-    up = sorted(c.id for c in view.controllers.values() if c.answers or c.process.state is not ProcessState.STOPPED)
-    unflagged = sorted(c.id for c in view.controllers.values() if c.migration_flag is False) if owned else []
-    used = sorted(c.id for c in view.controllers.values() if not back_gates.empty(c) or c.files.meta is None)
-    steps = (
-        (unflagged, f"restart controllers {listed(unflagged)} with the migration flag"),
-        (owned, "restart the active controller once, so that its successor writes ZooKeeper anew"),
-        (kraft or (owned and plain), f"restart brokers {listed(sorted(kraft + plain if owned else kraft))} in migration mode"),
-        (up, f"stop controllers {listed(up)}, the active one last"),
-        (owned or back_gates.migration_left(view), f"hand the cluster over to ZooKeeper: {_transaction(view)}"),
-        (
-            not owned and not back_gates.states_in_reach(view).met,
-            f"have a controller elected that can move every leader: {_transaction(view)}",
-        ),
-        (used, f"set the directories of controllers {listed(used)} aside"),
-        (len(plain) < len(view.brokers), f"restart brokers {listed(_not_plain(view, owned))} with their original files"),
-    )
-    told = tuple(text for needed, text in steps if needed)
-    return (
-        (*told, f"brokers that do not answer now are waited for, or started again: {listed(silent)}") if told and silent else told
-    )
-
-
-def _transaction(view: ClusterView) -> str:
-    gone = [*(["/migration"] if back_gates.migration_left(view) else []), "/controller"]
-    if not kraft_owns(view) and back_gates.states_in_reach(view).met:
-        return "delete /migration"
-    return f"raise /controller_epoch, delete {' and '.join(gone)}, in one transaction"
-
-
-def _not_plain(view: ClusterView, owned: bool) -> list[int]:
-    return sorted(b.id for b in view.brokers.values() if owned or b.mode is not BrokerMode.ZOOKEEPER)

@@ -61,6 +61,11 @@ RULES: Mapping[str, Rule] = {
         "Correct host or properties of this broker in the cluster file.",
         "reliability: every act is identified",
     ),
+    "B2f": Rule(
+        "A controller is formatted there, and a rollback moves its directory away, whole: with what another node keeps in it.",
+        "Give this controller a log_dir and a properties file that nothing else uses; move a file of the package away.",
+        "measured: a rollback moved a running broker's data",
+    ),
     "B4a": Rule(
         "The migration restarts brokers one by one and needs all of them; a dead one also keeps the copy from ever starting.",
         "Start the broker and wait until it is in every ISR, or decommission it and take it out of the cluster file.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from airflow_provider_kmigrate.clients import znodes
 from airflow_provider_kmigrate.clients.zookeeper import Delete, Operation, Set
-from airflow_provider_kmigrate.core import back_gates, gates, rollback
+from airflow_provider_kmigrate.core import back_gates, back_plan, gates, rollback
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
 from airflow_provider_kmigrate.core.config_matrix import Stage, stage_on_disk
 from airflow_provider_kmigrate.core.model import (
@@ -54,7 +54,7 @@ def run_plan(world: World) -> tuple[str, ...]:
     epochs = back_gates.epochs_known(view)
     if not epochs.met:
         raise Unavailable(f"rollback: {told((*epochs.reasons, *view.unknowns))}")
-    steps = rollback.plan(view)
+    steps = back_plan.plan(view)
     for node in world.spec.brokers if steps else ():
         broker = view.brokers.get(node.id)
         if broker is None or stage_on_disk(broker.files) is not Stage.ZOOKEEPER:
@@ -259,7 +259,7 @@ class WipeController(Step):
 
     def act(self, world: World, act: Act) -> None:
         del act
-        world.tools.host(self.node).wipe_storage(self.node, world.fence.token)
+        world.tools.host(self.node).wipe_storage(self.node, world.spec.cluster_id, world.fence.token)
 
 
 class RolledBack(Step):

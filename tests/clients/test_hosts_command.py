@@ -350,13 +350,13 @@ def test_a_controllers_directory_is_wiped_by_the_users_command(host: CommandHost
     data.mkdir()
     (data / "meta.properties").write_text("version=1\nnode.id=3000\ncluster.id=c\n")
     wiping = having(remote(node), wipe=("mv", "{path}", "{path}.away"))
-    host.wipe_storage(wiping, 1)
+    host.wipe_storage(wiping, "c", 1)
     assert (data.with_name("data.away") / "meta.properties").exists()
-    host.wipe_storage(wiping, 1)
+    host.wipe_storage(wiping, "c", 1)
     data.mkdir()
     (data / "meta.properties").write_text("version=1\nnode.id=3000\ncluster.id=c\n")
     with pytest.raises(Refused, match="M02"):
-        host.wipe_storage(remote(node), 1)
+        host.wipe_storage(remote(node), "c", 1)
 
 
 @pytest.mark.parametrize("far", [True, False])

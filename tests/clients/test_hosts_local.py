@@ -173,9 +173,9 @@ def test_the_driver_comes_from_the_cluster_file(node: NodeSpec) -> None:
 def test_a_wiped_directory_is_kept_under_another_name_and_can_be_formatted_again(node: NodeSpec) -> None:
     for _ in range(2):
         HOST.format_storage(node, ID, "3.9-IV0", 1)
-        HOST.wipe_storage(node, 1)
+        HOST.wipe_storage(node, ID, 1)
         assert HOST.files(node).meta == {node.log_dir: {}}
-        HOST.wipe_storage(node, 1)
+        HOST.wipe_storage(node, ID, 1)
     data = Path(node.log_dir or "")
     kept = sorted(path.name for path in data.parent.glob("data.*"))
     assert kept == ["data.rolled-back-1", "data.rolled-back-2"]
@@ -187,11 +187,30 @@ def test_a_running_controller_and_a_broker_are_never_wiped(node: NodeSpec) -> No
     HOST.start(node, 1)
     for forbidden in (node, replace(node, role=Role.BROKER)):
         with pytest.raises(Refused, match="M03"):
-            HOST.wipe_storage(forbidden, 1)
+            HOST.wipe_storage(forbidden, ID, 1)
     HOST.stop(node, 1)
     with pytest.raises(Refused, match="M03"):
-        HOST.wipe_storage(replace(node, role=Role.BROKER), 1)
+        HOST.wipe_storage(replace(node, role=Role.BROKER), ID, 1)
     assert HOST.files(node).meta != {node.log_dir: {}}
+
+
+@pytest.mark.parametrize("meta", ["version=0\nbroker.id=1\ncluster.id=x\n", "node.id=3001\n"])
+def test_the_directory_of_another_node_is_never_wiped(node: NodeSpec, meta: str) -> None:
+    path = Path(f"{node.log_dir}/meta.properties")
+    path.parent.mkdir(parents=True)
+    path.write_text(meta)
+    HOST.wipe_storage(node, ID, 1)
+    assert path.read_text() == meta
+
+
+def test_a_directory_of_another_cluster_or_of_nobody_is_refused(node: NodeSpec) -> None:
+    path = Path(f"{node.log_dir}/meta.properties")
+    path.parent.mkdir(parents=True)
+    for meta in (f"node.id={node.id}\ncluster.id=other\n", "version=1\n"):
+        path.write_text(meta)
+        with pytest.raises(Refused, match="M01"):
+            HOST.wipe_storage(node, ID, 1)
+        assert path.exists()
 
 
 def test_meta_properties_are_replaced(node: NodeSpec) -> None:

@@ -239,6 +239,7 @@ ACTORS: list[Row] = [
     ("nodes killed late enough", commanded(kill_after=600.0), []),
     ("meta.properties of version 1", broker_1(files=TWO_FORMS), ["W10"]),
     ("directory of another broker", broker_1(files=STRANGE_DIR), ["B2d"]),
+    ("directory of a broker given to a controller", controller_files(NodeFiles(meta={"/d": {"broker.id": "1"}}, has_metadata_log=False)), ["B2f"]),
     ("directories not read", broker_1(files=NodeFiles(config(1))), ["B0"]),
 ]  # fmt: skip
 

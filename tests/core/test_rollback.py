@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core import back_gates, rollback
+from airflow_provider_kmigrate.core import back_gates, back_plan, rollback
 from airflow_provider_kmigrate.core.model import (
     Act,
     BrokerMode,
@@ -232,7 +232,7 @@ def test_a_cluster_that_was_handed_over_without_raising_the_epoch_is_handed_over
     bomb = replace(handed_over([ZK] * 3), state_epoch=9)
     assert shape(rollback.decide_hand_over(later(bomb), bomb)) == (Act, "hand over")
     assert shape(rollback.decide_led(bomb)) == (Refuse, "G02")
-    assert len(rollback.plan(bomb)) == 2
+    assert len(back_plan.plan(bomb)) == 2
 
 
 EPOCHS = st.integers(0, 50)
@@ -313,15 +313,22 @@ def test_the_end_tells_of_old_consumers_that_want_a_restart():
 
 
 def test_the_plan_of_every_phase_ends_with_what_is_left():
-    assert rollback.plan(emptied(handed_over([ZK] * 3))) == ()
-    assert len(rollback.plan(emptied(handed_over([ZK] * 3), full=(3000,)))) == 1
-    assert [len(rollback.plan(view)) for view in (DUAL, HYBRID, ALL_MIG, STOPPED)] == [6, 6, 5, 4]
+    assert back_plan.plan(emptied(handed_over([ZK] * 3))) == ()
+    assert len(back_plan.plan(emptied(handed_over([ZK] * 3), full=(3000,)))) == 1
+    assert [len(back_plan.plan(view)) for view in (DUAL, HYBRID, ALL_MIG, STOPPED)] == [6, 6, 5, 4]
+
+
+def test_the_plan_names_the_directories_that_go():
+    view = emptied(handed_over([ZK] * 3))
+    full = NodeFiles(meta={"/kraft": {"node.id": "3001"}, "/other": {"broker.id": "1"}}, has_metadata_log=False)
+    view = replace(view, controllers={**view.controllers, 3001: replace(view.controllers[3001], files=full)})
+    assert back_plan.plan(view) == ("set the directories of controllers aside: /kraft of 3001",)
 
 
 def test_a_directory_that_was_not_read_is_not_taken_for_empty():
     view = emptied(handed_over([ZK] * 3))
     unread = {node: replace(c, files=NodeFiles()) for node, c in view.controllers.items()}
-    assert len(rollback.plan(replace(view, controllers=unread))) == 1
+    assert len(back_plan.plan(replace(view, controllers=unread))) == 1
 
 
 def test_the_active_controller_is_stopped_last():

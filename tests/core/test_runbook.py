@@ -37,6 +37,7 @@ SHARED = {
     "I01": "something belongs to another cluster",
     "L09": "no record was acknowledged",
     "P03": "ZooKeeper could not be read",
+    "M01": "a controller's directory that is another node's, or not empty",
     "M02": "a node's machine cannot be told what to do: a command is missing",
     "P04": "/migration is malformed",
     "P05": "/controller is malformed; the way back gives it for /migration too, which is P04 elsewhere",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.model import NodeFiles, Process
 from airflow_provider_kmigrate.exceptions import Fenced
-from tests.steps.sim_nodes import SimNode, files_of, process_of
+from tests.steps.sim_nodes import CLUSTER_ID, SimNode, files_of, process_of
 
 if TYPE_CHECKING:
     from tests.steps.sim import SimCluster
@@ -81,6 +81,7 @@ class SimHost:
     def log_tail(self, node: NodeSpec, lines: int = 40) -> str:
         return f"{lines} lines of {node.name}"
 
-    def wipe_storage(self, node: NodeSpec, token: int) -> None:
+    def wipe_storage(self, node: NodeSpec, cluster_id: str, token: int) -> None:
         self._act(token)
+        assert cluster_id == CLUSTER_ID
         self.cluster.wipe(node)

@@ -90,8 +90,8 @@ class TrappedHost:
         self._trap.looks_left = _LOOKS
         self._trap.reached("started")
 
-    def wipe_storage(self, node: NodeSpec, token: int) -> None:
-        self._host.wipe_storage(node, token)
+    def wipe_storage(self, node: NodeSpec, cluster_id: str, token: int) -> None:
+        self._host.wipe_storage(node, cluster_id, token)
         self._trap.reached("wiped")
 
 

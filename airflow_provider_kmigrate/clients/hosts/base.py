@@ -38,8 +38,8 @@ class Host(Protocol):
     def put_meta(self, node: NodeSpec, folder: str, text: str, token: int) -> None:
         """Replace the meta.properties of one log directory; the node must be down."""
 
-    def wipe_storage(self, node: NodeSpec, token: int) -> None:
-        """Take a stopped controller's directories out of the way; they are kept under another name where the driver can."""
+    def wipe_storage(self, node: NodeSpec, cluster_id: str, token: int) -> None:
+        """Take a stopped controller's own directories out of the way; they are kept under another name where the driver can."""
 
     def log_tail(self, node: NodeSpec, lines: int = 40) -> str:
         """The end of the node's log for a failure message, with where it is; empty where the driver cannot read it."""

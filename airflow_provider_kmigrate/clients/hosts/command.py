@@ -120,9 +120,9 @@ class CommandHost:
             else:
                 self._write(node, path, text)
 
-    def wipe_storage(self, node: NodeSpec, token: int) -> None:
+    def wipe_storage(self, node: NodeSpec, cluster_id: str, token: int) -> None:
         with admitted(_token_folder(node), token):
-            for folder in must_wipe(node, self.files(node), self.status(node)):
+            for folder in must_wipe(node, self.files(node), self.status(node), cluster_id):
                 self._succeed(node, "wipe", node.hosts.wipe, {"path": folder})
 
     def log_tail(self, node: NodeSpec, lines: int = 40) -> str:  # noqa: ARG002  # part of the interface

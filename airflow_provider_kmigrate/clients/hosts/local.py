@@ -72,9 +72,9 @@ class LocalHost:
         with admitted(_process(node).folder, token):
             files.put(Path(folder) / files.META, text)
 
-    def wipe_storage(self, node: NodeSpec, token: int) -> None:
+    def wipe_storage(self, node: NodeSpec, cluster_id: str, token: int) -> None:
         with admitted(_process(node).folder, token):
-            for folder in must_wipe(node, self.files(node), self.status(node)):
+            for folder in must_wipe(node, self.files(node), self.status(node), cluster_id):
                 set_aside(node, folder)
 
     def log_tail(self, node: NodeSpec, lines: int = 40) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
-from airflow_provider_kmigrate.core.model import NodeFiles, Process, ProcessState, Reason
+from airflow_provider_kmigrate.core.directories import in_use, owner
+from airflow_provider_kmigrate.core.model import Controller, NodeFiles, Process, ProcessState, Reason
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 
 
@@ -19,17 +19,13 @@ def must_format(node: NodeSpec, seen: NodeFiles, cluster_id: str) -> bool:
     if seen.properties is None or not seen.meta:
         raise Failed(f"{node.name}: cannot tell what its directories hold; is {node.hosts.properties} there and readable?")
     for path, meta in seen.meta.items():
-        if meta and _owner(meta) != (cluster_id, str(node.id)):
-            text = f"{path} is formatted for cluster and node {_owner(meta)}, not for {(cluster_id, str(node.id))}"
+        if meta and owner(meta) != (cluster_id, str(node.id)):
+            text = f"{path} is formatted for cluster and node {owner(meta)}, not for {(cluster_id, str(node.id))}"
             raise _refused(node, text, "Correct log_dir in the cluster file.")
     if seen.has_metadata_log and not all(seen.meta.values()):
         text = "a directory has a metadata log but no meta.properties"
         raise _refused(node, text, "Save what is needed of it and empty it first.")
     return not all(seen.meta.values())
-
-
-def _owner(meta: Mapping[str, str]) -> tuple[str | None, str | None]:
-    return meta.get("cluster.id"), meta.get("node.id", meta.get("broker.id"))
 
 
 def refuse_data(node: NodeSpec, seen: NodeFiles) -> None:
@@ -42,8 +38,11 @@ def refuse_data(node: NodeSpec, seen: NodeFiles) -> None:
             )
 
 
-def must_wipe(node: NodeSpec, seen: NodeFiles, process: Process) -> tuple[str, ...]:
-    """The directories of a stopped controller that hold a quorum's data; never a broker's, never while its process may run."""
+def must_wipe(node: NodeSpec, seen: NodeFiles, process: Process, cluster_id: str) -> tuple[str, ...]:
+    """The directories of a stopped controller that hold its quorum's data; never another node's, never while its process may run.
+
+    Raises `Refused` for a directory of another cluster, or of nobody that can be told.
+    """
     if node.role is not Role.CONTROLLER or process.state is not ProcessState.STOPPED:
         text = f"its directories were to be wiped, but its process is {process.state}"
         reason = Reason(
@@ -55,7 +54,12 @@ def must_wipe(node: NodeSpec, seen: NodeFiles, process: Process) -> tuple[str, .
         raise Refused.because(reason)
     if seen.meta is None:
         raise Failed(f"{node.name}: cannot tell what its directories hold; is {node.hosts.properties} there and readable?")
-    return tuple(folder for folder, meta in seen.meta.items() if meta or seen.has_metadata_log)
+    ours = in_use(Controller(node.id, files=seen))
+    for folder in ours:
+        if seen.meta[folder] and owner(seen.meta[folder]) != (cluster_id, str(node.id)):
+            text = f"{folder} was to be moved away, but belongs to cluster and node {owner(seen.meta[folder])}"
+            raise _refused(node, text, "Look what it is; if it is this controller's, move it away by hand and clear the task.")
+    return ours
 
 
 def set_aside(node: NodeSpec, folder: str) -> None:
@@ -72,5 +76,5 @@ def set_aside(node: NodeSpec, folder: str) -> None:
 
 
 def _refused(node: NodeSpec, text: str, remedy: str) -> Refused:
-    why = "It may be somebody's data; kmigrate formats empty directories only."
+    why = "It may be somebody's data; kmigrate formats empty directories only, and moves only its own away."
     return Refused.because(Reason("M01", f"{node.name}: {text}.", why, remedy))

@@ -1,0 +1,60 @@
+"""Preflight's check of the places that the cluster file gives to controllers: a file and a directory that are nobody else's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+from airflow_provider_kmigrate.core import directories
+from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
+from airflow_provider_kmigrate.core.config_matrix import setting
+from airflow_provider_kmigrate.core.findings import Finding, blocks
+from airflow_provider_kmigrate.core.model import ClusterView, NodeFiles
+from airflow_provider_kmigrate.core.node_file import whose_else
+from airflow_provider_kmigrate.core.preflight_facts import Check, PreflightFacts
+
+_DIRECTORIES = ("log.dirs", "metadata.log.dir")
+
+
+def _places(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+    for node in facts.spec.controllers:
+        files = _files(view, node)
+        for path, other in directories.of_others(node.id, files.meta).items():
+            yield blocks("B2f", f"{path} of controller {node.id} is the directory of node {other}")
+        if (whose := whose_else(node.id, files.properties)) is not None:
+            yield blocks("B2f", f"{node.hosts.properties} of controller {node.id} on {node.host} is {whose}")
+        yield from _shared(view, facts, node)
+
+
+def _shared(view: ClusterView, facts: PreflightFacts, node: NodeSpec) -> Iterator[Finding]:
+    """Directories of nodes on one host of which one is the other or lies in it, as far as paths tell."""
+    later = (other for other in facts.spec.controllers if other.id > node.id)
+    for other in (*facts.spec.brokers, *later):
+        if other.host != node.host:
+            continue
+        for mine in _dirs(view, facts, node):
+            for path in _dirs(view, facts, other):
+                if _overlap(mine, path):
+                    yield blocks("B2f", f"{mine} of controller {node.id} and {path} of {other.name} are one place on {node.host}")
+
+
+def _dirs(view: ClusterView, facts: PreflightFacts, node: NodeSpec) -> tuple[str, ...]:
+    """A broker's as its file has them, a controller's as it will have them."""
+    if node.role is Role.BROKER:
+        return tuple(_files(view, node).meta or ())
+    extra = [setting(facts.spec.controller_properties, key) or "" for key in _DIRECTORIES]
+    listed = [part.strip() for value in (node.log_dir or "", *extra) for part in value.split(",")]
+    return tuple(dict.fromkeys(path for path in listed if path))
+
+
+def _overlap(one: str, other: str) -> bool:
+    first, second = PurePosixPath(one), PurePosixPath(other)
+    return first == second or first in second.parents or second in first.parents
+
+
+def _files(view: ClusterView, node: NodeSpec) -> NodeFiles:
+    seen = (view.brokers if node.role is Role.BROKER else view.controllers).get(node.id)
+    return seen.files if seen else NodeFiles()
+
+
+CHECKS: tuple[Check, ...] = (_places,)

@@ -1,0 +1,90 @@
+"""A controller's file and directory are nobody else's: else a rollback would move that node's data away."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from airflow_provider_kmigrate.core import back_gates, provision, rollback
+from airflow_provider_kmigrate.core.model import Act, Controller, Done, NodeFiles, Process, ProcessState, Refuse
+from airflow_provider_kmigrate.core.preflight import findings
+from tests.core.test_preflight import CLUSTER_ID, Case, config, healthy
+
+OF_BROKER_1 = {"/data": {"version": "0", "broker.id": "1", "cluster.id": CLUSTER_ID}}
+OWN = {"/kraft": {"version": "1", "node.id": "3001", "cluster.id": CLUSTER_ID}}
+OWN_FILE = {"process.roles": "controller", "node.id": "3001"}
+STOPPED = Process(ProcessState.STOPPED)
+
+
+def with_files(properties: Mapping[str, str] | None = None, meta: Mapping[str, Mapping[str, str]] | None = None) -> Case:
+    view, facts = healthy()
+    files = NodeFiles(properties, None, meta or {}, has_metadata_log=False)
+    return replace(view, controllers={**view.controllers, 3001: Controller(3001, STOPPED, files=files)}), facts
+
+
+def beside_broker_0(log_dir: str, **extra: str) -> Case:
+    """Controller 3001 on the host of broker 0, whose data lies in /data."""
+    view, facts = healthy()
+    moved = [replace(node, host="node0", log_dir=log_dir) if node.id == 3001 else node for node in facts.spec.controllers]
+    properties = {key.replace("_", "."): value for key, value in extra.items()}
+    return view, replace(facts, spec=replace(facts.spec, controllers=tuple(moved), controller_properties=properties))
+
+
+@pytest.mark.parametrize(
+    ("case", "said"),
+    [
+        (with_files(meta=OF_BROKER_1), "/data of controller 3001 is the directory of node 1"),
+        (with_files(meta={"/kraft": {"node.id": "3002"}}), "/kraft of controller 3001 is the directory of node 3002"),
+        (with_files(config(1)), "/etc/kafka/server.properties of controller 3001 on node3001 is the file of broker 1"),
+        (with_files({**OWN_FILE, "node.id": "3002"}), "is the file of controller 3002"),
+        (with_files({"process.roles": "broker,controller", "node.id": "3001"}), "is the file of broker 3001"),
+        (with_files({"a": "1"}), "is no controller's file"),
+        (beside_broker_0("/data"), "/data of controller 3001 and /data of broker 0 are one place on node0"),
+        (beside_broker_0("/data/kraft"), "/data/kraft of controller 3001 and /data of broker 0"),
+        (beside_broker_0("/data/"), "one place"),
+        (beside_broker_0("/"), "one place"),
+        (beside_broker_0("/kraft", metadata_log_dir="/data/kraft"), "/data/kraft of controller 3001"),
+        (beside_broker_0("/kraft", log_dirs="/kraft,/data"), "/data of controller 3001"),
+    ],
+)  # fmt: skip
+def test_the_place_of_another_node_blocks(case: Case, said: str) -> None:
+    (found,) = [finding for finding in findings(*case) if finding.code == "B2f"]
+    assert said in found.reason.text
+
+
+@pytest.mark.parametrize(
+    "case",
+    [with_files(OWN_FILE, OWN), with_files(None, {"/kraft": {}}), beside_broker_0("/kraft"), beside_broker_0("/data2")],
+)
+def test_a_place_of_its_own_does_not(case: Case) -> None:
+    assert [finding.code for finding in findings(*case) if finding.code == "B2f"] == []
+
+
+def test_two_controllers_on_one_host_need_two_directories() -> None:
+    view, facts = healthy()
+    alike = tuple(replace(node, host="one") for node in facts.spec.controllers)
+    found = findings(view, replace(facts, spec=replace(facts.spec, controllers=alike)))
+    assert [finding.code for finding in found] == ["B2f"] * 3
+
+
+def test_a_controller_is_not_provisioned_in_a_directory_of_another_node() -> None:
+    view, _ = with_files(meta=OF_BROKER_1)
+    decision = provision.decide_provision(view, 3001, CLUSTER_ID)
+    assert isinstance(decision, Refuse)
+    assert [reason.code for reason in decision.reasons] == ["M01"]
+    assert "node 1" in decision.reasons[0].text
+
+
+def test_a_rollback_leaves_the_directory_of_another_node_alone() -> None:
+    view, _ = with_files(meta=OF_BROKER_1)
+    assert back_gates.empty(view.controllers[3001])
+    decision = rollback.decide_wipe(view, 3001)
+    assert isinstance(decision, Done)
+    assert "/data is the directory of node 1, and stays" in decision.text
+
+
+def test_of_two_directories_only_its_own_goes() -> None:
+    view, _ = with_files(meta=OF_BROKER_1 | OWN)
+    decision = rollback.decide_wipe(view, 3001)
+    assert isinstance(decision, Act)
+    assert decision.text.startswith("/kraft of controller 3001")
