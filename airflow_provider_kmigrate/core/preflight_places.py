@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 
 from airflow_provider_kmigrate.core import directories
@@ -27,15 +27,26 @@ def _places(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
 
 
 def _shared(view: ClusterView, facts: PreflightFacts, node: NodeSpec) -> Iterator[Finding]:
-    """Directories of nodes on one host of which one is the other or lies in it, as far as paths tell."""
+    """Directories of nodes on one host of which one is the other or lies in it, as far as paths tell.
+
+    What was read of the very path tells better: nodes in containers of one host may have one path and two places.
+    """
+    seen = _files(view, node).meta or {}
     later = (other for other in facts.spec.controllers if other.id > node.id)
     for other in (*facts.spec.brokers, *later):
         if other.host != node.host:
             continue
         for mine in _dirs(view, facts, node):
             for path in _dirs(view, facts, other):
-                if _overlap(mine, path):
+                if _overlap(mine, path) and not _two_places(
+                    seen.get(mine), (_files(view, other).meta or {}).get(path), mine == path
+                ):
                     yield blocks("B2f", f"{mine} of controller {node.id} and {path} of {other.name} are one place on {node.host}")
+
+
+def _two_places(mine: Mapping[str, str] | None, theirs: Mapping[str, str] | None, same_path: bool) -> bool:
+    """Whether one path led to two directories: the other node's says whose it is, and ours, read, says nothing."""
+    return same_path and mine is not None and not mine and bool(theirs)
 
 
 def _dirs(view: ClusterView, facts: PreflightFacts, node: NodeSpec) -> tuple[str, ...]:

@@ -60,6 +60,13 @@ def test_a_place_of_its_own_does_not(case: Case) -> None:
     assert [finding.code for finding in findings(*case) if finding.code == "B2f"] == []
 
 
+def test_containers_of_one_host_may_have_one_path_and_two_places() -> None:
+    view, facts = beside_broker_0("/data")
+    empty = NodeFiles(None, None, {"/data": {}}, has_metadata_log=False)
+    view = replace(view, controllers={**view.controllers, 3001: Controller(3001, STOPPED, files=empty)})
+    assert [finding.code for finding in findings(view, facts) if finding.code == "B2f"] == []
+
+
 def test_two_controllers_on_one_host_need_two_directories() -> None:
     view, facts = healthy()
     alike = tuple(replace(node, host="one") for node in facts.spec.controllers)

@@ -1,36 +1,64 @@
-"""A task before `approve` that is SKIPPED (Airflow's pages and API set 'skipped' on any task) skips the approval too, and finalize RUNS."""
+"""Airflow lets a person set any task to *skipped*, and counts that as no failure: nothing behind an approval may run for it."""
+
 import pytest
 from airflow.sdk.exceptions import AirflowSkipException
+
+from airflow_provider_kmigrate.core.cluster import Role
+from airflow_provider_kmigrate.core.config_matrix import Stage
+from airflow_provider_kmigrate.core.model import BrokerMode, Look
+from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.dag_builders import folder
-from airflow_provider_kmigrate.core.model import BrokerMode
 from tests.provider.test_dags import DAG_ID, tasks
-from tests.provider.test_dags_rollback import begun  # noqa
-from tests.steps.test_rollback import all_kraft, some_in_migration
+from tests.provider.test_dags_rollback import begun  # noqa: F401
+from tests.steps.sim_nodes import CLUSTER_ID
+from tests.steps.test_rollback import all_kraft
 
 
-def skipped(dag, *names):
-    """What a person does with 'Mark as... skipped' / PATCH {"new_state": "skipped"} before the task starts."""
-    for name in names:
-        def skip(context):
-            raise AirflowSkipException("a person set it to skipped")
-        dag.get_task(name).pre_execute = skip
+def skipped(dag, name):
+    def skip(_context):
+        raise AirflowSkipException("a person set it to skipped")
+
+    dag.get_task(name).pre_execute = skip
 
 
 @pytest.mark.parametrize("name", ["soak", "approve", "before_approval.way_back", "second_roll.leaders"])
-def test_forward(rehearse, run_dag, name):
+def test_nothing_is_finalized_that_nobody_approved(rehearse, run_dag, name):
     sim = rehearse()
     dag = folder.dags_of(sim.path.parent)[DAG_ID]
     skipped(dag, name)
-    run = run_dag(dag)          # nobody approves anything: no conf, no person
-    states = tasks(run)
-    print({k: v for k, v in states.items() if v != "success"}, "FINALIZED:", sim.cluster.finalized, "brokers", {b.id: str(b.mode) for b in sim.cluster.look(None).brokers.values()})
+    run = run_dag(dag)
     assert not sim.cluster.finalized
+    assert tasks(run)["finalize.controller_3000"] == "failed"
+    assert str(run.state) == "failed"
 
 
 @pytest.mark.parametrize("name", ["plan", "approve"])
-def test_back(begun, run_dag, name):
+def test_nothing_goes_back_that_nobody_approved(begun, run_dag, name):  # noqa: F811
     sim, dag = begun(all_kraft)
     skipped(dag, name)
     run = run_dag(dag)
-    print(tasks(run))
-    assert sim.cluster.look(None).modes() == dict.fromkeys(range(3), BrokerMode.KRAFT)
+    assert tasks(run)["heal.flag_3000"] == "failed"
+    assert sim.cluster.look(Look(0)).modes() == dict.fromkeys(range(3), BrokerMode.KRAFT)
+
+
+def test_a_flag_that_is_lost_in_the_soak_ends_it_red(rehearse, run_dag):
+    """A standby that comes back without its flag: the next election finalizes, but nobody has soaked or approved that."""
+    sim = rehearse(min_soak=86_400.0)
+    dag = folder.dags_of(sim.path.parent)[DAG_ID]
+    cluster, look, since = sim.cluster, sim.cluster.look, []
+
+    def looked(*args, **kwargs):
+        view = look(*args, **kwargs)
+        if where(view).phase is Phase.DUAL_WRITE:
+            since.append(cluster.clock.time)
+        if since and cluster.clock.time > since[0] + 100:
+            standby = next(node for node in cluster.spec.controllers if node.id != cluster.leader)
+            node = cluster.nodes[Role.CONTROLLER, standby.id]
+            if node.stage is not Stage.CONTROLLER_FINAL:
+                node.text = node.running = "process.roles=controller\nnode.id=1\n"
+        return view
+
+    cluster.look = looked
+    run = run_dag(dag, run_conf={"approve_finalization": CLUSTER_ID})
+    assert tasks(run)["soak"] == "failed"
+    assert not cluster.finalized

@@ -77,7 +77,7 @@ class SimClock:
 
 def node_of(role: Role, node: int) -> NodeSpec:
     host = HostSpec("local", f"properties-{node}")
-    return NodeSpec(node, role, "127.0.0.1", 10000 + node, host, log_dir=f"/data/{node}")
+    return NodeSpec(node, role, "127.0.0.1", 10000 + node, host, log_dir=f"/controllers/{node}")
 
 
 def process_of(node: SimNode) -> Process:
