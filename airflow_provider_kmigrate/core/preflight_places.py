@@ -11,7 +11,7 @@ from airflow_provider_kmigrate.core.config_matrix import setting
 from airflow_provider_kmigrate.core.findings import Finding, blocks
 from airflow_provider_kmigrate.core.model import ClusterView, NodeFiles
 from airflow_provider_kmigrate.core.node_file import whose_else
-from airflow_provider_kmigrate.core.preflight_facts import Check, PreflightFacts
+from airflow_provider_kmigrate.core.preflight_facts import Check, PreflightFacts, some
 
 _DIRECTORIES = ("log.dirs", "metadata.log.dir")
 
@@ -23,25 +23,23 @@ def _places(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
             yield blocks("B2f", f"{path} of controller {node.id} is the directory of node {other}")
         if (whose := whose_else(node.id, files.properties)) is not None:
             yield blocks("B2f", f"{node.hosts.properties} of controller {node.id} on {node.host} is {whose}")
-        yield from _shared(view, facts, node)
+        if shared := list(_shared(view, facts, node)):
+            yield blocks("B2f", f"one place on {node.host} for controller {node.id} and another: {some(shared)}")
 
 
-def _shared(view: ClusterView, facts: PreflightFacts, node: NodeSpec) -> Iterator[Finding]:
+def _shared(view: ClusterView, facts: PreflightFacts, node: NodeSpec) -> Iterator[str]:
     """Directories of nodes on one host of which one is the other or lies in it, as far as paths tell.
 
     What was read of the very path tells better: nodes in containers of one host may have one path and two places.
     """
     seen = _files(view, node).meta or {}
     later = (other for other in facts.spec.controllers if other.id > node.id)
-    for other in (*facts.spec.brokers, *later):
-        if other.host != node.host:
-            continue
+    for other in (each for each in (*facts.spec.brokers, *later) if each.host == node.host):
         for mine in _dirs(view, facts, node):
             for path in _dirs(view, facts, other):
-                if _overlap(mine, path) and not _two_places(
-                    seen.get(mine), (_files(view, other).meta or {}).get(path), mine == path
-                ):
-                    yield blocks("B2f", f"{mine} of controller {node.id} and {path} of {other.name} are one place on {node.host}")
+                theirs = (_files(view, other).meta or {}).get(path)
+                if _overlap(mine, path) and not _two_places(seen.get(mine), theirs, mine == path):
+                    yield f"{mine} and {path} of {other.name}"
 
 
 def _two_places(mine: Mapping[str, str] | None, theirs: Mapping[str, str] | None, same_path: bool) -> bool:

@@ -4,6 +4,7 @@ One folder a cluster id, readable by its owner only (the files hold secrets)::
 
     <folder>/<name>_<cluster id>/manifest.json            {"version": 1, "cluster": ..., "files": {"broker-0.properties": sha256, ...}}
     <folder>/<name>_<cluster id>/broker-0.properties      the original, byte for byte
+    <folder>/<name>_<cluster id>/broker-0.written         SHA-256 of each file that kmigrate put in its place, one a line
     <folder>/<name>_<cluster id>/metadata.version         what brokers speak among each other, as controllers are formatted
     <folder>/<name>_<cluster id>/zookeeper.jsonl          one znode a line: {"path": ..., "data": base64 or null}
     <folder>/<name>_<cluster id>/hand-over-7.jsonl        the same of the znodes that a rollback deleted or replaced
@@ -22,6 +23,7 @@ from pathlib import Path
 
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.properties import diff
 from airflow_provider_kmigrate.exceptions import Refused
 
 _VERSION = "metadata.version"
@@ -37,14 +39,13 @@ class BackupStore:
         self._cluster = cluster
 
     def keep_original(self, node: NodeSpec, text: str) -> str:
-        """Store a broker's original unless there is one; its SHA-256. Refuses a different original."""
-        name, data = _name(node), text.encode(_ENCODING)
-        known = self._manifest().get(name)
-        if known is None:
-            self._write(name, data)
-        elif known != _digest(data):
-            raise self._differs(node, name)
-        return _digest(data)
+        """Store a broker's original unless there is one; its SHA-256. Refuses one with other settings; comments do not count."""
+        if self._manifest().get(_name(node)) is None:
+            return self.replace_original(node, text)
+        known = self.original(node)
+        if keys := tuple(change.key for change in diff(known, text)):
+            raise Refused.because(edited(node, keys, self.path(node)))
+        return _digest(known.encode(_ENCODING))
 
     def replace_original(self, node: NodeSpec, text: str) -> str:
         """Store a broker's original, in place of an earlier one; its SHA-256."""
@@ -55,6 +56,28 @@ class BackupStore:
     def original(self, node: NodeSpec) -> str:
         """The original's text, its hash checked."""
         return self._read(_name(node)).decode(_ENCODING)
+
+    def path(self, node: NodeSpec) -> Path:
+        """Where a broker's original lies."""
+        return self.folder / _name(node)
+
+    def keep_written(self, node: NodeSpec, text: str) -> None:
+        """Remember a file that is about to be put in a broker's place."""
+        known = self._written(node)
+        digest = _digest(text.encode(_ENCODING))
+        if digest not in known:
+            _replace(self._list(node), "".join(f"{each}\n" for each in (*known, digest)).encode())
+
+    def wrote(self, node: NodeSpec, text: str) -> bool:
+        """Whether this very file is one that kmigrate put, or was about to put, in a broker's place."""
+        return _digest(text.encode(_ENCODING)) in self._written(node)
+
+    def _written(self, node: NodeSpec) -> tuple[str, ...]:
+        path = self._list(node)
+        return tuple(path.read_text().split()) if path.exists() else ()
+
+    def _list(self, node: NodeSpec) -> Path:
+        return self.folder / f"{node.role}-{node.id}.written"
 
     def keep_version(self, version: str) -> None:
         """Store the brokers' metadata version, such as `3.9-IV0`; a KRaft broker cannot be asked for it any more."""
@@ -118,11 +141,16 @@ class BackupStore:
         remedy = "Restore it from your own backup; its SHA-256 stands in manifest.json."
         return _refused(Reason("O02", f"The backup {path} was altered.", "Its hash is not the one it was saved with.", remedy))
 
-    def _differs(self, node: NodeSpec, name: str) -> Refused:
-        text = f"The properties of {node.name} are not those in the backup ({self.folder / name})."
-        why = "Somebody changed the file since the backup was made; a way back would install the old one."
-        remedy = "If the change is wanted, delete the backup's folder and run the backup again; otherwise restore the file."
-        return _refused(Reason("O03", text, why, remedy))
+
+def edited(node: NodeSpec, keys: Iterable[str], original: Path) -> Reason:
+    """O03: a broker's file that somebody has edited since the backup was made."""
+    text = f"The properties of {node.name} were changed since the backup was made, at {', '.join(keys)}."
+    why = "Every later stage, and the way back, are rendered from the backup's original: the change would be gone after the next restart."
+    remedy = (
+        f"Is it wanted: make the same change in a copy of {original}, and store the copy with `python -m "
+        "airflow_provider_kmigrate.steps.originals`, as the runbook says; else restore the file. Then clear the task."
+    )
+    return Reason("O03", text, why, remedy)
 
 
 def _name(node: NodeSpec) -> str:

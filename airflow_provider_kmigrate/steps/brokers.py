@@ -67,6 +67,7 @@ class RollBroker(Step):
     """Bring one broker into migration mode or into KRaft mode; `core.roll.decide_restart` says when, and what is left."""
 
     looks = ROLL_LOOKS
+    back = False  # the way back does not stop at a file that somebody has edited
 
     def __init__(
         self, node: NodeSpec, target: BrokerMode, policy: Policy, held: float = 0.0, worse: Sequence[Sequence[str]] = ()
@@ -147,7 +148,7 @@ class RollBroker(Step):
         if act.verb == "start":
             host.start(self.node, world.fence.token)
             return
-        install(world, self.node, roll.STAGE[self.target])
+        install(world, self.node, roll.STAGE[self.target], back=self.back)
         if act.verb == "rewrite":
             return
         self._green.held = 0.0  # of a restart before this one
@@ -223,6 +224,8 @@ def _only_out_of_isrs(decision: Decision) -> bool:
 
 class BringBack(RollBroker):
     """One broker back to migration mode, for which the dual-write is to move, or to its original file."""
+
+    back = True
 
     def __init__(self, node: NodeSpec, target: BrokerMode, policy: Policy, renewed: int = 0) -> None:
         super().__init__(node, target, policy)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from airflow_provider_kmigrate.clients.hosts.files import backup_name
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
-from airflow_provider_kmigrate.core.config_matrix import Stage
-from airflow_provider_kmigrate.core.properties import diff
+from airflow_provider_kmigrate.core.config_matrix import Stage, stage_of
+from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.node_file import whose_else
+from airflow_provider_kmigrate.core.properties import diff, parse
 from airflow_provider_kmigrate.core.render import RenderFacts, broker_properties, controller_properties
+from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.steps.backup import edited
 from airflow_provider_kmigrate.steps.run import World
 
 
@@ -19,16 +24,62 @@ def target_text(world: World, node: NodeSpec, stage: Stage) -> str:
     return controller_properties(original, node, stage, facts)
 
 
-def install(world: World, node: NodeSpec, stage: Stage) -> None:
-    """Put the file of a stage in place, and say which keys change; values of unknown keys stay hidden."""
+def install(world: World, node: NodeSpec, stage: Stage, *, back: bool = False) -> None:
+    """Put the file of a stage in place, and say which keys change; values of unknown keys stay hidden.
+
+    Raises `Refused` where a broker's file was edited since the backup: the edit would be gone. On the way `back` it is only said,
+    and where the edited file is kept. A controller's place must be empty or hold its own file.
+    """
     text = target_text(world, node, stage)
     host = world.tools.host(node)
-    old = host.read_properties(node) if node.role is Role.BROKER else ""
+    old = host.read_properties(node) if node.role is Role.BROKER else _of_controller(world, node)
     if text == old:
         return
+    if node.role is Role.BROKER:
+        _mind_edits(world, node, old, back=back)
+        world.backup.keep_written(
+            node, text
+        )  # before it is written: a run killed in between leaves a hash too many, none too few
     changes = diff(old, text)
     world.say(
         f"{node.name}: new server.properties with {len(changes)} changes" + "".join(f"\n    {change}" for change in changes)
     )
     digest = host.put_properties(node, text, world.fence.token)
     world.journal.write("file", node.name, f"server.properties for stage {stage}", sha256=digest)
+
+
+def _mind_edits(world: World, node: NodeSpec, old: str, *, back: bool) -> None:
+    keys = edits(world, node, old)
+    if not keys:
+        return
+    reason = edited(node, keys, world.backup.path(node))
+    if not back:
+        raise Refused.because(reason)
+    kept = backup_name(node.hosts.properties, old)
+    world.say(
+        f"ATTENTION: {reason.text} The way back goes on without that; the file as it is now is kept as {kept} on {node.host}."
+    )
+    world.journal.write("edited", node.name, f"changed since the backup: {', '.join(keys)}", kept=kept)
+
+
+def edits(world: World, node: NodeSpec, text: str) -> tuple[str, ...]:
+    """The keys of a broker's file that somebody changed since the backup; none in what kmigrate wrote, whatever the cluster file says now."""
+    original = world.backup.original(node)
+    if text == original or world.backup.wrote(node, text):
+        return ()
+    stage = stage_of(parse(text))
+    expected = target_text(world, node, stage) if stage in (Stage.MIGRATION, Stage.KRAFT) else original
+    return tuple(change.key for change in diff(expected, text))
+
+
+def _of_controller(world: World, node: NodeSpec) -> str:
+    """The file that a controller has, empty where there is none. Raises `Refused` for somebody else's."""
+    host = world.tools.host(node)
+    properties = host.files(node).properties
+    if (whose := whose_else(node.id, properties)) is not None:
+        text = f"{node.name}: {node.hosts.properties} on {node.host} is {whose}."
+        remedy = "Move it away if no process uses it, or correct `properties` of this controller in the cluster file; then clear the task."
+        raise Refused.because(
+            Reason("M05", text, "A process would start with a controller's file next time. Nothing was written.", remedy)
+        )
+    return "" if properties is None else host.read_properties(node)

@@ -77,7 +77,7 @@ class SimClock:
 
 def node_of(role: Role, node: int) -> NodeSpec:
     host = HostSpec("local", f"properties-{node}")
-    return NodeSpec(node, role, "127.0.0.1", 10000 + node, host, log_dir=f"/controllers/{node}")
+    return NodeSpec(node, role, "127.0.0.1", 10000 + node, host, log_dir=f"/kraft/{node}")
 
 
 def process_of(node: SimNode) -> Process:
@@ -85,7 +85,10 @@ def process_of(node: SimNode) -> Process:
 
 
 def files_of(node: SimNode) -> NodeFiles:
-    meta = {"/data": {"cluster.id": CLUSTER_ID}} if node.formatted or node.spec.role is Role.BROKER else {"/data": {}}
+    if node.spec.role is Role.BROKER:
+        meta = {"/data": {"cluster.id": CLUSTER_ID, "broker.id": str(node.spec.id)}}
+    else:
+        meta = {node.spec.log_dir or "": {"cluster.id": CLUSTER_ID, "node.id": str(node.spec.id)} if node.formatted else {}}
     return NodeFiles(parse(node.text) if node.text else None, "", meta, node.log)
 
 

@@ -1,0 +1,171 @@
+"""What somebody edited since the backup is never reverted silently, and a controller's file never replaces somebody else's."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_kmigrate.core.cluster import Policy, Role
+from airflow_provider_kmigrate.core.config_matrix import Stage, stage_of
+from airflow_provider_kmigrate.core.model import BrokerMode
+from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.steps.brokers import BringBack, RollBroker
+from airflow_provider_kmigrate.steps.controllers import ProvisionController
+from airflow_provider_kmigrate.steps.files import edits, install
+from airflow_provider_kmigrate.steps.originals import main
+from airflow_provider_kmigrate.steps.prepare import run_backup
+from airflow_provider_kmigrate.steps.run import World, run_step
+from tests.steps.sim import SimCluster
+from tests.steps.sim_nodes import Killed, SimNode, parse
+
+SECRET = "ssl.keystore.password=ROTATED\n"
+
+
+def begun(folder: Path) -> tuple[SimCluster, World]:
+    """Controllers up, broker 0 in migration mode."""
+    cluster = SimCluster()
+    world = cluster.world(folder)
+    for node in cluster.spec.controllers:
+        run_step(ProvisionController(node, cluster.spec.cluster_id), world)
+    run_step(RollBroker(cluster.spec.brokers[0], BrokerMode.MIGRATION, cluster.spec.policy), world)
+    return cluster, world
+
+
+def broker(cluster: SimCluster, number: int) -> SimNode:
+    return cluster.nodes[Role.BROKER, number]
+
+
+def said(world: World) -> str:
+    return "\n".join(world.say.__self__)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("number", "stage"), [(0, Stage.KRAFT), (1, Stage.MIGRATION)], ids=["rendered", "original"])
+def test_forward_an_edited_file_is_refused_before_its_broker_stops(tmp_path: Path, number: int, stage: Stage) -> None:
+    cluster, world = begun(tmp_path)
+    node = broker(cluster, number)
+    node.text += SECRET + "num.io.threads=32\n"
+    before, stops = node.text, node.stops
+    with pytest.raises(Refused) as refused:
+        install(world, node.spec, stage)
+    (reason,) = refused.value.reasons
+    assert (reason.code, node.text, node.stops) == ("O03", before, stops)
+    assert "num.io.threads, ssl.keystore.password" in reason.text
+    assert "ROTATED" not in str(refused.value)
+
+
+def test_a_roll_stops_at_an_edited_file(tmp_path: Path) -> None:
+    cluster, world = begun(tmp_path)
+    broker(cluster, 1).text += SECRET
+    with pytest.raises(Refused, match="O03"):
+        run_step(RollBroker(cluster.spec.brokers[1], BrokerMode.MIGRATION, cluster.spec.policy), world)
+    assert broker(cluster, 1).stops == 0
+
+
+def test_comments_and_order_are_nobodys_edit(tmp_path: Path) -> None:
+    cluster, world = begun(tmp_path)
+    node = broker(cluster, 1)
+    node.text = "# Ansible managed\n" + "".join(reversed(node.text.splitlines(keepends=True)))
+    run_backup(world)
+    install(world, node.spec, Stage.MIGRATION)
+    assert stage_of(parse(node.text)) is Stage.MIGRATION
+
+
+def test_a_policy_that_changed_between_runs_is_nobodys_edit(tmp_path: Path) -> None:
+    cluster, world = begun(tmp_path)
+    node = broker(cluster, 0)
+    faster = replace(world, spec=replace(cluster.spec, policy=Policy(fast_failover=True)))
+    assert edits(faster, node.spec, node.text) == ()
+    install(faster, node.spec, Stage.KRAFT)
+    assert "broker.heartbeat.interval.ms=250" in node.text
+    install(world, node.spec, Stage.KRAFT)
+
+
+def test_a_run_that_was_killed_before_its_write_is_no_edit(tmp_path: Path) -> None:
+    cluster, world = begun(tmp_path)
+    node = broker(cluster, 1)
+    cluster.mortal.at = cluster.mortal.count + 1
+    with pytest.raises(Killed):
+        install(world, node.spec, Stage.MIGRATION)
+    assert stage_of(parse(node.text)) is Stage.ZOOKEEPER
+    install(world, node.spec, Stage.MIGRATION)
+    assert stage_of(parse(node.text)) is Stage.MIGRATION
+
+
+def test_what_an_earlier_release_wrote_is_known_by_its_keys(tmp_path: Path) -> None:
+    cluster, world = begun(tmp_path)
+    (world.backup.folder / "broker-0.written").unlink()
+    assert edits(world, cluster.spec.brokers[0], broker(cluster, 0).text) == ()
+
+
+def test_the_way_back_says_what_goes_and_where_it_is_kept(tmp_path: Path) -> None:
+    cluster, world = begun(tmp_path)
+    node = broker(cluster, 0)
+    node.text += SECRET
+    install(world, node.spec, Stage.ZOOKEEPER, back=True)
+    assert node.text == world.backup.original(node.spec)
+    assert "ATTENTION: The properties of broker 0 were changed since the backup was made, at ssl.keystore.password." in said(
+        world
+    )
+    assert f"kept as {node.spec.hosts.properties}." in said(world)
+    assert ".bak on 127.0.0.1" in said(world)
+    assert "ROTATED" not in said(world)
+
+
+def test_only_the_way_back_goes_on() -> None:
+    assert (RollBroker.back, BringBack.back) == (False, True)
+
+
+def test_an_edit_that_is_wanted_is_taken_into_the_original(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cluster, world = begun(tmp_path)
+    for number, stage in ((0, Stage.KRAFT), (1, Stage.MIGRATION)):
+        node = broker(cluster, number)
+        node.text += SECRET
+        original = world.backup.original(node.spec)
+        wanted = tmp_path / "wanted"
+        wanted.write_text(original + SECRET)
+        assert main([str(world.backup.folder), str(number), str(wanted)]) == 0
+        assert "ssl.keystore.password" in (told := capsys.readouterr().out)
+        assert "ROTATED" not in told
+        install(world, node.spec, stage)
+        assert SECRET in node.text
+        assert stage_of(parse(node.text)) is stage
+        assert world.backup.original(node.spec) == original + SECRET
+        assert [kept.read_text() for kept in world.backup.folder.glob(f"broker-{number}.properties.*.bak")] == [original]
+    assert "broker-0.properties" in world.backup.verify()
+
+
+@pytest.mark.parametrize("wrong", ["rendered", "of another broker", "absent"])
+def test_only_an_original_is_taken_in(tmp_path: Path, capsys: pytest.CaptureFixture[str], wrong: str) -> None:
+    cluster, world = begun(tmp_path)
+    texts = {"rendered": broker(cluster, 0).text, "of another broker": world.backup.original(cluster.spec.brokers[1])}
+    if wrong in texts:
+        (tmp_path / "wanted").write_text(texts[wrong])
+    before = world.backup.original(cluster.spec.brokers[0])
+    assert main([str(world.backup.folder), "0", str(tmp_path / "wanted")]) == 1
+    assert "[O04]" in capsys.readouterr().err
+    assert world.backup.original(cluster.spec.brokers[0]) == before
+
+
+@pytest.mark.parametrize(
+    ("text", "whose"),
+    [
+        ("broker.id=1\nzookeeper.connect=zk:2181\n", "the file of broker 1"),
+        ("process.roles=controller\nnode.id=3001\n", "the file of controller 3001"),
+        ("a=1\n", "no controller's file"),
+    ],
+)
+def test_somebody_elses_file_is_never_replaced_by_a_controllers(tmp_path: Path, text: str, whose: str) -> None:
+    cluster = SimCluster()
+    node = cluster.nodes[Role.CONTROLLER, 3000]
+    node.text = text
+    with pytest.raises(Refused, match=f"M05.*{whose}"):
+        install(cluster.world(tmp_path), node.spec, Stage.CONTROLLER_MIGRATION)
+    assert node.text == text
+
+
+def test_a_controllers_own_file_is_replaced_as_often_as_it_takes(tmp_path: Path) -> None:
+    cluster, world = begun(tmp_path)
+    node = cluster.nodes[Role.CONTROLLER, 3000]
+    for stage in (Stage.CONTROLLER_FINAL, Stage.CONTROLLER_MIGRATION, Stage.CONTROLLER_MIGRATION):
+        install(world, node.spec, stage)
+        assert stage_of(parse(node.text)) is stage
