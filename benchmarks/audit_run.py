@@ -21,7 +21,7 @@ from airflow_provider_kmigrate.audit.engine import Engine
 from airflow_provider_kmigrate.audit.job import Result, run
 from airflow_provider_kmigrate.audit.policy import Policy
 from airflow_provider_kmigrate.audit.sources import RecordTables, Source
-from airflow_provider_kmigrate.core.verdict import Level
+from airflow_provider_kmigrate.core.audit.verdict import Level
 
 THREADS = 2
 

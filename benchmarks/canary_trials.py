@@ -16,10 +16,10 @@ from airflow_provider_kmigrate.audit.canary import lives_of, measured
 from airflow_provider_kmigrate.audit.duckdb_engine import DuckDBEngine
 from airflow_provider_kmigrate.audit.history import Control
 from airflow_provider_kmigrate.audit.sources import Source, attach
-from airflow_provider_kmigrate.core.canary import CanaryPolicy
-from airflow_provider_kmigrate.core.canary_judge import judge
-from airflow_provider_kmigrate.core.canary_series import HISTORY, CanaryPlan, Life, Measured, Times, series
-from airflow_provider_kmigrate.core.verdict import Level, Outcome
+from airflow_provider_kmigrate.core.audit.canary import CanaryPolicy
+from airflow_provider_kmigrate.core.audit.canary_judge import judge
+from airflow_provider_kmigrate.core.audit.canary_series import HISTORY, CanaryPlan, Life, Measured, Times, series
+from airflow_provider_kmigrate.core.audit.verdict import Level, Outcome
 
 INTERVAL_MS, STEP_MS = 2_000, 10_000
 POLICY = CanaryPolicy(window=40)

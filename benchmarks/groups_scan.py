@@ -24,9 +24,9 @@ from airflow_provider_kmigrate.clients.group_reads import seen
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
-from airflow_provider_kmigrate.core.group_scan import Looks, Standing, scan
-from airflow_provider_kmigrate.core.group_seen import GroupSeen
-from airflow_provider_kmigrate.core.registration import Registration, thread_id, write_registration
+from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen
+from airflow_provider_kmigrate.core.coordination.registration import Registration, thread_id, write_registration
+from airflow_provider_kmigrate.core.groups.scan import Looks, Standing, scan
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
 from airflow_provider_kmigrate.localcluster.plan import Shape
 

@@ -19,8 +19,8 @@ from typing import Any
 
 from kazoo.client import KazooClient
 
-from airflow_provider_kmigrate.core import preflight
 from airflow_provider_kmigrate.core.model import Look
+from airflow_provider_kmigrate.core.preflight import checks as preflight
 from airflow_provider_kmigrate.localcluster import members
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
 from airflow_provider_kmigrate.localcluster.plan import Shape

@@ -2,7 +2,7 @@
 
 ::
 
-    sources ──► tables ──► Spark or DuckDB ──► algebra (numpy) ──► a smaller history ──► core.ledger ──► core.verdict
+    sources ──► tables ──► Spark or DuckDB ──► algebra (numpy) ──► a smaller history ──► core.ledger ──► core.audit.verdict
     lines,      schema     a few group-bys     which partitions    of the same facts     one judge       one rule
     Parquet                the same SQL        are beyond doubt
 

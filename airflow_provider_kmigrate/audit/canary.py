@@ -1,4 +1,4 @@
-"""A group's canary compared with its other members, from what they wrote down; `core.canary_judge` decides."""
+"""A group's canary compared with its other members, from what they wrote down; `core.audit.canary_judge` decides."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from airflow_provider_kmigrate.audit.engine import Engine
 from airflow_provider_kmigrate.audit.history import Control
 from airflow_provider_kmigrate.audit.latencies import buckets
 from airflow_provider_kmigrate.core import latency
-from airflow_provider_kmigrate.core.canary_judge import judge
-from airflow_provider_kmigrate.core.canary_series import CanaryPlan, Life, Measured, Times, series, times, unseen
-from airflow_provider_kmigrate.core.verdict import CanaryVerdict, Ground, Outcome
+from airflow_provider_kmigrate.core.audit.canary_judge import judge
+from airflow_provider_kmigrate.core.audit.canary_series import CanaryPlan, Life, Measured, Times, series, times, unseen
+from airflow_provider_kmigrate.core.audit.verdict import CanaryVerdict, Ground, Outcome
 
 _SHARE = 0.95
 _SEED = 20_261_123  # the same events have the same verdict

@@ -26,12 +26,12 @@ from airflow_provider_kmigrate.audit.algebra import Flags, codes, column, last_n
 from airflow_provider_kmigrate.audit.engine import Engine
 from airflow_provider_kmigrate.audit.history import Control, History
 from airflow_provider_kmigrate.audit.policy import Policy
+from airflow_provider_kmigrate.core.audit.verdict import Ground, Level, Outcome
 from airflow_provider_kmigrate.core.events import Change, Ownership, TopicPartition
 from airflow_provider_kmigrate.core.ledger import Case, Facts
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
 from airflow_provider_kmigrate.core.ledger.ownership import in_order
 from airflow_provider_kmigrate.core.model import Reason
-from airflow_provider_kmigrate.core.verdict import Ground, Level, Outcome
 
 _FOREVER: Final = np.iinfo(np.int64).max
 _OWNED: Final = pa.schema(

@@ -21,13 +21,22 @@ from pyspark.sql import SparkSession
 from airflow_provider_kmigrate.audit.kafka_source import Spans, options_of, read_spans, spark_errors
 from airflow_provider_kmigrate.audit.session import ship_package
 from airflow_provider_kmigrate.clients.log_marks import cluster_id, read_marks
-from airflow_provider_kmigrate.core import commit_tracks, fingerprint
-from airflow_provider_kmigrate.core.commit_tracks import CommitLook, Tracks, judge_commits
+from airflow_provider_kmigrate.core.audit import commit_tracks, fingerprint
+from airflow_provider_kmigrate.core.audit.commit_tracks import CommitLook, Tracks, judge_commits
+from airflow_provider_kmigrate.core.audit.log_blocks import (
+    BLOCK,
+    Fingerprint,
+    LogMark,
+    Print,
+    Sample,
+    remaining,
+    renewal,
+    stretches,
+)
+from airflow_provider_kmigrate.core.audit.offsets_records import RawRecord, Scan
+from airflow_provider_kmigrate.core.audit.verdict import Ground, LevelHealth
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.log_blocks import BLOCK, Fingerprint, LogMark, Print, Sample, remaining, renewal, stretches
 from airflow_provider_kmigrate.core.model import Reason
-from airflow_provider_kmigrate.core.offsets_records import RawRecord, Scan
-from airflow_provider_kmigrate.core.verdict import Ground, LevelHealth
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
@@ -232,7 +241,7 @@ def _tracker() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def compare(before: LogLook, after: LogLook) -> tuple[tuple[Ground, ...], LevelHealth]:
-    """What became of logs and commits, as `core.verdict.combine` takes it."""
+    """What became of logs and commits, as `core.audit.verdict.combine` takes it."""
     grounds, health = fingerprint.compare(before.logs, after.logs)
     ends = {where: mark.end for where, mark in after.logs.marks.items()}
     return (*grounds, *judge_commits(before.commits, after.commits, ends)), health

@@ -13,7 +13,7 @@ from airflow_provider_kmigrate.audit import queries
 from airflow_provider_kmigrate.audit.engine import Engine
 from airflow_provider_kmigrate.audit.policy import Policy
 from airflow_provider_kmigrate.audit.schema import Pile
-from airflow_provider_kmigrate.core.event_lines import decode
+from airflow_provider_kmigrate.core.audit.event_lines import decode
 from airflow_provider_kmigrate.core.events import Event, Stamp, Start, Stop, TopicPartition
 from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition
 from airflow_provider_kmigrate.core.ledger.facts import Gap

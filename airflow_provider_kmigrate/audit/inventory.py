@@ -1,4 +1,4 @@
-"""Looks at consumer groups by the million: an engine reduces them to one line a group, for `core.inventory`.
+"""Looks at consumer groups by the million: an engine reduces them to one line a group, for `core.groups.inventory`.
 
 A day of looks at thousands of groups is too much for a list and little for an engine; Spark and DuckDB read them alike.
 """
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from airflow_provider_kmigrate.audit.engine import Engine
-from airflow_provider_kmigrate.core.readiness import LEAST_LOOKS, LagHistory
+from airflow_provider_kmigrate.core.groups.readiness import LEAST_LOOKS, LagHistory
 
 VIEW: Final = "looks"  # columns as in GroupSnapshot, `group` as consumer_group
 _HISTORIES: Final = """

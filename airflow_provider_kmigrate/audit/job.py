@@ -22,9 +22,8 @@ from airflow_provider_kmigrate.audit.policy import Policy
 from airflow_provider_kmigrate.audit.request import LogsRequest, Request, StreamRequest
 from airflow_provider_kmigrate.audit.result import Audited, Result
 from airflow_provider_kmigrate.audit.sources import Source, attach
-from airflow_provider_kmigrate.core.canary_series import CanaryPlan
-from airflow_provider_kmigrate.core.ledger import Facts
-from airflow_provider_kmigrate.core.verdict import (
+from airflow_provider_kmigrate.core.audit.canary_series import CanaryPlan
+from airflow_provider_kmigrate.core.audit.verdict import (
     CanaryVerdict,
     Ground,
     Level,
@@ -35,6 +34,7 @@ from airflow_provider_kmigrate.core.verdict import (
     of_facts,
     violation_code,
 )
+from airflow_provider_kmigrate.core.ledger import Facts
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, TimedOut
 
 if TYPE_CHECKING:

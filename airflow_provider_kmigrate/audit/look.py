@@ -21,8 +21,8 @@ from airflow_provider_kmigrate.audit import fingerprint, request
 from airflow_provider_kmigrate.audit import session as sessions
 from airflow_provider_kmigrate.audit.fingerprint import LogLook
 from airflow_provider_kmigrate.audit.request import LogsRequest, StreamRequest
+from airflow_provider_kmigrate.core.audit.verdict import Ground, LevelHealth
 from airflow_provider_kmigrate.core.model import Reason
-from airflow_provider_kmigrate.core.verdict import Ground, LevelHealth
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused
 
 

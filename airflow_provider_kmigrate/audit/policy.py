@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.core.ledger.health import ANY_EVIDENCE, Demand
-from airflow_provider_kmigrate.core.verdict import Level
 
 
 @dataclass(frozen=True, slots=True)

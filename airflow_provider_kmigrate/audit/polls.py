@@ -19,7 +19,7 @@ from airflow_provider_kmigrate.audit.history import Control, Deliveries, History
 from airflow_provider_kmigrate.audit.naming import Naming
 from airflow_provider_kmigrate.audit.policy import Policy
 from airflow_provider_kmigrate.audit.schema import Pile
-from airflow_provider_kmigrate.core.event_lines import decode
+from airflow_provider_kmigrate.core.audit.event_lines import decode
 from airflow_provider_kmigrate.core.events import Clock, Event, Heartbeat, Stamp, TopicPartition
 from airflow_provider_kmigrate.core.ledger.facts import Gap
 

@@ -24,11 +24,11 @@ from typing import Any, Final, NoReturn, TypeVar
 
 from airflow_provider_kmigrate.audit.policy import Policy
 from airflow_provider_kmigrate.audit.sources import RecordTables, Source, ToolOutput
-from airflow_provider_kmigrate.core.canary_series import CanaryPlan
+from airflow_provider_kmigrate.core.audit.canary_series import CanaryPlan
+from airflow_provider_kmigrate.core.audit.log_blocks import Sample
+from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.core.ledger import Demand
-from airflow_provider_kmigrate.core.log_blocks import Sample
 from airflow_provider_kmigrate.core.model import Reason
-from airflow_provider_kmigrate.core.verdict import Level
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 
 _LEVELS: Final = {level.label: level for level in Level}
@@ -49,7 +49,7 @@ class LogsRequest:
     """Level L0. `properties`: a file with librdkafka's properties as JSON, which may hold secrets and therefore is no part of this.
 
     `before`: where the look before the step is; `audit.look` leaves it there. `renewed`: where audits before this one left theirs when
-    they passed, in their order; the last that is there is compared with instead. `sample` as for `core.fingerprint`.
+    they passed, in their order; the last that is there is compared with instead. `sample` as for `core.audit.fingerprint`.
     """
 
     properties: str

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from airflow_provider_kmigrate.audit.latencies import MemberLatency
+from airflow_provider_kmigrate.core.audit.verdict import CanaryVerdict, Ground, Level, LevelHealth, Verdict
 from airflow_provider_kmigrate.core.events import Event
 from airflow_provider_kmigrate.core.ledger import Facts
-from airflow_provider_kmigrate.core.verdict import CanaryVerdict, Ground, Level, LevelHealth, Verdict
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from airflow_provider_kmigrate.audit.schema import EVENTS, rows_of, rows_of_line
 from airflow_provider_kmigrate.audit.session import ship_package
 from airflow_provider_kmigrate.audit.storage import Storage
 from airflow_provider_kmigrate.clients.log_marks import cluster_id
-from airflow_provider_kmigrate.core.event_lines import BadEvent, decode
+from airflow_provider_kmigrate.core.audit.event_lines import BadEvent, decode
 from airflow_provider_kmigrate.core.events import Ownership
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Failed, Refused, TimedOut

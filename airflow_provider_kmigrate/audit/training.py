@@ -18,7 +18,8 @@ from pyspark import SparkContext
 from airflow_provider_kmigrate.audit import job
 from airflow_provider_kmigrate.audit.classes import OPTIONS, TIMEOUT_S
 from airflow_provider_kmigrate.audit.schema import LOG, NAMES, RECORDS, rows_of, table_of
-from airflow_provider_kmigrate.core.event_lines import encode
+from airflow_provider_kmigrate.core.audit.event_lines import encode
+from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.core.events import (
     Ack,
     Change,
@@ -31,7 +32,6 @@ from airflow_provider_kmigrate.core.events import (
     Stop,
     TopicPartition,
 )
-from airflow_provider_kmigrate.core.verdict import Level
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
 
 _LATENCY: Final = ((600, 2),)

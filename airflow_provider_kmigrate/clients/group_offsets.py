@@ -1,4 +1,4 @@
-"""Carry out what `core.group_offsets` planned: look again, write, read back."""
+"""Carry out what `core.groups.offsets` planned: look again, write, read back."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from airflow_provider_kmigrate.clients.group_reads import seen
 from airflow_provider_kmigrate.clients.wire_groups import commit
 from airflow_provider_kmigrate.clients.zookeeper import CONSUMERS, Create, Holding, Operation, Set, Znode, ZooKeeper
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
+from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen
+from airflow_provider_kmigrate.core.coordination.registration import GroupPaths, read_offset, write_offset
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.group_offsets import CopyPlan, OffsetWrite, Store, missing, numbers, outdated, raised
-from airflow_provider_kmigrate.core.group_seen import GroupSeen
-from airflow_provider_kmigrate.core.registration import GroupPaths, read_offset, write_offset
+from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, OffsetWrite, Store, missing, numbers, outdated, raised
 from airflow_provider_kmigrate.exceptions import Failed, Refused, Unavailable
 
 _BATCH: Final = 500  # offsets of a transaction, or of a request
@@ -57,7 +57,7 @@ def _to_kafka(properties: Mapping[str, Any], plan: CopyPlan, timeout: float) -> 
 
 
 def raise_in_zookeeper(zk: ZooKeeper, group: str, offsets: Mapping[TopicPartition, int], holding: Holding) -> None:
-    """These offsets into ZooKeeper where those there are lower or missing, never lower (`core.group_offsets.raised`).
+    """These offsets into ZooKeeper where those there are lower or missing, never lower (`core.groups.offsets.raised`).
 
     Its members may live: each znode is written from the version in which it was compared. Raises as `ZooKeeper.commit`.
     """

@@ -1,4 +1,4 @@
-"""Consumer groups from both sides at once, as `core.group_seen` has them. Reads only."""
+"""Consumer groups from both sides at once, as `core.coordination.group_seen` has them. Reads only."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from airflow_provider_kmigrate.clients.batches import batches
 from airflow_provider_kmigrate.clients.group_znodes import Tree, groups_in
 from airflow_provider_kmigrate.clients.groups import Told, told
 from airflow_provider_kmigrate.clients.log_marks import log_ends
+from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, KafkaGroup, ZkGroup
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.group_seen import GroupSeen, KafkaGroup, ZkGroup
 from airflow_provider_kmigrate.exceptions import KMigrateError, Unavailable
 
 #: Of a topic, what an old consumer cannot read it for.

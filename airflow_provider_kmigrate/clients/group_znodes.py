@@ -8,11 +8,9 @@ from typing import Final, Protocol, TypeVar
 
 from airflow_provider_kmigrate.clients import znodes
 from airflow_provider_kmigrate.clients.zookeeper import CONSUMERS, Znode
-from airflow_provider_kmigrate.core.assignors import topics_of
-from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.group_seen import StoredOffset, ZkGroup
-from airflow_provider_kmigrate.core.model import Malformed
-from airflow_provider_kmigrate.core.registration import (
+from airflow_provider_kmigrate.core.coordination.assignors import topics_of
+from airflow_provider_kmigrate.core.coordination.group_seen import StoredOffset, ZkGroup
+from airflow_provider_kmigrate.core.coordination.registration import (
     GroupPaths,
     Registration,
     Unreadable,
@@ -20,6 +18,8 @@ from airflow_provider_kmigrate.core.registration import (
     read_progress,
     read_registration,
 )
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.model import Malformed
 from airflow_provider_kmigrate.exceptions import Failed
 
 _TOPICS: Final = "/brokers/topics"

@@ -11,10 +11,10 @@ from airflow_provider_kmigrate.clients.batches import batches
 from airflow_provider_kmigrate.clients.group_znodes import Tree, groups_in
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.clients.wire_groups import Address, Brokers, Described, Offsets, committed, described
-from airflow_provider_kmigrate.core.group_seen import ZkGroup
+from airflow_provider_kmigrate.core.coordination.group_seen import ZkGroup
+from airflow_provider_kmigrate.core.groups.inventory import GroupFound
+from airflow_provider_kmigrate.core.groups.readiness import GroupProtocol
 from airflow_provider_kmigrate.core.internal_topics import OFFSETS_TOPIC
-from airflow_provider_kmigrate.core.inventory import GroupFound
-from airflow_provider_kmigrate.core.readiness import GroupProtocol
 from airflow_provider_kmigrate.exceptions import KMigrateError, Unavailable
 
 _BATCH: Final = 100  # groups a request

@@ -9,8 +9,8 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from airflow_provider_kmigrate.clients.admin import error_of
+from airflow_provider_kmigrate.core.audit.offsets_records import RawRecord
 from airflow_provider_kmigrate.core.internal_topics import OFFSETS_TOPIC
-from airflow_provider_kmigrate.core.offsets_records import RawRecord
 from airflow_provider_kmigrate.exceptions import TimedOut
 
 _FIXED: Final = {

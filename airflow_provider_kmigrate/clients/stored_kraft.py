@@ -21,7 +21,7 @@ from kafka.protocol.admin import (
 from airflow_provider_kmigrate.clients.kafka_errors import check
 from airflow_provider_kmigrate.clients.messages import DescribeDelegationTokenRequest
 from airflow_provider_kmigrate.clients.wire import Wire
-from airflow_provider_kmigrate.core import stored
+from airflow_provider_kmigrate.core.metadata import stored
 from airflow_provider_kmigrate.core.model import Entities
 from airflow_provider_kmigrate.exceptions import Failed
 

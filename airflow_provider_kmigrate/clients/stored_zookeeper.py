@@ -1,6 +1,6 @@
 """ZooKeeper's side of the metadata beside topics: what Kafka 3.9 keeps under /config, /kafka-acl, /delegation_token.
 
-These znodes hold secrets: salted passwords, keystore passwords. Nothing of a value leaves this module but what `core.stored` shows,
+These znodes hold secrets: salted passwords, keystore passwords. Nothing of a value leaves this module but what `core.metadata.stored` shows,
 and a znode that is not as Kafka writes it is named without its content.
 """
 
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
-from airflow_provider_kmigrate.core import stored
+from airflow_provider_kmigrate.core.metadata import stored
 from airflow_provider_kmigrate.core.model import Entities, StoredKind
 from airflow_provider_kmigrate.exceptions import Failed
 

@@ -21,10 +21,10 @@ from airflow_provider_kmigrate.clients.messages import ConsumerGroupDescribeRequ
 from airflow_provider_kmigrate.clients.settings import KafkaSettings
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.clients.wire_security import MECHANISMS, from_kafka
-from airflow_provider_kmigrate.core.assignors import KafkaMember
+from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
+from airflow_provider_kmigrate.core.coordination.group_seen import KafkaGroup
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.group_seen import KafkaGroup
-from airflow_provider_kmigrate.core.readiness import GroupProtocol
+from airflow_provider_kmigrate.core.groups.readiness import GroupProtocol
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Unavailable, Unreachable
 
 Offsets = dict[TopicPartition, int]

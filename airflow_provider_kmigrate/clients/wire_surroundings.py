@@ -8,7 +8,7 @@ from kafka.protocol.admin import DescribeConfigsRequest, DescribeLogDirsRequest,
 
 from airflow_provider_kmigrate.clients.kafka_errors import check, name_of
 from airflow_provider_kmigrate.clients.wire import Wire
-from airflow_provider_kmigrate.core.surroundings import LogDir
+from airflow_provider_kmigrate.core.preflight.surroundings import LogDir
 from airflow_provider_kmigrate.exceptions import Failed
 
 _BROKER = 4  # ConfigResource.Type of a broker

@@ -23,7 +23,7 @@ from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.zookeeper_reads import Kind, Read
 from airflow_provider_kmigrate.clients.zookeeper_session import Session, error_for
 from airflow_provider_kmigrate.core.model import LiveMembers, Malformed, PartitionMetadata, Reason, TopicMetadata, ZkView
-from airflow_provider_kmigrate.core.surroundings import ZooKeeperServer, ZooKeeperTree
+from airflow_provider_kmigrate.core.preflight.surroundings import ZooKeeperServer, ZooKeeperTree
 from airflow_provider_kmigrate.exceptions import Failed, Fenced, Forbidden, WrongCluster
 
 ROOT: Final = "/_kmigrate"

@@ -20,7 +20,7 @@ from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.zookeeper_reads import Kind, Read
 from airflow_provider_kmigrate.clients.zookeeper_session import Session
 from airflow_provider_kmigrate.core.model import Malformed
-from airflow_provider_kmigrate.core.surroundings import Acl, Registration, ZooKeeperServer, ZooKeeperTree
+from airflow_provider_kmigrate.core.preflight.surroundings import Acl, Registration, ZooKeeperServer, ZooKeeperTree
 
 _CHANGES = ("/config/changes", "/kafka-acl-changes", "/kafka-acl-extended-changes")
 _GUARDED = ("/controller_epoch", "/brokers/topics", "/config")

@@ -16,7 +16,7 @@ from typing import Final
 
 from airflow_provider_kmigrate.clients.hosts import files
 from airflow_provider_kmigrate.clients.hosts.tokens import locked
-from airflow_provider_kmigrate.core.event_lines import BadEvent, decode, encode
+from airflow_provider_kmigrate.core.audit.event_lines import BadEvent, decode, encode
 from airflow_provider_kmigrate.core.events import Event, Ownership
 from airflow_provider_kmigrate.exceptions import Failed
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from airflow_provider_kmigrate.core.event_lines import encode
+from airflow_provider_kmigrate.core.audit.event_lines import encode
 from airflow_provider_kmigrate.core.events import Change, Clock, Event, Heartbeat, Ownership, Remark, Stamp, Stop, TopicPartition
 from airflow_provider_kmigrate.exceptions import KMigrateError
 

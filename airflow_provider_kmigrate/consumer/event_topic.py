@@ -18,7 +18,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from airflow_provider_kmigrate.clients.admin import error_of
 from airflow_provider_kmigrate.consumer.event_files import Reading
-from airflow_provider_kmigrate.core.event_lines import BadEvent, decode, encode
+from airflow_provider_kmigrate.core.audit.event_lines import BadEvent, decode, encode
 from airflow_provider_kmigrate.core.events import Event, Ownership
 from airflow_provider_kmigrate.exceptions import KMigrateError, TimedOut, Unavailable
 

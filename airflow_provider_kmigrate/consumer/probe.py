@@ -19,9 +19,9 @@ from airflow_provider_kmigrate.clients.hosts import files
 from airflow_provider_kmigrate.consumer.probe_topic import ensure_topic
 from airflow_provider_kmigrate.consumer.workload import GroupPlan, Workload, WorkloadPlan
 from airflow_provider_kmigrate.consumer.workload.plan import plan_of
+from airflow_provider_kmigrate.core.audit.verdict import Ground, Level, LevelHealth, as_dict, combine, of_facts
 from airflow_provider_kmigrate.core.ledger import Facts
 from airflow_provider_kmigrate.core.model import Process, ProcessState, Reason
-from airflow_provider_kmigrate.core.verdict import Ground, Level, LevelHealth, as_dict, combine, of_facts
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
 
 TOPIC: Final = "kmigrate-probe"
@@ -97,7 +97,7 @@ class Probe:
         return self._workload().facts()
 
     def evidence(self) -> tuple[tuple[Ground, ...], LevelHealth]:
-        """For `core.verdict.combine`."""
+        """For `core.audit.verdict.combine`."""
         return of_facts(self.facts(), Level.PROBE)
 
 

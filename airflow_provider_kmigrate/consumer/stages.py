@@ -19,7 +19,7 @@ from airflow_provider_kmigrate.consumer.audited import AuditedConsumer
 from airflow_provider_kmigrate.consumer.event_files import FileSink
 from airflow_provider_kmigrate.consumer.event_log import Sink
 from airflow_provider_kmigrate.consumer.migrating import MigratingConsumer
-from airflow_provider_kmigrate.consumer.migrating_settings import OLD_NAMES, Stage, is_ours, stage_of
+from airflow_provider_kmigrate.consumer.migrating.settings import OLD_NAMES, Stage, is_ours, stage_of
 
 ASSIGNOR: Final = "range"
 """The only one that migrating members offer to plain ones, and only while Kafka coordinates (`migrating_fence`)."""

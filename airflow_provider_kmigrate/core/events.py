@@ -1,6 +1,6 @@
 """The vocabulary of the delivery audit: what clients wrote down of what they sent, got, committed and owned.
 
-Clients write events; `core.ledger` and the Spark audit read them. One event is one JSON object on one line (`core.event_lines`)::
+Clients write events; `core.ledger` and the Spark audit read them. One event is one JSON object on one line (`core.audit.event_lines`)::
 
     {"v":1,"kind":"delivery","writer":"load.g1.0-5c1e","event_seq":17,"t_ms":1795241479346,"group":"g1",...}
 

@@ -12,7 +12,7 @@ from enum import Flag, StrEnum, auto
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 if TYPE_CHECKING:
-    from airflow_provider_kmigrate.core.group_seen import GroupSeen
+    from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen
 
 
 class BrokerMode(StrEnum):

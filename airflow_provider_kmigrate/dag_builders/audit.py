@@ -15,10 +15,10 @@ from typing import Any
 
 from airflow.sdk import DAG, BaseOperator, Context, TaskGroup, chain
 
-from airflow_provider_kmigrate.core.canary import CanaryPolicy
+from airflow_provider_kmigrate.core.audit.canary import CanaryPolicy
+from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.core.cluster import AuditSpec, ClusterSpec, GroupSpec
 from airflow_provider_kmigrate.core.model import Reason
-from airflow_provider_kmigrate.core.verdict import Level
 from airflow_provider_kmigrate.dag_builders.chaining import goes_on
 from airflow_provider_kmigrate.dag_builders.task_docs import doc
 from airflow_provider_kmigrate.exceptions import SpecError

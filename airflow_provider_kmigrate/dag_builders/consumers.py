@@ -13,9 +13,9 @@ from datetime import timedelta
 from airflow.sdk import DAG, BaseOperator, Param, TaskGroup, TriggerRule, chain
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, GroupSpec
-from airflow_provider_kmigrate.core.group_move import Goal
-from airflow_provider_kmigrate.core.group_seen import MemberKind
-from airflow_provider_kmigrate.core.registration import Mode
+from airflow_provider_kmigrate.core.coordination.group_seen import MemberKind
+from airflow_provider_kmigrate.core.coordination.registration import Mode
+from airflow_provider_kmigrate.core.groups.move import Goal
 from airflow_provider_kmigrate.dag_builders import audit
 from airflow_provider_kmigrate.dag_builders.chaining import goes_on
 from airflow_provider_kmigrate.dag_builders.task_docs import group_doc

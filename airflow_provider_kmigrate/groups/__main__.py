@@ -34,15 +34,15 @@ from airflow_provider_kmigrate.clients.log_marks import cluster_id
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core.cluster import GroupSpec
-from airflow_provider_kmigrate.core.group_looks import Looks as MoveLooks
-from airflow_provider_kmigrate.core.group_looks import Past
-from airflow_provider_kmigrate.core.group_members import unheard
-from airflow_provider_kmigrate.core.group_move import set_mode, written
-from airflow_provider_kmigrate.core.group_offsets import CopyPlan, Store, plan
-from airflow_provider_kmigrate.core.group_scan import GroupScan, Looks, scan
-from airflow_provider_kmigrate.core.group_seen import GroupSeen
+from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen
+from airflow_provider_kmigrate.core.coordination.registration import Mode
+from airflow_provider_kmigrate.core.groups.looks import Looks as MoveLooks
+from airflow_provider_kmigrate.core.groups.looks import Past
+from airflow_provider_kmigrate.core.groups.members import unheard
+from airflow_provider_kmigrate.core.groups.move import set_mode, written
+from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, Store, plan
+from airflow_provider_kmigrate.core.groups.scan import GroupScan, Looks, scan
 from airflow_provider_kmigrate.core.model import Act, Decision, Done, Reason, Refuse, Wait
-from airflow_provider_kmigrate.core.registration import Mode
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, Unavailable, WrongCluster
 from airflow_provider_kmigrate.groups.report import copied, document, table
 from airflow_provider_kmigrate.spec import load

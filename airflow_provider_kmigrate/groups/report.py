@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
-from airflow_provider_kmigrate.core.findings import Finding
-from airflow_provider_kmigrate.core.group_offsets import CopyPlan
-from airflow_provider_kmigrate.core.group_scan import GroupScan, positions
-from airflow_provider_kmigrate.core.group_seen import MemberKind, MemberSeen
+from airflow_provider_kmigrate.core.coordination.group_seen import MemberKind, MemberSeen
+from airflow_provider_kmigrate.core.findings.finding import Finding
+from airflow_provider_kmigrate.core.groups.offsets import CopyPlan
+from airflow_provider_kmigrate.core.groups.scan import GroupScan, positions
 
 SCHEMA: Final = 1
 _HEAD: Final = ("GROUP", "STANDS", "OLD", "MIGRATING", "PLAIN", "MODE", "OWNED", "LAG", "MOVED ZK/KAFKA", "FINDINGS")

@@ -9,9 +9,9 @@ from typing import Any
 from airflow.sdk import ObjectStoragePath
 
 from airflow_provider_kmigrate.clients.log_marks import read_marks
+from airflow_provider_kmigrate.core.audit.log_blocks import LogMark
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, SparkJobSpec
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.log_blocks import LogMark
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from airflow_provider_kmigrate.hooks.tools import settings_of

@@ -18,8 +18,8 @@ from airflow_provider_kmigrate.clients.hosts.runner import LocalRunner
 from airflow_provider_kmigrate.clients.hosts.tokens import locked
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.config_matrix import Stage
-from airflow_provider_kmigrate.core.render import RenderFacts, broker_properties, controller_properties
+from airflow_provider_kmigrate.core.files.config_matrix import Stage
+from airflow_provider_kmigrate.core.files.render import RenderFacts, broker_properties, controller_properties
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
 from airflow_provider_kmigrate.localcluster import config, jars, members, plan, ready, runtime
 from airflow_provider_kmigrate.localcluster.plan import Plan, Shape

@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 from airflow_provider_kmigrate.clients.tools import Tools
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
 from airflow_provider_kmigrate.core.model import ClusterView, Look, Reason
-from airflow_provider_kmigrate.core.surroundings import Surroundings
+from airflow_provider_kmigrate.core.preflight.surroundings import Surroundings
 from airflow_provider_kmigrate.observe import assemble, unknowns
 from airflow_provider_kmigrate.observe.assemble import Answers
 from airflow_provider_kmigrate.observe.questions import Question, Questions

@@ -11,7 +11,7 @@ from airflow_provider_kmigrate.clients.tools import Tools
 from airflow_provider_kmigrate.clients.wire import ApiVersions, Led, NodeMetadata
 from airflow_provider_kmigrate.core import coordinator
 from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.group_seen import GroupSeen
+from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen
 from airflow_provider_kmigrate.core.internal_topics import OFFSETS_TOPIC
 from airflow_provider_kmigrate.core.model import NodeFiles, Process, ProcessState, Quorum, TopicMetadata, ZkView
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, KMigrateError, Unavailable

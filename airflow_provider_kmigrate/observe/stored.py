@@ -15,8 +15,8 @@ from airflow_provider_kmigrate.clients import stored_kraft, stored_zookeeper
 from airflow_provider_kmigrate.clients.stored_kraft import NotTold
 from airflow_provider_kmigrate.clients.tools import Tools
 from airflow_provider_kmigrate.clients.wire import Wire
-from airflow_provider_kmigrate.core import stored
 from airflow_provider_kmigrate.core.cluster import NodeSpec
+from airflow_provider_kmigrate.core.metadata import stored
 from airflow_provider_kmigrate.core.model import BrokerMode, Entities, Reason, Stored, StoredKind
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, KMigrateError, Unavailable, WrongCluster
 from airflow_provider_kmigrate.observe import unknowns

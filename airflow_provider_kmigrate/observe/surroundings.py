@@ -11,7 +11,7 @@ from airflow_provider_kmigrate.clients import wire_surroundings
 from airflow_provider_kmigrate.clients.tools import Tools
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
 from airflow_provider_kmigrate.core.model import ClusterView, Reason
-from airflow_provider_kmigrate.core.surroundings import Surroundings, ZooKeeperServer
+from airflow_provider_kmigrate.core.preflight.surroundings import Surroundings, ZooKeeperServer
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Unavailable, WrongCluster
 from airflow_provider_kmigrate.observe.questions import Question, Questions
 from airflow_provider_kmigrate.observe.reads import Reads

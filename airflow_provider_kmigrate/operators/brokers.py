@@ -7,8 +7,8 @@ from typing import Any
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowSkipException
 
+from airflow_provider_kmigrate.core.forward.roll import next_to_roll, postponed
 from airflow_provider_kmigrate.core.model import BrokerMode, Done
-from airflow_provider_kmigrate.core.roll import next_to_roll, postponed
 from airflow_provider_kmigrate.operators.step import StepOperator
 from airflow_provider_kmigrate.steps.brokers import ROLL_LOOKS
 from airflow_provider_kmigrate.steps.catalog import build

@@ -10,14 +10,14 @@ from typing import Any
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowSkipException
 
-from airflow_provider_kmigrate.core.group_health import goes_back
-from airflow_provider_kmigrate.core.group_members import unread
-from airflow_provider_kmigrate.core.group_move import Goal, moved, plan
-from airflow_provider_kmigrate.core.group_seen import MemberKind
+from airflow_provider_kmigrate.core.audit.verdict import Outcome, outcome_of
+from airflow_provider_kmigrate.core.coordination.group_seen import MemberKind
+from airflow_provider_kmigrate.core.coordination.registration import Mode
+from airflow_provider_kmigrate.core.groups.health import goes_back
+from airflow_provider_kmigrate.core.groups.members import unread
+from airflow_provider_kmigrate.core.groups.move import Goal, moved, plan
+from airflow_provider_kmigrate.core.groups.windows import not_in_file, other_wave
 from airflow_provider_kmigrate.core.model import Done, Look
-from airflow_provider_kmigrate.core.registration import Mode
-from airflow_provider_kmigrate.core.verdict import Outcome, outcome_of
-from airflow_provider_kmigrate.core.windows import not_in_file, other_wave
 from airflow_provider_kmigrate.exceptions import Refused, Unreachable
 from airflow_provider_kmigrate.hooks.verdicts import stored
 from airflow_provider_kmigrate.hooks.world import run_of, watching
@@ -138,7 +138,7 @@ class CleanUpGroupOperator(_GroupOperator):
 
 
 class GroupBackOperator(StepOperator):
-    """Bring groups back to `goal` (old, migrating or kafka: see `core.group_move.Goal`) from wherever each stands.
+    """Bring groups back to `goal` (old, migrating or kafka: see `core.groups.move.Goal`) from wherever each stands.
 
     With `only_after` or `verdict` it acts only where one of these tasks of its run has found the group worse (V30 to V34), or the
     audit's verdict in that file is FAIL. It is skipped where they never ran, could not look, or were ended by a person, and where the

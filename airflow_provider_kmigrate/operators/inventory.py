@@ -13,9 +13,9 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_kmigrate.clients import groups, offsets_topic
 from airflow_provider_kmigrate.clients.log_marks import read_marks
-from airflow_provider_kmigrate.core import inventory
-from airflow_provider_kmigrate.core.offsets_records import Scan
-from airflow_provider_kmigrate.core.readiness import GroupSnapshot, OffsetsHistory, Readiness, offsets_histories
+from airflow_provider_kmigrate.core.audit.offsets_records import Scan
+from airflow_provider_kmigrate.core.groups import inventory
+from airflow_provider_kmigrate.core.groups.readiness import GroupSnapshot, OffsetsHistory, Readiness, offsets_histories
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, KMigrateError, Refused
 from airflow_provider_kmigrate.hooks.tools import settings_of
 from airflow_provider_kmigrate.hooks.world import folder, watching
@@ -27,7 +27,7 @@ class GroupInventoryOperator(BaseOperator):
     Commit intervals, session timeouts and generations come from what `__consumer_offsets` took in the last `hours`; where our user may
     not read it, the log says so, and they are left out.
 
-    Leaves `inventory.json` (see `core.readiness.Readiness`) and `looks.jsonl` in `<folder>/inventory/<cluster>`, and returns how many
+    Leaves `inventory.json` (see `core.groups.readiness.Readiness`) and `looks.jsonl` in `<folder>/inventory/<cluster>`, and returns how many
     groups are in which wave. Changes nothing in the cluster.
     """
 

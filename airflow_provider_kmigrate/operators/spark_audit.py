@@ -15,7 +15,7 @@ from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 import airflow_provider_kmigrate
-from airflow_provider_kmigrate.core.verdict import Outcome, may_change, outcome_of
+from airflow_provider_kmigrate.core.audit.verdict import Outcome, may_change, outcome_of
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.hooks.tools import settings_of
 from airflow_provider_kmigrate.hooks.world import folder

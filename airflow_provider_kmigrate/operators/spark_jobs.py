@@ -10,9 +10,9 @@ from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, HoldPolicy
-from airflow_provider_kmigrate.core.findings import Severity
-from airflow_provider_kmigrate.core.job_risks import leaderless, risks
+from airflow_provider_kmigrate.core.findings.finding import Severity
 from airflow_provider_kmigrate.core.model import ClusterView, Look
+from airflow_provider_kmigrate.core.spark.job_risks import leaderless, risks
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused
 from airflow_provider_kmigrate.hooks.spark_jobs import control_of, logs_of
 from airflow_provider_kmigrate.hooks.world import finished_of, run_of, watching

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import Any, Final
 
-from airflow_provider_kmigrate.core.findings import Finding, Severity
+from airflow_provider_kmigrate.core.findings.finding import Finding, Severity
 from airflow_provider_kmigrate.steps.prepare import Preflight, as_json
 
 SCHEMA: Final = 1

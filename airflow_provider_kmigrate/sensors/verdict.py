@@ -8,7 +8,7 @@ from typing import Any
 from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_provider_kmigrate.core.verdict import Outcome, outcome_of
+from airflow_provider_kmigrate.core.audit.verdict import Outcome, outcome_of
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.hooks.verdicts import stored
 

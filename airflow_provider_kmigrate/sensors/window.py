@@ -9,7 +9,7 @@ from typing import Any
 from airflow.sdk import BaseSensorOperator, Context
 from airflow.sdk.exceptions import AirflowSkipException
 
-from airflow_provider_kmigrate.core.windows import is_open, other_wave
+from airflow_provider_kmigrate.core.groups.windows import is_open, other_wave
 
 
 class WindowSensor(BaseSensorOperator):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from airflow_provider_kmigrate.core import spark_hold
-from airflow_provider_kmigrate.core.spark_hold import Checkpoint
+from airflow_provider_kmigrate.core.spark import hold as spark_hold
+from airflow_provider_kmigrate.core.spark.hold import Checkpoint
 from airflow_provider_kmigrate.sparkjobs.files import Files, join
 
 

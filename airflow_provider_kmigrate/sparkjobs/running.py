@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from airflow_provider_kmigrate.core.spark_hold import HOLD, STATE, Hold, JobReport, JobState, kafka_offset, read_hold, report_text
+from airflow_provider_kmigrate.core.spark.hold import HOLD, STATE, Hold, JobReport, JobState, kafka_offset, read_hold, report_text
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from airflow_provider_kmigrate.sparkjobs.checkpoint import read_checkpoint
 from airflow_provider_kmigrate.sparkjobs.files import Files, HadoopFiles, join

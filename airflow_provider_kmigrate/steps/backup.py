@@ -22,8 +22,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from airflow_provider_kmigrate.core.cluster import NodeSpec
+from airflow_provider_kmigrate.core.files.properties import diff
 from airflow_provider_kmigrate.core.model import Reason
-from airflow_provider_kmigrate.core.properties import diff
 from airflow_provider_kmigrate.exceptions import Refused
 
 _VERSION = "metadata.version"

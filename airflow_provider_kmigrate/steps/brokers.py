@@ -5,21 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NoReturn
 
-from airflow_provider_kmigrate.core import (
-    back_gates,
-    broker_canary,
-    gates,
-    leaders,
-    meta_properties,
-    roll,
-    rollback,
-    stuck_leader,
-)
+from airflow_provider_kmigrate.core import gates
+from airflow_provider_kmigrate.core.back import gates as back_gates
+from airflow_provider_kmigrate.core.back import rollback
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Policy
-from airflow_provider_kmigrate.core.config_matrix import stage_on_disk
+from airflow_provider_kmigrate.core.files import meta_properties
+from airflow_provider_kmigrate.core.files.config_matrix import stage_on_disk
+from airflow_provider_kmigrate.core.forward import broker_canary, leaders, roll, stuck_leader
+from airflow_provider_kmigrate.core.forward.waiting import as_decision
 from airflow_provider_kmigrate.core.model import Act, BrokerMode, ClusterView, Decision, Done, Look, Reason, Refuse, Wait
 from airflow_provider_kmigrate.core.phase import kraft_owns
-from airflow_provider_kmigrate.core.waiting import as_decision
 from airflow_provider_kmigrate.exceptions import Failed, Refused, TimedOut
 from airflow_provider_kmigrate.steps.dual_write import Reviving
 from airflow_provider_kmigrate.steps.files import install
@@ -64,7 +59,7 @@ class _Lasting:
 
 
 class RollBroker(Step):
-    """Bring one broker into migration mode or into KRaft mode; `core.roll.decide_restart` says when, and what is left."""
+    """Bring one broker into migration mode or into KRaft mode; `core.forward.roll.decide_restart` says when, and what is left."""
 
     looks = ROLL_LOOKS
     back = False  # the way back does not stop at a file that somebody has edited
@@ -104,7 +99,7 @@ class RollBroker(Step):
         return decision
 
     def _freed(self, view: ClusterView, decision: Decision) -> Decision:
-        """The cure where one leader has not taken this broker back for long; `core.stuck_leader` says why that happens."""
+        """The cure where one leader has not taken this broker back for long; `core.forward.stuck_leader` says why that happens."""
         leader = stuck_leader.stuck_leader(view, self.node.id) if _only_out_of_isrs(decision) else None
         if not self._stuck.saw(view.taken_at, there=leader is not None) or leader is None:
             return decision
@@ -115,7 +110,7 @@ class RollBroker(Step):
         return Act("free", text)
 
     def _led(self, view: ClusterView, decision: Decision) -> Decision:
-        """The cure where a takeover has left partitions of this broker without a leader; `core.leaders` says why that happens."""
+        """The cure where a takeover has left partitions of this broker without a leader; `core.forward.leaders` says why that happens."""
         left = leaders.left_out(view, self.node.id) if _only_out_of_isrs(decision) else ()
         if not self._left_out.saw(view.taken_at, there=bool(left)):
             return decision

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from airflow_provider_kmigrate.core import equivalence_kinds
 from airflow_provider_kmigrate.core.gates import MET, Gate
+from airflow_provider_kmigrate.core.metadata import kinds as equivalence_kinds
 from airflow_provider_kmigrate.core.model import ClusterView, Look
 
 KINDS = Look.TOPICS | Look.STORED

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from airflow_provider_kmigrate.core import provision
 from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.config_matrix import Stage
+from airflow_provider_kmigrate.core.files.config_matrix import Stage
+from airflow_provider_kmigrate.core.forward import provision
 from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Look
 from airflow_provider_kmigrate.steps.files import install
 from airflow_provider_kmigrate.steps.first_broker import without_notes

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from airflow_provider_kmigrate.clients.half_made import half_made, make_whole
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
-from airflow_provider_kmigrate.core import rollback
-from airflow_provider_kmigrate.core.config_matrix import Stage
+from airflow_provider_kmigrate.core.back import rollback
+from airflow_provider_kmigrate.core.files.config_matrix import Stage
+from airflow_provider_kmigrate.core.forward.standstill import FAIL_OVER, MEND, Standstill, may_cure
 from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Look, Refuse
-from airflow_provider_kmigrate.core.standstill import FAIL_OVER, MEND, Standstill, may_cure
 from airflow_provider_kmigrate.exceptions import Failed
 from airflow_provider_kmigrate.steps.files import install
 from airflow_provider_kmigrate.steps.journal import told

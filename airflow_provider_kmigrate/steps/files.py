@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from airflow_provider_kmigrate.clients.hosts.files import backup_name
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
-from airflow_provider_kmigrate.core.config_matrix import Stage, stage_of
+from airflow_provider_kmigrate.core.files.config_matrix import Stage, stage_of
+from airflow_provider_kmigrate.core.files.node_file import whose_else
+from airflow_provider_kmigrate.core.files.properties import diff, parse
+from airflow_provider_kmigrate.core.files.render import RenderFacts, broker_properties, controller_properties
 from airflow_provider_kmigrate.core.model import Reason
-from airflow_provider_kmigrate.core.node_file import whose_else
-from airflow_provider_kmigrate.core.properties import diff, parse
-from airflow_provider_kmigrate.core.render import RenderFacts, broker_properties, controller_properties
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.backup import edited
 from airflow_provider_kmigrate.steps.run import World

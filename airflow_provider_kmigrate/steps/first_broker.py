@@ -1,4 +1,4 @@
-"""What is kept of the looks at the first broker of a pass, while one process lives; `core.broker_canary` judges it."""
+"""What is kept of the looks at the first broker of a pass, while one process lives; `core.forward.broker_canary` judges it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import astuple
 
 from airflow_provider_kmigrate.clients import znodes
 from airflow_provider_kmigrate.clients.zookeeper import REGISTERED, TAKEN_BACK, Create, Delete, Set
-from airflow_provider_kmigrate.core import broker_canary, roll
-from airflow_provider_kmigrate.core.broker_canary import LOOKS, Sample
+from airflow_provider_kmigrate.core.forward import broker_canary, roll
+from airflow_provider_kmigrate.core.forward.broker_canary import LOOKS, Sample
 from airflow_provider_kmigrate.core.model import Act, BrokerMode, ClusterView, Decision, Done, Reason, Wait
 from airflow_provider_kmigrate.steps.run import World
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from airflow_provider_kmigrate.core.cluster import GroupSpec
-from airflow_provider_kmigrate.core.findings import Severity
-from airflow_provider_kmigrate.core.group_members import unread
-from airflow_provider_kmigrate.core.group_scan import Looks, scan
-from airflow_provider_kmigrate.core.group_seen import GroupSeen
+from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen
+from airflow_provider_kmigrate.core.findings.finding import Severity
+from airflow_provider_kmigrate.core.groups.members import unread
+from airflow_provider_kmigrate.core.groups.scan import Looks, scan
 from airflow_provider_kmigrate.core.model import ClusterView, Decision, Done, Reason, Refuse, Wait
 from airflow_provider_kmigrate.steps.groups import OfGroup
 

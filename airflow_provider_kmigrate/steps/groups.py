@@ -7,15 +7,16 @@ from dataclasses import astuple
 
 from airflow_provider_kmigrate.clients import group_mode, group_offsets
 from airflow_provider_kmigrate.clients.zookeeper import Delete, ZooKeeper
-from airflow_provider_kmigrate.core import group_health, group_move
 from airflow_provider_kmigrate.core.cluster import GroupSpec
-from airflow_provider_kmigrate.core.group_health import Health
-from airflow_provider_kmigrate.core.group_looks import Looks, Past
-from airflow_provider_kmigrate.core.group_members import unread
-from airflow_provider_kmigrate.core.group_move import Goal
-from airflow_provider_kmigrate.core.group_seen import GroupSeen, MemberKind
+from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind
+from airflow_provider_kmigrate.core.coordination.registration import GroupPaths, Mode
+from airflow_provider_kmigrate.core.groups import health as group_health
+from airflow_provider_kmigrate.core.groups import move as group_move
+from airflow_provider_kmigrate.core.groups.health import Health
+from airflow_provider_kmigrate.core.groups.looks import Looks, Past
+from airflow_provider_kmigrate.core.groups.members import unread
+from airflow_provider_kmigrate.core.groups.move import Goal
 from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Done, Look, Reason, Refuse, Wait
-from airflow_provider_kmigrate.core.registration import GroupPaths, Mode
 from airflow_provider_kmigrate.exceptions import Failed
 from airflow_provider_kmigrate.steps.green import Green
 from airflow_provider_kmigrate.steps.run import Step, World

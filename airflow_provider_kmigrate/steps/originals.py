@@ -13,9 +13,9 @@ from pathlib import Path
 
 from airflow_provider_kmigrate.clients.hosts import files
 from airflow_provider_kmigrate.core.cluster import HostSpec, NodeSpec, Role
-from airflow_provider_kmigrate.core.config_matrix import Stage, node_id, stage_of
+from airflow_provider_kmigrate.core.files.config_matrix import Stage, node_id, stage_of
+from airflow_provider_kmigrate.core.files.properties import diff, parse
 from airflow_provider_kmigrate.core.model import Reason
-from airflow_provider_kmigrate.core.properties import diff, parse
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
 from airflow_provider_kmigrate.steps.backup import BackupStore
 

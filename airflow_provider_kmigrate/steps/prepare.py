@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from airflow_provider_kmigrate.core import preflight
-from airflow_provider_kmigrate.core.config_matrix import Stage, stage_of
-from airflow_provider_kmigrate.core.findings import Finding, Severity
+from airflow_provider_kmigrate.core.files.config_matrix import Stage, stage_of
+from airflow_provider_kmigrate.core.files.properties import parse
+from airflow_provider_kmigrate.core.findings.finding import Finding, Severity
 from airflow_provider_kmigrate.core.model import ClusterView, Done, Look, Reason
-from airflow_provider_kmigrate.core.preflight import PreflightFacts
-from airflow_provider_kmigrate.core.properties import parse
+from airflow_provider_kmigrate.core.preflight import checks as preflight
+from airflow_provider_kmigrate.core.preflight.checks import PreflightFacts
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused, Unavailable
 from airflow_provider_kmigrate.steps.journal import told
 from airflow_provider_kmigrate.steps.run import World

@@ -1,12 +1,18 @@
-"""The steps of the way back; `core.rollback` decides, and says in which order they make sense."""
+"""The steps of the way back; `core.back.rollback` decides, and says in which order they make sense."""
 
 from __future__ import annotations
 
 from airflow_provider_kmigrate.clients import znodes
 from airflow_provider_kmigrate.clients.zookeeper import Delete, Operation, Set
-from airflow_provider_kmigrate.core import back_gates, back_plan, gates, rollback
+from airflow_provider_kmigrate.core import gates
+from airflow_provider_kmigrate.core.back import gates as back_gates
+from airflow_provider_kmigrate.core.back import plan as back_plan
+from airflow_provider_kmigrate.core.back import rollback
+from airflow_provider_kmigrate.core.back.rollback import HandOver
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
-from airflow_provider_kmigrate.core.config_matrix import Stage, stage_on_disk
+from airflow_provider_kmigrate.core.files.config_matrix import Stage, stage_on_disk
+from airflow_provider_kmigrate.core.forward.roll import next_to_roll
+from airflow_provider_kmigrate.core.forward.standstill import Standstill
 from airflow_provider_kmigrate.core.model import (
     Act,
     BrokerMode,
@@ -22,9 +28,6 @@ from airflow_provider_kmigrate.core.model import (
     ZkController,
     ZkView,
 )
-from airflow_provider_kmigrate.core.roll import next_to_roll
-from airflow_provider_kmigrate.core.rollback import HandOver
-from airflow_provider_kmigrate.core.standstill import Standstill
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from airflow_provider_kmigrate.steps.brokers import BringBack
 from airflow_provider_kmigrate.steps.dual_write import DOWN_LOOKS, cure, start_what_is_down

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from airflow_provider_kmigrate.audit.schema import LOG, NAMES, RECORDS
-from airflow_provider_kmigrate.core.event_lines import decode, encode
+from airflow_provider_kmigrate.core.audit.event_lines import decode, encode
 from airflow_provider_kmigrate.core.events import Ack, Change, DeliveryRun, Event, Ownership, Role, Stamp, Start, Stop
 from tests.core.histories import History
 

@@ -6,13 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from airflow_provider_kmigrate.core import journal_lines
-from airflow_provider_kmigrate.core.events import Change
-from airflow_provider_kmigrate.core.ledger import balance
-from airflow_provider_kmigrate.core.ledger.facts import Case
-from airflow_provider_kmigrate.core.model import Reason
-from airflow_provider_kmigrate.core.report_facts import Ledger, ReportFacts, Subject, collect
-from airflow_provider_kmigrate.core.timeline import Held, OwnerTrack, Window
-from airflow_provider_kmigrate.core.verdict import (
+from airflow_provider_kmigrate.core.audit.report_facts import Ledger, ReportFacts, Subject, collect
+from airflow_provider_kmigrate.core.audit.timeline import Held, OwnerTrack, Window
+from airflow_provider_kmigrate.core.audit.verdict import (
     CanaryVerdict,
     Ground,
     Level,
@@ -23,6 +19,10 @@ from airflow_provider_kmigrate.core.verdict import (
     combine,
     of_facts,
 )
+from airflow_provider_kmigrate.core.events import Change
+from airflow_provider_kmigrate.core.ledger import balance
+from airflow_provider_kmigrate.core.ledger.facts import Case
+from airflow_provider_kmigrate.core.model import Reason
 from tests.core.histories import History
 
 HOSTILE = '<script>alert("x")</script><img src=http://example.org/x.png onerror=alert(1)>\x00&"\''

@@ -16,6 +16,7 @@ from airflow_provider_kmigrate.audit.policy import Policy
 from airflow_provider_kmigrate.audit.request import parse
 from airflow_provider_kmigrate.audit.sources import Source
 from airflow_provider_kmigrate.core import latency
+from airflow_provider_kmigrate.core.audit.verdict import CanaryVerdict, Level, Outcome
 from airflow_provider_kmigrate.core.events import (
     Change,
     DeliveryRun,
@@ -26,7 +27,6 @@ from airflow_provider_kmigrate.core.events import (
     Start,
     TopicPartition,
 )
-from airflow_provider_kmigrate.core.verdict import CanaryVerdict, Level, Outcome
 
 S = 1_000
 SWITCHED, END = 300 * S, 620 * S

@@ -22,10 +22,10 @@ from airflow_provider_kmigrate.audit.job import audit
 from airflow_provider_kmigrate.audit.judge import FINDINGS, joined
 from airflow_provider_kmigrate.audit.policy import Policy
 from airflow_provider_kmigrate.audit.sources import RecordTables, Source
+from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.core.events import DeliveryRun, Event, SendFailure
 from airflow_provider_kmigrate.core.ledger import Demand, Facts, Finding, balance
 from airflow_provider_kmigrate.core.model import Reason
-from airflow_provider_kmigrate.core.verdict import Level
 from tests.audit.random_histories import SingleRecords, packed, single_records
 from tests.core.histories import History
 

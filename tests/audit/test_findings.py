@@ -18,10 +18,10 @@ from airflow_provider_kmigrate.audit.engine import Engine
 from airflow_provider_kmigrate.audit.job import Result, audit, run
 from airflow_provider_kmigrate.audit.policy import Policy
 from airflow_provider_kmigrate.audit.sources import RecordTables, Source
-from airflow_provider_kmigrate.core.event_lines import encode
+from airflow_provider_kmigrate.core.audit.event_lines import encode
+from airflow_provider_kmigrate.core.audit.verdict import Ground, Level, Outcome
 from airflow_provider_kmigrate.core.events import Change, DeliveryRun, Event, Ownership, SendFailure
 from airflow_provider_kmigrate.core.ledger import Demand, balance
-from airflow_provider_kmigrate.core.verdict import Ground, Level, Outcome
 from airflow_provider_kmigrate.exceptions import Refused
 from tests.audit.random_histories import SingleRecords, packed, single_records
 from tests.core.histories import History, calm, with_a_canary

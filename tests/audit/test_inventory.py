@@ -12,7 +12,7 @@ pa = pytest.importorskip("pyarrow")
 pytest.importorskip("duckdb")
 
 from airflow_provider_kmigrate.audit.inventory import VIEW, histories  # noqa: E402
-from airflow_provider_kmigrate.core.readiness import GroupProtocol, GroupSnapshot, lag_history  # noqa: E402
+from airflow_provider_kmigrate.core.groups.readiness import GroupProtocol, GroupSnapshot, lag_history  # noqa: E402
 
 
 def looks(seed: int) -> list[GroupSnapshot]:

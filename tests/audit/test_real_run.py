@@ -27,9 +27,9 @@ from airflow_provider_kmigrate.clients.hosts import host_for
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.consumer.workload.control import Workload
 from airflow_provider_kmigrate.consumer.workload.plan import GroupPlan, WorkloadPlan
-from airflow_provider_kmigrate.core.event_lines import decode, encode
+from airflow_provider_kmigrate.core.audit.event_lines import decode, encode
+from airflow_provider_kmigrate.core.audit.verdict import Level, Outcome, Verdict
 from airflow_provider_kmigrate.core.events import Change, DeliveryRun, Event, Ownership, Stop
-from airflow_provider_kmigrate.core.verdict import Level, Outcome, Verdict
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
 from airflow_provider_kmigrate.localcluster.plan import Shape
 from airflow_provider_kmigrate.sparkjobs import example

@@ -15,8 +15,8 @@ from airflow_provider_kmigrate.audit import look
 from airflow_provider_kmigrate.audit.job import main
 from airflow_provider_kmigrate.audit.request import parse
 from airflow_provider_kmigrate.audit.sources import Source
-from airflow_provider_kmigrate.core.log_blocks import Sample
-from airflow_provider_kmigrate.core.verdict import Level
+from airflow_provider_kmigrate.core.audit.log_blocks import Sample
+from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 from tests.audit.reports import journal_text
 from tests.audit.test_sources import request_for, written

@@ -19,10 +19,10 @@ from airflow_provider_kmigrate.audit.request import parse
 from airflow_provider_kmigrate.audit.schema import Pile, rows_of, table_of
 from airflow_provider_kmigrate.audit.sources import Source, ToolOutput
 from airflow_provider_kmigrate.consumer.event_files import FileSink
-from airflow_provider_kmigrate.core.event_lines import encode
+from airflow_provider_kmigrate.core.audit.event_lines import encode
+from airflow_provider_kmigrate.core.audit.verdict import Level, Outcome, outcome_of
 from airflow_provider_kmigrate.core.events import Ownership
 from airflow_provider_kmigrate.core.ledger import balance
-from airflow_provider_kmigrate.core.verdict import Level, Outcome, outcome_of
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 from tests.core.histories import History, calm, moved_on
 

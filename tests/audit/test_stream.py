@@ -25,7 +25,7 @@ from airflow_provider_kmigrate.audit.storage import Storage
 from airflow_provider_kmigrate.audit.stream import EventStream, StreamPlan, standing
 from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
 from airflow_provider_kmigrate.consumer.event_topic import TopicSink
-from airflow_provider_kmigrate.core.event_lines import decode, encode
+from airflow_provider_kmigrate.core.audit.event_lines import decode, encode
 from airflow_provider_kmigrate.core.events import Change, Event, Ownership, Role, Stamp, Start, TopicPartition
 from airflow_provider_kmigrate.core.ledger import Verdict, balance
 from airflow_provider_kmigrate.exceptions import Failed, Refused

@@ -7,11 +7,8 @@ import pytest
 from airflow_provider_kmigrate.clients.group_reads import seen
 from airflow_provider_kmigrate.clients.group_znodes import groups_in
 from airflow_provider_kmigrate.clients.groups import of_zookeeper
-from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.group_seen import GroupSeen, StoredOffset, ZkGroup
-from airflow_provider_kmigrate.core.inventory import GroupFound
-from airflow_provider_kmigrate.core.readiness import GroupProtocol
-from airflow_provider_kmigrate.core.registration import (
+from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, StoredOffset, ZkGroup
+from airflow_provider_kmigrate.core.coordination.registration import (
     Flaw,
     Mode,
     Progress,
@@ -20,6 +17,9 @@ from airflow_provider_kmigrate.core.registration import (
     write_progress,
     write_registration,
 )
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.groups.inventory import GroupFound
+from airflow_provider_kmigrate.core.groups.readiness import GroupProtocol
 from airflow_provider_kmigrate.exceptions import Failed, Unreachable
 from tests.clients.group_tree import GroupTree
 

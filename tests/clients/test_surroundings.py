@@ -24,7 +24,7 @@ from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, HostSpec, NodeSpec, Role
 from airflow_provider_kmigrate.core.model import Malformed
-from airflow_provider_kmigrate.core.surroundings import Acl, LogDir, ZooKeeperServer
+from airflow_provider_kmigrate.core.preflight.surroundings import Acl, LogDir, ZooKeeperServer
 from airflow_provider_kmigrate.exceptions import Failed, Unavailable
 from airflow_provider_kmigrate.observe.surroundings import one_machine
 from tests.clients import fake_node

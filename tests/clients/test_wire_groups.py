@@ -25,11 +25,11 @@ from fake_node import CLOSE, HANG
 from airflow_provider_kmigrate.clients import groups
 from airflow_provider_kmigrate.clients.groups import Told, of_brokers, told
 from airflow_provider_kmigrate.clients.wire_groups import Described, commit, describe
-from airflow_provider_kmigrate.core.assignors import KafkaMember
+from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
+from airflow_provider_kmigrate.core.coordination.group_seen import KafkaGroup
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.group_seen import KafkaGroup
-from airflow_provider_kmigrate.core.inventory import GroupFound
-from airflow_provider_kmigrate.core.readiness import GroupProtocol
+from airflow_provider_kmigrate.core.groups.inventory import GroupFound
+from airflow_provider_kmigrate.core.groups.readiness import GroupProtocol
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, Unavailable, Unreachable
 
 Start = Callable[..., Broker]

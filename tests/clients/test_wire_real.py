@@ -15,9 +15,9 @@ from airflow_provider_kmigrate.clients.settings import ClusterSettings, KafkaSet
 from airflow_provider_kmigrate.clients.tools import opened
 from airflow_provider_kmigrate.clients.wire import NotLeader, Wire
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
-from airflow_provider_kmigrate.core.config_matrix import Stage
+from airflow_provider_kmigrate.core.files.config_matrix import Stage
+from airflow_provider_kmigrate.core.files.render import RenderFacts, controller_properties
 from airflow_provider_kmigrate.core.model import Look, Migration
-from airflow_provider_kmigrate.core.render import RenderFacts, controller_properties
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, KMigrateError, Unavailable
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
 from airflow_provider_kmigrate.localcluster.plan import Shape, free_ports

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from airflow_provider_kmigrate.consumer import migrating_shell
 from airflow_provider_kmigrate.consumer.event_files import read_events
 from airflow_provider_kmigrate.consumer.migrating import MigratingConsumer
+from airflow_provider_kmigrate.consumer.migrating import shell as migrating_shell
 from airflow_provider_kmigrate.core.events import Change, Ownership
-from airflow_provider_kmigrate.core.member_state import Settings
-from airflow_provider_kmigrate.core.member_words import Alarm
+from airflow_provider_kmigrate.core.member.state import Settings
+from airflow_provider_kmigrate.core.member.words import Alarm
 from tests.consumer.in_kafka_mode import COORDINATOR, MODE, after, goes_on, offsets
 from tests.consumer.memory_group_zookeeper import MemoryZooKeeper
 from tests.consumer.migrating_group import Load, Member, delivered, facts

@@ -14,13 +14,13 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.consumer.migrating import MigratingConsumer
-from airflow_provider_kmigrate.consumer.migrating_delivery import Active, permit
-from airflow_provider_kmigrate.consumer.migrating_lanes import Lanes
-from airflow_provider_kmigrate.consumer.migrating_znodes import GroupZnodes, partitions_in, wanted_topics
-from airflow_provider_kmigrate.core.assignors import KafkaMember
+from airflow_provider_kmigrate.consumer.migrating.delivery import Active, permit
+from airflow_provider_kmigrate.consumer.migrating.lanes import Lanes
+from airflow_provider_kmigrate.consumer.migrating.znodes import GroupZnodes, partitions_in, wanted_topics
+from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
+from airflow_provider_kmigrate.core.coordination.registration import Flaw, Registration, Unreadable
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.member_state import may_deliver
-from airflow_provider_kmigrate.core.registration import Flaw, Registration, Unreadable
+from airflow_provider_kmigrate.core.member.state import may_deliver
 from airflow_provider_kmigrate.exceptions import Failed, Unreachable
 from tests.consumer.memory_group_zookeeper import MemorySession, MemoryZooKeeper
 from tests.consumer.migrating_group import Load, Member, at_once, delivered, facts

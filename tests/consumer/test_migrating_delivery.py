@@ -12,9 +12,9 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, Consumer, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from airflow_provider_kmigrate.consumer.migrating_delivery import Active, Hands
+from airflow_provider_kmigrate.consumer.migrating.delivery import Active, Hands
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.member_state import Held, Member, Stage
+from airflow_provider_kmigrate.core.member.state import Held, Member, Stage
 from tests.consumer.mock_kafka import MockKafka
 from tests.core.member_talk import ALONE, Talk
 

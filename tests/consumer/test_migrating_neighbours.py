@@ -7,12 +7,12 @@ import ssl
 import pytest
 
 from airflow_provider_kmigrate.clients import wire_groups
-from airflow_provider_kmigrate.consumer.migrating_fence import FencedConsumer
-from airflow_provider_kmigrate.consumer.migrating_neighbours import Neighbours
-from airflow_provider_kmigrate.core.assignors import KafkaMember
+from airflow_provider_kmigrate.consumer.migrating.fence import FencedConsumer
+from airflow_provider_kmigrate.consumer.migrating.neighbours import Neighbours
+from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
+from airflow_provider_kmigrate.core.coordination.group_seen import KafkaGroup
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.group_seen import KafkaGroup
-from airflow_provider_kmigrate.core.member_words import KafkaAssigned, KafkaLost
+from airflow_provider_kmigrate.core.member.words import KafkaAssigned, KafkaLost
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, TimedOut, Unreachable
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_kmigrate.consumer.migrating_absent import Absent
-from airflow_provider_kmigrate.consumer.migrating_settings import parse, registration_of
-from airflow_provider_kmigrate.core.assignors import Strategy
-from airflow_provider_kmigrate.core.registration import Registration
+from airflow_provider_kmigrate.consumer.migrating.absent import Absent
+from airflow_provider_kmigrate.consumer.migrating.settings import parse, registration_of
+from airflow_provider_kmigrate.core.coordination.assignors import Strategy
+from airflow_provider_kmigrate.core.coordination.registration import Registration
 from airflow_provider_kmigrate.exceptions import Refused
 
 LEAST = {"group.id": "g", "zookeeper.connect": "zk1:2181,zk2:2181/kafka"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
-from airflow_provider_kmigrate.consumer.migrating_zookeeper import GroupSession
+from airflow_provider_kmigrate.consumer.migrating.zookeeper import GroupSession
 from tests.consumer.wire_zookeeper import SYNC, WireZooKeeper
 from tests.waiting import wait_until
 

@@ -17,9 +17,9 @@ from airflow_provider_kmigrate.consumer.event_files import read_events
 from airflow_provider_kmigrate.consumer.probe import TOPIC, Probe, ProbePlan
 from airflow_provider_kmigrate.consumer.probe_runs import ProbeRuns, flows
 from airflow_provider_kmigrate.consumer.probe_topic import ensure_topic, layout
+from airflow_provider_kmigrate.core.audit.verdict import Level, Outcome, combine
 from airflow_provider_kmigrate.core.ledger import Verdict, balance
 from airflow_provider_kmigrate.core.model import ProcessState
-from airflow_provider_kmigrate.core.verdict import Level, Outcome, combine
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
 from airflow_provider_kmigrate.localcluster.plan import Shape

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from airflow_provider_kmigrate.consumer.migrating import MigratingConsumer
-from airflow_provider_kmigrate.consumer.migrating_settings import Stage, parse, stage_of
+from airflow_provider_kmigrate.consumer.migrating.settings import Stage, parse, stage_of
 from airflow_provider_kmigrate.consumer.stages import consumer_of, plain_properties
 from airflow_provider_kmigrate.exceptions import Refused
 from tests.consumer.memory_group_zookeeper import MemoryZooKeeper

@@ -6,12 +6,12 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_kmigrate.core import member_words as w
-from airflow_provider_kmigrate.core.assignors import Strategy
+from airflow_provider_kmigrate.core.coordination.assignors import Strategy
+from airflow_provider_kmigrate.core.coordination.registration import Registration
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.member_state import Member, Settings, Stage, current, may_deliver
-from airflow_provider_kmigrate.core.membership import step
-from airflow_provider_kmigrate.core.registration import Registration
+from airflow_provider_kmigrate.core.member import words as w
+from airflow_provider_kmigrate.core.member.membership import step
+from airflow_provider_kmigrate.core.member.state import Member, Settings, Stage, current, may_deliver
 from tests.core.member_zookeeper import TIMEOUT, Node
 
 if TYPE_CHECKING:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from airflow_provider_kmigrate.core import member_words as w
+from airflow_provider_kmigrate.core.coordination.registration import Registration
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.member_state import Member, Settings, Stage, may_deliver
-from airflow_provider_kmigrate.core.member_words import Alarm, GroupView
-from airflow_provider_kmigrate.core.membership import step
-from airflow_provider_kmigrate.core.registration import Registration
+from airflow_provider_kmigrate.core.member import words as w
+from airflow_provider_kmigrate.core.member.membership import step
+from airflow_provider_kmigrate.core.member.state import Member, Settings, Stage, may_deliver
+from airflow_provider_kmigrate.core.member.words import Alarm, GroupView
 
 ME, OTHER = "g_me-1", "g_other-1"
 SESSION = 7

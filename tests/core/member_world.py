@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from airflow_provider_kmigrate.core import member_words as w
-from airflow_provider_kmigrate.core.assignors import Assigned, Group, Strategy, assign, topics_of
+from airflow_provider_kmigrate.core.coordination.assignors import Assigned, Group, Strategy, assign, topics_of
+from airflow_provider_kmigrate.core.coordination.registration import Registration, Unreadable
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.member_state import blocks_revocation
-from airflow_provider_kmigrate.core.registration import Registration, Unreadable
+from airflow_provider_kmigrate.core.member import words as w
+from airflow_provider_kmigrate.core.member.state import blocks_revocation
 from tests.core.member_shell import Shell
 from tests.core.member_zookeeper import TIMEOUT, Node, ZooKeeper
 

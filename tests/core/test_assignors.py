@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.assignors import (
+from airflow_provider_kmigrate.core.coordination.assignors import (
     Assigned,
     Frozen,
     Group,
@@ -21,8 +21,14 @@ from airflow_provider_kmigrate.core.assignors import (
     java_order,
     streams_of,
 )
+from airflow_provider_kmigrate.core.coordination.registration import (
+    Flaw,
+    Registration,
+    Unreadable,
+    consumer_of,
+    read_registration,
+)
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.registration import Flaw, Registration, Unreadable, consumer_of, read_registration
 
 
 def static(**topics: int) -> Registration:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.bug_matrix import (
+from airflow_provider_kmigrate.core.preflight.bug_matrix import (
     DEFECTS,
     RECOMMENDED,
     Fitness,

@@ -9,11 +9,11 @@ from math import log
 import numpy as np
 import pytest
 
-from airflow_provider_kmigrate.core import canary_stats as stats
-from airflow_provider_kmigrate.core.canary import Arm, CanaryPolicy, MemberSeries, Metric, MetricSeries, Scale, Window
-from airflow_provider_kmigrate.core.canary_judge import judge, look_levels
+from airflow_provider_kmigrate.core.audit import canary_stats as stats
+from airflow_provider_kmigrate.core.audit.canary import Arm, CanaryPolicy, MemberSeries, Metric, MetricSeries, Scale, Window
+from airflow_provider_kmigrate.core.audit.canary_judge import judge, look_levels
+from airflow_provider_kmigrate.core.audit.verdict import CanaryVerdict, Ground, Level, Outcome
 from airflow_provider_kmigrate.core.model import Reason
-from airflow_provider_kmigrate.core.verdict import CanaryVerdict, Ground, Level, Outcome
 
 LATENCY = Metric("latency ms")
 ONE_LOOK = CanaryPolicy(schedule="single")

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import special
 
-from airflow_provider_kmigrate.core.canary import SCHEDULES, Schedule, Spending
-from airflow_provider_kmigrate.core.canary_stats import (
+from airflow_provider_kmigrate.core.audit.canary import SCHEDULES, Schedule, Spending
+from airflow_provider_kmigrate.core.audit.canary_stats import (
     FAIL,
     INCONCLUSIVE,
     PASS,

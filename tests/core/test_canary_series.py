@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.canary import Arm, CanaryPolicy
-from airflow_provider_kmigrate.core.canary_series import CanaryPlan, Life, Times, series, times, unseen
+from airflow_provider_kmigrate.core.audit.canary import Arm, CanaryPolicy
+from airflow_provider_kmigrate.core.audit.canary_series import CanaryPlan, Life, Times, series, times, unseen
+from airflow_provider_kmigrate.core.audit.verdict import Ground, Outcome
 from airflow_provider_kmigrate.core.model import Reason
-from airflow_provider_kmigrate.core.verdict import Ground, Outcome
 
 PLAN = CanaryPlan("g", ("a0",), ("a1", "a2", "a3"), policy=CanaryPolicy(window=40))
 OTHERS = tuple(Life(f"g_a{n}-x", 0, 500_000) for n in (1, 2, 3))

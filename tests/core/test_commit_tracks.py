@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core import commit_tracks
-from airflow_provider_kmigrate.core.commit_tracks import CommitLook, Patience, Reader, Step, Track, Tracks, judge_commits
-from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.log_blocks import LogMark
-from airflow_provider_kmigrate.core.offsets_records import (
+from airflow_provider_kmigrate.core.audit import commit_tracks
+from airflow_provider_kmigrate.core.audit.commit_tracks import CommitLook, Patience, Reader, Step, Track, Tracks, judge_commits
+from airflow_provider_kmigrate.core.audit.log_blocks import LogMark
+from airflow_provider_kmigrate.core.audit.offsets_records import (
     ConsumerAssignment,
     ConsumerMemberRemoved,
     GroupMember,
@@ -23,7 +22,8 @@ from airflow_provider_kmigrate.core.offsets_records import (
     OffsetRemoved,
     RawRecord,
 )
-from airflow_provider_kmigrate.core.verdict import Ground, Outcome
+from airflow_provider_kmigrate.core.audit.verdict import Ground, Outcome
+from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.exceptions import Refused
 
 P0 = TopicPartition("t", 0)

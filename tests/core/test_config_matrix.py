@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_kmigrate.core.config_matrix import (
+from airflow_provider_kmigrate.core.files.config_matrix import (
     MATRIX,
     Rule,
     Stage,

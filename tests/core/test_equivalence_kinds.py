@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core import equivalence_kinds as kinds
 from airflow_provider_kmigrate.core.gates import Standing
+from airflow_provider_kmigrate.core.metadata import kinds
 from airflow_provider_kmigrate.core.model import ClusterView, Entities, Reason, Stored, StoredKind, TopicMetadata, ZkView
 
 CODES = {

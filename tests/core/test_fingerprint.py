@@ -13,11 +13,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core import fingerprint
+from airflow_provider_kmigrate.core.audit import fingerprint
+from airflow_provider_kmigrate.core.audit.fingerprint import compare
+from airflow_provider_kmigrate.core.audit.log_blocks import (
+    Fingerprint,
+    LogMark,
+    Print,
+    Sample,
+    covered,
+    remaining,
+    renewal,
+    stretches,
+)
+from airflow_provider_kmigrate.core.audit.verdict import Ground, Level, Outcome, combine
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.fingerprint import compare
-from airflow_provider_kmigrate.core.log_blocks import Fingerprint, LogMark, Print, Sample, covered, remaining, renewal, stretches
-from airflow_provider_kmigrate.core.verdict import Ground, Level, Outcome, combine
 from airflow_provider_kmigrate.exceptions import Refused
 
 BLOCK = 10

@@ -7,12 +7,21 @@ from datetime import datetime
 
 import pytest
 
-from airflow_provider_kmigrate.core.assignors import KafkaMember
 from airflow_provider_kmigrate.core.cluster import GroupSpec, InstanceSpec
+from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
+from airflow_provider_kmigrate.core.coordination.group_seen import (
+    GroupSeen,
+    KafkaGroup,
+    MemberKind,
+    MemberSeen,
+    StoredOffset,
+    ZkGroup,
+)
+from airflow_provider_kmigrate.core.coordination.registration import Flaw, Mode, Progress, Registration, Unreadable
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.group_looks import ABSENT, Looks, Past
-from airflow_provider_kmigrate.core.group_members import cast, unheard
-from airflow_provider_kmigrate.core.group_move import (
+from airflow_provider_kmigrate.core.groups.looks import ABSENT, Looks, Past
+from airflow_provider_kmigrate.core.groups.members import cast, unheard
+from airflow_provider_kmigrate.core.groups.move import (
     Goal,
     clean_up,
     moved,
@@ -24,10 +33,8 @@ from airflow_provider_kmigrate.core.group_move import (
     set_mode,
     switch,
 )
-from airflow_provider_kmigrate.core.group_seen import GroupSeen, KafkaGroup, MemberKind, MemberSeen, StoredOffset, ZkGroup
+from airflow_provider_kmigrate.core.groups.windows import is_open, not_in_file, other_wave
 from airflow_provider_kmigrate.core.model import Act, Decision, Done, Refuse, Wait
-from airflow_provider_kmigrate.core.registration import Flaw, Mode, Progress, Registration, Unreadable
-from airflow_provider_kmigrate.core.windows import is_open, not_in_file, other_wave
 
 OLD, MIGRATING, PLAIN = MemberKind.OLD, MemberKind.MIGRATING, MemberKind.PLAIN
 SPEC = GroupSpec("g", (InstanceSpec("a"), InstanceSpec("b")), commit_within=100.0)

@@ -7,11 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core.assignors import Assigned, Group, KafkaMember, Strategy, assign
+from airflow_provider_kmigrate.core.coordination.assignors import Assigned, Group, KafkaMember, Strategy, assign
+from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, KafkaGroup, StoredOffset, ZkGroup
+from airflow_provider_kmigrate.core.coordination.registration import Flaw, Mode, Progress, Registration, Unreadable
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.findings import Severity
-from airflow_provider_kmigrate.core.group_rules import GROUP_RULES
-from airflow_provider_kmigrate.core.group_scan import (
+from airflow_provider_kmigrate.core.findings.finding import Severity
+from airflow_provider_kmigrate.core.findings.group_rules import GROUP_RULES
+from airflow_provider_kmigrate.core.groups.scan import (
     COMMIT_INTERVAL,
     REBALANCE,
     Looks,
@@ -21,8 +23,6 @@ from airflow_provider_kmigrate.core.group_scan import (
     scan,
     strategies,
 )
-from airflow_provider_kmigrate.core.group_seen import GroupSeen, KafkaGroup, StoredOffset, ZkGroup
-from airflow_provider_kmigrate.core.registration import Flaw, Mode, Progress, Registration, Unreadable
 
 BLOCK, WARN, UNKNOWN = Severity.BLOCK, Severity.WARN, Severity.UNKNOWN
 PLACES = tuple(TopicPartition("t", index) for index in range(4))

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
+from airflow_provider_kmigrate.core.audit.log_blocks import LogMark
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.inventory import GroupFound, as_dicts, inventory, line, read_lines, snapshots
-from airflow_provider_kmigrate.core.log_blocks import LogMark
-from airflow_provider_kmigrate.core.readiness import GroupProtocol, GroupSnapshot
+from airflow_provider_kmigrate.core.groups.inventory import GroupFound, as_dicts, inventory, line, read_lines, snapshots
+from airflow_provider_kmigrate.core.groups.readiness import GroupProtocol, GroupSnapshot
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 MARKS = {T0: LogMark(10, 100, 0, "id"), T1: LogMark(0, 50, 0, "id")}

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_kmigrate.core.cluster import HoldPolicy, SparkJobSpec
-from airflow_provider_kmigrate.core.findings import Severity
-from airflow_provider_kmigrate.core.job_risks import leaderless, risks
+from airflow_provider_kmigrate.core.findings.finding import Severity
 from airflow_provider_kmigrate.core.model import ClusterView, Partition
+from airflow_provider_kmigrate.core.spark.job_risks import leaderless, risks
 
 JOB = SparkJobSpec("orders", "/c", ("t",))
 WELL = Partition("t", 0, 0, (0, 1, 2), (0, 1, 2))

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core import member_words as w
-from airflow_provider_kmigrate.core.member_state import Stage, current, due_commits
-from airflow_provider_kmigrate.core.member_words import Alarm, GroupView, Store
-from airflow_provider_kmigrate.core.membership import step
-from airflow_provider_kmigrate.core.registration import Mode, Progress, Registration, read_registration
+from airflow_provider_kmigrate.core.coordination.registration import Mode, Progress, Registration, read_registration
+from airflow_provider_kmigrate.core.member import words as w
+from airflow_provider_kmigrate.core.member.membership import step
+from airflow_provider_kmigrate.core.member.state import Stage, current, due_commits
+from airflow_provider_kmigrate.core.member.words import Alarm, GroupView, Store
 from tests.core.member_talk import ALONE, BOTH, KAFKA, ME, OTHER, SESSION, SHARED, T0, T1, WANT, Talk, alarms, look
 
 # --------------------------------------------------------------------------------------------------------- gain and loss

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core import member_words as w
-from airflow_provider_kmigrate.core.member_state import blocks_revocation, start_offset, stores
-from airflow_provider_kmigrate.core.member_words import Alarm, Store
-from airflow_provider_kmigrate.core.registration import Mode
+from airflow_provider_kmigrate.core.coordination.registration import Mode
+from airflow_provider_kmigrate.core.member import words as w
+from airflow_provider_kmigrate.core.member.state import blocks_revocation, start_offset, stores
+from airflow_provider_kmigrate.core.member.words import Alarm, Store
 from tests.core.member_talk import ALONE, KAFKA, ME, OTHER, SESSION, SHARED, T0, T1, TIMEOUT, Talk, alarms, look
 
 # ------------------------------------------------------------------------------------------------------------- sessions

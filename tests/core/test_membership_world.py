@@ -6,9 +6,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from airflow_provider_kmigrate.core.assignors import Assigned, Group, Strategy, assign, streams_of
-from airflow_provider_kmigrate.core.member_words import Closing
-from airflow_provider_kmigrate.core.registration import Mode, Registration, read_registration
+from airflow_provider_kmigrate.core.coordination.assignors import Assigned, Group, Strategy, assign, streams_of
+from airflow_provider_kmigrate.core.coordination.registration import Mode, Registration, read_registration
+from airflow_provider_kmigrate.core.member.words import Closing
 from tests.core.member_shell import Shell
 from tests.core.member_world import OldConsumer, World
 from tests.core.member_zookeeper import Node

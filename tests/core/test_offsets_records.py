@@ -8,10 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.events import Commit, Position, Start, Stop, TopicPartition
-from airflow_provider_kmigrate.core.internal_topics import partition_for
-from airflow_provider_kmigrate.core.ledger import balance
-from airflow_provider_kmigrate.core.offsets_records import (
+from airflow_provider_kmigrate.core.audit.offsets_records import (
     UNKNOWN_MEMBER,
     BadRecord,
     ConsumerAssignment,
@@ -32,6 +29,9 @@ from airflow_provider_kmigrate.core.offsets_records import (
     commit_events,
     decode,
 )
+from airflow_provider_kmigrate.core.events import Commit, Position, Start, Stop, TopicPartition
+from airflow_provider_kmigrate.core.internal_topics import partition_for
+from airflow_provider_kmigrate.core.ledger import balance
 
 LINES = [line.split() for line in (Path(__file__).parent / "golden_offsets.txt").read_text().splitlines() if line[0] != "#"]
 GOLDEN = {name: bytes.fromhex(data) for name, data, *rest in LINES if name != "broker"}

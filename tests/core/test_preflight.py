@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, HostSpec, NodeSpec, Role
-from airflow_provider_kmigrate.core.findings import Severity
+from airflow_provider_kmigrate.core.findings.finding import Severity
 from airflow_provider_kmigrate.core.model import (
     Broker,
     BrokerMode,
@@ -25,8 +25,14 @@ from airflow_provider_kmigrate.core.model import (
     ZkController,
     ZkView,
 )
-from airflow_provider_kmigrate.core.preflight import PreflightFacts, begun, blocking, findings, protocol_version
-from airflow_provider_kmigrate.core.surroundings import LogDir, Registration, Surroundings, ZooKeeperServer, ZooKeeperTree
+from airflow_provider_kmigrate.core.preflight.checks import PreflightFacts, begun, blocking, findings, protocol_version
+from airflow_provider_kmigrate.core.preflight.surroundings import (
+    LogDir,
+    Registration,
+    Surroundings,
+    ZooKeeperServer,
+    ZooKeeperTree,
+)
 
 CLUSTER_ID = "q1Sh-9_ISia_zwGINzRvyQ"
 HOSTS = HostSpec("local", "/etc/kafka/server.properties")

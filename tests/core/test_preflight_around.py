@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core import preflight_security
 from airflow_provider_kmigrate.core.cluster import HostSpec
-from airflow_provider_kmigrate.core.findings import Severity
+from airflow_provider_kmigrate.core.findings.finding import Severity
+from airflow_provider_kmigrate.core.findings.rules import RULES
 from airflow_provider_kmigrate.core.model import Malformed, NodeFiles, PartitionMetadata, TopicMetadata
-from airflow_provider_kmigrate.core.preflight import PreflightFacts, findings
-from airflow_provider_kmigrate.core.rules import RULES
-from airflow_provider_kmigrate.core.surroundings import Acl, LogDir, Registration, Surroundings, ZooKeeperServer
+from airflow_provider_kmigrate.core.preflight import security as preflight_security
+from airflow_provider_kmigrate.core.preflight.checks import PreflightFacts, findings
+from airflow_provider_kmigrate.core.preflight.surroundings import Acl, LogDir, Registration, Surroundings, ZooKeeperServer
 from tests.core import test_preflight as base
 from tests.core.test_preflight import (
     NOW,

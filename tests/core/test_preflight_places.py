@@ -5,9 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core import back_gates, provision, rollback
+from airflow_provider_kmigrate.core.back import gates as back_gates
+from airflow_provider_kmigrate.core.back import rollback
+from airflow_provider_kmigrate.core.forward import provision
 from airflow_provider_kmigrate.core.model import Act, Controller, Done, NodeFiles, Process, ProcessState, Refuse
-from airflow_provider_kmigrate.core.preflight import findings
+from airflow_provider_kmigrate.core.preflight.checks import findings
 from tests.core.test_preflight import CLUSTER_ID, Case, config, healthy
 
 OF_BROKER_1 = {"/data": {"version": "0", "broker.id": "1", "cluster.id": CLUSTER_ID}}

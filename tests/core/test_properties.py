@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.properties import HIDDEN, Change, diff, edit, parse
+from airflow_provider_kmigrate.core.files.properties import HIDDEN, Change, diff, edit, parse
 from airflow_provider_kmigrate.exceptions import Refused
 
 PIECES = [

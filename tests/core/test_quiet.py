@@ -6,7 +6,7 @@ import pytest
 
 from airflow_provider_kmigrate.core.journal_lines import ActSpan
 from airflow_provider_kmigrate.core.model import ClusterView, Done, Partition, Wait
-from airflow_provider_kmigrate.core.quiet import RECENT_MS, Holder, decide
+from airflow_provider_kmigrate.core.spark.quiet import RECENT_MS, Holder, decide
 
 NOW, CALM = 10_000_000, 30_000
 WELL = (Partition("t", 0, 0, (0, 1), (0, 1)),)

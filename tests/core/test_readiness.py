@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.offsets_records import (
+from airflow_provider_kmigrate.core.audit.offsets_records import (
     ConsumerGroup,
     GroupMember,
     GroupRemoved,
@@ -19,7 +18,8 @@ from airflow_provider_kmigrate.core.offsets_records import (
     RawRecord,
     Record,
 )
-from airflow_provider_kmigrate.core.readiness import (
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.groups.readiness import (
     GroupProtocol,
     GroupSnapshot,
     LagHistory,

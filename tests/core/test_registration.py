@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.registration import (
+from airflow_provider_kmigrate.core.coordination.registration import (
     Flaw,
     GroupPaths,
     Mode,
@@ -27,6 +26,7 @@ from airflow_provider_kmigrate.core.registration import (
     write_progress,
     write_registration,
 )
+from airflow_provider_kmigrate.core.events import TopicPartition
 
 #: As a real ConsoleConsumer of 1.1.1 wrote it.
 REAL = b'{"version":1,"subscription":{"t1":1},"pattern":"white_list","timestamp":"1795226356203"}'

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, HostSpec, NodeSpec, Policy, Role
-from airflow_provider_kmigrate.core.config_matrix import Rule, Stage, problems, rule, stage_of
-from airflow_provider_kmigrate.core.properties import parse
-from airflow_provider_kmigrate.core.render import FAST_FAILOVER, RenderFacts, broker_properties, controller_properties
+from airflow_provider_kmigrate.core.files.config_matrix import Rule, Stage, problems, rule, stage_of
+from airflow_provider_kmigrate.core.files.properties import parse
+from airflow_provider_kmigrate.core.files.render import FAST_FAILOVER, RenderFacts, broker_properties, controller_properties
 from airflow_provider_kmigrate.exceptions import Refused
 
 HOSTS = HostSpec("local", "/etc/kafka/server.properties")

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from airflow_provider_kmigrate.core.forward.roll import decide_restart, may_stop, next_to_roll, postponed
 from airflow_provider_kmigrate.core.gates import Standing
 from airflow_provider_kmigrate.core.model import Act, Done, LiveMembers, NodeFiles, Partition, Process, Refuse, Wait, ZkController
-from airflow_provider_kmigrate.core.roll import decide_restart, may_stop, next_to_roll, postponed
 from tests.core.views import DOWN, KRAFT, MIG, UP, ZK, broker, cluster, migration, partitions, shrunk, with_broker, with_zk
 
 FLAGGED = (True, True, True)

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core import back_gates, back_plan, rollback
+from airflow_provider_kmigrate.core.back import gates as back_gates
+from airflow_provider_kmigrate.core.back import plan as back_plan
+from airflow_provider_kmigrate.core.back import rollback
 from airflow_provider_kmigrate.core.model import (
     Act,
     BrokerMode,

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core import spark_hold, spark_resume
+from airflow_provider_kmigrate.core.audit.log_blocks import LogMark
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.log_blocks import LogMark
 from airflow_provider_kmigrate.core.model import Decision, Done, Refuse, Wait
-from airflow_provider_kmigrate.core.spark_hold import Checkpoint, HeldRecord, Hold, JobReport, JobState, Signs
+from airflow_provider_kmigrate.core.spark import hold as spark_hold
+from airflow_provider_kmigrate.core.spark import resume as spark_resume
+from airflow_provider_kmigrate.core.spark.hold import Checkpoint, HeldRecord, Hold, JobReport, JobState, Signs
 from airflow_provider_kmigrate.exceptions import Refused
 
 HOLD = Hold("h1", "dag/run", "the rollback", 1_000)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core import stored
-from airflow_provider_kmigrate.core.stored import HIDDEN
+from airflow_provider_kmigrate.core.metadata import stored
+from airflow_provider_kmigrate.core.metadata.stored import HIDDEN
 
 
 @pytest.mark.parametrize(

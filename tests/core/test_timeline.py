@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from airflow_provider_kmigrate.core.audit.timeline import Held, OwnerTrack, Window, alike, lag, owners, simpler, stalls
 from airflow_provider_kmigrate.core.events import Ack, Change, Ownership, Stamp, Start, TopicPartition
 from airflow_provider_kmigrate.core.events import Role as Writing
 from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition
 from airflow_provider_kmigrate.core.ledger.ownership import double_owned
-from airflow_provider_kmigrate.core.timeline import Held, OwnerTrack, Window, alike, lag, owners, simpler, stalls
 from tests.core.histories import History
 
 SKEW = 100

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from airflow_provider_kmigrate.core import provision, roll, waiting
+from airflow_provider_kmigrate.core.forward import provision, roll, waiting
 from airflow_provider_kmigrate.core.model import Act, BrokerMode, Done, Look, Partition, Quorum, Wait
 from benchmarks import direct
 from tests.steps.sim import SimCluster

@@ -8,10 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.ledger.facts import Case, Facts
-from airflow_provider_kmigrate.core.ledger.facts import Finding as Pile
-from airflow_provider_kmigrate.core.model import Reason
-from airflow_provider_kmigrate.core.verdict import (
+from airflow_provider_kmigrate.core.audit.verdict import (
     CLAIMS,
     VERSION,
     CanaryVerdict,
@@ -29,6 +26,9 @@ from airflow_provider_kmigrate.core.verdict import (
     unseen_rate,
     worst,
 )
+from airflow_provider_kmigrate.core.ledger.facts import Case, Facts
+from airflow_provider_kmigrate.core.ledger.facts import Finding as Pile
+from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Refused
 
 HEALTHY = (LevelHealth(Level.LOG, events=50), LevelHealth(Level.PROBE, events=50))

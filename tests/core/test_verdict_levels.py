@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from airflow_provider_kmigrate.core.audit.verdict import Ground, Level, LevelHealth, Outcome, combine
 from airflow_provider_kmigrate.core.model import Reason
-from airflow_provider_kmigrate.core.verdict import Ground, Level, LevelHealth, Outcome, combine
 
 BOTH = LevelHealth(Level.PRODUCER, 10, includes=(Level.CONSUMER,))
 LOST = Ground(Outcome.FAIL, Reason("A01", "lost"), Level.PRODUCER)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+from airflow_provider_kmigrate.core.audit.verifiable import UNKNOWN, UNREADABLE, consumer_events, producer_events
 from airflow_provider_kmigrate.core.events import (
     Ack,
     Change,
@@ -18,7 +19,6 @@ from airflow_provider_kmigrate.core.events import (
     Stop,
 )
 from airflow_provider_kmigrate.core.ledger import Verdict, balance
-from airflow_provider_kmigrate.core.verifiable import UNKNOWN, UNREADABLE, consumer_events, producer_events
 
 PRODUCER = """\
 [2027-02-20 10:00:00,000] WARN some log line (org.apache.kafka.clients.NetworkClient)

@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core import waiting
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
+from airflow_provider_kmigrate.core.forward import waiting
+from airflow_provider_kmigrate.core.forward.leaders import batch, decide_leaders, left_out, not_preferred
+from airflow_provider_kmigrate.core.forward.provision import decide_finalize, decide_provision, postponed_controller
 from airflow_provider_kmigrate.core.gates import Standing
 from airflow_provider_kmigrate.core.identity import strangers
-from airflow_provider_kmigrate.core.leaders import batch, decide_leaders, left_out, not_preferred
 from airflow_provider_kmigrate.core.model import (
     Act,
     ClusterView,
@@ -23,7 +24,6 @@ from airflow_provider_kmigrate.core.model import (
     TopicMetadata,
     Wait,
 )
-from airflow_provider_kmigrate.core.provision import decide_finalize, decide_provision, postponed_controller
 from tests.core.views import DOWN, KRAFT, MIG, UP, ZK, cluster, controller, migration, with_broker, with_zk
 
 FLAGGED, BARE = (True, True, True), (False, False, False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_kmigrate.core.wildcard import compiled, selected, trimmed
+from airflow_provider_kmigrate.core.coordination.wildcard import compiled, selected, trimmed
 
 TOPICS = ("app.t1", "app.t2", "appxt1", "T1", "t1", "t10", "__consumer_offsets")
 

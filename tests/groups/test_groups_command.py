@@ -20,13 +20,13 @@ from airflow_provider_kmigrate.clients.group_reads import seen
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
-from airflow_provider_kmigrate.core.assignors import KafkaMember
+from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
+from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, KafkaGroup, MemberKind, StoredOffset, ZkGroup
+from airflow_provider_kmigrate.core.coordination.registration import Flaw, Mode, Progress, Registration, Unreadable
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.findings import Severity
-from airflow_provider_kmigrate.core.group_offsets import CopyPlan, OffsetWrite, Store
-from airflow_provider_kmigrate.core.group_scan import Looks, Standing, scan
-from airflow_provider_kmigrate.core.group_seen import GroupSeen, KafkaGroup, MemberKind, StoredOffset, ZkGroup
-from airflow_provider_kmigrate.core.registration import Flaw, Mode, Progress, Registration, Unreadable
+from airflow_provider_kmigrate.core.findings.finding import Severity
+from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, OffsetWrite, Store
+from airflow_provider_kmigrate.core.groups.scan import Looks, Standing, scan
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.groups import __main__ as command_line
 from airflow_provider_kmigrate.groups.__main__ import main, scanned

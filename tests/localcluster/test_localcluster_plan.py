@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from airflow_provider_kmigrate import spec
-from airflow_provider_kmigrate.core import properties
+from airflow_provider_kmigrate.core.files import properties
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 from airflow_provider_kmigrate.localcluster import __main__ as cli
 from airflow_provider_kmigrate.localcluster import config, export, jars, plan, runtime

@@ -17,9 +17,9 @@ from kazoo.client import KazooClient
 from airflow_provider_kmigrate.clients.hosts import host_for
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.config_matrix import Stage
+from airflow_provider_kmigrate.core.files.config_matrix import Stage
+from airflow_provider_kmigrate.core.files.render import RenderFacts, broker_properties, controller_properties
 from airflow_provider_kmigrate.core.model import BrokerMode, Migration, ProcessState
-from airflow_provider_kmigrate.core.render import RenderFacts, broker_properties, controller_properties
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused
 from airflow_provider_kmigrate.localcluster import plan, ready
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent

@@ -23,13 +23,13 @@ from airflow_provider_kmigrate.clients.hosts.process import Launch, NodeProcess
 from airflow_provider_kmigrate.clients.hosts.tokens import locked
 from airflow_provider_kmigrate.consumer.event_files import FileSink
 from airflow_provider_kmigrate.consumer.event_log import new_writer
-from airflow_provider_kmigrate.consumer.migrating_settings import Stage
+from airflow_provider_kmigrate.consumer.migrating.settings import Stage
 from airflow_provider_kmigrate.consumer.stages import audited_of
 from airflow_provider_kmigrate.consumer.workload.life import Life
-from airflow_provider_kmigrate.core.event_lines import encode
+from airflow_provider_kmigrate.core.audit.event_lines import encode
+from airflow_provider_kmigrate.core.audit.verifiable import consumer_events
+from airflow_provider_kmigrate.core.coordination.group_seen import MemberKind
 from airflow_provider_kmigrate.core.events import Ownership
-from airflow_provider_kmigrate.core.group_seen import MemberKind
-from airflow_provider_kmigrate.core.verifiable import consumer_events
 from airflow_provider_kmigrate.localcluster import runtime
 from tests.old_consumer.old_consumers import java_program
 

@@ -9,9 +9,14 @@ from dataclasses import dataclass
 
 from kazoo.client import KazooClient
 
-from airflow_provider_kmigrate.core.assignors import Assigned, Frozen, Group, Strategy, assign
+from airflow_provider_kmigrate.core.coordination.assignors import Assigned, Frozen, Group, Strategy, assign
+from airflow_provider_kmigrate.core.coordination.registration import (
+    Registration,
+    consumer_of,
+    read_registration,
+    write_registration,
+)
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.registration import Registration, consumer_of, read_registration, write_registration
 
 TOPICS = {
     **{name: n for n, name in enumerate(("t", "t1", "t10", "app.a", "app.b", "appxa", "Topic", "UPPER", "a-b_c.d"), start=1)},

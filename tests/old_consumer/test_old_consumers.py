@@ -12,9 +12,14 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 
-from airflow_provider_kmigrate.core.assignors import Assigned, Group, Strategy, assign
+from airflow_provider_kmigrate.core.coordination.assignors import Assigned, Group, Strategy, assign
+from airflow_provider_kmigrate.core.coordination.registration import (
+    GroupPaths,
+    Registration,
+    read_registration,
+    write_registration,
+)
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.registration import GroupPaths, Registration, read_registration, write_registration
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
 from airflow_provider_kmigrate.localcluster.plan import Shape
 from tests.old_consumer.old_consumers import BEFORE_1_0, LATEST, Member, asked, console_consumer, members

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from airflow_provider_kmigrate.core.preflight import findings
+from airflow_provider_kmigrate.core.preflight.checks import findings
 from airflow_provider_kmigrate.steps.prepare import Preflight
 from tests.core import test_preflight_around as around
 from tests.core.test_preflight import Case, both, healthy, orders, zk

@@ -15,7 +15,7 @@ import yaml
 from airflow_provider_kmigrate.clients.zookeeper import REGISTERED, TAKEN_BACK, WRITABLE, Holding, Operation, Znode
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
 from airflow_provider_kmigrate.core.model import ClusterView, Look
-from airflow_provider_kmigrate.core.surroundings import Surroundings
+from airflow_provider_kmigrate.core.preflight.surroundings import Surroundings
 from airflow_provider_kmigrate.hooks.world import Access
 from tests.clients.memory_zookeeper import Ensemble, MemoryZooKeeper
 from tests.steps.sim import SimCluster

@@ -18,8 +18,8 @@ from airflow.serialization.serialized_objects import DagSerialization
 from jinja2 import Environment
 
 from airflow_provider_kmigrate.audit.request import parse
+from airflow_provider_kmigrate.core.audit.verdict import Level, Outcome, Verdict, as_dict
 from airflow_provider_kmigrate.core.ledger import Demand
-from airflow_provider_kmigrate.core.verdict import Level, Outcome, Verdict, as_dict
 from airflow_provider_kmigrate.dag_builders import audit, folder, rollback, zk_to_kraft
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.spec import load

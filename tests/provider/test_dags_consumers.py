@@ -16,7 +16,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_provider_kmigrate.audit.request import parse
-from airflow_provider_kmigrate.core.verdict import VERSION
+from airflow_provider_kmigrate.core.audit.verdict import VERSION
 from airflow_provider_kmigrate.dag_builders import folder
 from airflow_provider_kmigrate.dag_builders.task_docs import group_doc
 from airflow_provider_kmigrate.exceptions import Unreachable

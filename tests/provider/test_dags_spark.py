@@ -13,8 +13,8 @@ import pytest
 import yaml
 from airflow.sdk import DAG, TriggerRule
 
+from airflow_provider_kmigrate.core.audit.log_blocks import LogMark
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.log_blocks import LogMark
 from airflow_provider_kmigrate.dag_builders import zk_to_kraft
 from airflow_provider_kmigrate.hooks.spark_jobs import marks
 from airflow_provider_kmigrate.sparkjobs import Gate, keep_running

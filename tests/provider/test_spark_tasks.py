@@ -18,10 +18,10 @@ from airflow.sdk import DAG, BaseOperator
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from airflow_provider_kmigrate.clients.fence import Fence
-from airflow_provider_kmigrate.core import spark_hold
+from airflow_provider_kmigrate.core.audit.verdict import Level, Outcome, Verdict, as_dict, combine
 from airflow_provider_kmigrate.core.cluster import SparkJobSpec
-from airflow_provider_kmigrate.core.spark_hold import Hold, JobReport, JobState
-from airflow_provider_kmigrate.core.verdict import Level, Outcome, Verdict, as_dict, combine
+from airflow_provider_kmigrate.core.spark import hold as spark_hold
+from airflow_provider_kmigrate.core.spark.hold import Hold, JobReport, JobState
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, TimedOut, Unavailable
 from airflow_provider_kmigrate.hooks.spark_jobs import ObjectFiles, control_of, files_of
 from airflow_provider_kmigrate.operators import spark_audit
@@ -303,7 +303,9 @@ class TestAudit:
     def test_what_is_shipped_imports_without_the_rest(self, tmp_path: Path) -> None:
         """The archive alone is enough for what the job imports, as far as it needs no engine."""
         archive = spark_audit.package_archive(tmp_path)
-        code = "import airflow_provider_kmigrate.audit.report, airflow_provider_kmigrate.core.verdict as v; print(v.__file__)"
+        code = (
+            "import airflow_provider_kmigrate.audit.report, airflow_provider_kmigrate.core.audit.verdict as v; print(v.__file__)"
+        )
         command, environment = [sys.executable, "-S", "-c", code], {"PYTHONPATH": str(archive)}
         done = subprocess.run(command, env=environment, cwd="/", capture_output=True, text=True, timeout=60, check=True)
         assert str(archive) in done.stdout

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.core import spark_hold
+from airflow_provider_kmigrate.core.audit.log_blocks import LogMark
 from airflow_provider_kmigrate.core.cluster import SparkJobSpec
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.log_blocks import LogMark
-from airflow_provider_kmigrate.core.spark_hold import HOLD, STATE, Hold, JobState
+from airflow_provider_kmigrate.core.spark import hold as spark_hold
+from airflow_provider_kmigrate.core.spark.hold import HOLD, STATE, Hold, JobState
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut, Unavailable
 from airflow_provider_kmigrate.sparkjobs import Gate, keep_running
 from airflow_provider_kmigrate.sparkjobs.checkpoint import read_checkpoint

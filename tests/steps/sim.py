@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 from airflow_provider_kmigrate.clients import znodes
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec, Policy, Role
-from airflow_provider_kmigrate.core.config_matrix import Stage
+from airflow_provider_kmigrate.core.files.config_matrix import Stage
 from airflow_provider_kmigrate.core.model import (
     Broker,
     BrokerMode,
@@ -27,7 +27,13 @@ from airflow_provider_kmigrate.core.model import (
     ZkController,
     ZkView,
 )
-from airflow_provider_kmigrate.core.surroundings import LogDir, Registration, Surroundings, ZooKeeperServer, ZooKeeperTree
+from airflow_provider_kmigrate.core.preflight.surroundings import (
+    LogDir,
+    Registration,
+    Surroundings,
+    ZooKeeperServer,
+    ZooKeeperTree,
+)
 from airflow_provider_kmigrate.steps.backup import BackupStore
 from airflow_provider_kmigrate.steps.run import World
 from tests.steps.sim_hands import SimFence, SimHost, SimJournal

@@ -13,12 +13,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from airflow_provider_kmigrate.clients.zookeeper import Create, Delete, Operation, Set, Znode
-from airflow_provider_kmigrate.core.assignors import KafkaMember
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, GroupSpec, InstanceSpec
+from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
+from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, KafkaGroup, MemberKind, StoredOffset, ZkGroup
+from airflow_provider_kmigrate.core.coordination.registration import Mode, Progress, Registration
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.group_seen import GroupSeen, KafkaGroup, MemberKind, StoredOffset, ZkGroup
 from airflow_provider_kmigrate.core.model import ClusterView, Look, ZkView
-from airflow_provider_kmigrate.core.registration import Mode, Progress, Registration
 from airflow_provider_kmigrate.exceptions import Failed
 from airflow_provider_kmigrate.steps.run import World
 from tests.steps.sim_hands import SimFence, SimJournal

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from airflow_provider_kmigrate.core import properties
 from airflow_provider_kmigrate.core.cluster import HostSpec, NodeSpec, Role
-from airflow_provider_kmigrate.core.config_matrix import Stage, stage_of
+from airflow_provider_kmigrate.core.files import properties
+from airflow_provider_kmigrate.core.files.config_matrix import Stage, stage_of
 from airflow_provider_kmigrate.core.model import BrokerMode, NodeFiles, Process, ProcessState
 
 CLUSTER_ID = "-1Sh-9_ISia_zwGINzRvyQ"

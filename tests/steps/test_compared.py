@@ -10,9 +10,9 @@ from typing import TypeVar
 import pytest
 
 from airflow_provider_kmigrate.core.cluster import NodeSpec
+from airflow_provider_kmigrate.core.forward.standstill import MOST_CURES
 from airflow_provider_kmigrate.core.gates import Standing
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Done, Look, Stored, StoredKind, TopicMetadata
-from airflow_provider_kmigrate.core.standstill import MOST_CURES
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.compared import KINDS, Compared
 from airflow_provider_kmigrate.steps.controllers import ProvisionController

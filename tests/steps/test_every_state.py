@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.core import provision, roll, rollback
+from airflow_provider_kmigrate.core.back import rollback
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
+from airflow_provider_kmigrate.core.forward import provision, roll
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.exceptions import KMigrateError
 from airflow_provider_kmigrate.steps.rollback import run_rollback

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_kmigrate.core.cluster import Policy, Role
-from airflow_provider_kmigrate.core.config_matrix import Stage, stage_of
+from airflow_provider_kmigrate.core.files.config_matrix import Stage, stage_of
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.brokers import BringBack, RollBroker

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_kmigrate.core.group_seen import GroupSeen, StoredOffset
+from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, StoredOffset
+from airflow_provider_kmigrate.core.coordination.registration import Flaw, Registration, Unreadable
 from airflow_provider_kmigrate.core.model import ClusterView, Decision, Done, Refuse, Wait
-from airflow_provider_kmigrate.core.registration import Flaw, Registration, Unreadable
 from airflow_provider_kmigrate.steps.group_check import GroupChecked
 from tests.core.test_group_move import SPEC, STATIC, T0, T1, changed, group, verdict
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core.group_move import Goal
-from airflow_provider_kmigrate.core.registration import Mode
+from airflow_provider_kmigrate.core.coordination.registration import Mode
+from airflow_provider_kmigrate.core.groups.move import Goal
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut
 from airflow_provider_kmigrate.steps.groups import CleanUp, GroupBack, GroupWatched, SetMode, SwitchInstance, copy_offsets
 from airflow_provider_kmigrate.steps.run import Step, World, run_step

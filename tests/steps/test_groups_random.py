@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_kmigrate.core.group_move import Goal
+from airflow_provider_kmigrate.core.coordination.registration import Mode
+from airflow_provider_kmigrate.core.groups.move import Goal
 from airflow_provider_kmigrate.core.model import ClusterView
-from airflow_provider_kmigrate.core.registration import Mode
 from airflow_provider_kmigrate.exceptions import KMigrateError
 from airflow_provider_kmigrate.steps.groups import GroupBack
 from airflow_provider_kmigrate.steps.run import run_step

@@ -3,12 +3,12 @@
 import pytest
 
 from airflow_provider_kmigrate.core.cluster import Policy, Role
-from airflow_provider_kmigrate.core.config_matrix import Stage
-from airflow_provider_kmigrate.core.leaders import LEFT_OUT_FOR
+from airflow_provider_kmigrate.core.files.config_matrix import Stage
+from airflow_provider_kmigrate.core.forward.leaders import LEFT_OUT_FOR
+from airflow_provider_kmigrate.core.forward.provision import postponed_controller
+from airflow_provider_kmigrate.core.forward.roll import next_to_roll
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.core.phase import Phase, where
-from airflow_provider_kmigrate.core.provision import postponed_controller
-from airflow_provider_kmigrate.core.roll import next_to_roll
 from airflow_provider_kmigrate.exceptions import Failed, Fenced, Refused, TimedOut
 from airflow_provider_kmigrate.steps.brokers import RollBroker
 from airflow_provider_kmigrate.steps.controllers import FinalizeController, ProvisionController

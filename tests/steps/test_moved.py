@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from airflow_provider_kmigrate.core.forward.roll import decide_restart
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look, Refuse, Wait
-from airflow_provider_kmigrate.core.roll import decide_restart
 from airflow_provider_kmigrate.exceptions import TimedOut
 from airflow_provider_kmigrate.steps.brokers import ROLL_LOOKS, BringBack
 from airflow_provider_kmigrate.steps.moved import WINDOW, MovedSince

@@ -7,7 +7,7 @@ import pytest
 
 from airflow_provider_kmigrate.clients.partition_states import raise_versions
 from airflow_provider_kmigrate.core.cluster import Role
-from airflow_provider_kmigrate.core.config_matrix import Stage
+from airflow_provider_kmigrate.core.files.config_matrix import Stage
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.exceptions import Failed, Fenced, Refused, Unavailable

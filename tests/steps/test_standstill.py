@@ -9,8 +9,8 @@ import pytest
 
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
 from airflow_provider_kmigrate.core.cluster import Role
+from airflow_provider_kmigrate.core.forward.standstill import FAIL_OVER, FORGOTTEN_AFTER, MEND, MOST_CURES, PATIENCE, Standstill
 from airflow_provider_kmigrate.core.model import Act, BrokerMode, Done, Look, Reason, Wait
-from airflow_provider_kmigrate.core.standstill import FAIL_OVER, FORGOTTEN_AFTER, MEND, MOST_CURES, PATIENCE, Standstill
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, Fenced, Refused, TimedOut
 from airflow_provider_kmigrate.steps.brokers import BringBack
 from airflow_provider_kmigrate.steps.rollback import Reconcile, run_rollback

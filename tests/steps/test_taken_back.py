@@ -4,9 +4,9 @@ from itertools import permutations
 
 import pytest
 
+from airflow_provider_kmigrate.core.forward.roll import next_to_roll, postponed
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.core.phase import Phase, where
-from airflow_provider_kmigrate.core.roll import next_to_roll, postponed
 from airflow_provider_kmigrate.exceptions import TimedOut
 from airflow_provider_kmigrate.steps.brokers import TakeBack
 from airflow_provider_kmigrate.steps.run import run_step

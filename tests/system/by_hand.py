@@ -11,9 +11,9 @@ from kazoo.client import KazooClient
 
 from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
 from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.config_matrix import Stage
+from airflow_provider_kmigrate.core.files.config_matrix import Stage
+from airflow_provider_kmigrate.core.files.render import RenderFacts, broker_properties, controller_properties
 from airflow_provider_kmigrate.core.model import ProcessState
-from airflow_provider_kmigrate.core.render import RenderFacts, broker_properties, controller_properties
 from airflow_provider_kmigrate.localcluster import members
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
 from airflow_provider_kmigrate.spec import load

@@ -19,9 +19,9 @@ from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan
 from airflow_provider_kmigrate.consumer.probe import Probe
 from airflow_provider_kmigrate.consumer.probe_runs import ProbeRuns
 from airflow_provider_kmigrate.consumer.workload.plan import GroupPlan
+from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.core.ledger import Verdict
 from airflow_provider_kmigrate.core.model import ProcessState
-from airflow_provider_kmigrate.core.verdict import Level
 from airflow_provider_kmigrate.localcluster.plan import Shape
 from benchmarks.rehearsal import ROOT, Rehearsal, rehearsing
 from benchmarks.spark_side import SparkSide, beside

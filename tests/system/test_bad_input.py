@@ -21,10 +21,10 @@ from airflow_provider_kmigrate.clients.connections import read_connections
 from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
-from airflow_provider_kmigrate.core.config_matrix import Stage
-from airflow_provider_kmigrate.core.findings import Severity
+from airflow_provider_kmigrate.core.files.config_matrix import Stage
+from airflow_provider_kmigrate.core.files.render import RenderFacts, controller_properties
+from airflow_provider_kmigrate.core.findings.finding import Severity
 from airflow_provider_kmigrate.core.model import BrokerMode, Look
-from airflow_provider_kmigrate.core.render import RenderFacts, controller_properties
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, SpecError, WrongCluster
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
 from airflow_provider_kmigrate.localcluster.plan import Shape

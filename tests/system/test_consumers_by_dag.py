@@ -10,8 +10,8 @@ import pytest
 from kazoo.client import KazooClient
 
 from airflow_provider_kmigrate.consumer.event_files import read_events
+from airflow_provider_kmigrate.core.coordination.group_seen import MemberKind
 from airflow_provider_kmigrate.core.events import DeliveryRun
-from airflow_provider_kmigrate.core.group_seen import MemberKind
 from airflow_provider_kmigrate.core.ledger import Facts
 from benchmarks.rehearsal import Rehearsal
 from tests.system import group_under_load

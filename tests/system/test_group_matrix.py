@@ -13,11 +13,11 @@ from kazoo.client import KazooClient
 
 from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
 from airflow_provider_kmigrate.consumer.event_files import read_events
+from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind
+from airflow_provider_kmigrate.core.coordination.registration import Mode
 from airflow_provider_kmigrate.core.events import DeliveryRun, Event, Remark, TopicPartition
-from airflow_provider_kmigrate.core.group_members import restless
-from airflow_provider_kmigrate.core.group_move import Goal
-from airflow_provider_kmigrate.core.group_seen import GroupSeen, MemberKind
-from airflow_provider_kmigrate.core.registration import Mode
+from airflow_provider_kmigrate.core.groups.members import restless
+from airflow_provider_kmigrate.core.groups.move import Goal
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.groups.__main__ import main
 from airflow_provider_kmigrate.spec import load

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from airflow_provider_kmigrate.consumer.event_files import read_events
+from airflow_provider_kmigrate.core.coordination.group_seen import MemberKind
+from airflow_provider_kmigrate.core.coordination.registration import Mode
 from airflow_provider_kmigrate.core.events import Role, Start
-from airflow_provider_kmigrate.core.group_move import Goal
-from airflow_provider_kmigrate.core.group_seen import MemberKind
-from airflow_provider_kmigrate.core.group_stores import zookeeper_offsets
-from airflow_provider_kmigrate.core.registration import Mode
+from airflow_provider_kmigrate.core.groups.move import Goal
+from airflow_provider_kmigrate.core.groups.stores import zookeeper_offsets
 from benchmarks import direct
 from benchmarks.rehearsal import Rehearsal
 from tests.system.group_under_load import (

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from airflow_provider_kmigrate.audit.report import pictures, words
 from airflow_provider_kmigrate.audit.report.charts import Axis
 from airflow_provider_kmigrate.audit.report.text import safe
-from airflow_provider_kmigrate.core.report_facts import ReportFacts
+from airflow_provider_kmigrate.core.audit.report_facts import ReportFacts
 
 HTML, JSON = "report.html", "report.json"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from airflow_provider_kmigrate.audit.report.text import date, duration, moment, number, offsets, safe
+from airflow_provider_kmigrate.core.audit.report_facts import Ledger, ReportFacts
+from airflow_provider_kmigrate.core.audit.verdict import CLAIMS, Ground, Level, Outcome, Verdict
 from airflow_provider_kmigrate.core.ledger.facts import Case, Facts
-from airflow_provider_kmigrate.core.report_facts import Ledger, ReportFacts
-from airflow_provider_kmigrate.core.verdict import CLAIMS, Ground, Level, Outcome, Verdict
 
 _MARKS = {Outcome.PASS: "\N{CHECK MARK}", Outcome.FAIL: "\N{MULTIPLICATION X}", Outcome.INCONCLUSIVE: "?"}
 _MEANING = {

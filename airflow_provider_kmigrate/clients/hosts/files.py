@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_kmigrate.core import properties
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
+from airflow_provider_kmigrate.core.files import properties
 from airflow_provider_kmigrate.core.model import NodeFiles
 from airflow_provider_kmigrate.exceptions import Failed
 

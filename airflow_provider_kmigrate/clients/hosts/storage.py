@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
-from airflow_provider_kmigrate.core.directories import in_use, owner
+from airflow_provider_kmigrate.core.files.directories import in_use, owner
 from airflow_provider_kmigrate.core.model import Controller, NodeFiles, Process, ProcessState, Reason
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 

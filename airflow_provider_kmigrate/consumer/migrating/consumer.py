@@ -1,0 +1,400 @@
+"""A consumer that moves with its group from ZooKeeper's coordination to Kafka's and back (KIP-125), with confluent-kafka's face.
+
+::
+
+    consumer = MigratingConsumer({
+        "bootstrap.servers": "...", "group.id": "g", "zookeeper.connect": "host:2181/chroot",
+        "coordination.migration.enabled": True,          # False: a member that only ZooKeeper coordinates
+    })
+    consumer.subscribe(["orders"], on_assign=..., on_revoke=..., on_lost=...)
+    while running:
+        message = consumer.poll(1.0)
+
+Beside librdkafka's properties: `zookeeper.connect`, `zookeeper.session.timeout.ms`, `consumer.id`, `exclude.internal.topics`,
+`partition.assignment.strategy` (range, roundrobin, roundrobin-0.10: how ZooKeeper's members share; see `migrating_settings`) and
+`coordination.migration.enabled`, `.poll.interval.ms` and any property of the embedded Kafka consumer behind that prefix.
+
+* Records are handed over, and callbacks run, only in the thread that polls. Callbacks get the partitions that change, not all
+  (as with cooperative rebalancing).
+* A record counts as consumed when the next `poll` or `consume` asks for more, or when `close` is called; what is then committed
+  automatically is the offset behind it. With `enable.auto.commit` off nothing is committed but by `commit`.
+* After `on_revoke` of a partition nothing of it is returned; it is freed for others only when its last commit is done. An application
+  that does not poll keeps others waiting, and one that does not for `max.poll.interval.ms` is ended: others cannot take over before.
+* While ZooKeeper is away nothing is delivered, and everything goes on by itself when it is back (`core.member.membership` has the rule).
+
+Not like confluent-kafka's: `seek`, `assign` and transactions are not there; `subscribe` may be called once.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import TimeoutError as FutureTimeout
+from functools import singledispatchmethod
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from airflow_provider_kmigrate.consumer.assignment import place
+from airflow_provider_kmigrate.consumer.audited import AuditedConsumer
+from airflow_provider_kmigrate.consumer.event_files import FileSink
+from airflow_provider_kmigrate.consumer.event_log import Sink
+from airflow_provider_kmigrate.consumer.migrating.absent import Absent
+from airflow_provider_kmigrate.consumer.migrating.delivery import Active, Hands
+from airflow_provider_kmigrate.consumer.migrating.metrics import as_text, metrics_of
+from airflow_provider_kmigrate.consumer.migrating.settings import MigratingSettings, parse, registration_of
+from airflow_provider_kmigrate.consumer.migrating.shell import CommitAnswer, Connect, Inbox, Shell
+from airflow_provider_kmigrate.consumer.migrating.zookeeper import GroupSession
+from airflow_provider_kmigrate.core.coordination.registration import Mode
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.member import words as w
+from airflow_provider_kmigrate.core.member.state import stores
+from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.exceptions import Refused
+
+Callback = Callable[[Any, list[KafkaPartition]], object]
+OnCommit = Callable[[KafkaError | None, list[KafkaPartition]], object]
+
+_SLICE_S: Final = 0.03  # of a long wait for records; what others wait for is done in between
+_COMMIT_S: Final = 10.0
+_ANSWER_S: Final = 5.0
+
+
+class MigratingConsumer(Absent):
+    """One member. Not for more than one thread. Raises `Refused` for settings that it cannot do.
+
+    `end` ends the process, where only its death frees a partition; `connect` opens the ZooKeeper session. `ours_until`, in
+    `on_lost`: so long (monotonic) nobody else could have what is lost; None: perhaps until just now.
+    """
+
+    def __init__(
+        self, properties: Mapping[str, Any], *, end: Callable[[int], object] = os._exit, connect: Connect = GroupSession
+    ) -> None:
+        given = dict(properties)
+        self._on_commit: OnCommit | None = given.pop("on_commit", None)
+        self.settings: MigratingSettings = parse(given)
+        self.consumer_id = self.settings.consumer_id(socket.gethostname(), time.time_ns() // 1_000_000, uuid.uuid4().int)
+        self._data = Consumer({"client.id": f"{self.consumer_id}-data", **self.settings.data})
+        self._end, self._connect = end, connect
+        self._shell: Shell | None = None
+        self._callbacks: dict[str, Callback | None] = {}
+        self._hands = Hands(self._data, self.settings.reset)
+        self._next_commit = time.monotonic() + self.settings.commit_every if self.settings.auto_commit else float("inf")
+        self.ours_until: float | None = None
+        self._closed = False
+
+    @classmethod
+    def audited(cls, properties: Mapping[str, Any], audit: Sink | Path | str, **options: Any) -> AuditedConsumer:
+        """One whose deliveries, commits and ownership are written to a folder or sink, as `AuditedConsumer` does."""
+        sink = FileSink(audit) if isinstance(audit, Path | str) else audit
+        return AuditedConsumer.of(properties, sink, connect=cls, incremental=True, **options)  # type: ignore[arg-type]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def subscribe(
+        self,
+        topics: list[str],
+        on_assign: Callback | None = None,
+        on_revoke: Callback | None = None,
+        on_lost: Callback | None = None,
+    ) -> None:
+        """Join the group. One entry that begins with `^` is a white list; it has to match whole names."""
+        self._alive()
+        if self._shell is not None:
+            why = "A registration that changes lets every old consumer of the group begin anew."
+            remedy = "Make another consumer, with all topics."
+            raise Refused.because(Reason("Y08", "A migrating consumer subscribes once.", why, remedy))
+        self._callbacks = {"assign": on_assign, "revoke": on_revoke, "lost": on_lost or on_revoke}
+        registration = registration_of(topics, time.time_ns() // 1_000_000)
+        self._shell = Shell(self.settings, self.consumer_id, registration, self._end, self._connect)
+        self._shell.start()
+
+    def poll(self, timeout: float | None = None) -> Message | None:
+        """The next record, or an error: of what fetches, or one that keeps it out of Kafka's group for good; None: none came in time."""
+        if (message := self._at_hand()) is not None:
+            return message
+        self._alive()
+        left = float("inf") if timeout is None or timeout < 0 else timeout
+        deadline = time.monotonic() + left
+        while True:
+            self._work()
+            wait = min(left, _SLICE_S)
+            message = self._next(self._shell, wait) if self._shell else self._data.poll(wait)
+            if message is not None:
+                return message
+            if (left := deadline - time.monotonic()) <= 0.0:
+                return None
+
+    def _at_hand(self) -> Message | None:
+        """A record that is fetched already, unless something else has to be done before it is handed over."""
+        shell = self._shell
+        if shell is None or shell.inbox or (now := time.monotonic()) >= self._next_commit:
+            return None
+        return self._hands.at_hand(shell.member, now)
+
+    def _next(self, shell: Shell, wait: float) -> Message | None:
+        complaint = shell.complaint()  # a message without a value is false
+        return self._hands.next(shell.member, wait) if complaint is None else complaint
+
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
+        """As soon as there are any, up to so many; negative timeout: wait for ever."""
+        self._alive()
+        deadline = time.monotonic() + timeout if timeout >= 0 else float("inf")
+        while True:
+            self._work()
+            wait = min(max(0.0, deadline - time.monotonic()), _SLICE_S)
+            messages = self._many(self._shell, num_messages, wait) if self._shell else self._data.consume(num_messages, wait)
+            if messages or time.monotonic() >= deadline:
+                return messages
+
+    def _many(self, shell: Shell, count: int, wait: float) -> list[Message]:
+        complaint = shell.complaint()
+        return self._hands.many(shell.member, count, wait) if complaint is None else [complaint]
+
+    # -------------------------------------------------------------------------------------------------- what has to be done
+
+    def _work(self) -> None:
+        """Everything handed over so far is consumed: the application asks for more, or closes."""
+        if self._shell is None:
+            return
+        while self._shell.inbox:
+            self._do_batch(self._shell.inbox.popleft())
+        self._hands.fetch_again(self._shell.member)
+        if time.monotonic() >= self._next_commit:
+            self._next_commit = time.monotonic() + self.settings.commit_every
+            for where, mine in self._hands.active.items():
+                self._ask_commit(self._shell, where, mine)
+
+    @staticmethod
+    def _ask_commit(shell: Shell, where: TopicPartition, mine: Active) -> None:
+        if mine.uncommitted is not None:
+            mine.asked = mine.position
+            shell.commit(where, mine.generation, mine.position)
+
+    def _do_batch(self, first: Inbox) -> None:
+        """Neighbours of a kind go to a callback together."""
+        batch = [first]
+        inbox = self._shell.inbox if self._shell else deque[Inbox]()
+        while inbox and type(inbox[0]) is type(first):
+            batch.append(inbox.popleft())
+        self._do(first, batch)
+
+    @singledispatchmethod
+    def _do(self, first: Inbox, batch: list[Any]) -> None:  # noqa: ARG002  # the registered ones use it
+        raise TypeError(first)
+
+    @_do.register
+    def _(self, _: w.Start, batch: list[w.Start]) -> None:
+        for action in batch:
+            self._hands.active[action.where] = Active.at(action.generation, action.offset)
+        partitions = [
+            KafkaPartition(*action.where, OFFSET_INVALID if action.offset is None else action.offset) for action in batch
+        ]
+        try:
+            self._call("assign", partitions)
+        finally:
+            self.incremental_assign([one for one in partitions if not self._hands.active[place(one)].fetches])
+
+    @_do.register
+    def _(self, _: w.Stop, batch: list[w.Stop]) -> None:
+        held, proven = [action for action in batch if self._holds(action)], self._proven()
+        try:
+            if held:
+                self._call("revoke" if proven else "lost", [self._hands.standing(action.where) for action in held])
+        finally:
+            for action in held:
+                self._stopped(action)
+
+    def _proven(self) -> bool:
+        """Whether the session lives for sure: after a long sleep others may have had its partitions for a while."""
+        assert self._shell  # noqa: S101  # only it tells of a Stop
+        self.ours_until = (member := self._shell.member).kept
+        return member.live and time.monotonic() < member.lease
+
+    def _stopped(self, action: w.Stop) -> None:
+        mine = self._hands.active[action.where]
+        left = mine.position if self.settings.auto_commit and mine.position >= 0 else None
+        self._hands.forget(action.where)
+        assert self._shell  # noqa: S101
+        self._shell.tell(w.Stopped(action.where, action.generation, left))
+
+    @_do.register
+    def _(self, _: w.Drop, batch: list[w.Drop]) -> None:
+        partitions = [self._hands.forget(action.where) for action in batch if self._holds(action)]
+        ends = [action.until for action in batch if action.until is not None]
+        self.ours_until = max(ends) if len(ends) == len(batch) else None
+        if partitions:
+            self._call("lost", partitions)
+
+    @_do.register
+    def _(self, _: w.Pause, batch: list[w.Pause]) -> None:
+        for action in batch:
+            if self._holds(action):
+                self._hands.halt(action.where)
+
+    @_do.register
+    def _(self, _: w.Resume, batch: list[w.Resume]) -> None:
+        """What may be delivered again is fetched again by itself."""
+
+    @_do.register
+    def _(self, _: w.CommitDone, batch: list[w.CommitDone]) -> None:
+        """The answer that counts is that of the store which the mode puts first."""
+        taken: list[KafkaPartition] = []
+        refused: list[KafkaPartition] = []
+        for done in batch:
+            (refused if self._primary() in done.failed else taken).append(KafkaPartition(*done.where, done.offset))
+            mine = self._hands.active.get(done.where)
+            if mine is not None and mine.generation == done.generation and self._primary() not in done.failed:
+                mine.committed = done.offset
+        for error, partitions in ((None, taken), (KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE), refused)):
+            if partitions and self._on_commit is not None:
+                self._on_commit(error, partitions)
+
+    def _primary(self) -> w.Store:
+        return stores(self._shell.member.mode if self._shell else Mode.ZOOKEEPER)[0]
+
+    def _holds(self, action: w.Stop | w.Drop | w.Pause) -> bool:
+        mine = self._hands.active.get(action.where)
+        return mine is not None and mine.generation == action.generation
+
+    def _call(self, name: str, partitions: list[KafkaPartition]) -> None:
+        callback = self._callbacks.get(name)
+        if callback is not None:
+            callback(self, partitions)
+
+    # ---------------------------------------------------------------------------------------------------------- fetching
+
+    def incremental_assign(self, partitions: list[KafkaPartition]) -> None:
+        """In `on_assign`: begin partitions elsewhere. Others than those that are held are passed over."""
+        self._hands.fetch(partitions)
+
+    def incremental_unassign(self, partitions: list[KafkaPartition]) -> None:
+        """Fetch nothing of these for now; to be followed by `incremental_assign`."""
+        self._hands.rest(partitions)
+
+    def pause(self, partitions: list[KafkaPartition]) -> None:
+        """As the consumer's."""
+        self._hands.pause(partitions, paused=True)
+
+    def resume(self, partitions: list[KafkaPartition]) -> None:
+        """As the consumer's."""
+        self._hands.pause(partitions, paused=False)
+
+    # ----------------------------------------------------------------------------------------------------------- commits
+
+    def commit(
+        self, message: Message | None = None, offsets: list[KafkaPartition] | None = None, asynchronous: bool = True
+    ) -> list[KafkaPartition] | None:
+        """To ZooKeeper and Kafka, the mode's own store first; with no arguments everything that was handed over.
+
+        Synchronous: raises KafkaException where a partition was not held any more, nothing was handed over up to there, or the
+        mode's own store did not take it in time. What the other store did not take is tried again by itself.
+        """
+        self._alive()
+        wanted = self._wanted(message, offsets)
+        answers = [(one, self._commit(one)) for one in wanted]
+        if asynchronous:
+            return None
+        deadline = time.monotonic() + _COMMIT_S
+        for one, answer in answers:
+            self._check(one, answer, deadline)
+        return wanted
+
+    def _wanted(self, message: Message | None, offsets: Iterable[KafkaPartition] | None) -> list[KafkaPartition]:
+        if message is not None:
+            return [KafkaPartition(message.topic() or "", message.partition() or 0, (message.offset() or 0) + 1)]
+        if offsets is not None:
+            return list(offsets)
+        return [KafkaPartition(*where, mine.position) for where, mine in self._hands.active.items() if mine.position >= 0]
+
+    def _commit(self, one: KafkaPartition) -> CommitAnswer | None:
+        mine = self._hands.active.get(place(one))
+        if self._shell is None or mine is None or not mine.covers(one.offset):
+            return None
+        mine.asked = one.offset
+        return self._shell.commit(place(one), mine.generation, one.offset)
+
+    def _check(self, one: KafkaPartition, answer: CommitAnswer | None, deadline: float) -> None:
+        try:
+            failed = None if answer is None else answer.result(max(0.0, deadline - time.monotonic()))
+        except FutureTimeout:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"commit of {one}")) from None  # noqa: SLF001
+        if failed is None:
+            raise KafkaException(KafkaError(KafkaError.ILLEGAL_GENERATION, f"{one} is not held"))
+        if self._primary() in failed:
+            raise KafkaException(KafkaError(KafkaError.COORDINATOR_NOT_AVAILABLE, f"{self._primary()} did not take {one}"))
+
+    def committed(self, partitions: list[KafkaPartition], timeout: float = _ANSWER_S) -> list[KafkaPartition]:
+        """Of held partitions what their mode's store took last; of others what Kafka has."""
+        known = {one: self._hands.active.get(place(one)) for one in partitions}
+        others = [one for one, mine in known.items() if mine is None]
+        found = iter(self._data.committed(others, timeout=timeout) if others else [])
+        return [
+            next(found) if mine is None else KafkaPartition(one.topic, one.partition, mine.committed)
+            for one, mine in known.items()
+        ]
+
+    # --------------------------------------------------------------------------------------------------------- questions
+
+    def assignment(self) -> list[KafkaPartition]:
+        """What is held now."""
+        return [self._hands.standing(where) for where in sorted(self._hands.active)]
+
+    def position(self, partitions: list[KafkaPartition]) -> list[KafkaPartition]:
+        """Behind the last record that was handed over of each."""
+        places = [place(one) for one in partitions]
+        return [self._hands.standing(where) if where in self._hands.active else KafkaPartition(*where) for where in places]
+
+    def metrics(self) -> dict[str, int]:
+        """KIP-125's: whether Kafka coordinates by this member's last look, and how many partitions Kafka has given it."""
+        return metrics_of(self._shell.member if self._shell else None)
+
+    def metrics_text(self) -> str:
+        """The same for Prometheus, labelled `group` and `client`."""
+        age = self._shell.members_age if self._shell else float("inf")
+        return as_text(self.metrics(), self.settings.group, self.consumer_id, age)
+
+    def consumer_group_metadata(self) -> bytes:
+        """In librdkafka's form, for wrappers; the generation is left out, since ZooKeeper has none."""
+        return b"CGMDv2:" + struct.pack("=i", -1) + self.settings.group.encode() + b"\0\0\0"
+
+    def get_watermark_offsets(self, partition: KafkaPartition, *args: Any, **kwargs: Any) -> Any:
+        """As the consumer's."""
+        return self._data.get_watermark_offsets(partition, *args, **kwargs)
+
+    def list_topics(self, *args: Any, **kwargs: Any) -> Any:
+        """As the consumer's."""
+        return self._data.list_topics(*args, **kwargs)
+
+    def close(self, timeout: float = 30.0) -> None:
+        """Stop, commit and release every partition, leave both groups; whatever ZooKeeper has of this member goes with its session."""
+        if self._closed:
+            return
+        if self._shell:
+            self._leave(self._shell, time.monotonic() + timeout)
+        self._closed = True
+        self._data.close()
+
+    def _leave(self, shell: Shell, deadline: float) -> None:
+        shell.tell(w.Closing())
+        while not shell.member.closed and time.monotonic() < deadline:
+            self._work()
+            time.sleep(0.005)
+        shell.close()
+        self._work()
+
+    def _alive(self) -> None:
+        if self._closed:
+            raise RuntimeError("Consumer closed")

@@ -1,0 +1,269 @@
+"""Which records may be handed over: the rule of `core.member.membership` at the price of a dictionary look-up a record, and positions.
+
+Only the application's thread uses this. A record that comes while its partition may not be delivered is dropped, and its partition
+is fetched again from where the application stands as soon as it may be.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, Consumer, KafkaException, Message
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from airflow_provider_kmigrate.consumer.assignment import place
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.member.state import Member, Permit, permit
+
+_ANSWER_S: Final = 5.0
+
+_AHEAD: Final = 500
+_error = Message.error
+_topic: Callable[[Message], str] = Message.topic  # type: ignore[assignment]  # what is no error has all three
+_partition: Callable[[Message], int] = Message.partition  # type: ignore[assignment]
+_offset: Callable[[Message], int] = Message.offset  # type: ignore[assignment]
+
+
+@dataclass(slots=True)
+class Active:
+    """One partition in the application's hands. `position`: behind the last record handed over; negative: none was yet.
+
+    `start`: where its generation began; `asked`: the last offset of which a commit was asked, `committed`: the last one accepted;
+    `fetches`: the data consumer has it assigned; `paused`: by the application.
+    """
+
+    generation: int
+    start: int
+    position: int
+    committed: int
+    asked: int = OFFSET_INVALID
+    fetches: bool = False
+    paused: bool = False
+
+    @classmethod
+    def at(cls, generation: int, offset: int | None) -> Active:
+        start = OFFSET_INVALID if offset is None else offset
+        return cls(generation, start, start, start, start)
+
+    @property
+    def uncommitted(self) -> int | None:
+        """What there is to commit: the position, unless it is what was asked last."""
+        return self.position if self.position >= 0 and self.position != self.asked else None
+
+    def covers(self, offset: int) -> bool:
+        """Whether a commit of this offset is about what this generation was given."""
+        return self.position >= 0 and min(self.start, self.position) <= offset <= self.position
+
+
+class Hands:
+    """All partitions in the application's hands, and the consumer that fetches them.
+
+    As long as every partition that is fetched may be handed over, which is asked anew whenever the member changes, nothing is done
+    record by record: librdkafka drops what it fetched for an older assignment, and knows how far each partition has been taken.
+    Whoever looks at `active` finds the positions as they are.
+    """
+
+    def __init__(self, consumer: Consumer, reset: str) -> None:
+        self._active: dict[TopicPartition, Active] = {}
+        self._consumer = consumer
+        self._reset = OFFSET_BEGINNING if reset in {"earliest", "smallest", "beginning"} else OFFSET_END
+        self._halted: set[TopicPartition] = set()
+        self._ahead: list[
+            Message
+        ] = []  # fetched; the first `_at` of them were handed over, and of the first `_known` that is known
+        self._at = self._known = 0
+        self._taken_unseen = False  # whole batches were handed over since positions were known
+        self._member: Member | None = None
+        self._permit = Permit({}, float("-inf"))
+        self._all_until = float(
+            "-inf"
+        )  # until when all that is fetched may be handed over, as long as the member does not change
+
+    @property
+    def active(self) -> dict[TopicPartition, Active]:
+        """Whoever changes it may do so until records are asked for again."""
+        self._settle()
+        self._member = None
+        return self._active
+
+    def _settle(self) -> None:
+        """Every position is behind the last record that was handed over."""
+        if self._taken_unseen:
+            fetched = [KafkaPartition(*where) for where, mine in self._active.items() if mine.fetches]
+            for one in self._consumer.position(fetched):
+                if one.offset >= 0:
+                    self._active[place(one)].position = one.offset
+            for message in reversed(self._ahead[self._at :]):  # librdkafka has given them to us, we not to the application
+                self._is_at(message, 0)
+        else:
+            for message in self._ahead[self._known : self._at]:
+                self._is_at(message, 1)
+        self._known, self._taken_unseen = self._at, False
+
+    def _is_at(self, message: Message, behind: int) -> None:
+        mine = None if message.error() is not None else self._active.get((_topic(message), _partition(message)))  # type: ignore[call-overload]
+        if mine is not None and mine.fetches:
+            mine.position = _offset(message) + behind
+
+    def _look_at(self, member: Member) -> None:
+        """What this member may hand over."""
+        self._member, self._permit = member, permit(member)
+        theirs = self._permit.generations
+        everything = all(theirs.get(where) == mine.generation for where, mine in self._active.items() if mine.fetches)
+        self._all_until = self._permit.until if everything else float("-inf")
+
+    def may(self, member: Member, where: TopicPartition) -> bool:
+        """Whether its records may be handed over now."""
+        if member is not self._member:
+            self._look_at(member)
+        mine = self._active.get(where)
+        return mine is not None and self._permit.allows(where, mine.generation, time.monotonic())
+
+    def _may_all(self, member: Member, now: float) -> bool:
+        if member is not self._member:
+            self._look_at(member)
+        return now < self._all_until
+
+    def at_hand(self, member: Member, now: float) -> Message | None:
+        """The next record that is fetched already, where all of them may be handed over; the price of a record is this call."""
+        if self._at < len(self._ahead) and (now < self._all_until if member is self._member else self._may_all(member, now)):
+            message = self._ahead[self._at]
+            self._at += 1
+            return message
+        return None
+
+    def next(self, member: Member, timeout: float) -> Message | None:
+        """One record or error. Many are taken from librdkafka at a time, and each is asked about when it is handed over."""
+        if self._at == len(self._ahead):
+            self._take_in(self._consumer.consume(_AHEAD, 0) or self._consumer.consume(1, timeout))
+        message = self.at_hand(member, time.monotonic())
+        if message is not None:
+            return message
+        return next((one for one in self._rest() if self.takes(member, one)), None)
+
+    def _take_in(self, messages: list[Message]) -> None:
+        """In place of a batch that was handed over whole."""
+        self._taken_unseen |= self._known < self._at
+        self._ahead, self._at, self._known = messages, 0, 0
+
+    def _rest(self) -> Iterator[Message]:
+        """One by one, out of what was fetched."""
+        self._settle()
+        while self._at < len(self._ahead):
+            message = self._ahead[self._at]
+            self._at = self._known = self._at + 1
+            yield message
+
+    def many(self, member: Member, count: int, timeout: float) -> list[Message]:
+        """Up to so many."""
+        if self._at < len(self._ahead):
+            return list(islice((one for one in self._rest() if self.takes(member, one)), count))
+        messages = self._consumer.consume(count, timeout)
+        if self._may_all(member, time.monotonic()):
+            self._taken_unseen |= bool(messages)
+            return messages  # the application's from here on: it may empty the list
+        self._take_in(messages)
+        return [one for one in self._rest() if self.takes(member, one)]
+
+    def _pass_over(self, where: TopicPartition) -> None:
+        """What was fetched of it is not what comes next."""
+        left = self._ahead[self._at :]
+        self._take_in([one for one in left if one.error() is not None or (one.topic(), one.partition()) != where])
+
+    def takes(self, member: Member, message: Message) -> bool:
+        """Whether a fetched record is handed over, and then it is; an error is as it comes."""
+        if message.error() is not None:
+            return True
+        where: TopicPartition = (_topic(message), _partition(message))  # type: ignore[assignment]  # equal to one, and cheaper
+        mine, offset = self._open(member, where), _offset(message)
+        if mine is None or offset < mine.position:
+            return False
+        mine.position = offset + 1
+        return True
+
+    def _open(self, member: Member, where: TopicPartition) -> Active | None:
+        """None where its records may not be handed over; then they are fetched again once they may."""
+        mine = self._active.get(where)
+        if mine is None or not mine.fetches:
+            return None
+        if not self.may(member, where):
+            self.halt(TopicPartition(*where))
+            return None
+        return mine
+
+    def standing(self, where: TopicPartition) -> KafkaPartition:
+        return KafkaPartition(*where, self.active[where].position)
+
+    def fetch(self, partitions: list[KafkaPartition]) -> None:
+        """From the offsets that they carry. Others than those in hand are passed over."""
+        held = [one for one in partitions if place(one) in self.active]
+        for one in held:
+            mine = self.active[place(one)]
+            self._pass_over(place(one))
+            one.offset = self._number(one)
+            mine.position, mine.fetches = one.offset, True
+            mine.start = one.offset if mine.start < 0 else min(mine.start, one.offset)
+            self._halted.discard(place(one))
+        if held:
+            self._consumer.incremental_assign(held)
+        self._pause([one for one in held if self.active[place(one)].paused], paused=True)
+
+    def _number(self, partition: KafkaPartition) -> int:
+        """Where a partition begins, as a number also where only "the beginning" or "the end" is known. What is a number is committed
+        like any position, so that a next owner begins there too, whatever its own reset; and fetching once more skips nothing.
+        """
+        wanted = self._reset if partition.offset == OFFSET_INVALID else partition.offset
+        if wanted >= 0:
+            return wanted
+        try:
+            low, end = self._consumer.get_watermark_offsets(partition, timeout=_ANSWER_S, cached=False)
+        except KafkaException:
+            return wanted
+        return int(low if wanted == OFFSET_BEGINNING else end)
+
+    def rest(self, partitions: list[KafkaPartition]) -> None:
+        """Fetch nothing of these."""
+        for one in partitions:
+            mine = self.active.get(place(one))
+            self._pass_over(place(one))
+            if mine is not None and mine.fetches:
+                mine.fetches = False
+                self._consumer.incremental_unassign([KafkaPartition(one.topic, one.partition)])
+
+    def halt(self, where: TopicPartition) -> None:
+        """Fetch nothing of it until it may be delivered again."""
+        self.rest([KafkaPartition(*where)])
+        self._halted.add(where)
+
+    def fetch_again(self, member: Member) -> None:
+        """What was halted and may be delivered again, from where the application stands."""
+        if self._halted:
+            self.fetch([self.standing(where) for where in sorted(self._halted) if self.may(member, where)])
+
+    def forget(self, where: TopicPartition) -> KafkaPartition:
+        """Where it stood."""
+        standing = self.standing(where)
+        self.rest([standing])
+        self.active.pop(where, None)
+        self._halted.discard(where)
+        return standing
+
+    def pause(self, partitions: list[KafkaPartition], *, paused: bool) -> None:
+        """As the application wants it, also over what happens to the partition meanwhile."""
+        held = [one for one in partitions if place(one) in self.active]
+        if paused and self._at < len(self._ahead):  # what was fetched ahead is fetched again when they go on
+            standing = [self.standing(place(one)) for one in held if self.active[place(one)].fetches]
+            self.rest(standing)
+            self.fetch(standing)
+        for one in held:
+            self.active[place(one)].paused = paused
+        self._pause(held, paused=paused)
+
+    def _pause(self, held: list[KafkaPartition], *, paused: bool) -> None:
+        fetching = [one for one in held if self.active[place(one)].fetches]
+        if fetching:
+            (self._consumer.pause if paused else self._consumer.resume)(fetching)

@@ -1,0 +1,240 @@
+"""The embedded Kafka consumer: a member of the Kafka group that never fetches, polled in a thread of its own, and commits through it.
+
+`assign([])` answers every assignment, so that it stays a stable member without a fetcher; what it was given is told to the shell.
+A revocation is answered when the shell lets go of what is being delivered.
+
+Everything is asked in that one thread, also while a revocation waits (for those very commits, as a rule): measured with 2.16.1,
+a synchronous `commit` or `committed` beside another thread that polls the same consumer never returns, whatever its timeout.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Any, Final, NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.member.words import KafkaAssigned, KafkaLost, KafkaRevoked, Polled
+
+_log = logging.getLogger(__name__)
+_BATCH: Final = 500
+_POLL_S: Final = 0.02
+_READ_S: Final = 3.0
+_LEAVE_S: Final = 15.0
+_KEPT: Final = 16
+LASTING: Final = frozenset(
+    {
+        KafkaError.INCONSISTENT_GROUP_PROTOCOL,
+        KafkaError.INVALID_GROUP_ID,
+        KafkaError.INVALID_SESSION_TIMEOUT,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_MAX_SIZE_REACHED,
+        KafkaError._FATAL,  # noqa: SLF001  # it has no other name
+    }
+)
+"""Errors after which librdkafka tries on for ever and a person has to change a setting, a right, or a broker's limit."""
+
+Tell = Callable[[KafkaAssigned | KafkaRevoked | KafkaLost | Polled], None]
+Freed = Callable[[frozenset[TopicPartition]], bool]
+
+
+class _Read(NamedTuple):
+    where: TopicPartition
+    answer: Future[int | None]
+
+
+class _Commit(NamedTuple):
+    where: TopicPartition
+    offset: int
+    answer: Future[bool]
+
+
+class EmbeddedConsumer:
+    """`tell` must only put into a queue. `freed`: whether the Kafka group need not wait for these any more."""
+
+    def __init__(self, properties: Mapping[str, Any], client_id: str, tell: Tell, freed: Freed, poll_every: float) -> None:
+        self._consumer = Consumer({**properties, "client.id": client_id})
+        self._tell = tell
+        self._freed = freed
+        self._poll_every = poll_every
+        self._patience = float(properties.get("max.poll.interval.ms", 300_000)) / 1000.0 * 0.8
+        self._topics: frozenset[str] = frozenset()
+        self._wanted: frozenset[str] = frozenset()
+        self._joined = False
+        self.refused = False
+        self.complaints: deque[Message] = deque(maxlen=_KEPT)  # those that last; whoever reads takes them out
+        self.assigned: frozenset[TopicPartition] = frozenset()
+        self._ending = threading.Event()
+        self._asked: queue.SimpleQueue[_Read | _Commit] = queue.SimpleQueue()
+        self._poller = threading.Thread(target=self._poll, daemon=True, name="kmigrate-kafka-member")
+
+    def start(self) -> None:
+        self._poller.start()
+
+    def want(self, topics: frozenset[str]) -> None:
+        """Subscribe to these at the next poll."""
+        self._wanted = topics
+
+    def committed(self, where: TopicPartition) -> Future[int | None]:
+        """What the group committed; None where nothing is. The answer is a KafkaException where nobody tells."""
+        answer: Future[int | None] = Future()
+        self._ask(_Read(where, answer))
+        return answer
+
+    def commit(self, where: TopicPartition, offset: int) -> Future[bool]:
+        """Whether the coordinator took it, as this member's."""
+        answer: Future[bool] = Future()
+        self._ask(_Commit(where, offset, answer))
+        return answer
+
+    def _ask(self, question: _Read | _Commit) -> None:
+        self._asked.put(question)
+        if self.gone:
+            self._refuse()
+
+    def _refuse(self) -> None:
+        """Nobody will answer any more: whoever waits is to ask again, elsewhere."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                one = self._asked.get_nowait()
+                if isinstance(one, _Commit):
+                    one.answer.set_result(False)
+                else:
+                    one.answer.set_exception(KafkaException(KafkaError(KafkaError._DESTROY)))  # noqa: SLF001  # it has no other name
+
+    @property
+    def joined(self) -> bool:
+        """It has been given its share, be it nothing, and not been asked to give it up since."""
+        return self._joined
+
+    @property
+    def leaving(self) -> bool:
+        return self._ending.is_set()
+
+    @property
+    def subscribed(self) -> bool:
+        return bool(self._topics or self._wanted)
+
+    @property
+    def gone(self) -> bool:
+        """It has left."""
+        return self._ending.is_set() and not self._poller.is_alive()
+
+    def leave(self) -> None:
+        """Give everything up and leave the group, soon."""
+        self._ending.set()
+
+    def close(self) -> None:
+        """Leave the group; waits a while."""
+        self.leave()
+        self._poller.join(_LEAVE_S)
+
+    # --------------------------------------------------------------------------------------------------------- membership
+
+    def _poll(self) -> None:
+        while not self._ending.is_set():
+            self._subscribe()
+            self._serve(min(self._poll_every, _POLL_S))
+            message = self._consumer.poll(0)
+            self._tell(Polled())
+            if message is not None:
+                self._hear(message, message.error())
+        with contextlib.suppress(KafkaException, RuntimeError):
+            self._consumer.close()
+        self._refuse()
+
+    def _hear(self, message: Message, error: KafkaError | None) -> None:
+        """What it is told besides its share; a refused one tries on by itself."""
+        if error is None:
+            return
+        self.refused = error.code() == KafkaError.INCONSISTENT_GROUP_PROTOCOL
+        lasts = error.code() in LASTING
+        if lasts:
+            self.complaints.append(message)
+        _log.log(logging.WARNING if lasts else logging.INFO, "embedded consumer: %s", error)
+
+    def _subscribe(self) -> None:
+        wanted = self._wanted
+        if wanted != self._topics and wanted:
+            self._topics = wanted
+            calls = {"on_assign": self._on_assign, "on_revoke": self._on_revoke, "on_lost": self._on_lost}
+            self._consumer.subscribe(sorted(wanted), **calls)
+
+    def _on_assign(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
+        consumer.assign([])
+        self.assigned = _places(partitions)
+        self._tell(KafkaAssigned(self.assigned))
+        self._joined, self.refused = True, False
+
+    def _on_revoke(self, consumer: Consumer, partitions: list[KafkaPartition]) -> None:
+        places = _places(partitions)
+        self.assigned = frozenset()
+        self._tell(KafkaRevoked(places))
+        deadline = time.monotonic() + self._patience
+        while not self._freed(places) and time.monotonic() < deadline:
+            self._tell(Polled())
+            self._serve(0.01)
+        self._joined = False
+        consumer.unassign()
+
+    def _on_lost(self, consumer: Consumer, _: list[KafkaPartition]) -> None:
+        self._joined, self.assigned = False, frozenset()
+        self._tell(KafkaLost())
+        consumer.unassign()
+
+    # ------------------------------------------------------------------------------------------------------------ offsets
+
+    def _serve(self, wait: float) -> None:
+        """What was asked meanwhile, many at once; waits a moment for the first."""
+        asked: list[_Read | _Commit] = []
+        with contextlib.suppress(queue.Empty):
+            asked.append(self._asked.get(timeout=wait))
+            while len(asked) < _BATCH:
+                asked.append(self._asked.get_nowait())
+        reads = [one for one in asked if isinstance(one, _Read)]
+        commits = [one for one in asked if isinstance(one, _Commit)]
+        if commits and self._joined:
+            self._commit(commits)
+        for one in commits if not self._joined else ():
+            one.answer.set_result(False)  # it would be refused, and wait for that behind the JoinGroup of its connection
+        if reads:
+            self._read(reads)
+
+    def _read(self, batch: list[_Read]) -> None:
+        try:
+            found = self._consumer.committed([KafkaPartition(*one.where) for one in batch], timeout=_READ_S)
+        except KafkaException as error:
+            for one in batch:
+                one.answer.set_exception(error)
+            return
+        for one, answer in zip(batch, found, strict=True):
+            if answer.error is not None:
+                one.answer.set_exception(KafkaException(answer.error))
+            else:
+                one.answer.set_result(answer.offset if answer.offset >= 0 else None)
+
+    def _commit(self, batch: list[_Commit]) -> None:
+        latest = {one.where: one.offset for one in batch}  # of one partition they come in order
+        taken: set[TopicPartition] = set()
+        try:
+            partitions = [KafkaPartition(*where, offset) for where, offset in latest.items()]
+            answers = self._consumer.commit(offsets=partitions, asynchronous=False) or []
+            taken = {TopicPartition(one.topic, one.partition) for one in answers if one.error is None}
+        except KafkaException as error:
+            _log.info("commit to Kafka: %s", error)
+        for one in batch:
+            one.answer.set_result(one.where in taken)
+
+
+def _places(partitions: list[KafkaPartition]) -> frozenset[TopicPartition]:
+    return frozenset(TopicPartition(one.topic, one.partition) for one in partitions)

@@ -1,0 +1,204 @@
+"""A migrating consumer's settings: librdkafka's properties beside the old consumer's names and KIP-125's own, taken apart.
+
+Pure. Times in the properties are milliseconds, as everywhere in Kafka; in here they are seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
+from airflow_provider_kmigrate.consumer.migrating.access import cannot, flag, zookeeper_of
+from airflow_provider_kmigrate.core.coordination.assignors import Strategy
+from airflow_provider_kmigrate.core.coordination.registration import STATIC, WHITE_LIST, Registration, consumer_id
+from airflow_provider_kmigrate.core.coordination.wildcard import compiled
+from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.exceptions import Refused
+
+MIGRATION: Final = "coordination.migration."
+_HEARTBEAT_MS: Final = 500
+_BACKOFF_MS: Final = 50  # librdkafka's own 1000 leaves a consumer that catches up waiting most of the time: a third of the rate
+_LIMITS_MS: Final = {"session.timeout.ms": 45_000, "fetch.wait.max.ms": 500, "socket.timeout.ms": 60_000}  # librdkafka's own
+_POLL_MARGIN: Final = 0.8  # of max.poll.interval.ms: delivery stops before Kafka gives the partitions to others
+
+_STRATEGIES: Final = {
+    "range": Strategy.RANGE,
+    "roundrobin": Strategy.ROUND_ROBIN,
+    "roundrobin-0.10": Strategy.ROUND_ROBIN_0_10,  # a group with members of Kafka 0.10.2 or 0.11
+}
+OLD_NAMES: Final = {
+    "auto.commit.enable": "enable.auto.commit",
+    "zookeeper.session.timeout.ms": "zookeeper.session.timeout.ms",
+}
+_OLD_STORES: Final = frozenset({"offsets.storage", "dual.commit.enabled"})
+_REFUSED: Final = {
+    "group.instance.id": "a dead static member keeps its partitions for its whole session",
+    "on_commit": "give it to MigratingConsumer, not to the embedded consumer",
+}
+
+
+class Stage(StrEnum):
+    """`coordination.migration.stage`: one restart of an application leads to the next."""
+
+    ZOOKEEPER = "zookeeper"  # one more old consumer
+    MIGRATING = "migrating"  # follows the group's mode
+    KAFKA = "kafka"  # a plain consumer
+
+
+@dataclass(frozen=True, slots=True)
+class MigratingSettings:
+    """`migrates`: registers as migration-aware and has an embedded Kafka consumer; else ZooKeeper alone coordinates and keeps offsets."""
+
+    group: str
+    consumer: str | None  # consumer.id; None: a new name
+    zookeeper: ZooKeeperSettings = field(repr=False)
+    strategy: Strategy
+    internal_too: bool
+    migrates: bool
+    auto_commit: bool
+    commit_every: float
+    poll_every: float  # the embedded consumer, at least
+    poll_limit: float
+    data: Mapping[str, Any] = field(repr=False)  # properties of the consumer that fetches
+    embedded: Mapping[str, Any] = field(repr=False)  # and of the one that is a member
+
+    @property
+    def kafka_session(self) -> float:
+        """Seconds after which the Kafka group puts the member out that it does not hear of."""
+        return _seconds(self.embedded.get("session.timeout.ms", _LIMITS_MS["session.timeout.ms"]))
+
+    @property
+    def reset(self) -> str:
+        return str(self.data.get("auto.offset.reset", "latest"))
+
+    def consumer_id(self, host: str, now_ms: int, number: int) -> str:
+        """As the old consumer makes it; `number` is random."""
+        given = f"{self.group}_{self.consumer}"
+        return given if self.consumer else consumer_id(self.group, host, now_ms, number)
+
+
+def parse(properties: Mapping[str, Any]) -> MigratingSettings:
+    """Raises `Refused` for what a migrating consumer cannot do; an unknown property is librdkafka's to refuse."""
+    given = {OLD_NAMES.get(name, name): value for name, value in properties.items()}
+    own = {name: given.pop(name) for name in list(given) if is_ours(name)}
+    migration = {name.removeprefix(MIGRATION): value for name, value in own.items() if name.startswith(MIGRATION)}
+    migrates = _migrates(own)
+    for name in ("enabled", "stage"):
+        migration.pop(name, None)
+    poll_ms = migration.pop("poll.interval.ms", 1000)
+    _check(given, own)
+    _check_stores(own)
+    embedded = _embedded(given, migration)
+    return MigratingSettings(
+        group=str(given["group.id"]),
+        consumer=str(own["consumer.id"]) if own.get("consumer.id") else None,
+        zookeeper=zookeeper_of(own),
+        strategy=_strategy(str(own.get("partition.assignment.strategy", "range"))),
+        internal_too=not flag(own.get("exclude.internal.topics", True)),
+        migrates=migrates,
+        auto_commit=flag(given.get("enable.auto.commit", True)),
+        commit_every=_seconds(given.get("auto.commit.interval.ms", 5000)),
+        poll_every=_seconds(poll_ms),
+        poll_limit=_POLL_MARGIN * _seconds(embedded.get("max.poll.interval.ms", 300_000)),
+        data={"fetch.queue.backoff.ms": _BACKOFF_MS, **given, "enable.auto.commit": False, "enable.auto.offset.store": False},
+        embedded=embedded,
+    )
+
+
+def stage_of(properties: Mapping[str, Any]) -> Stage:
+    """By `coordination.migration.stage`, or KIP-125's own `coordination.migration.enabled`. Raises `Refused` where they disagree."""
+    stage, enabled = (properties.get(f"{MIGRATION}{name}") for name in ("stage", "enabled"))
+    if stage is None:
+        return Stage.MIGRATING if flag(enabled if enabled is not None else False) else Stage.ZOOKEEPER
+    if str(stage) not in set(Stage):
+        raise cannot(f"{MIGRATION}stage is {stage}.", "There are three.", f"One of {', '.join(Stage)}.")
+    found = Stage(str(stage))
+    if enabled is not None and flag(enabled) != (found is Stage.MIGRATING):
+        text = f"{MIGRATION}stage is {stage}, and {MIGRATION}enabled {enabled}."
+        raise cannot(text, "One of them is from another restart.", f"Leave {MIGRATION}enabled out.")
+    return found
+
+
+def _migrates(own: Mapping[str, Any]) -> bool:
+    stage = stage_of(own)
+    if stage is Stage.KAFKA:
+        why = "Then no migrating consumer is needed."
+        raise cannot(f"{MIGRATION}stage is kafka.", why, "Make the consumer by stages.consumer_of, or a Consumer.")
+    return stage is Stage.MIGRATING
+
+
+def is_ours(name: str) -> bool:
+    """Whether a setting is the migrating consumer's own, and nothing for librdkafka."""
+    ours = {"consumer.id", "exclude.internal.topics", "partition.assignment.strategy"}
+    return name.startswith((MIGRATION, "zookeeper.")) or name in ours | _OLD_STORES
+
+
+def _check_stores(own: Mapping[str, Any]) -> None:
+    """An old consumer's choice of a store. ZooKeeper alone is what it may have been; both are kept here whatever it says."""
+    if str(own.get("offsets.storage", "zookeeper")).lower() != "zookeeper":
+        why = "A migrating consumer keeps both stores; an old one that commits to Kafka is refused there as soon as this one has joined."
+        remedy = "Give the group's old consumers offsets.storage=zookeeper (dual.commit.enabled for one restart), then leave it out here."
+        raise cannot(f"offsets.storage is {own['offsets.storage']}.", why, remedy)
+
+
+def _check(given: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+    for name, source in (("group.id", given), ("zookeeper.connect", own)):
+        if not source.get(name):
+            raise cannot(f"{name} is missing.", "Without it a migrating consumer belongs to no group.", f"Set {name}.")
+    for name in _REFUSED.keys() & given.keys():
+        raise cannot(f"{name} is set.", f"A migrating consumer cannot do that: {_REFUSED[name]}.", f"Leave {name} out.")
+    if str(given.get("group.protocol", "classic")).lower() != "classic":
+        raise cannot("group.protocol is not classic.", "Brokers in ZooKeeper mode know no other.", "Leave group.protocol out.")
+
+
+def _unclear(text: str, remedy: str) -> Refused:
+    why = "Members that select different topics share none of them out alike."
+    return Refused.because(Reason("Y07", text, why, remedy))
+
+
+def _embedded(given: Mapping[str, Any], migration: Mapping[str, Any]) -> dict[str, Any]:
+    """As the application's own, but for what the KIP's prefix says. It hears soon of a rebalance: everybody waits for the last to hear."""
+    if "partition.assignment.strategy" in migration:
+        why = "Its list of assignors is the fence against plain consumers."
+        name = f"{MIGRATION}partition.assignment.strategy"
+        raise cannot(f"{name} is set.", why, f"Leave {name} out.")
+    answer = {"socket.timeout.ms": _answer_ms({**given, **migration})}
+    return {"heartbeat.interval.ms": _HEARTBEAT_MS, **given, **answer, **migration, "enable.auto.commit": False}
+
+
+def _answer_ms(given: Mapping[str, Any]) -> int:
+    """How long the embedded consumer waits for one answer. A commit keeps it from hearing that it has lost its place, and is tried three
+    times: within a session all in all, or what it owns stays with a member that has been cut off (librdkafka's own limit is a minute).
+    """
+    session, fetch, limit = (int(given.get(name, default)) for name, default in _LIMITS_MS.items())
+    return min(limit, max(session // 3, fetch + 1500))
+
+
+def _strategy(name: str) -> Strategy:
+    if name not in _STRATEGIES:
+        why = "A member that shares out otherwise than the others waits for them for ever."
+        raise cannot(f"partition.assignment.strategy is {name}.", why, f"One of {', '.join(_STRATEGIES)}, as the group has it.")
+    return _STRATEGIES[name]
+
+
+def _seconds(milliseconds: object) -> float:
+    return float(str(milliseconds)) / 1000.0
+
+
+def registration_of(topics: Sequence[str], now_ms: int) -> Registration:
+    """What `subscribe` registers: topics with one stream each, or, for one entry that begins with `^`, a white list.
+
+    A white list has to match a topic's whole name, as the old consumer has it. Raises `Refused` for one that Java may read otherwise.
+    """
+    wildcards = [topic for topic in topics if topic.startswith("^")]
+    if not wildcards:
+        return Registration(STATIC, dict.fromkeys(topics, 1), str(now_ms))
+    if len(topics) != 1:
+        raise _unclear(f"{len(topics)} entries, one a wildcard.", "Join them with a bar into one expression.")
+    expression = wildcards[0].removeprefix("^").removesuffix("$")
+    if compiled(expression) is None:
+        raise _unclear(f"Python and Java may read {expression} differently.", "Write it without what only one of them has.")
+    return Registration(WHITE_LIST, {expression: 1}, str(now_ms))

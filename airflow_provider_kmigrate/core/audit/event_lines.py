@@ -1,0 +1,165 @@
+"""Events as lines of JSON, one object a line, flat, with the schema's version; and the errors of lines that are no events."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from enum import StrEnum
+from types import MappingProxyType, NoneType, UnionType
+from typing import Any, Final, get_args, get_origin, get_type_hints
+
+from airflow_provider_kmigrate.core.events import (
+    SCHEMA_VERSION,
+    Ack,
+    Commit,
+    DeliveryRun,
+    Event,
+    Expect,
+    Heartbeat,
+    Latencies,
+    LogExtent,
+    Ownership,
+    Remark,
+    SendFailure,
+    Slow,
+    Stamp,
+    Start,
+    Stop,
+)
+from airflow_provider_kmigrate.exceptions import Refused
+
+
+class BadEvent(Refused):
+    """A line that is no event; count it, keep it aside and show it: what it said is unknown."""
+
+
+class MalformedEvent(BadEvent):
+    """Not JSON, a field missing, unknown or of the wrong type, or values that contradict each other."""
+
+
+class ForeignEvent(BadEvent):
+    """JSON, but not of this vocabulary (`core.audit.verifiable` reads Kafka's own tools)."""
+
+
+class UnknownVersion(BadEvent):
+    """Written by another release; its words may mean something else."""
+
+
+KINDS: Final[Mapping[str, type[Event]]] = MappingProxyType(
+    {
+        "start": Start,
+        "heartbeat": Heartbeat,
+        "stop": Stop,
+        "expect": Expect,
+        "remark": Remark,
+        "ownership": Ownership,
+        "delivery": DeliveryRun,
+        "ack": Ack,
+        "send_failure": SendFailure,
+        "latencies": Latencies,
+        "slow": Slow,
+        "commit": Commit,
+        "log_extent": LogExtent,
+    }
+)
+_NAMES: Final = {cls: name for name, cls in KINDS.items()}
+_FIELDS: Final = {cls: tuple(item.name for item in fields(cls))[1:] for cls in KINDS.values()}
+_to_json: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+
+
+def encode(event: Event) -> str:
+    """One line of JSON, without its line end."""
+    cls = type(event)
+    envelope = {"v": SCHEMA_VERSION, "kind": _NAMES[cls], **event.stamp._asdict()}
+    return _to_json(envelope | {name: getattr(event, name) for name in _FIELDS[cls]})
+
+
+def decode(line: str) -> Event:
+    """The event of one line. Raises `MalformedEvent`, `ForeignEvent` or `UnknownVersion`, which name what is wrong."""
+    value = _parse(line)
+    cls = KINDS[value.pop("kind")]
+    try:
+        stamp = _read_stamp([value.pop(name) for name in Stamp._fields])
+        event = cls(stamp, **_read_fields(cls, value))
+    except (KeyError, TypeError, ValueError) as error:
+        raise MalformedEvent(f"an event of kind {_NAMES[cls]} is malformed: {error}") from error
+    flaw = event.flaw()
+    if flaw is not None:
+        raise MalformedEvent(f"an event of kind {_NAMES[cls]} contradicts itself: {flaw}")
+    return event
+
+
+def _parse(line: str) -> dict[str, Any]:
+    try:
+        value = json.loads(line)
+    except ValueError as error:
+        raise MalformedEvent(f"no JSON: {error}") from error
+    if not isinstance(value, dict) or "v" not in value or "kind" not in value:
+        raise ForeignEvent("no event of kmigrate: it has no version and kind")
+    version = value.pop("v")
+    if version != SCHEMA_VERSION or isinstance(version, bool):
+        raise UnknownVersion(f"schema version {version!r}; this release reads version {SCHEMA_VERSION}")
+    if not isinstance(value["kind"], str) or value["kind"] not in KINDS:
+        raise ForeignEvent(f"version {version} has no event of kind {value['kind']!r}")
+    return value
+
+
+_Read = Callable[[Any], Any]  # checks a JSON value and gives it the type that the field declares; raises ValueError
+
+
+def _read_fields(cls: type[Event], value: dict[str, Any]) -> dict[str, Any]:
+    readers = _READERS[cls]
+    try:
+        return {name: readers[name](item) for name, item in value.items()}
+    except KeyError as error:
+        raise ValueError(f"unknown field {error}") from error
+
+
+def _plain(kind: type) -> _Read:
+    def read(value: Any) -> Any:
+        if type(value) is not kind:  # not isinstance: True is no number here
+            raise ValueError(f"{value!r} is no {kind.__name__}")
+        return value
+
+    return read
+
+
+def _optional(inner: _Read) -> _Read:
+    return lambda value: None if value is None else inner(value)
+
+
+def _many(inner: _Read) -> _Read:
+    check_list = _plain(list)
+    return lambda value: tuple(map(inner, check_list(value)))
+
+
+def _row(kinds: tuple[type, ...], make: Callable[[list[Any]], Any]) -> _Read:
+    """A list with values of just these plain types; the commonest thing in an event by far, so checked in one comparison."""
+    expected = list(kinds)
+
+    def read(value: Any) -> Any:
+        if type(value) is not list or list(map(type, value)) != expected:
+            raise ValueError(f"{value!r} is no row of {', '.join(kind.__name__ for kind in kinds)}")
+        return make(value)
+
+    return read
+
+
+def _reader(hint: Any) -> _Read:
+    """From a field's declared type to what reads it."""
+    args = get_args(hint)
+    if get_origin(hint) is UnionType:
+        (inner,) = (arg for arg in args if arg is not NoneType)
+        return _optional(_reader(inner))
+    if get_origin(hint) is tuple:
+        return _many(_reader(args[0])) if args[-1] is Ellipsis else _row(args, tuple)
+    if issubclass(hint, tuple):
+        return _row(tuple(get_type_hints(hint).values()), lambda items: hint(*items))
+    return hint if issubclass(hint, StrEnum) else _plain(hint)
+
+
+_read_stamp: Final = _reader(Stamp)
+_READERS: Final = {
+    cls: {name: _reader(hint) for name, hint in get_type_hints(cls).items() if name in _FIELDS[cls]} for cls in KINDS.values()
+}

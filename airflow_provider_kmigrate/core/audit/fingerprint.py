@@ -1,0 +1,284 @@
+"""Logs before a step and after it: equal, lost, changed, truncated; without any change in a client (level L0).
+
+Each partition's log is cut into blocks at multiples of a number of offsets. A block's print is how many records it holds and an
+order-free hash of them, offsets and times included: equal prints mean equal records (two different blocks agree with a chance of
+about 2^-64). Cutting at fixed places keeps blocks comparable when retention moves the beginning of a log: blocks it reached are
+named and left out, the others stay.
+
+What compaction removes is no loss, so a block of a compacted topic may hold fewer records afterwards, and then shows nothing. Reads
+are uncommitted: what an aborted transaction wrote lies in the log too, and does not depend on when it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from airflow_provider_kmigrate.core.audit.log_blocks import Fingerprint, LogMark, Print, covered
+from airflow_provider_kmigrate.core.audit.verdict import Ground, Level, LevelHealth, Outcome
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.ledger.facts import Case
+from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.exceptions import Refused
+
+VERSION: Final = 2
+_CASES: Final = 20
+
+
+def compare(before: Fingerprint, after: Fingerprint) -> tuple[tuple[Ground, ...], LevelHealth]:
+    """What became of the logs of `before`, as `core.audit.verdict.combine` takes it.
+
+    `after` must have hashed what `remaining` says. Raises `Refused` where the two cannot be compared.
+    """
+    if (before.cluster_id, before.block) != (after.cluster_id, after.block):
+        one, other = (f"{each.cluster_id} in blocks of {each.block}" for each in (before, after))
+        text = f"Fingerprints of {one} and of {other} cannot be compared."
+        raise Refused.because(Reason("D00", text, remedy="Take both of one cluster, with one release."))
+    found = _Findings(elapsed_ms=after.taken_ms - before.taken_ms)
+    for where, mark in sorted(before.marks.items()):
+        _compare_marks(where, mark, after.marks.get(where), found)
+        _compare_blocks(where, before, after, found)
+    return (*found.grounds(), *found.compared(before)), LevelHealth(Level.LOG, found.equal)
+
+
+def compare_marks(before: Mapping[TopicPartition, LogMark], after: Mapping[TopicPartition, LogMark]) -> list[Ground]:
+    """What became of logs that are not hashed, such as those of `__consumer_offsets`: gone, made anew, truncated."""
+    found = _Findings()
+    for where, mark in sorted(before.items()):
+        _compare_marks(where, mark, after.get(where), found)
+    return list(found.grounds())
+
+
+@dataclass(slots=True)
+class _Findings:
+    """Cases by the code of their reason."""
+
+    cases: dict[str, list[Case]] = field(default_factory=dict)
+    equal: int = 0
+    elapsed_ms: int | None = None  # between the two looks
+
+    def add(self, code: str, where: TopicPartition, span: tuple[int, int], count: int, note: str) -> None:
+        """`span` is from .. before."""
+        first, last = span[0], max(span[0], span[1] - 1)
+        self.cases.setdefault(code, []).append(Case(*where, first, last, count, note=note))
+
+    def grounds(self) -> Iterator[Ground]:
+        for outcome, code, text, why, remedy in _TABLE:
+            found = self.cases.get(code, [])
+            if found:
+                total, partitions = sum(case.count for case in found), len({(case.topic, case.partition) for case in found})
+                reason = Reason(code, text.format(total=total, partitions=partitions), why.format(total=total), remedy)
+                yield Ground(outcome, reason, Level.LOG, total, tuple(sorted(found, key=lambda case: case.order)[:_CASES]))
+
+    def compared(self, before: Fingerprint) -> Iterator[Ground]:
+        """How much is there unchanged; or that retention has left nothing of what could have been compared."""
+        if self.equal:
+            yield self._unchanged(before)
+        elif self.cases.keys() & {"D09", "D17"}:
+            text = "Retention has passed everything that was hashed in the look before; nothing was compared."
+            why = "What was there then was removed, lawfully or not; nothing shows that it was whole until then."
+            remedy = "Audit more often than records are kept, or judge this step by the probe and by wrapped clients."
+            yield Ground(Outcome.INCONCLUSIVE, Reason("D16", text, why, remedy), Level.LOG)
+
+    def _unchanged(self, before: Fingerprint) -> Ground:
+        offsets = sum(mark.end - mark.start for mark in before.marks.values())
+        hashed = sum(
+            end - begin
+            for where, blocks in before.prints.items()
+            for begin, end in covered(before.marks[where], blocks, before.block)
+        )
+        share = f"{100 * hashed / offsets:.3g} % of the offsets" if hashed < offsets else "every offset"
+        text = f"{self.equal} records of {len(before.prints)} partitions are there unchanged ({share} compared)."
+        return Ground(Outcome.PASS, Reason("D10", text), Level.LOG, self.equal)
+
+
+_LOOK: Final = "Compare the replicas of the partitions named with kafka-dump-log before anything else is restarted."
+_TABLE: Final = (
+    (
+        Outcome.FAIL,
+        "D01",
+        "{total} records of {partitions} partitions are no longer in the log.",
+        "Retention does not explain it.",
+        _LOOK,
+    ),
+    (
+        Outcome.FAIL,
+        "D02",
+        "Records of {partitions} partitions are not what they were.",
+        "Their offsets hold other records now.",
+        _LOOK,
+    ),
+    (
+        Outcome.FAIL,
+        "D03",
+        "The logs of {partitions} partitions end before where they ended.",
+        "What was acknowledged behind the new ends, {total} offsets, was truncated.",
+        _LOOK,
+    ),
+    (
+        Outcome.FAIL,
+        "D04",
+        "The leader epoch of {partitions} partitions went back.",
+        "A leader that did not know the newest epoch took over.",
+        _LOOK,
+    ),
+    (
+        Outcome.FAIL,
+        "D05",
+        "{partitions} partitions are gone.",
+        "Their records are, too.",
+        "If their topics were deleted on purpose, leave them out; else stop and look for their metadata.",
+    ),
+    (
+        Outcome.FAIL,
+        "D06",
+        "The topics of {partitions} partitions were made anew.",
+        "They have other ids: the logs before were dropped.",
+        "If somebody deleted and created them on purpose, take a new fingerprint.",
+    ),
+    (
+        Outcome.INCONCLUSIVE,
+        "D07",
+        "{partitions} partitions could not be read.",
+        "Nothing is known of their logs.",
+        "Wait until each has a leader, and take the fingerprint again.",
+    ),
+    (
+        Outcome.INCONCLUSIVE,
+        "D08",
+        "{total} records of {partitions} compacted partitions are not there any more.",
+        "Compaction removes records, so this shows neither that they were lost nor that they were not.",
+        "Audit these topics with the probe or with wrapped clients.",
+    ),
+    (
+        Outcome.PASS,
+        "D09",
+        "Retention removed the beginning of {partitions} logs; {total} offsets were left out of the comparison.",
+        "",
+        "",
+    ),
+    (
+        Outcome.INCONCLUSIVE,
+        "D17",
+        "The beginning of {partitions} logs is gone, {total} offsets, and their retention does not explain it.",
+        "It has no limit, was changed meanwhile, or has not had the time to remove records that had just been written.",
+        "Look who deleted records or changed retention.ms or retention.bytes; if it was on purpose, take a new look.",
+    ),
+)
+
+
+def _compare_marks(where: TopicPartition, mark: LogMark, now: LogMark | None, found: _Findings) -> None:
+    whole = (mark.start, mark.end)
+    if mark.unread or (now and now.unread):
+        found.add("D07", where, whole, mark.end - mark.start, mark.unread or (now.unread if now else ""))
+    elif now is None:
+        found.add("D05", where, whole, mark.end - mark.start, "no such partition")
+    elif mark.topic_id and now.topic_id and mark.topic_id != now.topic_id:
+        found.add("D06", where, whole, mark.end - mark.start, f"topic id {now.topic_id} instead of {mark.topic_id}")
+    else:
+        _compare_ends(where, mark, now, found)
+
+
+def _compare_ends(where: TopicPartition, mark: LogMark, now: LogMark, found: _Findings) -> None:
+    if now.end < mark.end:
+        found.add("D03", where, (now.end, mark.end), mark.end - now.end, f"ends at {now.end}, ended at {mark.end}")
+    if mark.leader_epoch is not None and now.leader_epoch is not None and now.leader_epoch < mark.leader_epoch:
+        found.add("D04", where, (now.end, now.end), 1, f"epoch {now.leader_epoch} after {mark.leader_epoch}")
+    if now.start > mark.start:
+        gone, doubt = min(now.start, mark.end), _unexplained(mark, now, found.elapsed_ms)
+        note = f"the log begins at {now.start}, began at {mark.start}{doubt}"
+        found.add("D17" if doubt else "D09", where, (mark.start, gone), gone - mark.start, note)
+
+
+def _unexplained(mark: LogMark, now: LogMark, elapsed_ms: int | None) -> str:
+    """Why retention cannot have removed that; empty where it can. Old records are removed at any time, so time speaks only against the
+    removal of everything: a part of it had just been written. How many bytes there were is not known.
+    """
+    was, limits = ((each.retention_ms, each.retention_bytes) for each in (mark, now))
+    if None in {*was, *limits}:
+        return ""
+    if was != limits:
+        return f"; retention was {was[0]} ms, {was[1]} bytes and is {limits[0]} ms, {limits[1]} bytes"
+    limit_ms, limit_bytes = limits
+    if limit_ms == limit_bytes == -1:
+        return "; its retention has no limit"
+    whole = now.start >= mark.end
+    if whole and limit_bytes == -1 and limit_ms is not None and elapsed_ms is not None and elapsed_ms < limit_ms:
+        return f"; everything, after {elapsed_ms} ms of the {limit_ms} ms that records are kept"
+    return ""
+
+
+def _compare_blocks(where: TopicPartition, before: Fingerprint, after: Fingerprint, found: _Findings) -> None:
+    mark, now = before.marks[where], after.marks.get(where)
+    if mark.unread or now is None or now.unread or _is_other(mark, now):
+        return
+    for number, was in sorted(before.prints.get(where, {}).items()):
+        span = next(covered(mark, (number,), before.block))
+        if now.start <= span[0]:
+            is_now = after.prints.get(where, {}).get(number, Print(0))
+            compacted = mark.compacted or now.compacted
+            _compare_block(where, span, was, is_now, found, truncated=now.end < span[1], compacted=compacted)
+
+
+def _is_other(mark: LogMark, now: LogMark) -> bool:
+    return None not in {mark.topic_id, now.topic_id} and mark.topic_id != now.topic_id
+
+
+def _compare_block(
+    where: TopicPartition, span: tuple[int, int], was: Print, now: Print, found: _Findings, *, truncated: bool, compacted: bool
+) -> None:
+    if was == now:
+        found.equal += was.records
+    elif now.records >= was.records:
+        found.add("D02", where, span, was.records, f"{was.records} records before, {now.records} now, with other contents")
+    elif compacted:
+        found.add("D08", where, span, was.records - now.records, "compacted")
+    elif not truncated:  # what lies behind the log's end is named as truncated
+        found.add("D01", where, span, was.records - now.records, f"{now.records} records of {was.records}")
+
+
+def as_dict(fingerprint: Fingerprint) -> dict[str, Any]:
+    """For JSON."""
+    return {
+        "version": VERSION,
+        "taken_ms": fingerprint.taken_ms,
+        "cluster_id": fingerprint.cluster_id,
+        "block": fingerprint.block,
+        "marks": marks_as_list(fingerprint.marks),
+        "prints": [
+            [*where, {str(number): list(found) for number, found in blocks.items()}]
+            for where, blocks in sorted(fingerprint.prints.items())
+        ],
+    }
+
+
+def marks_as_list(marks: Mapping[TopicPartition, LogMark]) -> list[Any]:
+    """For JSON; `marks_from_list` reads it."""
+    return [[*where, asdict(mark)] for where, mark in sorted(marks.items())]
+
+
+def marks_from_list(rows: Iterable[Any]) -> dict[TopicPartition, LogMark]:
+    """Raises TypeError or ValueError for what is none."""
+    return {TopicPartition(topic, partition): LogMark(**mark) for topic, partition, mark in rows}
+
+
+def refuse_other(version: object, known: int) -> None:
+    """Raises `Refused` (D00) for a stored look of another version."""
+    if version != known:
+        text = f"A stored fingerprint has version {version!r}; this release reads version {known}."
+        raise Refused.because(Reason("D00", text, remedy="Take a new one before the step."))
+
+
+def from_dict(document: Mapping[str, Any]) -> Fingerprint:
+    """What `as_dict` made. Raises `Refused` (D00) for another version, or what is none."""
+    refuse_other(document.get("version"), VERSION)
+    try:
+        prints = {
+            TopicPartition(topic, partition): {int(number): Print(*found) for number, found in blocks.items()}
+            for topic, partition, blocks in document["prints"]
+        }
+        marks = marks_from_list(document["marks"])
+        return Fingerprint(document["taken_ms"], document["cluster_id"], marks, prints, document["block"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise Refused("the stored fingerprint cannot be read", [Reason("D00", f"It is damaged: {error!r}.")]) from error

@@ -1,0 +1,376 @@
+"""What brokers write into `__consumer_offsets`, decoded: commits, generations, members, and what was removed.
+
+It is the one witness of consumer groups that needs no change in any client. Formats: OffsetCommitKey 0-1, OffsetCommitValue 0-4,
+GroupMetadataKey 2, GroupMetadataValue 0-4 (all that Kafka 0.9 to 4 brokers write for classic groups), and of KIP-848 groups the
+epoch, the members and their current assignments; from `group-coordinator/src/main/resources/common/message` of Kafka, checked
+against bytes of 3.9.2 brokers and of its own serializers. Other keys (share and streams groups) are told apart and not read.
+
+A record that cannot be read says nothing about its group: `Scan` counts it, keeps the first few and goes on.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from airflow_provider_kmigrate.core.audit.record_bytes import MalformedBytes, RecordBytes
+from airflow_provider_kmigrate.core.events import Commit, Event, Position, Role, Stamp, Start, Stop, TopicPartition
+from airflow_provider_kmigrate.core.internal_topics import partition_for
+from airflow_provider_kmigrate.exceptions import Refused
+
+UNKNOWN_MEMBER: Final = "?"  # a stored commit does not say who sent it
+_KEPT = 20  # examples of what could not be read
+
+
+class BadRecord(Refused):
+    """A record that cannot be read; what it said of its group is unknown."""
+
+
+class MalformedRecord(BadRecord):
+    """Not what its own version number says: cut short, too long, or a length that cannot be."""
+
+
+class UnknownRecord(BadRecord):
+    """Of a kind or a version that this release does not read."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetCommitted:
+    """A group's position in one partition. `leader_epoch`: of the last record consumed, where the client said it (version 3)."""
+
+    group: str
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int | None
+    metadata: str
+    commit_ms: int
+    expire_ms: int | None = None  # version 1 only; later ones expire by the group's state
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRemoved:
+    """A tombstone: expired, or deleted by someone."""
+
+    group: str
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """One member of a generation. `assignment` None: not of the consumer protocol (Connect), or unreadable."""
+
+    id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int | None
+    assignment: tuple[TopicPartition, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """A classic group after a rebalance; without members it is empty. `since_ms`: when it came into this state (version 2)."""
+
+    group: str
+    protocol_type: str
+    generation: int
+    protocol: str | None
+    leader: str | None
+    since_ms: int | None
+    members: tuple[GroupMember, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRemoved:
+    """A tombstone: the group is dead. `classic`: of the classic protocol, else of KIP-848."""
+
+    group: str
+    classic: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroup:
+    """A KIP-848 group has a new epoch."""
+
+    group: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerMember:
+    """A member of a KIP-848 group as it described itself."""
+
+    group: str
+    member: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerAssignment:
+    """What a member of a KIP-848 group owns at `epoch`: (topic id in base64, partitions)."""
+
+    group: str
+    member: str
+    epoch: int
+    partitions: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerMemberRemoved:
+    """A tombstone of a member, or of its assignment, in a KIP-848 group."""
+
+    group: str
+    member: str
+
+
+@dataclass(frozen=True, slots=True)
+class OtherRecord:
+    """Read no further: `key_type` is Kafka's number of the kind of record."""
+
+    key_type: int
+
+
+Record = (
+    OffsetCommitted
+    | OffsetRemoved
+    | GroupState
+    | GroupRemoved
+    | ConsumerGroup
+    | ConsumerMember
+    | ConsumerAssignment
+    | ConsumerMemberRemoved
+    | OtherRecord
+)
+
+
+class RawRecord(NamedTuple):
+    """A record as it lies in the topic; `partition` and `offset` are its place there."""
+
+    partition: int
+    offset: int
+    t_ms: int
+    key: bytes | None
+    value: bytes | None
+
+
+def decode(key: bytes | None, value: bytes | None) -> Record:
+    """The meaning of one record; no value: a tombstone. Raises `MalformedRecord` or `UnknownRecord`."""
+    if key is None:
+        raise MalformedRecord("a record of __consumer_offsets without a key")
+    try:
+        reader = RecordBytes(key)
+        kind = reader.int16()
+        read = _KINDS.get(kind)
+        if read is None:
+            return OtherRecord(kind)
+        found = read(reader, None if value is None else RecordBytes(value))
+    except MalformedBytes as error:
+        raise MalformedRecord(f"a record of __consumer_offsets is malformed: {error}") from error
+    return found
+
+
+def _version(value: RecordBytes, newest: int, what: str, flexible_from: int) -> int:
+    version = value.int16()
+    if not 0 <= version <= newest:
+        raise UnknownRecord(f"{what} of version {version}; this release reads versions 0 to {newest}")
+    value.flexible = version >= flexible_from
+    return version
+
+
+def _offset(key: RecordBytes, value: RecordBytes | None) -> Record:
+    group, topic, partition = key.string(), key.string(), key.int32()
+    key.end()
+    if value is None:
+        return OffsetRemoved(group, topic, partition)
+    version = _version(value, 4, "a committed offset", flexible_from=4)
+    offset = value.int64()
+    epoch = value.int32() if version >= 3 else -1
+    metadata, commit_ms = value.string(), value.int64()
+    expire_ms = value.int64() if version == 1 else -1
+    value.end()
+    return OffsetCommitted(group, topic, partition, offset, _known(epoch), metadata, commit_ms, _known(expire_ms))
+
+
+def _known(number: int) -> int | None:
+    return None if number < 0 else number
+
+
+def _group(key: RecordBytes, value: RecordBytes | None) -> Record:
+    group = key.string()
+    key.end()
+    if value is None:
+        return GroupRemoved(group)
+    version = _version(value, 4, "a group's state", flexible_from=4)
+    kind, generation, protocol, leader = value.string(), value.int32(), value.nullable(), value.nullable()
+    since_ms = value.int64() if version >= 2 else -1
+    members = tuple(_member(value, version, kind) for _ in range(value.array()))
+    value.end()
+    return GroupState(group, kind, generation, protocol, leader, _known(since_ms), members)
+
+
+def _member(value: RecordBytes, version: int, protocol_type: str) -> GroupMember:
+    name = value.string()
+    instance = value.nullable() if version >= 3 else None
+    client, host = value.string(), value.string()
+    rebalance = value.int32() if version >= 1 else None
+    session = value.int32()
+    _subscription, assignment = value.data(), value.data()
+    value.end_struct()
+    owned = _assignment(assignment) if protocol_type == "consumer" else None
+    return GroupMember(name, instance, client, host, session, rebalance, owned)
+
+
+def _assignment(data: bytes) -> tuple[TopicPartition, ...] | None:
+    """A client wrote these bytes, not a broker (ConsumerProtocolAssignment): one that is unreadable spoils nothing else."""
+    if not data:
+        return ()  # a member that was given nothing
+    try:
+        reader = RecordBytes(data)
+        reader.int16()
+        topics = [(reader.string(), [reader.int32() for _ in range(reader.array())]) for _ in range(reader.array())]
+    except MalformedBytes:
+        return None
+    return tuple(TopicPartition(topic, partition) for topic, partitions in topics for partition in partitions)
+
+
+def _consumer_group(key: RecordBytes, value: RecordBytes | None) -> Record:
+    group = key.string()
+    key.end()
+    if value is None:
+        return GroupRemoved(group, classic=False)
+    _version(value, 0, "a consumer group's epoch", flexible_from=0)
+    epoch = value.int32()
+    value.end()
+    return ConsumerGroup(group, epoch)
+
+
+def _consumer_member(key: RecordBytes, value: RecordBytes | None) -> Record:
+    group, member = key.string(), key.string()
+    key.end()
+    if value is None:
+        return ConsumerMemberRemoved(group, member)
+    _version(value, 0, "a consumer group's member", flexible_from=0)
+    instance, _rack, client, host = value.nullable(), value.nullable(), value.string(), value.string()
+    topics = tuple(value.string() for _ in range(value.array()))
+    value.nullable()  # the pattern it subscribes to
+    value.int32()  # rebalance timeout
+    value.nullable()  # assignor
+    value.end()
+    return ConsumerMember(group, member, instance, client, host, topics)
+
+
+def _consumer_assignment(key: RecordBytes, value: RecordBytes | None) -> Record:
+    group, member = key.string(), key.string()
+    key.end()
+    if value is None:
+        return ConsumerMemberRemoved(group, member)
+    _version(value, 0, "a member's assignment", flexible_from=0)
+    epoch = value.int32()
+    value.take(5)  # previous epoch and state
+    owned, _pending = _topic_ids(value), _topic_ids(value)
+    value.end()
+    return ConsumerAssignment(group, member, epoch, owned)
+
+
+def _topic_ids(value: RecordBytes) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    return tuple(_topic_id(value) for _ in range(value.array()))
+
+
+def _topic_id(value: RecordBytes) -> tuple[str, tuple[int, ...]]:
+    topic = urlsafe_b64encode(value.take(16)).decode().rstrip("=")
+    partitions = tuple(value.int32() for _ in range(value.array()))
+    value.end_struct()
+    return topic, partitions
+
+
+_KINDS: Final[Mapping[int, Callable[[RecordBytes, RecordBytes | None], Record]]] = MappingProxyType(
+    {0: _offset, 1: _offset, 2: _group, 3: _consumer_group, 5: _consumer_member, 8: _consumer_assignment}
+)
+
+
+@dataclass(slots=True)
+class Scan:
+    """One reading of the topic. `kinds` counts what was read, `refused` what could not be; `examples` are the first of those."""
+
+    kinds: Counter[type[Record]] = field(default_factory=Counter)
+    refused: int = 0
+    examples: list[str] = field(default_factory=list)
+
+    def read(self, raw: RawRecord) -> Record | None:
+        """None for a record that is counted as refused."""
+        try:
+            record = decode(raw.key, raw.value)
+        except BadRecord as error:
+            self.refused += 1
+            if len(self.examples) < _KEPT:
+                self.examples.append(f"__consumer_offsets-{raw.partition} offset {raw.offset}: {error}")
+            return None
+        self.kinds[type(record)] += 1
+        return record
+
+    def read_all(self, raws: Iterable[RawRecord]) -> Iterator[tuple[RawRecord, Record]]:
+        """Those that could be read."""
+        for raw in raws:
+            record = self.read(raw)
+            if record is not None:
+                yield raw, record
+
+
+def commit_events(records: Iterable[tuple[RawRecord, Record]], writer: str) -> Iterator[Event]:
+    """Stored commits as the audit's events, between a start and a stop of `writer`.
+
+    The records of a group must come in the order of the topic: the generation is the one that was last stored. A commit does not
+    say who sent it (`UNKNOWN_MEMBER`), and one that was stored was accepted.
+    """
+    number, last_ms, generations = 1, 0, dict[str, int]()
+    yield Start(Stamp(writer, 0, 0), Role.CONTROL)
+    for raw, record in records:
+        last_ms = max(last_ms, raw.t_ms)
+        if isinstance(record, GroupState):
+            generations[record.group] = record.generation
+        elif isinstance(record, OffsetCommitted):
+            offsets = (Position(record.topic, record.partition, record.offset),)
+            stamp, generation = Stamp(writer, number, record.commit_ms), generations.get(record.group)
+            yield Commit(stamp, record.group, UNKNOWN_MEMBER, generation, offsets, ok=True)
+            number += 1
+    yield Stop(Stamp(writer, number, last_ms), clean=True)
+
+
+class LivePlaces:
+    """Where each group's living records lie: in one partition of the topic, or somebody expanded it (KIP-895).
+
+    Records that stay behind in a group's old partition come back to life when a broker that leads both loads it first.
+    """
+
+    def __init__(self) -> None:
+        self._keys: dict[tuple[str, int], set[tuple[str, int] | None]] = {}  # (group, partition) -> living keys; None: its state
+
+    def add(self, raw: RawRecord, record: Record) -> None:
+        """In the order of the topic. Counted are offsets and classic groups' states; the other records follow their group's."""
+        match record:
+            case OffsetCommitted(group, topic, partition):
+                self._keys.setdefault((group, raw.partition), set()).add((topic, partition))
+            case OffsetRemoved(group, topic, partition):
+                self._keys.get((group, raw.partition), set()).discard((topic, partition))
+            case GroupState(group):
+                self._keys.setdefault((group, raw.partition), set()).add(None)
+            case GroupRemoved(group, True):
+                self._keys.get((group, raw.partition), set()).discard(None)
+
+    def misplaced(self, count: int) -> dict[str, tuple[int, ...]]:
+        """Groups with living records outside the partition that is theirs among `count`, and all partitions with such records."""
+        places: dict[str, list[int]] = {}
+        for (group, partition), keys in sorted(self._keys.items()):
+            if keys:
+                places.setdefault(group, []).append(partition)
+        return {group: tuple(found) for group, found in places.items() if found != [partition_for(group, count)]}

@@ -1,0 +1,368 @@
+"""The way back to ZooKeeper, from wherever a cluster is before finalization; what each step of it may do, read from one look.
+
+The order, of which each step finds by itself whether it has anything to do:
+
+1. controllers that lost the migration flag get it back (a finalization that began, but did not happen);
+2. the active controller is restarted once: a dual-write that was lost is never repeated, but a new leader writes ZooKeeper anew;
+3. brokers in KRaft mode go back to migration mode: ZooKeeper brokers again, under the KRaft controller;
+4. all controllers stop, before any broker becomes a plain ZooKeeper broker: a controller that goes on cuts it off, and what it
+   acknowledged is lost (measured);
+5. one ZooKeeper transaction hands the cluster over: /controller_epoch above every epoch that KRaft has written into partition
+   states (KAFKA-20488), /migration and /controller deleted;
+6. the brokers elect a ZooKeeper controller, and every one of them names it: a broker that does not takes 300 s to stop (measured);
+7. brokers go back to their original files;
+8. the controllers' directories are set aside: an old quorum that starts again takes the cluster over and deletes topics (measured).
+
+Sources: KIP-866 "Migration overview", Kafka's operations guide (3.9), and what real brokers did when pushed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from airflow_provider_kmigrate.core import gates
+from airflow_provider_kmigrate.core.back import gates as back_gates
+from airflow_provider_kmigrate.core.back.gates import listed
+from airflow_provider_kmigrate.core.files import directories
+from airflow_provider_kmigrate.core.files.config_matrix import Stage, stage_on_disk
+from airflow_provider_kmigrate.core.files.node_file import misfiled
+from airflow_provider_kmigrate.core.forward import roll
+from airflow_provider_kmigrate.core.forward.provision import end_unseen
+from airflow_provider_kmigrate.core.forward.waiting import as_decision
+from airflow_provider_kmigrate.core.gates import MET, Gate, never, not_yet, together
+from airflow_provider_kmigrate.core.model import (
+    Act,
+    Broker,
+    BrokerMode,
+    ClusterView,
+    Controller,
+    Decision,
+    Done,
+    Migration,
+    ProcessState,
+    Reason,
+    Refuse,
+    Wait,
+    ZkController,
+    ZkView,
+)
+from airflow_provider_kmigrate.core.phase import Phase, kraft_owns, where
+
+_BACK = {BrokerMode.MIGRATION: Stage.MIGRATION, BrokerMode.ZOOKEEPER: Stage.ZOOKEEPER}
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """What one transaction changes: /controller_epoch, unless it stays (None), and which znodes go.
+
+    `states`: before it, partition states are written again as they are; brokers may hold KRaft's partition epochs, which are ahead
+    of the states' versions (`clients.partition_states`).
+    """
+
+    epoch: int | None
+    delete: tuple[str, ...]
+    states: bool = False
+
+
+def decide_flag(view: ClusterView, controller_id: int) -> Decision:
+    """Bring a controller of a migration under way back with its flag, whether it lost the flag or is down."""
+    controller = view.controllers.get(controller_id, Controller(controller_id))
+    if (ended := back_gates.over(view)) is not None:
+        return ended
+    if not kraft_owns(view) or (controller.answers and controller.migration_flag):
+        return _keeps_flag(view, controller) or Done(f"Controller {controller_id} has nothing to get back.")
+    if controller.process.state is ProcessState.STOPPED:
+        return _end_unseen(view, controller) or _brought_back(controller)
+    if not controller.answers:
+        text = f"Controller {controller_id} does not answer; its process is {controller.process.state}."
+        return Wait((Reason("R10", text, "It starts, or it hangs.", "Its log says why it does not get on."),))
+    gate = together((gates.quorum_leads(view), back_gates.others_answer(view, controller_id)))
+    if not gate.met:
+        return as_decision(gate, "")
+    return Act("restart", f"Controller {controller_id} stands by without the migration flag: elected, it would finalize.")
+
+
+def _keeps_flag(view: ClusterView, controller: Controller) -> Decision | None:
+    return misfiled(f"controller {controller.id}", controller.files, Stage.CONTROLLER_MIGRATION) if kraft_owns(view) else None
+
+
+def _end_unseen(view: ClusterView, controller: Controller) -> Refuse | None:
+    final = stage_on_disk(controller.files) is Stage.CONTROLLER_FINAL
+    alone = not any(other.answers for other in view.controllers.values())
+    return Refuse((end_unseen(controller.id),)) if final and alone else None
+
+
+def _brought_back(controller: Controller) -> Decision:
+    if controller.files.has_metadata_log:
+        return Act("start", f"Controller {controller.id} is down and has this migration's log.")
+    if controller.files.has_metadata_log is None:
+        return Wait((Reason("G00", f"Could not read the directory of controller {controller.id}.", "Unknown is not healthy."),))
+    return Done(f"Controller {controller.id} is down and its directory is empty; it is not needed any more.")
+
+
+def decide_reconcile(view: ClusterView, first: ClusterView) -> Decision:
+    """One failover of the active controller since `first`, the first look with a leader; then ZooKeeper holds all that KRaft does."""
+    if (ended := back_gates.over(view)) is not None:
+        return ended
+    if (down := still_down(view)) is not None:
+        return down[1]
+    if not kraft_owns(view):
+        return Done("ZooKeeper owns the cluster; nothing has to be written back.")
+    return _once(view, first)
+
+
+def _once(view: ClusterView, first: ClusterView) -> Decision:
+    gate = together((gates.all_flagged(view), gates.no_client_metrics(view), gates.quorum_healthy(view)))
+    if not gate.met or view.quorum is None:
+        return as_decision(gate, "")
+    if not isinstance(view.zk and view.zk.migration, Migration) or gates.dual_write_lag(view) is None:
+        return Wait((Reason("G07", "/migration does not show a finished copy yet."),))
+    if first.quorum is None or view.quorum.leader_epoch <= first.quorum.leader_epoch:
+        return Act("fail over", f"Controller {view.quorum.leader_id} leads: its successor writes ZooKeeper anew (KIP-866).")
+    gate = gates.dual_write_alive(view, first)
+    return as_decision(gate, f"Controller {view.quorum.leader_id} leads since a failover, and the dual-write moves.")
+
+
+def still_down(view: ClusterView) -> tuple[int, Decision] | None:
+    """The first controller of this migration that is down, and what that asks for; a failover killed between stop and start leaves one.
+
+    The tasks before the failover's, which start what is down, are done by then and do not run again.
+    """
+    down = [number for number, found in sorted(view.controllers.items()) if found.process.state is ProcessState.STOPPED]
+    asked = ((number, decide_flag(view, number)) for number in down)
+    return next(((number, decision) for number, decision in asked if not isinstance(decision, Done)), None)
+
+
+def decide_back(view: ClusterView, first: ClusterView, broker_id: int, target: BrokerMode) -> Decision:
+    """One broker back to migration mode, while KRaft owns the cluster, or to ZooKeeper mode, once ZooKeeper does."""
+    broker = view.brokers.get(broker_id, Broker(broker_id))
+    ended = back_gates.over(view) or _out_of_turn(view, target)
+    if ended is not None:
+        return ended
+    if broker.mode is None and broker.process.state is not ProcessState.STOPPED:
+        return roll.silent(broker)
+    passing = _to_migration(view, first) if target is BrokerMode.MIGRATION else _to_zookeeper(view)
+    return _back(view, broker, target, together((passing, roll.may_stop(view, (broker_id,)))))
+
+
+def decide_alone(view: ClusterView, first: ClusterView, broker_id: int, target: BrokerMode) -> Decision:
+    """The first broker of a pass back into the mode before, while the migration stands where it is.
+
+    Into ZooKeeper mode under living controllers only while others have never registered with them: at the last registration they take
+    the cluster over, and a plain broker is cut off (measured).
+    """
+    broker = view.brokers.get(broker_id, Broker(broker_id))
+    ended = back_gates.over(view) or (
+        _out_of_turn(view, target) if target is BrokerMode.MIGRATION else _taken_over(view, broker_id)
+    )
+    if ended is not None:
+        return ended
+    starting = stage_on_disk(broker.files) in {_BACK[target], None}
+    if broker.mode is None and broker.process.state is not ProcessState.STOPPED and starting:
+        return roll.silent(broker)
+    passing = _to_migration(view, first) if target is BrokerMode.MIGRATION else back_gates.names_the_controller(view)
+    return _back(view, broker, target, together((passing, roll.may_give_up(view, broker_id))))
+
+
+def _taken_over(view: ClusterView, broker_id: int) -> Decision | None:
+    known = {*view.zk.taken_back, *view.zk.registered} if view.zk else set()
+    plain = set(back_gates.with_mode(view, BrokerMode.ZOOKEEPER)) - known - {broker_id}
+    if where(view).phase in {Phase.FIRST_ROLL, Phase.PRE_MIGRATION} and not kraft_owns(view) and plain:
+        return None
+    text = f"Broker {broker_id} is not the first of the first roll: no other broker is left that never registered with the controllers."
+    why = "They have taken the cluster over, or may at any moment, and cut a plain ZooKeeper broker off (measured)."
+    return Refuse((Reason("G32", text, why, "Go on, or roll the whole cluster back."), *where(view).reasons))
+
+
+def _back(view: ClusterView, broker: Broker, target: BrokerMode, passing: Gate) -> Decision:
+    if broker.mode is target:
+        return roll.settled(view, broker, target)
+    if broker.process.state is ProcessState.STOPPED:
+        return _down(broker, _BACK[target])
+    gate = together((passing, gates.process_known(broker)))
+    if gate.met:
+        return Act(
+            "restart", f"Broker {broker.id} may stop: every partition keeps enough in-sync replicas and every gate is open."
+        )
+    return as_decision(gate, "")
+
+
+def _down(broker: Broker, stage: Stage) -> Decision:
+    """A broker that is down gets its file and is started, whoever stopped it: that it did not start may be why one goes back."""
+    if broker.in_zookeeper is not False:
+        return roll.session_not_over(broker)
+    found = stage_on_disk(broker.files)
+    if found is stage:
+        return Act("start", f"Broker {broker.id} is stopped and has the file of stage {stage}.")
+    if found is None:
+        return Wait((Reason("G00", f"Could not read the properties of broker {broker.id}.", "Unknown is not healthy."),))
+    return Act(
+        "restart", f"Broker {broker.id} is down with the file of stage {found}; it starts again with that of stage {stage}."
+    )
+
+
+def _out_of_turn(view: ClusterView, target: BrokerMode) -> Decision | None:
+    if target is BrokerMode.MIGRATION:
+        return (
+            None
+            if kraft_owns(view) or back_gates.with_mode(view, BrokerMode.KRAFT)
+            else Done("ZooKeeper owns the cluster: no broker is KRaft.")
+        )
+    kraft = back_gates.with_mode(view, BrokerMode.KRAFT)
+    if kraft:
+        return Refuse((back_gates.kraft_left(kraft),))
+    if kraft_owns(view) or back_gates.migration_left(view):
+        text = "The cluster is not handed over to ZooKeeper: /controller or /migration is still KRaft's."
+        why = "A plain ZooKeeper broker beside a KRaft controller is cut off, and what it acknowledges is lost (measured)."
+        return Refuse((Reason("G30", text, why, "Run the steps before this one: controllers stopped, then the hand-over."),))
+    return None
+
+
+def _to_migration(view: ClusterView, first: ClusterView) -> Gate:
+    return together((gates.all_flagged(view), gates.quorum_healthy(view), gates.dual_write_alive(view, first)))
+
+
+def _to_zookeeper(view: ClusterView) -> Gate:
+    return together((back_gates.controllers_silent(view), back_gates.names_the_controller(view)))
+
+
+def decide_stop(view: ClusterView, controller_id: int) -> Decision:
+    """Stop one controller, once no broker needs it: all are ZooKeeper brokers, in migration mode where KRaft owns the cluster."""
+    controller = view.controllers.get(controller_id, Controller(controller_id))
+    if (ended := back_gates.over(view)) is not None:
+        return ended
+    if controller.process.state is ProcessState.STOPPED and not controller.answers:
+        return Done(f"Controller {controller_id} is stopped.")
+    gate = together((_no_broker_needs_them(view), gates.process_known(controller)))
+    if gate.met:
+        return Act("stop", f"No broker needs controller {controller_id} any more.")
+    return as_decision(gate, "")
+
+
+def _no_broker_needs_them(view: ClusterView) -> Gate:
+    kraft, plain = back_gates.with_mode(view, BrokerMode.KRAFT), back_gates.with_mode(view, BrokerMode.ZOOKEEPER)
+    if kraft:
+        return never(back_gates.kraft_left(kraft))
+    if plain and kraft_owns(view):
+        text = f"Plain ZooKeeper brokers while KRaft owns the cluster: {listed(plain)}."
+        return never(Reason("P07", text, "They do not hear the controller.", "Roll them into migration mode first."))
+    # Where ZooKeeper owns the cluster, controllers are strangers to it, and a broker that fails in migration mode may be why one goes back.
+    return roll.may_stop(view, ()) if kraft_owns(view) else MET
+
+
+def postponed_stop(view: ClusterView, controller_id: int) -> bool:
+    """Whether this is the active controller while others still run: stopped last, it is the last to write epochs."""
+    others = [c for c in view.controllers.values() if c.id != controller_id and c.answers]
+    return bool(others) and view.quorum is not None and view.quorum.leader_id == controller_id
+
+
+def decide_hand_over(view: ClusterView, first: ClusterView) -> Decision:
+    """G1: the one transaction that gives the cluster back to ZooKeeper, after the last controller has stopped."""
+    if (ended := back_gates.over(view)) is not None:
+        return ended
+    if view.zk is not None and not kraft_owns(view) and view.zk.migration is None and back_gates.states_in_reach(view).met:
+        known = back_gates.epochs_known(view)
+        return as_decision(known, "ZooKeeper owns the cluster, and no trace of the migration is left in it.")
+    kraft = back_gates.with_mode(view, BrokerMode.KRAFT)
+    gate = together(
+        (
+            never(back_gates.kraft_left(kraft)) if kraft else MET,
+            back_gates.controllers_down(view),
+            back_gates.migration_still(view, first),
+            back_gates.epochs_known(view),
+        )
+    )
+    if gate.met:
+        return Act("hand over", "Every controller is stopped, nothing writes /migration, no broker is in KRaft mode.")
+    waits = {reason.code for reason in gate.reasons} == {"T05"}
+    return Wait(gate.reasons, healthy=True) if waits else as_decision(gate, "")
+
+
+def hand_over(zk: ZkView, state_epoch: int) -> HandOver:
+    """The change that `decide_hand_over` asks for. Raises ValueError where /controller_epoch is unknown.
+
+    Where ZooKeeper owns the cluster already, /controller is a living broker's and stays. The exception is the repair of a cluster that
+    was rolled back without raising the epoch: its controller has to be elected anew, above what the partition states hold (measured:
+    every partition takes writes again 0.6 s later).
+    """
+    if zk.controller_epoch is None:
+        raise ValueError("/controller_epoch is unknown")
+    migration, controller = zk.migration, zk.controller
+    gone = ("/migration",) if migration is not None else ()
+    owned = isinstance(controller, ZkController) and controller.is_kraft
+    if not owned and state_epoch <= zk.controller_epoch:
+        return HandOver(None, gone)
+    written = migration.kraft_controller_epoch if isinstance(migration, Migration) else -1
+    claimed = controller.kraft_epoch if isinstance(controller, ZkController) else -1
+    epoch = max(written, claimed, state_epoch, zk.controller_epoch) + 1
+    return HandOver(epoch, (*gone, *(("/controller",) if controller else ())), states=owned)
+
+
+def decide_led(view: ClusterView) -> Decision:
+    """A ZooKeeper broker is controller, every broker names it, no partition is out of its reach or without a leader."""
+    if (ended := back_gates.over(view)) is not None:
+        return ended
+    gate = together((back_gates.names_the_controller(view), back_gates.epochs_known(view), back_gates.states_in_reach(view)))
+    if not gate.met:
+        return as_decision(gate, "")
+    without = gates.no_leaderless(view)
+    if not without.met and view.partitions is not None:
+        return Act("elect", f"{len(gates.leaderless(view))} partitions have no leader.")
+    controller = roll.zookeeper_controller(view)
+    return as_decision(without, f"Broker {controller} is the ZooKeeper controller, and every broker names it.")
+
+
+def decide_wipe(view: ClusterView, controller_id: int) -> Decision:
+    """A stopped controller's directories out of the way, once the cluster is ZooKeeper's again."""
+    controller = view.controllers.get(controller_id, Controller(controller_id))
+    if (ended := back_gates.over(view)) is not None:
+        return ended
+    if kraft_owns(view) or back_gates.migration_left(view):
+        text = "The cluster is not handed over to ZooKeeper yet."
+        return Refuse((Reason("G30", text, "Its controllers' log may still be needed.", "Run the steps before this one."),))
+    gate = back_gates.controller_down(controller)
+    if not gate.met:
+        return as_decision(gate, "")
+    if controller.files.meta is None or controller.files.has_metadata_log is None:
+        return Wait((Reason("G00", f"Could not read the directory of controller {controller_id}.", "Unknown is not healthy."),))
+    if back_gates.empty(controller):
+        theirs = directories.told(directories.of_others(controller_id, controller.files.meta))
+        return Done(
+            f"Controller {controller_id} is stopped and its directory is empty." if not theirs else f"{theirs}, and stays."
+        )
+    text = (
+        f"{', '.join(directories.in_use(controller))} of controller {controller_id}: an old quorum would take the cluster over."
+    )
+    return Act("wipe", text)
+
+
+def decide_rolled_back(view: ClusterView) -> Decision:
+    """The end: as before the migration, and ready for another one."""
+    if (ended := back_gates.over(view)) is not None:
+        return ended
+    left = sorted(b.id for b in view.brokers.values() if b.mode is not BrokerMode.ZOOKEEPER)
+    modes = not_yet(Reason("G31", f"Brokers that do not answer in ZooKeeper mode: {listed(left)}.")) if left else MET
+    traces = (
+        not_yet(Reason("G30", "/migration or /controller is still KRaft's."))
+        if back_gates.migration_left(view) or kraft_owns(view)
+        else MET
+    )
+    unread = sorted(c.id for c in view.controllers.values() if c.files.meta is None or c.files.has_metadata_log is None)
+    unknown = not_yet(Reason("G00", f"Could not read the directories of controllers {listed(unread)}.")) if unread else MET
+    used = sorted(c.id for c in view.controllers.values() if not back_gates.empty(c))
+    full = not_yet(Reason("G04", f"Controllers whose directories are not empty: {listed(used)}.")) if used else MET
+    gate = together(
+        (
+            modes,
+            traces,
+            back_gates.controllers_down(view),
+            unknown,
+            full,
+            back_gates.names_the_controller(view),
+            back_gates.epochs_known(view),
+            back_gates.states_in_reach(view),
+            roll.may_stop(view, ()),
+        )
+    )
+    done = f"All {len(view.brokers)} brokers run on ZooKeeper as before; a new migration may begin at any time."
+    return as_decision(gate, done + gates.after_the_way_back(view))

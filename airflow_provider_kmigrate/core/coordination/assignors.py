@@ -1,0 +1,202 @@
+"""Who gets which partition: the old consumer's two assignors, and KIP-125's split of a Kafka member's partitions over its streams.
+
+Everything is a pure function of sorted input, and the order is Java's: strings by UTF-16 units, hashes signed and of 32 bits. Every
+member of a group computes the whole group's assignment from the same znodes and takes its own part of it, so one that computes
+anything else than the old consumers beside it waits for their partitions for ever, and they for its.
+
+What the real 1.1.1 does with odd groups (`tests/old_consumer` asks its own classes):
+
+* a topic that is registered and does not exist has no partitions, and hinders nobody;
+* one registration that cannot be read leaves the whole group without an assignment.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from airflow_provider_kmigrate.core.coordination.registration import Flaw, Registration, Unreadable, thread_id
+from airflow_provider_kmigrate.core.coordination.wildcard import compiled, selected
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.internal_topics import java_hash
+
+Owners = Mapping[TopicPartition, str]  # partition -> thread id
+
+
+class Strategy(StrEnum):
+    """partition.assignment.strategy; round-robin sorts by a text that Kafka 1.0 changed (KAFKA-5822), so versions must not be mixed."""
+
+    RANGE = "range"
+    ROUND_ROBIN = "roundrobin"  # from 1.0.0
+    ROUND_ROBIN_0_10 = "roundrobin of Kafka 0.10.2 and 0.11"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Everything that an assignment is computed from: the registrations as they were read, and the cluster's topics."""
+
+    registrations: Mapping[str, Registration | Unreadable]
+    topics: Mapping[str, Collection[int]]
+    internal_too: bool = False  # exclude.internal.topics=false
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """One assignment.
+
+    `ties`: partitions of different topics with one hash, whose order only a Scala hash map knows; the assignment may then be wrong.
+    """
+
+    owners: Owners
+    ties: tuple[tuple[TopicPartition, TopicPartition], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """Nobody can compute an assignment: these members' registrations cannot be read, and every old consumer fails on them."""
+
+    flaws: Mapping[str, Unreadable] = field(default_factory=dict)
+
+
+def java_order(text: str) -> bytes:
+    """A key that sorts strings as Java does."""
+    return text.encode("utf-16-be", "surrogatepass")
+
+
+def topics_of(registration: Registration, existing: Iterable[str], *, internal: bool = False) -> Mapping[str, int] | Unreadable:
+    """Topic -> streams that a registration amounts to: its own words, or what its wildcard selects of the topics there are."""
+    wildcard = registration.wildcard
+    if wildcard is None:
+        return registration.subscription
+    expression = compiled(wildcard)
+    if expression is None:
+        return Unreadable(Flaw.BAD_WILDCARD, wildcard)
+    streams = registration.subscription[wildcard]
+    return dict.fromkeys(selected(registration.pattern, expression, existing, internal=internal), streams)
+
+
+def assign(strategy: Strategy, group: Group) -> Assigned | Frozen:
+    """The whole group's assignment, as each of its old consumers computes it for itself."""
+    wanted = {name: _topics(entry, group) for name, entry in group.registrations.items()}
+    flaws = {name: topics for name, topics in wanted.items() if isinstance(topics, Unreadable)}
+    if flaws:
+        return Frozen(flaws)
+    threads = _threads({name: topics for name, topics in wanted.items() if not isinstance(topics, Unreadable)})
+    if strategy is Strategy.RANGE:
+        return _ranges(threads, group.topics)
+    return _round_robin(threads, group.topics, "[{},{}]" if strategy is Strategy.ROUND_ROBIN_0_10 else "{}-{}")
+
+
+def _topics(entry: Registration | Unreadable, group: Group) -> Mapping[str, int] | Unreadable:
+    return entry if isinstance(entry, Unreadable) else topics_of(entry, group.topics, internal=group.internal_too)
+
+
+def _threads(wanted: Mapping[str, Mapping[str, int]]) -> dict[str, list[str]]:
+    """Topic -> the threads of all members that want it, in order; `-10` comes before `-2`."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for consumer, topics in wanted.items():
+        for topic, streams in topics.items():
+            found[topic] += (thread_id(consumer, stream) for stream in range(streams))
+    return {topic: sorted(names, key=java_order) for topic, names in found.items()}
+
+
+def _ranges(threads: Mapping[str, Sequence[str]], topics: Mapping[str, Collection[int]]) -> Assigned:
+    owners = {
+        TopicPartition(topic, partition): name
+        for topic, names in threads.items()
+        if topic in topics
+        for partition, name in _slices(sorted(topics[topic]), names)
+    }
+    return Assigned(owners)
+
+
+def _slices(partitions: Sequence[int], names: Sequence[str]) -> Iterable[tuple[int, str]]:
+    """Consecutive shares; the first ones get one more where it does not come out even."""
+    share, extra = divmod(len(partitions), len(names))
+    for i, name in enumerate(names):
+        start = share * i + min(i, extra)
+        yield from ((partition, name) for partition in partitions[start : start + share + (i < extra)])
+
+
+def _round_robin(threads: Mapping[str, Sequence[str]], topics: Mapping[str, Collection[int]], key: str) -> Assigned:
+    known = [topic for topic in threads if topic in topics]
+    places = [TopicPartition(topic, partition) for topic in sorted(known, key=java_order) for partition in sorted(topics[topic])]
+    hashes = {place: java_hash(key.format(*place)) for place in places}
+    ordered = sorted(places, key=hashes.__getitem__)
+    ties = tuple((a, b) for a, b in itertools.pairwise(ordered) if hashes[a] == hashes[b] and a.topic != b.topic)
+    everyone = sorted(set().union(*threads.values()), key=java_order)
+    return Assigned(_dealt(ordered, {topic: frozenset(names) for topic, names in threads.items()}, everyone), ties=ties)
+
+
+def _dealt(places: Iterable[TopicPartition], wanting: Mapping[str, frozenset[str]], everyone: Sequence[str]) -> Owners:
+    """Each place to the next one, round and round, who wants its topic."""
+    turn, owners = 0, {}
+    for place in places:
+        while everyone[turn % len(everyone)] not in wanting[place.topic]:
+            turn += 1
+        owners[place] = everyone[turn % len(everyone)]
+        turn += 1
+    return owners
+
+
+class KafkaMember(NamedTuple):
+    """A member of the Kafka group as DescribeGroups tells of it."""
+
+    member_id: str
+    client_id: str
+    partitions: frozenset[TopicPartition]
+    host: str = ""
+
+
+def streams_of(consumer: str, topics: Mapping[str, int], partitions: Collection[TopicPartition]) -> Owners:
+    """A migrating member's partitions over its streams, by Kafka's own round-robin over its topics.
+
+    A partition of a topic that it does not want (Kafka's view of the topics may be older) goes to its first stream, not to nobody.
+    """
+    wanting = {topic: frozenset(thread_id(consumer, i) for i in range(streams)) for topic, streams in topics.items()}
+    everyone = sorted(set().union(*wanting.values()), key=java_order)
+    ordered = sorted(partitions, key=lambda place: (java_order(place.topic), place.partition))
+    wanted = [place for place in ordered if place.topic in wanting]
+    strays = {place: thread_id(consumer, 0) for place in ordered if place.topic not in wanting}
+    return {**_dealt(wanted, wanting, everyone), **strays}
+
+
+def in_kafka_mode(members: Iterable[KafkaMember], topics: Mapping[str, Mapping[str, int]]) -> Owners:
+    """Every partition's thread while Kafka coordinates; `topics` is consumer id -> topic -> streams of the migrating members.
+
+    A member is one of ours if it is none of `strangers`: then its streams share its partitions.
+    Whoever else it is has one stream, named after its member id.
+    """
+    members = list(members)
+    unknown = set(strangers(members, topics))
+    owners: dict[TopicPartition, str] = {}
+    for member in members:
+        ours = member not in unknown
+        name, wanted = (member.client_id, topics[member.client_id]) if ours else (member.member_id, {})
+        owners |= streams_of(name, wanted, member.partitions)
+    return owners
+
+
+def strangers(members: Iterable[KafkaMember], migrating: Collection[str]) -> tuple[KafkaMember, ...]:
+    """Members that are no migrating one's: their client.id is no consumer id in `migrating`, or others carry it, too (R26).
+
+    Two on one host are one member that changes its list of assignors: it joins anew before it leaves.
+    """
+    members = list(members)
+    hosts: dict[str, list[str]] = defaultdict(list)
+    for member in members:
+        hosts[member.client_id].append(member.host)
+    return tuple(m for m in members if m.client_id not in migrating or not _is_one(hosts[m.client_id]))
+
+
+def _is_one(hosts: Sequence[str]) -> bool:
+    return len(hosts) == 1 or (len(hosts) == 2 and hosts[0] == hosts[1] != "")  # the old one and the new one
+
+
+def foreign(members: Iterable[KafkaMember], migrating: Collection[str]) -> frozenset[TopicPartition]:
+    """Partitions that Kafka has given to somebody who is no migrating member: they know no owner znode."""
+    return frozenset().union(*(member.partitions for member in strangers(members, migrating)))

@@ -1,0 +1,148 @@
+"""One consumer group as ZooKeeper and the brokers show it in one look: who is in it, of which kind, and how far it has come.
+
+What could not be read is None, never a default that looks healthy. Tools, the gate of the cluster's migration and the DAG that moves
+groups all decide on this; `clients.group_reads` makes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember, strangers
+from airflow_provider_kmigrate.core.coordination.registration import (
+    Mode,
+    Progress,
+    Registration,
+    Unreadable,
+    consumer_of,
+    mode_of,
+)
+from airflow_provider_kmigrate.core.events import TopicPartition
+
+
+class MemberKind(StrEnum):
+    """What an instance of the application runs as."""
+
+    OLD = "old"  # Kafka's old consumer, or ours without migration: in ids only
+    MIGRATING = "migrating"  # in ids and in migration/ids
+    PLAIN = "plain"  # in the Kafka group, and no migrating member's
+
+
+@dataclass(frozen=True, slots=True)
+class StoredOffset:
+    """`offsets/<topic>/<partition>`: the next offset to read, and when it was written, in seconds since the epoch."""
+
+    offset: int | Unreadable
+    changed_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class ZkGroup:
+    """A group's znodes below `/consumers/<group>`.
+
+    `progress`: children of migration/ids, with what each tells of itself (None: nothing that we know). `mode_version`: the data
+    version of migration/mode, -1 where there is none; `mode_epoch` its mzxid, 0 where there is none. `partitions`: every existing
+    partition that a readable registration selects.
+    """
+
+    registrations: Mapping[str, Registration | Unreadable] = field(default_factory=dict)
+    progress: Mapping[str, Progress | None] = field(default_factory=dict)
+    mode_data: bytes | None = None
+    mode_version: int = -1
+    mode_epoch: int = 0
+    owners: Mapping[TopicPartition, str] = field(default_factory=dict)  # partition -> thread id
+    offsets: Mapping[TopicPartition, StoredOffset] = field(default_factory=dict)
+    partitions: frozenset[TopicPartition] = frozenset()
+
+    @property
+    def toggle(self) -> Mode:
+        """What migration/mode says; members follow it only where every one of them can (`mode`)."""
+        return mode_of(self.mode_data)
+
+    @property
+    def mode(self) -> Mode:
+        """Who coordinates: Kafka only where the toggle says so and every member migrates."""
+        return self.toggle if self.registrations.keys() <= self.progress.keys() else Mode.ZOOKEEPER
+
+    @property
+    def unowned(self) -> frozenset[TopicPartition]:
+        """Partitions that somebody wants and nobody holds."""
+        return self.partitions - self.owners.keys()
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaGroup:
+    """A group as its coordinator describes it. `state` as Kafka names it: Stable, Empty, Dead, PreparingRebalance, CompletingRebalance."""
+
+    state: str
+    members: tuple[KafkaMember, ...] = ()
+    assignor: str = ""
+
+    @property
+    def stable(self) -> bool:
+        """Nothing is being shared out just now."""
+        return self.state in {"Stable", "Empty", "Dead"}
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSeen:
+    """One member. `name`: its consumer id in ZooKeeper, its client.id in Kafka. `holds`: by owner znode, or in Kafka.
+
+    `life`: what it does not share with the process before it under the same name; empty where nothing tells. Kafka's member id, or
+    when it registered: a migrating member keeps that for as long as it lives, whatever its sessions do.
+    """
+
+    name: str
+    kind: MemberKind
+    holds: frozenset[TopicPartition] = frozenset()
+    flaw: Unreadable | None = None  # a registration that freezes the group
+    progress: Progress | None = None
+    host: str = ""
+    life: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSeen:
+    """`committed`: offsets in Kafka; `ends`: the log ends of the partitions that the group reads or has committed for."""
+
+    name: str
+    zk: ZkGroup | None = None
+    kafka: KafkaGroup | None = None
+    committed: Mapping[TopicPartition, int] | None = None
+    ends: Mapping[TopicPartition, int] | None = None
+
+    @property
+    def members(self) -> tuple[MemberSeen, ...] | None:
+        """Everybody in the group, by kind and name; None where a side could not be read.
+
+        A member in migration/ids alone is about to join or to leave, and counts as migrating.
+        """
+        if self.zk is None or self.kafka is None:
+            return None
+        zk, kafka = self.zk, self.kafka
+        named = sorted(zk.registrations.keys() | zk.progress.keys())
+        plain = [
+            MemberSeen(member.client_id, MemberKind.PLAIN, member.partitions, host=member.host, life=member.member_id)
+            for member in strangers(kafka.members, zk.progress.keys())
+        ]
+        return tuple(
+            sorted([*(_in_zookeeper(name, zk) for name in named), *plain], key=lambda member: (member.kind, member.name))
+        )
+
+    def of_kind(self, kind: MemberKind) -> tuple[MemberSeen, ...]:
+        """The members of one kind; none where a side could not be read (`members` tells)."""
+        return tuple(member for member in self.members or () if member.kind is kind)
+
+
+def _in_zookeeper(name: str, zk: ZkGroup) -> MemberSeen:
+    entry = zk.registrations.get(name)
+    return MemberSeen(
+        name,
+        MemberKind.MIGRATING if name in zk.progress else MemberKind.OLD,
+        frozenset(where for where, thread in zk.owners.items() if consumer_of(thread) == name),
+        entry if isinstance(entry, Unreadable) else None,
+        zk.progress.get(name),
+        life=f"{name} {entry.timestamp}" if isinstance(entry, Registration) else "",
+    )

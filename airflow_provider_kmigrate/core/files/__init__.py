@@ -1,0 +1,1 @@
+"""Files of nodes: properties in each stage, meta.properties, directories."""

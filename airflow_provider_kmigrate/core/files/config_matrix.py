@@ -1,0 +1,293 @@
+"""What a node's properties file must hold in each stage of a migration: one table, and the checks that read it.
+
+Stages are what a file *says*, not what a process does: a broker has the stage of its file only after a restart. The table is that of
+KIP-866 as Kafka 3.9 validates it (`KafkaConfig.validateValues`), with the keys of a SASL cluster as measured.
+
+A broker's file of stage ZOOKEEPER is its *original*: nothing of this package ever changes such a file, all other stages are rendered from it
+(`core.files.render`), and going back means putting it in place again. So an original needs no mark: `stage_of` tells.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+
+from airflow_provider_kmigrate.core.model import NodeFiles, Reason
+from airflow_provider_kmigrate.core.versions import same_version
+
+
+class Stage(StrEnum):
+    """What a properties file makes of its node; the order is that of the table's columns."""
+
+    ZOOKEEPER = "zookeeper"
+    MIGRATION = "migration"
+    KRAFT = "kraft"
+    CONTROLLER_MIGRATION = "controller in migration"
+    CONTROLLER_FINAL = "controller"
+
+    @property
+    def of_controller(self) -> bool:
+        return self in {Stage.CONTROLLER_MIGRATION, Stage.CONTROLLER_FINAL}
+
+    @property
+    def reads_zookeeper(self) -> bool:
+        return self not in {Stage.KRAFT, Stage.CONTROLLER_FINAL}
+
+
+class Rule(StrEnum):
+    """What a stage demands of a key; SAME: as in the broker's original, whether there or not."""
+
+    REQUIRED = "R"
+    SAME = "S"
+    ABSENT = "-"
+
+
+INTER_BROKER_LISTENER = "listener.name.<inter-broker>.*"
+"""The row for the keys of the inter-broker listener, whatever its name."""
+
+MATRIX: Mapping[str, str] = {
+    #                                       broker:    zookeeper migration kraft | controller: migration final
+    "process.roles": "--RRR",
+    "broker.id": "RR---",
+    "node.id": "SSRRR",
+    "zookeeper.connect": "RR-R-",
+    "zookeeper.metadata.migration.enable": "-R-R-",
+    "zookeeper.*": "SS-S-",
+    "controller.quorum.voters": "SRRRR",  # a plain ZooKeeper broker ignores it
+    "controller.quorum.bootstrap.servers": "-----",  # dynamic quorums pass the readiness check with voters missing
+    "controller.listener.names": "-RRRR",
+    "listener.security.protocol.map": "SRRRR",
+    "listeners": "SSSRR",
+    "inter.broker.listener.name": "SSSRR",  # controllers send LeaderAndIsr there (KAFKA-15670)
+    "inter.broker.protocol.version": "SR---",
+    "control.plane.listener.name": "SS---",
+    "log.dirs": "SSSRR",
+    "metadata.log.dir": "SSSRR",
+    "authorizer.class.name": "SSSSS",  # its class changes with KRaft: AUTHORIZERS
+    "allow.everyone.if.no.acl.found": "SSSSS",
+    "super.users": "SSSSS",
+    "principal.builder.class": "SSSSS",
+    "connections.max.reauth.ms": "SSSSS",
+    "password.encoder.*": "SS-SS",
+    "delegation.token.*": "SSSSS",
+    "sasl.*": "SSSSS",  # sasl.mechanism.inter.broker.protocol too: a final controller exits without it (measured)
+    "ssl.*": "SSSSS",
+    "config.providers": "SSSSS",  # what resolves the references in inherited values (KIP-421)
+    "config.providers.*": "SSSSS",
+    INTER_BROKER_LISTENER: "SSSSS",
+    # What the controllers decide with once they own the cluster: CreateTopics without counts, leader balancing, policies.
+    "num.partitions": "SSSSS",
+    "default.replication.factor": "SSSSS",
+    "min.insync.replicas": "SSSSS",
+    "unclean.leader.election.enable": "SSSSS",
+    "auto.leader.rebalance.enable": "SSSSS",
+    "leader.imbalance.*": "SSSSS",
+    "delete.topic.enable": "SSSSS",
+    "create.topic.policy.class.name": "SSSSS",
+    "alter.config.policy.class.name": "SSSSS",
+    "remote.log.storage.system.enable": "SSSSS",  # controllers validate topics' settings: without it remote.storage.enable is refused
+    "controller.quota.window.num": "SSSSS",
+    "controller.quota.window.size.seconds": "SSSSS",
+}
+"""Key or prefix -> one letter of `Rule` for each `Stage`. Keys without a row: SAME on brokers, ABSENT on controllers."""
+
+AUTHORIZERS = {
+    "kafka.security.authorizer.AclAuthorizer": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "kafka.security.auth.SimpleAclAuthorizer": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+}
+"""ZooKeeper's authorizers and what KRaft nodes use in their place."""
+
+_REFERENCE = re.compile(r"\$\{([^}:]*):[^}]*\}")  # ${provider:path:key}, as ConfigTransformer reads it
+_SYNONYMS = {"broker.id": "node.id", "log.dirs": "log.dir"}
+_DEFAULT_RESERVED_MAX_ID = 1000
+
+
+def rule(key: str, stage: Stage, inter_broker: str = "") -> Rule:
+    """The table's answer for a key; `inter_broker` is the name of the inter-broker listener."""
+    row = MATRIX.get(key) or _prefix_row(key, inter_broker)
+    if row is None:
+        return Rule.ABSENT if stage.of_controller else Rule.SAME
+    return _cell(row, stage)
+
+
+def forbidden(key: str, stage: Stage) -> bool:
+    """Whether the table has a row for the key that excludes it from the stage; keys without a row are the user's own affair."""
+    row = MATRIX.get(key) or _prefix_row(key)
+    return row is not None and _cell(row, stage) is Rule.ABSENT
+
+
+def _cell(row: str, stage: Stage) -> Rule:
+    return Rule(row[list(Stage).index(stage)])
+
+
+def _prefix_row(key: str, inter_broker: str = "") -> str | None:
+    if inter_broker and key.startswith(f"listener.name.{inter_broker.lower()}."):
+        return MATRIX[INTER_BROKER_LISTENER]
+    return next((row for prefix, row in MATRIX.items() if prefix.endswith(".*") and key.startswith(prefix[:-1])), None)
+
+
+def setting(properties: Mapping[str, str], key: str) -> str | None:
+    """A value as Kafka takes it: without blanks around; None where absent or empty."""
+    return properties.get(key, "").strip() or None
+
+
+def references(value: str) -> tuple[str, ...]:
+    """The providers of the references in a value, such as `${file:/etc/secrets:key}`, which only the node itself resolves (KIP-421)."""
+    return tuple(match.strip() for match in _REFERENCE.findall(value))
+
+
+def stage_of(properties: Mapping[str, str]) -> Stage | None:
+    """The stage that a file puts its node in; None for a combined node and for a file that no node could start with."""
+    flagged = (setting(properties, "zookeeper.metadata.migration.enable") or "").lower() == "true"
+    match setting(properties, "process.roles"):
+        case None if setting(properties, "zookeeper.connect"):
+            return Stage.MIGRATION if flagged else Stage.ZOOKEEPER
+        case "broker":
+            return Stage.KRAFT
+        case "controller":
+            return Stage.CONTROLLER_MIGRATION if flagged else Stage.CONTROLLER_FINAL
+        case _:
+            return None
+
+
+def stage_on_disk(files: NodeFiles) -> Stage | None:
+    """The stage of a node's file as it was seen; None where it was not read, or is of no stage."""
+    return stage_of(files.properties) if files.properties is not None else None
+
+
+def is_original(properties: Mapping[str, str]) -> bool:
+    """Whether this is a broker's file as it was before the migration, from which all its stages are rendered."""
+    return stage_of(properties) is Stage.ZOOKEEPER
+
+
+def node_id(properties: Mapping[str, str]) -> int | None:
+    """The node's id, under either name; None where it is absent, generated (-1) or no number."""
+    value = setting(properties, "broker.id") or setting(properties, "node.id") or ""
+    return int(value) if value.isdecimal() else None
+
+
+def chroot_of(connect: str) -> str:
+    """The chroot in a zookeeper.connect string: empty, or a path that begins with a slash."""
+    _, slash, path = connect.strip().partition("/")
+    return (slash + path).rstrip("/")
+
+
+def inter_broker_listener(properties: Mapping[str, str]) -> str:
+    """The listener on which brokers reach each other; Kafka's default is the listener named after its protocol."""
+    named = setting(properties, "inter.broker.listener.name")
+    return named or setting(properties, "security.inter.broker.protocol") or "PLAINTEXT"
+
+
+def listener_names(properties: Mapping[str, str]) -> tuple[str, ...]:
+    """Names of the listeners that the node opens, in upper case, as Kafka takes them."""
+    entries = (setting(properties, "listeners") or "PLAINTEXT://:9092").split(",")
+    return tuple(entry.split(":", 1)[0].strip().upper() for entry in entries)
+
+
+def problems(
+    properties: Mapping[str, str],
+    stage: Stage,
+    *,
+    chroot: str | None = None,
+    metadata_version: str | None = None,
+    controller_listener: str = "CONTROLLER",
+) -> tuple[Reason, ...]:
+    """Why a node could not, or must not, run with this file in this stage; empty if it may.
+
+    `chroot` (empty: none) and `metadata_version` are compared where given. Values that may be secrets are never in the texts.
+    """
+    found = stage_of(properties)
+    if found is not stage:
+        text = f"the file is that of stage {found or 'unknown'}, not {stage}"
+        remedy = "Find the file of that stage in the backup; nodes that are broker and controller at once cannot be migrated."
+        return (Reason("C01", text, "Other stages are rendered from it.", remedy),)
+    return (
+        *_id_problems(properties, stage),
+        *_matrix_problems(properties, stage),
+        *_zookeeper_problems(properties, stage, chroot),
+        *_version_problems(properties, stage, metadata_version),
+        *_listener_problems(properties, stage, controller_listener),
+        *_authorizer_problems(properties, stage),
+        *_reference_problems(properties, stage),
+    )
+
+
+def _id_problems(properties: Mapping[str, str], stage: Stage) -> Iterator[Reason]:
+    broker, node = (setting(properties, key) for key in ("broker.id", "node.id"))
+    identity = node_id(properties)
+    if identity is None:
+        text = "broker.id is missing" if broker is None and node is None else "broker.id is no explicit number from 0 on"
+        why = "Kafka generates an id only with ZooKeeper; a KRaft node must keep the id that its data belongs to."
+        yield Reason("C02", text, why, "Write broker.id with the id in the node's meta.properties; that needs no restart.")
+    elif broker and node and broker != node:
+        yield Reason("C02", f"broker.id={broker} but node.id={node}", "Kafka refuses to start.", "Keep the true one.")
+    elif stage in {Stage.ZOOKEEPER, Stage.MIGRATION} and _generated(properties) and identity > _reserved(properties):
+        text = f"broker.id={identity} is above reserved.broker.max.id={_reserved(properties)} while ids are generated"
+        yield Reason("C03", text, "Kafka refuses to start.", "Set broker.id.generation.enable=false.")
+
+
+def _generated(properties: Mapping[str, str]) -> bool:
+    return (setting(properties, "broker.id.generation.enable") or "true").lower() == "true"
+
+
+def _reserved(properties: Mapping[str, str]) -> int:
+    value = setting(properties, "reserved.broker.max.id") or ""
+    return int(value) if value.isdecimal() else _DEFAULT_RESERVED_MAX_ID
+
+
+def _matrix_problems(properties: Mapping[str, str], stage: Stage) -> Iterator[Reason]:
+    for key, row in MATRIX.items():
+        there = setting(properties, key) or setting(properties, _SYNONYMS.get(key, key))
+        if _cell(row, stage) is Rule.REQUIRED and not there and key not in {"broker.id", "node.id"}:
+            yield Reason("C04", f"{key} is missing", f"A {stage} node does not work without it.", "Render the file again.")
+    for key, value in properties.items():
+        if forbidden(key, stage) and value.strip().lower() not in {"", "false"}:
+            yield Reason("C05", f"{key} must not be set", f"It has no place in a {stage} file.", "Remove the key.")
+
+
+def _zookeeper_problems(properties: Mapping[str, str], stage: Stage, chroot: str | None) -> Iterator[Reason]:
+    connect = setting(properties, "zookeeper.connect")
+    if not stage.reads_zookeeper or not connect or chroot is None or references(connect):
+        return
+    if chroot_of(connect) != chroot:
+        text = f"zookeeper.connect has the chroot {chroot_of(connect) or '/'}, the cluster is under {chroot or '/'}"
+        why = "A controller would create the wrong chroot silently and wait there for ever."
+        yield Reason("C06", text, why, "Use one chroot in every file and in the connection.")
+
+
+def _version_problems(properties: Mapping[str, str], stage: Stage, metadata_version: str | None) -> Iterator[Reason]:
+    protocol = setting(properties, "inter.broker.protocol.version")
+    if stage.of_controller or stage is Stage.KRAFT or not protocol or not metadata_version:
+        return
+    if not references(protocol) and not same_version(protocol, metadata_version):
+        text = f"inter.broker.protocol.version={protocol}, the controllers' metadata.version is {metadata_version}"
+        yield Reason("C07", text, "The controllers do not register such a broker.", "Make the two equal; see B1a.")
+
+
+def _listener_problems(properties: Mapping[str, str], stage: Stage, controller_listener: str) -> Iterator[Reason]:
+    names, controller_listener = listener_names(properties), controller_listener.upper()
+    if stage.of_controller and controller_listener not in names:
+        yield Reason("C08", f"the listener {controller_listener} is not among listeners", "Kafka refuses to start.", "Add it.")
+    if not stage.of_controller and controller_listener in names:
+        text = f"the broker has a listener of its own named {controller_listener}"
+        why = "A broker must not open the controllers' listener."
+        yield Reason("C08", text, why, "Name the controllers' listener differently in the cluster file (controller_listener).")
+
+
+def _authorizer_problems(properties: Mapping[str, str], stage: Stage) -> Iterator[Reason]:
+    name = setting(properties, "authorizer.class.name")
+    if name in AUTHORIZERS and stage not in {Stage.ZOOKEEPER, Stage.MIGRATION}:
+        text = f"authorizer.class.name is {name}, which reads ZooKeeper"
+        yield Reason("C09", text, "A KRaft node does not start with it.", f"Use {AUTHORIZERS[name]}.")
+
+
+def _reference_problems(properties: Mapping[str, str], stage: Stage) -> Iterator[Reason]:
+    """Of controllers only: a broker that runs with such a value takes it as it stands."""
+    known = {name.strip() for name in (setting(properties, "config.providers") or "").split(",")}
+    for key, value in properties.items() if stage.of_controller else ():
+        if missing := sorted(set(references(value)) - known):
+            text = f"{key} refers to {', '.join(missing)}, which config.providers does not name"
+            why = "The controller would take the reference itself for the value: for a password, a path, a whole login."
+            remedy = "Add config.providers and config.providers.<name>.class to the brokers' files, or under quorum.properties."
+            yield Reason("C10", text, why, remedy)

@@ -1,0 +1,64 @@
+"""What preflight, or a scan of groups, found: one finding a line, with how grave it is. What stands behind the codes is in `rules`
+and `group_rules`.
+
+Checks that other rooms make at every step keep their codes here: C (properties files), G (gates), I (identity), K (coordinators),
+U (what could not be read).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from airflow_provider_kmigrate.core.findings.group_rules import GROUP_RULES
+from airflow_provider_kmigrate.core.findings.rules import RULES, Rule
+from airflow_provider_kmigrate.core.model import Reason
+
+
+class Severity(StrEnum):
+    """Whether a migration may start in spite of a finding; the gravest first."""
+
+    BLOCK = "block"
+    UNKNOWN = "not known"  # cannot be seen from here; a person should find it out before the migration
+    WARN = "warn"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was found; `source` is where the rule comes from: a KIP, a ticket, Kafka's code, a measurement."""
+
+    reason: Reason
+    severity: Severity
+    source: str
+
+    @property
+    def code(self) -> str:
+        return self.reason.code
+
+    def __str__(self) -> str:
+        return f"{self.severity}: {self.reason} (source: {self.source})"
+
+
+def blocks(code: str, seen: str) -> Finding:
+    """A finding that stops the migration; `seen` is what was seen."""
+    return _found(code, seen, Severity.BLOCK)
+
+
+def warns(code: str, seen: str) -> Finding:
+    """A finding that a person should know of."""
+    return _found(code, seen, Severity.WARN)
+
+
+def unknown(code: str, seen: str) -> Finding:
+    """What may be wrong and could not be seen; the remedy is how to find it out."""
+    rule = _rule(code)
+    return Finding(Reason(code, seen, rule.why, rule.ask), Severity.UNKNOWN, rule.source)
+
+
+def _found(code: str, seen: str, severity: Severity) -> Finding:
+    rule = _rule(code)
+    return Finding(Reason(code, seen, rule.why, rule.remedy), severity, rule.source)
+
+
+def _rule(code: str) -> Rule:
+    return RULES.get(code) or GROUP_RULES[code]

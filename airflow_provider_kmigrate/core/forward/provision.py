@@ -1,0 +1,173 @@
+"""What is left to do to have one controller up with the migration flag, and to take the flag from it at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from airflow_provider_kmigrate.core import gates
+from airflow_provider_kmigrate.core.files.config_matrix import Stage, stage_on_disk
+from airflow_provider_kmigrate.core.files.directories import not_its_own
+from airflow_provider_kmigrate.core.files.node_file import misfiled
+from airflow_provider_kmigrate.core.gates import Standing, together
+from airflow_provider_kmigrate.core.model import (
+    Act,
+    ClusterView,
+    Controller,
+    Decision,
+    Done,
+    ProcessState,
+    Reason,
+    Refuse,
+    Wait,
+)
+from airflow_provider_kmigrate.core.phase import Intent, Permit, Phase, permit, refusal, where
+
+_ENDING = frozenset({Phase.FINALIZING, Phase.FINALIZED})
+
+
+def decide_provision(view: ClusterView, controller_id: int, cluster_id: str) -> Decision:
+    """Formatted with the pinned cluster id, started with the flag, answering. Never formats once brokers have moved."""
+    controller = view.controllers.get(controller_id, Controller(controller_id))
+    if controller.answers:
+        return _answers(view, controller)
+    if controller.process.state is ProcessState.RUNNING and stage_on_disk(controller.files) is Stage.CONTROLLER_MIGRATION:
+        return Done(f"Controller {controller_id} is started with the flag in its file; that all answer is waited for afterwards.")
+    if controller.process.state is not ProcessState.STOPPED:
+        text = f"Controller {controller_id} does not answer; its process is {controller.process.state}."
+        return Wait((Reason("R10", text, "It starts, or it hangs.", "Its log says why it does not get on."),))
+    allowed = permit(where(view), Intent.PROVISION)
+    if allowed in {Permit.REFUSE, Permit.WAIT}:
+        reasons = refusal(where(view), Intent.PROVISION)
+        return Wait(reasons) if allowed is Permit.WAIT else Refuse(reasons)
+    if (theirs := not_its_own(controller)) is not None:
+        return Refuse((theirs,))
+    return _restart(view, controller) or _provision(view, controller, cluster_id, allowed)
+
+
+def _answers(view: ClusterView, controller: Controller) -> Decision:
+    if controller.migration_flag:
+        return misfiled(f"controller {controller.id}", controller.files, Stage.CONTROLLER_MIGRATION) or Done(
+            f"Controller {controller.id} answers with the migration flag."
+        )
+    if where(view).phase in _ENDING:
+        return Done(f"Controller {controller.id} answers; the finalization has begun.")
+    gate = gates.all_flagged(view)
+    return Refuse(gate.reasons) if gate.standing is Standing.NEVER else Wait(gate.reasons)
+
+
+def _restart(view: ClusterView, controller: Controller) -> Decision | None:
+    """A member of this migration's quorum that is down; None where it is none, or cannot be told."""
+    phase, stage = where(view).phase, stage_on_disk(controller.files)
+    if not controller.files.has_metadata_log or phase is Phase.ZOOKEEPER:
+        return None
+    if view.zk is not None and view.zk.migration is None:
+        text = f"Controller {controller.id} has a metadata log, but /migration is gone: a rollback has handed the cluster over."
+        why = "Brokers in migration mode would follow a quorum that ZooKeeper knows nothing of."
+        return Refuse((Reason("G04", text, why, "Let the rollback come to its end first; then a new migration may begin."),))
+    if stage is Stage.CONTROLLER_MIGRATION or (stage is Stage.CONTROLLER_FINAL and phase in _ENDING):
+        return Act("start", f"Controller {controller.id} is down, its directory and its file are of this migration.")
+    if stage is Stage.CONTROLLER_FINAL:
+        if _nobody_answers(view):
+            return Refuse((end_unseen(controller.id),))
+        text = f"Controller {controller.id} is down with final properties, but nothing is finalized: it gets the flag back."
+        return Act("reflag", text)
+    return None
+
+
+def _nobody_answers(view: ClusterView) -> bool:
+    return not any(controller.answers for controller in view.controllers.values())
+
+
+def end_unseen(controller_id: int) -> Reason:
+    """R12: only a controller that answers tells whether the migration is finalized, and a flag given back afterwards hides it."""
+    text = f"Controller {controller_id} is down with final properties and no controller answers: whether the migration is finalized cannot be seen."
+    why = "With its flag back a finalized controller looks like dual-write for ever, and a rollback would hand over old metadata."
+    remedy = "Start the controllers with the files that they have, which were put there after the approval; then clear this task."
+    return Reason("R12", text, why, remedy)
+
+
+def _provision(view: ClusterView, controller: Controller, cluster_id: str, allowed: Permit) -> Decision:
+    if allowed is Permit.DONE:
+        text = f"Controller {controller.id} is down and has no directory of this migration, but brokers have already moved."
+        remedy = "Restore its metadata directory; a quorum of the others keeps the cluster going meanwhile."
+        return Refuse((Reason("R11", text, "A fresh member could be elected without knowing anything.", remedy),))
+    gate = together(
+        (gates.fresh_migration(view), gates.empty_controllers(view, (controller.id,)), _same_cluster(controller, cluster_id))
+    )
+    if gate.met:
+        return Act("provision", f"Controller {controller.id} has an empty directory and no earlier migration left a trace.")
+    return Refuse(gate.reasons) if gate.standing is Standing.NEVER else Wait(gate.reasons)
+
+
+def _same_cluster(controller: Controller, cluster_id: str) -> gates.Gate:
+    metas: Mapping[str, Mapping[str, str]] = controller.files.meta or {}
+    wrong = [(folder, keys["cluster.id"]) for folder, keys in metas.items() if keys.get("cluster.id", cluster_id) != cluster_id]
+    if not wrong:
+        return gates.MET
+    text = "; ".join(f"{folder} is formatted for cluster {found}" for folder, found in wrong)
+    return gates.never(
+        Reason("I01", f"{text}, not for {cluster_id}.", "It belongs to another cluster.", "Correct log_dir in the cluster file.")
+    )
+
+
+def decide_finalize(view: ClusterView, controller_id: int) -> Decision:
+    """Restart one controller without the flag; the first one of these that is elected ends the migration for good."""
+    controller = view.controllers.get(controller_id, Controller(controller_id))
+    if controller.answers and controller.migration_flag is False:
+        return (
+            _out_of_turn(view)
+            or misfiled(f"controller {controller.id}", controller.files, Stage.CONTROLLER_FINAL)
+            or _without_flag(view, controller_id)
+        )
+    if controller.process.state is ProcessState.STOPPED and stage_on_disk(controller.files) is Stage.CONTROLLER_FINAL:
+        return Act(
+            "start", f"Controller {controller_id} is stopped and has its final properties: an interrupted restart goes on."
+        )
+    return _out_of_turn(view) or _may_finalize(view, controller)
+
+
+def _without_flag(view: ClusterView, controller_id: int) -> Decision:
+    quorum = gates.quorum_leads(view)
+    if not quorum.met or view.quorum is None:
+        return Wait(quorum.reasons)
+    behind = view.quorum.high_watermark - view.quorum.voters.get(controller_id, -1)
+    if behind > 1000:
+        return Wait((Reason("G20", f"Controller {controller_id} is {behind} records behind the high watermark."),))
+    return Done(f"Controller {controller_id} runs without ZooKeeper and follows the leader, controller {view.quorum.leader_id}.")
+
+
+def _out_of_turn(view: ClusterView) -> Decision | None:
+    """What the phase says against it. Once it is done, whatever is left follows: a flag left behind confuses people."""
+    position = where(view)
+    allowed = permit(position, Intent.FINALIZE)
+    if allowed in {Permit.ACT, Permit.DONE}:
+        return None
+    reasons = refusal(position, Intent.FINALIZE)
+    return Wait(reasons) if allowed is Permit.WAIT else Refuse(reasons)
+
+
+def _may_finalize(view: ClusterView, controller: Controller) -> Decision:
+    if not controller.answers:
+        text = f"Controller {controller.id} does not answer; its process is {controller.process.state}."
+        return Wait((Reason("R10", text, "It starts, or it hangs.", "Its log says why it does not get on."),))
+    known = gates.process_known(controller)
+    gate = together((known, gates.all_kraft(view), _all_answer(view), gates.quorum_healthy(view), gates.no_leaderless(view)))
+    if not gate.met:
+        return Wait(gate.reasons)
+    return Act("restart", f"Controller {controller.id}: every broker runs in KRaft mode, all controllers answer.")
+
+
+def _all_answer(view: ClusterView) -> gates.Gate:
+    silent = sorted(c.id for c in view.controllers.values() if not c.answers)
+    if not silent:
+        return gates.MET
+    why = "Restarting another one could cost the quorum its majority."
+    return gates.not_yet(Reason("G23", f"Controllers that do not answer: {', '.join(map(str, silent))}.", why))
+
+
+def postponed_controller(view: ClusterView, controller_id: int) -> bool:
+    """Whether this controller leads the quorum while others still carry the flag: it is restarted last, one election in all."""
+    others = [c.id for c in view.controllers.values() if c.id != controller_id and c.migration_flag]
+    seen = view.controllers.get(controller_id)
+    flagged = seen is not None and bool(seen.migration_flag)
+    return bool(others) and flagged and view.quorum is not None and view.quorum.leader_id == controller_id

@@ -1,0 +1,318 @@
+"""Which broker may be stopped now, in which order, and what is left to do for one.
+
+`decide_restart` is the whole life of one broker's restart, read from what is there:
+
+1. running in the target mode: settled (done), or not yet back in every ISR (wait);
+2. running in the old mode: every gate open (act: restart), or not (wait, refuse);
+3. stopped, with the target's file in place: our own stop was interrupted (act: start);
+4. stopped, with another file: it was not us (wait for whoever did it);
+5. running but silent: starting, or hanging (wait).
+
+The file is written before the stop, so 3 and 4 cannot be confused, whenever the tool is killed. A broker in the target mode is
+never stopped again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from airflow_provider_kmigrate.core import gates
+from airflow_provider_kmigrate.core.files.config_matrix import Stage, stage_on_disk
+from airflow_provider_kmigrate.core.files.node_file import misfiled
+from airflow_provider_kmigrate.core.gates import MET, Gate, never, not_yet, together
+from airflow_provider_kmigrate.core.model import (
+    Act,
+    Broker,
+    BrokerMode,
+    ClusterView,
+    Decision,
+    Done,
+    Partition,
+    ProcessState,
+    Reason,
+    Refuse,
+    Wait,
+    ZkController,
+)
+from airflow_provider_kmigrate.core.phase import Intent, Permit, Phase, Position, alarms, kraft_owns, permit, refusal, where
+
+STAGE = {BrokerMode.ZOOKEEPER: Stage.ZOOKEEPER, BrokerMode.MIGRATION: Stage.MIGRATION, BrokerMode.KRAFT: Stage.KRAFT}
+_STAGES = {BrokerMode.MIGRATION: (Stage.MIGRATION, Stage.KRAFT), BrokerMode.KRAFT: (Stage.KRAFT,)}  # of the target, or beyond
+_CUT_OFF = {Phase.STRANDED, Phase.SPLIT}  # a broker hears its controller no more: out of its ISRs, and cured by its roll alone
+INTENT = {BrokerMode.MIGRATION: Intent.TO_MIGRATION, BrokerMode.KRAFT: Intent.TO_KRAFT}
+
+
+def may_stop(view: ClusterView, ids: Collection[int]) -> Gate:
+    """Whether these brokers may stop together: every partition keeps its min.insync.replicas without them.
+
+    Partitions whose replication factor cannot allow it at all (RF <= min.insync.replicas) do not block: preflight named them and the
+    outage. A replica out of an ISR anywhere blocks, whoever is to blame; so does anything unread.
+    """
+    if view.partitions is None or view.min_insync is None:
+        what = "the partitions" if view.partitions is None else "min.insync.replicas of the topics"
+        return not_yet(Reason("S00", f"Could not read {what}.", "Unknown is not healthy."))
+    return together((_nobody_else_down(view, ids), _nothing_out_of_sync(view.partitions), _enough_left(view, set(ids))))
+
+
+def _nobody_else_down(view: ClusterView, ids: Collection[int]) -> Gate:
+    down = sorted(b.id for b in view.brokers.values() if b.mode is None and b.id not in ids)
+    if not down:
+        return MET
+    return not_yet(Reason("S01", f"Brokers that do not answer: {_list(down)}.", "A second one must not be stopped meanwhile."))
+
+
+def _nothing_out_of_sync(partitions: Sequence[Partition]) -> Gate:
+    behind = [p for p in partitions if p.under_replicated or p.leader < 0]
+    if not behind:
+        return MET
+    text = f"{len(behind)} partitions are under-replicated: {_explained(behind)}."
+    return not_yet(Reason("S02", text, "Another stop could make them unavailable.", "Wait until every replica is in its ISR."))
+
+
+def _enough_left(view: ClusterView, ids: set[int]) -> Gate:
+    unread = sorted({p.topic for p in view.partitions or () if p.topic not in (view.min_insync or {}) and ids & set(p.replicas)})
+    if unread:
+        shown = ", ".join(unread[:6]) + (", ..." if len(unread) > 6 else "")
+        return not_yet(
+            Reason("S00", f"Could not read min.insync.replicas of {shown}.", "Just made or deleted; unknown is not healthy.")
+        )
+    short = [p for p in view.partitions or () if _left_short(p, ids, (view.min_insync or {}).get(p.topic))]
+    if not short:
+        return MET
+    text = f"Without broker {_list(sorted(ids))} these would have fewer in-sync replicas than min.insync.replicas: {_explained(short)}."
+    reason = Reason("S03", text, "Producers with acks=all would be refused.", "Wait for the ISR, or stop fewer brokers together.")
+    # With every replica in sync waiting cannot help: the set itself is wrong.
+    return not_yet(reason) if any(partition.under_replicated for partition in short) else never(reason)
+
+
+def _left_short(partition: Partition, ids: set[int], min_insync: int | None) -> bool:
+    if not ids & set(partition.replicas):
+        return False
+    needed = max(1, min_insync) if min_insync is not None else len(partition.replicas)
+    waived = min_insync is not None and len(partition.replicas) <= needed
+    return not waived and len(set(partition.isr) - ids) < needed
+
+
+def nobody_reassigns(view: ClusterView) -> Gate:
+    """Whether nobody moves partitions: who stops brokers meanwhile decides over data that is not where it is meant to be."""
+    if view.moving is None:
+        return not_yet(Reason("S00", "Could not read the reassignments.", "Unknown is not healthy."))
+    if not view.moving:
+        return MET
+    shown = ", ".join(view.moving[:6]) + (", ..." if len(view.moving) > 6 else "")
+    text = f"{len(view.moving)} partitions are being reassigned: {shown}."
+    why = "Somebody else acts on the cluster, and a restart in the middle draws the move out or undoes the copy."
+    return not_yet(Reason("S04", text, why, "Let it finish or cancel it; stop what starts them (Cruise Control, a script)."))
+
+
+def next_to_roll(view: ClusterView, order: Sequence[int], target: BrokerMode) -> int | None:
+    """The broker to roll now: one that is under way first, then `order`, the ZooKeeper controller last; None when all are there."""
+    left = [broker for broker in order if not _there(view, broker, target)]
+    if not left:
+        return None
+    under_way = [broker for broker in left if broker not in view.brokers or view.brokers[broker].mode is None]
+    if under_way:
+        return under_way[0]
+    return next((broker for broker in left if not _after_others(view, broker, left, target)), left[0])
+
+
+def zookeeper_controller(view: ClusterView) -> int | None:
+    """The broker that is the ZooKeeper controller; rolled last, because each of its moves costs an election (measured)."""
+    controller = view.zk.controller if view.zk else None
+    return controller.broker_id if isinstance(controller, ZkController) and not controller.is_kraft else None
+
+
+def postponed(view: ClusterView, broker: int, order: Sequence[int], target: BrokerMode) -> bool:
+    """Whether this broker should wait for the end of its roll: it has its turn after others, is whole, and others are left."""
+    others = [other for other in order if other != broker and not _there(view, other, target)]
+    seen = view.brokers.get(broker)
+    untouched = seen is not None and seen.mode is not None and seen.mode is not target
+    return bool(others) and untouched and _after_others(view, broker, others, target)
+
+
+def _after_others(view: ClusterView, broker: int, left: Collection[int], target: BrokerMode) -> bool:
+    """The ZooKeeper controller goes last, unless it was taken back before: then it goes before the last broker that was not."""
+    if _still_known(view, broker, target):
+        return False
+    others = set(left) - {broker}
+    surrounded = bool(others) and all(_still_known(view, other, target) for other in others)
+    return surrounded or zookeeper_controller(view) == broker
+
+
+def _still_known(view: ClusterView, broker: int, target: BrokerMode) -> bool:
+    """Whether the controllers count this plain broker as registered: it was in migration mode, and was taken back, by whomever."""
+    if view.zk is None or target is not BrokerMode.MIGRATION:
+        return False
+    return broker in view.zk.registered or view.zk.taken_back.get(broker) is BrokerMode.ZOOKEEPER
+
+
+def _there(view: ClusterView, broker: int, target: BrokerMode) -> bool:
+    mode = view.brokers[broker].mode if broker in view.brokers else None
+    return mode is target or (target is BrokerMode.MIGRATION and mode is BrokerMode.KRAFT)
+
+
+def leads(view: ClusterView, broker: int, target: BrokerMode) -> bool:
+    """Whether no other broker is in this mode yet: this one is, or will be, the first of its pass."""
+    return not any(_there(view, other, target) for other in view.brokers if other != broker)
+
+
+def is_canary(view: ClusterView, broker: int, target: BrokerMode) -> bool:
+    """Whether this broker is the first, and so far the only one, in its new mode."""
+    return [other.id for other in view.brokers.values() if _there(view, other.id, target)] == [broker]
+
+
+def may_bake(view: ClusterView) -> Gate:
+    """What must stay true while the first broker of a pass bakes: every broker answers, every replica is in sync, no alarm."""
+    danger = alarms(view)
+    if danger:
+        return never(*danger)
+    return may_stop(view, ())
+
+
+def may_give_up(view: ClusterView, broker: int) -> Gate:
+    """`may_stop` for a broker that is not well itself: partitions of whose ISR it is not lose nothing with it."""
+    rows = view.partitions
+    if rows is not None:
+        rows = tuple(row if broker in row.isr else replace(row, replicas=tuple(set(row.replicas) - {broker})) for row in rows)
+    return may_stop(replace(view, partitions=rows), (broker,))
+
+
+def decide_restart(view: ClusterView, broker_id: int, target: BrokerMode) -> Decision:
+    """What is left to do to bring one broker into `target`."""
+    broker = view.brokers.get(broker_id, Broker(broker_id))
+    if _there(view, broker_id, target):
+        return settled(view, broker, target)
+    if broker.process.state is ProcessState.STOPPED:
+        return _stopped(view, broker, target)
+    if broker.mode is None:
+        return silent(broker)
+    return _ready(view, broker, target)
+
+
+def silent(broker: Broker) -> Wait:
+    """A broker that runs, as far as its host can tell, and does not answer."""
+    text = f"Broker {broker.id} does not answer; its process is {broker.process.state}."
+    return Wait((Reason("R01", text, "It starts, or it hangs."),))
+
+
+def session_not_over(broker: Broker) -> Wait:
+    """A ZooKeeper broker that was killed has to outlive its own ephemeral znode."""
+    text = f"Broker {broker.id} is stopped, but its ZooKeeper session is not over."
+    remedy = "The session ends within its timeout, 18 s by default."
+    return Wait((Reason("R06", text, "Started now it would exit at once (NodeExists).", remedy),))
+
+
+def _stopped(view: ClusterView, broker: Broker, target: BrokerMode) -> Decision:
+    stage, back = stage_on_disk(broker.files), view.zk.taken_back.get(broker.id) if view.zk else None
+    owned = back is BrokerMode.ZOOKEEPER and kraft_owns(view)
+    ours = back is not None and stage is STAGE[back] and not owned
+    if (ours or stage is Stage.MIGRATION) and broker.in_zookeeper is not False:
+        return session_not_over(broker)
+    if stage in _STAGES[target]:
+        return Act("start", f"Broker {broker.id} is stopped and has its new properties: an interrupted restart goes on.")
+    if ours:
+        return Act("start", f"Broker {broker.id} was being taken back and is stopped: it starts again in {back} mode.")
+    text = f"Broker {broker.id} is down, and not by this step: its properties are not the new ones."
+    return Wait(
+        (
+            Reason(
+                "R02",
+                text,
+                "What stopped it may stop it again.",
+                f"Find out why, start broker {broker.id} again; the step goes on.",
+            ),
+        )
+    )
+
+
+def _ready(view: ClusterView, broker: Broker, target: BrokerMode) -> Decision:
+    position, intent = where(view), INTENT[target]
+    allowed = permit(position, intent)
+    if allowed is Permit.REFUSE:
+        return Refuse(refusal(position, intent))
+    phase = MET if allowed is Permit.ACT else not_yet(*refusal(position, intent))
+    gate = together(
+        (
+            phase,
+            gates.process_known(broker),
+            _no_danger(view, position),
+            _pass_gate(view, broker, target),
+            nobody_reassigns(view),
+            may_give_up(view, broker.id) if position.phase in _CUT_OFF else may_stop(view, (broker.id,)),
+        )
+    )
+    if gate.met:
+        alarm = gates.alarm_of_living(view) if target is BrokerMode.KRAFT else ""
+        text = f"Broker {broker.id} may stop: every partition keeps enough in-sync replicas and every gate is open.{alarm}"
+        return Act("restart", text)
+    return Refuse(gate.reasons) if gate.standing is gates.Standing.NEVER else Wait(gate.reasons)
+
+
+def _no_danger(view: ClusterView, position: Position) -> Gate:
+    # A stranded or split broker is cured by exactly this roll; its own alarm and, once finalized, the flags must not stop it.
+    others = () if position.phase in _CUT_OFF else tuple(r for r in alarms(view) if r.code != "G05")
+    flags = MET if position.phase is Phase.STRANDED else gates.all_flagged(view)
+    return together((never(*others) if others else MET, flags))
+
+
+def _pass_gate(view: ClusterView, broker: Broker, target: BrokerMode) -> Gate:
+    others = [other for other in view.brokers.values() if other.id != broker.id]
+    if not all(_there(view, other.id, target) or _still_known(view, other.id, target) for other in others):
+        return MET
+    if target is BrokerMode.MIGRATION:
+        return gates.all_in_migration_mode(view, but=(broker.id,))
+    return together((gates.no_live_groups(view), gates.no_leaderless(view)))
+
+
+def settled(view: ClusterView, broker: Broker, target: BrokerMode) -> Decision:
+    """Whether a broker that runs in its new mode takes part again: registered, known to all others, in every ISR.
+
+    And would do so again, with the file that it has (`node_file`).
+    """
+    if broker.mode is target and (wrong := misfiled(f"broker {broker.id}", broker.files, STAGE[target])) is not None:
+        return wrong
+    gate = together((_registered(broker), _unfenced(view, broker), _in_every_isr(view, broker.id)))
+    if gate.met:
+        return Done(
+            f"Broker {broker.id} runs in {broker.mode or target} mode, is registered, and in the ISR of all its partitions."
+        )
+    return Wait(gate.reasons)
+
+
+def _registered(broker: Broker) -> Gate:
+    if broker.in_zookeeper is None:
+        return not_yet(Reason("R03", f"Could not read whether broker {broker.id} is registered in ZooKeeper."))
+    if broker.in_zookeeper is (broker.mode is not BrokerMode.KRAFT):
+        return MET
+    wrong = "still" if broker.in_zookeeper else "not"
+    return not_yet(Reason("R03", f"Broker {broker.id} is {wrong} registered under /brokers/ids."))
+
+
+def _unfenced(view: ClusterView, broker: Broker) -> Gate:
+    if broker.listed_by is None:
+        return not_yet(Reason("R04", f"Could not read whether broker {broker.id} is unfenced."))
+    missing = sorted({other.id for other in view.running_brokers()} - broker.listed_by)
+    if not missing:
+        return MET
+    return not_yet(Reason("R04", f"Broker {broker.id} is not yet known as alive to brokers {_list(missing)}."))
+
+
+def _in_every_isr(view: ClusterView, broker: int) -> Gate:
+    if view.partitions is None:
+        return not_yet(Reason("R05", "Could not read the partitions.", "Unknown is not healthy."))
+    out = [p for p in view.partitions if broker in p.replicas and (broker not in p.isr or p.leader < 0)]
+    if not out:
+        return MET
+    return not_yet(Reason("R05", f"Broker {broker} is not back in the ISR of {len(out)} partitions: {_explained(out)}."))
+
+
+def _explained(partitions: Sequence[Partition], limit: int = 6) -> str:
+    shown = ", ".join(
+        f"{p.name} (leader {p.leader}, replicas {list(p.replicas)}, ISR {list(p.isr)})" for p in sorted(partitions)[:limit]
+    )
+    return f"{shown}, ..." if len(partitions) > limit else shown
+
+
+def _list(ids: Sequence[int]) -> str:
+    return ", ".join(map(str, ids))

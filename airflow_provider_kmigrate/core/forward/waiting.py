@@ -1,0 +1,134 @@
+"""What each mere wait of the migration waits for, as decisions over a view and the first view of the same wait."""
+
+from __future__ import annotations
+
+from airflow_provider_kmigrate.core import gates
+from airflow_provider_kmigrate.core.gates import MET, Gate, Standing, not_yet, together
+from airflow_provider_kmigrate.core.metadata import kinds as equivalence_kinds
+from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Done, Migration, Reason, Refuse, Wait
+from airflow_provider_kmigrate.core.phase import Intent, Permit, Phase, alarms, kraft_owns, permit, refusal, where
+
+
+def as_decision(gate: Gate, done: str) -> Decision:
+    """A gate as a decision: met is done, never is refused."""
+    if gate.met:
+        return Done(done)
+    return Refuse(gate.reasons) if gate.standing is Standing.NEVER else Wait(gate.reasons)
+
+
+def controllers_ready(view: ClusterView) -> Decision:
+    """Every controller answers with the flag, a leader is there, /migration shows a fresh migration (or one under way)."""
+    if where(view).phase in {Phase.FINALIZING, Phase.FINALIZED}:
+        return Done("The finalization has begun.")
+    gate = together((gates.all_flagged(view), gates.quorum_healthy(view), _begun(view)))
+    return as_decision(gate, "All controllers answer with the migration flag and follow one leader.")
+
+
+def _begun(view: ClusterView) -> Gate:
+    if view.zk is None:
+        return not_yet(Reason("G00", "Could not read ZooKeeper.", "Unknown is not healthy."))
+    if where(view).phase is Phase.STALE:
+        return gates.fresh_migration(view)
+    if isinstance(view.zk.migration, Migration):
+        return MET
+    why = "Each controller writes it when it starts; none has reached ZooKeeper yet."
+    return not_yet(Reason("G24", "/migration does not exist.", why, "Check zookeeper.connect and the controllers' logs."))
+
+
+def brokers_registered(view: ClusterView, expected: frozenset[int]) -> Decision:
+    """Every expected broker is registered, unfenced and known to all others, whatever its mode."""
+    if view.zk is None:
+        return Wait((Reason("G00", "Could not read ZooKeeper.", "Unknown is not healthy."),))
+    absent = sorted(node for node in expected if node not in view.brokers or view.brokers[node].mode is None)
+    everyone = {broker.id for broker in view.running_brokers()}
+    unknown = sorted(b.id for b in view.running_brokers() if b.id in expected and everyone - (b.listed_by or frozenset()))
+    if absent or unknown:
+        text = f"Brokers that do not answer: {absent or 'none'}; not yet known as alive to every other: {unknown or 'none'}."
+        return Wait((Reason("R04", text, "A broker that is not registered takes no leaders and no metadata."),))
+    return Done(f"All {len(expected)} brokers are registered and known to each other.")
+
+
+def copied(view: ClusterView, first: ClusterView) -> Decision:
+    """G7 and G13: the copy is over, the dual-write moves, and no partition was left without a leader by the takeover."""
+    position = where(view)
+    allowed = permit(position, Intent.COPY)
+    if allowed is Permit.REFUSE:
+        return Refuse(refusal(position, Intent.COPY))
+    if allowed is Permit.WAIT:
+        return Wait((Reason("P11", "Metadata is being copied from ZooKeeper to KRaft."), *position.reasons))
+    if position.phase is Phase.FINALIZED:
+        return Done("The migration is already finalized.")
+    gate = gates.dual_write_alive(view, first)
+    if not gate.met:
+        return as_decision(gate, "")
+    return _led(view)
+
+
+def _led(view: ClusterView) -> Decision:
+    gate = gates.no_leaderless(view)
+    if gate.met:
+        return Done("Metadata is copied, the dual-write to ZooKeeper moves, every partition has a leader.")
+    if view.partitions is None:
+        return Wait(gate.reasons)
+    return Act("elect", f"The takeover left {len(gates.leaderless(view))} partitions without a leader.")
+
+
+def lag_small(view: ClusterView, first: ClusterView, limit: int) -> Decision:
+    """The dual-write moves and is at most `limit` records behind."""
+    if where(view).phase is Phase.FINALIZED:
+        return Done("The migration is finalized; nothing is written to ZooKeeper any more.")
+    gate = together((gates.dual_write_alive(view, first), gates.lag_below(view, limit)))
+    return as_decision(gate, f"The dual-write lag is {gates.dual_write_lag(view)} records and /migration moves.")
+
+
+def equivalent(view: ClusterView) -> Decision:
+    """G6: ZooKeeper and KRaft store the same metadata of every kind; lag 0 is no proof."""
+    if where(view).phase is Phase.FINALIZED:
+        return Done("The migration is finalized; ZooKeeper is out of use.")
+    if view.zk is not None and not kraft_owns(view):
+        return Done("ZooKeeper owns the cluster; there is nothing to compare it with.")
+    reasons = (*equivalence_kinds.unread(view), *equivalence_kinds.found(view))
+    return Wait(reasons) if reasons else Done(equivalence_kinds.same(view))
+
+
+def soaking(view: ClusterView, first: ClusterView, lag_limit: int) -> Gate:
+    """Everything that must stay true while the cluster soaks in dual-write."""
+    position = where(view)
+    if permit(position, Intent.SOAK) is not Permit.ACT:
+        refused = permit(position, Intent.SOAK) is Permit.REFUSE
+        return Gate(Standing.NEVER if refused else Standing.NOT_YET, refusal(position, Intent.SOAK))
+    danger = alarms(view)
+    if danger:
+        return Gate(Standing.NEVER, danger)
+    return together(
+        (
+            gates.all_kraft(view),
+            gates.all_flagged(view),
+            gates.quorum_healthy(view),
+            gates.dual_write_alive(view, first),
+            gates.lag_below(view, lag_limit),
+            gates.no_client_metrics(view),
+            gates.no_leaderless(view),
+        )
+    )
+
+
+def finalized(view: ClusterView, first: ClusterView) -> Decision:
+    """Every controller answers without the flag, one leads, and /migration does not move any more."""
+    position = where(view)
+    if position.phase is not Phase.FINALIZED:
+        refused = position.phase is Phase.STRANDED
+        return Refuse(position.reasons) if refused else Wait(refusal(position, Intent.SOAK)[:1] + position.reasons)
+    gate = together((gates.quorum_leads(view), gates.no_leaderless(view), _frozen(view, first)))
+    return as_decision(gate, "Every controller runs without ZooKeeper, every partition has a leader, /migration stands still.")
+
+
+def _frozen(view: ClusterView, first: ClusterView) -> Gate:
+    if view.zk is None or first.zk is None:  # ZooKeeper may be switched off now
+        return MET
+    if view.taken_at - first.taken_at < 1.5:  # the leader writes a record every 0.5 s, so 1.5 s without one is still
+        return not_yet(Reason("T02", "Watching /migration for a moment."))
+    if view.zk.migration == first.zk.migration:
+        return MET
+    text = "/migration still moves: a controller with the flag writes to ZooKeeper."
+    return not_yet(Reason("T03", text, "The migration is not finalized."))

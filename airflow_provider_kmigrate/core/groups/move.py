@@ -1,0 +1,372 @@
+"""How a consumer group leaves ZooKeeper's coordination (KIP-125), and how it comes back: what may be done next, from what is seen.
+
+The way is one line, and a group may stand anywhere on it::
+
+    all old -- old and migrating -- all migrating -- mode kafka -- migrating and plain -- all plain
+               (mode zookeeper)                      (mode kafka)
+
+Every decision is about one instance or about the mode. Old and plain members never meet: an old one knows no Kafka group, a plain one
+no owner's znode, and both would read every partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from enum import StrEnum
+
+from airflow_provider_kmigrate.core.cluster import GroupSpec
+from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind, ZkGroup
+from airflow_provider_kmigrate.core.coordination.registration import Mode
+from airflow_provider_kmigrate.core.groups.looks import ABSENT, Looks
+from airflow_provider_kmigrate.core.groups.members import (
+    Cast,
+    away,
+    cast,
+    flawed,
+    restless,
+    stopped,
+    unknown_members,
+    unread,
+)
+from airflow_provider_kmigrate.core.groups.stores import compared, zookeeper_offsets
+from airflow_provider_kmigrate.core.model import Act, Decision, Done, Reason, Refuse, Wait
+
+_BOTH = "Old consumers follow ZooKeeper, plain ones Kafka: both would read every partition."
+_ONE_AT_A_TIME = "Switch the others first: the way is old, migrating, mode kafka, plain, and back the same way."
+
+
+class Goal(StrEnum):
+    """Where a group is wanted on the way back."""
+
+    OLD = "old"  # every instance an old consumer, as before
+    MIGRATING = "migrating"  # every instance migrating, ZooKeeper coordinates
+    KAFKA = "kafka"  # every instance migrating, Kafka coordinates
+
+
+def switch(
+    looks: Looks,
+    group: GroupSpec,
+    instance: str,
+    target: MemberKind,
+    *,
+    asked: bool = False,
+    hurry: bool = False,
+    former: Collection[str] = (),
+) -> Decision:
+    """One instance as another kind of member.
+
+    `asked`: this life of the step has had it restarted already, and `former` are the lives that Kafka knew then: one that was killed
+    keeps its place there for a session, and looks plain. `hurry`: a group that does not come to rest is not waited for, since its
+    unrest may be what the instance is switched for.
+
+    Acts: "switch" (restart the instance), "copy offsets" (ZooKeeper's, where Kafka's are ahead: before it becomes old again).
+    """
+    seen = looks.now
+    missing = unread(seen, group.name)
+    if missing or seen is None:
+        return Wait(missing)
+    members = cast(seen.members or (), group).instances[instance]
+    kinds = frozenset(member.kind for member in members if target is not MemberKind.PLAIN or member.life not in former)
+    if kinds == {target}:
+        there = f"{instance} of group {group.name} is {_named(target)}."
+        return Done(there) if hurry else rested(seen, group, there)
+    if asked:
+        return Wait((_absent(group, instance, target, kinds),))
+    kept = _kept_from(looks, group, lambda one: _switch_forbidden(one, group, instance, target))
+    return kept or _switch_now(looks, group, instance, target, hurry=hurry)
+
+
+def _kept_from(looks: Looks, group: GroupSpec, forbids: Callable[[GroupSeen], tuple[Reason, ...]]) -> Decision | None:
+    """What is forbidden whoever is dead is refused; what would not be, were a place in Kafka a dead member's, waits until that is known."""
+    if looks.now is None or not (never := forbids(looks.now)):
+        return None
+    living = looks.without_ghosts(group)
+    if living is None or forbids(living):
+        return Refuse(never)
+    text = f"Group {group.name}: a place in Kafka that looks like a plain consumer's is called like a migrating member."
+    why = f"Kafka keeps a dead one's place for its session. If it were alive: {never[0].text}"
+    return Wait((Reason("K66", text, why, f"Nothing: within {ABSENT:.0f} s it is gone, or refused as what it looks like."),))
+
+
+def _switch_forbidden(seen: GroupSeen, group: GroupSpec, instance: str, target: MemberKind) -> tuple[Reason, ...]:
+    strange = unknown_members(seen, group) if target is not MemberKind.OLD else ()
+    return (*flawed(seen), *strange, *forbidden(seen, group, instance, target))
+
+
+def _switch_now(looks: Looks, group: GroupSpec, instance: str, target: MemberKind, *, hurry: bool) -> Decision:
+    """Nothing forbids it: is this the moment?"""
+    seen = looks.now
+    if seen is None:
+        return Wait(unread(seen, group.name))
+    kinds = cast(seen.members or (), group).kinds(instance)
+    if not kinds and looks.absent_for(instance) < ABSENT:
+        return Wait((_absent(group, instance, target, kinds),))
+    waits = () if hurry else restless(seen, group, but=[instance])
+    if waits:
+        return Wait(waits)
+    text = f"{instance} of group {group.name}, until now {_words(kinds)}, becomes {_named(target)}."
+    return compared(looks, group, target) or Act("switch", text)
+
+
+def forbidden(seen: GroupSeen, group: GroupSpec, instance: str, target: MemberKind) -> tuple[Reason, ...]:
+    """Why the instance must never become that while the group is as it is."""
+    everyone, zk = cast(seen.members or (), group), seen.zk
+    if target is MemberKind.MIGRATING and everyone.kinds(instance) == {MemberKind.PLAIN}:
+        return ()  # one plain member less is better wherever the group stands, and the only way out beside an old one
+    others = frozenset(kind for name in everyone.instances if name != instance for kind in everyone.kinds(name))
+    if any(
+        member.kind is MemberKind.PLAIN for member in everyone.strangers
+    ):  # those in ZooKeeper share with whoever is old there
+        others |= {MemberKind.PLAIN}
+    own = everyone.kinds(instance)
+    if {MemberKind.OLD, MemberKind.PLAIN} <= others | own | {target}:
+        text = f"Group {group.name}: {instance} would become {_named(target)} while others are {_words(others)}."
+        return (Reason("K58", text, _BOTH, _ONE_AT_A_TIME),)
+    needs = {MemberKind.OLD: Mode.ZOOKEEPER, MemberKind.PLAIN: Mode.KAFKA}
+    about = others | {target} | (own - {MemberKind.PLAIN})
+    wrong = [kind for kind in needs if kind in about and zk is not None and zk.toggle is not needs[kind]]
+    if not wrong or zk is None:
+        return ()
+    text = f"Group {group.name}: its mode is {zk.toggle}, with members that are, or would be, {_words(frozenset(wrong))}."
+    why = "Old members need mode zookeeper and plain ones mode kafka: the mode would change hands behind everybody's back."
+    return (Reason("K57", text, why, f"Set the mode first (SetModeOperator): {needs[wrong[0]]}."),)
+
+
+def set_mode(looks: Looks, group: GroupSpec, mode: Mode, *, blind: bool = False) -> Decision:
+    """The group's migration/mode as wanted, and every member at rest under it. Act: "set mode".
+
+    `blind`: a person takes it upon them that the members in Kafka could not be read; it says nothing then of who is at rest.
+    """
+    seen = looks.now
+    missing = unread(seen, group.name, offsets=False, kafka=not blind)
+    if missing or seen is None or seen.zk is None:
+        return Wait(missing)
+    if written(seen, mode):
+        return rested(seen, group, f"Group {group.name} is in {mode} mode, and all of its members have settled in it.")
+    kept = _kept_from(looks, group, lambda one: _mode_forbidden(one, group, mode))
+    if kept:
+        return kept
+    back = mode is Mode.ZOOKEEPER
+    # with plain members alone the mode is the first move of a way back, which may be for one that died
+    waits = restless(seen, group) if not back and not seen.of_kind(MemberKind.PLAIN) else ()
+    if waits:
+        return Wait(waits)
+    return Act("set mode", f"Group {group.name}: mode {_as_written(seen.zk)} -> {mode}; {standing(seen)}.")
+
+
+def written(seen: GroupSeen | None, mode: Mode) -> bool:
+    """Whether the mode is set, to the byte; False where its znode was not read. Without a znode, or an empty one, it is zookeeper."""
+    if seen is None or seen.zk is None:
+        return False
+    return seen.zk.mode_data == str(mode).encode() or (mode is Mode.ZOOKEEPER and not seen.zk.mode_data)
+
+
+def _as_written(zk: ZkGroup) -> str:
+    return str(zk.toggle) if zk.mode_data in (None, b"", str(zk.toggle).encode()) else repr(zk.mode_data)
+
+
+def _mode_forbidden(seen: GroupSeen, group: GroupSpec, mode: Mode) -> tuple[Reason, ...]:
+    """Back is for groups with members that nobody knows, too."""
+    olds, plains = (_names(seen, kind) for kind in (MemberKind.OLD, MemberKind.PLAIN))
+    migrating = seen.of_kind(MemberKind.MIGRATING)
+    reasons = [] if mode is Mode.ZOOKEEPER else [*flawed(seen), *unknown_members(seen, group)]
+    if olds and mode is Mode.KAFKA:
+        text = f"Group {group.name} has members that do not migrate: {olds}."
+        why = "They follow ZooKeeper whatever the mode says; it would take effect by itself when the last of them leaves."
+        reasons.append(Reason("K61", text, why, "Switch them to migrating members first."))
+    if plains and (mode is Mode.ZOOKEEPER or migrating or olds):
+        text = f"Group {group.name} has plain Kafka consumers: {plains}."
+        remedy = "Switch them back to migrating members first (way back), or stop them."
+        reasons.append(Reason("K62", text, "They know no mode: what they hold would be given to others, and read twice.", remedy))
+    return tuple(reasons)
+
+
+def next_back(looks: Looks, group: GroupSpec, goal: Goal) -> tuple[str, MemberKind | Mode] | None:
+    """The next move on the way back to `goal`: an instance (and what it becomes) or "" (and the mode). None: there is nothing to do.
+
+    Only what lies behind the goal is undone: a group that never came so far stays as it is.
+    """
+    seen = looks.now
+    if seen is None or seen.zk is None or seen.members is None:
+        return None
+    everyone = cast(seen.members, group)
+    plain = [name for name in everyone.instances if MemberKind.PLAIN in everyone.kinds(name)]
+    if plain:
+        alone = not seen.of_kind(MemberKind.MIGRATING) and not seen.of_kind(MemberKind.OLD)
+        return ("", Mode.KAFKA) if alone and seen.zk.toggle is not Mode.KAFKA else (plain[-1], MemberKind.MIGRATING)
+    if goal is not Goal.KAFKA and seen.zk.toggle is Mode.KAFKA:
+        return "", Mode.ZOOKEEPER
+    migrating = [name for name in everyone.instances if MemberKind.MIGRATING in everyone.kinds(name)]
+    missing = [name for name in everyone.instances if not everyone.kinds(name)]
+    # one that is missing may come back as a plain one: the last migrating member keeps it out, and all others need not wait for it
+    if goal is Goal.OLD and len(migrating) > bool(missing):
+        return migrating[-1], MemberKind.OLD
+    if missing:
+        return missing[0], MemberKind.OLD if goal is Goal.OLD or seen.of_kind(MemberKind.OLD) else MemberKind.MIGRATING
+    return None
+
+
+def rested(seen: GroupSeen, group: GroupSpec, text: str) -> Decision:
+    """`text`, once every instance is there and nothing is being shared out."""
+    waits = restless(seen, group)
+    return Wait(waits) if waits else Done(text)
+
+
+def _absent(group: GroupSpec, instance: str, target: MemberKind, kinds: frozenset[MemberKind]) -> Reason:
+    seen = f"is still {_words(kinds)}" if kinds else "is not seen yet"
+    text = f"{instance} of group {group.name} {seen}; it is to be {_named(target)}."
+    return Reason("K59", text, "A process takes its time to start, and ZooKeeper to forget one that was killed.", _LOG)
+
+
+_LOG = "If it stays so, look at that process and its log; is it called so by its consumer.id and client.id?"
+
+
+def _names(seen: GroupSeen, kind: MemberKind) -> str:
+    return ", ".join(member.name for member in seen.of_kind(kind)[:8])
+
+
+def _named(kind: MemberKind) -> str:
+    return {
+        MemberKind.OLD: "an old consumer",
+        MemberKind.MIGRATING: "a migrating member",
+        MemberKind.PLAIN: "a plain Kafka consumer",
+    }[kind]
+
+
+def _words(kinds: frozenset[MemberKind]) -> str:
+    return " and ".join(sorted(kinds)) or "nowhere"
+
+
+def past(seen: GroupSeen | None, group: GroupSpec, instance: str, target: MemberKind) -> Done | None:
+    """On the way forward: an instance that has come further than `target` already stays as it is."""
+    if target is not MemberKind.MIGRATING or not further(seen, group, instance):
+        return None
+    return Done(f"{instance} of group {group.name} has come further already: it is a plain Kafka consumer.")
+
+
+def onward(looks: Looks, group: GroupSpec, instance: str, target: MemberKind, *, begun: bool = False) -> Decision | None:
+    """What keeps the way forward, alone, from switching this instance now; None: nothing.
+
+    Nobody is started while the whole application is stopped: it may be so on purpose, and a group that has left ZooKeeper with nothing
+    left over looks like one that never began. Not so where its restart had `begun`: then it was stopped for this. And the file's first instance is the canary: no other one goes before it.
+    """
+    nobody = stopped(looks.now, group.name)
+    if looks.now is None or (nobody and not begun):
+        return Wait(nobody)
+    first = group.instances[0].name
+    kinds = cast(looks.now.members or (), group).kinds(first)
+    if first == instance or not kinds or min(map(_ORDER.index, kinds)) >= _ORDER.index(target):
+        return None
+    text = f"Group {group.name}: {first} is {_words(kinds)}, and {instance} would become {_named(target)} before it."
+    remedy = f"Clear the task of {first} first; if it was taken back, mend what it says."
+    return Refuse(
+        (Reason("K65", text, "The first instance of the file is the canary: the others follow when it went well.", remedy),)
+    )
+
+
+_ORDER = (MemberKind.OLD, MemberKind.MIGRATING, MemberKind.PLAIN)
+
+
+def past_mode(seen: GroupSeen | None, group: GroupSpec, mode: Mode) -> Done | None:
+    """On the way forward: a group that has left every mode behind is not given one again. On the way back it may be."""
+    if mode is not Mode.KAFKA or not all_plain(seen, group):
+        return None
+    return Done(f"Every instance of group {group.name} is a plain Kafka consumer already: nobody asks for a mode.")
+
+
+def further(seen: GroupSeen | None, group: GroupSpec, instance: str) -> bool:
+    """Whether an instance that is to become a migrating member on the way forward is a plain Kafka consumer already.
+
+    Only where the mode has been Kafka: before that it is a migrating member that died, and that Kafka keeps for its session.
+    """
+    if seen is None or seen.zk is None or cast(seen.members or (), group).kinds(instance) != {MemberKind.PLAIN}:
+        return False
+    return seen.zk.toggle is Mode.KAFKA or all_plain(seen, group)
+
+
+def absent(seen: GroupSeen | None, group: GroupSpec, instance: str) -> bool:
+    """Whether no living member of an instance is seen; not where that is not known."""
+    if seen is None or seen.members is None:
+        return False
+    kinds = cast(seen.members, group).kinds(instance)
+    return not kinds or (kinds == {MemberKind.PLAIN} and not further(seen, group, instance))
+
+
+def all_plain(seen: GroupSeen | None, group: GroupSpec) -> bool:
+    """Whether every instance is a plain Kafka consumer, and nobody is left in ZooKeeper; False where that is not known."""
+    if unread(seen, group.name) or seen is None or seen.zk is None or seen.zk.registrations:
+        return False
+    everyone = cast(seen.members or (), group)
+    return all(everyone.kinds(name) == {MemberKind.PLAIN} for name in everyone.instances)
+
+
+def moved(seen: GroupSeen | None, group: GroupSpec) -> bool:
+    """Whether the group has left ZooKeeper, with nothing left over; False where that is not known.
+
+    Of one whose application is stopped the offsets tell: Kafka has them, and none that ZooKeeper kept is ahead.
+    """
+    if unread(seen, group.name) or seen is None or seen.zk is None or seen.zk.mode_version >= 0:
+        return False
+    ahead = any(offset > (seen.committed or {}).get(where, offset) for where, offset in zookeeper_offsets(seen).items())
+    return all_plain(seen, group) or (not seen.members and bool(seen.committed) and not ahead)
+
+
+def standing(seen: GroupSeen) -> str:
+    """Where on its way a group stands, in a few words."""
+    counts = [(kind, len(seen.of_kind(kind))) for kind in MemberKind]
+    members = ", ".join(f"{count} {kind}" for kind, count in counts if count) or "nobody"
+    return f"{members}; mode {seen.zk.toggle if seen.zk else 'unknown'}"
+
+
+def clean_up(seen: GroupSeen | None, group: GroupSpec) -> Decision:
+    """The leftovers in ZooKeeper of a group that has left it. Act: "clean up"."""
+    missing = unread(seen, group.name)
+    if missing or seen is None or seen.zk is None:
+        return Wait(missing)
+    if seen.zk.registrations or seen.zk.progress or seen.zk.owners:
+        text = f"Group {group.name} still has members in ZooKeeper: {standing(seen)}."
+        return Refuse((Reason("K63", text, "Their znodes are theirs.", "Switch them to plain Kafka consumers first."),))
+    if seen.zk.mode_version >= 0:
+        if not all_plain(seen, group):
+            return Wait(stopped(seen, group.name) or away(seen, group))
+        return Act("clean up", f"Group {group.name} has left ZooKeeper: {standing(seen)}.")
+    return Done(f"Nothing of group {group.name} is left in ZooKeeper but its last offsets.")
+
+
+def plan(seen: GroupSeen, group: GroupSpec, goal: Goal | None = None) -> str:
+    """Where a group stands and what is left to do, as a sentence; `goal` None: the way forward. Only what can be told from one look."""
+    everyone = cast(seen.members or (), group)
+    becomes_old_only = goal is not None and not everyone.of_kind(MemberKind.PLAIN)  # which strangers do not keep it from
+    left = [*flawed(seen), *(() if becomes_old_only else unknown_members(seen, group))]
+    if left:
+        return f"{standing(seen)}. It cannot be moved: {' '.join(map(str, left))}"
+    steps = _forward(seen, everyone) if goal is None else _back(seen, everyone, goal)
+    return f"{standing(seen)}. {'Then ' + ', '.join(steps) if steps else 'Nothing is to be done'}."
+
+
+def _forward(seen: GroupSeen, everyone: Cast) -> list[str]:
+    names = list(everyone.instances)
+    old = [
+        name for name in names if everyone.kinds(name) != {MemberKind.PLAIN} and MemberKind.MIGRATING not in everyone.kinds(name)
+    ]
+    plain = [name for name in names if everyone.kinds(name) != {MemberKind.PLAIN}]
+    toggle = seen.zk is not None and seen.zk.toggle is not Mode.KAFKA and bool(plain)
+    return [
+        *([f"{', '.join(old)} become migrating members one by one"] if old else []),
+        *(["mode kafka"] if toggle else []),
+        *([f"{', '.join(plain)} become plain Kafka consumers one by one"] if plain else []),
+        *(["the leftovers in ZooKeeper are deleted"] if plain or (seen.zk and seen.zk.mode_version >= 0) else []),
+    ]
+
+
+def _back(seen: GroupSeen, everyone: Cast, goal: Goal) -> list[str]:
+    plain = [name for name in everyone.instances if MemberKind.PLAIN in everyone.kinds(name)]
+    later = [name for name in everyone.instances if everyone.kinds(name) & {MemberKind.PLAIN, MemberKind.MIGRATING}]
+    toggled = seen.zk is not None and seen.zk.toggle is Mode.KAFKA
+    kafka = bool(plain) or toggled
+    return [
+        *(["mode kafka"] if plain and not toggled else []),
+        *([f"{', '.join(reversed(plain))} become migrating members one by one"] if plain else []),
+        *(["mode zookeeper"] if kafka and goal is not Goal.KAFKA else []),
+        *([f"{', '.join(reversed(later))} become old consumers one by one"] if later and goal is Goal.OLD else []),
+    ]

@@ -1,0 +1,320 @@
+"""What two looks at a consumer group come to: one word for where it stands, and everything that speaks against moving it.
+
+Health is that offsets advance. Owner znodes prove nothing: consumers that starve keep theirs (measured), so the second look, some
+seconds after the first, is what tells a group that works from one that only looks so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from airflow_provider_kmigrate.core.coordination.assignors import Assigned, Group, Strategy, assign, topics_of
+from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind, StoredOffset, ZkGroup
+from airflow_provider_kmigrate.core.coordination.registration import Flaw, Mode, Registration, Unreadable, consumer_of
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.findings.finding import Finding, Severity, blocks, unknown, warns
+from airflow_provider_kmigrate.core.preflight.facts import some
+
+#: Seconds between two commits of an old consumer, as auto.commit.interval.ms has it; looks closer than that prove no standstill.
+COMMIT_INTERVAL: Final = 60.0
+#: Seconds after which an old consumer has shared out anew, or given up (it tries for some 8 s): what nobody owns then, nobody will.
+REBALANCE: Final = 15.0
+_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]+")
+_MODES: Final = {None, b"", b"kafka", b"zookeeper"}
+_MINIMAL: Final = 2  # threads from which strategies differ
+
+
+class Standing(StrEnum):
+    """Where a group stands between ZooKeeper's coordination and Kafka's."""
+
+    OLD = "old"
+    MIXED = "mixed"  # old and migrating members
+    MIGRATING = "migrating"  # all of them migrate, and ZooKeeper coordinates
+    IN_KAFKA_MODE = "in kafka mode"  # all of them migrate, and Kafka coordinates
+    MIXED_WITH_PLAIN = "mixed with plain"  # plain Kafka consumers beside others
+    PLAIN = "plain"
+    NOBODY = "nobody"
+    FROZEN = "frozen"  # a registration that nobody can read stops every old consumer
+    UNKNOWN = "unknown"  # a side did not answer
+
+
+@dataclass(frozen=True, slots=True)
+class Looks:
+    """A look, and one `gap` seconds before it. `settings`: of topics, as `clients.group_reads.topic_settings` has them; None: unread."""
+
+    now: GroupSeen
+    before: GroupSeen | None = None
+    gap: float = 0.0
+    settings: Mapping[str, Mapping[str, str]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupScan:
+    """What is told of one group. `lag`: records behind, of the partitions whose position and end are known; None where none is.
+
+    `advanced`: how many partitions' offsets moved between the two looks, by store; empty where there was one look only.
+    """
+
+    seen: GroupSeen
+    standing: Standing
+    lag: int | None = None
+    advanced: Mapping[str, int] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def blocked(self) -> bool:
+        return any(finding.severity is Severity.BLOCK for finding in self.findings)
+
+
+def scan(looks: Looks) -> GroupScan:
+    """Everything at once, the gravest first."""
+    found = sorted((finding for check in _CHECKS for finding in check(looks)), key=lambda one: list(Severity).index(one.severity))
+    behind = lags(looks.now)
+    advanced = {
+        store: len(moved) for store, moved in (("zookeeper", _moved_in_zookeeper(looks)), ("kafka", _moved_in_kafka(looks)))
+    }
+    return GroupScan(
+        looks.now,
+        standing(looks.now),
+        sum(behind.values()) if behind else None,
+        advanced if looks.before is not None else {},
+        tuple(found),
+    )
+
+
+def standing(seen: GroupSeen) -> Standing:
+    """The group in one word."""
+    if seen.zk is not None and any(isinstance(entry, Unreadable) for entry in seen.zk.registrations.values()):
+        return Standing.FROZEN
+    if seen.members is None or seen.zk is None:
+        return Standing.UNKNOWN
+    kinds = {member.kind for member in seen.members}
+    if MemberKind.PLAIN in kinds:
+        return Standing.PLAIN if len(kinds) == 1 else Standing.MIXED_WITH_PLAIN
+    if kinds == {MemberKind.MIGRATING}:
+        return Standing.IN_KAFKA_MODE if seen.zk.mode is Mode.KAFKA else Standing.MIGRATING
+    return Standing.NOBODY if not kinds else Standing.MIXED if len(kinds) > 1 else Standing.OLD
+
+
+def positions(seen: GroupSeen) -> dict[TopicPartition, int]:
+    """Where the group is, as its members take it when they begin: the larger of both stores. What cannot be read does not count."""
+    stored = _stored(seen.zk)
+    committed = seen.committed or {}
+    return {where: max(stored.get(where, -1), committed.get(where, -1)) for where in stored.keys() | committed.keys()}
+
+
+def lags(seen: GroupSeen) -> dict[TopicPartition, int]:
+    """Records behind, of every partition that somebody wants and whose position and end are known."""
+    wanted, at, ends = _wanted(seen), positions(seen), seen.ends or {}
+    return {where: max(0, ends[where] - at[where]) for where in wanted if where in at and where in ends}
+
+
+def strategies(zk: ZkGroup) -> frozenset[Strategy] | None:
+    """The strategies by which its old members would own just what they own; None where nobody can compute an assignment."""
+    topics: dict[str, list[int]] = {}
+    for where in zk.partitions:
+        topics.setdefault(where.topic, []).append(where.partition)
+    computed = {strategy: assign(strategy, Group(zk.registrations, topics)) for strategy in Strategy}
+    known = {strategy: found for strategy, found in computed.items() if isinstance(found, Assigned)}
+    if len(known) < len(computed):
+        return None
+    return frozenset(strategy for strategy, found in known.items() if dict(found.owners) == dict(zk.owners))
+
+
+def _wanted(seen: GroupSeen) -> frozenset[TopicPartition]:
+    held = (member.partitions for member in seen.kafka.members) if seen.kafka else ()
+    return (seen.zk.partitions if seen.zk else frozenset()).union(*held)
+
+
+def _stored(zk: ZkGroup | None) -> dict[TopicPartition, int]:
+    offsets: Mapping[TopicPartition, StoredOffset] = zk.offsets if zk else {}
+    return {where: found.offset for where, found in offsets.items() if isinstance(found.offset, int) and found.offset >= 0}
+
+
+def _moved_in_zookeeper(looks: Looks) -> frozenset[TopicPartition]:
+    return _moved(_stored(looks.before.zk) if looks.before else {}, _stored(looks.now.zk))
+
+
+def _moved_in_kafka(looks: Looks) -> frozenset[TopicPartition]:
+    return _moved((looks.before.committed if looks.before else None) or {}, looks.now.committed or {})
+
+
+def _moved(before: Mapping[TopicPartition, int], now: Mapping[TopicPartition, int]) -> frozenset[TopicPartition]:
+    return frozenset(where for where, offset in now.items() if where in before and offset > before[where])
+
+
+def _registered(seen: GroupSeen) -> Iterator[tuple[str, Registration]]:
+    entries = seen.zk.registrations if seen.zk else {}
+    return ((name, entry) for name, entry in sorted(entries.items()) if isinstance(entry, Registration))
+
+
+# ---------------------------------------------------------------------------------------------------------- the checks
+
+
+def _read(looks: Looks) -> Iterator[Finding]:
+    parts = {"ZooKeeper": looks.now.zk, "the Kafka group": looks.now.kafka, "its commits in Kafka": looks.now.committed}
+    if missing := [name for name, part in parts.items() if part is None]:
+        yield blocks("K30", f"not read: {', '.join(missing)}")
+    elif looks.now.ends is None:
+        yield blocks("K30", "not read: the ends of its logs")
+
+
+def _flaws(looks: Looks) -> Iterator[Finding]:
+    for name, entry in sorted((looks.now.zk.registrations if looks.now.zk else {}).items()):
+        if isinstance(entry, Unreadable):
+            path = f"/consumers/{looks.now.name}/ids/{name}"
+            bare = entry.flaw is Flaw.NOT_JSON and _TOPIC.fullmatch(entry.content)
+            yield blocks("K32" if bare else "K31", f"{path}: {entry}")
+
+
+def _subscriptions(looks: Looks) -> Iterator[Finding]:
+    topics = sorted({where.topic for where in looks.now.zk.partitions}) if looks.now.zk else []
+    for name, entry in _registered(looks.now):
+        selected = topics_of(entry, topics)
+        if isinstance(selected, Unreadable):
+            yield blocks("K33", f"{name} has registered {selected.content!r}")
+        elif not set(topics).intersection(selected):
+            twice = ", escaped twice" if "\\\\" in (entry.wildcard or "") else ""
+            yield warns("K34", f"{name} selects no topic that exists: {some(map(repr, entry.subscription))}{twice}")
+
+
+def _mode(looks: Looks) -> Iterator[Finding]:
+    zk = looks.now.zk
+    if zk is None:
+        return
+    data = zk.mode_data
+    if data not in _MODES:
+        meant = (data or b"").strip().lower() == b"kafka"
+        yield (blocks if meant else warns)("K35", f"migration/mode holds {(data or b'')[:40]!r}")
+    if zk.toggle is Mode.KAFKA and (old := looks.now.of_kind(MemberKind.OLD)):
+        yield warns("K45", f"the mode is kafka, and these cannot follow it: {some(member.name for member in old)}")
+
+
+def _assignment(looks: Looks) -> Iterator[Finding]:
+    """What is at rest under ZooKeeper shows by which strategy; with one thread all are the same."""
+    zk = looks.now.zk
+    streams = sum(max(entry.subscription.values(), default=0) for _, entry in _registered(looks.now))
+    if zk is None or zk.mode is Mode.KAFKA or streams < _MINIMAL or zk.unowned:
+        return
+    fitting = strategies(zk)
+    if fitting is None or Strategy.RANGE in fitting:
+        return
+    if not fitting:
+        yield unknown("K36", "its owners are those of no assignment that this tool knows")
+        return
+    yield warns("K36", f"its members share out by {' or '.join(sorted(fitting))}")
+    yield from _ties(zk)
+
+
+def _ties(zk: ZkGroup) -> Iterator[Finding]:
+    topics: dict[str, list[int]] = {}
+    for where in zk.partitions:
+        topics.setdefault(where.topic, []).append(where.partition)
+    found = assign(Strategy.ROUND_ROBIN, Group(zk.registrations, topics))
+    if isinstance(found, Assigned) and found.ties:
+        yield warns("K39", f"partitions with one hash: {some(f'{_name(a)} and {_name(b)}' for a, b in found.ties)}")
+
+
+def _stores(looks: Looks) -> Iterator[Finding]:
+    """Kafka's offset of a partition that an old member owns can move by that member only: nobody else reads it."""
+    before = looks.before
+    held = _held_by_old(looks.now) & (_held_by_old(before) if before else frozenset())
+    if told := sorted(held & _moved_in_kafka(looks)):
+        yield warns("K37", f"old members commit to Kafka: {some(map(_name, told))} moved there within {looks.gap:.0f} s")
+
+
+def _held_by_old(seen: GroupSeen) -> frozenset[TopicPartition]:
+    return frozenset().union(*(member.holds for member in seen.of_kind(MemberKind.OLD)))
+
+
+def _twice(looks: Looks) -> Iterator[Finding]:
+    seen = looks.now
+    plain = seen.of_kind(MemberKind.PLAIN)
+    if plain and seen.zk is not None and seen.zk.registrations and seen.zk.mode is Mode.ZOOKEEPER:
+        names = some(sorted(f"{member.name} on {member.host}" for member in plain))
+        yield blocks("K38", f"plain Kafka consumers while ZooKeeper coordinates {len(seen.zk.registrations)} members: {names}")
+
+
+def _topics(looks: Looks) -> Iterator[Finding]:
+    if looks.now.zk is None or not looks.now.of_kind(MemberKind.OLD):
+        return
+    topics = sorted({where.topic for where in looks.now.zk.partitions})
+    told = looks.settings or {}
+    if unread := [topic for topic in topics if topic not in told]:
+        yield unknown("K40", f"compression and conversion are not known of {some(unread)}")
+    unreadable = {topic: why for topic in topics if topic in told and (why := _unreadable_for_old(told[topic]))}
+    if unreadable:
+        yield warns("K40", some(f"{topic} has {why}" for topic, why in unreadable.items()))
+
+
+def _unreadable_for_old(settings: Mapping[str, str]) -> str:
+    bad = (("compression.type", "zstd"), ("message.downconversion.enable", "false"))
+    return " and ".join(f"{name}={value}" for name, value in bad if settings.get(name) == value)
+
+
+def _unowned(looks: Looks) -> Iterator[Finding]:
+    now, then = _nobodys(looks.now), _nobodys(looks.before) if looks.before else frozenset()
+    if stayed := sorted(now & then):
+        told = blocks if looks.gap >= REBALANCE else warns
+        yield told("K41", f"nobody owned {some(map(_name, stayed))} at both looks, {looks.gap:.0f} s apart")
+    elif now:
+        yield warns("K41", f"nobody owns {some(map(_name, sorted(now)))} just now")
+
+
+def _nobodys(seen: GroupSeen) -> frozenset[TopicPartition]:
+    """What plain consumers hold has no owner znode; where nobody is in the group, nobody is missed."""
+    held = frozenset().union(*(member.holds for member in seen.of_kind(MemberKind.PLAIN)))
+    return seen.zk.unowned - held if seen.zk is not None and seen.members else frozenset()
+
+
+def _offsets(looks: Looks) -> Iterator[Finding]:
+    seen, ends = looks.now, looks.now.ends or {}
+    offsets = seen.zk.offsets if seen.zk else {}
+    broken = sorted((where, stored.offset) for where, stored in offsets.items() if isinstance(stored.offset, Unreadable))
+    if broken:
+        yield blocks("K42", some(f"offsets/{where.topic}/{where.partition} in ZooKeeper: {flaw}" for where, flaw in broken))
+    stores = {"ZooKeeper": _stored(seen.zk), "Kafka": seen.committed or {}}
+    for store, found in stores.items():
+        if beyond := sorted(where for where, offset in found.items() if where in ends and offset > ends[where]):
+            told = some(f"{_name(where)} at {found[where]} of {ends[where]}" for where in beyond)
+            yield blocks("K42", f"committed in {store} beyond the log's end: {told}")
+
+
+def _orphans(looks: Looks) -> Iterator[Finding]:
+    zk = looks.now.zk
+    if zk is None or (zk.mode is Mode.KAFKA and zk.registrations):
+        return
+    members = zk.registrations.keys() | zk.progress.keys()
+    if lost := sorted(where for where, thread in zk.owners.items() if consumer_of(thread) not in members):
+        yield warns("K43", f"{len(lost)} partitions are owned by nobody who is a member: {some(map(_name, lost))}")
+
+
+def _starved(looks: Looks) -> Iterator[Finding]:
+    """Whether the offset stood still while records were there to read, in both stores, from the first look to the second."""
+    if looks.before is None or not looks.now.members:
+        return
+    moved = _moved_in_zookeeper(looks) | _moved_in_kafka(looks)
+    then, now = lags(looks.before), lags(looks.now)
+    still = sorted(where for where, lag in now.items() if lag and then.get(where) and where not in moved)
+    before, ends = looks.before.ends or {}, looks.now.ends or {}
+    idle = [where for where in still if ends.get(where) == before.get(where)]
+    grown = [where for where in still if where not in idle]
+    for wheres, tell in ((grown, blocks if looks.gap >= COMMIT_INTERVAL else unknown), (idle, unknown)):
+        if wheres:
+            behind = some(f"{_name(where)} {now[where]} behind" for where in wheres)
+            why = "records wait" if wheres is grown else "records, or markers of transactions, wait at the end of idle logs"
+            yield tell("K44", f"{why} and no offset moved in {looks.gap:.0f} s: {behind}")
+
+
+def _name(where: TopicPartition) -> str:
+    return f"{where.topic}-{where.partition}"
+
+
+_CHECKS: Final[Iterable[Callable[[Looks], Iterator[Finding]]]] = (
+    *(_read, _flaws, _subscriptions, _mode, _assignment, _stores, _twice),
+    *(_topics, _unowned, _offsets, _orphans, _starved),
+)

@@ -1,0 +1,102 @@
+"""The two stores of a group's offsets beside each other: may a member that reads one of them begin there?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from airflow_provider_kmigrate.core.cluster import GroupSpec
+from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind, StoredOffset
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.groups.looks import OFFSETS_SETTLE, Looks
+from airflow_provider_kmigrate.core.groups.members import held_in_kafka, places, read_by, unread
+from airflow_provider_kmigrate.core.model import Act, Decision, Reason, Refuse, Wait
+
+_COMMITS = "Migrating members write both stores; look at their logs for commits that fail."
+
+
+def compared(looks: Looks, group: GroupSpec, target: MemberKind) -> Decision | None:
+    """What keeps a member that is to be `target` from beginning where its store stands; None: nothing. Act: "copy offsets"."""
+    if target is MemberKind.MIGRATING:
+        return _skipping(looks, group)
+    missing = unread(looks.first, group.name)
+    if missing:
+        return Wait(
+            (Reason("K60", f"{missing[0].text} Its offsets are compared with those of that look.", missing[0].why, _COMMITS),)
+        )
+    behind = offsets_behind(looks, target, group)
+    return _with_offsets(looks, group, target, behind) if behind else None
+
+
+def offsets_behind(looks: Looks, target: MemberKind, group: GroupSpec) -> frozenset[TopicPartition]:
+    """Partitions whose offset in the store that `target` reads is lower than what the other one had at the earlier look.
+
+    Kafka need not know of partitions that nobody reads; ZooKeeper does without harm.
+    """
+    if looks.now is None or looks.first is None:
+        return frozenset()
+    if target is MemberKind.OLD:
+        return _behind(zookeeper_offsets(looks.now), dict(looks.first.committed or {}))
+    if target is MemberKind.PLAIN:
+        return _behind(dict(looks.now.committed or {}), zookeeper_offsets(looks.first)) & read_by(looks.now, group)
+    return frozenset()
+
+
+def zookeeper_offsets(seen: GroupSeen) -> dict[TopicPartition, int]:
+    """Those that can be read."""
+    return {where: stored.offset for where, stored in _stored(seen).items() if isinstance(stored.offset, int)}
+
+
+def _stored(seen: GroupSeen) -> dict[TopicPartition, StoredOffset]:
+    return dict(seen.zk.offsets) if seen.zk else {}
+
+
+def _behind(reads: dict[TopicPartition, int], other: dict[TopicPartition, int]) -> frozenset[TopicPartition]:
+    return frozenset(where for where, offset in other.items() if reads.get(where, -1) < offset)
+
+
+def _with_offsets(looks: Looks, group: GroupSpec, target: MemberKind, behind: frozenset[TopicPartition]) -> Decision:
+    store, other = ("ZooKeeper", "Kafka") if target is MemberKind.OLD else ("Kafka", "ZooKeeper")
+    text = f"Group {group.name}: {store}'s offsets of {places(behind)} are behind {other}'s."
+    if target is MemberKind.OLD and looks.at - looks.first_at >= OFFSETS_SETTLE:
+        return Act("copy offsets", f"{text} The instance would read their records once more.")
+    return Wait((Reason("K60", text, f"The next member that is {target} would read their records once more.", _COMMITS),))
+
+
+def _skipping(looks: Looks, group: GroupSpec) -> Decision | None:
+    """The first migrating member begins at the larger of both stores: the one that nobody writes must not be ahead.
+
+    It is after offsets were set back by hand in the other one. Members that are about to pass it, or that write both, are waited for.
+    """
+    skipped = ahead(looks, group)
+    if looks.now is None or not skipped:
+        return None
+    plain = not looks.now.of_kind(MemberKind.OLD)
+    idle, used = ("zookeeper", "kafka") if plain else ("kafka", "zookeeper")
+    text = f"Group {group.name} reads from {used}, and {idle}'s leftover offsets of {places(skipped)} are ahead."
+    why = "The first migrating member begins at the larger of both: the records between would be skipped."
+    remedy = f"Were offsets set back by hand? Then make both alike: groups copy-offsets --to {idle} --reset --group {group.name}."
+    reasons = (Reason("K64", text, why, remedy),)
+    return Refuse(reasons) if looks.at - looks.begun_at >= group.commit_within else Wait(reasons)
+
+
+def ahead(looks: Looks, group: GroupSpec) -> frozenset[TopicPartition]:
+    """Partitions that the group reads from one store while the other one's offset is larger; empty once a member migrates, and where old
+    and plain ones meet: then any way out is better.
+
+    Kafka's offsets are no leftovers where they rise under old members, which then commit to both.
+    """
+    seen = looks.without_ghosts(group)
+    kinds = {member.kind for member in (seen.members or () if seen else ())}
+    if seen is None or seen.zk is None or len(kinds) != 1:
+        return frozenset()
+    zookeeper, kafka = zookeeper_offsets(seen), dict(seen.committed or {})
+    if kinds == {MemberKind.PLAIN}:
+        return _larger(zookeeper, kafka) & held_in_kafka(seen)
+    before = dict(looks.begun.committed or {}) if looks.begun else {}
+    rises = _larger(kafka, before) & seen.zk.partitions
+    return frozenset() if kinds == {MemberKind.MIGRATING} or rises else _larger(kafka, zookeeper) & seen.zk.partitions
+
+
+def _larger(one: Mapping[TopicPartition, int], other: Mapping[TopicPartition, int]) -> frozenset[TopicPartition]:
+    """Of those that both have."""
+    return frozenset(where for where, offset in one.items() if where in other and offset > other[where])

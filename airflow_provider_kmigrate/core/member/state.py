@@ -1,0 +1,208 @@
+"""What a migrating member knows, and the rules that need nothing else: what it may deliver, what it should own, where it commits."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from airflow_provider_kmigrate.core.coordination.assignors import Frozen, Group, Owners, Strategy, assign, streams_of, topics_of
+from airflow_provider_kmigrate.core.coordination.registration import Mode, Progress, Registration, Unreadable
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.member import words as w
+from airflow_provider_kmigrate.core.member.words import Alarm, GroupView, Store
+
+LEASE: Final = 2 / 3
+"""Of the session timeout, from the moment a request was sent whose answer came: so long the session cannot have expired."""
+
+
+class Stage(StrEnum):
+    """What a member does about one partition."""
+
+    CLAIMING = "claiming"  # it wants the owner znode
+    READING = "reading"  # the znode is its own; where to start is being read
+    DELIVERING = "delivering"
+    CHECKING = "checking"  # it delivered until the connection broke: is the znode still its own?
+    STOPPING = "stopping"  # nothing new is delivered, handlers finish
+    COMMITTING = "committing"
+    RELEASING = "releasing"
+
+
+LEAVING: Final = frozenset({Stage.STOPPING, Stage.COMMITTING, Stage.RELEASING})
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One partition. `since`: when its stage began; `asked`: when its last action was given; `waits`: an answer is awaited.
+
+    `final`: the offset of its last commit; `owed`: an offset that some store did not take; `fenced`: Kafka takes none of its commits;
+    `stale`: stores that may still hold an offset from before an operator's reset, which is not forgotten while there are any.
+    """
+
+    generation: int
+    thread: str
+    stage: Stage
+    since: float
+    asked: float
+    waits: bool = True
+    final: int | None = None
+    owed: tuple[int, frozenset[Store]] | None = None
+    fenced: bool = False
+    stale: frozenset[Store] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Seconds, where it is time. `poll_limit` is max.poll.interval.ms less a margin; `slow` what an old consumer surely waits."""
+
+    consumer: str
+    registration: Registration
+    strategy: Strategy = Strategy.RANGE
+    internal_too: bool = False
+    poll_limit: float = 240.0
+    retry: float = 0.05
+    slow: float = 4.0
+    owed_retry: float = 1.0
+    look_every: float = 5.0
+    unowned: float = 15.0
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """All that a member knows. `live`: its session is proven until `lease`; `kafka`: what its embedded consumer has been given.
+
+    `kept`: until then ZooKeeper keeps the session, and nobody else can own what it owns, whatever becomes of the member.
+    """
+
+    settings: Settings
+    session: int | None = None
+    live: bool = False
+    registered: bool = False
+    heard: float = float("-inf")
+    lease: float = float("-inf")
+    kept: float = float("-inf")
+    polled: float = float("-inf")
+    looked: float = float("-inf")
+    view: GroupView | None = None
+    kafka: frozenset[TopicPartition] = frozenset()
+    target: Owners = field(default_factory=dict)
+    held: Mapping[TopicPartition, Held] = field(default_factory=dict)
+    generation: int = 0
+    closing: bool = False
+    published: Progress | None = None
+    raised: frozenset[tuple[Alarm, str]] = frozenset()
+    unowned: Mapping[TopicPartition, float] = field(default_factory=dict)
+
+    @property
+    def mode(self) -> Mode:
+        return self.view.mode if self.view else Mode.ZOOKEEPER
+
+    @property
+    def closed(self) -> bool:
+        """It has left, or its session did so for it."""
+        return self.closing and not self.registered and not self.held
+
+    @property
+    def settled(self) -> bool:
+        """It delivers exactly what is its, and holds nothing else."""
+        delivering = {where: held.thread for where, held in self.held.items() if held.stage is Stage.DELIVERING}
+        return self.registered and self.live and delivering == self.target and len(self.held) == len(delivering)
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """The rule for as long as the member does not change: partition -> generation, before `until` (monotonic)."""
+
+    generations: Mapping[TopicPartition, int]
+    until: float
+
+    def allows(self, where: TopicPartition, generation: int, now: float) -> bool:
+        """To be asked before every record that is handed over, for a paused process wakes without an event."""
+        return now < self.until and self.generations.get(where) == generation
+
+
+def permit(member: Member) -> Permit:
+    """What a member may deliver, and until when its session, and in Kafka mode its place in the Kafka group, are proven."""
+    until = member.lease if member.mode is not Mode.KAFKA else min(member.lease, member.polled + member.settings.poll_limit)
+    if not member.live:
+        return Permit({}, until)
+    return Permit({where: held.generation for where, held in member.held.items() if held.stage is Stage.DELIVERING}, until)
+
+
+def may_deliver(member: Member, now: float) -> frozenset[TopicPartition]:
+    """The partitions that the rule lets it deliver at this instant."""
+    found = permit(member)
+    return frozenset(where for where, generation in found.generations.items() if found.allows(where, generation, now))
+
+
+def current(member: Member, where: TopicPartition, generation: int) -> bool:
+    """Whether a generation is still the member's; a commit is asked this right before it is sent."""
+    held = member.held.get(where)
+    return held is not None and held.generation == generation
+
+
+def blocks_revocation(member: Member, partitions: Collection[TopicPartition]) -> bool:
+    """Whether the Kafka group should still wait for one of these: it may be in use, or is just being committed and let go.
+
+    Without ZooKeeper the group does not wait for the last two: whoever is given the partition waits for its owner znode.
+    """
+    used = {Stage.DELIVERING, Stage.CHECKING, Stage.STOPPING} | (LEAVING if member.live else frozenset())
+    return any(where in member.held and member.held[where].stage in used for where in partitions)
+
+
+def target_of(settings: Settings, view: GroupView, kafka: Collection[TopicPartition]) -> Owners | Frozen:
+    """What the member should own by this view, partition -> its thread; nothing while it is not registered itself."""
+    if settings.consumer not in view.registrations:
+        return {}
+    if view.mode is Mode.KAFKA:
+        return _streams(settings, view, kafka)
+    found = assign(settings.strategy, Group(view.registrations, view.topics, settings.internal_too))
+    if isinstance(found, Frozen):
+        return found
+    threads = frozenset(f"{settings.consumer}-{i}" for i in range(max(settings.registration.subscription.values(), default=0)))
+    return {where: thread for where, thread in found.owners.items() if thread in threads and where not in view.foreign}
+
+
+def _streams(settings: Settings, view: GroupView, kafka: Collection[TopicPartition]) -> Owners:
+    return streams_of(settings.consumer, _own_topics(settings, view), kafka)
+
+
+def expected(settings: Settings, view: GroupView) -> frozenset[TopicPartition]:
+    """The partitions that somebody of the group should own, as far as this member's own subscription tells."""
+    topics = _own_topics(settings, view)
+    return frozenset(TopicPartition(topic, partition) for topic in topics for partition in view.topics.get(topic, ()))
+
+
+def _own_topics(settings: Settings, view: GroupView) -> Mapping[str, int]:
+    topics = topics_of(settings.registration, view.topics, internal=settings.internal_too)
+    return {} if isinstance(topics, Unreadable) else topics
+
+
+def stores(mode: Mode, *, fenced: bool = False) -> tuple[Store, ...]:
+    """Where a commit goes, the mode's own store first (R20); one that was put out of the Kafka group must not commit there (R10)."""
+    if fenced:
+        return (Store.ZOOKEEPER,)
+    return (Store.KAFKA, Store.ZOOKEEPER) if mode is Mode.KAFKA else (Store.ZOOKEEPER, Store.KAFKA)
+
+
+def due_commits(waiting: Sequence[w.Commit]) -> list[tuple[w.Commit, tuple[w.Commit, ...]]]:
+    """What is left to do of one partition's commits that wait: each with the earlier ones that it makes good, itself the last of them.
+
+    A later one stands for an earlier one of its generation that goes to no other store, or an application that commits every record
+    asks for more than a store can take, and a hand-over waits for all of it.
+    """
+    due: list[tuple[w.Commit, tuple[w.Commit, ...]]] = []
+    for later in waiting:
+        good: tuple[w.Commit, ...] = ()
+        while due and due[-1][0].generation == later.generation and set(due[-1][0].stores) <= set(later.stores):
+            good = due.pop()[1] + good
+        due.append((later, (*good, later)))
+    return due
+
+
+def start_offset(read: w.OffsetsRead) -> int | None:
+    """The larger of the two stores, as the old consumer's dual mode has it; what an operator recorded is above both."""
+    if read.reset is not None:
+        return read.reset
+    return max((offset for offset in (read.zookeeper, read.kafka) if offset is not None and offset >= 0), default=None)

@@ -1,0 +1,346 @@
+"""What a migrating member is told and what it answers: the events and actions of `core.member.membership`, all frozen.
+
+An event or action about one partition carries the generation under which the member asked for that partition. A generation ends when
+the partition is let go or lost, so whatever arrives for an older one is about the past and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from airflow_provider_kmigrate.core.coordination.registration import Mode, Progress, Registration, Unreadable, mode_of
+from airflow_provider_kmigrate.core.events import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """One look at the group's znodes and the topics, in one session after a `sync`: first `migration/ids`, then `ids`, then the mode.
+
+    In this order a member that joins meanwhile can only look as if it could not migrate, which means ZooKeeper mode: the safe side.
+    """
+
+    session: int
+    epoch: int  # the mode znode's mzxid; 0 while there is none
+    mode_data: bytes | None
+    registrations: Mapping[str, Registration | Unreadable]  # children of ids
+    migrating: frozenset[str]  # children of migration/ids
+    topics: Mapping[str, Collection[int]]
+    owned: frozenset[TopicPartition] = frozenset()  # whose owner znode exists, whoever made it
+    foreign: frozenset[TopicPartition] = frozenset()  # held in Kafka by members that know no owner znodes (`assignors.foreign`)
+
+    @property
+    def mode(self) -> Mode:
+        """Kafka coordinates only where the toggle says so and every member can; anything doubtful is ZooKeeper mode."""
+        return mode_of(self.mode_data) if self.registrations.keys() <= self.migrating else Mode.ZOOKEEPER
+
+
+class Store(StrEnum):
+    """Where offsets are committed."""
+
+    ZOOKEEPER = "zookeeper"
+    KAFKA = "kafka"
+
+
+class Alarm(StrEnum):
+    """What a person should hear of, each with its sentence."""
+
+    FROZEN = "registrations that nobody can read: old consumers let go of everything, this member keeps what it has"
+    FOREIGN = "plain Kafka consumers hold partitions although ZooKeeper coordinates: this member leaves those alone"
+    OWNER_LOST = "an owner znode vanished or is another's: its partition is not delivered until it is claimed again"
+    SLOW = "letting go of a partition takes longer than an old consumer waits for it"
+    BLOCKED = "an owner znode is another's for longer than a hand-over takes"
+    UNCOMMITTED = "the last offset of a partition could not be committed: its next owner delivers some records again"
+    LATE_COMMIT = "a commit for a partition that is no longer held was dropped"
+    UNOWNED = "partitions have no owner although the group's members do not change: an old consumer has probably given up"
+    NOT_POLLED = "the Kafka member was not polled for too long: delivery is paused"
+    HUNG = "user code holds a partition past every limit: this process has to end"
+
+
+# ------------------------------------------------------------------------------------------------------------------ events
+
+
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """ZooKeeper answered, in this session, a request that was sent at `sent`; `timeout` is what was negotiated, in seconds."""
+
+    session: int
+    sent: float
+    timeout: float
+
+
+@dataclass(frozen=True, slots=True)
+class Suspended:
+    """The connection to ZooKeeper is gone; the session may live on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """The session is gone, and every ephemeral znode of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """`ids/<own>` and `migration/ids/<own>` exist, made by this session in one transaction (or found to be its own)."""
+
+    session: int
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The group as ZooKeeper shows it now."""
+
+    view: GroupView
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaAssigned:
+    """The embedded Kafka consumer was given these, beside what it has."""
+
+    partitions: frozenset[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaRevoked:
+    """It must give these up. The callback returns once they do not block it (`member_state.blocks_revocation`)."""
+
+    partitions: frozenset[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaLost:
+    """Kafka has put the member out; others may have its partitions already, and a commit would be refused or, worse, taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerIs:
+    """Who owns the znode now: the answer to Claim, CheckOwner and Release, and what a watch on it brings.
+
+    An answer that was lost on its way is read again before it is told (R16): a create that worked then shows as our own session.
+    """
+
+    where: TopicPartition
+    generation: int
+    session: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetsRead:
+    """What is committed where, None where nothing is; `reset` is an offset that an operator recorded and nobody made good yet."""
+
+    where: TopicPartition
+    generation: int
+    zookeeper: int | None
+    kafka: int | None
+    reset: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """No handler runs for the partition any more; `offset` is what is left to commit, None where nothing is."""
+
+    where: TopicPartition
+    generation: int
+    offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CommitAsked:
+    """The application commits; `generation` is that of the records it commits for."""
+
+    where: TopicPartition
+    generation: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class CommitDone:
+    """What became of a Commit; it is told only when nothing of it can take effect later."""
+
+    where: TopicPartition
+    generation: int
+    offset: int
+    failed: frozenset[Store] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Polled:
+    """The embedded Kafka consumer was polled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """The application closes the consumer: let go of everything, then leave."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed."""
+
+
+PartitionEvent = OwnerIs | OffsetsRead | Stopped | CommitAsked | CommitDone
+Event = (
+    Alive
+    | Suspended
+    | Expired
+    | Registered
+    | Seen
+    | KafkaAssigned
+    | KafkaRevoked
+    | KafkaLost
+    | PartitionEvent
+    | Polled
+    | Closing
+    | Tick
+)
+
+# ----------------------------------------------------------------------------------------------------------------- actions
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """Create `ids/<own>` and `migration/ids/<own>` in one transaction (R2)."""
+
+    session: int
+
+
+@dataclass(frozen=True, slots=True)
+class Deregister:
+    """Delete both, `ids` first, or close the session, which does it in one transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Read a `GroupView`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Create the owner znode with this thread id; where it exists, watch it."""
+
+    where: TopicPartition
+    generation: int
+    thread: str
+
+
+@dataclass(frozen=True, slots=True)
+class Relabel:
+    """Write another thread id into our own owner znode, version-checked; nothing depends on it."""
+
+    where: TopicPartition
+    generation: int
+    thread: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckOwner:
+    """Read the owner znode and watch it."""
+
+    where: TopicPartition
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOffsets:
+    """Read both stores; again until they answer."""
+
+    where: TopicPartition
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Deliver from `offset` on; None: where auto.offset.reset says."""
+
+    where: TopicPartition
+    generation: int
+    offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Deliver nothing more for now; what is in the application's hands stays there."""
+
+    where: TopicPartition
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Deliver this partition again, for the assignment of this generation."""
+
+    where: TopicPartition
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Deliver nothing more, wait for handlers that run, answer with Stopped."""
+
+    where: TopicPartition
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """The partition is not ours any more: deliver nothing, commit nothing, forget it, tell the application that it was lost.
+
+    `until` (monotonic): so long nobody else could have it; None: until a moment ago, for all that is known.
+    """
+
+    where: TopicPartition
+    generation: int
+    until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Commit to these stores in this order, to each whatever became of the one before; answer with CommitDone."""
+
+    where: TopicPartition
+    generation: int
+    offset: int
+    stores: tuple[Store, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetReset:
+    """Delete the offset that an operator recorded, if it is still the one that was read: both stores go on from there."""
+
+    where: TopicPartition
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Read the owner znode, and delete it by its version if it is of our session; answer with OwnerIs."""
+
+    where: TopicPartition
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Write this into our own `migration/ids` znode."""
+
+    progress: Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Raise:
+    """Tell the user of an alarm, and what it is about."""
+
+    alarm: Alarm
+    about: str
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """End the process: its user code never comes back, and only death lets its partitions go."""
+
+
+PartitionAction = (
+    Claim | Relabel | CheckOwner | ReadOffsets | Start | Pause | Resume | Stop | Drop | Commit | ForgetReset | Release
+)
+Action = Register | Deregister | Look | PartitionAction | Publish | Raise | End

@@ -1,0 +1,190 @@
+"""Preflight's checks of what else goes on: throttles, reassignments, settings made dynamically, other tools, time and its limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from airflow_provider_kmigrate.core import gates
+from airflow_provider_kmigrate.core.files.meta_properties import needs_version_0
+from airflow_provider_kmigrate.core.findings.finding import Finding, blocks, unknown, warns
+from airflow_provider_kmigrate.core.model import ClusterView, TopicMetadata
+from airflow_provider_kmigrate.core.preflight.facts import Check, PreflightFacts, some, values, zookeeper_configs
+from airflow_provider_kmigrate.core.preflight.surroundings import DEFAULT, ZooKeeperTree
+
+KAFKA_STOPS = 300.0  # seconds that a broker in migration mode may take to stop (measured: 300.8)
+_RECENT = 900.0  # seconds that Kafka keeps notifications of changed settings
+_SKEW = 5.0  # seconds; a registration takes its own time, up to a second or two
+_THROTTLED = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+_RATES = (
+    "leader.replication.throttled.rate",
+    "follower.replication.throttled.rate",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+)
+_CRUISE_CONTROL = ("__CruiseControlMetrics", "__KafkaCruiseControl")
+_POLICIES = ("alter.config.policy.class.name", "create.topic.policy.class.name")
+
+
+def _throttles(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+    """Replicas are held back only where a topic names them and a broker has a rate."""
+    tree = facts.around.tree
+    topics = sorted(name for name, topic in _topics(view).items() if any(topic.configs.get(key) for key in _THROTTLED))
+    rates = {entity: keys for entity, names in (tree.broker_settings if tree else {}).items() if (keys := _of(names, _RATES))}
+    limited = any(key in _RATES[:2] for keys in rates.values() for key in keys)
+    seen = [*(f"topic {name}" for name in topics), *(f"{_entity(entity)} {', '.join(keys)}" for entity, keys in rates.items())]
+    if topics and limited:
+        yield blocks("B14", f"replication throttles are in force: {some(seen)}")
+    elif seen:
+        yield warns("W6", f"replication throttles are left over: {some(seen)}")
+
+
+def _dynamic(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+    tree = facts.around.tree
+    settings = tree.broker_settings if tree else {}
+    ours = {entity: tuple(key for key in names if key not in _RATES) for entity, names in settings.items()}
+    seen = [f"{_entity(entity)}: {', '.join(names)}" for entity, names in sorted(ours.items()) if names]
+    unclean = sorted(name for name, topic in _topics(view).items() if "unclean.leader.election.enable" in topic.configs)
+    if unclean:
+        seen.append(f"topics with unclean.leader.election.enable: {some(unclean)}")
+    if seen:
+        yield warns("W13", f"settings that were made dynamically: {'; '.join(seen)}")
+
+
+def _policies(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+    del view
+    configs = zookeeper_configs(facts)
+    found = sorted({f"{key} {value}" for key in _POLICIES for value in values(configs, key).values()})
+    if found:
+        yield warns("W12", f"brokers check changes with a policy of their own: {some(found)}")
+
+
+def _reassigning(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+    """The znode is one half: since Kafka 2.4 reassignments are begun through the API."""
+    moving = facts.around.moving
+    if moving:
+        yield blocks("B4d", f"partitions are being reassigned: {some(moving)}")
+    if moving is None and not (view.zk and view.zk.reassigning):
+        yield unknown("B4d", "no broker listed the reassignments that are under way")
+
+
+def _others(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+    topics = {*_topics(view), *(partition.topic for partition in view.partitions or ())}
+    signs = [f"topic {name}" for name in sorted(topics) if name.startswith(_CRUISE_CONTROL)]
+    tree = facts.around.tree
+    if tree and tree.cmak:
+        signs.append("CMAK's state in ZooKeeper (/kafka-manager)")
+    signs += _changes(tree, facts.around.now) if tree else []
+    if signs:
+        yield warns("W9", f"somebody else acts on this cluster: {some(signs)}")
+    if tree and tree.cmak is None:
+        yield unknown("W9", "whether CMAK uses this ensemble could not be read (/kafka-manager)")
+
+
+def _changes(tree: ZooKeeperTree, now: float) -> list[str]:
+    recent = sorted((now - when, what) for what, when in tree.changed if now - when < _RECENT)
+    return [f"{what}, changed {max(0.0, age):.0f} s ago" for age, what in recent]
+
+
+def _groups(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+    del facts
+    if view.zk is not None and not gates.no_live_groups(view).met:
+        yield warns("W17", f"groups that still coordinate through ZooKeeper: {gates.living(view)}")
+
+
+def _stops(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+    """What may end a node before Kafka has stopped it: our own patience, and the manager that the commands call."""
+    del view
+    nodes = tuple(facts.spec.nodes())
+    if short := [f"{node.name} {node.hosts.stop_timeout:g} s" for node in nodes if node.hosts.stop_timeout <= KAFKA_STOPS]:
+        yield warns("W7", f"hosts.stop_timeout is no longer than Kafka's own {KAFKA_STOPS:g} s: {some(short)}")
+    commanded = [node for node in nodes if node.hosts.driver == "command"]
+    killed = [f"{node.name} {node.hosts.kill_after:g} s" for node in commanded if 0 < node.hosts.kill_after <= KAFKA_STOPS]
+    if killed:
+        yield warns("W7", f"nodes are killed before Kafka's own {KAFKA_STOPS:g} s are over (hosts.kill_after): {some(killed)}")
+    if unsaid := [node.name for node in commanded if not node.hosts.kill_after]:
+        yield unknown(
+            "W7", f"when the service manager kills a node that does not stop (90 s is systemd's default): {some(unsaid)}"
+        )
+
+
+def _clocks(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+    """Read only, so by what was written before: each broker against ZooKeeper at its registration; ZooKeeper against us, if ahead."""
+    around, tree = facts.around, facts.around.tree
+    if tree is None:
+        return
+    skews = {broker: each.told - each.made for broker, each in sorted(tree.registrations.items())}
+    if off := [f"broker {broker} {skew:+.1f} s" for broker, skew in skews.items() if abs(skew) > _SKEW]:
+        yield warns("W8", f"clocks differed from ZooKeeper's when brokers registered: {some(off)}")
+    if tree.latest - around.now > _SKEW:
+        yield warns("W8", f"ZooKeeper's clock is at least {tree.latest - around.now:.1f} s ahead of this machine's")
+    elif not around.one_machine:
+        yield unknown(
+            "W8", "how far this machine's clock is from those of the nodes: nothing that may be read here tells the time"
+        )
+    if missing := [node.id for node in facts.spec.brokers if node.id not in skews and _registers(view, node.id)]:
+        yield unknown("W8", f"registrations that do not tell the broker's time: {some(missing)}")
+
+
+def _registers(view: ClusterView, broker: int) -> bool:
+    return view.zk is not None and broker in view.zk.broker_ids
+
+
+def _directories(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+    """meta.properties of every directory: whose it is, and in which form."""
+    listed = {node.id for node in facts.spec.brokers}
+    versioned = [f"broker {broker.id} {path}" for broker in view.brokers.values() for path in needs_version_0(broker.files)]
+    if versioned:
+        yield warns("W10", f"meta.properties of version 1: {some(versioned)}")
+    for broker in (broker for broker in view.brokers.values() if broker.id in listed):
+        for path, keys in (broker.files.meta or {}).items():
+            own = keys.get("broker.id") or keys.get("node.id")
+            if own is not None and own != str(broker.id):
+                yield blocks("B2d", f"{path} of broker {broker.id} is the directory of broker {own}")
+        if broker.files.meta is None and broker.files.properties is not None:
+            yield blocks("B0", f"could not read meta.properties of broker {broker.id}")
+
+
+def _tree(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+    tree = facts.around.tree
+    if tree is None:
+        yield blocks("B0", "could not read settings, users and rules in ZooKeeper")
+        return
+    if not tree.has_feature:
+        yield blocks("B6c", "there is no /feature in ZooKeeper")
+    if clash := _generated(tree, facts):
+        yield blocks("B2b", f"controller ids that ZooKeeper has given to brokers, or will: {some(clash)}")
+    del view
+
+
+def _generated(tree: ZooKeeperTree, facts: PreflightFacts) -> list[int]:
+    """Controllers whose ids lie among those that ZooKeeper has given to brokers without an id: one after the highest reserved one."""
+    if not tree.generated_ids:
+        return []
+    reserved = [int(value) for value in values(zookeeper_configs(facts), "reserved.broker.max.id").values() if value.isdecimal()]
+    first = (reserved[0] if reserved else 1000) + 1
+    return [node.id for node in facts.spec.controllers if first <= node.id < first + tree.generated_ids + len(facts.spec.brokers)]
+
+
+def _topics(view: ClusterView) -> Mapping[str, TopicMetadata]:
+    return view.topics[0] if view.topics else {}
+
+
+def _of(names: tuple[str, ...], wanted: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name in names if name in wanted)
+
+
+def _entity(entity: str) -> str:
+    return "all brokers" if entity == DEFAULT else f"broker {entity}"
+
+
+CHECKS: tuple[Check, ...] = (
+    _tree,
+    _reassigning,
+    _throttles,
+    _dynamic,
+    _policies,
+    _groups,
+    _stops,
+    _clocks,
+    _others,
+    _directories,
+)

@@ -1,0 +1,257 @@
+"""What must hold before anything of a cluster is touched, judged on one view and a few facts beside it.
+
+Every check reads, none acts; together they give all findings at once, so that a person mends them in one go. What could not be read is a
+finding too: it blocks, or is named as not known. A cluster that is under way already is judged by what still matters there: a run that was stopped may begin again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from airflow_provider_kmigrate.core import coordinator, gates, identity
+from airflow_provider_kmigrate.core.back import gates as back_gates
+from airflow_provider_kmigrate.core.coordinator import Agreement
+from airflow_provider_kmigrate.core.files.config_matrix import Stage, node_id, problems, setting, stage_of
+from airflow_provider_kmigrate.core.findings.finding import Finding, Severity, blocks, warns
+from airflow_provider_kmigrate.core.internal_topics import OFFSETS_TOPIC
+from airflow_provider_kmigrate.core.model import Broker, BrokerMode, ClusterView, Look, ProcessState, Reason
+from airflow_provider_kmigrate.core.phase import kraft_owns
+from airflow_provider_kmigrate.core.preflight import actors as preflight_actors
+from airflow_provider_kmigrate.core.preflight import places as preflight_places
+from airflow_provider_kmigrate.core.preflight import security as preflight_security
+from airflow_provider_kmigrate.core.preflight import versions as preflight_versions
+from airflow_provider_kmigrate.core.preflight.facts import (
+    Check,
+    PreflightFacts,
+    begun,
+    is_kraft,
+    of_topics,
+    pairs,
+    protocol,
+    some,
+)
+from airflow_provider_kmigrate.core.versions import level_of, version_of
+
+__all__ = ["LOOK", "PreflightFacts", "begun", "blocking", "findings", "protocol_version"]
+
+LOOK = (
+    Look.PROCESSES
+    | Look.FILES
+    | Look.BROKERS
+    | Look.CONTROLLERS
+    | Look.ZOOKEEPER
+    | Look.PARTITIONS
+    | Look.MIN_INSYNC
+    | Look.OFFSETS_TOPIC
+    | Look.TOPICS
+    | Look.STATE_EPOCH
+    | Look.GROUPS
+)
+"""What the view must contain."""
+
+
+def findings(view: ClusterView, facts: PreflightFacts) -> tuple[Finding, ...]:
+    """Everything found, the gravest first; empty if nothing speaks against the migration. Needs a view of `LOOK`."""
+    found = [finding for check in _CHECKS for finding in check(view, facts)]
+    return tuple(sorted(found, key=lambda finding: _GRAVITY[finding.severity]))
+
+
+def blocking(found: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Those that stop a migration."""
+    return tuple(finding for finding in found if finding.severity is Severity.BLOCK)
+
+
+def protocol_version(facts: PreflightFacts) -> str | None:
+    """The inter.broker.protocol.version of all ZooKeeper-mode brokers, for which controllers must be formatted.
+
+    None where brokers differ or any of them is unknown; a KRaft broker has none and does not count.
+    """
+    versions = {protocol(config) for config in facts.configs.values() if config is None or not is_kraft(config)}
+    levels = {version and level_of(version) for version in versions}
+    (level,) = levels if len(levels) == 1 else (None,)
+    return version_of(level) if level else None
+
+
+def _unread(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+    for reason in view.unknowns:
+        if reason.code != "U03":  # before a migration no controller answers; during one, the gates of each step ask for them
+            yield Finding(reason, Severity.BLOCK, "observation")
+    parts = {
+        "ZooKeeper": view.zk,
+        "the partitions": view.partitions,
+        "min.insync.replicas of the topics": view.min_insync,
+        "the topics' metadata": view.topics,
+    }
+    for what in (name for name, part in parts.items() if part is None):
+        yield blocks("B0", f"could not read {what}")
+    for node in facts.spec.brokers:
+        broker = view.brokers.get(node.id)
+        if broker is not None and broker.files.properties is None:
+            yield blocks("B0", f"could not read the properties file of broker {node.id}")
+        if facts.configs.get(node.id) is None:
+            yield blocks("B0", f"could not read the running configuration of broker {node.id}")
+
+
+def _identity(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+    for reason in identity.strangers(view, facts.spec):
+        yield Finding(reason, Severity.BLOCK, "reliability: every act is identified")
+    if view.zk is not None and view.zk.cluster_id is None:
+        yield blocks("B2a", f"there is no /cluster/id under {facts.chroot or '/'} in ZooKeeper")
+
+
+def _ids(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+    listed, registered, assigned = _listed(facts), _registered(view), _assigned(view)
+    controllers = {node.id for node in facts.spec.controllers}
+    if clash := sorted(controllers & (listed | registered | assigned)):
+        yield blocks("B2b", f"controller ids that brokers have, or that partitions name: {some(clash)}")
+    if unlisted := sorted(registered - listed - controllers):
+        yield blocks("B2c", f"brokers registered in ZooKeeper but not in the cluster file: {some(unlisted)}")
+    if gone := sorted(assigned - listed - registered - controllers):
+        yield blocks("B4b", f"partitions are assigned to brokers that are nowhere: {some(gone)}")
+
+
+def _alive(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+    dead = [node.id for node in facts.spec.brokers if not _is_alive(view.brokers.get(node.id))]
+    if dead:
+        yield blocks("B4a", f"brokers that do not run, answer or register: {some(dead)}")
+
+
+def _is_alive(broker: Broker | None) -> bool:
+    if broker is None or broker.mode is None or broker.process.state is ProcessState.STOPPED:
+        return False
+    return broker.mode is BrokerMode.KRAFT or broker.in_zookeeper is not False
+
+
+def _in_sync(view: ClusterView, _: PreflightFacts) -> Iterator[Finding]:
+    behind = [partition for partition in view.partitions or () if partition.under_replicated or partition.leader < 0]
+    if behind:
+        yield blocks("B4c", f"{len(behind)} partitions are under-replicated or without leader: {some(p.name for p in behind)}")
+
+
+def _at_rest(view: ClusterView, _: PreflightFacts) -> Iterator[Finding]:
+    if view.zk is None:
+        return
+    if view.zk.reassigning:
+        yield blocks("B4d", "a reassignment is running (/admin/reassign_partitions exists)")
+    if view.zk.pending_deletions:
+        yield blocks("B5", f"topics whose deletion is not finished: {some(view.zk.pending_deletions)}")
+    if view.zk.controller_epoch is None:
+        yield blocks("B6b", "there is no readable /controller_epoch")
+
+
+def _topic_ids(view: ClusterView, _: PreflightFacts) -> Iterator[Finding]:
+    in_zookeeper = view.topics[0] if view.topics else {}
+    if without := sorted(name for name, topic in in_zookeeper.items() if topic.topic_id is None):
+        yield blocks("B6a", f"{len(without)} topics have no id: {some(without)}")
+
+
+def _leftovers(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+    """G3, G4, G5: nothing is left of an earlier migration, and no controller runs that would end this one at once."""
+    if view.zk is None or begun(view):
+        return
+    controllers = [node.id for node in facts.spec.controllers]
+    running = replace(view, controllers={each.id: each for each in view.controllers.values() if each.answers})
+    for gate in (gates.fresh_migration(view), gates.empty_controllers(view, controllers), gates.all_flagged(running)):
+        for reason in gate.reasons:
+            yield Finding(reason, Severity.BLOCK, "measured: topics were deleted")
+
+
+def _epochs(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+    """What a rollback without the epoch guard leaves behind; while KRaft owns the cluster its epochs are its own affair."""
+    del facts
+    if not kraft_owns(view):
+        for reason in back_gates.states_in_reach(view).reasons:
+            yield Finding(reason, Severity.BLOCK, "KAFKA-20488; measured: writes stop when one broker fails")
+
+
+def _files(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+    for node in facts.spec.brokers:
+        broker = view.brokers.get(node.id)
+        properties = broker.files.properties if broker else None
+        if properties is None:
+            continue
+        found = node_id(properties)
+        if found not in {None, node.id}:
+            yield blocks("B2d", f"the properties file of broker {node.id} on {node.host} is that of broker {found}")
+        for reason in _file_problems(properties, view, facts):
+            named = Reason(reason.code, f"broker {node.id}: {reason.text}", reason.why, reason.remedy)
+            yield Finding(named, Severity.BLOCK, "KIP-866; KafkaConfig.validateValues")
+
+
+def _file_problems(properties: Mapping[str, str], view: ClusterView, facts: PreflightFacts) -> tuple[Reason, ...]:
+    """A file may be a stage ahead of its process: a run that was stopped between the two begins again there."""
+    allowed = {Stage.ZOOKEEPER, Stage.MIGRATION, *([Stage.KRAFT] if begun(view) else [])}
+    stage = stage_of(properties)
+    expected = stage if stage in allowed else Stage.ZOOKEEPER
+    return problems(properties, expected, chroot=facts.chroot, controller_listener=facts.spec.controller_listener)
+
+
+def _coordinators(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+    if view.partitions is None:
+        return
+    configured = {broker: setting(config, "offsets.topic.num.partitions") for broker, config in facts.configs.items() if config}
+    counts = {broker: int(value) for broker, value in configured.items() if value and value.isdecimal()}
+    topic_count = sum(partition.topic == OFFSETS_TOPIC for partition in view.partitions)
+    if not topic_count:
+        if len(set(counts.values())) > 1:
+            yield blocks(
+                "K04", f"{OFFSETS_TOPIC} does not exist yet, and brokers would give it different counts: {pairs(counts)}"
+            )
+        return
+    unchanged = view.zk is not None and view.zk.offsets_topic_version == 0
+    verdict = coordinator.uniform(view.offsets_counts, topic_count, sorted(_listed(facts)), counts if unchanged else None)
+    severity = Severity.WARN if verdict.agreement is Agreement.DEGENERATE else Severity.BLOCK
+    for reason in verdict.reasons:
+        yield Finding(reason, severity, "KIP-895; GroupCoordinator startup")
+
+
+def _replication(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+    needed = view.min_insync or {}
+    single = [partition for partition in view.partitions or () if len(partition.replicas) == 1]
+    tight = [p for p in view.partitions or () if 1 < len(p.replicas) <= needed.get(p.topic, 0)]
+    if tight:
+        yield warns("W1", f"{of_topics(tight)} have no more replicas than min.insync.replicas asks for")
+    if single:
+        alone = "; this is the whole cluster" if len(facts.spec.brokers) == 1 else ""
+        yield warns("W2", f"{of_topics(single)} have a single replica{alone}")
+
+
+def _quorum(_: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+    size = len(facts.spec.controllers)
+    if size < 3 or size % 2 == 0:
+        yield warns("W3", f"the cluster file has {size} controller{'' if size == 1 else 's'}")
+
+
+_CHECKS: tuple[Check, ...] = (
+    _unread,
+    _identity,
+    _ids,
+    _alive,
+    _in_sync,
+    _at_rest,
+    _epochs,
+    _topic_ids,
+    _leftovers,
+    _files,
+    *preflight_versions.CHECKS,
+    *preflight_security.CHECKS,
+    *preflight_actors.CHECKS,
+    *preflight_places.CHECKS,
+    _coordinators,
+    _replication,
+    _quorum,
+)
+_GRAVITY = {severity: place for place, severity in enumerate(Severity)}
+
+
+def _listed(facts: PreflightFacts) -> set[int]:
+    return {node.id for node in facts.spec.brokers}
+
+
+def _registered(view: ClusterView) -> set[int]:
+    return set(view.zk.broker_ids) if view.zk else set()
+
+
+def _assigned(view: ClusterView) -> set[int]:
+    return {replica for partition in view.partitions or () for replica in partition.replicas}

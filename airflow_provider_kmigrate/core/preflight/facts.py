@@ -1,0 +1,87 @@
+"""What preflight is given, and the words that its checks share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from airflow_provider_kmigrate.core.cluster import ClusterSpec
+from airflow_provider_kmigrate.core.files.config_matrix import Stage, setting, stage_of
+from airflow_provider_kmigrate.core.findings.finding import Finding
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Partition
+from airflow_provider_kmigrate.core.preflight.surroundings import Surroundings
+
+_SHOWN = 8
+
+
+@dataclass(frozen=True, slots=True)
+class PreflightFacts:
+    """What preflight needs beside a view.
+
+    `configs` is each broker's running configuration (DescribeConfigs), None where it could not be read. `metadata_version` is that of the
+    controllers, where they run already; `chroot` that of the ZooKeeper connection, empty for none.
+    """
+
+    spec: ClusterSpec
+    chroot: str = ""
+    configs: Mapping[int, Mapping[str, str] | None] = field(default_factory=dict)
+    metadata_version: str | None = None
+    around: Surroundings = field(default_factory=Surroundings)
+
+
+Check = Callable[[ClusterView, PreflightFacts], Iterator[Finding]]
+
+
+def begun(view: ClusterView) -> bool:
+    """Whether any broker has left plain ZooKeeper mode."""
+    return any(broker.mode in {BrokerMode.MIGRATION, BrokerMode.KRAFT} for broker in view.brokers.values())
+
+
+def answering(view: ClusterView, facts: PreflightFacts) -> list[int]:
+    """The listed brokers that answered; of the others it is said that they did not, and no more."""
+    return [node.id for node in facts.spec.brokers if node.id in view.brokers and view.brokers[node.id].mode is not None]
+
+
+def protocol(config: Mapping[str, str] | None) -> str | None:
+    """What a configuration says of the brokers' protocol version."""
+    return setting(config or {}, "inter.broker.protocol.version")
+
+
+def is_kraft(config: Mapping[str, str]) -> bool:
+    """Whether this configuration is of a node in KRaft mode."""
+    return setting(config, "process.roles") is not None
+
+
+def zookeeper_configs(facts: PreflightFacts) -> dict[int, Mapping[str, str]]:
+    """The running configurations of brokers that are ZooKeeper's, by id."""
+    return {broker: config for broker, config in sorted(facts.configs.items()) if config is not None and not is_kraft(config)}
+
+
+def zookeeper_files(view: ClusterView) -> dict[int, Mapping[str, str]]:
+    """The properties files of brokers that are not rendered for KRaft yet, by id: what controllers inherit from."""
+    files = {broker.id: broker.files.properties for broker in view.brokers.values()}
+    stages = {Stage.ZOOKEEPER, Stage.MIGRATION}
+    return {broker: keys for broker, keys in sorted(files.items()) if keys is not None and stage_of(keys) in stages}
+
+
+def values(configs: Mapping[int, Mapping[str, str]], key: str) -> dict[int, str]:
+    """What each broker has for a key, where it has anything."""
+    return {broker: value for broker, config in configs.items() if (value := setting(config, key))}
+
+
+def of_topics(partitions: Iterable[Partition]) -> str:
+    """How many partitions of which topics."""
+    found = list(partitions)
+    topics = sorted({partition.topic for partition in found})
+    return f"{len(found)} partitions of {len(topics)} topics ({some(topics)})"
+
+
+def pairs(found: Mapping[int, object]) -> str:
+    """Brokers with each one's value, a few of them by name."""
+    return some(f"broker {broker} {value}" for broker, value in found.items())
+
+
+def some(items: Iterable[object]) -> str:
+    """A few of them by name, the others counted."""
+    named = [str(item) for item in items]
+    return ", ".join(named[:_SHOWN]) + (f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else "")

@@ -1,0 +1,249 @@
+"""Preflight's checks of identities and rights: what the controllers inherit, what is copied, and what they would lack."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from airflow_provider_kmigrate.core.files.config_matrix import AUTHORIZERS, inter_broker_listener, setting
+from airflow_provider_kmigrate.core.findings.finding import Finding, blocks, unknown, warns
+from airflow_provider_kmigrate.core.model import ClusterView, Malformed
+from airflow_provider_kmigrate.core.preflight.facts import (
+    Check,
+    PreflightFacts,
+    protocol,
+    some,
+    values,
+    zookeeper_configs,
+    zookeeper_files,
+)
+from airflow_provider_kmigrate.core.preflight.surroundings import Acl
+from airflow_provider_kmigrate.core.versions import level_of
+
+_AUTHORIZER, _BUILDER, _ENCODER = "authorizer.class.name", "principal.builder.class", "password.encoder.secret"
+_KRAFT_AUTHORIZERS = frozenset(AUTHORIZERS.values())
+_SCRAM, _TOKENS = "3.5-IV2", "3.6-IV2"  # the first metadata versions with the records of SCRAM users and delegation tokens
+#: What Kafka encrypts in ZooKeeper: its settings of type PASSWORD (DynamicBrokerConfig), with or without a listener's prefix.
+_ENCRYPTED = (
+    "ssl.keystore.password",
+    "ssl.key.password",
+    "ssl.truststore.password",
+    "ssl.keystore.key",
+    "ssl.keystore.certificate.chain",
+    "ssl.truststore.certificates",
+    "sasl.jaas.config",
+)
+_JUTE = 1_000_000  # bytes of a ZooKeeper answer, without jute.maxbuffer a little above
+_SECRET = re.compile(
+    r"(?:password|sasl\.jaas\.config|ssl\.keystore\.key|certificate\.chain|ssl\.truststore\.certificates|secret)$"
+)
+_TOWARDS_ZOOKEEPER = re.compile(r"zookeeper\.(?:ssl\..*|set\.acl|clientCnxnSocket)")
+_USERNAME = re.compile(r"""\busername\s*=\s*(?:"([^"]*)"|'([^']*)')""")
+
+RESOURCES = frozenset({"topic", "group", "cluster", "transactionalid", "delegationtoken", "user"})
+_WORDS = {"all", "read", "write", "create", "delete", "alter", "describe", "clusteraction", "describeconfigs", "alterconfigs"}
+OPERATIONS = frozenset(_WORDS | {"idempotentwrite", "createtokens", "describetokens"})
+PERMISSIONS = frozenset({"allow", "deny"})
+
+
+def is_secret(key: str) -> bool:
+    """Whether brokers keep the value of a dynamic setting encrypted."""
+    return _SECRET.search(key) is not None
+
+
+def _authorizers(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+    del view
+    configs = zookeeper_configs(facts)
+    named = values(configs, _AUTHORIZER)
+    different = {named.get(broker, "none") for broker in configs}
+    if len(different) > 1:
+        yield blocks("B8b", f"brokers have different authorizers: {some(sorted(different))}")
+    ours = setting(facts.spec.controller_properties, _AUTHORIZER)
+    custom = sorted({name for name in named.values() if name not in AUTHORIZERS and name not in _KRAFT_AUTHORIZERS})
+    if custom and not ours:
+        yield blocks("B8a", f"brokers have an authorizer that is not Kafka's: {some(custom)}")
+
+
+def _acls(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+    del view
+    tree = facts.around.tree
+    if tree is None:
+        return
+    wrong = [*map(_torn, tree.malformed), *map(str, filter(_unreadable, tree.acls))]
+    if wrong:
+        yield blocks("B8c", f"{len(wrong)} znodes or rules that the copy cannot read: {some(wrong)}")
+    builder = bool(values(zookeeper_configs(facts), _BUILDER))
+    odd = [str(acl) for acl in tree.acls if not _unreadable(acl) and _doubtful(acl, builder)]
+    if odd:
+        yield warns("W14", f"{len(odd)} rules that may not say what was meant: {some(odd)}")
+    if tree.acls and not values(zookeeper_configs(facts), _AUTHORIZER) and zookeeper_configs(facts):
+        yield warns("W14", f"{len(tree.acls)} rules are in ZooKeeper, but no broker has an authorizer: nobody is held to them")
+
+
+def _torn(znode: Malformed) -> str:
+    """Under /config lie salted passwords, and whatever a broken one holds of them."""
+    secret = znode.path.startswith("/config/") or not znode.content
+    return f"{znode.path} (what it holds may be secret)" if secret else f"{znode.path} holds {znode.content!r}"
+
+
+def _unreadable(acl: Acl) -> bool:
+    known = ((acl.resource, RESOURCES), (acl.operation, OPERATIONS), (acl.permission, PERMISSIONS))
+    return ":" not in acl.principal or any(word.lower() not in words for word, words in known)
+
+
+def _doubtful(acl: Acl, builder: bool) -> bool:
+    kind, _, name = acl.principal.partition(":")
+    wildcard = "*" in name and name != "*"  # only `User:*` is one
+    return (kind != "User" and not builder) or wildcard or (acl.pattern == "PREFIXED" and acl.name == "*")
+
+
+def _users(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+    tree, level = facts.around.tree, _lowest(facts)
+    if tree is None or level is None:
+        return
+    if tree.scram_users and level < (level_of(_SCRAM) or 0):
+        yield blocks("B9a", f"{len(tree.scram_users)} SCRAM users with a version below {_SCRAM}: {some(tree.scram_users)}")
+    if tree.tokens and level < (level_of(_TOKENS) or 0):
+        yield blocks("B9b", f"{tree.tokens} delegation tokens with a version below {_TOKENS}")
+    keyless = [broker for broker, keys in zookeeper_files(view).items() if not _token_key(keys)]
+    if tree.tokens and keyless:
+        yield blocks(
+            "B9b", f"{tree.tokens} delegation tokens, but no delegation.token.secret.key in the files of brokers {some(keyless)}"
+        )
+
+
+def _lowest(facts: PreflightFacts) -> int | None:
+    """The lowest protocol version's level; 0 for one before the bridge releases, None where no broker tells."""
+    return min((level_of(protocol(config) or "") or 0 for config in zookeeper_configs(facts).values()), default=None)
+
+
+def _token_key(keys: Mapping[str, str]) -> str | None:
+    return setting(keys, "delegation.token.secret.key") or setting(keys, "delegation.token.master.key")
+
+
+def _controller_listener(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+    if not facts.spec.controller_security.startswith("SASL"):
+        return
+    stated = setting(facts.spec.controller_properties, "sasl.mechanism.controller.protocol")
+    files = values(zookeeper_files(view), "sasl.mechanism.inter.broker.protocol")
+    mechanism = stated or next(iter(files.values()), "GSSAPI")
+    if mechanism.upper().startswith("SCRAM"):
+        yield blocks("B9c", f"the controllers' listener would use {mechanism}")
+
+
+def _towards_zookeeper(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+    files = zookeeper_files(view)
+    keys = sorted({key for properties in files.values() for key in properties if _TOWARDS_ZOOKEEPER.fullmatch(key)})
+    differ = [key for key in keys if len({properties.get(key) for properties in files.values()}) > 1]
+    if differ:
+        yield blocks("B10a", f"brokers' files differ in how they reach ZooKeeper: {some(differ)}")
+    yield from _of_controllers(view, {key: next(iter(files.values())).get(key) for key in keys if key not in differ})
+    tree = facts.around.tree
+    guarded = sorted(
+        {*(tree.guarded if tree else ()), *(["TLS"] if any(key.startswith("zookeeper.ssl.") for key in keys) else [])}
+    )
+    if guarded or any((setting(properties, "zookeeper.set.acl") or "").lower() == "true" for properties in files.values()):
+        yield unknown(
+            "B10a",
+            f"ZooKeeper asks brokers who they are ({some(guarded) or 'zookeeper.set.acl'}); what controllers have is unseen",
+        )
+
+
+def _of_controllers(view: ClusterView, wanted: Mapping[str, str | None]) -> Iterator[Finding]:
+    for controller in view.controllers.values():
+        properties = controller.files.properties
+        lacking = [key for key, value in wanted.items() if properties and properties.get(key) != value]
+        if properties and setting(properties, "zookeeper.connect") and lacking:
+            yield blocks("B10a", f"the file of controller {controller.id} lacks or differs in {some(lacking)}")
+
+
+def _large_answers(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+    """What Kafka reads at once of ZooKeeper: the list of topics, and the partitions of one."""
+    del facts
+    topics = view.topics[0] if view.topics else {}
+    names = sum(len(name.encode()) + 4 for name in topics)
+    largest = max((sum(14 + 6 * len(p.replicas) for p in topic.partitions.values()) for topic in topics.values()), default=0)
+    if max(names, largest) > _JUTE:
+        yield unknown(
+            "B10b", f"an answer of ZooKeeper takes about {max(names, largest):,} bytes; the limit of the controllers is unseen"
+        )
+
+
+def _passwords(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+    tree = facts.around.tree
+    secret = [
+        f"{entity} {key}" for entity, keys in (tree.broker_settings if tree else {}).items() for key in keys if is_secret(key)
+    ]
+    if not secret:
+        return
+    yield warns("W11", f"passwords that were set dynamically: {some(secret)}")
+    secret = [name for name in secret if name.endswith(_ENCRYPTED)]
+    if not secret:
+        return
+    files = zookeeper_files(view)
+    known = {broker: setting(keys, _ENCODER) for broker, keys in files.items()}
+    lacking = [broker for broker, value in known.items() if value is None]
+    stated = setting(facts.spec.controller_properties, _ENCODER) is not None
+    if lacking and not stated:
+        yield blocks(
+            "B11", f"passwords set dynamically ({some(secret)}), but no {_ENCODER} in the files of brokers {some(lacking)}"
+        )
+    elif len(set(known.values())) > 1 and not stated:
+        yield blocks("B11", f"passwords set dynamically ({some(secret)}), and brokers have different {_ENCODER}")
+
+
+def _builders(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+    del view
+    named = sorted(set(values(zookeeper_configs(facts), _BUILDER).values()))
+    if custom := [name for name in named if not name.startswith("org.apache.kafka.")]:
+        yield unknown("B13a", f"brokers build principals with {some(custom)}")
+
+
+def _super_users(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+    """Only where an authorizer of Kafka's will run on the controllers, and asks."""
+    del facts
+    for broker, keys in zookeeper_files(view).items():
+        asks = (setting(keys, "allow.everyone.if.no.acl.found") or "").lower() != "true"
+        if setting(keys, _AUTHORIZER) not in {*AUTHORIZERS, *_KRAFT_AUTHORIZERS} or not asks:
+            continue
+        listed = {user.strip() for user in (setting(keys, "super.users") or "").split(";")} - {""}
+        who = _principal(keys)
+        if not listed:
+            yield blocks("B13b", f"broker {broker} has an authorizer, and no super.users")
+        elif who is None:
+            yield unknown("B13b", f"by which name broker {broker} is known to the others; super.users has {len(listed)}")
+        elif who not in listed:
+            yield blocks("B13b", f"broker {broker} is known as {who}, which is not among super.users")
+
+
+def _principal(keys: Mapping[str, str]) -> str | None:
+    """By which name the others know a broker; None where its file does not tell."""
+    if setting(keys, _BUILDER):
+        return None
+    listener = inter_broker_listener(keys)
+    listed = (entry.partition(":") for entry in (setting(keys, "listener.security.protocol.map") or "").split(","))
+    protocols = {name.strip().upper(): security.strip() for name, _, security in listed}
+    security = protocols.get(listener.upper(), listener.upper())
+    if security == "PLAINTEXT":
+        return "User:ANONYMOUS"
+    return _sasl_user(keys, listener) if security.startswith("SASL") else None
+
+
+def _sasl_user(keys: Mapping[str, str], listener: str) -> str | None:
+    mechanism = (setting(keys, "sasl.mechanism.inter.broker.protocol") or "GSSAPI").lower()
+    own = setting(keys, f"listener.name.{listener.lower()}.{mechanism}.sasl.jaas.config")
+    match = _USERNAME.search(own or setting(keys, "sasl.jaas.config") or "")
+    return f"User:{match[1] or match[2]}" if match and mechanism != "gssapi" else None
+
+
+CHECKS: tuple[Check, ...] = (
+    _authorizers,
+    _acls,
+    _users,
+    _controller_listener,
+    _towards_zookeeper,
+    _large_answers,
+    _passwords,
+    _builders,
+    _super_users,
+)

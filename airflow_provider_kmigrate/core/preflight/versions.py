@@ -1,0 +1,164 @@
+"""Preflight's checks of releases and versions: brokers, protocol, disks, the ensemble."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from airflow_provider_kmigrate.core.findings.finding import Finding, blocks, unknown, warns
+from airflow_provider_kmigrate.core.model import ClusterView
+from airflow_provider_kmigrate.core.preflight import bug_matrix
+from airflow_provider_kmigrate.core.preflight.bug_matrix import Fitness, Release
+from airflow_provider_kmigrate.core.preflight.facts import (
+    Check,
+    PreflightFacts,
+    answering,
+    is_kraft,
+    pairs,
+    protocol,
+    some,
+    values,
+    zookeeper_configs,
+)
+from airflow_provider_kmigrate.core.preflight.surroundings import LogDir
+from airflow_provider_kmigrate.core.versions import level_of, same_version
+
+_LOWEST = "3.6-IV1"  # the first metadata version with transactions for the copy (KIP-868)
+_JBOD = "3.7-IV2"  # the first with directory ids (KIP-858)
+_TIERED = "3.9-IV0"
+_OLDEST_ENSEMBLE = (3, 5)
+
+
+def _versions(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+    running = {broker: config for broker, config in facts.configs.items() if config is not None and not is_kraft(config)}
+    versions = {broker: protocol(config) for broker, config in sorted(running.items())}
+    seen = {broker: version for broker, version in versions.items() if version}
+    for broker in versions.keys() - seen.keys():
+        yield blocks("B0", f"could not read the inter.broker.protocol.version of broker {broker}")
+    one = next(iter(seen.values()), "")
+    if any(not same_version(version, one) for version in seen.values()):
+        yield blocks("B1a", f"brokers have different inter.broker.protocol.version: {pairs(seen)}")
+    elif seen and facts.metadata_version and not same_version(one, facts.metadata_version):
+        yield blocks(
+            "B1a", f"the controllers' metadata.version is {facts.metadata_version}, inter.broker.protocol.version is {one}"
+        )
+    if pending := {
+        broker: version for broker, version in _written(view).items() if not same_version(version, seen.get(broker, version))
+    }:
+        yield blocks("B1a", f"files say another inter.broker.protocol.version than the running brokers have: {pairs(pending)}")
+    if old := {broker: version for broker, version in seen.items() if (level_of(version) or 0) < (level_of(_LOWEST) or 0)}:
+        yield blocks("B1b", f"inter.broker.protocol.version is below {_LOWEST}: {pairs(old)}")
+
+
+def _written(view: ClusterView) -> dict[int, str]:
+    """What the files of ZooKeeper-mode brokers say of their protocol version, where they say anything."""
+    files = {broker.id: broker.files.properties for broker in view.brokers.values() if broker.files.properties is not None}
+    return {broker: version for broker, properties in files.items() if (version := protocol(properties))}
+
+
+def _releases(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+    """The bug matrix. No broker tells its patch level: the cluster file may."""
+    told = {broker: bug_matrix.parse(text) if text else None for broker, text in sorted(facts.around.releases.items())}
+    silent = [broker for broker in answering(view, facts) if told.get(broker) is None]
+    if silent:
+        yield unknown("B1c", f"brokers that do not tell which release they run: {some(silent)}")
+    seen = {broker: release for broker, release in told.items() if release}
+    lines = {release.line for release in seen.values()}
+    if len(lines) > 1:
+        yield blocks("B12a", f"brokers run different releases: {pairs(seen)}")
+    stated = bug_matrix.parse(facts.spec.kafka_release)
+    if stated and lines - {stated.line}:
+        yield blocks("B12a", f"the cluster file says kafka_release {stated}, but there is {pairs(seen)}")
+    for release in sorted({stated if stated and stated.line == found.line else found for found in seen.values()}):
+        yield from _release(release)
+
+
+def _release(release: Release) -> Iterator[Finding]:
+    text = f"brokers run Kafka {release}: {some(bug_matrix.defects(release)) or 'it has no ZooKeeper mode'}"
+    match bug_matrix.fitness(release):
+        case Fitness.BLOCK:
+            yield blocks("B1c", text)
+        case Fitness.WARN:
+            yield warns("W4", text)
+        case None:
+            code = "B1c" if bug_matrix.worst(release) is Fitness.BLOCK else "W4"
+            yield unknown(code, f"brokers run Kafka {release} of a patch level that they do not tell; {release}.0 has: {text}")
+
+
+def _protocol_behind(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+    """Only where all brokers have one version that may be migrated: else that is the finding."""
+    del view
+    own = values(zookeeper_configs(facts), "inter.broker.protocol.version")
+    levels = {broker: level_of(version) or 0 for broker, version in own.items()}
+    if len(set(levels.values())) != 1 or min(levels.values()) < (level_of(_LOWEST) or 0):
+        return
+    newer = {broker: release for broker, release in facts.around.releases.items() if release and broker in own}
+    behind = {
+        broker: f"{own[broker]} on release {release}"
+        for broker, release in sorted(newer.items())
+        if levels[broker] < (level_of(release) or 0)
+    }
+    if behind:
+        yield warns("W15", f"inter.broker.protocol.version is older than the release: {pairs(behind)}")
+
+
+def _log_dirs(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+    told = {broker: facts.around.log_dirs.get(broker) for broker in answering(view, facts)}
+    if silent := [broker for broker, dirs in told.items() if dirs is None]:
+        yield unknown("B7b", f"brokers that do not tell the state of their log directories: {some(silent)}")
+    failed = [f"broker {broker} {each.path} ({each.error})" for broker, dirs in told.items() for each in dirs or () if each.error]
+    if failed:
+        yield blocks("B7b", f"log directories that have failed: {some(failed)}")
+    several = {broker: count for broker, dirs in told.items() if (count := _count(view, broker, dirs)) > 1}
+    yield from _jbod({broker: count for broker, count in several.items() if broker in zookeeper_configs(facts)}, facts)
+
+
+def _count(view: ClusterView, broker: int, dirs: tuple[LogDir, ...] | None) -> int:
+    """How many log directories a broker has, by itself or by its file."""
+    seen = view.brokers.get(broker)
+    text = ((seen.files.properties or {}) if seen else {}).get("log.dirs", "")
+    return max(len(dirs or ()), len([part for part in text.split(",") if part.strip()]))
+
+
+def _jbod(several: dict[int, int], facts: PreflightFacts) -> Iterator[Finding]:
+    versions = values(zookeeper_configs(facts), "inter.broker.protocol.version")
+    levels = {broker: level_of(versions.get(broker, "")) or 0 for broker in several}
+    named = {broker: f"{count} on {versions.get(broker, 'an unknown version')}" for broker, count in several.items()}
+    if old := {broker: named[broker] for broker, level in levels.items() if level < (level_of(_JBOD) or 0)}:
+        yield blocks("B7a", f"brokers with several log directories and a version below {_JBOD}: {pairs(old)}")
+    if early := {
+        broker: named[broker] for broker, level in levels.items() if (level_of(_JBOD) or 0) <= level < (level_of("3.8") or 0)
+    }:
+        yield warns("W5", f"brokers with several log directories: {pairs(early)}")
+
+
+def _tiered(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+    del view
+    configs = zookeeper_configs(facts)
+    on = [broker for broker, value in values(configs, "remote.log.storage.system.enable").items() if value.lower() == "true"]
+    old = [broker for broker in on if (level_of(protocol(configs[broker]) or "") or 0) < (level_of(_TIERED) or 0)]
+    if old:
+        yield warns("W16", f"tiered storage with a version below {_TIERED}: brokers {some(old)}")
+
+
+def _ensemble(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+    del view
+    servers = facts.around.servers
+    old = [
+        f"{server.address} {server.version}"
+        for server in servers
+        if server.version and _number(server.version) < _OLDEST_ENSEMBLE
+    ]
+    if old:
+        yield blocks("B12b", f"ZooKeeper servers before {'.'.join(map(str, _OLDEST_ENSEMBLE))}: {some(old)}")
+    if not servers:
+        yield unknown("B12b", "no server of the ensemble was asked for its version")
+    elif silent := [server.address for server in servers if server.version is None]:
+        yield unknown("B12b", f"ZooKeeper servers that do not tell their version: {some(silent)}")
+
+
+def _number(version: str) -> tuple[int, int]:
+    release = bug_matrix.parse(version)
+    return release.line if release else (0, 0)
+
+
+CHECKS: tuple[Check, ...] = (_versions, _releases, _protocol_behind, _log_dirs, _tiered, _ensemble)
