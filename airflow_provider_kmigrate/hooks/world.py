@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from airflow.configuration import conf
-from airflow.sdk import Context, Variable
+from airflow.sdk import Context
 
 from airflow_provider_kmigrate.clients.fence import Fence
 from airflow_provider_kmigrate.clients.tools import Tools, opened
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Fenced
+from airflow_provider_kmigrate.hooks.switch import stopped
 from airflow_provider_kmigrate.hooks.tools import settings_of
 from airflow_provider_kmigrate.observe import Observer
 from airflow_provider_kmigrate.spec import load
@@ -25,7 +26,6 @@ from airflow_provider_kmigrate.steps.journal import FileJournal
 from airflow_provider_kmigrate.steps.run import Clock, Fencing, Observing, SystemClock, World
 
 _OVER = {"success", "failed"}
-_SHOWN = 300  # characters of a kill switch that a message carries
 
 
 class Access(NamedTuple):
@@ -59,7 +59,9 @@ def acting(cluster_file: str, context: Context, say: Callable[[str], None]) -> I
     spec = load(cluster_file)
     run = run_of(context)
     with opener.get()(spec) as access, Fence(access.tools.zk, spec.cluster_id, run, finished=finished_of(context)) as fence:
-        yield _world(spec, access, fence=fence, run=run, say=say)
+        journal = _journal(spec, run)
+        journal.begin()
+        yield _world(spec, access, fence=fence, journal=journal, say=say)
 
 
 @contextmanager
@@ -67,7 +69,7 @@ def watching(cluster_file: str, say: Callable[[str], None] = lambda _: None, run
     """A world to look at: every act in it is refused."""
     spec = load(cluster_file)
     with opener.get()(spec) as access:
-        yield _world(spec, access, fence=_NoFence(), run=run, say=say)
+        yield _world(spec, access, fence=_NoFence(), journal=_journal(spec, run), say=say)
 
 
 class _NoFence:
@@ -94,24 +96,15 @@ def _only_looks() -> Fenced:
     )
 
 
-def _world(spec: ClusterSpec, access: Access, *, fence: Fencing, run: str, say: Callable[[str], None]) -> World:
+def _journal(spec: ClusterSpec, run: str) -> FileJournal:
     # A run id may hold colons and slashes, which are no good in a file's name.
     name = "".join(c if c.isalnum() or c in "-_." else "_" for c in run)
-    journal = FileJournal(folder() / "journal" / spec.name / f"{name}.jsonl", run, time.time)
+    return FileJournal(folder() / "journal" / spec.name / f"{name}.jsonl", run, time.time)
+
+
+def _world(spec: ClusterSpec, access: Access, *, fence: Fencing, journal: FileJournal, say: Callable[[str], None]) -> World:
     backup = BackupStore(folder() / "backup", spec.name, spec.cluster_id)
     return World(spec, access.observer, access.tools, fence, journal, backup, say, access.clock, lambda: stopped(spec.name))
-
-
-def stopped(cluster: str) -> str:
-    """The kill switch: the text of the Airflow Variable `kmigrate_stop__<cluster>`, or of `kmigrate_stop` for every cluster.
-
-    Empty where neither is there. Asked anew before every act. A Variable that cannot be read raises what Airflow does: no act then.
-    """
-    for name in (f"kmigrate_stop__{cluster}", "kmigrate_stop"):
-        said = Variable.get(name, default=None)
-        if said is not None:
-            return f"Variable {name} says {str(said).strip()[:_SHOWN]!r}"
-    return ""
 
 
 def run_of(context: Context) -> str:

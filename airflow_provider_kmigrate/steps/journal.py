@@ -28,6 +28,11 @@ class FileJournal:
         self._path, self._run, self._now = path, run, now
         path.parent.mkdir(parents=True, exist_ok=True)
 
+    def begin(self) -> None:
+        """The run's first line, once: whoever asks what the run restarts can tell its journal from one that is kept elsewhere."""
+        if not self._path.exists():
+            self.write("began", "run", "The run owns the cluster.")
+
     def write(self, kind: str, step: str, text: str, **facts: object) -> None:
         line = {"at": round(self._now(), 3), "run": self._run, "kind": kind, "step": step, "text": text, **facts}
         with self._path.open("a", encoding="utf-8") as file:

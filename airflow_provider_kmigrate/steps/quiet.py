@@ -15,9 +15,9 @@ from airflow_provider_kmigrate.steps.run import World
 
 def look(world: World, journals: Path, calm: float) -> Decision:
     """One look; changes nothing. `journals` is the folder of the cluster's journals, `calm` in seconds."""
-    acts = journal_lines.acts(journal_lines.read(_lines(journals)).lines)
+    lines = journal_lines.read(_lines(journals)).lines
     view, holder = world.observer.look(Look.PARTITIONS), _holder(world)
-    return quiet.decide(view, acts, holder, round(1000 * world.clock.now()), round(1000 * calm))
+    return quiet.decide(view, lines, holder, round(1000 * world.clock.now()), round(1000 * calm))
 
 
 def _lines(folder: Path) -> Iterator[str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,14 @@ from airflow.models.taskinstance import TaskInstance
 from airflow.models.variable import Variable
 from airflow.sdk import DAG, BaseOperator
 from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
+from airflow.utils.session import create_session
+from sqlalchemy import text
 
+from airflow_provider_kmigrate.core.cluster import Role
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.exceptions import KMigrateError, Unreachable
 from airflow_provider_kmigrate.operators.brokers import RollBrokerOperator
+from airflow_provider_kmigrate.operators.controllers import ProvisionControllersOperator
 from airflow_provider_kmigrate.operators.copy import SoakOperator
 from airflow_provider_kmigrate.operators.prepare import BackupOperator, PreflightOperator
 from airflow_provider_kmigrate.operators.step import StepOperator
@@ -48,6 +53,21 @@ def result(run: Any) -> tuple[str, TaskInstance]:
 def context(dag: DAG) -> dict[str, Any]:
     """As little of a task's context as an operator reads before it looks at the cluster."""
     return {"dag": dag, "run_id": "manual__1", "ti": None, "task_state_store": {}}
+
+
+@contextmanager
+def variables_gone() -> Iterator[None]:
+    """Airflow's API server cannot read Variables: their table has another name."""
+
+    def rename(old: str, new: str) -> None:
+        with create_session() as session:
+            session.execute(text(f"ALTER TABLE {old} RENAME TO {new}"))
+
+    rename("variable", "variable_gone")
+    try:
+        yield
+    finally:
+        rename("variable_gone", "variable")
 
 
 def late(_: int) -> Health:
@@ -167,6 +187,18 @@ class TestRuns:
         state, _ = result(run_dag(dag))
         assert state == "success"
         assert sim.restarts() == 1
+
+    def test_a_kill_switch_that_cannot_be_read_stops_it_too(self, rehearse: Rehearse, run_dag: RunDag) -> None:
+        sim = rehearse()
+        dag = alone(BackupOperator, sim.path)
+        run_dag(dag)
+        controller = sim.cluster.nodes[Role.CONTROLLER, 3000]
+        provision = alone(ProvisionControllersOperator, sim.path, controller=3000)
+        with variables_gone():
+            state, _ = result(run_dag(provision))
+        assert (state, controller.text, controller.formatted, controller.starts) == ("failed", "", None, 0)
+        state, _ = result(run_dag(provision))
+        assert (state, controller.starts) == ("success", 1)
 
     def test_a_refusal_is_not_retried(self, rehearse: Rehearse, run_dag: RunDag) -> None:
         sim = rehearse()

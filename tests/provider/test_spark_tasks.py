@@ -220,6 +220,8 @@ class TestQuietSensor:
         sim = rehearse()
         with sim.open(load(str(sim.path))) as access, Fence(access.tools.zk, CLUSTER_ID, "dag/run"):
             now = sim.cluster.clock.now()
+            assert not self.poke(sim), "no line of it: its journal may be on another machine"
+            self.journal(sim, {"at": now - 60, "kind": "began", "step": "run"})
             assert self.poke(sim), "it holds the cluster and has done nothing yet"
             self.journal(sim, {"at": now - 60, "kind": "act"})
             assert not self.poke(sim), "under way"

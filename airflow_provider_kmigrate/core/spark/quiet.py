@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from airflow_provider_kmigrate.core.journal_lines import ActSpan, unsettled
+from airflow_provider_kmigrate.core import journal_lines
+from airflow_provider_kmigrate.core.journal_lines import ActSpan, Line, unsettled
 from airflow_provider_kmigrate.core.model import ClusterView, Decision, Done, Partition, Reason, Wait
 
 RECENT_MS: Final = 3_600_000  # how old an act may be to count when ZooKeeper cannot say who holds the cluster
@@ -26,14 +27,25 @@ class Holder:
     known: bool = True
 
 
-def decide(view: ClusterView, acts: Sequence[ActSpan], holder: Holder, now_ms: int, calm_ms: int) -> Decision:
-    """`Done` when it is quiet. `acts` are those of all journals of the cluster, `calm_ms` is how long nothing may have been changed."""
+def decide(view: ClusterView, lines: Sequence[Line], holder: Holder, now_ms: int, calm_ms: int) -> Decision:
+    """`Done` when it is quiet. `lines` are those of all journals of the cluster, `calm_ms` is how long nothing may have been changed.
+
+    A run that holds the cluster and has written no line is one whose journal is not seen from here: every step writes some.
+    """
     if holder.known and holder.run is None:
         return Done("No run of kmigrate holds the cluster.")
-    own = [act for act in acts if _counts(act, holder, now_ms)]
+    if holder.run is not None and all(line.run != holder.run for line in lines):
+        return Wait((_unseen(holder.run),))
+    own = [act for act in journal_lines.acts(lines) if _counts(act, holder, now_ms)]
     reasons = [*_under_way(own), *_just_done(own, now_ms, calm_ms)]
     reasons += _unwell(view.partitions) if holder.known else []
     return Wait(tuple(reasons)) if reasons else Done("Nothing has been changed lately, and all is well.")
+
+
+def _unseen(run: str) -> Reason:
+    text = f"Run {run} holds the cluster, and its journal is not in this worker's folder."
+    remedy = "If it lasts: [kmigrate] folder must be the same place, shared, for all workers."
+    return Reason("Q05", text, "What it restarts just now cannot be told.", remedy)
 
 
 def _counts(act: ActSpan, holder: Holder, now_ms: int) -> bool:

@@ -1,0 +1,42 @@
+"""The kill switch: an Airflow Variable that stops every act of kmigrate on a cluster, or on all of them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from airflow.sdk import Variable
+
+from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.exceptions import Unavailable
+
+_ALL: Final = "kmigrate_stop"
+_SHOWN: Final = 300  # characters of what the Variable says that a message carries
+
+
+def stopped(cluster: str) -> str:
+    """The text of the Airflow Variable `kmigrate_stop__<cluster>`, or of `kmigrate_stop` for every cluster; empty where neither is there.
+
+    Asked anew before every act. Raises `Unavailable` where Airflow does not say: `Variable.get` answers with its default too where the
+    API server fails (seen in `ExecutionAPISecretsBackend.get_variable` of Airflow 3.3.2, which turns every error but a denied access
+    into "not there"), so that nothing found is believed only when the list of keys was read as well, and has neither. What a secrets
+    backend beside it, such as Vault, does not answer cannot be told from "not there" by any call of Airflow's.
+    """
+    names = (f"{_ALL}__{cluster}", _ALL)
+    try:
+        for name in names:
+            said = Variable.get(name, default=None)
+            if said is not None:
+                return f"Variable {name} says {str(said).strip()[:_SHOWN]!r}"
+        listed = [name for name in names if name in set(Variable.keys(prefix=_ALL))]
+    except Exception as error:  # noqa: BLE001  # of whatever kind: unread is not off
+        raise _unread(cluster, f"{type(error).__name__}: {error}") from None
+    if listed:
+        raise _unread(cluster, f"Variable {listed[0]} is there, but its value did not come")
+    return ""
+
+
+def _unread(cluster: str, seen: str) -> Unavailable:
+    text = f"The kill switch of {cluster} could not be read: {seen[:_SHOWN]}."
+    return Unavailable(
+        str(Reason("H07", text, "It may be on, so nothing is changed.", "Is Airflow's API server up? Then the retry goes on."))
+    )
