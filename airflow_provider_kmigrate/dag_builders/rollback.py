@@ -37,6 +37,7 @@ and does what is left; where there is nothing to take back it is over at once.
 | --- | --- | --- |
 | plan, approve | reads only; a person sees the steps | a person (or the run's conf) says yes |
 | heal | controllers that lost their flag get it back; the active one is restarted | ZooKeeper and KRaft store the same |
+| hold_for, resume_after | Spark jobs of the cluster file stand still meanwhile | the job runs again from where it stopped |
 | to_migration | each KRaft broker restarts as a ZooKeeper broker in migration mode | back in every ISR |
 | stop_controllers | standbys first, the active one last | all processes gone |
 | hand_over | one transaction: `/controller_epoch` raised, `/migration` and `/controller` deleted | a ZooKeeper controller leads |
@@ -65,15 +66,17 @@ def build(spec: ClusterSpec) -> DAG:
             ApproveRollbackOperator(
                 task_id="approve", cluster=spec.name, cluster_id=spec.cluster_id, plan="{{ ti.xcom_pull(task_ids='plan') }}"
             ),
-            *spark_jobs.hold(spec, "to_migration"),
-            _heal(spec),
+            _heal(spec),  # owns the cluster first: a run that may not act must not hold jobs
+            *spark_jobs.hold(spec, "to_migration", needed=False, **approved()),
             _back(spec, "to_migration", BrokerMode.MIGRATION),
             _stop(spec),
             _hand_over(spec),
             _wipe(spec),
             _back(spec, "to_zookeeper", BrokerMode.ZOOKEEPER),
-            *spark_jobs.resume(spec, "to_zookeeper"),
-            RolledBackOperator(cluster_file=spec.path, task_id="rolled_back", **goes_on()),
+            [  # beside each other: a job that does not come back must not leave the way back unproven
+                RolledBackOperator(cluster_file=spec.path, task_id="rolled_back", **goes_on()),
+                *spark_jobs.resume(spec, "to_zookeeper"),
+            ],
             *audit.probe_ends(spec),
         )
     for task in dag.tasks:

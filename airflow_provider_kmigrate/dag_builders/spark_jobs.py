@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from airflow.sdk import BaseOperator, TaskGroup
 
@@ -21,12 +22,14 @@ def risks(spec: ClusterSpec) -> list[BaseOperator]:
     return [SparkJobRisksOperator(cluster_file=spec.path, task_id=task_id, retries=0)] if spec.spark_jobs else []
 
 
-def hold(spec: ClusterSpec, step: str) -> list[TaskGroup]:
+def hold(spec: ClusterSpec, step: str, **arguments: Any) -> list[TaskGroup]:
     """Each job that may be held is, where its policy and its topics ask for it. A job that is not skips its task."""
     return _group(
         f"hold_for_{step}",
         (
-            HoldSparkJobOperator(cluster_file=spec.path, task_id=name, job=name, why=f"{step} of cluster {spec.name}")
+            HoldSparkJobOperator(
+                cluster_file=spec.path, task_id=name, job=name, why=f"{step} of cluster {spec.name}", **arguments
+            )
             for name in _held(spec)
         ),
     )

@@ -15,10 +15,13 @@ from airflow_provider_kmigrate.core.model import ClusterView, Look
 from airflow_provider_kmigrate.core.spark.job_risks import leaderless, risks
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused
 from airflow_provider_kmigrate.hooks.spark_jobs import control_of, logs_of
+from airflow_provider_kmigrate.hooks.switch import stopped
 from airflow_provider_kmigrate.hooks.world import finished_of, run_of, watching
+from airflow_provider_kmigrate.operators.approval import demand_answer
 from airflow_provider_kmigrate.sparkjobs.control import JobControl
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.journal import told
+from airflow_provider_kmigrate.steps.run import refuse_if_on
 
 
 class SparkJobOperator(BaseOperator):
@@ -48,21 +51,37 @@ class HoldSparkJobOperator(SparkJobOperator):
 
     `risky` None: look whether restarting brokers one after another may leave a topic of the job without a leader; what cannot be
     seen may. The job must run under `sparkjobs.keep_running`. Skipped where the policy wants no hold. Fails, and withdraws the
-    hold, when the job is not held in time. Safe to be killed and run again; the hold belongs to the DAG run.
+    hold, when the job is not held in time; not `needed`: a job that nothing was heard of for a minute is gone on without. Refuses while
+    the kill switch is on (H05), and without the answer of the approval `approved_by` (H06). Safe to be killed and run again; the hold
+    belongs to the DAG run.
     """
 
     template_fields: Sequence[str] = ("why",)
 
-    def __init__(self, *, risky: bool | None = None, why: str = "a step of kmigrate", **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        risky: bool | None = None,
+        why: str = "a step of kmigrate",
+        needed: bool = True,
+        approved_by: str | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
-        self.risky, self.why = risky, why
+        self.risky, self.why, self.needed, self.approved_by = risky, why, needed, approved_by
+
+    def execute(self, context: Context) -> str:
+        if self.approved_by:
+            demand_answer(context, self.approved_by)
+        return super().execute(context)
 
     def run_in(self, control: JobControl, spec: ClusterSpec, run: str) -> str:
         policy = control.job.hold
         risky = self._risky(control) if self.risky is None and policy is HoldPolicy.RISKY else bool(self.risky)
         if not policy.wants(risky=risky):
             raise AirflowSkipException(f"Job {self.job} is not held for such a step: its policy is {policy}.")
-        return control.hold(run, self.why, logs_of(spec))
+        refuse_if_on(spec.name, stopped(spec.name))
+        return control.hold(run, self.why, logs_of(spec), needed=self.needed)
 
     def _risky(self, control: JobControl) -> bool:
         reasons = leaderless(control.job, _topics(self.cluster_file))

@@ -41,21 +41,30 @@ class JobControl:
     clock: Clock = field(default_factory=SystemClock)
     over: Callable[[str], bool] = lambda _: False
 
-    def hold(self, by: str, why: str, logs: Logs | None = None) -> str:
+    def hold(self, by: str, why: str, logs: Logs | None = None, *, needed: bool = True) -> str:
         """Have the job held; returns what is now so. The same `by` may ask again and again. `logs` tells whose its topics are.
 
-        Raises `Refused` (J13) where somebody else holds it, and `TimedOut` when it is not held after `job.hold_timeout`; the wish is
-        withdrawn then, so that the job is not stopped later, when nobody is there to let it go on.
+        Not `needed`: a job that nothing has been heard of for a minute is gone on without. Raises `Refused` (J13) where somebody else
+        holds it, and `TimedOut` when it is not held after `job.hold_timeout`; the wish is withdrawn then, so that the job is not stopped
+        later, when nobody is there to let it go on. A hold that had taken effect is never withdrawn, nor its record written anew.
         """
-        hold = self._wish(by, why)
+        hold, record = self._wish(by, why), self._record()
+        in_effect = record is not None and record.hold == hold.id
         try:
-            told = self._wait(lambda: spark_hold.decide_held(hold, self._report(), self._now()))
+            told = self._wait(
+                lambda: spark_hold.decide_held(hold, self._report(), self._now(), in_effect=in_effect, needed=needed)
+            )
         except TimedOut:
-            self.files.delete(self._path(HOLD))
+            if not in_effect:
+                self.files.delete(self._path(HOLD))
             raise
+        return told if in_effect else self._took_effect(hold, told, logs)
+
+    def _took_effect(self, hold: Hold, told: str, logs: Logs | None) -> str:
         report, checkpoint = self._report(), read_checkpoint(self.files, self.job.checkpoint)
-        state = report.state if report else JobState.HELD
-        record = HeldRecord(hold.id, self._now(), state, checkpoint, _topic_ids(checkpoint, logs))
+        if report is None or (report.state is JobState.RUNNING and spark_hold.heard(report, self._now()) is None):
+            return told  # nobody is there who could be held
+        record = HeldRecord(hold.id, self._now(), report.state, checkpoint, _topic_ids(checkpoint, logs))
         self.files.write(self._path(HELD), spark_hold.held_text(record))
         return f"{told} {_words(self._quiescent(checkpoint))}"
 

@@ -185,12 +185,17 @@ def _act(step: Step, world: World, view: ClusterView, decision: Act, diary: _Dia
 def refuse_if_stopped(name: str, world: World) -> None:
     """The kill switch: raises `Refused` where it is on. `name`: the step's."""
     said = world.stopped()
-    if not said:
-        return
-    text = f"The kill switch of {world.spec.name} is on: {said}"
-    remedy = "Ask whoever set it; when it is off, clear the failed task: the step looks anew and goes on."
-    world.journal.write("stopped", name, said)
-    raise Refused.because(Reason("H05", text, "Somebody wants nothing to be changed, forward or back.", remedy))
+    if said:
+        world.journal.write("stopped", name, said)
+    refuse_if_on(world.spec.name, said)
+
+
+def refuse_if_on(cluster: str, said: str) -> None:
+    """Raises `Refused` where the kill switch said something."""
+    if said:
+        text = f"The kill switch of {cluster} is on: {said}"
+        remedy = "Ask whoever set it; when it is off, clear the failed task: the step looks anew and goes on."
+        raise Refused.because(Reason("H05", text, "Somebody wants nothing to be changed, forward or back.", remedy))
 
 
 class _Diary:

@@ -90,6 +90,25 @@ def test_a_job_is_held_when_it_says_so_or_runs_no_more(report: JobReport | None,
 
 
 @pytest.mark.parametrize(
+    ("in_effect", "needed", "waited_ms", "expected"),
+    [
+        (False, True, 900_000, "Wait J05"),
+        (True, True, 0, "Done"),
+        (False, False, 60_000, "Wait J05"),
+        (False, False, 60_001, "Done"),
+    ],
+)
+def test_a_silent_job_is_gone_on_without_where_it_was_held_or_need_not_be(
+    in_effect: bool, needed: bool, waited_ms: int, expected: str
+) -> None:
+    hold = replace(HOLD, since_ms=NOW - waited_ms)
+    for report in (None, replace(HELD, at_ms=NOW - 60_001), replace(HELD, state=JobState.RUNNING, at_ms=NOW - 60_001)):
+        assert kind(spark_hold.decide_held(hold, report, NOW, in_effect=in_effect, needed=needed)) == expected
+    running = replace(HELD, state=JobState.RUNNING)
+    assert kind(spark_hold.decide_held(hold, running, NOW, in_effect=in_effect, needed=needed)) == "Wait J01"
+
+
+@pytest.mark.parametrize(
     ("planned", "committed", "begun", "told", "harmless", "expected"),
     [
         (7, 7, True, 7, False, "Done"),

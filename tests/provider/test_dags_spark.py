@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 import yaml
 from airflow.sdk import DAG, TriggerRule
+from airflow.sdk.exceptions import AirflowSkipException
 
+from airflow_provider_kmigrate.clients.fence import Fence
 from airflow_provider_kmigrate.core.audit.log_blocks import LogMark
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.dag_builders import zk_to_kraft
+from airflow_provider_kmigrate.dag_builders import rollback, zk_to_kraft
 from airflow_provider_kmigrate.hooks.spark_jobs import marks
 from airflow_provider_kmigrate.sparkjobs import Gate, keep_running
 from airflow_provider_kmigrate.sparkjobs.files import LocalFiles
@@ -84,8 +86,42 @@ class TestShape:
         assert first.upstream_task_ids == {"hold_for_first_roll.one", "hold_for_first_roll.two"}
         assert first.trigger_rule == TriggerRule.NONE_FAILED
 
+    def test_on_the_way_back_a_run_owns_the_cluster_before_it_holds_jobs_and_proves_itself_beside_them(
+        self, rehearse: Callable[..., Rehearsal]
+    ) -> None:
+        sim = rehearse()
+        listed(sim, {"name": "job", "checkpoint": "/a"})
+        dag = rollback.build(load(str(sim.path)))
+        hold, proof = dag.task_dict["hold_for_to_migration.job"], dag.task_dict["rolled_back"]
+        assert hold.upstream_task_ids == {"heal.equivalence"}
+        assert (hold.needed, hold.approved_by, hold.trigger_rule) == (False, "approve", TriggerRule.NONE_FAILED)
+        assert dag.task_dict["to_migration.broker_0"].upstream_task_ids == {hold.task_id}
+        assert proof.upstream_task_ids == dag.task_dict["resume_after_to_zookeeper.job"].upstream_task_ids
+
+    @pytest.mark.parametrize("conf", [{"approve_rollback": CLUSTER_ID}, {}], ids=["another run owns it", "nobody approved"])
+    def test_a_way_back_that_may_not_act_holds_no_job(
+        self, rehearse: Callable[..., Rehearsal], run_dag: Callable[..., Any], tmp_path: Path, conf: dict[str, str]
+    ) -> None:
+        sim = rehearse()
+        listed(sim, {"name": "job", "checkpoint": str(tmp_path / "job"), "hold": "always", "hold_timeout": 0.1})
+        dag = rollback.build(load(str(sim.path)))
+        for task in dag.tasks:
+            task.retries = 0
+        if not conf:
+            dag.task_dict["plan"].pre_execute = _skip
+        with sim.open(load(str(sim.path))) as access, Fence(access.tools.zk, CLUSTER_ID, "dag/run" if conf else "-"):
+            run = run_dag(dag, run_conf=conf)
+        states = {instance.task_id: str(instance.state) for instance in run.get_task_instances()}
+        assert states["heal.flag_3000"] == "failed"
+        assert states["hold_for_to_migration.job"] == "upstream_failed"
+        assert not (tmp_path / "job" / "_kmigrate").exists()
+
     def test_without_jobs_there_is_nothing_of_it(self, rehearse: Callable[..., Rehearsal]) -> None:
         assert not [task for task in chained(listed(rehearse())) if "hold" in task or "spark" in task or "progress" in task]
+
+
+def _skip(_: object) -> None:
+    raise AirflowSkipException("a person set it to skipped")
 
 
 class Ticking:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
-from airflow.sdk import DAG, BaseOperator
+from airflow.sdk import DAG, BaseOperator, Variable
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from airflow_provider_kmigrate.clients.fence import Fence
@@ -71,6 +71,23 @@ def says(folder: Path, report: JobReport, name: str = "state.json") -> None:
 
 
 class TestHolding:
+    @pytest.fixture(autouse=True)
+    def no_variables(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Called outside of a run, an operator has no API server to ask for them."""
+        monkeypatch.setattr(Variable, "keys", lambda prefix: [])
+
+    def test_no_job_is_held_while_the_kill_switch_is_on_or_unread(
+        self, job_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("AIRFLOW_VAR_KMIGRATE_STOP__SIM", "Ann: disk full")
+        with pytest.raises(AirflowFailException, match=r"H05.*Ann: disk full"):
+            executed(HoldSparkJobOperator, cluster_file=str(job_file), job="orders", risky=True)
+        monkeypatch.delenv("AIRFLOW_VAR_KMIGRATE_STOP__SIM")
+        monkeypatch.setattr(Variable, "keys", lambda prefix: [f"{prefix}__sim"])
+        with pytest.raises(Unavailable, match="H07"):
+            executed(HoldSparkJobOperator, cluster_file=str(job_file), job="orders", risky=True)
+        assert not (tmp_path / "orders" / "_kmigrate").exists()
+
     def test_a_job_that_says_it_is_held(self, job_file: Path, tmp_path: Path) -> None:
         now = round(1000 * time.time())
         (tmp_path / "orders" / "_kmigrate").mkdir()

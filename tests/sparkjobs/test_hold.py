@@ -13,7 +13,7 @@ from airflow_provider_kmigrate.core.audit.log_blocks import LogMark
 from airflow_provider_kmigrate.core.cluster import SparkJobSpec
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.spark import hold as spark_hold
-from airflow_provider_kmigrate.core.spark.hold import HOLD, STATE, Hold, JobState
+from airflow_provider_kmigrate.core.spark.hold import HELD, HOLD, STATE, Hold, JobState
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut, Unavailable
 from airflow_provider_kmigrate.sparkjobs import Gate, keep_running
 from airflow_provider_kmigrate.sparkjobs.checkpoint import read_checkpoint
@@ -237,6 +237,39 @@ class TestControl:
         with pytest.raises(TimedOut, match="J05"):
             JobControl(job, FILES, lambda _: None, FakeClock()).hold("dag/run", "roll")
         assert FILES.names(job.checkpoint + "/_kmigrate") == []
+
+    def test_a_way_back_goes_on_without_a_job_that_nobody_runs(self, job: SparkJobSpec, stream: FakeStream) -> None:
+        """It may come up in the middle of the roll, and must find the hold then; let go, it was not held."""
+        alone = JobControl(replace(job, hold_timeout=300.0), FILES, lambda _: None, FakeClock())
+        assert "J05" in alone.hold("dag/run", "way back", needed=False)
+        assert FILES.names(job.checkpoint + "/_kmigrate") == [HOLD]
+        beside = Beside(stream)
+        beside.sleep(5)
+        assert stream.query is None
+        assert replace(alone, clock=beside).resume("dag/run", logs_to(stream.end)) == "The job was not held."
+        beside.sleep(5)
+        assert stream.query is not None
+        beside.end()
+
+    def test_a_hold_in_effect_is_not_withdrawn_when_its_job_falls_silent(self, control: JobControl, stream: FakeStream) -> None:
+        """Its application dies while it is held; another run takes the hold over, in the middle of a roll."""
+        control.hold("dag/one", "roll")
+        folder = str(stream.folder / "_kmigrate")
+        record = FILES.read(f"{folder}/{HELD}")
+        dead = JobControl(control.job, FILES, lambda _: None, FakeClock(control.clock.now() + 600), over=lambda _: True)
+        assert "J05" in dead.hold("dag/two", "way back")
+        assert spark_hold.read_hold(FILES.read(f"{folder}/{HOLD}") or "").by == "dag/two"
+        assert FILES.read(f"{folder}/{HELD}") == record, "where it stood when it was held is what counts"
+
+    def test_a_long_batch_does_not_withdraw_a_hold_in_effect_either(self, control: JobControl, stream: FakeStream) -> None:
+        control.hold("dag/run", "roll")
+        folder = str(stream.folder / "_kmigrate")
+        told = spark_hold.read_report(FILES.read(f"{folder}/{STATE}") or "")
+        running = replace(told, state=JobState.RUNNING, at_ms=round(1000 * control.clock.now()) + 40_000)
+        FILES.write(f"{folder}/{STATE}", spark_hold.report_text(running))
+        with pytest.raises(TimedOut, match="J01"):
+            replace(control, clock=FakeClock(control.clock.now())).hold("dag/run", "roll")
+        assert FILES.read(f"{folder}/{HOLD}")
 
     def test_two_runs_do_not_hold_one_job(self, control: JobControl) -> None:
         control.hold("dag/one", "roll")

@@ -216,25 +216,39 @@ def _unreadable(what: str) -> NoReturn:
     raise Refused(str(reason), [reason])
 
 
-def decide_held(hold: Hold, report: JobReport | None, now_ms: int) -> Decision:
-    """Is the job held by this hold? `Done` says nothing of its checkpoint: see `quiescent`."""
+def decide_held(hold: Hold, report: JobReport | None, now_ms: int, *, in_effect: bool = False, needed: bool = True) -> Decision:
+    """Is the job held by this hold? `Done` says nothing of its checkpoint: see `quiescent`.
+
+    `in_effect`: it was held by this very hold before, so one that is silent now was held when it went, and begins no batch when it
+    comes up again. Not `needed`: one that has been silent for long enough is gone on without; the hold keeps it from starting.
+    """
     if report and report.state is JobState.ENDED:
         return Done("The job's query has come to its end by itself; it starts none while the hold is there.")
     if report and report.state is JobState.FAILED:
         return Done(
             f"The job had failed before the hold, and starts no query while it is there: {report.error or 'no reason given'}"
         )
-    if report is None or now_ms - report.at_ms > SILENT_MS:
+    alive = heard(report, now_ms)
+    if alive is None:
+        if in_effect or (not needed and now_ms - hold.since_ms > SILENT_MS):
+            return Done(
+                f"{silent(report, now_ms)} It is gone on without: the hold is there, and a job that comes up keeps to it."
+            )
         return Wait((silent(report, now_ms),))
-    if report.state is JobState.HELD and report.hold == hold.id:
-        return Done(f"The job is held after batch {batch(report.committed)}.")
-    text = f"The job still runs; its newest committed batch is {batch(report.committed)}."
+    if alive.state is JobState.HELD and alive.hold == hold.id:
+        return Done(f"The job is held after batch {batch(alive.committed)}.")
+    text = f"The job still runs; its newest committed batch is {batch(alive.committed)}."
     return Wait((Reason("J01", text, "It stops as soon as the batch under way is committed."),))
 
 
 def batch(number: int | None) -> str:
     """A batch's number, for a person."""
     return "none" if number is None else str(number)
+
+
+def heard(report: JobReport | None, now_ms: int) -> JobReport | None:
+    """The job's word, where it is fresh enough to say that somebody is there."""
+    return report if report and now_ms - report.at_ms <= SILENT_MS else None
 
 
 def silent(report: JobReport | None, now_ms: int) -> Reason:
