@@ -39,7 +39,7 @@ and does what is left; where there is nothing to take back it is over at once.
 | heal | controllers that lost their flag get it back; the active one is restarted | ZooKeeper and KRaft store the same |
 | hold_for, resume_after | Spark jobs of the cluster file stand still meanwhile | the job runs again from where it stopped |
 | to_migration | each KRaft broker restarts as a ZooKeeper broker in migration mode | back in every ISR |
-| stop_controllers | standbys first, the active one last | all processes gone |
+| stop_controllers | standbys first, the active one last; each only while both sides are the same | all processes gone |
 | hand_over | one transaction: `/controller_epoch` raised, `/migration` and `/controller` deleted | a ZooKeeper controller leads |
 | wipe | the controllers' directories are set aside: one that came up again would take the cluster over | empty |
 | to_zookeeper | each broker restarts with its original file | back in every ISR |
@@ -152,6 +152,13 @@ def _params(spec: ClusterSpec) -> dict[str, Param]:
             False,
             type="boolean",
             title="Do not fail the controllers over",
-            description="Only where no controller can be started any more. What the dual-write lost is then lost for good.",
+            description="Only where no controller can be started any more. Nothing is healed then, but both sides are compared all the same.",
+        ),
+        "accept_loss": Param(
+            None,
+            type=["null", "string"],
+            title="Go back without what ZooKeeper lacks",
+            description="Only together with the box above, and only once `heal.equivalence` has named what would be lost for good. To accept "
+            f"that, enter the cluster id {spec.cluster_id}.",
         ),
     }

@@ -79,12 +79,13 @@ _ROLLBACK = {
     "controllers over*.",
     "heal.failover": "Restarts the active controller once. A dual-write that was lost is never repeated, but a new leader writes ZooKeeper "
     "anew. Over when it has, and the dual-write moves.\n\n**Skipped:** the run was started with *Do not fail the controllers over*.",
-    "heal.equivalence": "Compares what ZooKeeper and KRaft store: what is missing in ZooKeeper would be lost on the way back.\n\n"
-    "**Skipped:** the run was started with *Do not fail the controllers over*.",
+    "heal.equivalence": "Compares what ZooKeeper and KRaft store: what is missing in ZooKeeper would be lost on the way back. Also with *Do not "
+    "fail the controllers over*; a loss that it names then may be accepted (`accept_loss`).",
     "to_migration.broker": "Takes this broker from KRaft mode back to migration mode, as soon as every partition can spare it: a ZooKeeper "
     "broker again, under the KRaft controller. Over when it is registered, known to all others and back in every ISR. A broker that is "
     "down gets its file and is started.",
-    "stop_controllers.controller": "Stops this controller, once no broker needs it. It stays down: nothing may start it again.\n\n"
+    "stop_controllers.controller": "Stops this controller, once no broker needs it and one more look shows that ZooKeeper holds all that "
+    "KRaft does. It stays down: nothing may start it again.\n\n"
     "**Skipped:** this is the active controller; `active_last` stops it.",
     "stop_controllers.active_last": "Stops whatever controller is left, the active one last: it is the last to write epochs. From here until "
     "`hand_over.zookeeper_leads` nobody is controller; clients go on. Do not pause the DAG between the two.",

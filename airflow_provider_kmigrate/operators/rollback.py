@@ -8,6 +8,7 @@ from typing import Any
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowSkipException
 
+from airflow_provider_kmigrate.core.back.losses import Terms
 from airflow_provider_kmigrate.core.back.rollback import postponed_stop
 from airflow_provider_kmigrate.core.forward.roll import postponed
 from airflow_provider_kmigrate.core.model import BrokerMode, Done, Look
@@ -15,7 +16,7 @@ from airflow_provider_kmigrate.hooks.world import run_of, watching
 from airflow_provider_kmigrate.operators.brokers import BrokerStepOperator
 from airflow_provider_kmigrate.operators.step import StepOperator
 from airflow_provider_kmigrate.steps.brokers import BringBack
-from airflow_provider_kmigrate.steps.catalog import build
+from airflow_provider_kmigrate.steps.catalog import build, terms_of
 from airflow_provider_kmigrate.steps.rollback import bring_back_the_rest, run_plan, run_rollback, stop_controllers
 from airflow_provider_kmigrate.steps.run import World, run_step
 
@@ -42,19 +43,20 @@ class RollbackOperator(StepOperator):
     """Bring a cluster back to ZooKeeper from any phase before finalization, all in one task, for DAGs of one's own.
 
     `failover` false leaves out the failover that heals lost dual-writes: only for clusters whose controllers cannot be started any
-    more. Killed and run again it looks, and goes on.
+    more. Both sides are compared all the same, before any controller is stopped and before the hand-over; `accept_loss`, the cluster id, goes on
+    without what ZooKeeper lacks then. Killed and run again it looks, and goes on.
     """
 
     kind = "rollback"
     ui_color = "#fdf0cd"
 
-    def __init__(self, *, failover: bool = True, **kwargs: Any) -> None:
+    def __init__(self, *, failover: bool = True, accept_loss: str = "", **kwargs: Any) -> None:
         super().__init__(**{"deferrable": False, **kwargs})
-        self.failover = failover
+        self.failover, self.accept_loss = failover, accept_loss
 
     def run_in(self, world: World, arguments: dict[str, Any]) -> object:
         del arguments
-        return run_rollback(world, failover=self.failover)
+        return run_rollback(world, Terms(self.failover, self.accept_loss == world.spec.cluster_id))
 
 
 class _ControllerStep(StepOperator):
@@ -72,8 +74,8 @@ class _ControllerStep(StepOperator):
         return super().execute(context)
 
     def arguments(self, context: Context) -> dict[str, Any]:
-        del context
-        return {} if self.controller is None else {"node": self.controller}
+        asked = {name: context["params"].get(name) for name in ("skip_failover", "accept_loss")}
+        return asked if self.controller is None else {**asked, "node": self.controller}
 
 
 class RestoreFlagOperator(_ControllerStep):
@@ -91,10 +93,12 @@ class ReconcileOperator(_ControllerStep):
 
 
 class HealedOperator(_ControllerStep):
-    """Wait until ZooKeeper and KRaft store the same metadata: what is missing in ZooKeeper would be lost on the way back."""
+    """Wait until ZooKeeper and KRaft store the same metadata: what is missing in ZooKeeper would be lost on the way back.
 
-    kind = "equivalent"
-    heals = True
+    Never skipped: without a failover nothing is healed, and all the more has to be seen.
+    """
+
+    kind = "healed"
 
 
 class StopControllerOperator(_ControllerStep):
@@ -104,7 +108,7 @@ class StopControllerOperator(_ControllerStep):
 
     def run_in(self, world: World, arguments: dict[str, Any]) -> object:
         if self.controller is None:
-            return stop_controllers(world)
+            return stop_controllers(world, terms_of(world.spec, arguments))
         if postponed_stop(world.observer.look(Look.CONTROLLERS | Look.QUORUM), self.controller):
             raise AirflowSkipException(f"Controller {self.controller} is the active one: it is stopped last.")
         return super().run_in(world, arguments)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from airflow_provider_kmigrate.core.back.losses import Terms
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec, Role
 from airflow_provider_kmigrate.core.coordination.group_seen import MemberKind
 from airflow_provider_kmigrate.core.coordination.registration import Mode
@@ -16,6 +17,7 @@ from airflow_provider_kmigrate.steps.controllers import FinalizeController, Prov
 from airflow_provider_kmigrate.steps.groups import CleanUp, GroupBack, GroupWatched, SetMode, SwitchInstance
 from airflow_provider_kmigrate.steps.rollback import (
     GiveBack,
+    Healed,
     Reconcile,
     RestoreFlag,
     RolledBack,
@@ -65,6 +67,15 @@ def _back(spec: ClusterSpec, arguments: Arguments) -> Step:
 
 def _of_controller(step: Callable[[NodeSpec], Step]) -> Callable[[ClusterSpec, Arguments], Step]:
     return lambda spec, arguments: step(spec.node(Role.CONTROLLER, arguments["node"]))
+
+
+def terms_of(spec: ClusterSpec, arguments: Arguments) -> Terms:
+    """On what terms a way back goes: `skip_failover`, and `accept_loss`, which names the cluster id."""
+    return Terms(not arguments.get("skip_failover"), arguments.get("accept_loss") == spec.cluster_id)
+
+
+def _stop_controller(spec: ClusterSpec, arguments: Arguments) -> Step:
+    return StopController(spec.node(Role.CONTROLLER, arguments["node"]), spec.controllers, terms_of(spec, arguments))
 
 
 def _registered(spec: ClusterSpec, arguments: Arguments) -> Step:
@@ -122,8 +133,9 @@ KINDS: Mapping[str, Callable[[ClusterSpec, Arguments], Step]] = {
     "restore flag": _of_controller(RestoreFlag),
     "reconcile": lambda spec, _arguments: Reconcile(spec.controllers),
     "back": _back,
-    "stop controller": _of_controller(StopController),
-    "give back": lambda spec, _arguments: GiveBack(spec.controllers),
+    "healed": lambda spec, arguments: Healed(spec.policy.copy_timeout, terms_of(spec, arguments)),
+    "stop controller": _stop_controller,
+    "give back": lambda spec, arguments: GiveBack(spec.controllers, terms_of(spec, arguments)),
     "zookeeper leads": lambda _spec, _arguments: ZooKeeperLeads(),
     "wipe": _of_controller(WipeController),
     "rolled back": lambda _spec, _arguments: RolledBack(),

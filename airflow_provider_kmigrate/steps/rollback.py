@@ -6,8 +6,9 @@ from airflow_provider_kmigrate.clients import znodes
 from airflow_provider_kmigrate.clients.zookeeper import Delete, Operation, Set
 from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.back import gates as back_gates
+from airflow_provider_kmigrate.core.back import losses, rollback
 from airflow_provider_kmigrate.core.back import plan as back_plan
-from airflow_provider_kmigrate.core.back import rollback
+from airflow_provider_kmigrate.core.back.losses import SAFE, Terms
 from airflow_provider_kmigrate.core.back.rollback import HandOver
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
 from airflow_provider_kmigrate.core.files.config_matrix import Stage, stage_on_disk
@@ -30,10 +31,12 @@ from airflow_provider_kmigrate.core.model import (
 )
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from airflow_provider_kmigrate.steps.brokers import BringBack
+from airflow_provider_kmigrate.steps.compared import KINDS
 from airflow_provider_kmigrate.steps.dual_write import DOWN_LOOKS, cure, start_what_is_down
 from airflow_provider_kmigrate.steps.files import install, target_text
 from airflow_provider_kmigrate.steps.first_broker import without_notes
 from airflow_provider_kmigrate.steps.journal import told
+from airflow_provider_kmigrate.steps.moved import MovedSince
 from airflow_provider_kmigrate.steps.partition_states import raise_states
 from airflow_provider_kmigrate.steps.run import Step, World, run_step
 from airflow_provider_kmigrate.steps.waits import Equivalent
@@ -71,19 +74,19 @@ def run_plan(world: World) -> tuple[str, ...]:
     return steps
 
 
-def run_rollback(world: World, *, failover: bool = True) -> Done:
+def run_rollback(world: World, terms: Terms = SAFE) -> Done:
     """The whole way back in its order, from wherever the cluster is; raises as its steps do."""
     steps = run_plan(world)
     controllers, brokers = world.spec.controllers, world.spec.brokers
-    if failover:
+    if terms.failover:
         for node in controllers:
             run_step(RestoreFlag(node), world)
         run_step(Reconcile(controllers), world)
-        run_step(Equivalent(world.spec.policy.copy_timeout), world)
+    run_step(Healed(world.spec.policy.copy_timeout, terms), world)
     for node in brokers:
         run_step(BringBack(node, BrokerMode.MIGRATION, world.spec.policy), world)
-    stop_controllers(world)
-    run_step(GiveBack(controllers), world)
+    stop_controllers(world, terms)
+    run_step(GiveBack(controllers, terms), world)
     run_step(ZooKeeperLeads(), world)
     for (
         node
@@ -95,11 +98,11 @@ def run_rollback(world: World, *, failover: bool = True) -> Done:
     return Done(f"{getattr(done, 'text', '')} Steps taken: {len(steps)}.")
 
 
-def stop_controllers(world: World) -> Done:
+def stop_controllers(world: World, terms: Terms = SAFE) -> Done:
     """Every controller that still runs, the active one last."""
     view = world.observer.look(Look.CONTROLLERS | Look.QUORUM)
     for node in sorted(world.spec.controllers, key=lambda node: rollback.postponed_stop(view, node.id)):
-        run_step(StopController(node), world)
+        run_step(StopController(node, world.spec.controllers, terms), world)
     return Done("Every controller is stopped.")
 
 
@@ -173,20 +176,32 @@ class Reconcile(Step):
             cure(world, self.name, act.verb)
 
 
-class StopController(Step):
-    """One controller stopped, once no broker needs it."""
+class Healed(Equivalent):
+    """ZooKeeper and KRaft store the same, or on what terms the way back goes on without."""
 
-    looks = _POSITION | Look.PARTITIONS | Look.MIN_INSYNC | Look.PROCESSES
-    patience = 180.0
-
-    def __init__(self, node: NodeSpec) -> None:
-        self.node = node
-        self.name = f"stop {node.name}"
-        self.nodes = (node,)
+    def __init__(self, patience: float, terms: Terms = SAFE) -> None:
+        super().__init__(patience)
+        self._terms = terms
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         del first
-        return rollback.decide_stop(view, self.node.id)
+        return losses.compared(view, self._terms)
+
+
+class StopController(Step):
+    """One controller stopped, once no broker needs it, and nothing would be lost with it. `controllers`: all of them; none: every node."""
+
+    looks = _POSITION | Look.PARTITIONS | Look.MIN_INSYNC | Look.PROCESSES | KINDS
+    patience = 180.0
+
+    def __init__(self, node: NodeSpec, controllers: tuple[NodeSpec, ...] = (), terms: Terms = SAFE) -> None:
+        self.node, self._terms = node, terms
+        self.name = f"stop {node.name}"
+        self.nodes = controllers
+        self._moved = MovedSince()
+
+    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+        return rollback.decide_stop(view, self._moved.saw(view, first), self.node.id, self._terms)
 
     def act(self, world: World, act: Act) -> None:
         del act
@@ -198,14 +213,14 @@ class GiveBack(Step):
     """The transaction that gives the cluster to ZooKeeper; what it deletes is saved first, and partition epochs are raised."""
 
     name = "hand over to ZooKeeper"
-    looks = Look.BROKERS | Look.CONTROLLERS | Look.ZOOKEEPER | Look.STATE_EPOCH | Look.PROCESSES
+    looks = Look.BROKERS | Look.CONTROLLERS | Look.ZOOKEEPER | Look.STATE_EPOCH | Look.TOPICS | Look.PROCESSES
     interval = 0.5
 
-    def __init__(self, controllers: tuple[NodeSpec, ...]) -> None:
-        self.nodes = controllers
+    def __init__(self, controllers: tuple[NodeSpec, ...], terms: Terms = SAFE) -> None:
+        self.nodes, self._terms = controllers, terms
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
-        return rollback.decide_hand_over(view, first)
+        return rollback.decide_hand_over(view, first, self._terms)
 
     def act(self, world: World, act: Act) -> None:
         del act

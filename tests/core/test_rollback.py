@@ -7,11 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.core.back import gates as back_gates
+from airflow_provider_kmigrate.core.back import losses, rollback
 from airflow_provider_kmigrate.core.back import plan as back_plan
-from airflow_provider_kmigrate.core.back import rollback
+from airflow_provider_kmigrate.core.back.losses import Terms
 from airflow_provider_kmigrate.core.model import (
     Act,
     BrokerMode,
+    Controller,
     Done,
     LiveMembers,
     Malformed,
@@ -21,6 +23,9 @@ from airflow_provider_kmigrate.core.model import (
     ProcessState,
     Quorum,
     Refuse,
+    Stored,
+    StoredKind,
+    TopicMetadata,
     Wait,
     ZkController,
     ZkView,
@@ -52,6 +57,25 @@ STOPPED = replace(cluster([MIG] * 3, OFF3, 50), state_epoch=5)
 FINAL = cluster([KRAFT] * 3, (False, False, False), 50)
 
 
+def equal(view):
+    """Both sides were read, and hold the same."""
+    return replace(view, topics=({}, {}), stored={kind: Stored({}) for kind in StoredKind})
+
+
+def lacking(view):
+    """ZooKeeper lacks a topic."""
+    return replace(equal(view), topics=({}, {"t": TopicMetadata("t", "id", {})}))
+
+
+def with_quorum(view, **changes):
+    return replace(view, quorum=replace(view.quorum, **changes))
+
+
+def silent(view, *nodes):
+    gone = {node: Controller(node) for node in nodes}
+    return replace(view, controllers={**view.controllers, **gone})
+
+
 def shape(decision):
     codes = [reason.code for reason in getattr(decision, "reasons", ())]
     return (type(decision), decision.verb) if isinstance(decision, Act) else (type(decision), *codes)
@@ -74,7 +98,7 @@ def test_where_there_is_no_way_back_every_step_says_so(view, expected):
         rollback.decide_reconcile(view, view),
         rollback.decide_back(view, view, 0, MIG),
         rollback.decide_back(view, view, 0, ZK),
-        rollback.decide_stop(view, 3000),
+        rollback.decide_stop(view, view, 3000),
         rollback.decide_hand_over(view, view),
         rollback.decide_led(view),
         rollback.decide_wipe(view, 3000),
@@ -194,17 +218,62 @@ def test_a_broker_that_is_down_is_started_whoever_stopped_it(keys, registered, e
 @pytest.mark.parametrize(
     ("view", "expected"),
     [
-        (ALL_MIG, (Act, "stop")),
+        (equal(later(ALL_MIG, offset=60)), (Act, "stop")),
         (HYBRID, (Refuse, "G27")),
         (cluster([MIG, MIG, ZK], UP3, 50), (Refuse, "P07")),
         (cluster([MIG, ZK, ZK], UP3, -1), (Act, "stop")),
         (cluster([None, ZK, ZK], UP3, -1), (Act, "stop")),  # a broker that failed in migration mode is no obstacle
         (cluster([None, MIG, MIG], UP3, 50), (Wait, "S01", "S02")),
         (STOPPED, (Done,)),
+        (equal(ALL_MIG), (Wait, "G33", "G07")),
+        (with_zk(equal(later(ALL_MIG)), migration=migration(60, epoch=4)), (Wait, "G33", "G07")),
+        (equal(with_quorum(later(ALL_MIG, offset=60), high_watermark=500)), (Wait, "G33", "G06")),
+        (later(ALL_MIG, offset=60), (Wait, "G33", "G00", "G00")),
+        (lacking(later(ALL_MIG, offset=60)), (Wait, "G33", "E02")),
+        (equal(cluster([MIG] * 3, UP3, -1)), (Act, "stop")),  # nothing was ever taken over
+        (equal(cluster([MIG] * 3, (True, None, None), 50)), (Act, "stop")),  # the majority is stopped: nothing new is taken
+        (replace(cluster([MIG] * 3, (True, None, None), 50), topics=({}, {})), (Act, "stop")),
+        (lacking(cluster([MIG] * 3, (True, None, None), 50)), (Wait, "G33", "E02")),
+        (silent(equal(ALL_MIG), 3001, 3002), (Wait, "G33", "G07")),  # not known to be stopped
     ],
 )
-def test_controllers_stop_when_no_broker_needs_them(view, expected):
-    assert shape(rollback.decide_stop(view, 3000)) == expected
+def test_controllers_stop_when_no_broker_needs_them_and_nothing_is_lost_with_them(view, expected):
+    assert shape(rollback.decide_stop(view, ALL_MIG, 3000)) == expected
+
+
+@pytest.mark.parametrize(
+    ("view", "terms", "expected"),
+    [
+        (equal(ALL_MIG), Terms(failover=False), (Act, "stop")),  # whether it moves is nothing to who heals nothing
+        (lacking(ALL_MIG), Terms(failover=False), (Wait, "G33", "E02")),
+        (lacking(ALL_MIG), Terms(lossy=True), (Wait, "G33", "G07", "E02")),
+        (lacking(ALL_MIG), Terms(failover=False, lossy=True), (Act, "stop")),
+        (ALL_MIG, Terms(failover=False), (Wait, "G33", "G00", "G00")),
+    ],
+)
+def test_a_loss_is_accepted_only_where_nothing_is_healed(view, terms, expected):
+    assert shape(rollback.decide_stop(view, ALL_MIG, 3000, terms)) == expected
+
+
+@pytest.mark.parametrize(
+    ("view", "terms", "expected"),
+    [
+        (equal(ALL_MIG), Terms(), (Done,)),
+        (ALL_MIG, Terms(), (Wait, "G00", "G00")),
+        (STOPPED, Terms(failover=False), (Wait, "G00")),  # the topics are told by brokers
+        (replace(STOPPED, topics=({}, {})), Terms(failover=False), (Done,)),
+        (lacking(STOPPED), Terms(failover=False), (Wait, "E02")),
+        (lacking(STOPPED), Terms(failover=False, lossy=True), (Done,)),
+        (handed_over([MIG] * 3), Terms(failover=False), (Done,)),
+    ],
+)
+def test_what_is_compared_without_a_failover(view, terms, expected):
+    assert shape(losses.compared(view, terms)) == expected
+
+
+def test_a_loss_that_is_accepted_is_named():
+    decision = losses.compared(lacking(STOPPED), Terms(failover=False, lossy=True))
+    assert "t: absent in ZooKeeper, present in KRaft" in decision.text
 
 
 def alive(view, node=3000):
@@ -215,8 +284,10 @@ def alive(view, node=3000):
 @pytest.mark.parametrize(
     ("view", "expected"),
     [
-        (later(STOPPED), (Act, "hand over")),
-        (STOPPED, (Wait, "T05")),
+        (equal(later(STOPPED)), (Act, "hand over")),
+        (equal(STOPPED), (Wait, "T05")),
+        (later(STOPPED), (Wait, "G33", "G00")),
+        (lacking(later(STOPPED)), (Wait, "G33", "E02")),
         (later(STOPPED, offset=51), (Refuse, "G29")),
         (later(replace(ALL_MIG, state_epoch=5)), (Refuse, "G26", "G26", "G26")),
         (later(alive(STOPPED)), (Wait, "G26")),
@@ -228,6 +299,12 @@ def alive(view, node=3000):
 )
 def test_the_hand_over(view, expected):
     assert shape(rollback.decide_hand_over(view, STOPPED)) == expected
+
+
+def test_what_brokers_know_in_two_looks_and_zookeeper_lacks_is_not_handed_over():
+    first = lacking(STOPPED)
+    assert shape(rollback.decide_hand_over(later(first), first)) == (Refuse, "G33", "E02")
+    assert shape(rollback.decide_hand_over(later(first), first, Terms(failover=False, lossy=True))) == (Act, "hand over")
 
 
 def test_a_cluster_that_was_handed_over_without_raising_the_epoch_is_handed_over_again():

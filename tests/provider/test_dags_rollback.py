@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from airflow.sdk import DAG, TriggerRule
 from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_provider_kmigrate.core.cluster import Role
-from airflow_provider_kmigrate.core.model import BrokerMode
+from airflow_provider_kmigrate.core.model import BrokerMode, TopicMetadata
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.dag_builders import folder, rollback
 from airflow_provider_kmigrate.operators.approval import LEAVE, ROLL_BACK
@@ -23,7 +24,7 @@ from tests.provider.test_approval import Person
 from tests.provider.test_dags import names, tasks
 from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import CLUSTER_ID
-from tests.steps.test_rollback import all_kraft, check_back, finalization_begun, some_in_migration, some_kraft
+from tests.steps.test_rollback import all_in_migration, all_kraft, check_back, finalization_begun, some_in_migration, some_kraft
 
 DAG_ID = "kmigrate_rollback__sim"
 APPROVED = {"approve_rollback": CLUSTER_ID}
@@ -77,6 +78,7 @@ class TestShape:
         read = DagSerialization.from_dict(DagSerialization.to_dict(dag_of(3, 3, tmp_path)))
         assert CLUSTER_ID in str(read.params.get_param("approve_rollback").description)
         assert read.params.get_param("skip_failover").value is False
+        assert CLUSTER_ID in str(read.params.get_param("accept_loss").description)
         assert all(task.doc_md for task in dag_of(1, 1, tmp_path).tasks)
 
 
@@ -102,6 +104,19 @@ class TestRuns:
         assert states.pop("plan") == "failed"
         assert set(states.values()) == {"upstream_failed"}
         assert sim.restarts() == before
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("accepted", [False, True])
+    def test_without_a_failover_a_loss_must_be_accepted(self, begun: Callable[..., Any], run_dag: RunDag, accepted: bool) -> None:
+        sim, dag = begun(all_in_migration)
+        topics = ({}, {"orders": TopicMetadata("orders", "id", {})})
+        looked = sim.cluster.look
+        sim.cluster.look = lambda *given: replace(looked(*given), topics=topics)
+        conf = {**APPROVED, "skip_failover": True} | ({"accept_loss": CLUSTER_ID} if accepted else {})
+        states = tasks(run_dag(dag, run_conf=conf))
+        assert states["heal.failover"] == "skipped"
+        assert states["heal.equivalence"] == ("success" if accepted else "failed")
+        assert states["rolled_back"] == ("success" if accepted else "upstream_failed")
 
     @pytest.mark.slow
     @pytest.mark.parametrize(("answer", "state"), [(LEAVE, "failed"), (ROLL_BACK, "success")])

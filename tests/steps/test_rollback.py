@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_kmigrate.clients.partition_states import raise_versions
+from airflow_provider_kmigrate.core.back.losses import Terms
 from airflow_provider_kmigrate.core.cluster import Role
 from airflow_provider_kmigrate.core.files.config_matrix import Stage
 from airflow_provider_kmigrate.core.model import BrokerMode
@@ -273,7 +274,7 @@ def test_without_controllers_it_goes_back_only_when_asked_to(tmp_path):
     for node in cluster.spec.controllers:
         cluster.stop(node)
         cluster.wipe(node)
-    run_rollback(cluster.world(tmp_path), failover=False)
+    run_rollback(cluster.world(tmp_path), Terms(failover=False))
     check_back(cluster)
 
 

@@ -15,6 +15,7 @@ from confluent_kafka import Producer
 
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
+from airflow_provider_kmigrate.core.back.losses import Terms
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.files.config_matrix import Stage
 from airflow_provider_kmigrate.core.files.properties import parse
@@ -104,7 +105,7 @@ class TestACarelessWayBack:
     def test_the_way_back_raises_the_states_above_them(self, road: Road) -> None:
         hands = road.at(Point.COPIED)
         with direct.world(road.cluster, "road") as here:
-            run_rollback(here, failover=False)
+            run_rollback(here, Terms(failover=False))
         logs = [process_of(node).log.read_text(errors="replace") for node in hands.brokers]
         assert not [log for log in logs if "already at a newer partition epoch" in log]
 

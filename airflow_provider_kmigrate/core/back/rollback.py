@@ -22,7 +22,9 @@ from dataclasses import dataclass
 
 from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.back import gates as back_gates
+from airflow_provider_kmigrate.core.back import losses
 from airflow_provider_kmigrate.core.back.gates import listed
+from airflow_provider_kmigrate.core.back.losses import SAFE, Terms
 from airflow_provider_kmigrate.core.files import directories
 from airflow_provider_kmigrate.core.files.config_matrix import Stage, stage_on_disk
 from airflow_provider_kmigrate.core.files.node_file import misfiled
@@ -226,16 +228,20 @@ def _to_zookeeper(view: ClusterView) -> Gate:
     return together((back_gates.controllers_silent(view), back_gates.names_the_controller(view)))
 
 
-def decide_stop(view: ClusterView, controller_id: int) -> Decision:
-    """Stop one controller, once no broker needs it: all are ZooKeeper brokers, in migration mode where KRaft owns the cluster."""
+def decide_stop(view: ClusterView, before: ClusterView, controller_id: int, terms: Terms = SAFE) -> Decision:
+    """Stop one controller, once no broker needs it: all are ZooKeeper brokers, in migration mode where KRaft owns the cluster.
+
+    And once nothing would be lost with it (`losses`); `before`: the look since which the dual-write is to have moved.
+    """
     controller = view.controllers.get(controller_id, Controller(controller_id))
     if (ended := back_gates.over(view)) is not None:
         return ended
     if controller.process.state is ProcessState.STOPPED and not controller.answers:
         return Done(f"Controller {controller_id} is stopped.")
     gate = together((_no_broker_needs_them(view), gates.process_known(controller)))
+    gate = losses.before_stop(view, before, terms) if gate.met else gate
     if gate.met:
-        return Act("stop", f"No broker needs controller {controller_id} any more.")
+        return Act("stop", f"No broker needs controller {controller_id} any more, and nothing would be lost with it.")
     return as_decision(gate, "")
 
 
@@ -256,7 +262,7 @@ def postponed_stop(view: ClusterView, controller_id: int) -> bool:
     return bool(others) and view.quorum is not None and view.quorum.leader_id == controller_id
 
 
-def decide_hand_over(view: ClusterView, first: ClusterView) -> Decision:
+def decide_hand_over(view: ClusterView, first: ClusterView, terms: Terms = SAFE) -> Decision:
     """G1: the one transaction that gives the cluster back to ZooKeeper, after the last controller has stopped."""
     if (ended := back_gates.over(view)) is not None:
         return ended
@@ -272,6 +278,7 @@ def decide_hand_over(view: ClusterView, first: ClusterView) -> Decision:
             back_gates.epochs_known(view),
         )
     )
+    gate = losses.before_hand_over(view, first, terms) if gate.met else gate
     if gate.met:
         return Act("hand over", "Every controller is stopped, nothing writes /migration, no broker is in KRaft mode.")
     waits = {reason.code for reason in gate.reasons} == {"T05"}

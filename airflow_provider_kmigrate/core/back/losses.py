@@ -1,0 +1,116 @@
+"""What would be lost with the KRaft controllers, asked by the acts that end them: the comparison of `heal` may be days old by then.
+
+A quorum that leads takes changes that ZooKeeper need not get: a dual-write dies without a word. So each controller is stopped only on a
+look that shows it alive, caught up, and both sides equal; the hand-over compares once more what is still told without controllers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from airflow_provider_kmigrate.core import gates
+from airflow_provider_kmigrate.core.forward import waiting
+from airflow_provider_kmigrate.core.gates import MET, Gate, never, not_yet, together
+from airflow_provider_kmigrate.core.metadata import equivalence, kinds
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Decision, Done, Migration, ProcessState, Reason, Wait
+from airflow_provider_kmigrate.core.phase import Phase, kraft_owns, where
+
+MOST_LAG = 50  # records, as in a soak
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """On what terms a way back goes.
+
+    `failover` false: no new leader writes ZooKeeper anew, so the dual-write need not live. `lossy`: whoever asked for that accepts to lose what
+    ZooKeeper lacks.
+    """
+
+    failover: bool = True
+    lossy: bool = False
+
+    @property
+    def accepts(self) -> bool:
+        return self.lossy and not self.failover
+
+
+SAFE = Terms()
+
+
+def compared(view: ClusterView, terms: Terms) -> Decision:
+    """`waiting.equivalent`; without a failover a kind that nobody is there to tell does not count, and a loss may be accepted."""
+    owned = view.zk is None or kraft_owns(view)
+    if terms.failover or where(view).phase is Phase.FINALIZED or not owned:
+        return waiting.equivalent(view)
+    found = kinds.found(view)
+    if terms.accepts:
+        lost = " ".join(reason.text for reason in (*found, *kinds.unread(view))) or "nothing that can be seen."
+        return Done(f"The run's conf accepts to lose for good: {lost}")
+    reasons = (*_unread(view, strict=_somebody_tells(view)), *found)
+    return Wait(reasons) if reasons else Done(kinds.same(view))
+
+
+def before_stop(view: ClusterView, before: ClusterView, terms: Terms) -> Gate:
+    """G33: ZooKeeper holds what KRaft does, right now; met where ZooKeeper owns the cluster, or no copy was ever finished.
+
+    Once a majority is stopped nothing new is taken, and a dual-write has no leader any more: then only what is told must be equal.
+    """
+    if not _holds_more(view) or terms.accepts:
+        return MET
+    strict = not _quorum_gone(view)
+    moving = (gates.dual_write_alive(view, before), gates.lag_below(view, MOST_LAG)) if strict and terms.failover else ()
+    differing = (*_unread(view, strict=strict and (terms.failover or _somebody_tells(view))), *kinds.found(view))
+    return _said(together((*moving, not_yet(*differing) if differing else MET)))
+
+
+def before_hand_over(view: ClusterView, first: ClusterView, terms: Terms) -> Gate:
+    """G33: brokers, which KRaft told last, know no topic otherwise than ZooKeeper holds it; never, where two looks agree on it."""
+    if not _holds_more(view) or terms.accepts:
+        return MET
+    pair = [_topics(each) for each in (first, view)]
+    lasting = equivalence.reasons(equivalence.lasting(*pair))
+    if lasting:
+        return _said(never(*lasting))
+    now = (*_unread(view, strict=False), *equivalence.reasons(pair[1]))
+    return _said(not_yet(*now)) if now else MET
+
+
+def _topics(view: ClusterView) -> tuple[equivalence.Difference, ...]:
+    return equivalence.compare(*view.topics, view.zk.pending_deletions if view.zk else ()) if view.topics else ()
+
+
+def _holds_more(view: ClusterView) -> bool:
+    """Whether KRaft may hold what ZooKeeper does not: it owns the cluster, and has taken the copy over."""
+    migration = view.zk.migration if view.zk else None
+    return kraft_owns(view) and isinstance(migration, Migration) and migration.metadata_offset > 0
+
+
+def _quorum_gone(view: ClusterView) -> bool:
+    """So many controllers are known to be stopped that the others are no majority; a silent one is not known to be."""
+    stopped = sum(c.process.state is ProcessState.STOPPED and not c.answers for c in view.controllers.values())
+    return 2 * (len(view.controllers) - stopped) <= len(view.controllers)
+
+
+def _somebody_tells(view: ClusterView) -> bool:
+    """Whether anybody is there who could tell KRaft's side of all kinds."""
+    kraft = any(broker.mode is BrokerMode.KRAFT for broker in view.brokers.values())
+    return kraft or any(controller.answers for controller in view.controllers.values())
+
+
+def _unread(view: ClusterView, *, strict: bool) -> tuple[Reason, ...]:
+    """What was not read: all kinds, or only the topics, which brokers always tell."""
+    if strict:
+        return kinds.unread(view)
+    return kinds.unread(view)[:1] if view.topics is None else ()
+
+
+def _said(gate: Gate) -> Gate:
+    if gate.met:
+        return gate
+    text = "ZooKeeper is not seen to hold all that KRaft does."
+    why = "With the controllers goes what it lacks, for good: topics, settings, rules that were made since."
+    remedy = (
+        "Start a new run of the rollback, or clear `heal` with everything behind it: controllers that are down are started, and a new "
+        "leader writes ZooKeeper anew."
+    )
+    return Gate(gate.standing, (Reason("G33", text, why, remedy), *gate.reasons))

@@ -1,0 +1,113 @@
+"""A pause of days in a way back: what KRaft took after `heal` compared, and ZooKeeper did not get, is not lost without a word."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_kmigrate.core.back.losses import Terms
+from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
+from airflow_provider_kmigrate.core.model import ClusterView, Look, TopicMetadata
+from airflow_provider_kmigrate.exceptions import Refused, TimedOut
+from airflow_provider_kmigrate.steps.rollback import GiveBack, StopController, run_rollback, stop_controllers
+from airflow_provider_kmigrate.steps.run import World, run_step
+from tests.steps.sim import SimCluster
+from tests.steps.test_rollback import all_in_migration, check_back
+
+SINCE = {"orders": TopicMetadata("orders", "id", {})}
+
+
+class Taking(SimCluster):
+    """KRaft takes a topic from some moment on; ZooKeeper gets it only where the dual-write brings it there."""
+
+    took: bool = False
+    lost: bool = False
+
+    def look(self, what: Look, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
+        view = super().look(what, nodes, groups)
+        if self.epoch != self.ended and self.led and not self.lost:
+            self.took = False  # a leader that writes brings everything there
+        return replace(view, topics=({}, SINCE if self.took else {}))
+
+
+def healed(folder: Path) -> tuple[Taking, World]:
+    """All brokers in migration mode, ZooKeeper and KRaft compared: then a person was asked, or the DAG was paused."""
+    cluster = Taking()
+    all_in_migration(cluster, cluster.world(folder))
+    return cluster, cluster.world(folder)
+
+
+def running(cluster: SimCluster) -> list[int]:
+    return [node.id for node in cluster.spec.controllers if cluster.nodes[Role.CONTROLLER, node.id].running is not None]
+
+
+def test_no_controller_is_stopped_on_a_dual_write_that_has_died_since(tmp_path: Path) -> None:
+    cluster, world = healed(tmp_path)
+    cluster.ended, cluster.took = cluster.epoch, True
+    with pytest.raises(TimedOut, match=r"G33.*G07"):
+        stop_controllers(world)
+    assert running(cluster) == [3000, 3001, 3002]
+    run_rollback(cluster.world(tmp_path))
+    check_back(cluster)
+
+
+def test_nor_is_the_next_one_if_it_dies_between_two_of_them(tmp_path: Path) -> None:
+    cluster, world = healed(tmp_path)
+    run_step(StopController(cluster.spec.controllers[1]), world)
+    cluster.ended, cluster.took = cluster.epoch, True
+    with pytest.raises(TimedOut, match="G33"):
+        run_step(StopController(cluster.spec.controllers[2]), world)
+    assert running(cluster) == [3000, 3002]
+    cluster.ended = None
+    run_rollback(cluster.world(tmp_path))
+    check_back(cluster)
+
+
+def test_what_a_moving_dual_write_lost_keeps_the_controllers_too(tmp_path: Path) -> None:
+    cluster, world = healed(tmp_path)
+    cluster.took = cluster.lost = True
+    with pytest.raises(TimedOut, match=r"G33.*E02.*orders"):
+        stop_controllers(world)
+    assert running(cluster) == [3000, 3001, 3002]
+
+
+def test_what_brokers_know_and_zookeeper_lacks_is_not_handed_over(tmp_path: Path) -> None:
+    """It was taken in the last moment, by controllers that are stopped now: starting them again brings it there."""
+    cluster, world = healed(tmp_path)
+    stop_controllers(world)
+    cluster.took = True
+    with pytest.raises(Refused) as refused:
+        run_step(GiveBack(cluster.spec.controllers), world)
+    assert [reason.code for reason in refused.value.reasons] == ["G33", "E02"]
+    assert cluster.kraft_owns
+    run_rollback(cluster.world(tmp_path))
+    check_back(cluster)
+
+
+def test_without_a_failover_it_is_compared_all_the_same(tmp_path: Path) -> None:
+    cluster, world = healed(tmp_path)
+    cluster.ended, cluster.took = cluster.epoch, True
+    with pytest.raises(TimedOut, match="E02"):
+        run_rollback(world, Terms(failover=False))
+    assert cluster.kraft_owns
+    assert running(cluster) == [3000, 3001, 3002]
+
+
+@pytest.mark.parametrize("alive", [True, False])
+def test_who_accepts_the_loss_goes_back_without_it(tmp_path: Path, alive: bool) -> None:
+    cluster, world = healed(tmp_path)
+    cluster.ended, cluster.took = cluster.epoch, True
+    for node in () if alive else cluster.spec.controllers:
+        cluster.stop(node)
+    run_rollback(world, Terms(failover=False, lossy=True))
+    check_back(cluster)
+
+
+def test_without_a_failover_and_without_a_loss_nobody_has_to_accept_one(tmp_path: Path) -> None:
+    cluster, world = healed(tmp_path)
+    cluster.ended = cluster.epoch
+    run_rollback(world, Terms(failover=False))
+    check_back(cluster)
