@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from kafka.protocol.admin import DescribeConfigsRequest, DescribeLogDirsRequest, ListPartitionReassignmentsRequest
 
 from airflow_provider_kmigrate.clients.kafka_errors import check, name_of
 from airflow_provider_kmigrate.clients.wire import Wire
-from airflow_provider_kmigrate.core.preflight.surroundings import LogDir
+from airflow_provider_kmigrate.core.preflight.surroundings import LogDir, Taken
 from airflow_provider_kmigrate.exceptions import Failed
 
 _BROKER = 4  # ConfigResource.Type of a broker
+_STATIC = 4  # ConfigSource of what it read when it started
 _DEFAULT = 5  # ConfigSource of what Kafka has when nobody says anything
 _PROTOCOL = "inter.broker.protocol.version"
 _LIST_MS = 10_000
@@ -22,17 +24,30 @@ def release(wire: Wire, broker: int) -> str:
 
     Nothing tells the patch level. Raises `Failed` where the broker does not tell the default.
     """
-    resource = DescribeConfigsRequest.DescribeConfigsResource(
-        resource_type=_BROKER, resource_name=str(broker), configuration_keys=[_PROTOCOL]
-    )
-    answer = _ask(wire, DescribeConfigsRequest, 1, 4, resources=[resource], include_synonyms=True)
-    for result in answer.results:
-        check(result.error_code, f"{wire.endpoint} DescribeConfigs", result.error_message)
-        for entry in result.configs:
-            found = [synonym.value for synonym in entry.synonyms if synonym.source == _DEFAULT and synonym.value]
-            if entry.name == _PROTOCOL and found:
-                return str(found[0])
+    for entry in _configs(wire, broker, [_PROTOCOL]):
+        found = [synonym.value for synonym in entry.synonyms if synonym.source == _DEFAULT and synonym.value]
+        if entry.name == _PROTOCOL and found:
+            return str(found[0])
     raise Failed(f"{wire.endpoint} does not tell the default of {_PROTOCOL}")
+
+
+def taken(wire: Wire, broker: int) -> Taken:
+    """What the broker read when it started, key by key, whatever was set dynamically since. Secrets are without their values."""
+    synonyms = [synonym for entry in _configs(wire, broker, None) for synonym in entry.synonyms]
+    values = {each.name: each.value for each in synonyms if each.source == _STATIC}
+    if not values:
+        raise Failed(f"{wire.endpoint} tells nothing of its own file")
+    return Taken(values, {each.name: each.value for each in synonyms if each.source == _DEFAULT and each.value is not None})
+
+
+def _configs(wire: Wire, broker: int, keys: list[str] | None) -> Iterator[Any]:
+    """Each setting with everything that it may come from (KIP-226); all of them where no `keys` are named."""
+    resource = DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=_BROKER, resource_name=str(broker), configuration_keys=keys
+    )
+    for result in _ask(wire, DescribeConfigsRequest, 1, 4, resources=[resource], include_synonyms=True).results:
+        check(result.error_code, f"{wire.endpoint} DescribeConfigs", result.error_message)
+        yield from result.configs
 
 
 def log_dirs(wire: Wire) -> tuple[LogDir, ...]:

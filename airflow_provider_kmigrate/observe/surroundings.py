@@ -11,7 +11,7 @@ from airflow_provider_kmigrate.clients import wire_surroundings
 from airflow_provider_kmigrate.clients.tools import Tools
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
 from airflow_provider_kmigrate.core.model import ClusterView, Reason
-from airflow_provider_kmigrate.core.preflight.surroundings import Surroundings, ZooKeeperServer
+from airflow_provider_kmigrate.core.preflight.surroundings import Surroundings, Taken, ZooKeeperServer
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Unavailable, WrongCluster
 from airflow_provider_kmigrate.observe.questions import Question, Questions
 from airflow_provider_kmigrate.observe.reads import Reads
@@ -36,6 +36,9 @@ class Around:
         dirs = {
             node.id: ask(_not_told(node.name, "log directories"), self._patience, _granted(self._dirs), node) for node in alive
         }
+        taken = {
+            node.id: ask(_not_told(node.name, "configuration"), self._patience, _granted(self._taken), node) for node in alive
+        }
         moving = ask(_not_told("the controller", "reassignments"), self._long, _granted(Reads(alive, self._tools).moving))
         tree = ask(_not_told("ZooKeeper", "settings, users and rules"), self._long, _granted(self._tools.zk.surroundings))
         servers = ask(_not_told("ZooKeeper", "versions"), self._long, _granted(self._tools.zk.servers))
@@ -43,6 +46,7 @@ class Around:
         return Surroundings(
             releases=_each(questions, releases, self._spec),
             log_dirs=_each(questions, dirs, self._spec),
+            taken=_each(questions, taken, self._spec),
             moving=questions.answer(moving),
             tree=questions.answer(tree),
             servers=told,
@@ -53,6 +57,9 @@ class Around:
 
     def _release(self, node: NodeSpec) -> str:
         return wire_surroundings.release(self._tools.wire(node), node.id)
+
+    def _taken(self, node: NodeSpec) -> Taken:
+        return wire_surroundings.taken(self._tools.wire(node), node.id)
 
     def _dirs(self, node: NodeSpec) -> Any:
         return wire_surroundings.log_dirs(self._tools.wire(node))

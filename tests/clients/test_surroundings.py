@@ -24,7 +24,7 @@ from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, HostSpec, NodeSpec, Role
 from airflow_provider_kmigrate.core.model import Malformed
-from airflow_provider_kmigrate.core.preflight.surroundings import Acl, LogDir, ZooKeeperServer
+from airflow_provider_kmigrate.core.preflight.surroundings import Acl, LogDir, Taken, ZooKeeperServer
 from airflow_provider_kmigrate.exceptions import Failed, Unavailable
 from airflow_provider_kmigrate.observe.surroundings import one_machine
 from tests.clients import fake_node
@@ -80,6 +80,17 @@ class TestBroker:
         node.handlers[32] = configs(("3.8", 4))
         with pytest.raises(Failed, match="does not tell"):
             wire_surroundings.release(wire, 1)
+
+    def test_what_it_read_when_it_started(self, node: FakeNode, wire: Wire) -> None:
+        node.handlers[32] = configs(("3.7", 1), ("3.8", 4), ("3.9-IV0", 5))
+        key = "inter.broker.protocol.version"
+        assert wire_surroundings.taken(wire, 1) == Taken({key: "3.8"}, {key: "3.9-IV0"})
+        assert node.seen[-1].resources[0].configuration_keys is None
+
+    def test_a_broker_that_tells_nothing_of_its_file(self, node: FakeNode, wire: Wire) -> None:
+        node.handlers[32] = configs(("3.9-IV0", 5))
+        with pytest.raises(Failed, match="nothing of its own file"):
+            wire_surroundings.taken(wire, 1)
 
     def test_directories_and_what_is_wrong_with_them(self, node: FakeNode, wire: Wire) -> None:
         result = DescribeLogDirsResponse.DescribeLogDirsResult

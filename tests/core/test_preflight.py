@@ -30,6 +30,7 @@ from airflow_provider_kmigrate.core.preflight.surroundings import (
     LogDir,
     Registration,
     Surroundings,
+    Taken,
     ZooKeeperServer,
     ZooKeeperTree,
 )
@@ -94,7 +95,8 @@ def around(size: int = 3) -> Surroundings:
     tree = ZooKeeperTree(registrations={i: Registration(NOW - 500, NOW - 500) for i in ids}, latest=NOW - 500)
     dirs = {i: (LogDir("/data"),) for i in ids}
     servers = (ZooKeeperServer("zk:2181", "3.8.4"),)
-    return Surroundings(dict.fromkeys(ids, "3.9-IV0"), dirs, (), tree, servers, now=NOW, one_machine=True)
+    taken = {i: Taken(config(i)) for i in ids}
+    return Surroundings(dict.fromkeys(ids, "3.9-IV0"), dirs, (), tree, servers, now=NOW, taken=taken, one_machine=True)
 
 
 def codes(case: Case) -> list[str]:
@@ -123,7 +125,14 @@ def broker_1(**changes: object) -> Change:
 
 
 def file_1(properties: Mapping[str, str] | None) -> Change:
-    return broker_1(files=NodeFiles(properties, None, FORMATTED))
+    """Broker 1's file, with which it was restarted."""
+    return both(broker_1(files=NodeFiles(properties, None, FORMATTED)), started)
+
+
+def started(view: ClusterView, facts: PreflightFacts) -> Case:
+    """Every broker has read its file as it is now."""
+    taken = {i: Taken(b.files.properties or {}) for i, b in view.brokers.items()}
+    return view, replace(facts, around=replace(facts.around, taken=taken))
 
 
 def controller_files(files: NodeFiles) -> Change:
@@ -266,7 +275,7 @@ def test_one_defect_gives_its_code(change: Change, expected: list[str]) -> None:
 def test_an_old_protocol_version_blocks() -> None:
     view, facts = healthy()
     files = {i: replace(b, files=NodeFiles(OLD[i], None, FORMATTED)) for i, b in view.brokers.items()}
-    assert codes((replace(view, brokers=files), replace(facts, configs=OLD))) == ["B1b"]
+    assert codes(started(replace(view, brokers=files), replace(facts, configs=OLD))) == ["B1b"]
 
 
 def test_an_ambiguous_count_of_a_topic_that_was_changed_is_a_warning() -> None:

@@ -18,6 +18,7 @@ from airflow_provider_kmigrate.core.preflight import security as preflight_secur
 from airflow_provider_kmigrate.core.preflight.checks import PreflightFacts, findings
 from airflow_provider_kmigrate.core.preflight.surroundings import Acl, LogDir, Registration, Surroundings, ZooKeeperServer
 from tests.core import test_preflight as base
+from tests.core import test_preflight_written as written
 from tests.core.test_preflight import (
     NOW,
     Case,
@@ -32,6 +33,7 @@ from tests.core.test_preflight import (
     known,
     orders,
     spec,
+    started,
     zk,
 )
 
@@ -59,7 +61,7 @@ def everywhere(**changes: str) -> Change:
     def change(view: ClusterView, facts: PreflightFacts) -> Case:
         configs = {i: config(i, **changes) for i in facts.configs}
         brokers = {i: replace(b, files=replace(b.files, properties=configs[i])) for i, b in view.brokers.items()}
-        return replace(view, brokers=brokers), replace(facts, configs=configs)
+        return started(replace(view, brokers=brokers), replace(facts, configs=configs))
 
     return change
 
@@ -69,8 +71,8 @@ def running_1(**changes: str) -> Change:
 
 
 def written_1(**changes: str) -> Change:
-    """Broker 1's file; what runs is as before."""
-    return broker_1(files=NodeFiles(config(1, **changes), None, {"/data": {}}))
+    """Broker 1's file, with which it was restarted; what is in force is as before."""
+    return both(broker_1(files=NodeFiles(config(1, **changes), None, {"/data": {}})), started)
 
 
 def topics(**configs: str) -> Change:
@@ -256,7 +258,7 @@ def test_one_defect_gives_its_code(change: Change, expected: list[str]) -> None:
 
 
 def test_every_code_of_preflight_has_a_test() -> None:
-    tested = {code for _, _, expected in (*ROWS, *base.DEFECTS) for code in expected} | {"B1b"}
+    tested = {code for _, _, expected in (*ROWS, *base.DEFECTS, *written.ROWS) for code in expected} | {"B1b"}
     assert RULES.keys() - tested == set()
 
 
@@ -270,6 +272,7 @@ UNKNOWN: list[tuple[str, Change]] = [
     ("B10b", large_topic),
     ("B12b", around(servers=())),
     ("B13a", everywhere(principal_builder_class="com.example.Names")),
+    ("B15", around(taken={})),
     ("W7", commanded()),
     ("W8", around(one_machine=False)),
     ("W9", tree(cmak=None)),

@@ -31,6 +31,7 @@ from airflow_provider_kmigrate.core.preflight.surroundings import (
     LogDir,
     Registration,
     Surroundings,
+    Taken,
     ZooKeeperServer,
     ZooKeeperTree,
 )
@@ -240,7 +241,8 @@ class SimCluster:
         tree = ZooKeeperTree(registrations={broker: Registration(1.0, 1.0) for broker in ids})
         dirs = {broker: (LogDir("/data"),) for broker in ids}
         servers = (ZooKeeperServer("127.0.0.1:2181", "3.8.4"),)
-        return Surroundings(dict.fromkeys(ids, "3.9-IV0"), dirs, (), tree, servers, now=10.0, one_machine=True)
+        taken = {broker: Taken(self.broker_config(broker)) for broker in ids}
+        return Surroundings(dict.fromkeys(ids, "3.9-IV0"), dirs, (), tree, servers, now=10.0, taken=taken, one_machine=True)
 
     def _broker(self, node: NodeSpec) -> Broker:
         mine = self.nodes[node.role, node.id]

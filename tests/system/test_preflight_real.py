@@ -88,6 +88,20 @@ def test_a_healthy_cluster_is_ready_and_everything_was_told(cluster: LocalCluste
     assert around.tree.registrations.keys() == {0, 1, 2}
 
 
+def test_a_file_that_was_edited_after_the_start_is_named(cluster: LocalCluster) -> None:
+    path = Path(cluster.plan.brokers[1].hosts.properties)
+    original = path.read_text()
+    try:
+        path.write_text(f"# Ansible managed\n{original}\nmin.insync.replicas=1\nnum.io.threads=9\nlog.retention.minutes=10080\n")
+        found = look(cluster)
+    finally:
+        path.write_text(original)
+    said = {finding.code: finding.reason.text for finding in found.found}
+    assert sorted(said) == ["B15", "W18", "W19"]
+    assert said["B15"] == "broker 1 does not run with what its file says of min.insync.replicas"
+    assert said["W18"] == "broker 1 does not run with what its file says of num.io.threads"
+
+
 def slow_move(cluster: LocalCluster) -> None:
     """A reassignment that will not end: two megabytes to move, a byte a second."""
     create_topics({"bootstrap.servers": cluster.bootstrap}, [TopicPlan("moving", 1, replication=1)])

@@ -135,6 +135,7 @@ def look(node: NodeSpec, read_at: Read = read, at_once: int = 1) -> NodeFiles:
         properties=keys,
         properties_sha256=None if text is None else sha256(text),
         meta={path: properties.parse(found[f"{path}/{META}"] or "") for path in dirs} if dirs else None,
+        kept_by=None if text is None else properties.kept_by(text),
         has_metadata_log=any(found[path] is not None for path in logs) if dirs else None,
     )
 

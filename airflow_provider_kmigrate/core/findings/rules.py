@@ -193,6 +193,12 @@ RULES: Mapping[str, Rule] = {
         "End the reassignment with kafka-reassign-partitions.sh --verify, or remove the *.replication.throttled.* settings of topics and brokers.",
         "measured by others: catch-up under a throttle; reliability",
     ),
+    "B15": Rule(
+        "The roll restarts every broker with what its file says: other data, listeners, rights or copies than the cluster has now.",
+        "Restart the broker with this file before the migration, or put back what runs; write into the file what its start command adds (--override).",
+        "KIP-226, STATIC_BROKER_CONFIG; reliability: one change at a time",
+        "Compare kafka-configs.sh --describe --all --entity-type brokers --entity-name N with the file; let our user DESCRIBE_CONFIGS the cluster.",
+    ),
     "W1": Rule(
         "Producers with acks=all are refused on these partitions while any broker that holds them restarts, twice per broker.",
         "Raise the replication factor above min.insync.replicas, or accept the pauses.",
@@ -281,6 +287,16 @@ RULES: Mapping[str, Rule] = {
         "In the second roll the last broker that serves them leaves ZooKeeper, and their members would starve: it will be refused (G21).",
         "Move these groups with the DAG kmigrate_consumers__<cluster> in time, or stop their consumers before the second roll.",
         "measured: consumers coordinated through ZooKeeper",
+    ),
+    "W18": Rule(
+        "The roll restarts every broker with what its file says: what changes then would be taken for the migration's doing.",
+        "Restart the broker with this file before the migration, or put back what runs.",
+        "KIP-226, STATIC_BROKER_CONFIG; reliability: one change at a time",
+    ),
+    "W19": Rule(
+        "Configuration management that writes the file anew in the middle of a roll takes out the migration's keys: the next restart strands the broker.",
+        "Pause it for these nodes, also its timers and agents, until the migration is finalized; then give it the new files.",
+        "peers: interlocks against other actors",
     ),
     "K04": Rule(
         "Whichever broker creates the topic gives it its own count; brokers that run by then keep theirs, and groups are consumed twice.",

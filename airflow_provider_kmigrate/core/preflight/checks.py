@@ -21,6 +21,7 @@ from airflow_provider_kmigrate.core.preflight import actors as preflight_actors
 from airflow_provider_kmigrate.core.preflight import places as preflight_places
 from airflow_provider_kmigrate.core.preflight import security as preflight_security
 from airflow_provider_kmigrate.core.preflight import versions as preflight_versions
+from airflow_provider_kmigrate.core.preflight import written as preflight_written
 from airflow_provider_kmigrate.core.preflight.facts import (
     Check,
     PreflightFacts,
@@ -234,6 +235,7 @@ _CHECKS: tuple[Check, ...] = (
     _topic_ids,
     _leftovers,
     _files,
+    *preflight_written.CHECKS,
     *preflight_versions.CHECKS,
     *preflight_security.CHECKS,
     *preflight_actors.CHECKS,

@@ -1,7 +1,7 @@
 """What preflight asks beside a view, as frozen values: what brokers tell of their software and disks, and what else lies in ZooKeeper.
 
-None, everywhere: it was not told. No value of a setting is kept unless it is on a short list of harmless ones: brokers keep passwords in
-the same places.
+None, everywhere: it was not told. Of settings in ZooKeeper no value is kept: passwords are in the same places. Brokers tell no secret of
+their own.
 """
 
 from __future__ import annotations
@@ -21,6 +21,17 @@ class LogDir:
 
     path: str
     error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What a running broker read when it started: the keys of its file, references resolved, and what was added on its command line.
+
+    None stands for a value that brokers do not tell because it may be a secret. `defaults` are Kafka's own, of the keys that have one.
+    """
+
+    values: Mapping[str, str | None] = field(default_factory=dict)
+    defaults: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,4 +94,5 @@ class Surroundings:
     servers: tuple[ZooKeeperServer, ...] = ()
     unread: tuple[str, ...] = ()  # why something was not told
     now: float = 0.0
+    taken: Mapping[int, Taken | None] = field(default_factory=dict)
     one_machine: bool = False  # every node and ZooKeeper run on this machine: there is one clock

@@ -1,0 +1,110 @@
+"""Preflight's checks of brokers' files: what a broker runs with, which every restart of the roll replaces by what its file says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from airflow_provider_kmigrate.core.files.config_matrix import references, stage_of
+from airflow_provider_kmigrate.core.findings.finding import Finding, blocks, unknown, warns
+from airflow_provider_kmigrate.core.model import ClusterView
+from airflow_provider_kmigrate.core.preflight.facts import Check, PreflightFacts, answering, protocol, some, zookeeper_files
+from airflow_provider_kmigrate.core.preflight.surroundings import Taken
+
+_PROTOCOL = "inter.broker.protocol.version"
+_HOUR, _MINUTE = 3_600_000, 60_000
+#: What Kafka takes under several names: the others, the stronger first, each with the name that wins and the factor to its unit.
+_SYNONYMS: Mapping[str, tuple[str, int]] = {
+    "log.retention.minutes": ("log.retention.ms", _MINUTE),
+    "log.retention.hours": ("log.retention.ms", _HOUR),
+    "log.roll.hours": ("log.roll.ms", _HOUR),
+    "log.roll.jitter.hours": ("log.roll.jitter.ms", _HOUR),
+    "log.dir": ("log.dirs", 1),
+    "node.id": ("broker.id", 1),
+    "delegation.token.master.key": ("delegation.token.secret.key", 1),
+}
+#: Who a node is, where its data lie, who reaches it and how, who may do what, how much is kept of what is written.
+_CRITICAL = re.compile(
+    r"""(?:broker\.id | reserved\.broker\.max\.id
+    | log\.dirs | metadata\.log\.dir | log\.retention\.(?:ms|bytes) | log\.cleanup\.policy
+    | listeners | advertised\.listeners | listener\..* | control\.plane\.listener\.name
+    | inter\.broker\..* | security\.inter\.broker\.protocol | zookeeper\..* | ssl\..* | sasl\..*
+    | authorizer\..* | super\.users | allow\.everyone\.if\.no\.acl\.found | principal\.builder\.class
+    | config\.providers(?:\..*)? | password\.encoder\..* | delegation\.token\..*
+    | default\.replication\.factor | min\.insync\.replicas | unclean\.leader\.election\.enable
+    | offsets\.topic\..* | transaction\.state\.log\..*)""",
+    re.VERBOSE,
+)
+
+
+def differences(file: Mapping[str, str], taken: Taken, effective: Mapping[str, str]) -> tuple[str, ...]:
+    """The keys that a restart would change: a broker's file against what it read when it started, and what is in force now.
+
+    Neither a reference nor a secret can be compared, only whether it is there at all.
+    """
+    written, running = _plain(file), _plain(taken.values)
+    defaults, force = _plain(taken.defaults), _plain(effective)
+    same = {key for key in written.keys() & running.keys() if _same(written[key], running[key])}
+    same |= {key for key in written if key in force and _same(written[key], force[key]) and not _hidden(written[key])}
+    same |= {key for key in running.keys() - written.keys() if key in defaults and running[key] == defaults[key]}
+    return tuple(sorted((written.keys() | running.keys()) - same))
+
+
+def _plain(keys: Mapping[str, str | None]) -> dict[str, str | None]:
+    """One name and one unit for what Kafka takes under several, and one spelling of each value."""
+    found = {key: None if value is None else _spelled(value) for key, value in keys.items()}
+    for name, (winner, factor) in _SYNONYMS.items():
+        if name in found:
+            found.setdefault(winner, _scaled(found[name], factor))
+            del found[name]
+    return found
+
+
+def _spelled(value: str) -> str:
+    text = re.sub(r"\s*,\s*", ",", value.strip())
+    return str(int(text)) if re.fullmatch(r"[+-]?\d+", text) else text.lower() if text.lower() in {"true", "false"} else text
+
+
+def _scaled(value: str | None, factor: int) -> str | None:
+    return str(int(value) * factor) if factor > 1 and value and value.isdecimal() else value
+
+
+def _same(written: str | None, running: str | None) -> bool:
+    return _hidden(written) or running is None or written == running
+
+
+def _hidden(value: str | None) -> bool:
+    return value is None or bool(references(value))
+
+
+def _differ(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+    """Of brokers whose file is of the stage that they run in: where it is ahead, a run was stopped between file and restart."""
+    comparable = _comparable(view, facts)
+    told = {broker: facts.around.taken.get(broker) for broker in answering(view, facts) if broker in comparable}
+    if silent := [broker for broker, taken in told.items() if taken is None]:
+        yield unknown("B15", f"whether the files of brokers {some(silent)} are what they run with: they do not tell")
+    for broker, taken in told.items():
+        file = comparable[broker]
+        keys = [] if taken is None else differences(file, taken, facts.configs.get(broker) or {})
+        critical = [
+            key for key in keys if _CRITICAL.fullmatch(key) and not (key == _PROTOCOL and protocol(file))
+        ]  # that is B1a's
+        if critical:
+            yield blocks("B15", f"broker {broker} does not run with what its file says of {some(critical)}")
+        if others := [key for key in keys if not _CRITICAL.fullmatch(key)]:
+            yield warns("W18", f"broker {broker} does not run with what its file says of {some(others)}")
+
+
+def _comparable(view: ClusterView, facts: PreflightFacts) -> dict[int, Mapping[str, str]]:
+    files = zookeeper_files(view)
+    return {broker: keys for broker, keys in files.items() if stage_of(keys) is stage_of(facts.configs.get(broker) or {})}
+
+
+def _kept_by_others(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+    del facts
+    kept = {broker.id: broker.files.kept_by for broker in view.brokers.values() if broker.files.kept_by}
+    if kept:
+        yield warns("W19", f"files that say who writes them: {some(f'broker {broker} {name}' for broker, name in kept.items())}")
+
+
+CHECKS: tuple[Check, ...] = (_differ, _kept_by_others)
