@@ -270,6 +270,21 @@ def led_without_flag(view: ClusterView) -> bool:
     return leader is not None and leader.migration_flag is False
 
 
+def still_open(view: ClusterView) -> bool:
+    """Proof that nothing is finalized: a leader with the flag has dual-written since it was elected, or no copy was ever finished.
+
+    A finalized quorum never writes /migration again, whoever leads it and whatever flag it has. Without the proof it is unknown.
+    """
+    migration = _zk(view).migration
+    if view.zk is None or isinstance(migration, Malformed):
+        return False
+    if not _copied(view):
+        return not _with_mode(view, BrokerMode.KRAFT)
+    leader = view.controllers.get(view.quorum.leader_id) if view.quorum else None
+    writes = view.quorum is not None and migration is not None and migration.metadata_epoch == view.quorum.leader_epoch
+    return kraft_owns(view) and writes and leader is not None and leader.migration_flag is True
+
+
 def kraft_owns(view: ClusterView) -> bool:
     """/controller names a KRaft controller."""
     controller = _zk(view).controller

@@ -118,9 +118,12 @@ def fail_over(world: World, name: str) -> None:
 
 
 def start_what_is_down(world: World) -> None:
-    """A controller of this migration that is down, as a failover leaves one that was killed between stop and start."""
+    """A controller of this migration that is down, as a failover leaves one that was killed between stop and start.
+
+    None whose flag may be over (R12): since the decision something may have shown it.
+    """
     found = rollback.still_down(world.observer.look(DOWN_LOOKS, world.spec.controllers))
     for node in world.spec.controllers:
-        if found is not None and node.id == found[0]:
+        if found is not None and node.id == found[0] and isinstance(found[1], Act):
             install(world, node, Stage.CONTROLLER_MIGRATION)
             world.tools.host(node).start(node, world.fence.token)

@@ -213,7 +213,7 @@ class GiveBack(Step):
     """The transaction that gives the cluster to ZooKeeper; what it deletes is saved first, and partition epochs are raised."""
 
     name = "hand over to ZooKeeper"
-    looks = Look.BROKERS | Look.CONTROLLERS | Look.ZOOKEEPER | Look.STATE_EPOCH | Look.TOPICS | Look.PROCESSES
+    looks = Look.BROKERS | Look.CONTROLLERS | Look.ZOOKEEPER | Look.STATE_EPOCH | Look.TOPICS | _NODES
     interval = 0.5
 
     def __init__(self, controllers: tuple[NodeSpec, ...], terms: Terms = SAFE) -> None:

@@ -30,6 +30,7 @@ from airflow_provider_kmigrate.core.model import (
     ZkController,
     ZkView,
 )
+from airflow_provider_kmigrate.core.phase import still_open
 from tests.core.views import DOWN, KRAFT, MIG, ZK, cluster, controller, migration, with_broker, with_zk
 
 UP3, OFF3 = (True, True, True), (None, None, None)
@@ -69,6 +70,11 @@ def lacking(view):
 
 def with_quorum(view, **changes):
     return replace(view, quorum=replace(view.quorum, **changes))
+
+
+def with_files(view, keys):
+    """The properties of one stopped controller."""
+    return replace(view, controllers={**view.controllers, 3001: replace(view.controllers[3001], files=NodeFiles(keys))})
 
 
 def silent(view, *nodes):
@@ -125,6 +131,7 @@ def test_a_controller_gets_its_flag_back(view, expected):
 
 
 FINAL_FILE = {"process.roles": "controller"}
+FLAG_FILE = {**FINAL_FILE, "zookeeper.metadata.migration.enable": "true"}
 
 
 def test_a_controller_with_its_flag_keeps_no_file_without_it():
@@ -137,6 +144,53 @@ def test_nobody_tells_whether_it_is_finalized():
         node: replace(controller(node, None), files=NodeFiles(FINAL_FILE, has_metadata_log=True)) for node in DUAL.controllers
     }
     assert shape(rollback.decide_flag(replace(DUAL, controllers=down, quorum=None), 3001)) == (Refuse, "R12")
+
+
+LED_BY_ANOTHER = replace(DUAL, quorum=replace(DUAL.quorum, leader_id=3002))
+UNWRITTEN = with_zk(LED_BY_ANOTHER, migration=migration(50, epoch=4))
+
+
+@pytest.mark.parametrize(
+    ("view", "proven"),
+    [
+        (DUAL, True),
+        (LED_BY_ANOTHER, True),
+        (cluster([MIG] * 3, UP3, -1), True),  # nothing was copied: there is nothing to finalize
+        (handed_over([ZK] * 3), True),
+        (UNWRITTEN, False),  # as a finalized quorum looks that one with the flag leads
+        (replace(DUAL, quorum=None), False),
+        (replace(DUAL, zk=None), False),
+        (with_zk(DUAL, migration=None), False),
+        (with_zk(DUAL, migration=Malformed("/migration", "")), False),
+        (cluster([KRAFT] * 3, (False, True, True), 50), False),
+        (silent(DUAL, 3000), False),
+        (with_zk(DUAL, controller=ZkController(0, -1, ephemeral=True)), False),
+    ],
+)
+def test_what_proves_that_nothing_is_finalized(view, proven):
+    assert still_open(view) is proven
+
+
+@pytest.mark.parametrize("view", [UNWRITTEN, silent(UNWRITTEN, 3002), replace(LED_BY_ANOTHER, quorum=None)])
+@pytest.mark.parametrize("keys", [FINAL_FILE, None])
+def test_no_controller_gets_a_flag_back_that_may_be_over(view, keys):
+    down = replace(controller(3001, None), files=NodeFiles(keys, has_metadata_log=True))
+    assert shape(rollback.decide_flag(replace(view, controllers={**view.controllers, 3001: down}), 3001)) == (Wait, "R12")
+    misfiled = replace(view.controllers[3001], files=NodeFiles(FINAL_FILE))
+    assert shape(rollback.decide_flag(replace(view, controllers={**view.controllers, 3001: misfiled}), 3001)) == (Wait, "R12")
+
+
+def test_nor_one_that_answers_without_it():
+    view = replace(UNWRITTEN, controllers={**UNWRITTEN.controllers, 3001: controller(3001, False)})
+    assert shape(rollback.decide_flag(view, 3001)) == (Wait, "R12")
+
+
+def test_one_that_has_the_flag_in_its_file_is_started_with_it_whatever_is_known():
+    down = replace(controller(3001, None), files=NodeFiles(FLAG_FILE, has_metadata_log=True))
+    assert shape(rollback.decide_flag(replace(UNWRITTEN, controllers={**UNWRITTEN.controllers, 3001: down}), 3001)) == (
+        Act,
+        "start",
+    )
 
 
 @pytest.mark.parametrize(("used", "expected"), [(True, (Act, "start")), (False, (Done,)), (None, (Wait, "G00"))])
@@ -169,7 +223,7 @@ def test_one_failover_heals(view, expected):
 
 def test_of_controllers_that_are_down_only_one_of_this_migration_is_brought_back():
     empty = replace(controller(3000, None), files=NodeFiles(has_metadata_log=False))
-    used = replace(controller(3001, None), files=NodeFiles(has_metadata_log=True))
+    used = replace(controller(3001, None), files=NodeFiles(FLAG_FILE, has_metadata_log=True))
     view = replace(DUAL, controllers={**DUAL.controllers, 3000: empty, 3001: used})
     number, decision = rollback.still_down(view)
     assert (number, shape(decision)) == (3001, (Act, "start"))
@@ -293,6 +347,8 @@ def alive(view, node=3000):
         (later(alive(STOPPED)), (Wait, "G26")),
         (later(replace(STOPPED, state_epoch=None)), (Wait, "G00")),
         (later(replace(cluster([KRAFT, MIG, MIG], OFF3, 50), state_epoch=5)), (Refuse, "G27")),
+        (equal(with_files(later(STOPPED), FINAL_FILE)), (Refuse, "R12")),
+        (equal(with_files(later(STOPPED), FLAG_FILE)), (Act, "hand over")),
         (handed_over([MIG] * 3), (Done,)),
         (replace(handed_over([MIG] * 3), state_epoch=None), (Wait, "G00")),
     ],

@@ -31,6 +31,7 @@ PRE = cluster([ZK, ZK, ZK], FLAGGED, -1)
 DUAL_ZK = cluster([MIG, MIG, MIG], FLAGGED, 90)
 BEFORE = cluster([MIG, MIG, MIG], FLAGGED, 80)
 DUAL = cluster([KRAFT, KRAFT, KRAFT], FLAGGED, 90)
+LED_BY_ANOTHER = replace(DUAL, quorum=replace(DUAL.quorum, leader_id=3001))
 DUAL_BEFORE = cluster([KRAFT, KRAFT, KRAFT], FLAGGED, 80)
 FINAL = cluster([KRAFT, KRAFT, KRAFT], BARE, 90)
 HEADLESS = (Partition("t", 0, -1, (0,), (0,)),)
@@ -117,7 +118,7 @@ DOWN_BARE = {**DOWN_FRESH, "files": BARE_FILE}
         (with_controller(PRE, 3000, **DOWN_FRESH), "provision"),
         (with_controller(PRE, 3000, **DOWN_USED), "start"),
         (with_controller(DUAL, 3000, **DOWN_USED), "start"),
-        (with_controller(DUAL, 3000, **DOWN_BARE), "reflag"),
+        (with_controller(LED_BY_ANOTHER, 3000, **DOWN_BARE), "reflag"),
         (with_controller(FINAL, 3000, **DOWN_BARE), "start"),
         (with_controller(DUAL, 3000, files=BARE_FILE), "rewrite"),  # it runs with the flag, its next start would be without
     ],
@@ -141,6 +142,8 @@ def test_what_is_done_to_a_controller_that_is_down(view, verb):
         (with_controller(PRE, 3000, answers=False, migration_flag=None, process=UP, files=NodeFiles()), (Wait, ["R10"])),
         (with_controller(PRE, 3000, files=NodeFiles()), (Wait, ["G00"])),
         (with_controller(cluster([KRAFT] * 3, (None,) * 3, 90), 3000, **DOWN_BARE), (Refuse, ["R12"])),
+        (with_controller(DUAL, 3000, **DOWN_BARE), (Wait, ["R12"])),  # it led, and nobody is known to lead since
+        (with_controller(with_zk(LED_BY_ANOTHER, migration=migration(90, epoch=4)), 3000, **DOWN_BARE), (Wait, ["R12"])),
         (with_controller(PRE, 3000, answers=False, migration_flag=None, process=UP, files=FLAG_FILE), (Done, [])),
         (with_controller(replace(PRE, zk=None), 3000, **DOWN_FRESH), (Wait, ["P01", "P03"])),
     ],

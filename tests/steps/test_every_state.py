@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.core.back import rollback
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
 from airflow_provider_kmigrate.core.forward import provision, roll
 from airflow_provider_kmigrate.core.phase import Phase, where
@@ -220,12 +219,11 @@ def test_it_finds_a_file_of_another_mode_that_a_dead_run_left(tmp_path: Path, mo
 
 def test_it_finds_a_flag_given_back_after_the_finalization(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the refusal: the finalized controller dies, a new run gives it its flag, and waits for a dual-write for ever."""
-    monkeypatch.setattr(provision, "_nobody_answers", lambda _: False)
+    monkeypatch.setattr(provision, "still_open", lambda _: True)
     assert searched(tmp_path, 1, 1, 1, "G07", "neither way").found()
 
 
 def test_it_finds_a_controller_that_would_finalize_when_it_is_restarted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the look at its file: forward dies after writing it, back takes the broker back, somebody restarts the controller."""
-    monkeypatch.setattr(rollback, "misfiled", lambda *_: None)
     monkeypatch.setattr(provision, "misfiled", lambda *_: None)
     assert searched(tmp_path, 1, 3, 0, "P12", "neither way").found()

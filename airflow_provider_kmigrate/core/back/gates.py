@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from airflow_provider_kmigrate.core.files import directories
+from airflow_provider_kmigrate.core.files.config_matrix import Stage, stage_on_disk
 from airflow_provider_kmigrate.core.forward import roll
+from airflow_provider_kmigrate.core.forward.provision import unseen
 from airflow_provider_kmigrate.core.gates import MET, Gate, never, not_yet, together
 from airflow_provider_kmigrate.core.model import (
     BrokerMode,
@@ -88,6 +90,12 @@ def controller_down(controller: Controller) -> Gate:
     text = f"Controller {controller.id} is not stopped: its process is {controller.process.state}."
     reason = Reason("G26", text, "It would go on writing to ZooKeeper.", "Stop it; the step for it comes before this one.")
     return never(reason) if controller.answers else not_yet(reason)
+
+
+def nothing_ended(view: ClusterView) -> Gate:
+    """R12: no stopped controller has final properties. One that led with them has finalized, and nobody is left who could tell."""
+    final = [c for _, c in sorted(view.controllers.items()) if stage_on_disk(c.files) is Stage.CONTROLLER_FINAL]
+    return never(unseen(view, final[0])) if final and kraft_owns(view) else MET
 
 
 def migration_still(view: ClusterView, first: ClusterView) -> Gate:

@@ -27,9 +27,8 @@ from airflow_provider_kmigrate.core.back.gates import listed
 from airflow_provider_kmigrate.core.back.losses import SAFE, Terms
 from airflow_provider_kmigrate.core.files import directories
 from airflow_provider_kmigrate.core.files.config_matrix import Stage, stage_on_disk
-from airflow_provider_kmigrate.core.files.node_file import misfiled
 from airflow_provider_kmigrate.core.forward import roll
-from airflow_provider_kmigrate.core.forward.provision import end_unseen
+from airflow_provider_kmigrate.core.forward.provision import end_unseen, keeps_flag
 from airflow_provider_kmigrate.core.forward.waiting import as_decision
 from airflow_provider_kmigrate.core.gates import MET, Gate, never, not_yet, together
 from airflow_provider_kmigrate.core.model import (
@@ -72,34 +71,29 @@ def decide_flag(view: ClusterView, controller_id: int) -> Decision:
     if (ended := back_gates.over(view)) is not None:
         return ended
     if not kraft_owns(view) or (controller.answers and controller.migration_flag):
-        return _keeps_flag(view, controller) or Done(f"Controller {controller_id} has nothing to get back.")
+        owned = kraft_owns(view)
+        return (keeps_flag(view, controller) if owned else None) or Done(f"Controller {controller_id} has nothing to get back.")
     if controller.process.state is ProcessState.STOPPED:
-        return _end_unseen(view, controller) or _brought_back(controller)
+        return _brought_back(view, controller)
     if not controller.answers:
         text = f"Controller {controller_id} does not answer; its process is {controller.process.state}."
         return Wait((Reason("R10", text, "It starts, or it hangs.", "Its log says why it does not get on."),))
     gate = together((gates.quorum_leads(view), back_gates.others_answer(view, controller_id)))
     if not gate.met:
         return as_decision(gate, "")
-    return Act("restart", f"Controller {controller_id} stands by without the migration flag: elected, it would finalize.")
+    restart = Act("restart", f"Controller {controller_id} stands by without the migration flag: elected, it would finalize.")
+    return end_unseen(view, controller) or restart
 
 
-def _keeps_flag(view: ClusterView, controller: Controller) -> Decision | None:
-    return misfiled(f"controller {controller.id}", controller.files, Stage.CONTROLLER_MIGRATION) if kraft_owns(view) else None
-
-
-def _end_unseen(view: ClusterView, controller: Controller) -> Refuse | None:
-    final = stage_on_disk(controller.files) is Stage.CONTROLLER_FINAL
-    alone = not any(other.answers for other in view.controllers.values())
-    return Refuse((end_unseen(controller.id),)) if final and alone else None
-
-
-def _brought_back(controller: Controller) -> Decision:
-    if controller.files.has_metadata_log:
-        return Act("start", f"Controller {controller.id} is down and has this migration's log.")
+def _brought_back(view: ClusterView, controller: Controller) -> Decision:
+    """With the file that it has where that has the flag; any other gets it only if it is not over."""
     if controller.files.has_metadata_log is None:
         return Wait((Reason("G00", f"Could not read the directory of controller {controller.id}.", "Unknown is not healthy."),))
-    return Done(f"Controller {controller.id} is down and its directory is empty; it is not needed any more.")
+    if not controller.files.has_metadata_log:
+        return Done(f"Controller {controller.id} is down and its directory is empty; it is not needed any more.")
+    start = Act("start", f"Controller {controller.id} is down and has this migration's log.")
+    flagged = stage_on_disk(controller.files) is Stage.CONTROLLER_MIGRATION
+    return start if flagged else end_unseen(view, controller) or start
 
 
 def decide_reconcile(view: ClusterView, first: ClusterView) -> Decision:
@@ -274,6 +268,7 @@ def decide_hand_over(view: ClusterView, first: ClusterView, terms: Terms = SAFE)
         (
             never(back_gates.kraft_left(kraft)) if kraft else MET,
             back_gates.controllers_down(view),
+            back_gates.nothing_ended(view),
             back_gates.migration_still(view, first),
             back_gates.epochs_known(view),
         )

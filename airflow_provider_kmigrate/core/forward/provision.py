@@ -20,7 +20,7 @@ from airflow_provider_kmigrate.core.model import (
     Refuse,
     Wait,
 )
-from airflow_provider_kmigrate.core.phase import Intent, Permit, Phase, permit, refusal, where
+from airflow_provider_kmigrate.core.phase import Intent, Permit, Phase, permit, refusal, still_open, where
 
 _ENDING = frozenset({Phase.FINALIZING, Phase.FINALIZED})
 
@@ -46,9 +46,7 @@ def decide_provision(view: ClusterView, controller_id: int, cluster_id: str) -> 
 
 def _answers(view: ClusterView, controller: Controller) -> Decision:
     if controller.migration_flag:
-        return misfiled(f"controller {controller.id}", controller.files, Stage.CONTROLLER_MIGRATION) or Done(
-            f"Controller {controller.id} answers with the migration flag."
-        )
+        return keeps_flag(view, controller) or Done(f"Controller {controller.id} answers with the migration flag.")
     if where(view).phase in _ENDING:
         return Done(f"Controller {controller.id} answers; the finalization has begun.")
     gate = gates.all_flagged(view)
@@ -67,22 +65,40 @@ def _restart(view: ClusterView, controller: Controller) -> Decision | None:
     if stage is Stage.CONTROLLER_MIGRATION or (stage is Stage.CONTROLLER_FINAL and phase in _ENDING):
         return Act("start", f"Controller {controller.id} is down, its directory and its file are of this migration.")
     if stage is Stage.CONTROLLER_FINAL:
-        if _nobody_answers(view):
-            return Refuse((end_unseen(controller.id),))
+        if (unseen := end_unseen(view, controller)) is not None:
+            return unseen
         text = f"Controller {controller.id} is down with final properties, but nothing is finalized: it gets the flag back."
         return Act("reflag", text)
     return None
 
 
-def _nobody_answers(view: ClusterView) -> bool:
-    return not any(controller.answers for controller in view.controllers.values())
+def keeps_flag(view: ClusterView, controller: Controller) -> Decision | None:
+    """What is left to do about the file of a controller that runs with the flag; it gets no flag into it that may be over."""
+    found = misfiled(f"controller {controller.id}", controller.files, Stage.CONTROLLER_MIGRATION)
+    return (end_unseen(view, controller) if isinstance(found, Act) else None) or found
 
 
-def end_unseen(controller_id: int) -> Reason:
-    """R12: only a controller that answers tells whether the migration is finalized, and a flag given back afterwards hides it."""
-    text = f"Controller {controller_id} is down with final properties and no controller answers: whether the migration is finalized cannot be seen."
+def end_unseen(view: ClusterView, controller: Controller) -> Refuse | Wait | None:
+    """R12: nothing proves that the migration is still open, and a flag given back after a finalization hides it; None where something does.
+
+    Refused where no controller answers, which waiting alone does not change.
+    """
+    if still_open(view):
+        return None
+    reason = unseen(view, controller)
+    return Wait((reason,)) if any(other.answers for other in view.controllers.values()) else Refuse((reason,))
+
+
+def unseen(view: ClusterView, controller: Controller) -> Reason:
+    """R12 in words: who may be started, and in which order."""
+    flagged = sorted(c.id for c in view.controllers.values() if stage_on_disk(c.files) is Stage.CONTROLLER_MIGRATION)
+    text = (
+        f"Controller {controller.id} lacks the migration flag, and nothing shows that the migration is not finalized: no leader with the "
+        "flag has written /migration since it was elected."
+    )
     why = "With its flag back a finalized controller looks like dual-write for ever, and a rollback would hand over old metadata."
-    remedy = "Start the controllers with the files that they have, which were put there after the approval; then clear this task."
+    first = f", those with the flag first ({', '.join(map(str, flagged))})" if flagged else ""
+    remedy = f"Start the controllers that are down with the files that they have{first}; then clear this task."
     return Reason("R12", text, why, remedy)
 
 

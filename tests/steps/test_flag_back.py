@@ -1,0 +1,94 @@
+"""No controller of a quorum that may have finalized gets its flag back: everything would look like dual-write for ever."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
+from airflow_provider_kmigrate.core.files.config_matrix import Stage
+from airflow_provider_kmigrate.exceptions import KMigrateError
+from airflow_provider_kmigrate.steps.controllers import ProvisionController
+from airflow_provider_kmigrate.steps.dual_write import start_what_is_down
+from airflow_provider_kmigrate.steps.files import install
+from airflow_provider_kmigrate.steps.rollback import RestoreFlag, run_rollback
+from airflow_provider_kmigrate.steps.run import Step, run_step
+from tests.steps.sim import SimCluster
+from tests.steps.test_rollback import all_kraft
+
+
+def finalized_but_one(folder: Path) -> SimCluster:
+    """One without the flag was elected, and finalized; the last one to be restarted still has its flag. Then all of them died."""
+    cluster = SimCluster()
+    world = cluster.world(folder)
+    all_kraft(cluster, world)
+    last = cluster.spec.controllers[2]
+    for node in cluster.spec.controllers[:2]:
+        install(world, node, Stage.CONTROLLER_FINAL)
+        cluster.stop(node)
+        cluster.start(node)
+    cluster.stop(last)
+    assert cluster.finalized
+    for node in cluster.spec.controllers:
+        cluster.stop(node)
+    return cluster
+
+
+def untouched(cluster: SimCluster, nodes: tuple[NodeSpec, ...]) -> bool:
+    return all(cluster.nodes[node.role, node.id].text.count("migration.enable=true") == 0 for node in nodes)
+
+
+def steps_of(cluster: SimCluster, node: NodeSpec) -> list[Step]:
+    return [RestoreFlag(node), ProvisionController(node, cluster.spec.cluster_id)]
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_not_while_the_flagged_one_alone_is_back(tmp_path: Path, which: int) -> None:
+    cluster = finalized_but_one(tmp_path)
+    cluster.start(cluster.spec.controllers[2])
+    with pytest.raises(KMigrateError, match="R12"):
+        run_step(steps_of(cluster, cluster.spec.controllers[0])[which], cluster.world(tmp_path))
+    assert untouched(cluster, cluster.spec.controllers[:2])
+
+
+def test_not_while_the_flagged_one_leads_and_writes_nothing(tmp_path: Path) -> None:
+    cluster = finalized_but_one(tmp_path)
+    for node in cluster.spec.controllers[1:]:
+        cluster.start(node)
+    cluster.leader = 3002
+    back, forward = steps_of(cluster, cluster.spec.controllers[0])
+    with pytest.raises(KMigrateError, match="R12"):
+        run_step(back, cluster.world(tmp_path))
+    run_step(forward, cluster.world(tmp_path))  # one that answers without the flag tells that it ends: it starts as it is
+    assert untouched(cluster, cluster.spec.controllers[:2])
+    assert cluster.nodes[Role.CONTROLLER, 3000].stage is Stage.CONTROLLER_FINAL
+
+
+def test_a_standby_that_answers_without_it_does_not_get_it_either(tmp_path: Path) -> None:
+    cluster = finalized_but_one(tmp_path)
+    for node in cluster.spec.controllers:
+        cluster.start(node)
+    cluster.leader, cluster.epoch = 3002, cluster.epoch + 1
+    with pytest.raises(KMigrateError, match="R12"):
+        run_rollback(cluster.world(tmp_path))
+    assert untouched(cluster, cluster.spec.controllers[:2])
+
+
+def test_a_cure_starts_only_what_may_be_started(tmp_path: Path) -> None:
+    cluster = finalized_but_one(tmp_path)
+    cluster.start(cluster.spec.controllers[2])
+    start_what_is_down(cluster.world(tmp_path))
+    assert untouched(cluster, cluster.spec.controllers[:2])
+    assert cluster.nodes[cluster.spec.controllers[0].role, 3000].running is None
+
+
+def test_while_the_leader_dual_writes_it_comes_back(tmp_path: Path) -> None:
+    cluster = SimCluster()
+    world = cluster.world(tmp_path)
+    all_kraft(cluster, world)
+    standby = next(node for node in cluster.spec.controllers if node.id != cluster.leader)
+    install(world, standby, Stage.CONTROLLER_FINAL)
+    cluster.stop(standby)
+    run_step(RestoreFlag(standby), cluster.world(tmp_path))
+    assert cluster.nodes[standby.role, standby.id].stage is Stage.CONTROLLER_MIGRATION
