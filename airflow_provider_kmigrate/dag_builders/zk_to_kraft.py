@@ -57,6 +57,7 @@ Any task may be cleared at any time: it looks at the cluster and does what is le
 skipped in the first roll and rolled at its end.
 """
 
+_EQUAL, _VERDICT = "before_approval.equivalence", "audit_before_approval.verdict"
 _EVIDENCE = """\
 * soak: {{{{ ti.xcom_pull(task_ids='soak') }}}}
 * metadata: {{{{ ti.xcom_pull(task_ids='before_approval.equivalence') }}}}
@@ -178,14 +179,15 @@ def _approve(spec: ClusterSpec) -> BaseOperator:
 
 
 def _finalize(spec: ClusterSpec) -> TaskGroup:
+    shown: dict[str, Any] = {"evidence": _EQUAL, "verdict": _VERDICT if spec.audit else "", **approved()}
     with TaskGroup("finalize") as group:
         each: list[BaseOperator] = [
             FinalizeControllerOperator(
-                cluster_file=spec.path, task_id=f"controller_{node.id}", controller=node.id, **approved(), **_begins(spec, node)
+                cluster_file=spec.path, task_id=f"controller_{node.id}", controller=node.id, **shown, **_begins(spec, node)
             )
             for node in spec.controllers
         ]
-        active = FinalizeControllerOperator(cluster_file=spec.path, task_id="active_last", **approved())
+        active = FinalizeControllerOperator(cluster_file=spec.path, task_id="active_last", **shown)
         chain(*each, active, FinalizedOperator(cluster_file=spec.path, task_id="finalized"))
     return group
 

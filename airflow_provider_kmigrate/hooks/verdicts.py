@@ -8,6 +8,9 @@ from typing import Any
 
 from airflow.sdk import ObjectStoragePath
 
+JUDGED_AT = "kmigrate_judged_at"
+"""The XCom key under which a PASS leaves its time, in seconds since the epoch: whoever acts on it later asks how old it is."""
+
 
 def stored(path: str, conn_id: str | None = None) -> Mapping[str, Any] | None:
     """The verdict in a file that an audit leaves; None while there is none. A report holds its verdict inside.

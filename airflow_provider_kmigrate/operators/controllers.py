@@ -9,6 +9,8 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_provider_kmigrate.core.forward.provision import postponed_controller
 from airflow_provider_kmigrate.core.model import Look
+from airflow_provider_kmigrate.hooks.verdicts import JUDGED_AT
+from airflow_provider_kmigrate.operators.approval import demand_young
 from airflow_provider_kmigrate.operators.step import StepOperator
 from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.run import World, run_step
@@ -31,23 +33,35 @@ class ProvisionControllersOperator(StepOperator):
 class FinalizeControllerOperator(StepOperator):
     """Restart one controller without the migration flag; the active one is skipped here and restarted at the end.
 
-    `controller` None: restart all that are left, the active one last.
+    `controller` None: restart all that are left, the active one last. The approval may be days old: what it was given on is looked at
+    again before each restart. `evidence`: the task that said what both sides store; `verdict`: the one that judged the audit, which cannot
+    be looked at again and must not be too old while no controller is without its flag.
     """
 
     kind = "finalize"
     ui_color = "#f4d7d7"
 
-    def __init__(self, *, controller: int | None = None, **kwargs: Any) -> None:
+    def __init__(self, *, controller: int | None = None, evidence: str = "", verdict: str = "", **kwargs: Any) -> None:
         super().__init__(**{"deferrable": False, **kwargs})
-        self.controller = controller
+        self.controller, self.evidence, self.verdict = controller, evidence, verdict
+
+    def arguments(self, context: Context) -> dict[str, Any]:
+        ti: Any = context["ti"]
+        return {
+            "approved": ti.xcom_pull(task_ids=self.evidence) if self.evidence else "",
+            "judged_at": ti.xcom_pull(task_ids=self.verdict, key=JUDGED_AT) if self.verdict else None,
+        }
 
     def run_in(self, world: World, arguments: dict[str, Any]) -> object:
-        del arguments
         view = world.observer.look(Look.CONTROLLERS | Look.QUORUM)
-        if self.controller is not None:
-            if postponed_controller(view, self.controller):
-                raise AirflowSkipException(f"Controller {self.controller} is the active one: it is restarted last.")
-            return run_step(build(world.spec, self.kind, {"node": self.controller}), world)
-        left = sorted(world.spec.controllers, key=lambda node: postponed_controller(view, node.id))
-        done = [run_step(build(world.spec, self.kind, {"node": node.id}), world) for node in left]
-        return done[-1]
+        if not any(controller.migration_flag is False for controller in view.controllers.values()):
+            demand_young(arguments["judged_at"], world.clock.now())
+        if self.controller is None:
+            left = sorted(world.spec.controllers, key=lambda node: postponed_controller(view, node.id))
+            return [self._finalized(world, node.id, arguments) for node in left][-1]
+        if postponed_controller(view, self.controller):
+            raise AirflowSkipException(f"Controller {self.controller} is the active one: it is restarted last.")
+        return self._finalized(world, self.controller, arguments)
+
+    def _finalized(self, world: World, node: int, arguments: dict[str, Any]) -> object:
+        return run_step(build(world.spec, self.kind, {"node": node, "approved": arguments["approved"]}), world)

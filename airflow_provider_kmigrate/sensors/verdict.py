@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_kmigrate.core.audit.verdict import Outcome, outcome_of
 from airflow_provider_kmigrate.exceptions import Refused
-from airflow_provider_kmigrate.hooks.verdicts import stored
+from airflow_provider_kmigrate.hooks.verdicts import JUDGED_AT, stored
 
 
 class AuditVerdictSensor(BaseSensorOperator):
@@ -33,7 +34,6 @@ class AuditVerdictSensor(BaseSensorOperator):
         self.path, self.conn_id, self.inconclusive, self.advice = path, conn_id, inconclusive, advice
 
     def poke(self, context: Context) -> PokeReturnValue:
-        del context
         document = stored(self.path, self.conn_id)
         if document is None:
             self.log.info("There is no verdict yet at %s.", self.path)
@@ -42,7 +42,10 @@ class AuditVerdictSensor(BaseSensorOperator):
             outcome = outcome_of(document)
         except Refused as error:
             raise AirflowFailException(str(error)) from None
-        return self._judge(outcome, str(document.get("headline", outcome)))
+        judged = self._judge(outcome, str(document.get("headline", outcome)))
+        if judged.is_done:
+            context["ti"].xcom_push(JUDGED_AT, time.time())
+        return judged
 
     def _judge(self, outcome: Outcome, headline: str) -> PokeReturnValue:
         if outcome is Outcome.FAIL or (outcome is Outcome.INCONCLUSIVE and self.inconclusive == "fail"):

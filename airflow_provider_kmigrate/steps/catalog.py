@@ -128,7 +128,9 @@ KINDS: Mapping[str, Callable[[ClusterSpec, Arguments], Step]] = {
     "equivalent": lambda spec, _arguments: Equivalent(spec.policy.copy_timeout),
     "leaders": _leaders,
     "soak": _soak,
-    "finalize": _of_controller(FinalizeController),
+    "finalize": lambda spec, arguments: FinalizeController(
+        spec.node(Role.CONTROLLER, arguments["node"]), arguments.get("approved") or ""
+    ),
     "finalized": lambda _spec, _arguments: Finalized(),
     "restore flag": _of_controller(RestoreFlag),
     "reconcile": lambda spec, _arguments: Reconcile(spec.controllers),

@@ -6,8 +6,10 @@ from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.files.config_matrix import Stage
 from airflow_provider_kmigrate.core.forward import provision
 from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Look
+from airflow_provider_kmigrate.steps.compared import KINDS
 from airflow_provider_kmigrate.steps.files import install
 from airflow_provider_kmigrate.steps.first_broker import without_notes
+from airflow_provider_kmigrate.steps.moved import MovedSince
 from airflow_provider_kmigrate.steps.run import Step, World
 
 
@@ -49,20 +51,23 @@ class ProvisionController(Step):
 
 
 class FinalizeController(Step):
-    """One controller without the flag. The point of no return lies between the first of these and the next election."""
+    """One controller without the flag. The point of no return lies between the first of these and the next election.
 
-    looks = Look.CONTROLLERS | Look.BROKERS | Look.ZOOKEEPER | Look.QUORUM | Look.PARTITIONS | Look.PROCESSES | Look.FILES
+    `approved`: what was said of both sides when the finalization was approved, which may be long ago: all of it is looked at again.
+    """
+
+    looks = Look.CONTROLLERS | Look.BROKERS | Look.ZOOKEEPER | Look.QUORUM | Look.PARTITIONS | Look.PROCESSES | Look.FILES | KINDS
     patience = 180.0
     expected = frozenset({"G05"})
 
-    def __init__(self, node: NodeSpec) -> None:
-        self.node = node
+    def __init__(self, node: NodeSpec, approved: str = "") -> None:
+        self.node, self._approved = node, approved
         self.name = f"finalize {node.name}"
         self.nodes = (node,)
+        self._moved = MovedSince()
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
-        del first
-        return provision.decide_finalize(view, self.node.id)
+        return provision.decide_finalize(view, self._moved.saw(view, first), self.node.id, self._approved)
 
     def act(self, world: World, act: Act) -> None:
         host = world.tools.host(self.node)

@@ -23,10 +23,11 @@ def test_a_voter_that_never_fetched_does_not_follow(tmp_path: Path) -> None:
 def test_no_controller_is_finalized_while_another_voter_lags(tmp_path: Path) -> None:
     cluster = SimCluster()
     direct.to_dual_write(cluster.world(tmp_path))
-    view = cluster.look(Look(0))
+    before, view = cluster.look(Look(0)), cluster.look(Look(0))
     for behind, acts in ((200_000, True), (5, False)):
         quorum = Quorum(3000, 6, 200_000, {3000: 200_000, 3001: 200_000, 3002: behind}, {})
-        decision = provision.decide_finalize(replace(view, quorum=quorum), 3001)
+        zk = replace(view.zk, migration=replace(view.zk.migration, metadata_offset=199_999))
+        decision = provision.decide_finalize(replace(view, quorum=quorum, zk=zk), before, 3001)
         assert isinstance(decision, Act) == acts, decision
 
 

@@ -100,6 +100,8 @@ def test_wait(decision, expected):
         (replace(DUAL, client_metrics=None), Standing.NOT_YET),
         (replace(DUAL, zk=None), Standing.NOT_YET),
         (with_zk(DUAL, broker_ids=(1,)), Standing.NOT_YET),
+        (replace(DUAL, partitions=tuple(replace(row, isr=row.isr[:2]) for row in DUAL.partitions)), Standing.NOT_YET),
+        (with_broker(DUAL, 1, listed_by=frozenset({1})), Standing.NOT_YET),
     ],
 )
 def test_soaking_needs_every_gate(view, standing):
@@ -167,7 +169,7 @@ def test_a_directory_of_another_cluster_is_never_formatted():
         (cluster([KRAFT, KRAFT, MIG], FLAGGED, 90), (Refuse, ["P01"])),
         (cluster([KRAFT, KRAFT, None], FLAGGED, 90), (Wait, ["P01", "P10"])),
         (with_controller(DUAL, 3001, answers=False, migration_flag=None), (Wait, ["G23"])),
-        (replace(DUAL, partitions=HEADLESS), (Wait, ["G13"])),
+        (replace(DUAL, partitions=HEADLESS), (Wait, ["G13", "G34", "S02"])),
         (with_controller(DUAL, 3000, process=Process()), (Wait, ["G25"])),
         (with_controller(FINAL, 3000, answers=False, process=UP), (Wait, ["R10"])),
         (FINAL, (Done, [])),
@@ -175,13 +177,50 @@ def test_a_directory_of_another_cluster_is_never_formatted():
     ],
 )
 def test_when_a_controller_is_not_finalized(view, expected):
-    assert outcome(decide_finalize(view, 3000)) == expected
+    assert outcome(decide_finalize(equal(view), DUAL_BEFORE, 3000)) == expected
+
+
+def equal(view):
+    """Both sides were read, and hold the same."""
+    return replace(view, topics=({}, {}), stored=STORED)
+
+
+FENCED = with_broker(DUAL, 1, listed_by=frozenset({1}))
+LESS = tuple(replace(row, isr=row.isr[:2]) for row in DUAL.partitions)
+BEGUN = with_controller(DUAL, 3001, migration_flag=False)
+
+
+@pytest.mark.parametrize(
+    ("view", "expected"),
+    [
+        (equal(with_zk(DUAL, migration=migration(80))), (Wait, ["G34", "G07"])),
+        (equal(replace(DUAL, quorum=replace(DUAL.quorum, high_watermark=900))), (Wait, ["G34", "G06"])),
+        (equal(replace(DUAL, partitions=LESS)), (Wait, ["G34", "S02"])),
+        (equal(FENCED), (Wait, ["G34", "R04"])),
+        (DUAL, (Wait, ["G34", "G00", "G00"])),
+        (replace(equal(DUAL), topics=({}, {"t": TopicMetadata("t", "id", {})})), (Wait, ["G34", "E02"])),
+        (BEGUN, (Wait, ["G34", "G00", "G00"])),
+        (
+            with_zk(BEGUN, migration=migration(90, epoch=4)),
+            (Act, []),
+        ),  # it may have happened: waiting for a dual-write would be in vain
+        (equal(DUAL), (Act, [])),
+    ],
+)
+def test_nothing_is_finalized_on_what_is_not_as_it_was_approved(view, expected):
+    assert outcome(decide_finalize(view, DUAL_BEFORE, 3000)) == expected
+
+
+def test_what_changed_since_the_approval_is_said():
+    same = waiting.equivalent(equal(DUAL)).text
+    assert "Since" not in decide_finalize(equal(DUAL), DUAL_BEFORE, 3000, same).text
+    assert "Since the approval" in decide_finalize(equal(DUAL), DUAL_BEFORE, 3000, f"{same} Another topic.").text
 
 
 def test_a_finalization_acts_and_goes_on():
-    assert decide_finalize(DUAL, 3000).verb == "restart"
-    assert decide_finalize(with_controller(FINAL, 3000, files=FLAG_FILE), 3000).verb == "rewrite"
-    assert decide_finalize(with_controller(DUAL, 3000, **DOWN_BARE), 3000).verb == "start"
+    assert decide_finalize(equal(DUAL), DUAL_BEFORE, 3000).verb == "restart"
+    assert decide_finalize(with_controller(FINAL, 3000, files=FLAG_FILE), FINAL, 3000).verb == "rewrite"
+    assert decide_finalize(with_controller(DUAL, 3000, **DOWN_BARE), DUAL, 3000).verb == "start"
 
 
 def test_the_active_controller_is_finalized_last():

@@ -11,6 +11,7 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import yaml
@@ -180,7 +181,7 @@ class TestVerdictSensor:
         return tmp_path / "verdict.json"
 
     def poke(self, path: Path, **arguments: Any) -> Any:
-        return AuditVerdictSensor(task_id="verdict", path=f"file://{path}", **arguments).poke({})
+        return AuditVerdictSensor(task_id="verdict", path=f"file://{path}", **arguments).poke({"ti": Mock()})
 
     def test_it_waits_for_the_file_and_for_more_evidence(self, path: Path) -> None:
         assert not self.poke(path)

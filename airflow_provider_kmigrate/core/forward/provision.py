@@ -8,6 +8,7 @@ from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.files.config_matrix import Stage, stage_on_disk
 from airflow_provider_kmigrate.core.files.directories import not_its_own
 from airflow_provider_kmigrate.core.files.node_file import misfiled
+from airflow_provider_kmigrate.core.forward import waiting
 from airflow_provider_kmigrate.core.gates import Standing, together
 from airflow_provider_kmigrate.core.model import (
     Act,
@@ -20,8 +21,9 @@ from airflow_provider_kmigrate.core.model import (
     Refuse,
     Wait,
 )
-from airflow_provider_kmigrate.core.phase import Intent, Permit, Phase, permit, refusal, still_open, where
+from airflow_provider_kmigrate.core.phase import Intent, Permit, Phase, led_without_flag, permit, refusal, still_open, where
 
+_MOST_LAG = 50  # records, as in the soak
 _ENDING = frozenset({Phase.FINALIZING, Phase.FINALIZED})
 
 
@@ -126,8 +128,11 @@ def _same_cluster(controller: Controller, cluster_id: str) -> gates.Gate:
     )
 
 
-def decide_finalize(view: ClusterView, controller_id: int) -> Decision:
-    """Restart one controller without the flag; the first one of these that is elected ends the migration for good."""
+def decide_finalize(view: ClusterView, before: ClusterView, controller_id: int, approved: str = "") -> Decision:
+    """Restart one controller without the flag; the first one of these that is elected ends the migration for good.
+
+    `before`: the look since which the dual-write is to have moved; `approved`: what was said of both sides at the approval.
+    """
     controller = view.controllers.get(controller_id, Controller(controller_id))
     if controller.answers and controller.migration_flag is False:
         return (
@@ -139,7 +144,7 @@ def decide_finalize(view: ClusterView, controller_id: int) -> Decision:
         return Act(
             "start", f"Controller {controller_id} is stopped and has its final properties: an interrupted restart goes on."
         )
-    return _out_of_turn(view) or _may_finalize(view, controller)
+    return _out_of_turn(view) or _may_finalize(view, before, controller, approved)
 
 
 def _without_flag(view: ClusterView, controller_id: int) -> Decision:
@@ -162,15 +167,26 @@ def _out_of_turn(view: ClusterView) -> Decision | None:
     return Wait(reasons) if allowed is Permit.WAIT else Refuse(reasons)
 
 
-def _may_finalize(view: ClusterView, controller: Controller) -> Decision:
+def _may_finalize(view: ClusterView, before: ClusterView, controller: Controller, approved: str) -> Decision:
     if not controller.answers:
         text = f"Controller {controller.id} does not answer; its process is {controller.process.state}."
         return Wait((Reason("R10", text, "It starts, or it hangs.", "Its log says why it does not get on."),))
     known = gates.process_known(controller)
-    gate = together((known, gates.all_kraft(view), _all_answer(view), gates.quorum_healthy(view), gates.no_leaderless(view)))
+    over = _may_be_over(view)
+    still = gates.MET if over else waiting.as_approved(view, before, _MOST_LAG)
+    gate = together(
+        (known, gates.all_kraft(view), _all_answer(view), gates.quorum_healthy(view), gates.no_leaderless(view), still)
+    )
     if not gate.met:
         return Wait(gate.reasons)
-    return Act("restart", f"Controller {controller.id}: every broker runs in KRaft mode, all controllers answer.")
+    changed = "" if over else waiting.changed_since(view, approved)
+    text = f"Controller {controller.id}: every broker runs in KRaft mode, all controllers answer, all is as it was approved.{changed}"
+    return Act("restart", text)
+
+
+def _may_be_over(view: ClusterView) -> bool:
+    """It has happened, or a standby ended it that does not lead any more: nothing is written to ZooKeeper then, and the rest is to follow."""
+    return led_without_flag(view) or (where(view).phase is Phase.FINALIZING and not still_open(view))
 
 
 def _all_answer(view: ClusterView) -> gates.Gate:

@@ -55,6 +55,18 @@ def may_stop(view: ClusterView, ids: Collection[int]) -> Gate:
     return together((_nobody_else_down(view, ids), _nothing_out_of_sync(view.partitions), _enough_left(view, set(ids))))
 
 
+def in_sync(view: ClusterView) -> Gate:
+    """Whether every replica of every partition is in its ISR, so that none is below its min.insync.replicas either."""
+    if view.partitions is None:
+        return not_yet(Reason("S00", "Could not read the partitions.", "Unknown is not healthy."))
+    return _nothing_out_of_sync(view.partitions)
+
+
+def nobody_fenced(view: ClusterView) -> Gate:
+    """Whether every broker that answers is known as alive to all others: in KRaft mode one that is fenced is not."""
+    return together(_unfenced(view, broker) for broker in view.running_brokers())
+
+
 def _nobody_else_down(view: ClusterView, ids: Collection[int]) -> Gate:
     down = sorted(b.id for b in view.brokers.values() if b.mode is None and b.id not in ids)
     if not down:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from airflow_provider_kmigrate.core import gates
+from airflow_provider_kmigrate.core.forward import roll
 from airflow_provider_kmigrate.core.gates import MET, Gate, Standing, not_yet, together
 from airflow_provider_kmigrate.core.metadata import kinds as equivalence_kinds
 from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Done, Migration, Reason, Refuse, Wait
@@ -109,8 +110,37 @@ def soaking(view: ClusterView, first: ClusterView, lag_limit: int) -> Gate:
             gates.lag_below(view, lag_limit),
             gates.no_client_metrics(view),
             gates.no_leaderless(view),
+            roll.in_sync(view),
+            roll.nobody_fenced(view),
         )
     )
+
+
+def as_approved(view: ClusterView, before: ClusterView, lag_limit: int) -> Gate:
+    """G34: what the approval of the finalization was given on is still so: the dual-write moves, both sides store the same, all is in sync."""
+    differing = (*equivalence_kinds.unread(view), *equivalence_kinds.found(view))
+    gate = together(
+        (
+            gates.dual_write_alive(view, before),
+            gates.lag_below(view, lag_limit),
+            roll.in_sync(view),
+            roll.nobody_fenced(view),
+            not_yet(*differing) if differing else MET,
+        )
+    )
+    if gate.met:
+        return gate
+    text = "What the finalization was approved on is not so any more, or could not be seen again."
+    why = "The approval may be days old, and there is no way back from here."
+    return Gate(
+        gate.standing, (Reason("G34", text, why, "Mend what follows, then clear this task; it looks again."), *gate.reasons)
+    )
+
+
+def changed_since(view: ClusterView, approved: str) -> str:
+    """What both sides store now beside what they did at the approval, in words; empty where that is the same, or nobody said it then."""
+    now = equivalence_kinds.same(view)
+    return f" Since the approval: it said {approved!r}, and now: {now}" if approved and approved != now else ""
 
 
 def finalized(view: ClusterView, first: ClusterView) -> Decision:

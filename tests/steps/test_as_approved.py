@@ -1,0 +1,114 @@
+"""An approval may be days old when the finalization begins: what it was given on is looked at again before each act."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_kmigrate.core.cluster import NodeSpec
+from airflow_provider_kmigrate.core.model import ClusterView, Look, TopicMetadata
+from airflow_provider_kmigrate.exceptions import TimedOut
+from airflow_provider_kmigrate.steps.controllers import FinalizeController
+from airflow_provider_kmigrate.steps.run import World, run_step
+from airflow_provider_kmigrate.steps.waits import Soak
+from tests.steps.sim import SimCluster
+from tests.steps.sim_nodes import Health
+from tests.steps.test_migration import check_end, finalize
+from tests.steps.test_rollback import all_kraft
+
+Change = Callable[["Changing"], None]
+
+
+class Changing(SimCluster):
+    """What a look shows is changed by what happened since the approval."""
+
+    since: Callable[[ClusterView], ClusterView] = staticmethod(lambda view: view)
+
+    def look(self, what: Look, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
+        return self.since(super().look(what, nodes, groups))
+
+
+def dual_write_dies(cluster: Changing) -> None:
+    cluster.ended = cluster.epoch
+
+
+def a_write_is_lost(cluster: Changing) -> None:
+    cluster.since = lambda view: replace(view, topics=({"t": TopicMetadata("t", "id", {})}, {}))
+
+
+def a_follower_falls_out(cluster: Changing) -> None:
+    cluster.health = lambda broker, mode, look: Health(in_sync=broker != 1)
+
+
+def a_broker_is_fenced(cluster: Changing) -> None:
+    def fenced(view: ClusterView) -> ClusterView:
+        one = replace(view.brokers[1], listed_by=frozenset({1}))
+        return replace(view, brokers={**view.brokers, 1: one})
+
+    cluster.since = fenced
+
+
+CHANGES: list[tuple[Change, str]] = [
+    (dual_write_dies, "G07"),
+    (a_write_is_lost, "E01"),
+    (a_follower_falls_out, "S02"),
+    (a_broker_is_fenced, "R04"),
+]
+
+
+def approved(folder: Path) -> tuple[Changing, World]:
+    cluster = Changing()
+    all_kraft(cluster, cluster.world(folder))
+    return cluster, cluster.world(folder)
+
+
+@pytest.mark.parametrize(("change", "code"), CHANGES, ids=lambda given: getattr(given, "__name__", given))
+def test_nothing_is_finalized_on_what_is_not_so_any_more(tmp_path: Path, change: Change, code: str) -> None:
+    cluster, world = approved(tmp_path)
+    change(cluster)
+    before = [node.stops for node in cluster.nodes.values()]
+    with pytest.raises(TimedOut, match=rf"G34.*{code}"):
+        finalize(cluster, world)
+    assert [node.stops for node in cluster.nodes.values()] == before
+
+
+@pytest.mark.parametrize(("change", "code"), CHANGES, ids=lambda given: getattr(given, "__name__", given))
+def test_nor_is_the_next_controller(tmp_path: Path, change: Change, code: str) -> None:
+    cluster, world = approved(tmp_path)
+    standby = next(node for node in cluster.spec.controllers if node.id != cluster.leader)
+    run_step(FinalizeController(standby), world)
+    change(cluster)
+    with pytest.raises(TimedOut, match=rf"G34.*{code}"):
+        finalize(cluster, world)
+    assert not cluster.finalized
+    assert sum(node.stops for (role, _), node in cluster.nodes.items() if role == standby.role) == 1
+
+
+def test_once_it_has_happened_the_rest_follows(tmp_path: Path) -> None:
+    cluster, world = approved(tmp_path)
+    finalize(cluster, world)
+    a_follower_falls_out(cluster)
+    finalize(cluster, world)
+    cluster.health = lambda *_: Health()
+    check_end(cluster)
+
+
+def test_it_says_what_changed_since(tmp_path: Path) -> None:
+    cluster, world = approved(tmp_path)
+    said: list[str] = []
+    world = replace(world, say=said.append)
+    cluster.since = lambda view: replace(view, topics=({"t": TopicMetadata("t", "id", {})},) * 2)
+    standby = next(node for node in cluster.spec.controllers if node.id != cluster.leader)
+    run_step(FinalizeController(standby, "ZooKeeper and KRaft store the same 0 topics."), world)
+    assert any("Since the approval" in text and "1 topics" in text for text in said)
+
+
+@pytest.mark.parametrize(("change", "code"), CHANGES[2:], ids=lambda given: getattr(given, "__name__", given))
+def test_a_soak_is_not_green_while_replicas_are_out_or_a_broker_is_fenced(tmp_path: Path, change: Change, code: str) -> None:
+    cluster, world = approved(tmp_path)
+    change(cluster)
+    with pytest.raises(TimedOut, match=code):
+        run_step(Soak(30.0, interval=1.0), world)
