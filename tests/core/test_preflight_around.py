@@ -114,6 +114,12 @@ def secured(**changes: str) -> Change:
     return everywhere(**{"authorizer_class_name": ACL_CLASS, "super_users": "User:broker;User:admin", **changes})
 
 
+def beside_brokers(view: ClusterView, facts: PreflightFacts) -> Case:
+    """Every controller on the machine of a broker."""
+    pairs = zip(facts.spec.controllers, facts.spec.brokers, strict=True)
+    return spec(controllers=tuple(replace(controller, host=broker.host) for controller, broker in pairs))(view, facts)
+
+
 def commanded(**changes: Any) -> Change:
     """Every node by commands, on machines of their own."""
 
@@ -168,6 +174,16 @@ VERSIONS: list[Row] = [
     ("tiered storage on 3.9", everywhere(remote_log_storage_system_enable="true"), []),
 ]  # fmt: skip
 
+INTERNAL = {"inter_broker_listener_name": "INTERNAL", "listener_security_protocol_map": "INTERNAL:SASL_SSL,CLIENTS:SSL"}
+LOGIN = 'required username="broker" password="x";'
+PLAIN = {**INTERNAL, "sasl_mechanism_inter_broker_protocol": "PLAIN", "listener_name_internal_plain_sasl_jaas_config": LOGIN}
+SCRAM = {
+    **INTERNAL,
+    "sasl_mechanism_inter_broker_protocol": "SCRAM-SHA-256",
+    "listener_name_internal_scram-sha-256_sasl_jaas_config": LOGIN,
+}
+SASL_CONTROLLERS = spec(controller_security="SASL_SSL")
+
 SECURITY: list[Row] = [
     ("custom authorizer", everywhere(authorizer_class_name="com.example.Rules"), ["B8a"]),
     ("custom authorizer, ready for KRaft", both(everywhere(authorizer_class_name="com.example.Rules"), spec(controller_properties={"authorizer.class.name": "com.example.KRaft"})), []),
@@ -188,7 +204,11 @@ SECURITY: list[Row] = [
     ("tokens without key", tree(tokens=2), ["B9b"]),
     ("tokens with key", both(everywhere(delegation_token_master_key="x"), tree(tokens=2)), []),
     ("SCRAM for controllers", spec(controller_security="SASL_SSL", controller_properties={"sasl.mechanism.controller.protocol": "SCRAM-SHA-512"}), ["B9c"]),
-    ("PLAIN for controllers", spec(controller_security="SASL_SSL", controller_properties={"sasl.mechanism.controller.protocol": "PLAIN"}), []),
+    ("PLAIN for controllers, login not in the files", spec(controller_security="SASL_SSL", controller_properties={"sasl.mechanism.controller.protocol": "PLAIN"}), ["B9d"]),
+    ("PLAIN for controllers, login as between brokers", both(everywhere(**PLAIN), SASL_CONTROLLERS), []),
+    ("SCRAM between brokers, PLAIN for controllers, no login for that", both(everywhere(**SCRAM), spec(controller_security="SASL_SSL", controller_properties={"sasl.mechanism.controller.protocol": "PLAIN"})), ["B9d"]),
+    ("SCRAM between brokers, PLAIN for controllers", both(everywhere(**SCRAM, sasl_mechanism_controller_protocol="PLAIN", listener_name_controller_plain_sasl_jaas_config="x"), SASL_CONTROLLERS), []),
+    ("PLAIN between brokers, SCRAM for controllers in a file", both(everywhere(**PLAIN, sasl_mechanism_controller_protocol="SCRAM-SHA-256"), SASL_CONTROLLERS), ["B9c"]),
     ("SCRAM inherited by controllers", both(spec(controller_security="SASL_SSL"), everywhere(sasl_mechanism_inter_broker_protocol="SCRAM-SHA-256")), ["B9c"]),
     ("guarded znodes", tree(guarded=("sasl",)), ["B10a"]),
     ("TLS towards ZooKeeper", everywhere(zookeeper_ssl_client_enable="true"), ["B10a"]),
@@ -203,13 +223,30 @@ SECURITY: list[Row] = [
     ("Kafka's own principals", everywhere(principal_builder_class="org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"), []),
     ("no super users", secured(super_users=""), ["B13b"] * 3),
     ("brokers no super users", secured(), ["B13b"] * 3),
-    ("everybody allowed", secured(super_users="", allow_everyone_if_no_acl_found="true"), []),
+    ("everybody allowed, but not before the log is loaded", secured(super_users="", allow_everyone_if_no_acl_found="true"), ["B13c"]),
+    ("everybody allowed, one controller", both(secured(super_users="", allow_everyone_if_no_acl_found="true"), controller_ids(3000)), ["W3"]),
+    ("everybody allowed, SASL", both(secured(**PLAIN, super_users="", allow_everyone_if_no_acl_found="true"), SASL_CONTROLLERS), ["B13c"]),
     ("anonymous brokers among super users", secured(super_users="User:ANONYMOUS"), []),
-    ("TLS brokers, name not told", secured(security_inter_broker_protocol="SSL"), ["B13b"] * 3),
-    ("SASL brokers among super users", secured(security_inter_broker_protocol="SASL_PLAINTEXT", sasl_mechanism_inter_broker_protocol="PLAIN", sasl_jaas_config='PlainLoginModule required username="broker" password="x";'), []),
-    ("SASL brokers not among them", secured(security_inter_broker_protocol="SASL_PLAINTEXT", sasl_mechanism_inter_broker_protocol="PLAIN", sasl_jaas_config="PlainLoginModule required username='other';"), ["B13b"] * 3),
-    ("Kerberos brokers", secured(security_inter_broker_protocol="SASL_PLAINTEXT"), ["B13b"] * 3),
-    ("SASL listener by name", secured(inter_broker_listener_name="INTERNAL", listener_security_protocol_map="INTERNAL:SASL_SSL,CLIENTS:SSL", sasl_mechanism_inter_broker_protocol="PLAIN", listener_name_internal_plain_sasl_jaas_config='required username="admin";'), []),
+    ("TLS brokers that ask for no certificate", secured(security_inter_broker_protocol="SSL"), ["B13b"] * 3),
+    ("TLS brokers, name not told", both(secured(security_inter_broker_protocol="SSL", ssl_client_auth="required"), spec(controller_security="SSL")), ["B13b"] * 3),
+    ("SASL brokers among super users", both(secured(**PLAIN), SASL_CONTROLLERS), []),
+    ("SASL brokers, controllers in the clear", secured(**PLAIN), ["B13c"]),
+    ("SASL brokers, controllers in the clear, nobody a super user there", both(secured(**PLAIN), spec(controller_properties={"super.users": "User:broker;User:ANONYMOUS"})), []),
+    ("SASL brokers, TLS controllers that ask for no certificate", both(secured(**PLAIN), spec(controller_security="SSL")), ["B13c"]),
+    ("SASL brokers, TLS controllers, name not told", both(secured(**PLAIN, ssl_client_auth="required"), spec(controller_security="SSL")), ["B13c"]),
+    ("SASL brokers, controllers with another authorizer", both(secured(**PLAIN), spec(controller_properties={"authorizer.class.name": "com.example.KRaft"})), []),
+    ("super users by reference", secured(super_users="${env:SUPER_USERS}"), ["B13b"] * 3),
+    ("SASL brokers not among them", both(secured(**PLAIN, super_users="User:admin"), SASL_CONTROLLERS), ["B13b"] * 3),
+    ("Kerberos brokers", both(secured(security_inter_broker_protocol="SASL_PLAINTEXT"), SASL_CONTROLLERS), ["B13b"] * 3 + ["B9d"]),
+    ("rules in another ZooKeeper", both(rules(), everywhere(authorizer_class_name=ACL_CLASS, super_users="User:ANONYMOUS", authorizer_zookeeper_url="acls:2181")), ["B8d"] * 3),
+    ("rules in another chroot", everywhere(authorizer_class_name=ACL_CLASS, super_users="User:ANONYMOUS", authorizer_zookeeper_url="zk:2181/acls"), ["B8d"] * 3),
+    ("rules in the same ZooKeeper, said twice", everywhere(authorizer_class_name=ACL_CLASS, super_users="User:ANONYMOUS", authorizer_zookeeper_url="zk2,ZK/kafka"), []),
+    ("rules at a reference", everywhere(authorizer_class_name=ACL_CLASS, super_users="User:ANONYMOUS", authorizer_zookeeper_url="${env:ACLS}"), ["B8d"] * 3),
+    ("rules of nobody in another ZooKeeper", everywhere(authorizer_zookeeper_url="acls:2181"), []),
+    ("ensemble on each broker's machine", both(commanded(kill_after=600.0), everywhere(zookeeper_connect="localhost:2181/kafka")), ["B17"]),
+    ("first server on each broker's machine", both(commanded(kill_after=600.0), everywhere(zookeeper_connect="[::1]:2181,zk2:2181/kafka")), ["B17"]),
+    ("ensemble on the machines of controllers, too", both(both(commanded(kill_after=600.0), everywhere(zookeeper_connect="127.0.0.1:2181/kafka")), beside_brokers), []),
+    ("ensemble on this machine, and all nodes", everywhere(zookeeper_connect="localhost:2181/kafka"), []),
 ]  # fmt: skip
 
 ACTORS: list[Row] = [
@@ -272,6 +309,8 @@ UNKNOWN: list[tuple[str, Change]] = [
     ("B10b", large_topic),
     ("B12b", around(servers=())),
     ("B13a", everywhere(principal_builder_class="com.example.Names")),
+    ("B9d", spec(controller_security="SASL_SSL")),
+    ("B13c", both(secured(**PLAIN, ssl_client_auth="required"), spec(controller_security="SSL"))),
     ("B15", around(taken={})),
     ("W7", commanded()),
     ("W8", around(one_machine=False)),

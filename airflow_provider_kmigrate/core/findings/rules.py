@@ -133,6 +133,12 @@ RULES: Mapping[str, Rule] = {
         "Remove what the text names with the tool that made it, and write it anew: kafka-acls.sh, or kafka-configs.sh, --bootstrap-server.",
         "ZkAclMigrationClient; AclEntry.fromBytes",
     ),
+    "B8d": Rule(
+        "Controllers copy the rules of the ZooKeeper that brokers register in. Rules elsewhere are left behind: nobody but super users may do anything.",
+        "Write these rules into the cluster's own ZooKeeper, take authorizer.zookeeper.url out of every broker's file, and restart them.",
+        "AclAuthorizer, ZkUrlProp; ZkAclMigrationClient",
+        "Resolve the reference on the broker's machine and compare servers and chroot with zookeeper.connect.",
+    ),
     "B9a": Rule(
         "SCRAM users are not copied by this metadata version: after the migration nobody of them could log in.",
         "Raise inter.broker.protocol.version to 3.6 or later first.",
@@ -145,8 +151,14 @@ RULES: Mapping[str, Rule] = {
     ),
     "B9c": Rule(
         "Controllers have no SCRAM user before the copy, so that no broker could log in to start it.",
-        "Use PLAIN, GSSAPI or TLS on the controllers' listener: quorum.security, sasl.mechanism.controller.protocol under quorum.properties.",
-        "KAFKA-15513",
+        "Use PLAIN, GSSAPI or TLS there: quorum.security, or sasl.mechanism.controller.protocol in every broker's file with its login. Clients keep SCRAM.",
+        "KAFKA-15513; KIP-900",
+    ),
+    "B9d": Rule(
+        "A node with SASL towards the controllers that has no login for its mechanism does not start: a controller never, a broker when it is rolled.",
+        "Write that key into every broker's file (controllers inherit it), and user_<name> of each into that of PLAIN; restarting is the roll's.",
+        "JaasContext.loadServerContext",
+        "See that the JAAS file of each service (java.security.auth.login.config), controllers' too, has a section KafkaServer with this mechanism.",
     ),
     "B10a": Rule(
         "Controllers write the znodes that brokers own. Without the brokers' identity every one of these writes is refused (NoAuth).",
@@ -188,6 +200,12 @@ RULES: Mapping[str, Rule] = {
         "StandardAuthorizer; ControllerApis, CLUSTER_ACTION",
         "Find the name by which brokers know each other (for TLS the certificate's subject), and see that super.users has it.",
     ),
+    "B13c": Rule(
+        "Controllers let nobody but super users in before the copy, not even each other: without votes the quorum never has a leader, and no broker registers.",
+        "Secure their listener (quorum.security in the cluster file), or give controllers these names: super.users under quorum.properties, all of them.",
+        "measured: VOTE, AuthorizerNotReadyException; StandardAuthorizer, ControllerApis",
+        "Find the names (for TLS the certificates' subjects), and see that super.users has those of brokers and controllers.",
+    ),
     "B14": Rule(
         "A replica that comes back after a restart is held to the throttle: it stays out of its ISR for hours, and the roll waits.",
         "End the reassignment with kafka-reassign-partitions.sh --verify, or remove the *.replication.throttled.* settings of topics and brokers.",
@@ -198,6 +216,11 @@ RULES: Mapping[str, Rule] = {
         "Restart the broker with this file before the migration, or put back what runs; write into the file what its start command adds (--override).",
         "KIP-226, STATIC_BROKER_CONFIG; reliability: one change at a time",
         "Compare kafka-configs.sh --describe --all --entity-type brokers --entity-name N with the file; let our user DESCRIBE_CONFIGS the cluster.",
+    ),
+    "B17": Rule(
+        "Controllers inherit the address: on another machine it leads nowhere, or to somebody else's ZooKeeper, and the copy never starts.",
+        "Write the ensemble's servers by names or addresses that every machine knows into the brokers' files, and restart them.",
+        "KIP-866; core.files.render",
     ),
     "W1": Rule(
         "Producers with acks=all are refused on these partitions while any broker that holds them restarts, twice per broker.",

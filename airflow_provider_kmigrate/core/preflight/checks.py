@@ -18,6 +18,7 @@ from airflow_provider_kmigrate.core.internal_topics import OFFSETS_TOPIC
 from airflow_provider_kmigrate.core.model import Broker, BrokerMode, ClusterView, Look, ProcessState, Reason
 from airflow_provider_kmigrate.core.phase import kraft_owns
 from airflow_provider_kmigrate.core.preflight import actors as preflight_actors
+from airflow_provider_kmigrate.core.preflight import controllers as preflight_controllers
 from airflow_provider_kmigrate.core.preflight import places as preflight_places
 from airflow_provider_kmigrate.core.preflight import security as preflight_security
 from airflow_provider_kmigrate.core.preflight import versions as preflight_versions
@@ -238,6 +239,7 @@ _CHECKS: tuple[Check, ...] = (
     *preflight_written.CHECKS,
     *preflight_versions.CHECKS,
     *preflight_security.CHECKS,
+    *preflight_controllers.CHECKS,
     *preflight_actors.CHECKS,
     *preflight_places.CHECKS,
     _coordinators,

@@ -5,7 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from airflow_provider_kmigrate.core.files.config_matrix import AUTHORIZERS, inter_broker_listener, setting
+from airflow_provider_kmigrate.core.files.config_matrix import (
+    AUTHORIZERS,
+    chroot_of,
+    inter_broker_listener,
+    references,
+    setting,
+)
 from airflow_provider_kmigrate.core.findings.finding import Finding, blocks, unknown, warns
 from airflow_provider_kmigrate.core.model import ClusterView, Malformed
 from airflow_provider_kmigrate.core.preflight.facts import (
@@ -17,10 +23,12 @@ from airflow_provider_kmigrate.core.preflight.facts import (
     zookeeper_configs,
     zookeeper_files,
 )
+from airflow_provider_kmigrate.core.preflight.principals import BUILDER, principal, super_users
 from airflow_provider_kmigrate.core.preflight.surroundings import Acl
 from airflow_provider_kmigrate.core.versions import level_of
 
-_AUTHORIZER, _BUILDER, _ENCODER = "authorizer.class.name", "principal.builder.class", "password.encoder.secret"
+_AUTHORIZER, _ENCODER = "authorizer.class.name", "password.encoder.secret"
+_RULES = "authorizer.zookeeper.url"
 _KRAFT_AUTHORIZERS = frozenset(AUTHORIZERS.values())
 _SCRAM, _TOKENS = "3.5-IV2", "3.6-IV2"  # the first metadata versions with the records of SCRAM users and delegation tokens
 #: What Kafka encrypts in ZooKeeper: its settings of type PASSWORD (DynamicBrokerConfig), with or without a listener's prefix.
@@ -38,7 +46,6 @@ _SECRET = re.compile(
     r"(?:password|sasl\.jaas\.config|ssl\.keystore\.key|certificate\.chain|ssl\.truststore\.certificates|secret)$"
 )
 _TOWARDS_ZOOKEEPER = re.compile(r"zookeeper\.(?:ssl\..*|set\.acl|clientCnxnSocket)")
-_USERNAME = re.compile(r"""\busername\s*=\s*(?:"([^"]*)"|'([^']*)')""")
 
 RESOURCES = frozenset({"topic", "group", "cluster", "transactionalid", "delegationtoken", "user"})
 _WORDS = {"all", "read", "write", "create", "delete", "alter", "describe", "clusteraction", "describeconfigs", "alterconfigs"}
@@ -72,12 +79,30 @@ def _acls(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
     wrong = [*map(_torn, tree.malformed), *map(str, filter(_unreadable, tree.acls))]
     if wrong:
         yield blocks("B8c", f"{len(wrong)} znodes or rules that the copy cannot read: {some(wrong)}")
-    builder = bool(values(zookeeper_configs(facts), _BUILDER))
+    builder = bool(values(zookeeper_configs(facts), BUILDER))
     odd = [str(acl) for acl in tree.acls if not _unreadable(acl) and _doubtful(acl, builder)]
     if odd:
         yield warns("W14", f"{len(odd)} rules that may not say what was meant: {some(odd)}")
     if tree.acls and not values(zookeeper_configs(facts), _AUTHORIZER) and zookeeper_configs(facts):
         yield warns("W14", f"{len(tree.acls)} rules are in ZooKeeper, but no broker has an authorizer: nobody is held to them")
+
+
+def _rules_elsewhere(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+    """AclAuthorizer may keep its rules in a ZooKeeper of their own; a server and the chroot in common make it the cluster's."""
+    del facts
+    for broker, keys in zookeeper_files(view).items():
+        rules, own = setting(keys, _RULES), setting(keys, "zookeeper.connect") or ""
+        if rules is None or setting(keys, _AUTHORIZER) not in AUTHORIZERS or rules == own:
+            continue
+        if references(rules) or references(own):
+            yield unknown("B8d", f"whether {_RULES} of broker {broker}, a reference, is the cluster's own ZooKeeper")
+        elif chroot_of(rules) != chroot_of(own) or not _servers(rules) & _servers(own):
+            yield blocks("B8d", f"broker {broker} keeps its rules in another ZooKeeper or chroot ({_RULES})")
+
+
+def _servers(connect: str) -> set[str]:
+    listed = (server.strip().lower() for server in connect.partition("/")[0].split(","))
+    return {server if ":" in server else f"{server}:2181" for server in listed}
 
 
 def _torn(znode: Malformed) -> str:
@@ -119,16 +144,6 @@ def _lowest(facts: PreflightFacts) -> int | None:
 
 def _token_key(keys: Mapping[str, str]) -> str | None:
     return setting(keys, "delegation.token.secret.key") or setting(keys, "delegation.token.master.key")
-
-
-def _controller_listener(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
-    if not facts.spec.controller_security.startswith("SASL"):
-        return
-    stated = setting(facts.spec.controller_properties, "sasl.mechanism.controller.protocol")
-    files = values(zookeeper_files(view), "sasl.mechanism.inter.broker.protocol")
-    mechanism = stated or next(iter(files.values()), "GSSAPI")
-    if mechanism.upper().startswith("SCRAM"):
-        yield blocks("B9c", f"the controllers' listener would use {mechanism}")
 
 
 def _towards_zookeeper(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
@@ -194,7 +209,7 @@ def _passwords(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
 
 def _builders(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
     del view
-    named = sorted(set(values(zookeeper_configs(facts), _BUILDER).values()))
+    named = sorted(set(values(zookeeper_configs(facts), BUILDER).values()))
     if custom := [name for name in named if not name.startswith("org.apache.kafka.")]:
         yield unknown("B13a", f"brokers build principals with {some(custom)}")
 
@@ -206,41 +221,23 @@ def _super_users(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
         asks = (setting(keys, "allow.everyone.if.no.acl.found") or "").lower() != "true"
         if setting(keys, _AUTHORIZER) not in {*AUTHORIZERS, *_KRAFT_AUTHORIZERS} or not asks:
             continue
-        listed = {user.strip() for user in (setting(keys, "super.users") or "").split(";")} - {""}
-        who = _principal(keys)
-        if not listed:
+        listed = super_users(keys)
+        mechanism = setting(keys, "sasl.mechanism.inter.broker.protocol") or "GSSAPI"
+        who = principal(keys, keys, inter_broker_listener(keys), mechanism)
+        if listed == set():
             yield blocks("B13b", f"broker {broker} has an authorizer, and no super.users")
-        elif who is None:
-            yield unknown("B13b", f"by which name broker {broker} is known to the others; super.users has {len(listed)}")
+        elif who is None or listed is None:
+            count = "a reference" if listed is None else len(listed)
+            yield unknown("B13b", f"by which name broker {broker} is known to the others; super.users has {count}")
         elif who not in listed:
             yield blocks("B13b", f"broker {broker} is known as {who}, which is not among super.users")
-
-
-def _principal(keys: Mapping[str, str]) -> str | None:
-    """By which name the others know a broker; None where its file does not tell."""
-    if setting(keys, _BUILDER):
-        return None
-    listener = inter_broker_listener(keys)
-    listed = (entry.partition(":") for entry in (setting(keys, "listener.security.protocol.map") or "").split(","))
-    protocols = {name.strip().upper(): security.strip() for name, _, security in listed}
-    security = protocols.get(listener.upper(), listener.upper())
-    if security == "PLAINTEXT":
-        return "User:ANONYMOUS"
-    return _sasl_user(keys, listener) if security.startswith("SASL") else None
-
-
-def _sasl_user(keys: Mapping[str, str], listener: str) -> str | None:
-    mechanism = (setting(keys, "sasl.mechanism.inter.broker.protocol") or "GSSAPI").lower()
-    own = setting(keys, f"listener.name.{listener.lower()}.{mechanism}.sasl.jaas.config")
-    match = _USERNAME.search(own or setting(keys, "sasl.jaas.config") or "")
-    return f"User:{match[1] or match[2]}" if match and mechanism != "gssapi" else None
 
 
 CHECKS: tuple[Check, ...] = (
     _authorizers,
     _acls,
+    _rules_elsewhere,
     _users,
-    _controller_listener,
     _towards_zookeeper,
     _large_answers,
     _passwords,

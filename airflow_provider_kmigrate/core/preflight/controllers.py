@@ -1,0 +1,140 @@
+"""Preflight's checks of what controllers will have: their files are rendered from the first broker's, here before there is any."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from airflow_provider_kmigrate.core.cluster import NodeSpec
+from airflow_provider_kmigrate.core.files.config_matrix import (
+    AUTHORIZERS,
+    Stage,
+    inter_broker_listener,
+    references,
+    setting,
+)
+from airflow_provider_kmigrate.core.files.render import RenderFacts, controller_keys, with_controllers
+from airflow_provider_kmigrate.core.findings.finding import Finding, blocks, unknown
+from airflow_provider_kmigrate.core.model import ClusterView
+from airflow_provider_kmigrate.core.preflight.facts import Check, PreflightFacts, some, zookeeper_files
+from airflow_provider_kmigrate.core.preflight.principals import login_key, principal, security_of, super_users
+
+_MECHANISM = "sasl.mechanism.controller.protocol"
+Keys = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rendered:
+    """What nodes will have once there are controllers: the controllers' keys, and by id the brokers', beside their files of now."""
+
+    listener: str
+    controllers: Keys
+    brokers: Mapping[int, Keys]
+    files: Mapping[int, Keys]
+    first: int
+
+    def nodes(self) -> Iterator[tuple[str, Keys, Keys]]:
+        """Name, keys and the file that they come from, of all who connect to the controllers' listener."""
+        yield "the controllers", self.controllers, self.files[self.first]
+        yield from ((f"broker {broker}", keys, self.files[broker]) for broker, keys in self.brokers.items())
+
+
+def _rendered(view: ClusterView, facts: PreflightFacts) -> _Rendered | None:
+    """None where the file that controllers inherit from is not that of a ZooKeeper-mode broker, or was not read."""
+    files, spec, first = zookeeper_files(view), facts.spec, facts.spec.brokers[0].id
+    if first not in files or not spec.controllers:
+        return None
+    how = RenderFacts.of(spec, "")
+    keys = controller_keys(files[first], spec.controllers[0], Stage.CONTROLLER_MIGRATION, how)
+    brokers = {broker: with_controllers(file, Stage.MIGRATION, how) for broker, file in files.items()}
+    return _Rendered(how.listener, keys, brokers, files, first)
+
+
+def _known(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+    """Whom the controllers take requests from. Until the log is loaded that is super users only, whatever
+    `allow.everyone.if.no.acl.found` says, and without their votes it never is: measured, a quorum of three found no leader.
+    """
+    there = _rendered(view, facts)
+    if there is None or setting(there.controllers, "authorizer.class.name") not in AUTHORIZERS.values():
+        return
+    open_to_all = _is_true(there.controllers, "allow.everyone.if.no.acl.found")
+    if open_to_all and len(facts.spec.controllers) == 1:
+        return
+    listed = super_users(there.controllers)
+    names = {who: name for who, name, said in _names(there) if not (said and not open_to_all)}
+    refused = [f"{who} as {name}" for who, name in names.items() if name and listed is not None and name not in listed]
+    if refused:
+        security = security_of(there.controllers, there.listener)
+        yield blocks(
+            "B13c", f"the controllers' listener is {security}, and would know, without super.users having it, {some(refused)}"
+        )
+    if unseen := [who for who, name in names.items() if name is None or listed is None]:
+        yield unknown("B13c", f"by which names the controllers will know {some(unseen)}, or whether super.users has them")
+
+
+def _names(there: _Rendered) -> Iterator[tuple[str, str | None, bool]]:
+    """Each node with its name at the controllers, and whether B13b says already what is to be said of it."""
+    for who, keys, file in there.nodes():
+        name = principal(keys, there.controllers, there.listener, setting(keys, _MECHANISM) or "GSSAPI")
+        listener, mechanism = inter_broker_listener(file), setting(file, "sasl.mechanism.inter.broker.protocol") or "GSSAPI"
+        own, listed = principal(file, file, listener, mechanism), super_users(file)
+        yield who, name, name == own and (name is None or listed is None or name not in listed)
+
+
+def _logins(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+    there = _rendered(view, facts)
+    if there is None or not facts.spec.controller_security.startswith("SASL"):
+        return
+    nodes = [(who, setting(keys, _MECHANISM) or "GSSAPI", keys, file) for who, keys, file in there.nodes()]
+    if scram := sorted({mechanism for _, mechanism, _, _ in nodes if mechanism.upper().startswith("SCRAM")}):
+        yield blocks("B9c", f"the controllers' listener would use {some(scram)}")
+        return
+    without = [(who, file) for who, mechanism, keys, file in nodes if not setting(keys, login_key(there.listener, mechanism))]
+    by_file = [who for who, file in without if not any(key.endswith(".sasl.jaas.config") for key in file)]
+    by_property = [who for who, _ in without if who not in by_file]
+    named = login_key(there.listener, nodes[0][1])
+    if by_property:
+        yield blocks("B9d", f"no login for the controllers' listener ({named}): {some(by_property)}")
+    if by_file:
+        yield unknown("B9d", f"which login these have for the controllers' listener, not in the file ({named}): {some(by_file)}")
+
+
+def _ensemble(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+    """Controllers take over the first broker's address of ZooKeeper as it stands."""
+    first = facts.spec.brokers[0]
+    connects = {broker: setting(keys, "zookeeper.connect") or "" for broker, keys in zookeeper_files(view).items()}
+    if not _is_here(connects.get(first.id, "")):
+        return
+    here = {node.host for node in facts.spec.brokers if _is_here(connects.get(node.id, ""))}
+    away = [node.name for node in facts.spec.controllers if not _shares(node, first, here)]
+    if away:
+        yield blocks(
+            "B17", f"zookeeper.connect of {first.name} names its own machine ({connects[first.id]}); elsewhere are {some(away)}"
+        )
+
+
+def _shares(controller: NodeSpec, broker: NodeSpec, here: set[str]) -> bool:
+    """Whether a server of the ensemble is on the controller's machine, too."""
+    return controller.host in here or controller.hosts.driver == broker.hosts.driver == "local"
+
+
+def _is_here(connect: str) -> bool:
+    servers = connect.partition("/")[0].split(",")
+    return not references(connect) and any(
+        _is_loopback(server.strip().rpartition(":")[0] or server.strip()) for server in servers
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host.lower() == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def _is_true(keys: Keys, key: str) -> bool:
+    return (setting(keys, key) or "").lower() == "true"
+
+
+CHECKS: tuple[Check, ...] = (_known, _logins, _ensemble)
