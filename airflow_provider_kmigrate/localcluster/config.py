@@ -8,6 +8,7 @@ from pathlib import Path
 from airflow_provider_kmigrate.clients.hosts import files
 from airflow_provider_kmigrate.clients.hosts.process import Launch, NodeProcess
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
+from airflow_provider_kmigrate.localcluster import clocks
 from airflow_provider_kmigrate.localcluster.plan import HOST, Plan
 from airflow_provider_kmigrate.localcluster.runtime import Runtime
 
@@ -83,7 +84,7 @@ def _kafka_launch(node: NodeSpec, runtime: Runtime) -> Launch:
     return Launch(
         start=runtime.command("kafka.Kafka", ["{properties}"], kind=node.role, heap=heap, folder=folder),
         format=runtime.command("kafka.tools.StorageTool", form, kind="storage", heap="64m", folder=folder),
-        env=runtime.env,
+        env={**runtime.env, **clocks.env(folder)},
     )
 
 

@@ -18,6 +18,7 @@ from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.model import BrokerMode, Look
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
+from airflow_provider_kmigrate.localcluster import clocks
 from airflow_provider_kmigrate.steps import moved
 from airflow_provider_kmigrate.steps.prepare import run_preflight
 from tests.system import disks, linked, proxy
@@ -206,6 +207,13 @@ def under_delay(journey: Journey, target: BrokerMode, fault: Fault) -> None:
     journey.cell(f"every link of the tool {fault.name}", "goes on", made)
 
 
+def clock_jumps(journey: Journey, node: NodeSpec, seconds: int, kind: str, **arguments: object) -> None:
+    """Forward or back by minutes, as a time service does that was away, and back again: a step that runs meanwhile goes on."""
+    if clocks.has_own(of(node).folder):
+        made = partial(journey.under, kind, clocks.set_off(of(node).folder, seconds), **arguments)
+        journey.cell(f"clock of {node.name} jumps by {seconds:+d} s, and back", "goes on", made)
+
+
 def copied(journey: Journey) -> None:
     first = journey.cluster.plan.controllers[0]
     everyone = [to(node) for node in journey.cluster.plan.controllers]
@@ -256,6 +264,7 @@ def soak(journey: Journey) -> None:
         zookeeper_killed(journey),
     )
     journey.series("soak", troubles, seconds=8.0)
+    clock_jumps(journey, journey.cluster.plan.controllers[0], -600, "soak", seconds=8.0)
 
 
 def soak_with_disks(journey: Journey, disk: NodeSpec) -> None:
@@ -278,6 +287,7 @@ def back_to_migration(journey: Journey, node: NodeSpec) -> None:
         zookeeper_stopped(journey),
     )
     journey.series("back", troubles, node=node.id, target=BrokerMode.MIGRATION)
+    clock_jumps(journey, another, -600, "reconcile")
 
 
 def controllers_stop(journey: Journey) -> None:

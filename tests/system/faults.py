@@ -24,6 +24,7 @@ from airflow_provider_kmigrate.consumer.workload.plan import GroupPlan
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.model import BrokerMode, Look
 from airflow_provider_kmigrate.exceptions import Failed
+from airflow_provider_kmigrate.localcluster import clocks
 from airflow_provider_kmigrate.localcluster.plan import Shape
 from airflow_provider_kmigrate.steps.rollback import bring_back_the_rest, stop_controllers
 from benchmarks import direct
@@ -75,6 +76,7 @@ def _first_roll(journey: Journey, *, anew: bool) -> None:
     else:
         fault_cells.brokers_cut_off(journey, target)
         fault_cells.under_delay(journey, target, proxy.delayed(0.2))
+        fault_cells.clock_jumps(journey, brokers[0], 600, "roll", node=journey.to_roll(target), target=target)
         journey.cell("another broker SIGSTOPped", "holds", paused_other)
     journey.steps(direct.roll, target)
 
@@ -213,6 +215,11 @@ def breakable(rehearsal: Rehearsal) -> Iterator[Journey]:
         else:
             for folder in (Path(cluster.plan.brokers[-1].hosts.state) / "data", cluster.plan.zookeeper_folder / "transactions"):
                 stack.enter_context(disks.on_a_disk(folder, _DISK_MB))
+        if no_clock := clocks.why_not():
+            journey.skipped.append(f"clocks: {no_clock}")
+        else:
+            for node in (cluster.plan.brokers[0], cluster.plan.controllers[0]):
+                clocks.give_own(of(node).folder)
         stack.callback(rehearsal.close)
         cluster.up()
         if problem := journey.whole(start=False):

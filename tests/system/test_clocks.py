@@ -1,0 +1,59 @@
+"""Clocks that are wrong by minutes, and are set right while nodes run: named before anything begins, and no record the less."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
+from airflow_provider_kmigrate.consumer.workload.control import Workload
+from airflow_provider_kmigrate.consumer.workload.plan import GroupPlan, WorkloadPlan
+from airflow_provider_kmigrate.core.ledger.facts import Verdict
+from airflow_provider_kmigrate.core.model import BrokerMode
+from airflow_provider_kmigrate.localcluster import clocks
+from airflow_provider_kmigrate.localcluster.cluster import lent
+from airflow_provider_kmigrate.localcluster.plan import Shape
+from airflow_provider_kmigrate.steps.prepare import look_preflight, run_backup
+from airflow_provider_kmigrate.steps.rollback import run_rollback
+from benchmarks import direct
+
+pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(300)]
+
+
+@pytest.mark.skipif(bool(clocks.why_not()), reason=clocks.why_not())
+def test_there_and_back_with_a_broker_and_a_controller_that_jump_by_ten_minutes(tmp_path: Path) -> None:
+    """The broker is ahead when it registers and set right in dual-write; the only controller falls back in the second roll."""
+    with lent(tmp_path / "cluster", Shape(name="clocks", controllers=1)) as cluster:
+        broker, controller = (Path(node.hosts.state) for node in (cluster.plan.brokers[1], cluster.plan.controllers[0]))
+        cluster.down()
+        for folder in (broker, controller):
+            clocks.give_own(folder)
+        workload: Workload | None = None
+        try:
+            with clocks.set_off(broker, 600):
+                cluster.up()
+                create_topics({"bootstrap.servers": cluster.bootstrap}, [TopicPlan("orders", 12)])
+                plan = WorkloadPlan(("orders",), rate=100.0, groups=(GroupPlan("readers", 1),))
+                workload = Workload(tmp_path / "load", {"bootstrap.servers": cluster.bootstrap}, plan)
+                workload.start()
+                with direct.world(cluster) as world:
+                    named = [str(found) for found in look_preflight(world).found if found.reason.code == "W8"]
+                    run_backup(world)
+                    direct.provision(world)
+                    direct.roll(world, BrokerMode.MIGRATION)
+                    direct.copy(world)
+                    with clocks.set_off(controller, -600):
+                        direct.roll(world, BrokerMode.KRAFT)
+                        direct.step(world, "soak", seconds=5.0)
+            with direct.world(cluster) as world:
+                run_rollback(world)
+            workload.stop()
+            facts = workload.facts()
+        finally:
+            if workload:
+                workload.stop(drain=0.0)
+    assert len(named) == 1
+    assert "broker 1 +6" in named[0], named
+    assert (facts.verdict, facts.reasons) == (Verdict.PASS, ())
+    assert facts.acked > 2_000
