@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NoReturn
 
 from airflow_provider_kmigrate.core import gates
@@ -15,7 +16,7 @@ from airflow_provider_kmigrate.core.forward import broker_canary, leaders, roll,
 from airflow_provider_kmigrate.core.forward.waiting import as_decision
 from airflow_provider_kmigrate.core.model import Act, BrokerMode, ClusterView, Decision, Done, Look, Reason, Refuse, Wait
 from airflow_provider_kmigrate.core.phase import kraft_owns
-from airflow_provider_kmigrate.exceptions import Failed, Refused, TimedOut
+from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut
 from airflow_provider_kmigrate.steps.dual_write import Reviving
 from airflow_provider_kmigrate.steps.files import install
 from airflow_provider_kmigrate.steps.first_broker import FirstBroker, note, note_registered
@@ -24,6 +25,7 @@ from airflow_provider_kmigrate.steps.journal import told
 from airflow_provider_kmigrate.steps.moved import MovedSince
 from airflow_provider_kmigrate.steps.partition_states import elect_anew
 from airflow_provider_kmigrate.steps.run import Step, World, run_step
+from airflow_provider_kmigrate.steps.starting import insist, start
 
 _DEAF_FOR = 8.0  # seconds; a follower that has caught up is taken back within one
 _WAY_BACK_WITHIN = 30.0  # seconds for the gates to open before a broker that is worse is left as it is
@@ -141,7 +143,7 @@ class RollBroker(Step):
         if self.target is BrokerMode.MIGRATION:
             note_registered(world, self.node.id)
         if act.verb == "start":
-            host.start(self.node, world.fence.token)
+            self._start(world)
             return
         install(world, self.node, roll.STAGE[self.target], back=self.back)
         if act.verb == "rewrite":
@@ -150,10 +152,18 @@ class RollBroker(Step):
         seconds = host.stop(self.node, world.fence.token)
         world.say(f"{self.node.name} stopped after {seconds:.1f} s.")
         moved = self._left_in_charge(world, seconds)
-        self.while_down(world)
-        host.start(self.node, world.fence.token)
+        self._start(world)
         if not moved.met:
             raise Refused(f"{self.name}: {told(moved.reasons)}", moved.reasons)
+
+    def _start(self, world: World) -> None:
+        """Start the broker, with what its start needs; where that could not be done it may start all the same, and else stays as down as it is."""
+        try:
+            self.while_down(world)
+        except KMigrateError:
+            start(world, self.node)
+            raise
+        start(world, self.node)
 
     def _elect(self, world: World) -> None:
         self._cures(self._left_out)
@@ -171,9 +181,8 @@ class RollBroker(Step):
         leader = next((b for b in world.spec.brokers if b.id == stuck_leader.stuck_leader(view, self.node.id)), None)
         if self._catches_up(world, view) or leader is None:
             return
-        host = world.tools.host(leader)
-        seconds = host.stop(leader, world.fence.token)
-        host.start(leader, world.fence.token)
+        seconds = world.tools.host(leader).stop(leader, world.fence.token)
+        start(world, leader)
         world.say(
             f"{leader.name} stopped after {seconds:.1f} s and started again; look for 'alter-partition' and ERROR in its log."
         )
@@ -204,10 +213,14 @@ class RollBroker(Step):
         return world.tools.host(self.node).log_tail(self.node)
 
     def _left_in_charge(self, world: World, seconds: float) -> gates.Gate:
-        """G12, looked at only after a slow stop: a look costs time in which the broker is down."""
+        """G12, looked at only after a slow stop: a look costs time in which the broker is down. One that fails must not keep it down."""
         if seconds < gates.slow_stop_limit(0):
             return gates.MET
-        view = world.observer.look(Look.PARTITIONS)
+        try:
+            view = world.observer.look(Look.PARTITIONS)
+        except KMigrateError as error:
+            world.say(f"Whether the slow stop of {self.node.name} left leaders behind (G12) could not be seen: {error}")
+            return gates.MET
         gate = gates.left_in_charge(view, self.node.id, seconds)
         return gate if gate.standing is gates.Standing.NEVER else gates.MET
 
@@ -273,11 +286,17 @@ class BringBack(RollBroker):
         elect_anew(world)
 
     def while_down(self, world: World) -> None:
-        host = world.tools.host(self.node)
-        files = host.files(self.node)
-        for folder in meta_properties.needs_version_0(files) if self.target is BrokerMode.ZOOKEEPER else ():
+        if self.target is not BrokerMode.ZOOKEEPER:
+            return
+        host, what = (
+            world.tools.host(self.node),
+            f"meta.properties of {self.node.name}, which is down, could not be read or written",
+        )
+        files = insist(world, what, lambda: host.files(self.node))
+        for folder in meta_properties.needs_version_0(files):
             world.say(f"{self.node.name}: {folder}/meta.properties goes from version 1 to 0, which ZooKeeper brokers need.")
-            host.put_meta(self.node, folder, meta_properties.version_0((files.meta or {})[folder]), world.fence.token)
+            text = meta_properties.version_0((files.meta or {})[folder])
+            insist(world, what, partial(host.put_meta, self.node, folder, text, world.fence.token))
 
 
 class TakeBack(BringBack):

@@ -11,6 +11,7 @@ from airflow_provider_kmigrate.steps.files import install
 from airflow_provider_kmigrate.steps.first_broker import without_notes
 from airflow_provider_kmigrate.steps.moved import MovedSince
 from airflow_provider_kmigrate.steps.run import Step, World
+from airflow_provider_kmigrate.steps.starting import start
 
 
 class ProvisionController(Step):
@@ -78,7 +79,7 @@ class FinalizeController(Step):
         if act.verb == "restart":
             seconds = host.stop(self.node, world.fence.token)
             world.say(f"{self.node.name} stopped after {seconds:.1f} s.")
-        host.start(self.node, world.fence.token)
+        start(world, self.node)
 
     def traces(self, world: World) -> str:
         return world.tools.host(self.node).log_tail(self.node)

@@ -12,6 +12,7 @@ from airflow_provider_kmigrate.exceptions import Failed
 from airflow_provider_kmigrate.steps.files import install
 from airflow_provider_kmigrate.steps.journal import told
 from airflow_provider_kmigrate.steps.run import World, refuse_if_stopped
+from airflow_provider_kmigrate.steps.starting import start
 
 DOWN_LOOKS = Look.BROKERS | Look.CONTROLLERS | Look.ZOOKEEPER | Look.QUORUM | Look.PROCESSES | Look.FILES
 _START = "start controller"
@@ -114,7 +115,7 @@ def fail_over(world: World, name: str) -> None:
     host = world.tools.host(leader)
     install(world, leader, Stage.CONTROLLER_MIGRATION)
     world.say(f"{leader.name} stopped after {host.stop(leader, world.fence.token):.1f} s.")
-    host.start(leader, world.fence.token)
+    start(world, leader)
 
 
 def start_what_is_down(world: World) -> None:

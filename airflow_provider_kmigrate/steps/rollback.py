@@ -39,6 +39,7 @@ from airflow_provider_kmigrate.steps.journal import told
 from airflow_provider_kmigrate.steps.moved import MovedSince
 from airflow_provider_kmigrate.steps.partition_states import raise_states
 from airflow_provider_kmigrate.steps.run import Step, World, run_step
+from airflow_provider_kmigrate.steps.starting import start
 from airflow_provider_kmigrate.steps.waits import Equivalent
 
 _POSITION = Look.BROKERS | Look.CONTROLLERS | Look.ZOOKEEPER | Look.QUORUM
@@ -145,7 +146,7 @@ class RestoreFlag(Step):
             return
         if act.verb == "restart":
             host.stop(self.node, world.fence.token)
-        host.start(self.node, world.fence.token)
+        start(world, self.node)
 
     def traces(self, world: World) -> str:
         return world.tools.host(self.node).log_tail(self.node)

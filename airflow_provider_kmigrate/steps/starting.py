@@ -1,0 +1,31 @@
+"""The second half of a restart: a node that an act has stopped comes up again, whatever fails for a moment in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from airflow_provider_kmigrate.core.cluster import NodeSpec
+from airflow_provider_kmigrate.exceptions import Unavailable
+from airflow_provider_kmigrate.steps.run import World
+
+Value = TypeVar("Value")
+
+_TRIES = 6
+_PAUSE = 2.0  # seconds between two tries; an Airflow retry would leave the node down for longer
+
+
+def start(world: World, node: NodeSpec) -> None:
+    """Start a node; tried again while its host is out of reach, at most `_TRIES` times. Raises what the last try did, anything else at once."""
+    insist(world, f"{node.name} is down and could not be started", lambda: world.tools.host(node).start(node, world.fence.token))
+
+
+def insist(world: World, what: str, do: Callable[[], Value]) -> Value:
+    """Do what stands between a node's stop and its start, again where nobody answered. `what` failed, in words for the log."""
+    for left in range(_TRIES - 1, 0, -1):
+        try:
+            return do()
+        except Unavailable as error:
+            world.say(f"{what}: {error} Tried again, {left} times at most.")
+            world.clock.sleep(_PAUSE)
+    return do()

@@ -1,0 +1,171 @@
+"""A node that an act has stopped is started again, whatever cannot be read or reached in between for a moment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look, NodeFiles
+from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, KMigrateError, Unreachable
+from airflow_provider_kmigrate.steps.brokers import BringBack, RollBroker
+from airflow_provider_kmigrate.steps.controllers import FinalizeController
+from airflow_provider_kmigrate.steps.rollback import GiveBack, RestoreFlag, ZooKeeperLeads, stop_controllers
+from airflow_provider_kmigrate.steps.run import World, run_step
+from tests.steps.sim import SimCluster
+from tests.steps.sim_hands import SimHost
+from tests.steps.sim_nodes import Killed
+from tests.steps.test_rollback import all_in_migration, all_kraft, controllers, finalization_begun
+
+
+class Blind(SimCluster):
+    """Every look fails while a broker is down."""
+
+    blind: bool = False
+
+    def look(self, what: Look, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
+        down = any(self.nodes[node.role, node.id].running is None for node in self.spec.brokers)
+        if self.blind and down:
+            raise AuthenticationFailed("the login service is away")
+        return super().look(what, nodes, groups)
+
+
+def running(cluster: SimCluster, node: NodeSpec) -> bool:
+    return cluster.nodes[node.role, node.id].running is not None
+
+
+def test_a_look_after_a_slow_stop_that_fails_does_not_keep_the_broker_down(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Blind()
+    world = cluster.world(tmp_path)
+    controllers(cluster, world)
+    stop = SimHost.stop
+    monkeypatch.setattr(SimHost, "stop", lambda host, node, token: stop(host, node, token) + 20.0)
+    cluster.blind = True
+    run_step(RollBroker(cluster.spec.brokers[1], BrokerMode.MIGRATION, cluster.spec.policy), world)
+    assert running(cluster, cluster.spec.brokers[1])
+
+
+def faltering(monkeypatch: pytest.MonkeyPatch, verb: str, times: int, error: KMigrateError) -> list[int]:
+    """The host fails so many times at this verb."""
+    done, failed = getattr(SimHost, verb, None), [0]
+
+    def fails(host: SimHost, node: NodeSpec, *given: object) -> object:
+        if failed[0] < times:
+            failed[0] += 1
+            raise error
+        return done(host, node, *given) if done else None
+
+    monkeypatch.setattr(SimHost, verb, fails, raising=False)
+    return failed
+
+
+def one_broker(cluster: SimCluster, world: World) -> None:
+    run_step(RollBroker(cluster.spec.brokers[1], BrokerMode.MIGRATION, cluster.spec.policy), world)
+
+
+def finalized(cluster: SimCluster, world: World) -> None:
+    run_step(FinalizeController(standby(cluster)), world)
+
+
+def flagged(cluster: SimCluster, world: World) -> None:
+    run_step(RestoreFlag(standby(cluster)), world)
+
+
+def standby(cluster: SimCluster) -> NodeSpec:
+    return next(node for node in cluster.spec.controllers if node.id != cluster.leader)
+
+
+ACTS = [(controllers, one_broker), (all_kraft, finalized), (finalization_begun, flagged)]
+
+
+@pytest.mark.parametrize(("begun", "act"), ACTS, ids=lambda given: given.__name__)
+def test_a_host_that_is_out_of_reach_for_a_moment_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begun: Callable[..., None], act: Callable[..., None]
+) -> None:
+    cluster = SimCluster()
+    begun(cluster, cluster.world(tmp_path))
+    failed = faltering(monkeypatch, "start", 3, Unreachable("ssh: connection refused"))
+    act(cluster, cluster.world(tmp_path))
+    assert failed == [3]
+    assert all(running(cluster, node) for node in cluster.spec.nodes())
+
+
+def test_but_not_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = SimCluster()
+    controllers(cluster, cluster.world(tmp_path))
+    faltering(monkeypatch, "start", 1000, Unreachable("ssh: connection refused"))
+    with pytest.raises(Unreachable):
+        one_broker(cluster, cluster.world(tmp_path))
+
+
+def handed_over(cluster: SimCluster, folder: Path) -> World:
+    all_in_migration(cluster, cluster.world(folder))
+    world = cluster.world(folder)
+    stop_controllers(world)
+    run_step(GiveBack(cluster.spec.controllers), world)
+    run_step(ZooKeeperLeads(), world)
+    return world
+
+
+def back(cluster: SimCluster) -> BringBack:
+    return BringBack(cluster.spec.brokers[1], BrokerMode.ZOOKEEPER, cluster.spec.policy)
+
+
+VERSION_1 = {"/data": {"cluster.id": "c", "version": "1", "node.id": "1"}}
+
+
+def formatted_anew(monkeypatch: pytest.MonkeyPatch, broker: int) -> list[int]:
+    """That broker's meta.properties has version 1, with which a plain ZooKeeper broker exits; the starts with it."""
+    put, bad = [0], [0]
+    files, start = SimHost.files, SimHost.start
+
+    def seen(host: SimHost, node: NodeSpec) -> NodeFiles:
+        found = files(host, node)
+        return replace(found, meta=VERSION_1) if (node.role, node.id) == (Role.BROKER, broker) and not put[0] else found
+
+    def started(host: SimHost, node: NodeSpec, token: int) -> None:
+        bad[0] += (node.role, node.id) == (Role.BROKER, broker) and not put[0]
+        start(host, node, token)
+
+    def put_meta(host: SimHost, node: NodeSpec, folder: str, text: str, token: int) -> None:
+        host.cluster.mortal.step()
+        put[0] += 1
+
+    for name, value in (("files", seen), ("start", started), ("put_meta", put_meta)):
+        monkeypatch.setattr(SimHost, name, value, raising=False)
+    return bad
+
+
+def test_a_broker_that_was_left_down_gets_what_its_start_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tool died between the stop and the file: the next run must not start the broker without it."""
+    cluster = SimCluster()
+    world = handed_over(cluster, tmp_path)
+    bad = formatted_anew(monkeypatch, 1)
+    stop = SimHost.stop
+
+    def stop_and_die(host: SimHost, node: NodeSpec, token: int) -> float:
+        stop(host, node, token)
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SimHost, "stop", stop_and_die)
+        with pytest.raises(Killed):
+            run_step(back(cluster), world)
+    run_step(back(cluster), cluster.world(tmp_path))
+    assert bad == [0]
+    assert running(cluster, cluster.spec.brokers[1])
+
+
+def test_a_file_that_cannot_be_written_does_not_keep_the_broker_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = SimCluster()
+    world = handed_over(cluster, tmp_path)
+    formatted_anew(monkeypatch, 1)
+    faltering(monkeypatch, "put_meta", 1000, Failed("no space left"))
+    with pytest.raises(Failed, match="no space"):
+        run_step(back(cluster), world)
+    assert running(cluster, cluster.spec.brokers[1]), "it may well start with what it has"
