@@ -26,6 +26,7 @@ from airflow_provider_kmigrate.core.files.properties import diff
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Refused
 
+_PROBED = 65_536  # bytes: more than a hand-over saves
 _VERSION = "metadata.version"
 _ENCODING = "iso-8859-1"  # what Kafka reads properties files as; keeps every byte
 
@@ -100,6 +101,16 @@ class BackupStore:
         self._write(name, ("\n".join(lines) + "\n").encode())
         return self.folder / name
 
+    def prove_writable(self) -> None:
+        """Write a file into the folder and take it away again. Raises `Refused` (O05) where that cannot be done."""
+        probe = self.folder / f".probe-{os.getpid()}"
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            _replace(probe, bytes(_PROBED))
+            probe.unlink()
+        except OSError as error:
+            raise _refused(_unwritable(self.folder, error)) from error
+
     def verify(self) -> tuple[str, ...]:
         """Read every file again and compare it with its hash; the names that hold. Raises `Refused` at the first that does not."""
         names = tuple(sorted(self._manifest()))
@@ -140,6 +151,13 @@ class BackupStore:
     def _altered(self, path: Path) -> Refused:
         remedy = "Restore it from your own backup; its SHA-256 stands in manifest.json."
         return _refused(Reason("O02", f"The backup {path} was altered.", "Its hash is not the one it was saved with.", remedy))
+
+
+def _unwritable(folder: Path, error: OSError) -> Reason:
+    text = f"The backup folder {folder} cannot be written on this worker: {error}."
+    why = "What a hand-over deletes is saved there first; found out then, the cluster would be without a controller meanwhile."
+    remedy = "Free space, or give Airflow's user the folder ([kmigrate] folder); then clear this task."
+    return Reason("O05", text, why, remedy)
 
 
 def edited(node: NodeSpec, keys: Iterable[str], original: Path) -> Reason:

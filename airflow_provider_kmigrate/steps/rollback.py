@@ -49,8 +49,8 @@ _NODES = Look.PROCESSES | Look.FILES
 def run_plan(world: World) -> tuple[str, ...]:
     """Say and return what a rollback would do, and check that it could; changes nothing.
 
-    Raises `Refused` where there is no way back, or where an original that it needs is missing or altered, `Unavailable` where
-    that cannot be told.
+    Raises `Refused` where there is no way back, where an original that it needs is missing or altered, or the backup cannot be written,
+    `Unavailable` where that cannot be told.
     """
     view = world.observer.look(_POSITION | _NODES | Look.STATE_EPOCH)
     ended = back_gates.over(view)
@@ -68,6 +68,8 @@ def run_plan(world: World) -> tuple[str, ...]:
             target_text(world, node, Stage.ZOOKEEPER)
     for controller in world.spec.controllers if steps else ():
         _can_be_wiped(controller)
+    if steps:
+        world.backup.prove_writable()
     for number, text in enumerate(steps, 1):
         world.say(f"{number}. {text}")
     world.journal.write("plan", "rollback", f"{len(steps)} steps back", steps=list(steps))
@@ -206,6 +208,7 @@ class StopController(Step):
 
     def act(self, world: World, act: Act) -> None:
         del act
+        world.backup.prove_writable()  # of the worker that is the likeliest to hand over; afterwards nobody is controller
         seconds = world.tools.host(self.node).stop(self.node, world.fence.token)
         world.say(f"{self.node.name} stopped after {seconds:.1f} s.")
 
@@ -225,6 +228,7 @@ class GiveBack(Step):
 
     def act(self, world: World, act: Act) -> None:
         del act
+        world.backup.prove_writable()
         view = world.observer.look(Look.ZOOKEEPER | Look.STATE_EPOCH)
         if view.zk is None or view.state_epoch is None:
             return

@@ -12,7 +12,8 @@ from airflow_provider_kmigrate.core.back.losses import Terms
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
 from airflow_provider_kmigrate.core.model import ClusterView, Look, TopicMetadata
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut
-from airflow_provider_kmigrate.steps.rollback import GiveBack, StopController, run_rollback, stop_controllers
+from airflow_provider_kmigrate.steps import backup
+from airflow_provider_kmigrate.steps.rollback import GiveBack, StopController, run_plan, run_rollback, stop_controllers
 from airflow_provider_kmigrate.steps.run import World, run_step
 from tests.steps.sim import SimCluster
 from tests.steps.test_rollback import all_in_migration, check_back
@@ -38,6 +39,33 @@ def healed(folder: Path) -> tuple[Taking, World]:
     cluster = Taking()
     all_in_migration(cluster, cluster.world(folder))
     return cluster, cluster.world(folder)
+
+
+def full(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_space(path: Path, data: bytes) -> None:
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr(backup, "_replace", no_space)
+
+
+def test_a_backup_that_cannot_be_written_is_found_before_anything_is_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the hand-over deletes is saved there first; found out then, nobody would be controller meanwhile."""
+    cluster, world = healed(tmp_path)
+    full(monkeypatch)
+    with pytest.raises(Refused, match=r"O05.*No space left"):
+        run_plan(world)
+    with pytest.raises(Refused, match="O05"):
+        stop_controllers(world)
+    assert running(cluster) == [3000, 3001, 3002]
+
+
+def test_a_probe_of_the_backup_leaves_nothing_in_it(tmp_path: Path) -> None:
+    _, world = healed(tmp_path)
+    before = sorted(path.name for path in world.backup.folder.iterdir())
+    assert run_plan(world)
+    assert sorted(path.name for path in world.backup.folder.iterdir()) == before
 
 
 def running(cluster: SimCluster) -> list[int]:
