@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from airflow_provider_kmigrate.core import gates
+from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.forward import roll
 from airflow_provider_kmigrate.core.gates import MET, Gate, Standing, not_yet, together
+from airflow_provider_kmigrate.core.identity import strangers
 from airflow_provider_kmigrate.core.metadata import kinds as equivalence_kinds
 from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Done, Migration, Reason, Refuse, Wait
 from airflow_provider_kmigrate.core.phase import Intent, Permit, Phase, alarms, kraft_owns, permit, refusal, where
@@ -151,6 +153,14 @@ def finalized(view: ClusterView, first: ClusterView) -> Decision:
         return Refuse(position.reasons) if refused else Wait(refusal(position, Intent.SOAK)[:1] + position.reasons)
     gate = together((gates.quorum_leads(view), gates.no_leaderless(view), _frozen(view, first)))
     return as_decision(gate, "Every controller runs without ZooKeeper, every partition has a leader, /migration stands still.")
+
+
+def nothing_left(view: ClusterView, spec: ClusterSpec) -> str:
+    """What is so where a migration of this very cluster is finalized and every node seen to be where it belongs; empty anywhere else."""
+    if where(view).phase is not Phase.FINALIZED or strangers(view, spec):
+        return ""
+    numbers = f"{len(view.brokers)} brokers and {len(view.controllers)} controllers"
+    return f"Cluster {spec.name} is finalized already: {numbers} run without ZooKeeper. There is nothing to do."
 
 
 def _frozen(view: ClusterView, first: ClusterView) -> Gate:
