@@ -17,12 +17,12 @@ from airflow_provider_kmigrate.operators.brokers import BrokerStepOperator
 from airflow_provider_kmigrate.operators.step import StepOperator
 from airflow_provider_kmigrate.steps.brokers import BringBack
 from airflow_provider_kmigrate.steps.catalog import build, terms_of
-from airflow_provider_kmigrate.steps.rollback import bring_back_the_rest, run_plan, run_rollback, stop_controllers
+from airflow_provider_kmigrate.steps.rollback import bring_back_the_rest, planned, run_rollback, stop_controllers
 from airflow_provider_kmigrate.steps.run import World, run_step
 
 
 class RollbackPlanOperator(StepOperator):
-    """Say what a rollback would do now, and check that it could; changes nothing. Returns the steps as a Markdown list."""
+    """Say what a rollback would do now, and check that it could; changes nothing. Returns the steps as a Markdown list, and what is kept and lost."""
 
     kind = "plan"
     ui_color = "#e6e6fa"
@@ -33,10 +33,11 @@ class RollbackPlanOperator(StepOperator):
 
     def run_in(self, world: World, arguments: dict[str, Any]) -> object:
         del arguments
-        steps = run_plan(world)
+        steps, kept = planned(world)
         if not steps:
             return "Nothing has to be taken back: the cluster shows no trace of a migration."
-        return "\n".join(f"{number}. {text}" for number, text in enumerate(steps, 1))
+        listed = "\n".join(f"{number}. {text}" for number, text in enumerate(steps, 1))
+        return "\n\n".join((listed, *kept))
 
 
 class RollbackOperator(StepOperator):

@@ -47,12 +47,17 @@ _NODES = Look.PROCESSES | Look.FILES
 
 
 def run_plan(world: World) -> tuple[str, ...]:
-    """Say and return what a rollback would do, and check that it could; changes nothing.
+    """The steps of `planned`."""
+    return planned(world)[0]
+
+
+def planned(world: World) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Say and return what a rollback would do, step by step, and what is kept and what lost; checks that it could, changes nothing.
 
     Raises `Refused` where there is no way back, where an original that it needs is missing or altered, or the backup cannot be written,
     `Unavailable` where that cannot be told.
     """
-    view = world.observer.look(_POSITION | _NODES | Look.STATE_EPOCH)
+    view = world.observer.look(_POSITION | _NODES | Look.STATE_EPOCH | Look.CLIENT_METRICS | KINDS)
     ended = back_gates.over(view)
     if isinstance(ended, Refuse):
         raise Refused(f"rollback: nothing was changed. {told(ended.reasons)}", ended.reasons)
@@ -70,11 +75,12 @@ def run_plan(world: World) -> tuple[str, ...]:
         _can_be_wiped(controller)
     if steps:
         world.backup.prove_writable()
-    for number, text in enumerate(steps, 1):
-        world.say(f"{number}. {text}")
-    world.journal.write("plan", "rollback", f"{len(steps)} steps back", steps=list(steps))
+    kept = back_plan.kept(view) if steps else ()
+    for text in (*(f"{number}. {step}" for number, step in enumerate(steps, 1)), *kept):
+        world.say(text)
+    world.journal.write("plan", "rollback", f"{len(steps)} steps back", steps=list(steps), kept=list(kept))
     world.say("Nothing has to be taken back: no trace of a migration." if not steps else f"Done: {len(steps)} steps lead back.")
-    return steps
+    return steps, kept
 
 
 def run_rollback(world: World, terms: Terms = SAFE) -> Done:

@@ -129,6 +129,7 @@ class TestRuns:
         assert str(run.state) == state
         assert person.asked is not None
         assert "1. stop controllers 3000, 3001, 3002" in (person.asked.body or "")
+        assert "Kept: everything" in (person.asked.body or "")
         back = sim.cluster.look(None).modes() == dict.fromkeys(range(3), BrokerMode.ZOOKEEPER)
         assert back is (answer == ROLL_BACK)
 

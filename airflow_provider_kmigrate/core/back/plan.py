@@ -5,8 +5,11 @@ from __future__ import annotations
 from airflow_provider_kmigrate.core.back import gates as back_gates
 from airflow_provider_kmigrate.core.back.gates import listed
 from airflow_provider_kmigrate.core.files import directories
+from airflow_provider_kmigrate.core.metadata import kinds
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Controller, ProcessState
 from airflow_provider_kmigrate.core.phase import kraft_owns
+
+_HEALED = "`heal` has a new leader write ZooKeeper anew, and goes on once both are the same; without a failover nobody does, and it is lost."
 
 
 def plan(view: ClusterView) -> tuple[str, ...]:
@@ -34,6 +37,28 @@ def plan(view: ClusterView) -> tuple[str, ...]:
     return (
         (*told, f"brokers that do not answer now are waited for, or started again: {listed(silent)}") if told and silent else told
     )
+
+
+def kept(view: ClusterView) -> tuple[str, ...]:
+    """What of the time since the takeover stays after a rollback, and what does not, in words; needs a view of all kinds of metadata."""
+    if not kraft_owns(view):
+        return ("Kept: everything. ZooKeeper owns the cluster, and KRaft has taken nothing over.",)
+    unread, lacking = kinds.unread(view), kinds.found(view)
+    compared = f" Seen now: {kinds.same(view)}" if not unread and not lacking else ""
+    both = "topics, settings, quotas, credentials and rules that were made or changed since the takeover"
+    features = f"its features (metadata.version {view.metadata_version or 'unknown'})"
+    return (
+        f"Kept: all records and committed offsets; {both}, as far as ZooKeeper holds them.{compared}",
+        *(f"Not known to be kept: {reason.text}" for reason in unread),
+        *(f"Differs now: {reason.text} {_HEALED}" for reason in lacking),
+        f"Lost: what KRaft alone has: {features}{_metrics(view)}. The controllers' log is set aside, not deleted.",
+    )
+
+
+def _metrics(view: ClusterView) -> str:
+    if view.client_metrics is None:
+        return ", and client-metrics subscriptions, which could not be read"
+    return f", and the client-metrics subscriptions {', '.join(view.client_metrics)}" if view.client_metrics else ""
 
 
 def _wiped(controller: Controller) -> str:
