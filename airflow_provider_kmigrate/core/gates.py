@@ -70,7 +70,8 @@ def process_known(node: Broker | Controller) -> Gate:
     """The host says that the node's process runs: only then will it also stop and start the right one."""
     if node.process.state is ProcessState.RUNNING:
         return MET
-    text = f"The host of node {node.id} does not say that its process runs, although the node answers."
+    answers = node.answers if isinstance(node, Controller) else node.mode is not None
+    text = f"The host of node {node.id} does not say that its process runs{', although the node answers' if answers else ''}."
     why = "Its file would be replaced, and then nothing stopped or started; or another process would be."
     return not_yet(Reason("G25", text, why, "Check the host, and the commands of the cluster file."))
 

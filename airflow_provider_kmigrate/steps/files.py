@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from airflow_provider_kmigrate.clients.hosts.files import backup_name
-from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec, Role
 from airflow_provider_kmigrate.core.files.config_matrix import Stage, stage_of
 from airflow_provider_kmigrate.core.files.node_file import whose_else
 from airflow_provider_kmigrate.core.files.properties import diff, parse
 from airflow_provider_kmigrate.core.files.render import RenderFacts, broker_properties, controller_properties
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Refused
-from airflow_provider_kmigrate.steps.backup import edited
+from airflow_provider_kmigrate.steps.backup import BackupStore, edited
 from airflow_provider_kmigrate.steps.run import World
 
 
 def target_text(world: World, node: NodeSpec, stage: Stage) -> str:
     """The whole file of a stage. Raises `Refused` where the original is missing, altered or cannot be rendered from."""
-    source = node if node.role is Role.BROKER else world.spec.brokers[0]
-    original = world.backup.original(source)
-    facts = RenderFacts.of(world.spec, world.backup.version())
+    return text_of(world.spec, world.backup, node, stage)
+
+
+def text_of(spec: ClusterSpec, backup: BackupStore, node: NodeSpec, stage: Stage) -> str:
+    """The same from a cluster file and a backup alone."""
+    source = node if node.role is Role.BROKER else spec.brokers[0]
+    original = backup.original(source)
+    facts = RenderFacts.of(spec, backup.version())
     if node.role is Role.BROKER:
         return broker_properties(original, stage, facts)
     return controller_properties(original, node, stage, facts)

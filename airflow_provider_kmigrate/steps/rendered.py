@@ -1,0 +1,53 @@
+"""`python -m airflow_provider_kmigrate.steps.rendered CLUSTER BACKUP ROLE ID STAGE`: print the properties file of any node in any stage.
+
+For a machine that replaces one that is gone for good: its file is not there to be edited. CLUSTER is the cluster file, BACKUP the folder
+`<folder>/backup/<cluster>_<cluster id>`, ROLE `broker` or `controller`, STAGE as the log names it. The file may hold secrets. Ends with 0, or with 1
+and the reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from airflow_provider_kmigrate.core.cluster import Role
+from airflow_provider_kmigrate.core.files.config_matrix import Stage
+from airflow_provider_kmigrate.exceptions import KMigrateError
+from airflow_provider_kmigrate.spec import load
+from airflow_provider_kmigrate.steps.backup import BackupStore
+from airflow_provider_kmigrate.steps.files import text_of
+
+_STAGES = {
+    Role.BROKER: {"zookeeper": Stage.ZOOKEEPER, "migration": Stage.MIGRATION, "kraft": Stage.KRAFT},
+    Role.CONTROLLER: {"migration": Stage.CONTROLLER_MIGRATION, "final": Stage.CONTROLLER_FINAL},
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m airflow_provider_kmigrate.steps.rendered", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument("cluster", type=Path, metavar="CLUSTER", help="the cluster file")
+    parser.add_argument("backup", type=Path, metavar="BACKUP", help="<folder>/backup/<cluster>_<cluster id>")
+    parser.add_argument("role", choices=[str(role) for role in Role])
+    parser.add_argument("id", type=int, metavar="ID", help="the node's id")
+    parser.add_argument("stage", choices=sorted({name for stages in _STAGES.values() for name in stages}))
+    chosen = parser.parse_args(argv)
+    role = Role(chosen.role)
+    if chosen.stage not in _STAGES[role]:
+        parser.error(f"a {role} has no stage {chosen.stage}: {', '.join(_STAGES[role])}")
+    try:
+        spec = load(chosen.cluster)
+        store = BackupStore(chosen.backup.resolve().parent, spec.name, spec.cluster_id)
+        sys.stdout.write(text_of(spec, store, spec.node(role, chosen.id), _STAGES[role][chosen.stage]))
+    except (KMigrateError, KeyError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,102 @@
+"""A machine that is dead for good: what the runbook has the person on call write and do is what the code understands."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from airflow_provider_kmigrate.clients.hosts.command import CommandHost
+from airflow_provider_kmigrate.core.back import rollback
+from airflow_provider_kmigrate.core.cluster import HostSpec, NodeSpec, Role
+from airflow_provider_kmigrate.core.files.config_matrix import Stage, stage_of
+from airflow_provider_kmigrate.core.model import Controller, Done, ProcessState
+from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.steps import rendered
+from airflow_provider_kmigrate.steps.controllers import ProvisionController
+from airflow_provider_kmigrate.steps.rollback import run_rollback
+from airflow_provider_kmigrate.steps.run import run_step
+from tests.provider.simulated import document
+from tests.steps.sim import SimCluster
+from tests.steps.sim_nodes import parse
+from tests.steps.test_rollback import all_kraft, check_back, some_kraft
+
+RUNBOOK = (Path(__file__).parents[2] / "docs" / "runbook.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def stand_in() -> NodeSpec:
+    """The node as the runbook writes it into the cluster file."""
+    block = re.search(r"```yaml\n(  - id: 3002.*?)```", RUNBOOK, re.DOTALL)
+    assert block
+    [node] = yaml.safe_load(block[1])
+    commands = {name: tuple(node[name]) for name in ("status", "read", "write", "start", "stop", "format", "wipe")}
+    hosts = HostSpec("command", node["properties"], **commands)
+    return NodeSpec(node["id"], Role.CONTROLLER, node["host"], node["port"], hosts, log_dir=node["log_dir"])
+
+
+def test_a_stand_in_is_a_stopped_controller_without_a_directory(stand_in: NodeSpec) -> None:
+    host = CommandHost()
+    assert host.status(stand_in).state is ProcessState.STOPPED
+    files = host.files(stand_in)
+    assert (files.properties, files.has_metadata_log, files.meta) == (None, False, {stand_in.log_dir: {}})
+
+
+def test_the_way_back_has_nothing_to_ask_of_it(stand_in: NodeSpec, tmp_path: Path) -> None:
+    cluster = SimCluster()
+    all_kraft(cluster, cluster.world(tmp_path))
+    host = CommandHost()
+    gone = Controller(3002, host.status(stand_in), answers=False, files=host.files(stand_in))
+    view = cluster.look(0)  # type: ignore[arg-type]
+    view = replace(view, controllers={**view.controllers, 3002: gone})
+    assert isinstance(rollback.decide_flag(view, 3002), Done)
+    assert isinstance(rollback.decide_stop(view, view, 3002), Done)
+    handed = replace(view, zk=SimCluster().zk())
+    assert isinstance(rollback.decide_wipe(handed, 3002), Done)
+
+
+def test_a_controller_with_a_new_machine_is_refused_until_it_runs_and_then_goes_on(tmp_path: Path) -> None:
+    cluster = SimCluster()
+    some_kraft(cluster, cluster.world(tmp_path))
+    lost = next(node for node in cluster.spec.controllers if node.id != cluster.leader)
+    mine = cluster.nodes[Role.CONTROLLER, lost.id]
+    cluster.stop(lost)
+    mine.log, mine.formatted = False, None
+    with pytest.raises(Refused, match="R11"):
+        run_step(ProvisionController(lost, cluster.spec.cluster_id), cluster.world(tmp_path))
+    mine.formatted = cluster.spec.cluster_id
+    cluster.start(lost)
+    run_step(ProvisionController(lost, cluster.spec.cluster_id), cluster.world(tmp_path))
+    run_rollback(cluster.world(tmp_path))
+    check_back(cluster)
+
+
+FILES = {
+    "broker 1 zookeeper": Stage.ZOOKEEPER,
+    "broker 1 migration": Stage.MIGRATION,
+    "broker 1 kraft": Stage.KRAFT,
+    "controller 3001 migration": Stage.CONTROLLER_MIGRATION,
+    "controller 3001 final": Stage.CONTROLLER_FINAL,
+}
+
+
+@pytest.mark.parametrize(("asked", "stage"), FILES.items())
+def test_the_file_of_any_node_can_be_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], asked: str, stage: Stage
+) -> None:
+    cluster = SimCluster()
+    store = cluster.world(tmp_path).backup
+    file = tmp_path / "sim.yaml"
+    file.write_text(yaml.safe_dump(document(cluster)))
+    assert rendered.main([str(file), str(store.folder), *asked.split()]) == 0
+    assert stage_of(parse(capsys.readouterr().out)) is stage
+
+
+def test_a_file_that_cannot_be_rendered_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "sim.yaml"
+    file.write_text(yaml.safe_dump(document(SimCluster())))
+    assert rendered.main([str(file), str(tmp_path / "none"), "broker", "0", "kraft"]) == 1
+    assert "O01" in capsys.readouterr().err
