@@ -19,23 +19,44 @@ from airflow_provider_kmigrate.observe.questions import Question, Questions
 from airflow_provider_kmigrate.observe.reads import Reads
 from airflow_provider_kmigrate.observe.stored import StoredReads
 from airflow_provider_kmigrate.observe.surroundings import Around
+from airflow_provider_kmigrate.observe.unknowns import OF_WHAT_IS_SLOW
 
 Value = TypeVar("Value")
 Finish = Callable[[], dict[str, Any]]
 
 _THREADS = 64  # a read that hangs keeps its thread until the client's own timeout
 
+_SLOW = Look.MIN_INSYNC | Look.TOPICS | Look.STORED | Look.STATE_EPOCH  # whose answers are waited for as long as topics have
+_MOVING = (
+    Look.PROCESSES
+    | Look.FILES
+    | Look.BROKERS
+    | Look.CONTROLLERS
+    | Look.QUORUM
+    | Look.ZOOKEEPER
+    | Look.GROUPS
+    | Look.PARTITIONS
+    | Look.REASSIGNMENTS
+)
+_MOVING_FIELDS = {"zk", "kafka_cluster_id", "brokers", "controllers", "metadata_version", "quorum", "partitions", "moving"}
+
+
+def _moving_of(what: Look) -> Look:
+    """What of a look is read again; whoever wants min.insync.replicas wants the partitions, too."""
+    return (what & _MOVING) | (Look.PARTITIONS if what & Look.MIN_INSYNC else Look(0))
+
 
 @dataclass(frozen=True, slots=True)
 class Patience:
     """Seconds that a look waits for answers: of nodes and ZooKeeper, for all partitions (a hanging witness is replaced by then), of
-    hosts, and for requests that read every topic's settings.
+    hosts, and for requests that read every topic's settings. `fresh`: if those took longer, all that moves is read again behind them.
     """
 
     nodes: float = 2.5
     partitions: float = 10.0
     hosts: float = 15.0
     topics: float = 60.0
+    fresh: float = 3.0
 
 
 class Observer:
@@ -72,13 +93,23 @@ class Observer:
         `nodes` limits whose hosts are asked for processes and files; `groups` names the consumer groups of `Look.GROUP_MEMBERS`.
 
         Raises `WrongCluster` and `AuthenticationFailed` only. A broker that ZooKeeper or a peer names is in the view even if the spec
-        does not know it.
+        does not know it. What moves (nodes, quorum, partitions, reassignments) is never older than the slowest of these answers alone: 15 s, by
+        `Patience`; topics and settings may be as old as the whole look took.
         """
-        glance = _Glance(self._spec, self._reads, self._stored, self._patience, Questions(self._pool, self._clock))
-        started = self._clock()
-        fields = glance.view_fields(what, tuple(nodes) or tuple(self._spec.nodes()), groups)
+        hosts, started = tuple(nodes) or tuple(self._spec.nodes()), self._clock()
+        glance = self._glance()
+        fields = glance.view_fields(what, hosts, groups)
+        unknowns = tuple(glance.unknowns)
+        if what & _SLOW and self._clock() - started > self._patience.fresh:
+            again = self._glance()
+            newer = again.view_fields(_moving_of(what), hosts, ())
+            fields |= {name: value for name, value in newer.items() if name in _MOVING_FIELDS}
+            unknowns = (*again.unknowns, *(reason for reason in unknowns if reason.code in OF_WHAT_IS_SLOW))
         now = self._clock()
-        return ClusterView(taken_at=now, took=now - started, unknowns=tuple(glance.unknowns), **fields)
+        return ClusterView(taken_at=now, took=now - started, unknowns=unknowns, **fields)
+
+    def _glance(self) -> _Glance:
+        return _Glance(self._spec, self._reads, self._stored, self._patience, Questions(self._pool, self._clock))
 
     def surroundings(self, view: ClusterView) -> Surroundings:
         """What preflight asks beside a view; raises nothing that a node or ZooKeeper answers."""

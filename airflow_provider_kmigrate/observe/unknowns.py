@@ -36,6 +36,8 @@ TOPICS = Reason("U10", "The topics of ZooKeeper and the brokers were not both re
 
 #: Codes of what belongs to no single node; that one node does not answer is mostly no news, because it is not started yet.
 OF_THE_CLUSTER = frozenset(reason.code for reason in (ZOOKEEPER, PARTITIONS, MIN_INSYNC, METRICS, STATES, STORED, GROUPS, TOPICS))
+OF_WHAT_IS_SLOW = frozenset(reason.code for reason in (MIN_INSYNC, METRICS, STATES, STORED, GROUPS, TOPICS)) | {"U08"}
+"""Codes of what is not read again where the rest is (`Observer.look`)."""
 
 
 def broker(node: NodeSpec) -> Reason:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflow_provider_kmigrate.clients.tools import Tools
 from airflow_provider_kmigrate.clients.wire import ApiVersions, Led, NodeMetadata
 from airflow_provider_kmigrate.core.model import (
     BrokerMode,
@@ -23,8 +26,9 @@ from airflow_provider_kmigrate.core.model import (
     ZkView,
 )
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, TimedOut, Unreachable, WrongCluster
+from airflow_provider_kmigrate.observe import Observer
 from airflow_provider_kmigrate.observe.assemble import newest
-from tests.clients.fake_cluster import BROKERS, CLUSTER, EVERYTHING, QUICK, Cluster, codes
+from tests.clients.fake_cluster import BROKERS, CLUSTER, EVERYTHING, QUICK, SPEC, Cluster, codes
 
 
 @pytest.fixture
@@ -33,6 +37,46 @@ def cluster() -> Iterator[Cluster]:
     yield there
     there.released.set()
     there.observer.close()
+
+
+class TestAge:
+    """What moves must not be as old as the slowest answer: an act would be decided on an ISR of a minute ago."""
+
+    @pytest.fixture
+    def slow(self, cluster: Cluster) -> Cluster:
+        cluster.observer.close()
+        tools: Any = Tools(cluster.zk, cluster.admin, lambda each: cluster.wires[each.id], lambda _: cluster.host)  # type: ignore[arg-type]
+        cluster.observer = Observer(SPEC, tools, replace(QUICK, topics=3.0, fresh=0.2))
+        leds = [Led(4, Partition("a", 0, 1, (1, 2), (1, 2)))]
+        for wire in cluster.wires.values():
+            wire.leds = lambda: tuple(leds)
+
+        def topics() -> dict[str, TopicMetadata]:
+            time.sleep(0.6)
+            leds[:] = [Led(4, Partition("a", 0, 1, (1, 2), (1,)))]
+            cluster.wires[2].versions = Unreachable("died meanwhile")
+            return {}
+
+        cluster.admin.topics_answer = topics
+        return cluster
+
+    def test_what_moves_is_read_again_behind_a_slow_answer(self, slow: Cluster) -> None:
+        view = slow.look(Look.BROKERS | Look.ZOOKEEPER | Look.PARTITIONS | Look.MIN_INSYNC | Look.TOPICS)
+        assert view.partitions == (Partition("a", 0, 1, (1, 2), (1,)),)
+        assert view.modes()[2] is None
+        assert codes(view) == ["U02"]
+        assert (view.topics, view.min_insync) == (({}, {}), {"a": 2}), "what was slow stays"
+
+    def test_and_only_then(self, slow: Cluster) -> None:
+        slow.look(Look.BROKERS | Look.PARTITIONS)
+        assert slow.wires[1].asked.count("api_versions") == 1
+
+    def test_what_was_not_read_slowly_stays_unknown(self, slow: Cluster) -> None:
+        fails = slow.admin.topics_answer
+        slow.admin.topics_answer = lambda: fails() or Unreachable("in the end")
+        view = slow.look(Look.BROKERS | Look.TOPICS)
+        assert view.topics is None
+        assert sorted(codes(view)) == ["U02", "U10"]
 
 
 class TestNodes:
