@@ -216,9 +216,19 @@ SECURITY: list[Row] = [
     ("files differ towards ZooKeeper", written_1(zookeeper_ssl_protocol="TLSv1.2"), ["B10a", "B10a"]),
     ("controller without ZooKeeper's identity", both(everywhere(zookeeper_set_acl="true"), controller_files(NodeFiles(KRAFT_FILE, None, {}, has_metadata_log=False))), ["B10a", "B10a"]),
     ("large znodes", large_topic, ["B10b"]),
-    ("password without secret", tree(broker_settings={"1": ("ssl.keystore.password",)}), ["B11", "W11", "W13"]),
-    ("passwords, secrets differ", both(tree(broker_settings={"1": ("listener.name.a.plain.sasl.jaas.config",)}), both(everywhere(password_encoder_secret="a"), written_1(password_encoder_secret="b"))), ["B11", "W11", "W13"]),
-    ("password with secret", both(tree(broker_settings={"1": ("ssl.key.password",)}), everywhere(password_encoder_secret="a")), ["W11", "W13"]),
+    ("password without secret", tree(broker_settings={"1": ("ssl.keystore.password",)}), ["B11", "B16", "W11", "W13"]),
+    ("passwords, secrets differ", both(tree(broker_settings={"1": ("listener.name.a.plain.sasl.jaas.config",)}), both(everywhere(password_encoder_secret="a"), written_1(password_encoder_secret="b"))), ["B11", "B16", "W11", "W13"]),
+    ("password with secret", both(tree(broker_settings={"1": ("ssl.key.password",)}), everywhere(password_encoder_secret="a")), ["B16", "W11", "W13"]),
+    ("password with secret, in the file too", both(tree(broker_settings={"1": ("ssl.key.password",)}), everywhere(password_encoder_secret="a", ssl_key_password="b")), ["W11", "W13"]),
+    ("password written into the file after it was set", both(both(everywhere(password_encoder_secret="a"), tree(broker_settings={"1": ("ssl.key.password",)})), broker_1(files=NodeFiles(config(1, password_encoder_secret="a", ssl_key_password="b"), None, {"/data": {}}))), ["W11", "W13"]),
+    ("keystore of a listener", tree(broker_settings={"1": ("listener.name.tls.ssl.keystore.location",)}), ["B16", "W13"]),
+    ("keystore of all brokers", both(tree(broker_settings={"<default>": ("ssl.truststore.location",)}), written_1(ssl_truststore_location="/t")), ["B16", "W13"]),
+    ("keystore that the file has, too", both(tree(broker_settings={"1": ("listener.name.tls.ssl.keystore.location",)}), everywhere(listener_name_tls_ssl_keystore_location="/k")), ["W13"]),
+    ("mechanisms of a listener", tree(broker_settings={"0": ("listener.name.a.sasl.enabled.mechanisms",)}), ["B16", "W13"]),
+    ("connections of a listener", tree(broker_settings={"0": ("listener.name.a.max.connections",)}), ["W13"]),
+    ("listener opened", both(tree(broker_settings={"1": ("listeners",)}), running_1(listeners="A://:1,B://:2")), ["B16", "W13"]),
+    ("listener opened, and in the file", both(tree(broker_settings={"1": ("listeners",)}), everywhere(listeners="A://:1,B://:2")), ["W13"]),
+    ("protocols of listeners", both(tree(broker_settings={"1": ("listener.security.protocol.map",)}), everywhere(listener_security_protocol_map="A:SSL")), ["B16", "W13"]),
     ("custom principals", everywhere(principal_builder_class="com.example.Names"), ["B13a"]),
     ("Kafka's own principals", everywhere(principal_builder_class="org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"), []),
     ("no super users", secured(super_users=""), ["B13b"] * 3),
@@ -247,6 +257,20 @@ SECURITY: list[Row] = [
     ("first server on each broker's machine", both(commanded(kill_after=600.0), everywhere(zookeeper_connect="[::1]:2181,zk2:2181/kafka")), ["B17"]),
     ("ensemble on the machines of controllers, too", both(both(commanded(kill_after=600.0), everywhere(zookeeper_connect="127.0.0.1:2181/kafka")), beside_brokers), []),
     ("ensemble on this machine, and all nodes", everywhere(zookeeper_connect="localhost:2181/kafka"), []),
+]  # fmt: skip
+
+ALIKE: list[Row] = [
+    ("super users of one broker", both(secured(super_users="User:ANONYMOUS"), written_1(authorizer_class_name=ACL_CLASS, super_users="User:ANONYMOUS;User:x")), ["B18"]),
+    ("super users in another order", both(secured(super_users="User:x;User:ANONYMOUS"), written_1(authorizer_class_name=ACL_CLASS, super_users="User:ANONYMOUS; User:x")), []),
+    ("one broker in the middle of a change of its listener", running_1(security_inter_broker_protocol="SSL"), ["B18"]),
+    ("one listener by two names", both(everywhere(inter_broker_listener_name="PLAINTEXT"), running_1(security_inter_broker_protocol="PLAINTEXT")), []),
+    ("unclean elections of one broker", both(everywhere(unclean_leader_election_enable="false"), running_1(unclean_leader_election_enable="true")), ["B18"]),
+    ("copies of new topics", both(everywhere(default_replication_factor="3"), running_1(default_replication_factor="2")), ["W20"]),
+    ("copies of new topics, decided for controllers", both(spec(controller_properties={"min.insync.replicas": "2"}), both(everywhere(min_insync_replicas="2"), running_1(min_insync_replicas="1"))), []),
+    ("super users that nobody asks", written_1(super_users="User:x"), []),
+    ("a mechanism that no listener uses", both(everywhere(sasl_mechanism_inter_broker_protocol="GSSAPI"), running_1(sasl_mechanism_inter_broker_protocol="PLAIN")), []),
+    ("two mechanisms between brokers", both(everywhere(**PLAIN), running_1(**{**PLAIN, "sasl_mechanism_inter_broker_protocol": "GSSAPI"})), ["B18"]),
+    ("told by some only", running_1(num_partitions="3"), []),
 ]  # fmt: skip
 
 ACTORS: list[Row] = [
@@ -282,7 +306,7 @@ ACTORS: list[Row] = [
     ("directories not read", broker_1(files=NodeFiles(config(1))), ["B0"]),
 ]  # fmt: skip
 
-ROWS = [*VERSIONS, *SECURITY, *ACTORS]
+ROWS = [*VERSIONS, *SECURITY, *ALIKE, *ACTORS]
 
 
 def codes(case: Case) -> list[str]:

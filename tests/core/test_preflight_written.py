@@ -48,7 +48,7 @@ ROWS: list[tuple[str, Change, list[str]]] = [
     ("authorizer taken out", edited({"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"}), ["B15"]),
     ("ensemble moved", edited({"zookeeper.connect": "zk:2181/kafka"}, zookeeper_connect="zk9:2181/kafka"), ["B15"]),
     ("threads edited", edited({"num.io.threads": "8"}, num_io_threads="16"), ["W18"]),
-    ("both kinds", edited(num_io_threads="16", super_users="User:x"), ["B15", "W18"]),
+    ("both kinds", edited(num_io_threads="16", advertised_listeners="PLAINTEXT://x:1"), ["B15", "W18"]),
     ("an own key added", edited(my_reporter_port="9"), ["W18"]),
     ("an own key as before: brokers do not tell what they do not know", edited({"my.port": None}, my_port="9"), []),
     ("default written out", edited(num_io_threads="8"), []),

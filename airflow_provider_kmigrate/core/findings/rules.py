@@ -217,9 +217,19 @@ RULES: Mapping[str, Rule] = {
         "KIP-226, STATIC_BROKER_CONFIG; reliability: one change at a time",
         "Compare kafka-configs.sh --describe --all --entity-type brokers --entity-name N with the file; let our user DESCRIBE_CONFIGS the cluster.",
     ),
+    "B16": Rule(
+        "Controllers never have them. A broker in KRaft mode opens its listeners before it knows them: it does not start, or serves no client there.",
+        "Write them into each broker's file as they are in force (no restart for that); of listeners and their map also remove the dynamic ones after one.",
+        "measured: listeners refused connections and TLS, no start; SslFactory, CertificateEntries.ensureCompatible",
+    ),
     "B17": Rule(
         "Controllers inherit the address: on another machine it leads nowhere, or to somebody else's ZooKeeper, and the copy never starts.",
         "Write the ensemble's servers by names or addresses that every machine knows into the brokers' files, and restart them.",
+        "KIP-866; core.files.render",
+    ),
+    "B18": Rule(
+        "Controllers have one value for the whole cluster, that of the first broker's file: rights, or the fate of records, would change for the others.",
+        "Give every broker the same, and restart those that had another, as a change of its own.",
         "KIP-866; core.files.render",
     ),
     "W1": Rule(
@@ -320,6 +330,11 @@ RULES: Mapping[str, Rule] = {
         "Configuration management that writes the file anew in the middle of a roll takes out the migration's keys: the next restart strands the broker.",
         "Pause it for these nodes, also its timers and agents, until the migration is finalized; then give it the new files.",
         "peers: interlocks against other actors",
+    ),
+    "W20": Rule(
+        "Until now the broker that was asked, or was controller, decided by its own. Controllers decide for all by those of the first broker's file.",
+        "Make them equal on all brokers, or write what you want under quorum.properties in the cluster file.",
+        "KIP-866; core.files.render",
     ),
     "K04": Rule(
         "Whichever broker creates the topic gives it its own count; brokers that run by then keep theirs, and groups are consumed twice.",

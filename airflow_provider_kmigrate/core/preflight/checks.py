@@ -18,6 +18,7 @@ from airflow_provider_kmigrate.core.internal_topics import OFFSETS_TOPIC
 from airflow_provider_kmigrate.core.model import Broker, BrokerMode, ClusterView, Look, ProcessState, Reason
 from airflow_provider_kmigrate.core.phase import kraft_owns
 from airflow_provider_kmigrate.core.preflight import actors as preflight_actors
+from airflow_provider_kmigrate.core.preflight import alike as preflight_alike
 from airflow_provider_kmigrate.core.preflight import controllers as preflight_controllers
 from airflow_provider_kmigrate.core.preflight import places as preflight_places
 from airflow_provider_kmigrate.core.preflight import security as preflight_security
@@ -240,6 +241,7 @@ _CHECKS: tuple[Check, ...] = (
     *preflight_versions.CHECKS,
     *preflight_security.CHECKS,
     *preflight_controllers.CHECKS,
+    *preflight_alike.CHECKS,
     *preflight_actors.CHECKS,
     *preflight_places.CHECKS,
     _coordinators,

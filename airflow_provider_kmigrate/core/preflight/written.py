@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from airflow_provider_kmigrate.core.files.config_matrix import references, stage_of
 from airflow_provider_kmigrate.core.findings.finding import Finding, blocks, unknown, warns
 from airflow_provider_kmigrate.core.model import ClusterView
 from airflow_provider_kmigrate.core.preflight.facts import Check, PreflightFacts, answering, protocol, some, zookeeper_files
-from airflow_provider_kmigrate.core.preflight.surroundings import Taken
+from airflow_provider_kmigrate.core.preflight.surroundings import DEFAULT, Taken
 
 _PROTOCOL = "inter.broker.protocol.version"
 _HOUR, _MINUTE = 3_600_000, 60_000
@@ -37,15 +37,18 @@ _CRITICAL = re.compile(
 )
 
 
-def differences(file: Mapping[str, str], taken: Taken, effective: Mapping[str, str]) -> tuple[str, ...]:
+def differences(
+    file: Mapping[str, str], taken: Taken, effective: Mapping[str, str], dynamic: Collection[str] = ()
+) -> tuple[str, ...]:
     """The keys that a restart would change: a broker's file against what it read when it started, and what is in force now.
 
-    Neither a reference nor a secret can be compared, only whether it is there at all.
+    Neither a reference nor a secret can be compared, only whether it is there at all. Keys that are set `dynamic`ally stay as they are.
     """
     written, running = _plain(file), _plain(taken.values)
     defaults, force = _plain(taken.defaults), _plain(effective)
     same = {key for key in written.keys() & running.keys() if _same(written[key], running[key])}
     same |= {key for key in written if key in force and _same(written[key], force[key]) and not _hidden(written[key])}
+    same |= written.keys() & _plain(dict.fromkeys(dynamic)).keys()
     same |= {key for key in running.keys() - written.keys() if key in defaults and running[key] == defaults[key]}
     return tuple(sorted((written.keys() | running.keys()) - same))
 
@@ -85,7 +88,7 @@ def _differ(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
         yield unknown("B15", f"whether the files of brokers {some(silent)} are what they run with: they do not tell")
     for broker, taken in told.items():
         file = comparable[broker]
-        keys = [] if taken is None else differences(file, taken, facts.configs.get(broker) or {})
+        keys = differences(file, taken, facts.configs.get(broker) or {}, _dynamic(facts, broker)) if taken else ()
         critical = [
             key for key in keys if _CRITICAL.fullmatch(key) and not (key == _PROTOCOL and protocol(file))
         ]  # that is B1a's
@@ -93,6 +96,11 @@ def _differ(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
             yield blocks("B15", f"broker {broker} does not run with what its file says of {some(critical)}")
         if others := [key for key in keys if not _CRITICAL.fullmatch(key)]:
             yield warns("W18", f"broker {broker} does not run with what its file says of {some(others)}")
+
+
+def _dynamic(facts: PreflightFacts, broker: int) -> set[str]:
+    settings = facts.around.tree.broker_settings if facts.around.tree else {}
+    return {key for entity in (DEFAULT, str(broker)) for key in settings.get(entity, ())}
 
 
 def _comparable(view: ClusterView, facts: PreflightFacts) -> dict[int, Mapping[str, str]]:
