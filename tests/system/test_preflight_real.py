@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -28,7 +30,7 @@ from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
 from airflow_provider_kmigrate.localcluster.plan import Shape
 from airflow_provider_kmigrate.steps.prepare import Preflight, look_preflight
 from benchmarks import direct
-from tests.system import evidence
+from tests.system import evidence, secured
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 
@@ -67,11 +69,13 @@ def codes(found: Preflight) -> list[str]:
     return sorted(finding.code for finding in found.found)
 
 
-def configure(cluster: LocalCluster, kind: ResourceType, name: str, **settings: str) -> None:
+def configure(
+    cluster: LocalCluster, kind: ResourceType, name: str, client: dict[str, str] | None = None, **settings: str
+) -> None:
     entries = [
         ConfigEntry(key.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET) for key, value in settings.items()
     ]
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin = AdminClient(client or {"bootstrap.servers": cluster.bootstrap})
     (done,) = admin.incremental_alter_configs([ConfigResource(kind, name, incremental_configs=entries)]).values()
     done.result(20)
 
@@ -100,6 +104,28 @@ def test_a_file_that_was_edited_after_the_start_is_named(cluster: LocalCluster) 
     assert sorted(said) == ["B15", "W18", "W19"]
     assert said["B15"] == "broker 1 does not run with what its file says of min.insync.replicas"
     assert said["W18"] == "broker 1 does not run with what its file says of num.io.threads"
+
+
+def test_a_secured_cluster_is_ready_and_what_its_controllers_would_lack_is_named(tmp_path: Path) -> None:
+    try:
+        there = secured.up(tmp_path)
+        admin = there.client(secured.TOOL, "PLAIN")
+        known = partial(direct.world, there.cluster, connections=there.connections, acting=False)
+        with known(spec=there.spec) as world:
+            assert codes(look_preflight(world)) == []
+        with known(spec=replace(there.spec, controller_security="PLAINTEXT")) as world:
+            (found,) = look_preflight(world).found
+        assert found.code == "B13c"
+        assert "the controllers as User:ANONYMOUS" in found.reason.text
+        store = str(tmp_path / f"{there.spec.brokers[1].name}-store.pem")
+        configure(there.cluster, ResourceType.BROKER, "1", admin, listener_name_secure_ssl_keystore_location=store)
+        with known(spec=there.spec) as world:
+            said = {finding.code: finding.reason.text for finding in look_preflight(world).found}
+        assert {"B16", "W13"} <= said.keys()
+        assert "B15" not in said
+        assert "broker 1 listener.name.secure.ssl.keystore.location" in said["B16"]
+    finally:
+        LocalCluster(tmp_path / "cluster").clean()
 
 
 def slow_move(cluster: LocalCluster) -> None:

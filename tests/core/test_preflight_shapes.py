@@ -1,0 +1,106 @@
+"""Clusters as people run them: nothing of preflight's rules about files refuses one that can be migrated."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from airflow_provider_kmigrate.core.cluster import HostSpec
+from airflow_provider_kmigrate.core.files.config_matrix import Stage
+from airflow_provider_kmigrate.core.files.properties import parse
+from airflow_provider_kmigrate.core.files.render import RenderFacts, broker_properties
+from airflow_provider_kmigrate.core.findings.finding import Severity
+from airflow_provider_kmigrate.core.model import BrokerMode, NodeFiles
+from airflow_provider_kmigrate.core.preflight.checks import findings
+from airflow_provider_kmigrate.core.preflight.surroundings import Taken
+from tests.core.test_preflight import FORMATTED, Case, config, healthy
+
+ACLS = """authorizer.class.name=kafka.security.authorizer.AclAuthorizer
+super.users=User:broker;User:CN=kafka
+"""
+PLAIN_LOGIN = 'PlainLoginModule required username="broker" password="hunter2" user_broker="hunter2";'
+
+PLAINTEXT = """listeners=PLAINTEXT://node{id}:9092
+log.dirs=/data
+"""
+CONTAINER = """listeners=INTERNAL://0.0.0.0:29092,EXTERNAL://0.0.0.0:9092
+advertised.listeners=INTERNAL://kafka{id}:29092,EXTERNAL://localhost:1909{id}
+listener.security.protocol.map=INTERNAL:PLAINTEXT,EXTERNAL:PLAINTEXT
+inter.broker.listener.name=INTERNAL
+log.dirs=/var/lib/kafka/data
+broker.rack=${{env:RACK}}
+config.providers=env
+config.providers.env.class=org.apache.kafka.common.config.provider.EnvVarConfigProvider
+"""
+TLS = """listeners=SSL://node{id}:9093
+security.inter.broker.protocol=SSL
+ssl.client.auth=required
+ssl.keystore.location=/etc/kafka/node{id}.jks
+ssl.keystore.password=hunter2
+ssl.endpoint.identification.algorithm=
+"""
+SASL = f"""listeners=INT://node{{id}}:9092,EXT://node{{id}}:9094
+listener.security.protocol.map=INT:SASL_PLAINTEXT,EXT:SASL_SSL
+inter.broker.listener.name=INT
+sasl.mechanism.inter.broker.protocol=PLAIN
+sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256
+listener.name.int.plain.sasl.jaas.config={PLAIN_LOGIN}
+listener.name.ext.scram-sha-256.sasl.jaas.config=ScramLoginModule required;
+"""
+SCRAM = f"""listeners=INT://node{{id}}:9092
+listener.security.protocol.map=INT:SASL_SSL
+inter.broker.listener.name=INT
+sasl.mechanism.inter.broker.protocol=SCRAM-SHA-512
+sasl.enabled.mechanisms=SCRAM-SHA-512
+listener.name.int.scram-sha-512.sasl.jaas.config=ScramLoginModule required username="broker" password="hunter2";
+sasl.mechanism.controller.protocol=PLAIN
+listener.name.controller.plain.sasl.jaas.config={PLAIN_LOGIN}
+"""
+KERBEROS = """listeners=SASL_PLAINTEXT://node{id}:9092
+security.inter.broker.protocol=SASL_PLAINTEXT
+sasl.kerberos.service.name=kafka
+"""
+SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
+    "plaintext": (PLAINTEXT, {}),
+    "containers": (CONTAINER, {}),
+    "control plane": (PLAINTEXT.replace("listeners=", "listeners=CP://node{id}:9090,") + "control.plane.listener.name=CP\n", {}),
+    "TLS": (TLS, {"controller_security": "SSL"}),
+    "TLS and rules": (TLS + ACLS, {"controller_security": "SSL"}),
+    "SASL": (SASL, {"controller_security": "SASL_PLAINTEXT"}),
+    "SASL and rules": (SASL + ACLS, {"controller_security": "SASL_PLAINTEXT"}),
+    "SASL between brokers, controllers in a closed network": (SASL, {}),
+    "SCRAM and rules": (SCRAM + ACLS, {"controller_security": "SASL_SSL"}),
+    "Kerberos and rules": (KERBEROS + ACLS, {"controller_security": "SASL_PLAINTEXT"}),
+    "rules, nobody is somebody": (PLAINTEXT + ACLS.replace("CN=kafka", "ANONYMOUS"), {}),
+}
+
+
+def running(text: str, cluster: dict[str, Any], stage: Stage = Stage.ZOOKEEPER) -> Case:
+    """Every broker runs with this file, rendered for a stage; brokers tell what Kafka lets them tell."""
+    view, facts = healthy()
+    hosts = HostSpec("command", "/etc/kafka/server.properties", kill_after=600.0)
+    spec = replace(facts.spec, **cluster)
+    spec = replace(spec, brokers=tuple(replace(node, hosts=hosts) for node in spec.brokers))
+    files = {}
+    for broker in view.brokers:
+        original = "\n".join(map("=".join, config(broker).items())) + "\n" + text.format(id=broker)
+        files[broker] = parse(broker_properties(original, stage, RenderFacts.of(spec, "3.9-IV0")))
+    hidden = ("password", "jaas.config", "super.users", "config.providers", "config.providers.env.class", "allow.everyone")
+    told = {i: {k: None if k.endswith(hidden) else v.replace("${env:RACK}", "a") for k, v in f.items()} for i, f in files.items()}
+    configs = {i: {key: value for key, value in keys.items() if value is not None} for i, keys in told.items()}
+    taken = {i: Taken({**keys, "node.id": str(i)}) for i, keys in told.items()}
+    mode = BrokerMode.MIGRATION if stage is Stage.MIGRATION else BrokerMode.ZOOKEEPER
+    brokers = {i: replace(b, mode=mode, files=NodeFiles(files[i], None, FORMATTED)) for i, b in view.brokers.items()}
+    around = replace(facts.around, taken=taken)
+    return replace(view, brokers=brokers), replace(facts, spec=spec, configs=configs, around=around)
+
+
+@pytest.mark.parametrize("stage", [Stage.ZOOKEEPER, Stage.MIGRATION])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_an_ordinary_cluster_is_not_refused(shape: str, stage: Stage) -> None:
+    found = findings(*running(*SHAPES[shape], stage))
+    assert [str(each) for each in found if each.severity is not Severity.UNKNOWN] == []
+    assert {each.code for each in found} <= {"B9d", "B13b", "B13c"}
+    assert "hunter2" not in "".join(map(str, found))
