@@ -120,6 +120,15 @@ def beside_brokers(view: ClusterView, facts: PreflightFacts) -> Case:
     return spec(controllers=tuple(replace(controller, host=broker.host) for controller, broker in pairs))(view, facts)
 
 
+def by_two_names(view: ClusterView, facts: PreflightFacts) -> Case:
+    """One machine, which the cluster file calls 127.0.0.1 for brokers and localhost for controllers."""
+    brokers = tuple(replace(broker, host="127.0.0.1") for broker in facts.spec.brokers)
+    controllers = tuple(
+        replace(controller, host="localhost", log_dir=f"/kraft{controller.id}") for controller in facts.spec.controllers
+    )
+    return spec(brokers=brokers, controllers=controllers)(view, facts)
+
+
 def commanded(**changes: Any) -> Change:
     """Every node by commands, on machines of their own."""
 
@@ -256,6 +265,7 @@ SECURITY: list[Row] = [
     ("ensemble on each broker's machine", both(commanded(kill_after=600.0), everywhere(zookeeper_connect="localhost:2181/kafka")), ["B17"]),
     ("first server on each broker's machine", both(commanded(kill_after=600.0), everywhere(zookeeper_connect="[::1]:2181,zk2:2181/kafka")), ["B17"]),
     ("ensemble on the machines of controllers, too", both(both(commanded(kill_after=600.0), everywhere(zookeeper_connect="127.0.0.1:2181/kafka")), beside_brokers), []),
+    ("all ports of containers on this machine", both(both(commanded(kill_after=600.0), everywhere(zookeeper_connect="127.0.0.1:2181/kafka")), by_two_names), []),
     ("ensemble on this machine, and all nodes", everywhere(zookeeper_connect="localhost:2181/kafka"), []),
 ]  # fmt: skip
 

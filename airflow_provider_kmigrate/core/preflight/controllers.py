@@ -116,7 +116,9 @@ def _ensemble(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
 
 def _shares(controller: NodeSpec, broker: NodeSpec, here: set[str]) -> bool:
     """Whether a server of the ensemble is on the controller's machine, too."""
-    return controller.host in here or controller.hosts.driver == broker.hosts.driver == "local"
+    if controller.hosts.driver == broker.hosts.driver == "local":
+        return True
+    return controller.host in here or (_is_loopback(controller.host) and any(map(_is_loopback, here)))
 
 
 def _is_here(connect: str) -> bool:
