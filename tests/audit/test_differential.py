@@ -26,7 +26,8 @@ from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.core.events import DeliveryRun, Event, SendFailure
 from airflow_provider_kmigrate.core.ledger import Demand, Facts, Finding, balance
 from airflow_provider_kmigrate.core.model import Reason
-from tests.audit.random_histories import SingleRecords, packed, single_records
+from tests.audit.random_histories import packed
+from tests.audit.random_records import SingleRecords, single_records
 from tests.core.histories import History
 
 SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 4))]

@@ -23,7 +23,8 @@ from airflow_provider_kmigrate.core.audit.verdict import Ground, Level, Outcome
 from airflow_provider_kmigrate.core.events import Change, DeliveryRun, Event, Ownership, SendFailure
 from airflow_provider_kmigrate.core.ledger import Demand, balance
 from airflow_provider_kmigrate.exceptions import Refused
-from tests.audit.random_histories import SingleRecords, packed, single_records
+from tests.audit.random_histories import packed
+from tests.audit.random_records import SingleRecords, single_records
 from tests.core.histories import History, calm, with_a_canary
 
 
