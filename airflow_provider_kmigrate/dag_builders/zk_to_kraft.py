@@ -62,7 +62,7 @@ _EVIDENCE = """\
 * soak: {{{{ ti.xcom_pull(task_ids='soak') }}}}
 * metadata: {{{{ ti.xcom_pull(task_ids='before_approval.equivalence') }}}}
 * dual-write: {{{{ ti.xcom_pull(task_ids='before_approval.dual_write_lag') }}}}
-* all through the soak: brokers {brokers} in KRaft mode, controllers {controllers} with the migration flag
+* all through the soak: brokers {brokers} in KRaft mode and none fenced, every replica in its ISR, controllers {controllers} with the migration flag
 * the way back, which ends here, is open: every original is in the backup, with its hash\
 """
 _AUDITED = "\n* audit: {{ ti.xcom_pull(task_ids='audit_before_approval.verdict') }}"
@@ -167,7 +167,7 @@ def _before_approval(spec: ClusterSpec) -> TaskGroup:
         chain(
             VerifyDualWriteLagSensor(cluster_file=spec.path, task_id="dual_write_lag"),
             MetadataEquivalenceSensor(cluster_file=spec.path, task_id="equivalence"),
-            RollbackPlanOperator(cluster_file=spec.path, task_id="way_back"),
+            RollbackPlanOperator(cluster_file=spec.path, task_id="way_back", forward=True),
         )
     return group
 

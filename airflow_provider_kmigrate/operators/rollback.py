@@ -12,6 +12,7 @@ from airflow_provider_kmigrate.core.back.losses import Terms
 from airflow_provider_kmigrate.core.back.rollback import postponed_stop
 from airflow_provider_kmigrate.core.forward.roll import postponed
 from airflow_provider_kmigrate.core.model import BrokerMode, Done, Look
+from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.hooks.world import run_of, watching
 from airflow_provider_kmigrate.operators.brokers import BrokerStepOperator
 from airflow_provider_kmigrate.operators.step import StepOperator
@@ -22,10 +23,17 @@ from airflow_provider_kmigrate.steps.run import World, run_step
 
 
 class RollbackPlanOperator(StepOperator):
-    """Say what a rollback would do now, and check that it could; changes nothing. Returns the steps as a Markdown list, and what is kept and lost."""
+    """Say what a rollback would do now, and check that it could; changes nothing. Returns the steps as a Markdown list, and what is kept and lost.
+
+    `forward`: it is asked on the way forward, where a finalization that has happened already is no refusal.
+    """
 
     kind = "plan"
     ui_color = "#e6e6fa"
+
+    def __init__(self, *, forward: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.forward = forward
 
     def world(self, context: Context) -> AbstractContextManager[World]:
         """To look at only: nothing is written to the cluster, not even who holds it."""
@@ -33,7 +41,12 @@ class RollbackPlanOperator(StepOperator):
 
     def run_in(self, world: World, arguments: dict[str, Any]) -> object:
         del arguments
-        steps, kept = planned(world)
+        try:
+            steps, kept = planned(world)
+        except Refused as refused:
+            if not self.forward or all(reason.code != "P12" for reason in refused.reasons):
+                raise
+            return "The finalization has happened already: there is no way back any more, and only the rest of it is left to do."
         if not steps:
             return "Nothing has to be taken back: the cluster shows no trace of a migration."
         listed = "\n".join(f"{number}. {text}" for number, text in enumerate(steps, 1))

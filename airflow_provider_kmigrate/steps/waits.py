@@ -130,7 +130,7 @@ class Equivalent(Step):
     """ZooKeeper and KRaft store the same metadata of every kind."""
 
     name = "metadata equivalence"
-    looks = _POSITION | Look.TOPICS | Look.STORED
+    looks = _POSITION | Look.QUORUM | Look.TOPICS | Look.STORED
     interval = 1.0
 
     def __init__(self, patience: float = 600.0) -> None:

@@ -34,6 +34,8 @@ DUAL = cluster([KRAFT, KRAFT, KRAFT], FLAGGED, 90)
 LED_BY_ANOTHER = replace(DUAL, quorum=replace(DUAL.quorum, leader_id=3001))
 DUAL_BEFORE = cluster([KRAFT, KRAFT, KRAFT], FLAGGED, 80)
 FINAL = cluster([KRAFT, KRAFT, KRAFT], BARE, 90)
+OVER = cluster([KRAFT, KRAFT, KRAFT], (False, True, True), 90)  # the leader has no flag, others have one left
+BEGUN = cluster([KRAFT, KRAFT, KRAFT], (True, False, True), 90)
 HEADLESS = (Partition("t", 0, -1, (0,), (0,)),)
 FLAG_FILE = NodeFiles({"process.roles": "controller", "zookeeper.metadata.migration.enable": "true"}, has_metadata_log=True)
 BARE_FILE = NodeFiles({"process.roles": "controller"}, has_metadata_log=True)
@@ -78,6 +80,10 @@ def with_controller(view, node, **changes):
         (waiting.equivalent(replace(DUAL_ZK, topics=({}, {}))), (Wait, ["G00"])),
         (waiting.equivalent(replace(DUAL_ZK, stored=STORED)), (Wait, ["G00"])),
         (waiting.equivalent(replace(DUAL_ZK, topics=({}, {"t": TopicMetadata("t", "id", {})}), stored=STORED)), (Wait, ["E02"])),
+        (waiting.copied(OVER, OVER), (Done, [])),
+        (waiting.lag_small(OVER, OVER, 0), (Done, [])),
+        (waiting.equivalent(OVER), (Done, [])),
+        (waiting.equivalent(BEGUN), (Wait, ["G00", "G00"])),
         (waiting.finalized(replace(FINAL, taken_at=110.0), FINAL), (Done, [])),
         (waiting.finalized(FINAL, FINAL), (Wait, ["T02"])),
         (waiting.finalized(replace(FINAL, taken_at=110.0), cluster([KRAFT], BARE, 80)), (Wait, ["T03"])),
@@ -187,7 +193,6 @@ def equal(view):
 
 FENCED = with_broker(DUAL, 1, listed_by=frozenset({1}))
 LESS = tuple(replace(row, isr=row.isr[:2]) for row in DUAL.partitions)
-BEGUN = with_controller(DUAL, 3001, migration_flag=False)
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,19 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_kmigrate.core.model import ClusterView
+from airflow_provider_kmigrate.core.cluster import Role
+from airflow_provider_kmigrate.core.files.config_matrix import Stage
+from airflow_provider_kmigrate.core.model import ClusterView, Look
+from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.dag_builders import folder
 from airflow_provider_kmigrate.exceptions import WrongCluster
+from airflow_provider_kmigrate.steps.files import install
+from airflow_provider_kmigrate.steps.run import World
 from tests.provider.simulated import Rehearsal
 from tests.provider.test_dags import APPROVED, DAG_ID, tasks
+from tests.provider.test_dags_rollback import begun  # noqa: F401
+from tests.steps.sim import SimCluster
+from tests.steps.test_rollback import all_kraft
 
 RunDag = Callable[..., Any]
 Change = Callable[[ClusterView], ClusterView]
@@ -73,3 +81,23 @@ def test_another_cluster_is_refused(finalized: tuple[Rehearsal, Any], run_dag: R
     sim, dag = finalized
     sim.failure = WrongCluster("another cluster answers")
     assert tasks(run_dag(dag))["preflight"] == "failed"
+
+
+def test_a_new_run_finishes_a_finalization_that_was_left_half_way(begun: Callable[..., Any], run_dag: RunDag) -> None:  # noqa: F811
+    """One without the flag was elected, another one still has its flag: it has happened, and only the rest is to follow."""
+    sim, _ = begun(half_finalized)
+    dag = folder.dags_of(sim.path.parent)[DAG_ID]
+    assert str(run_dag(dag, run_conf=APPROVED).state) == "success"
+    assert where(sim.cluster.look(Look(0))).phase is Phase.FINALIZED
+
+
+def half_finalized(cluster: SimCluster, world: World) -> None:
+    all_kraft(cluster, world)
+    active, standby = cluster.spec.node(Role.CONTROLLER, cluster.leader), cluster.spec.controllers[-1]
+    install(world, standby, Stage.CONTROLLER_FINAL)
+    cluster.stop(standby)
+    cluster.start(standby)
+    cluster.stop(active)
+    cluster.leader = standby.id
+    cluster.start(active)
+    assert cluster.finalized

@@ -9,7 +9,17 @@ from airflow_provider_kmigrate.core.gates import MET, Gate, Standing, not_yet, t
 from airflow_provider_kmigrate.core.identity import strangers
 from airflow_provider_kmigrate.core.metadata import kinds as equivalence_kinds
 from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Done, Migration, Reason, Refuse, Wait
-from airflow_provider_kmigrate.core.phase import Intent, Permit, Phase, alarms, kraft_owns, permit, refusal, where
+from airflow_provider_kmigrate.core.phase import (
+    Intent,
+    Permit,
+    Phase,
+    alarms,
+    kraft_owns,
+    led_without_flag,
+    permit,
+    refusal,
+    where,
+)
 
 
 def as_decision(gate: Gate, done: str) -> Decision:
@@ -59,12 +69,18 @@ def copied(view: ClusterView, first: ClusterView) -> Decision:
         return Refuse(refusal(position, Intent.COPY))
     if allowed is Permit.WAIT:
         return Wait((Reason("P11", "Metadata is being copied from ZooKeeper to KRaft."), *position.reasons))
-    if position.phase is Phase.FINALIZED:
+    if _over(view):
         return Done("The migration is already finalized.")
     gate = gates.dual_write_alive(view, first)
     if not gate.met:
         return as_decision(gate, "")
     return _led(view)
+
+
+def _over(view: ClusterView) -> bool:
+    """It has happened, though the flag may be left on controllers that do not lead: no dual-write comes any more."""
+    phase = where(view).phase
+    return phase is Phase.FINALIZED or (phase is Phase.FINALIZING and led_without_flag(view))
 
 
 def _led(view: ClusterView) -> Decision:
@@ -78,7 +94,7 @@ def _led(view: ClusterView) -> Decision:
 
 def lag_small(view: ClusterView, first: ClusterView, limit: int) -> Decision:
     """The dual-write moves and is at most `limit` records behind."""
-    if where(view).phase is Phase.FINALIZED:
+    if _over(view):
         return Done("The migration is finalized; nothing is written to ZooKeeper any more.")
     gate = together((gates.dual_write_alive(view, first), gates.lag_below(view, limit)))
     return as_decision(gate, f"The dual-write lag is {gates.dual_write_lag(view)} records and /migration moves.")
@@ -86,7 +102,7 @@ def lag_small(view: ClusterView, first: ClusterView, limit: int) -> Decision:
 
 def equivalent(view: ClusterView) -> Decision:
     """G6: ZooKeeper and KRaft store the same metadata of every kind; lag 0 is no proof."""
-    if where(view).phase is Phase.FINALIZED:
+    if _over(view):
         return Done("The migration is finalized; ZooKeeper is out of use.")
     if view.zk is not None and not kraft_owns(view):
         return Done("ZooKeeper owns the cluster; there is nothing to compare it with.")
