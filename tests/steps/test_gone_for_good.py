@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,12 +18,14 @@ from airflow_provider_kmigrate.core.model import Controller, Done, ProcessState
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps import rendered
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
+from airflow_provider_kmigrate.steps.files import text_of
 from airflow_provider_kmigrate.steps.rollback import run_rollback
-from airflow_provider_kmigrate.steps.run import run_step
+from airflow_provider_kmigrate.steps.run import World, run_step
 from tests.provider.simulated import document
 from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import parse
-from tests.steps.test_rollback import all_kraft, check_back, some_kraft
+from tests.steps.test_migration import forward
+from tests.steps.test_rollback import all_in_migration, all_kraft, check_back, some_kraft
 
 RUNBOOK = (Path(__file__).parents[2] / "docs" / "runbook.md").read_text(encoding="utf-8")
 
@@ -100,3 +103,32 @@ def test_a_file_that_cannot_be_rendered_says_why(tmp_path: Path, capsys: pytest.
     file.write_text(yaml.safe_dump(document(SimCluster())))
     assert rendered.main([str(file), str(tmp_path / "none"), "broker", "0", "kraft"]) == 1
     assert "O01" in capsys.readouterr().err
+
+
+def replaced(cluster: SimCluster, world: World, stage: Stage) -> None:
+    """Broker 2 has a new machine, with the file of this stage."""
+    lost = cluster.spec.brokers[2]
+    cluster.stop(lost)
+    cluster.nodes[Role.BROKER, lost.id].text = text_of(cluster.spec, world.backup, lost, stage)
+    cluster.start(lost)
+
+
+BEGUN = [(all_kraft, Stage.KRAFT), (all_in_migration, Stage.MIGRATION)]
+
+
+@pytest.mark.parametrize(("begun", "stage"), BEGUN)
+def test_a_broker_with_a_new_machine_goes_forward(tmp_path: Path, begun: Callable[..., None], stage: Stage) -> None:
+    cluster = SimCluster()
+    begun(cluster, world := cluster.world(tmp_path))
+    replaced(cluster, world, stage)
+    forward(cluster, cluster.world(tmp_path))
+    assert (cluster.finalized, cluster.disasters) == (True, [])
+
+
+@pytest.mark.parametrize("begun", [all_kraft, all_in_migration])
+def test_a_broker_with_a_new_machine_goes_back(tmp_path: Path, begun: Callable[..., None]) -> None:
+    cluster = SimCluster()
+    begun(cluster, world := cluster.world(tmp_path))
+    replaced(cluster, world, Stage.MIGRATION)
+    run_rollback(cluster.world(tmp_path))
+    check_back(cluster)
