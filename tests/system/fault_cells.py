@@ -207,11 +207,11 @@ def under_delay(journey: Journey, target: BrokerMode, fault: Fault) -> None:
     journey.cell(f"every link of the tool {fault.name}", "goes on", made)
 
 
-def clock_jumps(journey: Journey, node: NodeSpec, seconds: int, kind: str, **arguments: object) -> None:
+def clock_jumps(journey: Journey, node: NodeSpec, by: int, kind: str, /, **arguments: object) -> None:
     """Forward or back by minutes, as a time service does that was away, and back again: a step that runs meanwhile goes on."""
     if clocks.has_own(of(node).folder):
-        made = partial(journey.under, kind, clocks.set_off(of(node).folder, seconds), **arguments)
-        journey.cell(f"clock of {node.name} jumps by {seconds:+d} s, and back", "goes on", made)
+        made = partial(journey.under, kind, clocks.set_off(of(node).folder, by), **arguments)
+        journey.cell(f"clock of {node.name} jumps by {by:+d} s, and back", "goes on", made)
 
 
 def copied(journey: Journey) -> None:
