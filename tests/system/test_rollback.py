@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -20,11 +21,11 @@ from airflow_provider_kmigrate.core.files.properties import parse
 from airflow_provider_kmigrate.core.ledger import Verdict
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look
 from airflow_provider_kmigrate.core.phase import Phase, where
-from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.exceptions import Refused, TimedOut
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
 from airflow_provider_kmigrate.localcluster.plan import Shape
 from airflow_provider_kmigrate.steps.prepare import run_preflight
-from airflow_provider_kmigrate.steps.rollback import run_rollback
+from airflow_provider_kmigrate.steps.rollback import StopController, run_rollback, stop_controllers
 from airflow_provider_kmigrate.steps.run import World
 from benchmarks import direct
 from benchmarks.rehearsal import Rehearsal, rehearsing
@@ -70,6 +71,30 @@ def test_back_by_the_dag_and_forward_again(tmp_path: Path) -> None:
         assert (facts.lost.count, facts.unseen.count) == (0, 0)
         producer = Producer({"bootstrap.servers": rehearsal.cluster.bootstrap})
         assert "since" in producer.list_topics(timeout=20).topics, "the topic made between the two migrations"
+
+
+@pytest.mark.long
+def test_a_dual_write_that_died_after_heal_keeps_the_controllers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """KRaft takes a topic that neither ZooKeeper nor a broker in migration mode ever hears of; the next run of the rollback brings it back."""
+    monkeypatch.setattr(StopController, "patience", 15.0)
+    with lent(tmp_path / "cluster", Shape(brokers=3, controllers=3)) as cluster, direct.world(cluster, "pause") as here:
+        direct.prepare(here)
+        direct.provision(here)
+        direct.roll(here, BrokerMode.MIGRATION)
+        direct.copy(here)
+        keeper = KazooClient(cluster.zookeeper)
+        keeper.start(timeout=20)
+        keeper.set("/migration", keeper.get("/migration")[0])  # another version: this leader never writes again
+        time.sleep(3.0)
+        with suppress(TimedOut):  # it is taken, and gets no leader
+            create_topics({"bootstrap.servers": cluster.bootstrap}, [TopicPlan("since", 3)])
+        assert keeper.exists("/brokers/topics/since") is None
+        with pytest.raises(TimedOut, match="G33"):
+            stop_controllers(here)
+        run_rollback(here)
+        assert keeper.exists("/brokers/topics/since") is not None
+        keeper.stop()
+        keeper.close()
 
 
 def check_back(cluster: LocalCluster) -> None:

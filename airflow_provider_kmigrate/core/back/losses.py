@@ -2,6 +2,8 @@
 
 A quorum that leads takes changes that ZooKeeper need not get: a dual-write dies without a word. So each controller is stopped only on a
 look that shows it alive, caught up, and both sides equal; the hand-over compares once more what is still told without controllers.
+
+Movement and lag carry it: what was not dual-written, brokers in migration mode are not told of either (measured), so that both sides look equal.
 """
 
 from __future__ import annotations
