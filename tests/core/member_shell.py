@@ -161,7 +161,9 @@ class Shell:
         self.world.alarms.append(action)
 
     def do_claim(self, action: w.Claim) -> None:
-        if action.where not in self.world.zk.owners:
+        if action.where in self.world.zk.owners:
+            self.do_relabel(w.Relabel(action.where, action.generation, action.thread))
+        else:
             self.world.own(action.where, Node(self.session, action.thread))
         self.watched[action.where] = action.generation
         self.tell_owner(action.where, action.generation)

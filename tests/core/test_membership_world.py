@@ -234,3 +234,17 @@ def _streams(shell: Shell, topic: str) -> int:
 
 TestMembers = Members.TestCase
 TestMembers.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+
+
+def test_a_claim_that_finds_the_znode_of_an_earlier_one_of_its_own_names_the_right_stream() -> None:
+    """Another member closes while a claim for one stream waits; the next claim is for the other stream, and the first one worked."""
+    state = Members()
+    one, two = ({"t": 1}, {"t": 2, "u": 1})
+    members = [Registration("static", one, ""), Registration("static", two, "")]
+    state.begin(strategy=Strategy.RANGE, members=members, old=[Registration("static", one, "")], mode=b"kafka")
+    state.time_passes(seconds=7.0)
+    state.member_closes(choice=0)
+    state.time_passes(seconds=0.1)
+    state.member_hears(choice=1, steps=1, which=1)
+    state.teardown()
+    assert {node.data for node in state.world.zk.owners.values()} == {"g_c-2-0", "g_c-2-1", "g_c-3-0"}

@@ -22,7 +22,7 @@ os.environ |= {
 }
 
 import pytest
-from airflow.sdk import DAG
+from airflow.sdk import DAG, Variable
 
 from airflow_provider_kmigrate.hooks.world import opener
 from tests.provider.simulated import Rehearsal, rehearsal
@@ -107,3 +107,9 @@ def rehearse(clusters: Path) -> Iterator[Callable[..., Rehearsal]]:
     yield make
     for token in reversed(tokens):
         opener.reset(token)
+
+
+@pytest.fixture
+def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For operators that are called outside of a run: there is no API server then that could be asked for Variables."""
+    monkeypatch.setattr(Variable, "keys", lambda prefix: [])

@@ -294,6 +294,7 @@ class TestForward:
         assert told == ["migrating", "old"] + ([] if done else ["old"])
         assert group.kinds() == [OLD, OLD]
 
+    @pytest.mark.usefixtures("no_variables")
     def test_a_verdict_is_kept_until_the_canary_is_back_and_no_longer(self, made: Group) -> None:
         group = SimGroup(2)
         there = made(group)

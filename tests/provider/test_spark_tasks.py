@@ -71,12 +71,8 @@ def says(folder: Path, report: JobReport, name: str = "state.json") -> None:
     (folder / "_kmigrate" / name).write_text(spark_hold.report_text(report))
 
 
+@pytest.mark.usefixtures("no_variables")
 class TestHolding:
-    @pytest.fixture(autouse=True)
-    def no_variables(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Called outside of a run, an operator has no API server to ask for them."""
-        monkeypatch.setattr(Variable, "keys", lambda prefix: [])
-
     def test_no_job_is_held_while_the_kill_switch_is_on_or_unread(
         self, job_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -142,13 +142,14 @@ class GroupZnodes:
         return None if znode is None else znode.session
 
     def claim(self, where: TopicPartition, thread: str) -> int | None:
-        """Try to create the owner's znode, and tell who has it then."""
-        self._zk.make(self.paths.owner(where), thread.encode(), ephemeral=True)
+        """Try to create the owner's znode, and tell who has it then. One that an earlier claim of ours made is given this thread."""
+        if not self._zk.make(self.paths.owner(where), thread.encode(), ephemeral=True):
+            self.relabel(where, thread)
         return self.owner(where)
 
     def relabel(self, where: TopicPartition, thread: str) -> None:
         znode = self._ours(where)
-        if znode is not None:
+        if znode is not None and znode.data != thread.encode():
             self._zk.write(self.paths.owner(where), thread.encode(), znode.version)
 
     def release(self, where: TopicPartition) -> int | None:
