@@ -7,84 +7,47 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.core.back import gates as back_gates
-from airflow_provider_kmigrate.core.back import losses, rollback
 from airflow_provider_kmigrate.core.back import plan as back_plan
-from airflow_provider_kmigrate.core.back.losses import Terms
+from airflow_provider_kmigrate.core.back import rollback
 from airflow_provider_kmigrate.core.model import (
     Act,
     BrokerMode,
-    Controller,
     Done,
     LiveMembers,
     Malformed,
     Migration,
     NodeFiles,
-    Process,
-    ProcessState,
     Quorum,
     Refuse,
-    Stored,
-    StoredKind,
-    TopicMetadata,
     Wait,
     ZkController,
     ZkView,
 )
 from airflow_provider_kmigrate.core.phase import still_open
+from tests.core.back_views import (
+    ALL_MIG,
+    DUAL,
+    FINAL,
+    FINAL_FILE,
+    FLAG_FILE,
+    HYBRID,
+    KRAFT_FILE,
+    MIGRATION_FILE,
+    OFF3,
+    STOPPED,
+    UP3,
+    ZOOKEEPER_FILE,
+    alive,
+    emptied,
+    equal,
+    handed_over,
+    lacking,
+    later,
+    shape,
+    silent,
+    with_files,
+)
 from tests.core.views import DOWN, KRAFT, MIG, ZK, cluster, controller, migration, with_broker, with_zk
-
-UP3, OFF3 = (True, True, True), (None, None, None)
-ZOOKEEPER_FILE = {"zookeeper.connect": "zk:2181", "broker.id": "0"}
-MIGRATION_FILE = {**ZOOKEEPER_FILE, "zookeeper.metadata.migration.enable": "true"}
-KRAFT_FILE = {"process.roles": "broker", "node.id": "0"}
-
-
-def handed_over(modes, flags=OFF3):
-    """ZooKeeper owns the cluster, /migration is gone, every broker names its controller; directories still full."""
-    view = replace(cluster(list(modes), flags), state_epoch=3)
-    for node in view.brokers:
-        view = with_broker(view, node, controller_id=0)
-    return view
-
-
-def later(view, seconds=5.0, offset=None):
-    """The same some seconds later, /migration moved on or not."""
-    moved = replace(view, taken_at=view.taken_at + seconds)
-    return moved if offset is None else with_zk(moved, migration=migration(offset))
-
-
-DUAL, HYBRID, ALL_MIG = (cluster(modes, UP3, 50) for modes in ([KRAFT] * 3, [KRAFT, KRAFT, MIG], [MIG] * 3))
-STOPPED = replace(cluster([MIG] * 3, OFF3, 50), state_epoch=5)
-FINAL = cluster([KRAFT] * 3, (False, False, False), 50)
-
-
-def equal(view):
-    """Both sides were read, and hold the same."""
-    return replace(view, topics=({}, {}), stored={kind: Stored({}) for kind in StoredKind})
-
-
-def lacking(view):
-    """ZooKeeper lacks a topic."""
-    return replace(equal(view), topics=({}, {"t": TopicMetadata("t", "id", {})}))
-
-
-def with_quorum(view, **changes):
-    return replace(view, quorum=replace(view.quorum, **changes))
-
-
-def with_files(view, keys):
-    """The properties of one stopped controller."""
-    return replace(view, controllers={**view.controllers, 3001: replace(view.controllers[3001], files=NodeFiles(keys))})
-
-
-def silent(view, *nodes):
-    gone = {node: Controller(node) for node in nodes}
-    return replace(view, controllers={**view.controllers, **gone})
-
-
-def shape(decision):
-    codes = [reason.code for reason in getattr(decision, "reasons", ())]
-    return (type(decision), decision.verb) if isinstance(decision, Act) else (type(decision), *codes)
 
 
 @pytest.mark.parametrize(
@@ -128,10 +91,6 @@ def test_where_there_is_one_nothing_is_refused_beforehand():
 )
 def test_a_controller_gets_its_flag_back(view, expected):
     assert shape(rollback.decide_flag(view, 3001)) == expected
-
-
-FINAL_FILE = {"process.roles": "controller"}
-FLAG_FILE = {**FINAL_FILE, "zookeeper.metadata.migration.enable": "true"}
 
 
 def test_a_controller_with_its_flag_keeps_no_file_without_it():
@@ -272,72 +231,6 @@ def test_a_broker_that_is_down_is_started_whoever_stopped_it(keys, registered, e
 @pytest.mark.parametrize(
     ("view", "expected"),
     [
-        (equal(later(ALL_MIG, offset=60)), (Act, "stop")),
-        (HYBRID, (Refuse, "G27")),
-        (cluster([MIG, MIG, ZK], UP3, 50), (Refuse, "P07")),
-        (cluster([MIG, ZK, ZK], UP3, -1), (Act, "stop")),
-        (cluster([None, ZK, ZK], UP3, -1), (Act, "stop")),  # a broker that failed in migration mode is no obstacle
-        (cluster([None, MIG, MIG], UP3, 50), (Wait, "S01", "S02")),
-        (STOPPED, (Done,)),
-        (equal(ALL_MIG), (Wait, "G33", "G07")),
-        (with_zk(equal(later(ALL_MIG)), migration=migration(60, epoch=4)), (Wait, "G33", "G07")),
-        (equal(with_quorum(later(ALL_MIG, offset=60), high_watermark=500)), (Wait, "G33", "G06")),
-        (later(ALL_MIG, offset=60), (Wait, "G33", "G00", "G00")),
-        (lacking(later(ALL_MIG, offset=60)), (Wait, "G33", "E02")),
-        (equal(cluster([MIG] * 3, UP3, -1)), (Act, "stop")),  # nothing was ever taken over
-        (equal(cluster([MIG] * 3, (True, None, None), 50)), (Act, "stop")),  # the majority is stopped: nothing new is taken
-        (replace(cluster([MIG] * 3, (True, None, None), 50), topics=({}, {})), (Act, "stop")),
-        (lacking(cluster([MIG] * 3, (True, None, None), 50)), (Wait, "G33", "E02")),
-        (silent(equal(ALL_MIG), 3001, 3002), (Wait, "G33", "G07")),  # not known to be stopped
-    ],
-)
-def test_controllers_stop_when_no_broker_needs_them_and_nothing_is_lost_with_them(view, expected):
-    assert shape(rollback.decide_stop(view, ALL_MIG, 3000)) == expected
-
-
-@pytest.mark.parametrize(
-    ("view", "terms", "expected"),
-    [
-        (equal(ALL_MIG), Terms(failover=False), (Act, "stop")),  # whether it moves is nothing to who heals nothing
-        (lacking(ALL_MIG), Terms(failover=False), (Wait, "G33", "E02")),
-        (lacking(ALL_MIG), Terms(lossy=True), (Wait, "G33", "G07", "E02")),
-        (lacking(ALL_MIG), Terms(failover=False, lossy=True), (Act, "stop")),
-        (ALL_MIG, Terms(failover=False), (Wait, "G33", "G00", "G00")),
-    ],
-)
-def test_a_loss_is_accepted_only_where_nothing_is_healed(view, terms, expected):
-    assert shape(rollback.decide_stop(view, ALL_MIG, 3000, terms)) == expected
-
-
-@pytest.mark.parametrize(
-    ("view", "terms", "expected"),
-    [
-        (equal(ALL_MIG), Terms(), (Done,)),
-        (ALL_MIG, Terms(), (Wait, "G00", "G00")),
-        (STOPPED, Terms(failover=False), (Wait, "G00")),  # the topics are told by brokers
-        (replace(STOPPED, topics=({}, {})), Terms(failover=False), (Done,)),
-        (lacking(STOPPED), Terms(failover=False), (Wait, "E02")),
-        (lacking(STOPPED), Terms(failover=False, lossy=True), (Done,)),
-        (handed_over([MIG] * 3), Terms(failover=False), (Done,)),
-    ],
-)
-def test_what_is_compared_without_a_failover(view, terms, expected):
-    assert shape(losses.compared(view, terms)) == expected
-
-
-def test_a_loss_that_is_accepted_is_named():
-    decision = losses.compared(lacking(STOPPED), Terms(failover=False, lossy=True))
-    assert "t: absent in ZooKeeper, present in KRaft" in decision.text
-
-
-def alive(view, node=3000):
-    unknown = replace(view.controllers[node], process=Process(ProcessState.UNKNOWN))
-    return replace(view, controllers={**view.controllers, node: unknown})
-
-
-@pytest.mark.parametrize(
-    ("view", "expected"),
-    [
         (equal(later(STOPPED)), (Act, "hand over")),
         (equal(STOPPED), (Wait, "T05")),
         (later(STOPPED), (Wait, "G33", "G00")),
@@ -355,12 +248,6 @@ def alive(view, node=3000):
 )
 def test_the_hand_over(view, expected):
     assert shape(rollback.decide_hand_over(view, STOPPED)) == expected
-
-
-def test_what_brokers_know_in_two_looks_and_zookeeper_lacks_is_not_handed_over():
-    first = lacking(STOPPED)
-    assert shape(rollback.decide_hand_over(later(first), first)) == (Refuse, "G33", "E02")
-    assert shape(rollback.decide_hand_over(later(first), first, Terms(failover=False, lossy=True))) == (Act, "hand over")
 
 
 def test_a_cluster_that_was_handed_over_without_raising_the_epoch_is_handed_over_again():
@@ -410,14 +297,6 @@ def test_nothing_is_wiped_too_early(view, expected):
     assert shape(rollback.decide_wipe(view, 3000)) == expected
 
 
-def emptied(view, *, full=()):
-    files = {
-        node: NodeFiles(meta={"/kraft": {"cluster.id": "c"} if node in full else {}}, has_metadata_log=node in full)
-        for node in view.controllers
-    }
-    return replace(view, controllers={node: replace(c, files=files[node]) for node, c in view.controllers.items()})
-
-
 def test_a_full_directory_of_a_stopped_controller_is_wiped():
     view = emptied(handed_over([ZK] * 3), full=(3000,))
     assert shape(rollback.decide_wipe(view, 3000)) == (Act, "wipe")
@@ -445,39 +324,6 @@ def test_the_end_tells_of_old_consumers_that_want_a_restart():
     assert isinstance(decision, Done)
     assert "Restart the old consumers" in decision.text
     assert "billing (2 old)" in decision.text
-
-
-def test_the_plan_of_every_phase_ends_with_what_is_left():
-    assert back_plan.plan(emptied(handed_over([ZK] * 3))) == ()
-    assert len(back_plan.plan(emptied(handed_over([ZK] * 3), full=(3000,)))) == 1
-    assert [len(back_plan.plan(view)) for view in (DUAL, HYBRID, ALL_MIG, STOPPED)] == [6, 6, 5, 4]
-
-
-@pytest.mark.parametrize(
-    ("view", "said"),
-    [
-        (handed_over([ZK] * 3, UP3), ["Kept: everything"]),
-        (equal(DUAL), ["Kept: all records", "the same 0 topics", "Lost: what KRaft alone has"]),
-        (replace(lacking(DUAL), client_metrics=("app",)), ["Kept", "Differs now: 1 topics are in KRaft", "subscriptions app"]),
-        (replace(DUAL, client_metrics=None), ["Kept", "Not known to be kept: Could not read the topics", "could not be read"]),
-    ],
-)
-def test_what_is_kept_and_what_is_lost_is_said_before_anybody_says_yes(view, said):
-    text = " ".join(back_plan.kept(view))
-    assert [part for part in said if part not in text] == []
-
-
-def test_the_plan_names_the_directories_that_go():
-    view = emptied(handed_over([ZK] * 3))
-    full = NodeFiles(meta={"/kraft": {"node.id": "3001"}, "/other": {"broker.id": "1"}}, has_metadata_log=False)
-    view = replace(view, controllers={**view.controllers, 3001: replace(view.controllers[3001], files=full)})
-    assert back_plan.plan(view) == ("set the directories of controllers aside: /kraft of 3001",)
-
-
-def test_a_directory_that_was_not_read_is_not_taken_for_empty():
-    view = emptied(handed_over([ZK] * 3))
-    unread = {node: replace(c, files=NodeFiles()) for node, c in view.controllers.items()}
-    assert len(back_plan.plan(replace(view, controllers=unread))) == 1
 
 
 def test_the_active_controller_is_stopped_last():

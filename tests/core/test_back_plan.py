@@ -1,0 +1,55 @@
+"""A rollback's plan in words: what a person reads before saying yes."""
+
+from dataclasses import replace
+
+import pytest
+
+from airflow_provider_kmigrate.core.back import plan as back_plan
+from airflow_provider_kmigrate.core.model import (
+    NodeFiles,
+)
+from tests.core.back_views import (
+    ALL_MIG,
+    DUAL,
+    HYBRID,
+    STOPPED,
+    UP3,
+    emptied,
+    equal,
+    handed_over,
+    lacking,
+)
+from tests.core.views import ZK
+
+
+def test_the_plan_of_every_phase_ends_with_what_is_left():
+    assert back_plan.plan(emptied(handed_over([ZK] * 3))) == ()
+    assert len(back_plan.plan(emptied(handed_over([ZK] * 3), full=(3000,)))) == 1
+    assert [len(back_plan.plan(view)) for view in (DUAL, HYBRID, ALL_MIG, STOPPED)] == [6, 6, 5, 4]
+
+
+@pytest.mark.parametrize(
+    ("view", "said"),
+    [
+        (handed_over([ZK] * 3, UP3), ["Kept: everything"]),
+        (equal(DUAL), ["Kept: all records", "the same 0 topics", "Lost: what KRaft alone has"]),
+        (replace(lacking(DUAL), client_metrics=("app",)), ["Kept", "Differs now: 1 topics are in KRaft", "subscriptions app"]),
+        (replace(DUAL, client_metrics=None), ["Kept", "Not known to be kept: Could not read the topics", "could not be read"]),
+    ],
+)
+def test_what_is_kept_and_what_is_lost_is_said_before_anybody_says_yes(view, said):
+    text = " ".join(back_plan.kept(view))
+    assert [part for part in said if part not in text] == []
+
+
+def test_the_plan_names_the_directories_that_go():
+    view = emptied(handed_over([ZK] * 3))
+    full = NodeFiles(meta={"/kraft": {"node.id": "3001"}, "/other": {"broker.id": "1"}}, has_metadata_log=False)
+    view = replace(view, controllers={**view.controllers, 3001: replace(view.controllers[3001], files=full)})
+    assert back_plan.plan(view) == ("set the directories of controllers aside: /kraft of 3001",)
+
+
+def test_a_directory_that_was_not_read_is_not_taken_for_empty():
+    view = emptied(handed_over([ZK] * 3))
+    unread = {node: replace(c, files=NodeFiles()) for node, c in view.controllers.items()}
+    assert len(back_plan.plan(replace(view, controllers=unread))) == 1

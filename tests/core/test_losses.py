@@ -1,0 +1,95 @@
+"""What would be lost with the controllers is seen before one of them is stopped."""
+
+from dataclasses import replace
+
+import pytest
+
+from airflow_provider_kmigrate.core.back import losses, rollback
+from airflow_provider_kmigrate.core.back.losses import Terms
+from airflow_provider_kmigrate.core.model import (
+    Act,
+    Done,
+    Refuse,
+    Wait,
+)
+from tests.core.back_views import (
+    ALL_MIG,
+    HYBRID,
+    STOPPED,
+    UP3,
+    equal,
+    handed_over,
+    lacking,
+    later,
+    shape,
+    silent,
+    with_quorum,
+)
+from tests.core.views import MIG, ZK, cluster, migration, with_zk
+
+
+@pytest.mark.parametrize(
+    ("view", "expected"),
+    [
+        (equal(later(ALL_MIG, offset=60)), (Act, "stop")),
+        (HYBRID, (Refuse, "G27")),
+        (cluster([MIG, MIG, ZK], UP3, 50), (Refuse, "P07")),
+        (cluster([MIG, ZK, ZK], UP3, -1), (Act, "stop")),
+        (cluster([None, ZK, ZK], UP3, -1), (Act, "stop")),  # a broker that failed in migration mode is no obstacle
+        (cluster([None, MIG, MIG], UP3, 50), (Wait, "S01", "S02")),
+        (STOPPED, (Done,)),
+        (equal(ALL_MIG), (Wait, "G33", "G07")),
+        (with_zk(equal(later(ALL_MIG)), migration=migration(60, epoch=4)), (Wait, "G33", "G07")),
+        (equal(with_quorum(later(ALL_MIG, offset=60), high_watermark=500)), (Wait, "G33", "G06")),
+        (later(ALL_MIG, offset=60), (Wait, "G33", "G00", "G00")),
+        (lacking(later(ALL_MIG, offset=60)), (Wait, "G33", "E02")),
+        (equal(cluster([MIG] * 3, UP3, -1)), (Act, "stop")),  # nothing was ever taken over
+        (equal(cluster([MIG] * 3, (True, None, None), 50)), (Act, "stop")),  # the majority is stopped: nothing new is taken
+        (replace(cluster([MIG] * 3, (True, None, None), 50), topics=({}, {})), (Act, "stop")),
+        (lacking(cluster([MIG] * 3, (True, None, None), 50)), (Wait, "G33", "E02")),
+        (silent(equal(ALL_MIG), 3001, 3002), (Wait, "G33", "G07")),  # not known to be stopped
+    ],
+)
+def test_controllers_stop_when_no_broker_needs_them_and_nothing_is_lost_with_them(view, expected):
+    assert shape(rollback.decide_stop(view, ALL_MIG, 3000)) == expected
+
+
+@pytest.mark.parametrize(
+    ("view", "terms", "expected"),
+    [
+        (equal(ALL_MIG), Terms(failover=False), (Act, "stop")),  # whether it moves is nothing to who heals nothing
+        (lacking(ALL_MIG), Terms(failover=False), (Wait, "G33", "E02")),
+        (lacking(ALL_MIG), Terms(lossy=True), (Wait, "G33", "G07", "E02")),
+        (lacking(ALL_MIG), Terms(failover=False, lossy=True), (Act, "stop")),
+        (ALL_MIG, Terms(failover=False), (Wait, "G33", "G00", "G00")),
+    ],
+)
+def test_a_loss_is_accepted_only_where_nothing_is_healed(view, terms, expected):
+    assert shape(rollback.decide_stop(view, ALL_MIG, 3000, terms)) == expected
+
+
+@pytest.mark.parametrize(
+    ("view", "terms", "expected"),
+    [
+        (equal(ALL_MIG), Terms(), (Done,)),
+        (ALL_MIG, Terms(), (Wait, "G00", "G00")),
+        (STOPPED, Terms(failover=False), (Wait, "G00")),  # the topics are told by brokers
+        (replace(STOPPED, topics=({}, {})), Terms(failover=False), (Done,)),
+        (lacking(STOPPED), Terms(failover=False), (Wait, "E02")),
+        (lacking(STOPPED), Terms(failover=False, lossy=True), (Done,)),
+        (handed_over([MIG] * 3), Terms(failover=False), (Done,)),
+    ],
+)
+def test_what_is_compared_without_a_failover(view, terms, expected):
+    assert shape(losses.compared(view, terms)) == expected
+
+
+def test_a_loss_that_is_accepted_is_named():
+    decision = losses.compared(lacking(STOPPED), Terms(failover=False, lossy=True))
+    assert "t: absent in ZooKeeper, present in KRaft" in decision.text
+
+
+def test_what_brokers_know_in_two_looks_and_zookeeper_lacks_is_not_handed_over():
+    first = lacking(STOPPED)
+    assert shape(rollback.decide_hand_over(later(first), first)) == (Refuse, "G33", "E02")
+    assert shape(rollback.decide_hand_over(later(first), first, Terms(failover=False, lossy=True))) == (Act, "hand over")
