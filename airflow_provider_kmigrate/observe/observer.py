@@ -100,7 +100,7 @@ class Observer:
         glance = self._glance()
         fields = glance.view_fields(what, hosts, groups)
         unknowns = tuple(glance.unknowns)
-        if what & _SLOW and self._clock() - started > self._patience.fresh:
+        if what & _SLOW and glance.behind > self._patience.fresh and not glance.zookeeper_silent:
             again = self._glance()
             newer = again.view_fields(_moving_of(what), hosts, ())
             fields |= {name: value for name, value in newer.items() if name in _MOVING_FIELDS}
@@ -125,6 +125,9 @@ class _Glance:
         self._stored_reads = stored
         self._patience = patience
         self._questions = questions
+        self._topics_of_partitions: list[str] | None = None
+        self.zookeeper_silent = False  # it was asked, and did not answer in time: nothing more of it is waited for
+        self.behind = 0.0  # seconds that were waited for topics and settings, after all that moves had been told
 
     @property
     def unknowns(self) -> list[Reason]:
@@ -132,19 +135,25 @@ class _Glance:
 
     def view_fields(self, what: Look, hosts: Sequence[NodeSpec], groups: Sequence[str]) -> dict[str, Any]:
         """Fields of `ClusterView`."""
-        parts = (
+        moving = (
             self._nodes(what, hosts),
             self._quorum(what),
             self._partitions(what),
             self._offsets(what),
             self._metrics(what),
             self._moving(what),
+        )
+        slow = (
             self._topics(what),
             self._stored(what),
             self._state_epoch(what),
             self._groups(what, groups),
         )
-        return {name: value for finish in parts for name, value in finish().items()}
+        fields = {name: value for finish in moving for name, value in finish().items()}
+        told = self._questions.now()
+        fields |= {name: value for finish in (self._min_insync(what), *slow) for name, value in finish().items()}
+        self.behind = self._questions.now() - told
+        return fields
 
     def _nodes(self, what: Look, hosts: Sequence[NodeSpec]) -> Finish:
         spec, reads, limit = self._spec, self._reads, self._patience
@@ -161,6 +170,7 @@ class _Glance:
         def finish() -> dict[str, Any]:
             each = self._questions.answers
             answers = Answers(self._questions.answer(zk), each(brokers), each(controllers), each(processes), each(files))
+            self.zookeeper_silent = zk is not None and answers.zk is None
             return {
                 "zk": answers.zk,
                 "kafka_cluster_id": assemble.identify(spec, answers),
@@ -186,12 +196,17 @@ class _Glance:
         def finish() -> dict[str, Any]:
             seen = self._questions.any_answers(witnesses)
             partitions = assemble.newest(seen) if seen else None
-            wanted = what & Look.MIN_INSYNC and partitions is not None
-            topics = sorted({partition.topic for partition in partitions or ()})
-            min_insync = self._ask(wanted, unknowns.MIN_INSYNC, self._patience.topics, self._reads.min_insync, topics)
-            return {"partitions": partitions, "min_insync": self._questions.answer(min_insync)}
+            self._topics_of_partitions = None if partitions is None else sorted({each.topic for each in partitions})
+            return {"partitions": partitions}
 
         return finish
+
+    def _min_insync(self, what: Look) -> Finish:
+        """Asked once the partitions are known."""
+        topics = self._topics_of_partitions
+        wanted = what & Look.MIN_INSYNC and topics is not None
+        asked = self._ask(wanted, unknowns.MIN_INSYNC, self._patience.topics, self._reads.min_insync, topics)
+        return lambda: {"min_insync": self._questions.answer(asked)}
 
     def _offsets(self, what: Look) -> Finish:
         if not what & Look.OFFSETS_TOPIC:
@@ -215,7 +230,7 @@ class _Glance:
         ]
 
         def finish() -> dict[str, Any]:
-            zookeeper, brokers = (self._questions.answer(question) for question in asked)
+            zookeeper, brokers = (self._of_zookeeper(question) for question in asked)
             topics = None if zookeeper is None or brokers is None else (zookeeper, brokers)
             return {"topics": topics, "state_epoch": None if zookeeper is None else assemble.state_epoch(zookeeper)}
 
@@ -225,7 +240,7 @@ class _Glance:
         asked = self._ask(what & Look.STORED, unknowns.STORED, self._patience.topics, self._stored_reads.everything)
 
         def finish() -> dict[str, Any]:
-            found = self._questions.answer(asked)
+            found = self._of_zookeeper(asked)
             self.unknowns.extend(found.unread if found else ())
             return {"stored": found.stored if found else None}
 
@@ -235,11 +250,15 @@ class _Glance:
         if what & Look.TOPICS:  # which reads every state anyway, tens of thousands of znodes
             return dict
         asked = self._ask(what & Look.STATE_EPOCH, unknowns.STATES, self._patience.topics, self._reads.state_epoch)
-        return lambda: {"state_epoch": self._questions.answer(asked)}
+        return lambda: {"state_epoch": self._of_zookeeper(asked)}
 
     def _groups(self, what: Look, groups: Sequence[str]) -> Finish:
         asked = self._ask(what & Look.GROUP_MEMBERS, unknowns.GROUPS, self._patience.partitions, self._reads.groups, groups)
         return lambda: {"groups": self._questions.answer(asked)}
+
+    def _of_zookeeper(self, question: Question[Value] | None) -> Value | None:
+        """The answer to a question that needs ZooKeeper, which may take a minute to read: in vain where it does not even tell its state."""
+        return self._questions.answer(question, in_vain="ZooKeeper does not answer" if self.zookeeper_silent else "")
 
     def _ask(
         self, wanted: object, reason: Reason, patience: float, read: Callable[..., Value], *given: Any

@@ -38,9 +38,16 @@ class Questions:
         """Start a read in a thread; `patience` in seconds from now."""
         return Question(self._pool.submit(read, *arguments), reason, patience, self._clock() + patience)
 
-    def answer(self, question: Question[Value] | None) -> Value | None:
-        """The answer, or None and a reason among the unknowns; None alone where nothing was asked."""
+    def now(self) -> float:
+        """Seconds on the clock that questions are timed by."""
+        return self._clock()
+
+    def answer(self, question: Question[Value] | None, *, in_vain: str = "") -> Value | None:
+        """The answer, or None and a reason among the unknowns; None alone where nothing was asked. `in_vain`: why nobody waits for it."""
         if question is None:
+            return None
+        if in_vain and not question.future.done():
+            self._note(replace(question.reason, text=f"{question.reason.text}: not waited for, since {in_vain}"))
             return None
         found, reason = self._result(question)
         self._note(reason)

@@ -25,7 +25,7 @@ from airflow_provider_kmigrate.steps.journal import told
 from airflow_provider_kmigrate.steps.moved import MovedSince
 from airflow_provider_kmigrate.steps.partition_states import elect_anew
 from airflow_provider_kmigrate.steps.run import Step, World, run_step
-from airflow_provider_kmigrate.steps.starting import insist, start
+from airflow_provider_kmigrate.steps.starting import insist, start, stop
 
 _DEAF_FOR = 8.0  # seconds; a follower that has caught up is taken back within one
 _WAY_BACK_WITHIN = 30.0  # seconds for the gates to open before a broker that is worse is left as it is
@@ -131,7 +131,6 @@ class RollBroker(Step):
         return Wait((Reason("T04", text, "What its new mode does to the cluster is seen on one broker first."),), healthy=True)
 
     def act(self, world: World, act: Act) -> None:
-        host = world.tools.host(self.node)
         if act.verb == "free":
             self._free(world)
             return
@@ -149,7 +148,7 @@ class RollBroker(Step):
         if act.verb == "rewrite":
             return
         self._green.held = 0.0  # of a restart before this one
-        seconds = host.stop(self.node, world.fence.token)
+        seconds = stop(world, self.node)
         world.say(f"{self.node.name} stopped after {seconds:.1f} s.")
         moved = self._left_in_charge(world, seconds)
         self._start(world)
@@ -181,7 +180,7 @@ class RollBroker(Step):
         leader = next((b for b in world.spec.brokers if b.id == stuck_leader.stuck_leader(view, self.node.id)), None)
         if self._catches_up(world, view) or leader is None:
             return
-        seconds = world.tools.host(leader).stop(leader, world.fence.token)
+        seconds = stop(world, leader)
         start(world, leader)
         world.say(
             f"{leader.name} stopped after {seconds:.1f} s and started again; look for 'alter-partition' and ERROR in its log."

@@ -11,7 +11,7 @@ from airflow_provider_kmigrate.steps.files import install
 from airflow_provider_kmigrate.steps.first_broker import without_notes
 from airflow_provider_kmigrate.steps.moved import MovedSince
 from airflow_provider_kmigrate.steps.run import Step, World
-from airflow_provider_kmigrate.steps.starting import start
+from airflow_provider_kmigrate.steps.starting import start, stop
 
 
 class ProvisionController(Step):
@@ -58,6 +58,7 @@ class FinalizeController(Step):
     """
 
     looks = Look.CONTROLLERS | Look.BROKERS | Look.ZOOKEEPER | Look.QUORUM | Look.PARTITIONS | Look.PROCESSES | Look.FILES | KINDS
+    interval = 0.5  # each look compares both sides
     patience = 180.0
     expected = frozenset({"G05"})
 
@@ -71,13 +72,12 @@ class FinalizeController(Step):
         return provision.decide_finalize(view, self._moved.saw(view, first), self.node.id, self._approved)
 
     def act(self, world: World, act: Act) -> None:
-        host = world.tools.host(self.node)
         if act.verb != "start":
             install(world, self.node, Stage.CONTROLLER_FINAL)
         if act.verb == "rewrite":
             return
         if act.verb == "restart":
-            seconds = host.stop(self.node, world.fence.token)
+            seconds = stop(world, self.node)
             world.say(f"{self.node.name} stopped after {seconds:.1f} s.")
         start(world, self.node)
 

@@ -12,7 +12,7 @@ from airflow_provider_kmigrate.exceptions import Failed
 from airflow_provider_kmigrate.steps.files import install
 from airflow_provider_kmigrate.steps.journal import told
 from airflow_provider_kmigrate.steps.run import World, refuse_if_stopped
-from airflow_provider_kmigrate.steps.starting import start
+from airflow_provider_kmigrate.steps.starting import start, stop
 
 DOWN_LOOKS = Look.BROKERS | Look.CONTROLLERS | Look.ZOOKEEPER | Look.QUORUM | Look.PROCESSES | Look.FILES
 _START = "start controller"
@@ -112,9 +112,8 @@ def fail_over(world: World, name: str) -> None:
         return
     world.fence.check()
     refuse_if_stopped(name, world)
-    host = world.tools.host(leader)
     install(world, leader, Stage.CONTROLLER_MIGRATION)
-    world.say(f"{leader.name} stopped after {host.stop(leader, world.fence.token):.1f} s.")
+    world.say(f"{leader.name} stopped after {stop(world, leader):.1f} s.")
     start(world, leader)
 
 

@@ -39,7 +39,7 @@ from airflow_provider_kmigrate.steps.journal import told
 from airflow_provider_kmigrate.steps.moved import MovedSince
 from airflow_provider_kmigrate.steps.partition_states import raise_states
 from airflow_provider_kmigrate.steps.run import Step, World, run_step
-from airflow_provider_kmigrate.steps.starting import start
+from airflow_provider_kmigrate.steps.starting import start, stop
 from airflow_provider_kmigrate.steps.waits import Equivalent
 
 _POSITION = Look.BROKERS | Look.CONTROLLERS | Look.ZOOKEEPER | Look.QUORUM
@@ -148,12 +148,11 @@ class RestoreFlag(Step):
         return rollback.decide_flag(view, self.node.id)
 
     def act(self, world: World, act: Act) -> None:
-        host = world.tools.host(self.node)
         install(world, self.node, Stage.CONTROLLER_MIGRATION)
         if act.verb == "rewrite":
             return
         if act.verb == "restart":
-            host.stop(self.node, world.fence.token)
+            stop(world, self.node)
         start(world, self.node)
 
     def traces(self, world: World) -> str:
@@ -201,6 +200,7 @@ class StopController(Step):
     """One controller stopped, once no broker needs it, and nothing would be lost with it. `controllers`: all of them; none: every node."""
 
     looks = _POSITION | Look.PARTITIONS | Look.MIN_INSYNC | Look.PROCESSES | KINDS
+    interval = 0.5  # each look compares both sides
     patience = 180.0
 
     def __init__(self, node: NodeSpec, controllers: tuple[NodeSpec, ...] = (), terms: Terms = SAFE) -> None:

@@ -1,4 +1,4 @@
-"""The second half of a restart: a node that an act has stopped comes up again, whatever fails for a moment in between."""
+"""Restarts: a node that an act has stopped comes up again, whatever fails for a moment in between."""
 
 from __future__ import annotations
 
@@ -6,13 +6,25 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.exceptions import Unavailable
+from airflow_provider_kmigrate.exceptions import Unavailable, Unreachable
 from airflow_provider_kmigrate.steps.run import World
 
 Value = TypeVar("Value")
 
 _TRIES = 6
 _PAUSE = 2.0  # seconds between two tries; an Airflow retry would leave the node down for longer
+
+
+def stop(world: World, node: NodeSpec) -> float:
+    """Stop a node that is to be started again; returns the seconds that it took. Where the connection broke meanwhile nobody knows whether it
+    has stopped: it is started, which changes nothing about one that runs, before that is raised.
+    """
+    try:
+        return world.tools.host(node).stop(node, world.fence.token)
+    except Unreachable as error:
+        world.say(f"Whether {node.name} has stopped is not known: {error} It is started, should it be down.")
+        start(world, node)
+        raise
 
 
 def start(world: World, node: NodeSpec) -> None:

@@ -67,6 +67,25 @@ class TestAge:
         assert codes(view) == ["U02"]
         assert (view.topics, view.min_insync) == (({}, {}), {"a": 2}), "what was slow stays"
 
+    def test_what_zookeeper_stores_is_not_waited_for_where_it_does_not_tell_its_state(self, slow: Cluster) -> None:
+        """A ZooKeeper behind a link that is dead: a minute's silence would keep a person from what is wrong."""
+        slow.admin.topics_answer = {}
+        slow.zk.answer = slow.zk.topics_answer = lambda: slow.released.wait(20) or {}
+        began = time.monotonic()
+        view = slow.look(Look.BROKERS | Look.ZOOKEEPER | Look.TOPICS)
+        assert time.monotonic() - began < 2.5, "topics have three seconds, and all that moves would be read again"
+        assert (view.zk, view.topics) == (None, None)
+        assert codes(view)[0] == "U01"
+        assert "not waited for" in str(view.unknowns[-1])
+        assert slow.wires[1].asked.count("api_versions") == 1
+
+    def test_a_slow_host_alone_has_nothing_read_again(self, slow: Cluster) -> None:
+        slow.admin.topics_answer = {}
+        process, released = slow.host.process, slow.released
+        slow.host.process = lambda: released.wait(0.6) or process
+        slow.look(Look.BROKERS | Look.PROCESSES | Look.TOPICS)
+        assert slow.wires[1].asked.count("api_versions") == 1
+
     def test_and_only_then(self, slow: Cluster) -> None:
         slow.look(Look.BROKERS | Look.PARTITIONS)
         assert slow.wires[1].asked.count("api_versions") == 1

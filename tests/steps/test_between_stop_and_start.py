@@ -169,3 +169,25 @@ def test_a_file_that_cannot_be_written_does_not_keep_the_broker_down(tmp_path: P
     with pytest.raises(Failed, match="no space"):
         run_step(back(cluster), world)
     assert running(cluster, cluster.spec.brokers[1]), "it may well start with what it has"
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+def test_a_stop_whose_answer_is_lost_leaves_no_node_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped: bool) -> None:
+    """The connection breaks while the service stops, or just before it would."""
+    cluster = SimCluster()
+    world = cluster.world(tmp_path)
+    controllers(cluster, world)
+    stop = SimHost.stop
+
+    def breaks(host: SimHost, node: NodeSpec, token: int) -> float:
+        if stopped:
+            stop(host, node, token)
+        raise Unreachable("the connection broke")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SimHost, "stop", breaks)
+        with pytest.raises(Unreachable):
+            one_broker(cluster, world)
+    assert running(cluster, cluster.spec.brokers[1])
+    one_broker(cluster, world)
+    assert cluster.disasters == []

@@ -76,7 +76,6 @@ def _first_roll(journey: Journey, *, anew: bool) -> None:
     else:
         fault_cells.brokers_cut_off(journey, target)
         fault_cells.under_delay(journey, target, proxy.delayed(0.2))
-        fault_cells.clock_jumps(journey, brokers[0], 600, "roll", node=journey.to_roll(target), target=target)
         journey.cell("another broker SIGSTOPped", "holds", paused_other)
     journey.steps(direct.roll, target)
 
@@ -118,9 +117,11 @@ def forward(journey: Journey) -> None:
     _provision(journey, anew=anew)
     journey.phase = "first roll"
     _first_roll(journey, anew=anew)
+    journey.phase = "copy"
     if anew:
-        journey.phase = "copy"
         fault_cells.copied(journey)
+    else:
+        fault_cells.clock_jumps(journey, journey.cluster.plan.brokers[0], 600, "copied")
     journey.steps(direct.copy)
     journey.phase = "dual-write, brokers on ZooKeeper"
     _dual_write(journey, soaking=False)

@@ -101,7 +101,7 @@ class Journey:
         try:
             for trouble in troubles:
                 held.meets(trouble)
-            ended = held.comes_to_its_end(up=controllers)
+            ended = held.comes_to_its_end()
         except Exception as error:  # noqa: BLE001  # whatever it is, it is what was seen
             ended = f"{type(error).__name__}: {str(error)[-400:]}"
         finally:
@@ -275,11 +275,9 @@ class Held:
             )
         return f"held: {said}" if code is None else f"refused: {said}; its end: {tool.words.strip().splitlines()[-1][-200:]}"
 
-    def comes_to_its_end(self, *, up: bool) -> str:
-        """What went wrong then; empty where nothing did."""
+    def comes_to_its_end(self) -> str:
+        """What went wrong then; empty where nothing did. Nobody else starts nodes meanwhile: the step may be restarting one."""
         self._trouble.close()
-        if up:
-            self._journey.cluster.up()
         tool, _ = self._runs()
         code, output = tool.ends(_STEP_S)
         return "" if code == 0 else f"afterwards, exit code {code}: {output[-600:]}"
