@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -77,6 +78,21 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+def edited(case: Case, added: Mapping[str, str], unread: Collection[str] = ()) -> Case:
+    """Keys written into every file, and no broker restarted; keys that they did not read when they started."""
+    view, facts = case
+    brokers = {
+        i: replace(b, files=NodeFiles({**(b.files.properties or {}), **added}, None, FORMATTED)) for i, b in view.brokers.items()
+    }
+    told = {
+        i: {key: value for key, value in taken.values.items() if key not in unread}
+        for i, taken in facts.around.taken.items()
+        if taken
+    }
+    around = replace(facts.around, taken={i: Taken(values) for i, values in told.items()})
+    return replace(view, brokers=brokers), replace(facts, around=around)
+
+
 def running(text: str, cluster: dict[str, Any], stage: Stage = Stage.ZOOKEEPER) -> Case:
     """Every broker runs with this file, rendered for a stage; brokers tell what Kafka lets them tell."""
     view, facts = healthy()
@@ -104,3 +120,35 @@ def test_an_ordinary_cluster_is_not_refused(shape: str, stage: Stage) -> None:
     assert [str(each) for each in found if each.severity is not Severity.UNKNOWN] == []
     assert {each.code for each in found} <= {"B9d", "B13b", "B13c"}
     assert "hunter2" not in "".join(map(str, found))
+
+
+PASSWORDS = {"1": ("listener.name.ssl.ssl.keystore.password",)}
+TLS_OF_LISTENER = TLS + "listener.name.ssl.ssl.keystore.password=hunter2\n"
+
+
+def blocked(case: Case) -> list[str]:
+    return [each.code for each in findings(*case) if each.severity is Severity.BLOCK]
+
+
+def test_a_login_for_controllers_is_written_without_a_restart() -> None:
+    scram = "".join(line for line in SCRAM.splitlines(keepends=True) if "controller" not in line)
+    case = running(scram, {"controller_security": "SASL_SSL"})
+    assert blocked(case) == ["B9c"]
+    case = edited(case, {"sasl.mechanism.controller.protocol": "PLAIN"})
+    assert blocked(case) == ["B9d"]
+    assert findings(*edited(case, {"listener.name.controller.plain.sasl.jaas.config": PLAIN_LOGIN})) == ()
+
+
+def test_a_secret_for_dynamic_passwords_is_written_without_a_restart() -> None:
+    view, facts = running(TLS_OF_LISTENER, {"controller_security": "SSL"})
+    assert facts.around.tree is not None
+    tree = replace(facts.around.tree, broker_settings=PASSWORDS)
+    case = view, replace(facts, around=replace(facts.around, tree=tree))
+    assert blocked(case) == ["B11"]
+    assert blocked(edited(case, {"password.encoder.secret": "hunter2"})) == []
+
+
+def test_an_id_that_was_generated_is_written_without_a_restart() -> None:
+    view, facts = running(PLAINTEXT, {})
+    facts = replace(facts, configs={i: {**(keys or {}), "broker.id": "-1"} for i, keys in facts.configs.items()})
+    assert findings(*edited((view, facts), {}, unread=("broker.id", "node.id"))) == ()

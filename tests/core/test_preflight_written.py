@@ -67,6 +67,15 @@ ROWS: list[tuple[str, Change, list[str]]] = [
     ("hostnames not checked", edited({"ssl.endpoint.identification.algorithm": ""}, ssl_endpoint_identification_algorithm=""), []),
     ("the command line overrides the file", edited({"log.dirs": "/pod-1"}), ["B15"]),
     ("protocol version taken out", edited({}, inter_broker_protocol_version=""), ["B15"]),
+    ("login for the controllers' listener", edited(sasl_mechanism_controller_protocol="PLAIN", listener_name_controller_plain_sasl_jaas_config="x"), []),
+    ("other mechanism for controllers", edited({"sasl.mechanism.controller.protocol": "GSSAPI"}, sasl_mechanism_controller_protocol="PLAIN"), []),
+    ("login of a listener that only begins so", edited(listener_name_controllers_plain_sasl_jaas_config="x"), ["B15"]),
+    ("voters, which only controllers' peers read", edited(controller_quorum_voters="3000@c:9093"), []),
+    ("secret for dynamic passwords", edited(password_encoder_secret="a", password_encoder_old_secret="b"), []),
+    ("secret for dynamic passwords taken out", edited({"password.encoder.secret": None}), ["B15"]),
+    ("other cipher for dynamic passwords", edited(password_encoder_cipher_algorithm="DES"), ["B15"]),
+    ("its id where it was generated", edited({"broker.id": "-1", "node.id": "-1"}, {"broker.id": "-1"}), []),
+    ("the id of another", edited(broker_id="7"), ["B2d", "B15"]),
     ("a file of another stage", edited(zookeeper_metadata_migration_enable="true", log_dirs="/b"), ["C04"] * 3),
     ("written by Ansible", kept("Ansible"), ["W19"]),
     ("written by hand", kept(None), []),
@@ -99,6 +108,8 @@ def test_a_broker_in_migration_mode_is_compared_with_the_file_that_it_was_given(
     view, _ = broker_1(mode=BrokerMode.MIGRATION, files=NodeFiles(file, None, FORMATTED))(view, facts)
     facts = replace(facts, configs={**facts.configs, 1: file}, around=replace(facts.around, taken=taken))
     assert codes((view, facts)) == []
+    view, _ = broker_1(files=NodeFiles({**file, "sasl.mechanism.controller.protocol": "PLAIN"}, None, FORMATTED))(view, facts)
+    assert codes((view, facts)) == ["B15"]
 
 
 _KEYS = st.sampled_from(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 
-from airflow_provider_kmigrate.core.files.config_matrix import references, stage_of
+from airflow_provider_kmigrate.core.files.config_matrix import Stage, node_id, references, stage_of
 from airflow_provider_kmigrate.core.findings.finding import Finding, blocks, unknown, warns
 from airflow_provider_kmigrate.core.model import ClusterView
 from airflow_provider_kmigrate.core.preflight.facts import Check, PreflightFacts, answering, protocol, some, zookeeper_files
@@ -35,6 +35,8 @@ _CRITICAL = re.compile(
     | offsets\.topic\..* | transaction\.state\.log\..*)""",
     re.VERBOSE,
 )
+_TOWARDS_CONTROLLERS = re.compile(r"controller\.quorum\..* | sasl\.mechanism\.controller\.protocol", re.VERBOSE)
+_ENCODER = ("password.encoder.secret", "password.encoder.old.secret")
 
 
 def differences(
@@ -88,7 +90,8 @@ def _differ(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
         yield unknown("B15", f"whether the files of brokers {some(silent)} are what they run with: they do not tell")
     for broker, taken in told.items():
         file = comparable[broker]
-        keys = differences(file, taken, facts.configs.get(broker) or {}, _dynamic(facts, broker)) if taken else ()
+        changed = differences(file, taken, facts.configs.get(broker) or {}, _dynamic(facts, broker)) if taken else ()
+        keys = [key for key in changed if taken and not _idle(key, file, taken, broker, facts.spec.controller_listener)]
         critical = [
             key for key in keys if _CRITICAL.fullmatch(key) and not (key == _PROTOCOL and protocol(file))
         ]  # that is B1a's
@@ -96,6 +99,19 @@ def _differ(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
             yield blocks("B15", f"broker {broker} does not run with what its file says of {some(critical)}")
         if others := [key for key in keys if not _CRITICAL.fullmatch(key)]:
             yield warns("W18", f"broker {broker} does not run with what its file says of {some(others)}")
+
+
+def _idle(key: str, file: Mapping[str, str], taken: Taken, broker: int, listener: str) -> bool:
+    """Whether a broker in ZooKeeper mode would run as before with this edit: other findings' remedies ask for such, without a restart.
+
+    It ignores what it has towards controllers, writing out its id gives it no other, and what a secret may encrypt is not there yet.
+    """
+    if stage_of(file) is not Stage.ZOOKEEPER:
+        return False
+    own_id = key == "broker.id" and node_id(file) == broker
+    first_secret = key in _ENCODER and key not in taken.values
+    towards_controllers = _TOWARDS_CONTROLLERS.fullmatch(key) or key.startswith(f"listener.name.{listener.lower()}.")
+    return own_id or first_secret or bool(towards_controllers)
 
 
 def _dynamic(facts: PreflightFacts, broker: int) -> set[str]:
