@@ -36,6 +36,8 @@ _MAP = "listener.security.protocol.map"
 _LISTENERS = ("listeners", "advertised.listeners", _MAP)
 _LISTENER = re.compile(r"(?:listener\.name\.[^.]+\.)?(?:.+\.)?(?:ssl\.(?:keystore|truststore)\..*|ssl\.key\.password|sasl\..*)")
 
+_OF_ONE_LISTENER = re.compile(r"^listener\.name\.[^.]+\.(?=ssl\.)")
+
 
 def must_be_static(key: str) -> bool:
     """Whether a listener must have this setting when its node starts."""
@@ -83,10 +85,14 @@ def _dynamic(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
 
 
 def _starts_with(file: Mapping[str, str], key: str, in_force: Mapping[str, str]) -> bool:
-    """Whether a listener is there with this file alone; a dynamic map of protocols hides the controllers' listener from it."""
+    """Whether a listener is there with this file alone; a dynamic map of protocols hides the controllers' listener from it.
+
+    Kafka takes the key without the listener's name where there is no other. For keystores that is enough, they are exchanged while the
+    listener runs; logins and mechanisms are not, and a login without the name does not count.
+    """
     if key in _LISTENERS:
         return key != _MAP and setting(file, key) == setting(in_force, key)
-    return setting(file, key) is not None
+    return any(setting(file, name) is not None for name in (key, _OF_ONE_LISTENER.sub("", key)))
 
 
 CHECKS: tuple[Check, ...] = (_agree, _dynamic)
