@@ -63,6 +63,13 @@ KERBEROS = """listeners=SASL_PLAINTEXT://node{id}:9092
 security.inter.broker.protocol=SASL_PLAINTEXT
 sasl.kerberos.service.name=kafka
 """
+KERBEROS_AND_SCRAM = """listeners=INT://node{id}:9092,EXT://node{id}:9094
+listener.security.protocol.map=INT:SASL_PLAINTEXT,EXT:SASL_SSL
+inter.broker.listener.name=INT
+sasl.kerberos.service.name=kafka
+sasl.enabled.mechanisms=GSSAPI,SCRAM-SHA-512
+listener.name.ext.scram-sha-512.sasl.jaas.config=ScramLoginModule required;
+"""
 SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "plaintext": (PLAINTEXT, {}),
     "containers": (CONTAINER, {}),
@@ -74,6 +81,7 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "SASL between brokers, controllers in a closed network": (SASL, {}),
     "SCRAM and rules": (SCRAM + ACLS, {"controller_security": "SASL_SSL"}),
     "Kerberos and rules": (KERBEROS + ACLS, {"controller_security": "SASL_PLAINTEXT"}),
+    "Kerberos between brokers, clients with SCRAM by key": (KERBEROS_AND_SCRAM, {"controller_security": "SASL_PLAINTEXT"}),
     "rules, nobody is somebody": (PLAINTEXT + ACLS.replace("CN=kafka", "ANONYMOUS"), {}),
 }
 

@@ -91,13 +91,19 @@ def _logins(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
         yield blocks("B9c", f"the controllers' listener would use {some(scram)}")
         return
     without = [(who, file) for who, mechanism, keys, file in nodes if not setting(keys, login_key(there.listener, mechanism))]
-    by_file = [who for who, file in without if not any(key.endswith(".sasl.jaas.config") for key in file)]
+    by_file = [who for who, file in without if not _has_own_login(file)]
     by_property = [who for who, _ in without if who not in by_file]
     named = login_key(there.listener, nodes[0][1])
     if by_property:
         yield blocks("B9d", f"no login for the controllers' listener ({named}): {some(by_property)}")
     if by_file:
         yield unknown("B9d", f"which login these have for the controllers' listener, not in the file ({named}): {some(by_file)}")
+
+
+def _has_own_login(file: Keys) -> bool:
+    """Whether the file itself logs the broker in at the others; if not, a JAAS file does, which may have the controllers' login too."""
+    mechanism = setting(file, "sasl.mechanism.inter.broker.protocol") or "GSSAPI"
+    return setting(file, login_key(inter_broker_listener(file), mechanism)) is not None
 
 
 def _ensemble(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
