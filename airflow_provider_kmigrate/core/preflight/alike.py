@@ -17,7 +17,10 @@ _MECHANISM = "sasl.mechanism.inter.broker.protocol"
 _SAME = ("principal.builder.class", "unclean.leader.election.enable")
 #: Who may do what: no broker tells it, since Kafka leaves these keys to its authorizer.
 _AUTHORIZER = "authorizer.class.name"
-_SAME_IN_FILES = ("super.users", "allow.everyone.if.no.acl.found")
+_SAME_IN_FILES = {
+    "super.users": "",
+    "allow.everyone.if.no.acl.found": "false",
+}  # with what the authorizer takes where there is none
 #: What a controller decides with.
 _SAME_AT_BEST = (
     "num.partitions",
@@ -51,7 +54,9 @@ def _agree(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
     secured = any(security_of(config, inter_broker_listener(config)).startswith("SASL") for config in configs.values())
     differ += [key for key in (*_SAME, *([_MECHANISM] if secured else [])) if len(_told(configs, key)) > 1]
     files = [file for file in zookeeper_files(view).values() if setting(file, _AUTHORIZER)]
-    differ += [key for key in _SAME_IN_FILES if len({_spelled(file.get(key, "")) for file in files}) > 1]
+    differ += [
+        key for key, default in _SAME_IN_FILES.items() if len({_spelled(setting(file, key) or default) for file in files}) > 1
+    ]
     if differ:
         yield blocks("B18", f"brokers differ in {some(differ)}")
     lesser = {key: _told(configs, key) for key in _SAME_AT_BEST if key not in ours}
