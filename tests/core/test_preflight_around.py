@@ -269,6 +269,7 @@ SECURITY: list[Row] = [
     ("rules of nobody in another ZooKeeper", everywhere(authorizer_zookeeper_url="acls:2181"), []),
     ("ensemble on each broker's machine", both(commanded(kill_after=600.0), everywhere(zookeeper_connect="localhost:2181/kafka")), ["B17"]),
     ("first server on each broker's machine", both(commanded(kill_after=600.0), everywhere(zookeeper_connect="[::1]:2181,zk2:2181/kafka")), ["B17"]),
+    ("all servers on each broker's machine", both(commanded(kill_after=600.0), everywhere(zookeeper_connect="localhost:2181, 127.0.0.1:2182/kafka")), ["B17"]),
     ("ensemble on the machines of controllers, too", both(both(commanded(kill_after=600.0), everywhere(zookeeper_connect="127.0.0.1:2181/kafka")), beside_brokers), []),
     ("all ports of containers on this machine", both(both(commanded(kill_after=600.0), everywhere(zookeeper_connect="127.0.0.1:2181/kafka")), by_two_names), []),
     ("ensemble on this machine, and all nodes", everywhere(zookeeper_connect="localhost:2181/kafka"), []),
@@ -390,6 +391,20 @@ def test_findings_come_by_gravity_and_each_is_complete(changes: list[Callable[..
     order = [list(Severity).index(finding.severity) for finding in found]
     assert order == sorted(order)
     assert all(finding.reason.why and finding.reason.remedy and finding.source for finding in found)
+
+
+@pytest.mark.parametrize(
+    ("connect", "severity"),
+    [
+        ("localhost:2181/kafka", Severity.BLOCK),
+        ("localhost:2181,[::1]:2182/kafka", Severity.BLOCK),
+        ("localhost:2181,zk2:2181/kafka", Severity.WARN),
+        ("zk1:2181,zk2:2181,127.0.0.1/kafka", Severity.WARN),
+    ],
+)
+def test_controllers_go_on_to_the_next_server_of_zookeeper(connect: str, severity: Severity) -> None:
+    (found,) = findings(*both(commanded(kill_after=600.0), everywhere(zookeeper_connect=connect))(*healthy()))
+    assert (found.code, found.severity) == ("B17", severity)
 
 
 SECRETS = {"password_encoder_secret": "hunter2", "sasl_jaas_config": 'username="broker" password="hunter2";'}

@@ -223,7 +223,7 @@ RULES: Mapping[str, Rule] = {
         "measured: listeners refused connections and TLS, no start; SslFactory, CertificateEntries.ensureCompatible",
     ),
     "B17": Rule(
-        "Controllers inherit the address: on another machine it leads nowhere, or to somebody else's ZooKeeper, and the copy never starts.",
+        "Controllers inherit the address: on another machine it leads nowhere, or to somebody else's ZooKeeper. Without other servers the copy never starts.",
         "Write the ensemble's servers by names or addresses that every machine knows into the brokers' files, and restart them.",
         "KIP-866; core.files.render",
     ),

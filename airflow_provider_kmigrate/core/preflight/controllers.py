@@ -15,7 +15,7 @@ from airflow_provider_kmigrate.core.files.config_matrix import (
     setting,
 )
 from airflow_provider_kmigrate.core.files.render import RenderFacts, controller_keys, with_controllers
-from airflow_provider_kmigrate.core.findings.finding import Finding, blocks, unknown
+from airflow_provider_kmigrate.core.findings.finding import Finding, blocks, unknown, warns
 from airflow_provider_kmigrate.core.model import ClusterView
 from airflow_provider_kmigrate.core.preflight.facts import Check, PreflightFacts, some, zookeeper_files
 from airflow_provider_kmigrate.core.preflight.principals import login_key, principal, security_of, super_users
@@ -107,17 +107,18 @@ def _has_own_login(file: Keys) -> bool:
 
 
 def _ensemble(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
-    """Controllers take over the first broker's address of ZooKeeper as it stands."""
+    """Controllers take over the first broker's address of ZooKeeper as it stands; of several servers its client tries the next."""
     first = facts.spec.brokers[0]
     connects = {broker: setting(keys, "zookeeper.connect") or "" for broker, keys in zookeeper_files(view).items()}
-    if not _is_here(connects.get(first.id, "")):
+    servers = _here(connects.get(first.id, ""))
+    if not any(servers):
         return
-    here = {node.host for node in facts.spec.brokers if _is_here(connects.get(node.id, ""))}
+    here = {node.host for node in facts.spec.brokers if any(_here(connects.get(node.id, "")))}
     away = [node.name for node in facts.spec.controllers if not _shares(node, first, here)]
     if away:
-        yield blocks(
-            "B17", f"zookeeper.connect of {first.name} names its own machine ({connects[first.id]}); elsewhere are {some(away)}"
-        )
+        grave, named = (blocks, "names") if all(servers) else (warns, "names beside others")
+        text = f"zookeeper.connect of {first.name} {named} its own machine ({connects[first.id]}); elsewhere are {some(away)}"
+        yield grave("B17", text)
 
 
 def _shares(controller: NodeSpec, broker: NodeSpec, here: set[str]) -> bool:
@@ -127,11 +128,10 @@ def _shares(controller: NodeSpec, broker: NodeSpec, here: set[str]) -> bool:
     return controller.host in here or (_is_loopback(controller.host) and any(map(_is_loopback, here)))
 
 
-def _is_here(connect: str) -> bool:
-    servers = connect.partition("/")[0].split(",")
-    return not references(connect) and any(
-        _is_loopback(server.strip().rpartition(":")[0] or server.strip()) for server in servers
-    )
+def _here(connect: str) -> list[bool]:
+    """Of each server whether it is the machine that asks; none where only a reference says them."""
+    servers = [] if references(connect) else connect.partition("/")[0].split(",")
+    return [_is_loopback(server.strip().rpartition(":")[0] or server.strip()) for server in servers if server.strip()]
 
 
 def _is_loopback(host: str) -> bool:
