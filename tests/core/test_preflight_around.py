@@ -264,6 +264,7 @@ SECURITY: list[Row] = [
     ("Kerberos brokers", both(secured(security_inter_broker_protocol="SASL_PLAINTEXT"), SASL_CONTROLLERS), ["B13b"] * 3 + ["B9d"]),
     ("rules in another ZooKeeper", both(rules(), everywhere(authorizer_class_name=ACL_CLASS, super_users="User:ANONYMOUS", authorizer_zookeeper_url="acls:2181")), ["B8d"] * 3),
     ("rules in another chroot", everywhere(authorizer_class_name=ACL_CLASS, super_users="User:ANONYMOUS", authorizer_zookeeper_url="zk:2181/acls"), ["B8d"] * 3),
+    ("rules in the same chroot of servers with other names", everywhere(authorizer_class_name=ACL_CLASS, super_users="User:ANONYMOUS", authorizer_zookeeper_url="10.0.0.1:2181/kafka"), ["B8d"] * 3),
     ("rules in the same ZooKeeper, said twice", everywhere(authorizer_class_name=ACL_CLASS, super_users="User:ANONYMOUS", authorizer_zookeeper_url="zk2,ZK/kafka"), []),
     ("rules at a reference", everywhere(authorizer_class_name=ACL_CLASS, super_users="User:ANONYMOUS", authorizer_zookeeper_url="${env:ACLS}"), ["B8d"] * 3),
     ("rules of nobody in another ZooKeeper", everywhere(authorizer_zookeeper_url="acls:2181"), []),
@@ -405,6 +406,22 @@ def test_findings_come_by_gravity_and_each_is_complete(changes: list[Callable[..
 def test_controllers_go_on_to_the_next_server_of_zookeeper(connect: str, severity: Severity) -> None:
     (found,) = findings(*both(commanded(kill_after=600.0), everywhere(zookeeper_connect=connect))(*healthy()))
     assert (found.code, found.severity) == ("B17", severity)
+
+
+@pytest.mark.parametrize(
+    ("url", "severity"),
+    [
+        ("acls:2181", Severity.BLOCK),
+        ("zk:2181/acls", Severity.BLOCK),
+        ("10.0.0.1:2181/kafka", Severity.UNKNOWN),
+        ("zk:2182/kafka", Severity.UNKNOWN),
+        ("${env:ACLS}", Severity.UNKNOWN),
+    ],
+)
+def test_rules_elsewhere_block_where_the_chroot_tells(url: str, severity: Severity) -> None:
+    keys = {"authorizer_class_name": ACL_CLASS, "super_users": "User:ANONYMOUS", "authorizer_zookeeper_url": url}
+    found = findings(*everywhere(**keys)(*healthy()))
+    assert [(each.code, each.severity) for each in found] == [("B8d", severity)] * 3
 
 
 SECRETS = {"password_encoder_secret": "hunter2", "sasl_jaas_config": 'username="broker" password="hunter2";'}

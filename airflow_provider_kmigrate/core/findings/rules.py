@@ -137,7 +137,7 @@ RULES: Mapping[str, Rule] = {
         "Controllers copy the rules of the ZooKeeper that brokers register in. Rules elsewhere are left behind: nobody but super users may do anything.",
         "Write these rules into the cluster's own ZooKeeper, take authorizer.zookeeper.url out of every broker's file, and restart them.",
         "AclAuthorizer, ZkUrlProp; ZkAclMigrationClient",
-        "Resolve the reference on the broker's machine and compare servers and chroot with zookeeper.connect.",
+        "Resolve names and references on the broker's machine and compare servers and chroot with zookeeper.connect; where they differ, move the rules.",
     ),
     "B9a": Rule(
         "SCRAM users are not copied by this metadata version: after the migration nobody of them could log in.",

@@ -88,7 +88,10 @@ def _acls(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
 
 
 def _rules_elsewhere(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
-    """AclAuthorizer may keep its rules in a ZooKeeper of their own; a server and the chroot in common make it the cluster's."""
+    """AclAuthorizer may keep its rules in a ZooKeeper of their own; a server and the chroot in common make it the cluster's.
+
+    One server may have several names and addresses, so that others under the same chroot tell nothing.
+    """
     del facts
     for broker, keys in zookeeper_files(view).items():
         rules, own = setting(keys, _RULES), setting(keys, "zookeeper.connect") or ""
@@ -96,8 +99,12 @@ def _rules_elsewhere(view: ClusterView, facts: PreflightFacts) -> Iterator[Findi
             continue
         if references(rules) or references(own):
             yield unknown("B8d", f"whether {_RULES} of broker {broker}, a reference, is the cluster's own ZooKeeper")
-        elif chroot_of(rules) != chroot_of(own) or not _servers(rules) & _servers(own):
-            yield blocks("B8d", f"broker {broker} keeps its rules in another ZooKeeper or chroot ({_RULES})")
+        elif chroot_of(rules) != chroot_of(own):
+            yield blocks("B8d", f"broker {broker} keeps its rules in another chroot ({_RULES})")
+        elif not _servers(rules) & _servers(own):
+            yield unknown(
+                "B8d", f"whether {_RULES} of broker {broker} is the cluster's own ZooKeeper, by other names of its servers"
+            )
 
 
 def _servers(connect: str) -> set[str]:
