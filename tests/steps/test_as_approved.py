@@ -87,6 +87,41 @@ def test_nor_is_the_next_controller(tmp_path: Path, change: Change, code: str) -
     assert sum(node.stops for (role, _), node in cluster.nodes.items() if role == standby.role) == 1
 
 
+def begun(folder: Path) -> tuple[Changing, World]:
+    """One standby is without its flag; then one with it was elected, which has not written to ZooKeeper in its epoch."""
+    cluster, world = approved(folder)
+    run_step(FinalizeController(cluster.spec.controllers[1]), world)
+    cluster.leader, cluster.epoch = 3002, cluster.epoch + 1
+    cluster.ended = cluster.epoch
+    return cluster, world
+
+
+def test_a_new_leader_that_has_not_written_is_no_proof_that_it_is_over(tmp_path: Path) -> None:
+    cluster, world = begun(tmp_path)
+    a_write_is_lost(cluster)
+    for node in (cluster.spec.controllers[0], cluster.spec.controllers[2]):
+        with pytest.raises(TimedOut, match=r"(?s)G34.*G07.*E01.*R12.*Completing the ZK migration"):
+            run_step(FinalizeController(node), world)
+    assert not cluster.finalized
+
+
+def test_it_goes_on_once_that_leader_writes(tmp_path: Path) -> None:
+    cluster, world = begun(tmp_path)
+    cluster.ended = None
+    finalize(cluster, world)
+    check_end(cluster)
+
+
+def test_once_one_without_the_flag_leads_the_rest_follows_and_says_what_it_left_out(tmp_path: Path) -> None:
+    """The way out where the logs show that it is over: the leader was restarted until one without the flag led."""
+    cluster, world = begun(tmp_path)
+    cluster.finalized, cluster.leader, cluster.epoch = True, 3001, cluster.epoch + 1
+    said: list[str] = []
+    run_step(FinalizeController(cluster.spec.controllers[0]), replace(world, say=said.append))
+    assert any("not compared any more" in text for text in said)
+    assert not any("as it was approved" in text for text in said)
+
+
 def test_once_it_has_happened_the_rest_follows(tmp_path: Path) -> None:
     cluster, world = approved(tmp_path)
     finalize(cluster, world)

@@ -92,16 +92,27 @@ def end_unseen(view: ClusterView, controller: Controller) -> Refuse | Wait | Non
 
 
 def unseen(view: ClusterView, controller: Controller) -> Reason:
-    """R12 in words: who may be started, and in which order."""
-    flagged = sorted(c.id for c in view.controllers.values() if stage_on_disk(c.files) is Stage.CONTROLLER_MIGRATION)
+    """R12 in words: what is not known, and how a person finds it out."""
     text = (
         f"Controller {controller.id} lacks the migration flag, and nothing shows that the migration is not finalized: no leader with the "
         "flag has written /migration since it was elected."
     )
     why = "With its flag back a finalized controller looks like dual-write for ever, and a rollback would hand over old metadata."
-    first = f", those with the flag first ({', '.join(map(str, flagged))})" if flagged else ""
-    remedy = f"Start the controllers that are down with the files that they have{first}; then clear this task."
-    return Reason("R12", text, why, remedy)
+    return Reason("R12", text, why, _find_out(view))
+
+
+def _find_out(view: ClusterView) -> str:
+    """How a person learns whether it is finalized: from a leader, while some are down; else only the controllers' logs tell."""
+    down = sorted(c.id for c in view.controllers.values() if not c.answers)
+    if down:
+        flagged = [node for node in down if stage_on_disk(view.controllers[node].files) is Stage.CONTROLLER_MIGRATION]
+        first = f", those with the flag first ({', '.join(map(str, flagged))})" if flagged else ""
+        return f"Start the controllers that are down ({', '.join(map(str, down))}) with the files that they have{first}; then clear this task."
+    return (
+        "None is down, so search every controller's log for `Completing the ZK migration`. It stands in one: the cluster is finalized; restart "
+        "the leader with the file it has until one without the flag leads, and go on with the finalization. It stands in none: find out why "
+        "the leader does not write to ZooKeeper (runbook, R12), then clear this task."
+    )
 
 
 def _provision(view: ClusterView, controller: Controller, cluster_id: str, allowed: Permit) -> Decision:
@@ -172,21 +183,33 @@ def _may_finalize(view: ClusterView, before: ClusterView, controller: Controller
         text = f"Controller {controller.id} does not answer; its process is {controller.process.state}."
         return Wait((Reason("R10", text, "It starts, or it hangs.", "Its log says why it does not get on."),))
     known = gates.process_known(controller)
-    over = _may_be_over(view)
-    still = gates.MET if over else waiting.as_approved(view, before, _MOST_LAG)
+    over = led_without_flag(view)
+    still = gates.MET if over else together((waiting.as_approved(view, before, _MOST_LAG), _seen_open(view)))
     gate = together(
         (known, gates.all_kraft(view), _all_answer(view), gates.quorum_healthy(view), gates.no_leaderless(view), still)
     )
     if not gate.met:
         return Wait(gate.reasons)
-    changed = "" if over else waiting.changed_since(view, approved)
-    text = f"Controller {controller.id}: every broker runs in KRaft mode, all controllers answer, all is as it was approved.{changed}"
-    return Act("restart", text)
+    seen = f"Controller {controller.id}: every broker runs in KRaft mode, all controllers answer"
+    if over:
+        return Act(
+            "restart",
+            f"{seen}; the leader has no flag, so the migration is over, and what was approved is not compared any more.",
+        )
+    return Act("restart", f"{seen}, all is as it was approved.{waiting.changed_since(view, approved)}")
 
 
-def _may_be_over(view: ClusterView) -> bool:
-    """It has happened, or a standby ended it that does not lead any more: nothing is written to ZooKeeper then, and the rest is to follow."""
-    return led_without_flag(view) or (where(view).phase is Phase.FINALIZING and not still_open(view))
+def _seen_open(view: ClusterView) -> gates.Gate:
+    """R12: a standby without the flag may have led for a moment, and ended it; under a leader with the flag nothing is written ever after.
+
+    As likely it is open, and that leader has not got to ZooKeeper yet: unknown is not over, so nothing of the approval is left out.
+    """
+    bare = sorted(c.id for c in view.controllers.values() if c.migration_flag is False)
+    if not bare or still_open(view):
+        return gates.MET
+    text = f"Controllers {', '.join(map(str, bare))} answer without the flag, and no leader with it has written /migration since it was elected."
+    why = "Either one of them has led, and the migration is over; or it is open, and the next election of one of them ends it unseen."
+    return gates.not_yet(Reason("R12", text, why, _find_out(view)))
 
 
 def _all_answer(view: ClusterView) -> gates.Gate:
