@@ -5,12 +5,14 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_kmigrate.core.back import losses, rollback
+from airflow_provider_kmigrate.core.back import plan as back_plan
 from airflow_provider_kmigrate.core.back.losses import Terms
 from airflow_provider_kmigrate.core.model import (
     Act,
     Done,
     Refuse,
     Wait,
+    ZkController,
 )
 from tests.core.back_views import (
     ALL_MIG,
@@ -26,6 +28,9 @@ from tests.core.back_views import (
     with_quorum,
 )
 from tests.core.views import MIG, ZK, cluster, migration, with_zk
+
+COPYING = cluster([MIG] * 3, UP3, -1)
+COPYING = with_zk(COPYING, controller=ZkController(3000, 5, ephemeral=False))
 
 
 @pytest.mark.parametrize(
@@ -78,10 +83,32 @@ def test_a_loss_is_accepted_only_where_nothing_is_healed(view, terms, expected):
         (lacking(STOPPED), Terms(failover=False), (Wait, "E02")),
         (lacking(STOPPED), Terms(failover=False, lossy=True), (Done,)),
         (handed_over([MIG] * 3), Terms(failover=False), (Done,)),
+        (lacking(COPYING), Terms(failover=False), (Done,)),
+        (lacking(COPYING), Terms(failover=False, lossy=True), (Done,)),
+        (lacking(COPYING), Terms(), (Wait, "E02")),  # heal.failover waits for a copy first
+        (with_zk(lacking(ALL_MIG), controller=None), Terms(), (Wait, "E02")),
     ],
 )
 def test_what_is_compared_without_a_failover(view, terms, expected):
     assert shape(losses.compared(view, terms)) == expected
+
+
+def test_where_no_copy_was_finished_no_loss_is_named():
+    decision = losses.compared(lacking(COPYING), Terms(failover=False, lossy=True))
+    assert "taken nothing over" in decision.text
+    assert back_plan.kept(lacking(COPYING)) == (
+        "Kept: everything. KRaft has taken nothing over: no copy of ZooKeeper was ever finished.",
+    )
+
+
+def test_without_a_controller_in_zookeeper_a_finished_copy_is_still_compared():
+    """Somebody deleted /controller: whose turn it is nobody knows, and KRaft may have taken what ZooKeeper lacks."""
+    nobody = with_zk(later(ALL_MIG, offset=60), controller=None)
+    unhealed = Terms(failover=False)
+    assert shape(rollback.decide_stop(lacking(nobody), ALL_MIG, 3001)) == (Wait, "G33", "G07", "E02")
+    assert shape(rollback.decide_stop(lacking(nobody), ALL_MIG, 3001, unhealed)) == (Wait, "G33", "E02")
+    assert shape(rollback.decide_stop(equal(nobody), ALL_MIG, 3001, unhealed)) == (Act, "stop")
+    assert "Differs now" in " ".join(back_plan.kept(lacking(nobody)))
 
 
 def test_a_loss_that_is_accepted_is_named():

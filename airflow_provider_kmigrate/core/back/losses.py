@@ -14,7 +14,17 @@ from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.forward import waiting
 from airflow_provider_kmigrate.core.gates import MET, Gate, never, not_yet, together
 from airflow_provider_kmigrate.core.metadata import equivalence, kinds
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Decision, Done, Migration, ProcessState, Reason, Wait
+from airflow_provider_kmigrate.core.model import (
+    BrokerMode,
+    ClusterView,
+    Decision,
+    Done,
+    Migration,
+    ProcessState,
+    Reason,
+    Wait,
+    ZkController,
+)
 from airflow_provider_kmigrate.core.phase import Phase, kraft_owns, where
 
 MOST_LAG = 50  # records, as in a soak
@@ -41,14 +51,15 @@ SAFE = Terms()
 
 def compared(view: ClusterView, terms: Terms) -> Decision:
     """`waiting.equivalent`; without a failover a kind that nobody is there to tell does not count, and a loss may be accepted."""
-    owned = view.zk is None or kraft_owns(view)
-    if terms.failover or where(view).phase is Phase.FINALIZED or not owned:
+    if where(view).phase is Phase.FINALIZED or (terms.failover and (view.zk is None or kraft_owns(view))):
         return waiting.equivalent(view)
+    if not holds_more(view):
+        return Done(taken_nothing(view))
     found = kinds.found(view)
     if terms.accepts:
         lost = " ".join(reason.text for reason in (*found, *kinds.unread(view))) or "nothing that can be seen."
         return Done(f"The run's conf accepts to lose for good: {lost}")
-    reasons = (*_unread(view, strict=_somebody_tells(view)), *found)
+    reasons = (*_unread(view, strict=terms.failover or _somebody_tells(view)), *found)
     return Wait(reasons) if reasons else Done(kinds.same(view))
 
 
@@ -57,7 +68,7 @@ def before_stop(view: ClusterView, before: ClusterView, terms: Terms) -> Gate:
 
     Once a majority is stopped nothing new is taken, and a dual-write has no leader any more: then only what is told must be equal.
     """
-    if not _holds_more(view) or terms.accepts:
+    if not holds_more(view) or terms.accepts:
         return MET
     strict = not _quorum_gone(view)
     moving = (gates.dual_write_alive(view, before), gates.lag_below(view, MOST_LAG)) if strict and terms.failover else ()
@@ -67,7 +78,7 @@ def before_stop(view: ClusterView, before: ClusterView, terms: Terms) -> Gate:
 
 def before_hand_over(view: ClusterView, first: ClusterView, terms: Terms) -> Gate:
     """G33: brokers, which KRaft told last, know no topic otherwise than ZooKeeper holds it; never, where two looks agree on it."""
-    if not _holds_more(view) or terms.accepts:
+    if not holds_more(view) or terms.accepts:
         return MET
     pair = [_topics(each) for each in (first, view)]
     lasting = equivalence.reasons(equivalence.lasting(*pair))
@@ -81,10 +92,23 @@ def _topics(view: ClusterView) -> tuple[equivalence.Difference, ...]:
     return equivalence.compare(*view.topics, view.zk.pending_deletions if view.zk else ()) if view.topics else ()
 
 
-def _holds_more(view: ClusterView) -> bool:
-    """Whether KRaft may hold what ZooKeeper does not: it owns the cluster, and has taken the copy over."""
-    migration = view.zk.migration if view.zk else None
-    return kraft_owns(view) and isinstance(migration, Migration) and migration.metadata_offset > 0
+def holds_more(view: ClusterView) -> bool:
+    """Whether KRaft may hold what ZooKeeper does not: it has taken the copy over, and no ZooKeeper broker is known to be controller.
+
+    Where nobody is, because /controller was deleted or could not be read, it is unknown whose turn it is: both sides are compared.
+    """
+    if view.zk is None:
+        return True
+    migration, controller = view.zk.migration, view.zk.controller
+    of_zookeeper = isinstance(controller, ZkController) and not controller.is_kraft
+    return not of_zookeeper and isinstance(migration, Migration) and migration.metadata_offset > 0
+
+
+def taken_nothing(view: ClusterView) -> str:
+    """Why nothing can be lost, where KRaft does not hold more."""
+    if kraft_owns(view):
+        return "KRaft has taken nothing over: no copy of ZooKeeper was ever finished."
+    return "ZooKeeper owns the cluster, and KRaft has taken nothing over."
 
 
 def _quorum_gone(view: ClusterView) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from airflow_provider_kmigrate.core.back import gates as back_gates
+from airflow_provider_kmigrate.core.back import losses
 from airflow_provider_kmigrate.core.back.gates import listed
 from airflow_provider_kmigrate.core.files import directories
 from airflow_provider_kmigrate.core.metadata import kinds
@@ -41,8 +42,8 @@ def plan(view: ClusterView) -> tuple[str, ...]:
 
 def kept(view: ClusterView) -> tuple[str, ...]:
     """What of the time since the takeover stays after a rollback, and what does not, in words; needs a view of all kinds of metadata."""
-    if not kraft_owns(view):
-        return ("Kept: everything. ZooKeeper owns the cluster, and KRaft has taken nothing over.",)
+    if not losses.holds_more(view):
+        return (f"Kept: everything. {losses.taken_nothing(view)}",)
     unread, lacking = kinds.unread(view), kinds.found(view)
     compared = f" Seen now: {kinds.same(view)}" if not unread and not lacking else ""
     both = "topics, settings, quotas, credentials and rules that were made or changed since the takeover"
