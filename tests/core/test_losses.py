@@ -11,6 +11,7 @@ from airflow_provider_kmigrate.core.model import (
     Act,
     Done,
     Refuse,
+    TopicMetadata,
     Wait,
     ZkController,
 )
@@ -120,3 +121,44 @@ def test_what_brokers_know_in_two_looks_and_zookeeper_lacks_is_not_handed_over()
     first = lacking(STOPPED)
     assert shape(rollback.decide_hand_over(later(first), first)) == (Refuse, "G33", "E02")
     assert shape(rollback.decide_hand_over(later(first), first, Terms(failover=False, lossy=True))) == (Act, "hand over")
+
+
+def told(view, zookeeper, kraft):
+    """What ZooKeeper holds, and what the broker that was asked knows."""
+    sides = tuple({name: TopicMetadata(name, "id", {}) for name in names} for names in (zookeeper, kraft))
+    return replace(equal(view), topics=sides)
+
+
+@pytest.mark.parametrize("terms", [Terms(), Terms(failover=False)])
+@pytest.mark.parametrize(
+    ("zookeeper", "kraft", "expected"),
+    [
+        ("ab", "a", (Act, "hand over")),  # a broker that has not heard of a topic loses none
+        ("ab", "ac", (Refuse, "G33", "E02")),
+        ("ab", "", (Wait, "G33", "G00")),  # one that has heard of none since it was started says nothing
+        ("", "", (Act, "hand over")),
+    ],
+)
+def test_what_a_broker_has_not_heard_of_is_no_loss_at_the_hand_over(zookeeper, kraft, expected, terms):
+    first = told(STOPPED, zookeeper, kraft)
+    assert shape(rollback.decide_hand_over(later(first), first, terms)) == expected
+
+
+@pytest.mark.parametrize(
+    ("view", "expected"),
+    [
+        (told(STOPPED, "ab", "a"), (Done,)),
+        (told(STOPPED, "ab", "ac"), (Wait, "E02")),
+        (told(STOPPED, "ab", ""), (Wait, "G00")),
+        (told(ALL_MIG, "ab", "a"), (Wait, "E01")),  # controllers live, and tell it anew
+        (told(ALL_MIG, "ab", ""), (Wait, "E01")),
+    ],
+)
+def test_nor_where_nobody_tells_the_side_of_kraft(view, expected):
+    assert shape(losses.compared(view, Terms(failover=False))) == expected
+
+
+@pytest.mark.parametrize(("kraft", "expected"), [("a", (Act, "stop")), ("ac", (Wait, "G33", "E02")), ("", (Wait, "G33", "G00"))])
+def test_nor_where_the_majority_is_stopped(kraft, expected):
+    view = told(cluster([MIG] * 3, (True, None, None), 50), "ab", kraft)
+    assert shape(rollback.decide_stop(view, view, 3000)) == expected

@@ -8,12 +8,14 @@ Movement and lag carry it: what was not dual-written, brokers in migration mode 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.forward import waiting
 from airflow_provider_kmigrate.core.gates import MET, Gate, never, not_yet, together
 from airflow_provider_kmigrate.core.metadata import equivalence, kinds
+from airflow_provider_kmigrate.core.metadata.equivalence import Difference, Kind
 from airflow_provider_kmigrate.core.model import (
     BrokerMode,
     ClusterView,
@@ -55,12 +57,12 @@ def compared(view: ClusterView, terms: Terms) -> Decision:
         return waiting.equivalent(view)
     if not holds_more(view):
         return Done(taken_nothing(view))
-    found = kinds.found(view)
+    found = _found(view)
     if terms.accepts:
-        lost = " ".join(reason.text for reason in (*found, *kinds.unread(view))) or "nothing that can be seen."
+        lost = " ".join(reason.text for reason in (*found, *_unread(view, strict=True))) or "nothing that can be seen."
         return Done(f"The run's conf accepts to lose for good: {lost}")
     reasons = (*_unread(view, strict=terms.failover or _somebody_tells(view)), *found)
-    return Wait(reasons) if reasons else Done(kinds.same(view))
+    return Wait(reasons) if reasons else Done(f"{kinds.same(view)}{_unheard(view)}")
 
 
 def before_stop(view: ClusterView, before: ClusterView, terms: Terms) -> Gate:
@@ -72,7 +74,7 @@ def before_stop(view: ClusterView, before: ClusterView, terms: Terms) -> Gate:
         return MET
     strict = not _quorum_gone(view)
     moving = (gates.dual_write_alive(view, before), gates.lag_below(view, MOST_LAG)) if strict and terms.failover else ()
-    differing = (*_unread(view, strict=strict and (terms.failover or _somebody_tells(view))), *kinds.found(view))
+    differing = (*_unread(view, strict=strict and (terms.failover or _somebody_tells(view))), *_found(view))
     return _said(together((*moving, not_yet(*differing) if differing else MET)))
 
 
@@ -80,7 +82,7 @@ def before_hand_over(view: ClusterView, first: ClusterView, terms: Terms) -> Gat
     """G33: brokers, which KRaft told last, know no topic otherwise than ZooKeeper holds it; never, where two looks agree on it."""
     if not holds_more(view) or terms.accepts:
         return MET
-    pair = [_topics(each) for each in (first, view)]
+    pair = [_more(_topics(each)) for each in (first, view)]
     lasting = equivalence.reasons(equivalence.lasting(*pair))
     if lasting:
         return _said(never(*lasting))
@@ -88,8 +90,28 @@ def before_hand_over(view: ClusterView, first: ClusterView, terms: Terms) -> Gat
     return _said(not_yet(*now)) if now else MET
 
 
-def _topics(view: ClusterView) -> tuple[equivalence.Difference, ...]:
+def _topics(view: ClusterView) -> tuple[Difference, ...]:
     return equivalence.compare(*view.topics, view.zk.pending_deletions if view.zk else ()) if view.topics else ()
+
+
+def _found(view: ClusterView) -> tuple[Reason, ...]:
+    """`kinds.found`; where no quorum tells brokers anything, without the topics that the one that was asked has not heard of."""
+    found = kinds.differences(view)
+    return equivalence.reasons(_more(found) if _told_no_more(view) else found)
+
+
+def _more(found: Iterable[Difference]) -> tuple[Difference, ...]:
+    """What KRaft has more, or otherwise. A broker that was started when no controller led lacks topics, which are no loss."""
+    return tuple(difference for difference in found if difference.kind is not Kind.MISSING_TOPIC)
+
+
+def _told_no_more(view: ClusterView) -> bool:
+    return _quorum_gone(view) or not _somebody_tells(view)
+
+
+def _unheard(view: ClusterView) -> str:
+    missing = [difference.entity for difference in _topics(view) if difference.kind is Kind.MISSING_TOPIC and difference.counts]
+    return f" The broker that was asked has not heard of {len(missing)} of them: {', '.join(missing[:5])}." if missing else ""
 
 
 def holds_more(view: ClusterView) -> bool:
@@ -124,10 +146,24 @@ def _somebody_tells(view: ClusterView) -> bool:
 
 
 def _unread(view: ClusterView, *, strict: bool) -> tuple[Reason, ...]:
-    """What was not read: all kinds, or only the topics, which brokers always tell."""
-    if strict:
-        return kinds.unread(view)
-    return kinds.unread(view)[:1] if view.topics is None else ()
+    """What was not read: all kinds, or only the topics, which brokers always tell, unless they were started when no controller led."""
+    unread = kinds.unread(view)
+    topics = unread[:1] if view.topics is None else ()
+    return (*(unread if strict else topics), *_told_nothing(view))
+
+
+def _told_nothing(view: ClusterView) -> tuple[Reason, ...]:
+    zookeeper, kraft = view.topics or ({}, {})
+    if kraft or not zookeeper or not _told_no_more(view):
+        return ()
+    text = (
+        f"The broker that was asked knows no topic, ZooKeeper holds {len(zookeeper)}: it was told of none since it was started."
+    )
+    return (
+        Reason(
+            "G00", text, "It cannot say what KRaft has more. Unknown is not healthy.", "Start the controllers, and it is told."
+        ),
+    )
 
 
 def _said(gate: Gate) -> Gate:
