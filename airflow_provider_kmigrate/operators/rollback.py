@@ -8,7 +8,6 @@ from typing import Any
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowSkipException
 
-from airflow_provider_kmigrate.core.back.losses import Terms
 from airflow_provider_kmigrate.core.back.rollback import postponed_stop
 from airflow_provider_kmigrate.core.forward.roll import postponed
 from airflow_provider_kmigrate.core.model import BrokerMode, Done, Look
@@ -20,6 +19,10 @@ from airflow_provider_kmigrate.steps.brokers import BringBack
 from airflow_provider_kmigrate.steps.catalog import build, terms_of
 from airflow_provider_kmigrate.steps.rollback import bring_back_the_rest, planned, run_rollback, stop_controllers
 from airflow_provider_kmigrate.steps.run import World, run_step
+
+
+def _asked(context: Context) -> dict[str, Any]:
+    return {name: context["params"].get(name) for name in ("skip_failover", "accept_loss")}
 
 
 class RollbackPlanOperator(StepOperator):
@@ -39,8 +42,11 @@ class RollbackPlanOperator(StepOperator):
         """To look at only: nothing is written to the cluster, not even who holds it."""
         return watching(self.cluster_file, self.log.info, run_of(context))
 
+    def arguments(self, context: Context) -> dict[str, Any]:
+        return {} if self.forward else _asked(context)
+
     def run_in(self, world: World, arguments: dict[str, Any]) -> object:
-        del arguments
+        terms_of(world.spec, arguments)  # refuses what would not be followed
         try:
             steps, kept = planned(world)
         except Refused as refused:
@@ -70,7 +76,7 @@ class RollbackOperator(StepOperator):
 
     def run_in(self, world: World, arguments: dict[str, Any]) -> object:
         del arguments
-        return run_rollback(world, Terms(self.failover, self.accept_loss == world.spec.cluster_id))
+        return run_rollback(world, terms_of(world.spec, {"skip_failover": not self.failover, "accept_loss": self.accept_loss}))
 
 
 class _ControllerStep(StepOperator):
@@ -88,7 +94,7 @@ class _ControllerStep(StepOperator):
         return super().execute(context)
 
     def arguments(self, context: Context) -> dict[str, Any]:
-        asked = {name: context["params"].get(name) for name in ("skip_failover", "accept_loss")}
+        asked = _asked(context)
         return asked if self.controller is None else {**asked, "node": self.controller}
 
 

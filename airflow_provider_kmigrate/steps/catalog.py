@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from airflow_provider_kmigrate.core.back.losses import Terms
+from airflow_provider_kmigrate.core.back.losses import Terms, misstated
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec, Role
 from airflow_provider_kmigrate.core.coordination.group_seen import MemberKind
 from airflow_provider_kmigrate.core.coordination.registration import Mode
 from airflow_provider_kmigrate.core.groups.move import Goal
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.core.phase import Phase
+from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.brokers import BringBack, RollBroker
 from airflow_provider_kmigrate.steps.controllers import FinalizeController, ProvisionController
 from airflow_provider_kmigrate.steps.groups import CleanUp, GroupBack, GroupWatched, SetMode, SwitchInstance
@@ -70,8 +71,14 @@ def _of_controller(step: Callable[[NodeSpec], Step]) -> Callable[[ClusterSpec, A
 
 
 def terms_of(spec: ClusterSpec, arguments: Arguments) -> Terms:
-    """On what terms a way back goes: `skip_failover`, and `accept_loss`, which names the cluster id."""
-    return Terms(not arguments.get("skip_failover"), arguments.get("accept_loss") == spec.cluster_id)
+    """On what terms a way back goes: `skip_failover`, and `accept_loss`, which names the cluster id.
+
+    Raises `Refused` (G35) where `accept_loss` would not be followed as it stands.
+    """
+    failover, accepted = not arguments.get("skip_failover"), arguments.get("accept_loss") or ""
+    if (wrong := misstated(accepted, spec.cluster_id, failover=failover)) is not None:
+        raise Refused.because(wrong)
+    return Terms(failover, lossy=bool(accepted))
 
 
 def _stop_controller(spec: ClusterSpec, arguments: Arguments) -> Step:

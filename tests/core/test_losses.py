@@ -162,3 +162,20 @@ def test_nor_where_nobody_tells_the_side_of_kraft(view, expected):
 def test_nor_where_the_majority_is_stopped(kraft, expected):
     view = told(cluster([MIG] * 3, (True, None, None), 50), "ab", kraft)
     assert shape(rollback.decide_stop(view, view, 3000)) == expected
+
+
+@pytest.mark.parametrize(
+    ("accepted", "failover", "told"),
+    [
+        ("", True, ""),
+        ("", False, ""),
+        ("id", False, ""),
+        ("id", True, "skip_failover"),
+        ("Id", False, "not the cluster id 'id'"),
+        ("Id", True, "not the cluster id 'id', and counts only"),
+    ],
+)
+def test_a_loss_that_would_not_be_accepted_as_it_was_asked_is_refused(accepted, failover, told):
+    reason = losses.misstated(accepted, "id", failover=failover)
+    assert (reason is not None) == bool(told)
+    assert reason is None or (reason.code == "G35" and told in reason.text)

@@ -119,6 +119,18 @@ class TestRuns:
         assert states["rolled_back"] == ("success" if accepted else "upstream_failed")
 
     @pytest.mark.slow
+    @pytest.mark.parametrize("asked", [{"accept_loss": CLUSTER_ID}, {"skip_failover": True, "accept_loss": "mistyped"}])
+    def test_a_loss_that_would_not_be_accepted_is_refused_at_the_plan(
+        self, begun: Callable[..., Any], run_dag: RunDag, asked: dict[str, object]
+    ) -> None:
+        sim, dag = begun(all_in_migration)
+        before = sim.restarts()
+        states = tasks(run_dag(dag, run_conf={**APPROVED, **asked}))
+        assert states.pop("plan") == "failed"
+        assert set(states.values()) == {"upstream_failed"}
+        assert sim.restarts() == before
+
+    @pytest.mark.slow
     @pytest.mark.parametrize(("answer", "state"), [(LEAVE, "failed"), (ROLL_BACK, "success")])
     def test_a_person_sees_the_plan_and_decides(
         self, begun: Callable[..., Any], run_dag: RunDag, answer: str, state: str

@@ -51,6 +51,17 @@ class Terms:
 SAFE = Terms()
 
 
+def misstated(accept_loss: str, cluster_id: str, *, failover: bool) -> Reason | None:
+    """G35: a loss is to be accepted, and would not be as it was asked; None where it would, or nothing was asked."""
+    if not accept_loss or (accept_loss == cluster_id and not failover):
+        return None
+    wrong = [] if accept_loss == cluster_id else [f"is {accept_loss!r}, and not the cluster id {cluster_id!r}"]
+    wrong += ["counts only together with `skip_failover`, which was not asked for"] if failover else []
+    why = "It would be passed over without a word, and the way back would stop at the loss, perhaps hours from now."
+    remedy = f'Start a new run with {{"skip_failover": true, "accept_loss": "{cluster_id}"}}, or without `accept_loss`.'
+    return Reason("G35", f"`accept_loss` {', and '.join(wrong)}.", why, remedy)
+
+
 def compared(view: ClusterView, terms: Terms) -> Decision:
     """`waiting.equivalent`; without a failover a kind that nobody is there to tell does not count, and a loss may be accepted."""
     if where(view).phase is Phase.FINALIZED or (terms.failover and (view.zk is None or kraft_owns(view))):
