@@ -226,6 +226,17 @@ def test_a_finalization_acts_and_goes_on():
     assert decide_finalize(with_controller(DUAL, 3000, **DOWN_BARE), DUAL, 3000).verb == "start"
 
 
+def test_no_restart_of_the_leader_is_advised_while_a_standby_without_the_flag_might_win_it():
+    lacking = ({}, {"t": TopicMetadata("t", "id", {})})
+    advice = [
+        " ".join(reason.remedy for reason in decide_finalize(replace(equal(view), topics=lacking), DUAL_BEFORE, 3000).reasons)
+        for view in (DUAL, BEGUN)
+    ]
+    assert "Restart the active controller" in advice[0]
+    assert "Restart the active controller" not in advice[1]
+    assert "Restart no controller" in advice[1]
+
+
 def test_the_active_controller_is_finalized_last():
     assert postponed_controller(DUAL, 3000)
     assert not postponed_controller(DUAL, 3001)

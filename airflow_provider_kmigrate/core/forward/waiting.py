@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.forward import roll
@@ -150,9 +152,11 @@ def as_approved(view: ClusterView, before: ClusterView, lag_limit: int) -> Gate:
         return gate
     text = "What the finalization was approved on is not so any more, or could not be seen again."
     why = "The approval may be days old, and there is no way back from here."
-    return Gate(
-        gate.standing, (Reason("G34", text, why, "Mend what follows, then clear this task; it looks again."), *gate.reasons)
-    )
+    mend = "Mend what follows, then clear this task; it looks again."
+    if not any(controller.migration_flag is False for controller in view.controllers.values()):
+        return Gate(gate.standing, (Reason("G34", text, why, mend), *gate.reasons))
+    mend = f"Restart no controller for it: one without the flag may be elected, which ends the migration. {mend}"
+    return Gate(gate.standing, (Reason("G34", text, why, mend), *(replace(reason, remedy="") for reason in gate.reasons)))
 
 
 def changed_since(view: ClusterView, approved: str) -> str:
