@@ -57,8 +57,8 @@ class FinalizeController(Step):
     `approved`: what was said of both sides when the finalization was approved, which may be long ago: all of it is looked at again.
     """
 
-    looks = Look.CONTROLLERS | Look.BROKERS | Look.ZOOKEEPER | Look.QUORUM | Look.PARTITIONS | Look.PROCESSES | Look.FILES | KINDS
-    interval = 0.5  # each look compares both sides
+    looks = Look.CONTROLLERS | Look.BROKERS | Look.ZOOKEEPER | Look.QUORUM | Look.PARTITIONS | Look.PROCESSES | Look.FILES
+    interval = 0.5
     patience = 180.0
     expected = frozenset({"G05"})
 
@@ -67,6 +67,9 @@ class FinalizeController(Step):
         self.name = f"finalize {node.name}"
         self.nodes = (node,)
         self._moved = MovedSince()
+
+    def dear(self, view: ClusterView) -> Look:
+        return KINDS if provision.compares_before_finalizing(view, self.node.id) else Look(0)
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         return provision.decide_finalize(view, self._moved.saw(view, first), self.node.id, self._approved)

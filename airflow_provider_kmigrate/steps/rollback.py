@@ -199,8 +199,8 @@ class Healed(Equivalent):
 class StopController(Step):
     """One controller stopped, once no broker needs it, and nothing would be lost with it. `controllers`: all of them; none: every node."""
 
-    looks = _POSITION | Look.PARTITIONS | Look.MIN_INSYNC | Look.PROCESSES | KINDS
-    interval = 0.5  # each look compares both sides
+    looks = _POSITION | Look.PARTITIONS | Look.MIN_INSYNC | Look.PROCESSES
+    interval = 0.5
     patience = 180.0
 
     def __init__(self, node: NodeSpec, controllers: tuple[NodeSpec, ...] = (), terms: Terms = SAFE) -> None:
@@ -208,6 +208,9 @@ class StopController(Step):
         self.name = f"stop {node.name}"
         self.nodes = controllers
         self._moved = MovedSince()
+
+    def dear(self, view: ClusterView) -> Look:
+        return KINDS if rollback.compares_before_stop(view, self.node.id) else Look(0)
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         return rollback.decide_stop(view, self._moved.saw(view, first), self.node.id, self._terms)

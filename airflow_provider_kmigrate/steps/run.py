@@ -110,6 +110,11 @@ class Step(ABC):
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         """What is left to do; `first` is this run's first look, for conditions on change."""
 
+    def dear(self, view: ClusterView) -> Look:
+        """What must be looked at besides before `decide`, and takes long to read: only where the rest of the view does not decide already."""
+        del view
+        return Look(0)
+
     def act(self, world: World, act: Act) -> None:
         """Do what `decide` asked for; idempotent, and safe to be killed in."""
         raise AssertionError(f"{self.name} only waits, but was asked to {act.verb} in {world.spec.name}")
@@ -137,6 +142,8 @@ def run_step(
     good = 0
     while True:
         view = world.observer.look(step.looks, step.nodes, step.groups)
+        if dear := step.dear(view):
+            view = world.observer.look(step.looks | dear, step.nodes, step.groups)
         first = first or view
         decision = step.decide(view, first)
         looked()

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
+
 _BALLAST = "ballast"
 _PIECE = b"\0" * (1 << 20)
 
@@ -57,5 +59,9 @@ def _mount(folder: Path, megabytes: int) -> None:
     subprocess.run(argv, check=True, capture_output=True, text=True)
 
 
+@retry(
+    retry=retry_if_exception_type(subprocess.CalledProcessError), stop=stop_after_delay(20), wait=wait_fixed(0.5), reraise=True
+)
 def _unmount(folder: Path) -> None:
+    """Busy for a moment after its last user has ended."""
     subprocess.run(["umount", str(folder)], check=True, capture_output=True, text=True)

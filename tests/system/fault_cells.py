@@ -287,7 +287,7 @@ def back_to_migration(journey: Journey, node: NodeSpec) -> None:
         zookeeper_stopped(journey),
     )
     journey.series("back", troubles, node=node.id, target=BrokerMode.MIGRATION)
-    clock_jumps(journey, another, -600, "reconcile")
+    clock_jumps(journey, other, -600, "reconcile")
 
 
 def controllers_stop(journey: Journey) -> None:

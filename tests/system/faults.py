@@ -246,7 +246,7 @@ def main() -> int:
             _save(folder, journey, {})
         workload.stop()
         ledger = workload.summary()
-    _save(folder, journey, ledger)
+        _save(folder, journey, ledger)
     failed = [cell for cell in journey.cells if not cell.passed]
     print(
         f"{len(journey.cells)} cells, {len(failed)} failed; {ledger['acked']} acked, {ledger['lost']} lost; {folder / 'summary.json'}"

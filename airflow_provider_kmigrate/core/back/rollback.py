@@ -232,11 +232,22 @@ def decide_stop(view: ClusterView, before: ClusterView, controller_id: int, term
         return ended
     if controller.process.state is ProcessState.STOPPED and not controller.answers:
         return Done(f"Controller {controller_id} is stopped.")
-    gate = together((_no_broker_needs_them(view), gates.process_known(controller)))
+    gate = _spared(view, controller)
     gate = losses.before_stop(view, before, terms) if gate.met else gate
     if gate.met:
         return Act("stop", f"No broker needs controller {controller_id} any more, and nothing would be lost with it.")
     return as_decision(gate, "")
+
+
+def compares_before_stop(view: ClusterView, controller_id: int) -> bool:
+    """Whether only the comparison is left to allow the stop: reading both sides whole is worth it then."""
+    controller = view.controllers.get(controller_id, Controller(controller_id))
+    running = controller.answers or controller.process.state is not ProcessState.STOPPED
+    return running and back_gates.over(view) is None and _spared(view, controller).met
+
+
+def _spared(view: ClusterView, controller: Controller) -> Gate:
+    return together((_no_broker_needs_them(view), gates.process_known(controller)))
 
 
 def _no_broker_needs_them(view: ClusterView) -> Gate:

@@ -182,12 +182,9 @@ def _may_finalize(view: ClusterView, before: ClusterView, controller: Controller
     if not controller.answers:
         text = f"Controller {controller.id} does not answer; its process is {controller.process.state}."
         return Wait((Reason("R10", text, "It starts, or it hangs.", "Its log says why it does not get on."),))
-    known = gates.process_known(controller)
     over = led_without_flag(view)
     still = gates.MET if over else together((waiting.as_approved(view, before, _MOST_LAG), _seen_open(view)))
-    gate = together(
-        (known, gates.all_kraft(view), _all_answer(view), gates.quorum_healthy(view), gates.no_leaderless(view), still)
-    )
+    gate = together((_all_there(view, controller), still))
     if not gate.met:
         return Wait(gate.reasons)
     seen = f"Controller {controller.id}: every broker runs in KRaft mode, all controllers answer"
@@ -197,6 +194,25 @@ def _may_finalize(view: ClusterView, before: ClusterView, controller: Controller
             f"{seen}; the leader has no flag, so the migration is over, and what was approved is not compared any more.",
         )
     return Act("restart", f"{seen}, all is as it was approved.{waiting.changed_since(view, approved)}")
+
+
+def compares_before_finalizing(view: ClusterView, controller_id: int) -> bool:
+    """Whether only what was approved is left to be compared: reading both sides whole is worth it then."""
+    controller = view.controllers.get(controller_id, Controller(controller_id))
+    flagged = controller.answers and controller.migration_flag is not False
+    return flagged and not led_without_flag(view) and _out_of_turn(view) is None and _all_there(view, controller).met
+
+
+def _all_there(view: ClusterView, controller: Controller) -> gates.Gate:
+    return together(
+        (
+            gates.process_known(controller),
+            gates.all_kraft(view),
+            _all_answer(view),
+            gates.quorum_healthy(view),
+            gates.no_leaderless(view),
+        )
+    )
 
 
 def _seen_open(view: ClusterView) -> gates.Gate:
