@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, ResourceType  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, ResourceType
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from airflow_provider_kmigrate.clients.batches import batches

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from confluent_kafka.admin import ConfigResource, ResourceType  # type: ignore[attr-defined]
+from confluent_kafka.admin import ConfigResource, ResourceType
 
 from airflow_provider_kmigrate.clients.admin import asked, connect
 from airflow_provider_kmigrate.clients.batches import batches

@@ -46,7 +46,7 @@ def look(rehearsal: Rehearsal) -> GroupSeen:
 
 def owners(rehearsal: Rehearsal) -> dict[object, str]:
     found = look(rehearsal).zk
-    return dict(found.owners) if found else {}
+    return dict(found.owners) if found else {}  # type: ignore[arg-type]
 
 
 def kinds(rehearsal: Rehearsal) -> list[MemberKind]:

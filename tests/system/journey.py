@@ -202,7 +202,7 @@ class Watched(Tool):
         self._log = cluster.folder.parent / "tool.log"
         argv = [sys.executable, "-u", "-m", "tests.system.tool", str(cluster.folder), kind, json.dumps(arguments)]
         with self._log.open("wb") as log:
-            self.process = subprocess.Popen(argv, cwd=ROOT, stdout=log, stderr=log)
+            self.process = subprocess.Popen(argv, cwd=ROOT, stdout=log, stderr=log)  # type: ignore[assignment]
 
     def __exit__(self, *_: object) -> None:
         self.process.kill()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 
@@ -130,7 +131,7 @@ def codes(reasons: tuple[Reason, ...]) -> set[str]:
     return {reason.code for reason in reasons}
 
 
-def until_asked(here: World, one_of: set[str], kind: str, **arguments: object) -> None:
+def until_asked(here: World, one_of: set[str], kind: str, **arguments: Any) -> None:
     """Until a step of kmigrate does not act for one of these reasons: on a busy machine a first look may be without a broker's answer."""
     wait_until(lambda: bool(one_of & codes(asked(here, kind, **arguments))), f"one of {one_of} of {kind}")
 
@@ -153,7 +154,7 @@ def written(bootstrap: str, seconds: float = 20.0) -> set[int]:
         {"bootstrap.servers": bootstrap, "acks": "all", "message.timeout.ms": int(seconds * 1000), "log_level": 0}
     )
     for partition in range(PARTITIONS):
-        producer.produce(TOPIC, b"x", partition=partition, on_delivery=lambda error, m: error or acked.add(m.partition()))
+        producer.produce(TOPIC, b"x", partition=partition, on_delivery=lambda error, m: error or acked.add(m.partition()))  # type: ignore[arg-type]
     producer.flush(seconds + 5)
     return acked
 
@@ -170,7 +171,7 @@ def readable(bootstrap: str, prefix: bytes) -> set[bytes]:
             if (error := message.error()) is None:
                 found.add(message.value() or b"")
             elif error.code() == KafkaError._PARTITION_EOF:
-                ended.add(message.partition())
+                ended.add(message.partition())  # type: ignore[arg-type]
         return len(ended) == PARTITIONS
 
     try:

@@ -52,7 +52,7 @@ class Secured:
 
     def allow(self, user: str, topic: str) -> None:
         """A user with a password (SCRAM) that may use one topic, and the groups that are named after it."""
-        admin = AdminClient(self.client(TOOL, "PLAIN"))
+        admin = AdminClient(self.client(TOOL, "PLAIN"))  # type: ignore[arg-type]
         credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096)
         wanted = UserScramCredentialUpsertion(user, credential, PASSWORDS[user].encode())
         for future in admin.alter_user_scram_credentials([wanted]).values():

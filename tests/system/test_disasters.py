@@ -116,7 +116,7 @@ def back_without_care(road: Road, hands: ByHand, but: int | None = None) -> None
     for node in hands.brokers:
         if node.id != but:
             hands.restart(node, Stage.ZOOKEEPER)
-            road.wait(lambda view, node=node: view.modes()[node.id] is BrokerMode.ZOOKEEPER and everybody_in_sync(view), "plain")
+            road.wait(lambda view, node=node: view.modes()[node.id] is BrokerMode.ZOOKEEPER and everybody_in_sync(view), "plain")  # type: ignore[misc]
 
 
 def handed_over(road: Road, hands: ByHand, ahead: int, *, gone: tuple[str, ...] = ("/controller",)) -> None:
@@ -272,7 +272,7 @@ def sent_through(broker: NodeSpec, partitions: set[int]) -> set[bytes]:
     for number in range(50):
         for partition in partitions:
             value = f"stray-{partition}-{number}".encode()
-            producer.produce(TOPIC, value, partition=partition, on_delivery=lambda error, m: error or acked.add(m.value()))
+            producer.produce(TOPIC, value, partition=partition, on_delivery=lambda error, m: error or acked.add(m.value()))  # type: ignore[arg-type]
     producer.flush(15)
     return acked
 

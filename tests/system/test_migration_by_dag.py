@@ -70,7 +70,7 @@ create_topics_in_the_end = in_the_end(create_topics)
 
 @in_the_end
 def delete_topics_in_the_end(properties: dict[str, str], topics: list[str]) -> None:
-    admin = AdminClient(properties)  # a client that nobody holds ends its calls
+    admin = AdminClient({**properties})  # a client that nobody holds ends its calls
     there = admin.list_topics(timeout=20).topics.keys() & set(topics)
     for deleted in admin.delete_topics(sorted(there), operation_timeout=30).values() if there else ():
         deleted.result(60)

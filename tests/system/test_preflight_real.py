@@ -75,7 +75,7 @@ def configure(
     entries = [
         ConfigEntry(key.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET) for key, value in settings.items()
     ]
-    admin = AdminClient(client or {"bootstrap.servers": cluster.bootstrap})
+    admin = AdminClient(client or {"bootstrap.servers": cluster.bootstrap})  # type: ignore[arg-type]
     (done,) = admin.incremental_alter_configs([ConfigResource(kind, name, incremental_configs=entries)]).values()
     done.result(20)
 

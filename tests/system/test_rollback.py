@@ -142,7 +142,7 @@ def written(bootstrap: str, seconds: float) -> set[int]:
     properties = {"bootstrap.servers": bootstrap, "acks": "all", "message.timeout.ms": int(seconds * 1000)}
     producer = Producer(properties)
     for partition in range(6):
-        producer.produce("t", b"x", partition=partition, on_delivery=lambda error, m: error or acked.add(m.partition()))
+        producer.produce("t", b"x", partition=partition, on_delivery=lambda error, m: error or acked.add(m.partition()))  # type: ignore[arg-type]
     producer.flush(seconds + 5)
     return acked
 

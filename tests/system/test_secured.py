@@ -58,7 +58,7 @@ def test_there_back_and_there_again_with_rights_enforced_throughout(there: Secur
     with world(there, "again") as here:
         direct.forward(here)
         assert where(here.observer.look(evidence.EVERYTHING)).phase is Phase.FINALIZED
-    NodeProcess(there.cluster.plan.zookeeper_folder).signal(9)
+    NodeProcess(there.cluster.plan.zookeeper_folder).signal(9)  # type: ignore[arg-type]
     enforced(there)
     load.stop()
     facts = load.facts()
