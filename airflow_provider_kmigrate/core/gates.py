@@ -177,6 +177,10 @@ def _stamp(migration: Migration) -> tuple[int, int]:
     return migration.metadata_epoch, migration.metadata_offset
 
 
+MOST_LAG = 50
+"""Records that the dual-write may be behind in a soak, and before an act that ends either side: a busy quorum is never at 0 for long."""
+
+
 def lag_below(view: ClusterView, limit: int) -> Gate:
     """The last dual-written offset is at most `limit` records behind the high watermark; never proof of equality (G6)."""
     lag = dual_write_lag(view)

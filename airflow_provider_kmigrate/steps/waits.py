@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.forward import leaders, waiting
 from airflow_provider_kmigrate.core.gates import Gate, leaderless
 from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Done, Look, Reason, Refuse, Wait
@@ -174,7 +175,7 @@ class Soak(_DualWriting):
     always = _SOAKING
 
     def __init__(
-        self, seconds: float, held: float = 0.0, interval: float | None = None, lag_limit: int = 50, renewed: int = 0
+        self, seconds: float, held: float = 0.0, interval: float | None = None, lag_limit: int = gates.MOST_LAG, renewed: int = 0
     ) -> None:
         super().__init__(renewed)
         self.seconds, self._lag_limit = seconds, lag_limit

@@ -29,8 +29,6 @@ from airflow_provider_kmigrate.core.model import (
 )
 from airflow_provider_kmigrate.core.phase import Phase, kraft_owns, where
 
-MOST_LAG = 50  # records, as in a soak
-
 
 @dataclass(frozen=True, slots=True)
 class Terms:
@@ -84,7 +82,7 @@ def before_stop(view: ClusterView, before: ClusterView, terms: Terms) -> Gate:
     if not holds_more(view) or terms.accepts:
         return MET
     strict = not _quorum_gone(view)
-    moving = (gates.dual_write_alive(view, before), gates.lag_below(view, MOST_LAG)) if strict and terms.failover else ()
+    moving = (gates.dual_write_alive(view, before), gates.lag_below(view, gates.MOST_LAG)) if strict and terms.failover else ()
     differing = (*_unread(view, strict=strict and (terms.failover or _somebody_tells(view))), *_found(view))
     return _said(together((*moving, not_yet(*differing) if differing else MET)))
 

@@ -23,7 +23,6 @@ from airflow_provider_kmigrate.core.model import (
 )
 from airflow_provider_kmigrate.core.phase import Intent, Permit, Phase, led_without_flag, permit, refusal, still_open, where
 
-_MOST_LAG = 50  # records, as in the soak
 _ENDING = frozenset({Phase.FINALIZING, Phase.FINALIZED})
 
 
@@ -183,7 +182,7 @@ def _may_finalize(view: ClusterView, before: ClusterView, controller: Controller
         text = f"Controller {controller.id} does not answer; its process is {controller.process.state}."
         return Wait((Reason("R10", text, "It starts, or it hangs.", "Its log says why it does not get on."),))
     over = led_without_flag(view)
-    still = gates.MET if over else together((waiting.as_approved(view, before, _MOST_LAG), _seen_open(view)))
+    still = gates.MET if over else together((waiting.as_approved(view, before), _seen_open(view)))
     gate = together((_all_there(view, controller), still))
     if not gate.met:
         return Wait(gate.reasons)

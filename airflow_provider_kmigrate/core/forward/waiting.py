@@ -136,13 +136,13 @@ def soaking(view: ClusterView, first: ClusterView, lag_limit: int) -> Gate:
     )
 
 
-def as_approved(view: ClusterView, before: ClusterView, lag_limit: int) -> Gate:
+def as_approved(view: ClusterView, before: ClusterView) -> Gate:
     """G34: what the approval of the finalization was given on is still so: the dual-write moves, both sides store the same, all is in sync."""
     differing = (*equivalence_kinds.unread(view), *equivalence_kinds.found(view))
     gate = together(
         (
             gates.dual_write_alive(view, before),
-            gates.lag_below(view, lag_limit),
+            gates.lag_below(view, gates.MOST_LAG),
             roll.in_sync(view),
             roll.nobody_fenced(view),
             not_yet(*differing) if differing else MET,
