@@ -104,11 +104,12 @@ def _differ(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
 def _idle(key: str, file: Mapping[str, str], taken: Taken, broker: int, listener: str) -> bool:
     """Whether a broker in ZooKeeper mode would run as before with this edit: other findings' remedies ask for such, without a restart.
 
-    It ignores what it has towards controllers, writing out its id gives it no other, and what a secret may encrypt is not there yet.
+    It ignores what it has towards controllers, writing out its id gives it no other (and that none is written is C02's), and what a secret may
+    encrypt is not there yet.
     """
     if stage_of(file) is not Stage.ZOOKEEPER:
         return False
-    own_id = key == "broker.id" and node_id(file) == broker
+    own_id = key == "broker.id" and node_id(file) in {broker, None}
     first_secret = key in _ENCODER and key not in taken.values
     towards_controllers = _TOWARDS_CONTROLLERS.fullmatch(key) or key.startswith(f"listener.name.{listener.lower()}.")
     return own_id or first_secret or bool(towards_controllers)
