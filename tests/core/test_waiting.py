@@ -175,6 +175,7 @@ def test_a_directory_of_another_cluster_is_never_formatted():
         (cluster([KRAFT, KRAFT, MIG], FLAGGED, 90), (Refuse, ["P01"])),
         (cluster([KRAFT, KRAFT, None], FLAGGED, 90), (Wait, ["P01", "P10"])),
         (with_controller(DUAL, 3001, answers=False, migration_flag=None), (Wait, ["G23"])),
+        (replace(with_controller(DUAL, 3001, answers=False, migration_flag=None), topics=None, stored=None), (Wait, ["G23"])),
         (replace(DUAL, partitions=HEADLESS), (Wait, ["G13", "G34", "S02"])),
         (with_controller(DUAL, 3000, process=Process()), (Wait, ["G25"])),
         (with_controller(FINAL, 3000, answers=False, process=UP), (Wait, ["R10"])),

@@ -182,8 +182,9 @@ def _may_finalize(view: ClusterView, before: ClusterView, controller: Controller
         text = f"Controller {controller.id} does not answer; its process is {controller.process.state}."
         return Wait((Reason("R10", text, "It starts, or it hangs.", "Its log says why it does not get on."),))
     over = led_without_flag(view)
-    still = gates.MET if over else together((waiting.as_approved(view, before), _seen_open(view)))
-    gate = together((_all_there(view, controller), still))
+    there = _all_there(view, controller)
+    still = () if over else (waiting.as_approved(view, before, compared=there.met), _seen_open(view))
+    gate = together((there, *still))
     if not gate.met:
         return Wait(gate.reasons)
     seen = f"Controller {controller.id}: every broker runs in KRaft mode, all controllers answer"

@@ -136,9 +136,12 @@ def soaking(view: ClusterView, first: ClusterView, lag_limit: int) -> Gate:
     )
 
 
-def as_approved(view: ClusterView, before: ClusterView) -> Gate:
-    """G34: what the approval of the finalization was given on is still so: the dual-write moves, both sides store the same, all is in sync."""
-    differing = (*equivalence_kinds.unread(view), *equivalence_kinds.found(view))
+def as_approved(view: ClusterView, before: ClusterView, *, compared: bool) -> Gate:
+    """G34: what the approval of the finalization was given on is still so: the dual-write moves, both sides store the same, all is in sync.
+
+    Not `compared`: something else stands against it, so that both sides were not read whole; that is no reason to give.
+    """
+    differing = (*equivalence_kinds.unread(view), *equivalence_kinds.found(view)) if compared else ()
     gate = together(
         (
             gates.dual_write_alive(view, before),
