@@ -141,7 +141,7 @@ def alarms(view: ClusterView) -> tuple[Reason, ...]:
 
 def _finalized(view: ClusterView) -> Position | None:
     everywhere = {controller.migration_flag for controller in view.controllers.values()} == {False}
-    if not _copied(view) or not (everywhere or led_without_flag(view)) or not _kraft_had_it(view):
+    if not _copied(view) or not (everywhere or _led_without_flag(view)) or not _kraft_had_it(view):
         return None
     left = _with_mode(view, BrokerMode.ZOOKEEPER, BrokerMode.MIGRATION)
     if left:
@@ -264,8 +264,15 @@ def _copied(view: ClusterView) -> bool:
     return gone or (isinstance(migration, Migration) and migration.metadata_offset > 0)
 
 
-def led_without_flag(view: ClusterView) -> bool:
-    """The quorum's leader has no migration flag: once elected it has finalized a migration whose copy was over, at once (measured)."""
+def ended(view: ClusterView) -> bool:
+    """The finalization has happened, though a broker or a flag may be left behind: nothing is dual-written, and there is no way back.
+
+    A leader without the flag is enough: once elected it has finalized a migration whose copy was over, at once (measured).
+    """
+    return where(view).phase in {Phase.FINALIZED, Phase.STRANDED} or (_led_without_flag(view) and _kraft_had_it(view))
+
+
+def _led_without_flag(view: ClusterView) -> bool:
     leader = view.controllers.get(view.quorum.leader_id) if view.quorum else None
     return leader is not None and leader.migration_flag is False
 

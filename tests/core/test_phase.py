@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 
 from airflow_provider_kmigrate.core.model import Malformed, ZkController
-from airflow_provider_kmigrate.core.phase import TABLE, Intent, Permit, Phase, alarms, permit, refusal, where
+from airflow_provider_kmigrate.core.phase import TABLE, Intent, Permit, Phase, alarms, ended, permit, refusal, where
 from tests.core.views import KRAFT, MIG, ZK, cluster, migration, with_zk
 
 FLAGGED, BARE = (True, True, True), (False, False, False)
@@ -66,6 +66,17 @@ SEEN = [
 @pytest.mark.parametrize(("view", "phase"), [row[1:] for row in SEEN], ids=[row[0] for row in SEEN])
 def test_phase_is_what_the_cluster_shows(view, phase):
     assert where(view).phase is phase
+
+
+def test_it_has_ended_once_a_leader_had_no_flag_though_brokers_or_flags_are_left_behind():
+    assert {name for name, view, _ in SEEN if ended(view)} == {
+        "finalized",
+        "finalized, ZooKeeper switched off",
+        "finalized with a broker left",
+        "finalized by a leader without the flag",
+        "the same, every broker KRaft",
+        "finalized, one broker unseen",
+    }
 
 
 def test_every_phase_is_recognised_somewhere():

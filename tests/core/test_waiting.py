@@ -35,6 +35,7 @@ LED_BY_ANOTHER = replace(DUAL, quorum=replace(DUAL.quorum, leader_id=3001))
 DUAL_BEFORE = cluster([KRAFT, KRAFT, KRAFT], FLAGGED, 80)
 FINAL = cluster([KRAFT, KRAFT, KRAFT], BARE, 90)
 OVER = cluster([KRAFT, KRAFT, KRAFT], (False, True, True), 90)  # the leader has no flag, others have one left
+LEFT = cluster([KRAFT, KRAFT, MIG], BARE, 90)
 BEGUN = cluster([KRAFT, KRAFT, KRAFT], (True, False, True), 90)
 HEADLESS = (Partition("t", 0, -1, (0,), (0,)),)
 FLAG_FILE = NodeFiles({"process.roles": "controller", "zookeeper.metadata.migration.enable": "true"}, has_metadata_log=True)
@@ -83,11 +84,13 @@ def with_controller(view, node, **changes):
         (waiting.copied(OVER, OVER), (Done, [])),
         (waiting.lag_small(OVER, OVER, 0), (Done, [])),
         (waiting.equivalent(OVER), (Done, [])),
+        (waiting.lag_small(LEFT, LEFT, 0), (Refuse, ["P01", "P02"])),
+        (waiting.equivalent(LEFT), (Refuse, ["P01", "P02"])),
         (waiting.equivalent(BEGUN), (Wait, ["G00", "G00"])),
         (waiting.finalized(replace(FINAL, taken_at=110.0), FINAL), (Done, [])),
         (waiting.finalized(FINAL, FINAL), (Wait, ["T02"])),
         (waiting.finalized(replace(FINAL, taken_at=110.0), cluster([KRAFT], BARE, 80)), (Wait, ["T03"])),
-        (waiting.finalized(cluster([KRAFT, KRAFT, MIG], BARE, 90), FINAL), (Refuse, ["P02"])),
+        (waiting.finalized(LEFT, FINAL), (Refuse, ["P02"])),
         (waiting.finalized(replace(FINAL, zk=None), replace(FINAL, zk=None)), (Done, [])),
     ],
 )

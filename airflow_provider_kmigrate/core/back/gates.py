@@ -18,19 +18,18 @@ from airflow_provider_kmigrate.core.model import (
     Refuse,
     Wait,
 )
-from airflow_provider_kmigrate.core.phase import Phase, kraft_owns, led_without_flag, where
+from airflow_provider_kmigrate.core.phase import ended, kraft_owns, where
 
 STILL_FOR = 2.0  # seconds without a change of /migration; a leader writes every 0.5 s, and every process was seen stopped
 
 
 def over(view: ClusterView) -> Decision | None:
     """The refusal once there is no way back, a wait where that cannot be told, None while there is one."""
-    position = where(view)
-    if position.phase in {Phase.FINALIZED, Phase.STRANDED} or (kraft_owns(view) and led_without_flag(view)):
+    if ended(view):
         text = "The migration is finalized: there is no way back to ZooKeeper."
         why = "ZooKeeper gets no writes any more; whatever was changed since would be lost."
-        remedy = "Go forward: brokers that are left in ZooKeeper mode are rolled to KRaft by kmigrate_zk_to_kraft at once."
-        return Refuse((Reason("P12", text, why, remedy), *position.reasons))
+        remedy = "Go forward: a broker left in a ZooKeeper mode is rolled to KRaft at once: clear its `second_roll` task of kmigrate_zk_to_kraft (P02 in the runbook)."
+        return Refuse((Reason("P12", text, why, remedy), *where(view).reasons))
     if view.zk is None:
         why = "Who owns the cluster stands there; without ZooKeeper there is no way back."
         return Wait((Reason("P03", "ZooKeeper could not be read.", why, "Bring the ensemble back."), *view.unknowns))

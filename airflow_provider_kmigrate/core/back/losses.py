@@ -27,7 +27,7 @@ from airflow_provider_kmigrate.core.model import (
     Wait,
     ZkController,
 )
-from airflow_provider_kmigrate.core.phase import Phase, kraft_owns, where
+from airflow_provider_kmigrate.core.phase import ended, kraft_owns
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def misstated(accept_loss: str, cluster_id: str, *, failover: bool) -> Reason | 
 
 def compared(view: ClusterView, terms: Terms) -> Decision:
     """`waiting.equivalent`; without a failover a kind that nobody is there to tell does not count, and a loss may be accepted."""
-    if where(view).phase is Phase.FINALIZED or (terms.failover and (view.zk is None or kraft_owns(view))):
+    if ended(view) or (terms.failover and (view.zk is None or kraft_owns(view))):
         return waiting.equivalent(view)
     if not holds_more(view):
         return Done(taken_nothing(view))

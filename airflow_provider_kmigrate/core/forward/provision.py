@@ -21,7 +21,7 @@ from airflow_provider_kmigrate.core.model import (
     Refuse,
     Wait,
 )
-from airflow_provider_kmigrate.core.phase import Intent, Permit, Phase, led_without_flag, permit, refusal, still_open, where
+from airflow_provider_kmigrate.core.phase import Intent, Permit, Phase, ended, permit, refusal, still_open, where
 
 _ENDING = frozenset({Phase.FINALIZING, Phase.FINALIZED})
 
@@ -181,7 +181,7 @@ def _may_finalize(view: ClusterView, before: ClusterView, controller: Controller
     if not controller.answers:
         text = f"Controller {controller.id} does not answer; its process is {controller.process.state}."
         return Wait((Reason("R10", text, "It starts, or it hangs.", "Its log says why it does not get on."),))
-    over = led_without_flag(view)
+    over = ended(view)
     there = _all_there(view, controller)
     still = () if over else (waiting.as_approved(view, before, compared=there.met), _seen_open(view))
     gate = together((there, *still))
@@ -200,7 +200,7 @@ def compares_before_finalizing(view: ClusterView, controller_id: int) -> bool:
     """Whether only what was approved is left to be compared: reading both sides whole is worth it then."""
     controller = view.controllers.get(controller_id, Controller(controller_id))
     flagged = controller.answers and controller.migration_flag is not False
-    return flagged and not led_without_flag(view) and _out_of_turn(view) is None and _all_there(view, controller).met
+    return flagged and not ended(view) and _out_of_turn(view) is None and _all_there(view, controller).met
 
 
 def _all_there(view: ClusterView, controller: Controller) -> gates.Gate:

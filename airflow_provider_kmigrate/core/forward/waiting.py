@@ -16,8 +16,8 @@ from airflow_provider_kmigrate.core.phase import (
     Permit,
     Phase,
     alarms,
+    ended,
     kraft_owns,
-    led_without_flag,
     permit,
     refusal,
     where,
@@ -71,18 +71,22 @@ def copied(view: ClusterView, first: ClusterView) -> Decision:
         return Refuse(refusal(position, Intent.COPY))
     if allowed is Permit.WAIT:
         return Wait((Reason("P11", "Metadata is being copied from ZooKeeper to KRaft."), *position.reasons))
-    if _over(view):
-        return Done("The migration is already finalized.")
+    if (over := _over(view)) is not None:
+        return over
     gate = gates.dual_write_alive(view, first)
     if not gate.met:
         return as_decision(gate, "")
     return _led(view)
 
 
-def _over(view: ClusterView) -> bool:
-    """It has happened, though the flag may be left on controllers that do not lead: no dual-write comes any more."""
-    phase = where(view).phase
-    return phase is Phase.FINALIZED or (phase is Phase.FINALIZING and led_without_flag(view))
+def _over(view: ClusterView) -> Decision | None:
+    """No dual-write comes any more: done, or refused with the cure where a broker was left behind; None while there is one."""
+    if not ended(view):
+        return None
+    position = where(view)
+    if position.phase is Phase.STRANDED:
+        return Refuse(refusal(position, Intent.SOAK))
+    return Done("The migration is finalized; nothing is written to ZooKeeper any more.")
 
 
 def _led(view: ClusterView) -> Decision:
@@ -96,16 +100,16 @@ def _led(view: ClusterView) -> Decision:
 
 def lag_small(view: ClusterView, first: ClusterView, limit: int) -> Decision:
     """The dual-write moves and is at most `limit` records behind."""
-    if _over(view):
-        return Done("The migration is finalized; nothing is written to ZooKeeper any more.")
+    if (over := _over(view)) is not None:
+        return over
     gate = together((gates.dual_write_alive(view, first), gates.lag_below(view, limit)))
     return as_decision(gate, f"The dual-write lag is {gates.dual_write_lag(view)} records and /migration moves.")
 
 
 def equivalent(view: ClusterView) -> Decision:
     """G6: ZooKeeper and KRaft store the same metadata of every kind; lag 0 is no proof."""
-    if _over(view):
-        return Done("The migration is finalized; ZooKeeper is out of use.")
+    if (over := _over(view)) is not None:
+        return over
     if view.zk is not None and not kraft_owns(view):
         return Done("ZooKeeper owns the cluster; there is nothing to compare it with.")
     reasons = (*equivalence_kinds.unread(view), *equivalence_kinds.found(view))
