@@ -106,12 +106,23 @@ def finalize(here: World) -> None:
     step(here, "finalized")
 
 
-def to_dual_write(here: World) -> None:
-    """All brokers in KRaft mode, everything written to ZooKeeper too."""
+def to_copied(here: World) -> None:
+    """All brokers in migration mode, everything in KRaft too."""
     prepare(here)
     provision(here)
     roll(here, BrokerMode.MIGRATION)
     copy(here)
+
+
+def to_hybrid(here: World) -> None:
+    """As `to_copied`, and broker 0 in KRaft mode."""
+    to_copied(here)
+    step(here, "roll", node=0, target=BrokerMode.KRAFT)
+
+
+def to_dual_write(here: World) -> None:
+    """All brokers in KRaft mode, everything written to ZooKeeper too."""
+    to_copied(here)
     roll(here, BrokerMode.KRAFT)
 
 

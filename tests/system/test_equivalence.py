@@ -27,11 +27,10 @@ from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_top
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.gates import Standing
 from airflow_provider_kmigrate.core.metadata.kinds import differences, lost, same, unread
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Done, Look, Stored, StoredKind
+from airflow_provider_kmigrate.core.model import ClusterView, Done, Look, Stored, StoredKind
 from airflow_provider_kmigrate.localcluster import config, plan
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
 from airflow_provider_kmigrate.localcluster.plan import Shape
-from airflow_provider_kmigrate.steps.run import World
 from benchmarks import direct
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
@@ -62,7 +61,7 @@ def test_all_kinds_from_zookeeper_to_hybrid_and_behind_krafts_back(cluster: Loca
     fill(cluster)
     said: list[str] = []
     with direct.world(cluster) as here:
-        to_hybrid(here)
+        direct.to_hybrid(here)
         done = direct.step(here, "equivalent")
         assert isinstance(done, Done)
         view = here.observer.look(BOTH)
@@ -91,15 +90,6 @@ def test_all_kinds_from_zookeeper_to_hybrid_and_behind_krafts_back(cluster: Loca
     said += [same(view), same(changed), *map(str, gate.reasons), repr((view, changed, earlier, later))]
     journals = (cluster.folder.parent / "kmigrate" / "journal").glob("*.jsonl")
     assert CANARY not in "".join([*said, *(path.read_text() for path in journals)])
-
-
-def to_hybrid(here: World) -> None:
-    """Broker 0 in KRaft mode, broker 1 in migration mode; equal before the first broker is in KRaft mode, too."""
-    direct.prepare(here)
-    direct.provision(here)
-    direct.roll(here, BrokerMode.MIGRATION)
-    direct.copy(here)
-    direct.step(here, "roll", node=0, target=BrokerMode.KRAFT)
 
 
 def fill(cluster: LocalCluster) -> None:

@@ -34,15 +34,6 @@ from tests.system import evidence
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(540)]
 
 
-def to_hybrid(here: World) -> None:
-    """One broker KRaft, two in migration mode."""
-    direct.prepare(here)
-    direct.provision(here)
-    direct.roll(here, BrokerMode.MIGRATION)
-    direct.copy(here)
-    direct.step(here, "roll", node=0, target=BrokerMode.KRAFT)
-
-
 def version_1(folder: Path) -> None:
     """meta.properties as kafka-storage writes it for a broker that was formatted anew; plain ZooKeeper brokers exit on it (measured)."""
     path = folder / "data" / "meta.properties"
@@ -58,13 +49,13 @@ def test_back_by_the_dag_and_forward_again(tmp_path: Path) -> None:
     with rehearsing(Rehearsal(tmp_path, topics=topics, groups=groups, policy=policy)) as rehearsal:
         rehearsal.up()
         load = rehearsal.load()
-        rehearsal.forward(to_hybrid)
+        rehearsal.forward(direct.to_hybrid)
         version_1(Path(rehearsal.cluster.plan.brokers[1].hosts.state))
         run = rehearsal.roll_back()
         assert run["state"] == "success", run["tasks"]
         check_back(rehearsal.cluster)
         create_topics({"bootstrap.servers": rehearsal.cluster.bootstrap}, [TopicPlan("since", 3)])
-        rehearsal.forward(to_hybrid)
+        rehearsal.forward(direct.to_hybrid)
         load.stop()
         facts = load.facts()
         assert (facts.verdict, facts.reasons) == (Verdict.PASS, ())
@@ -78,10 +69,7 @@ def test_a_dual_write_that_died_after_heal_keeps_the_controllers(tmp_path: Path,
     """KRaft takes a topic that neither ZooKeeper nor a broker in migration mode ever hears of; the next run of the rollback brings it back."""
     monkeypatch.setattr(StopController, "patience", 15.0)
     with lent(tmp_path / "cluster", Shape(brokers=3, controllers=3)) as cluster, direct.world(cluster, "pause") as here:
-        direct.prepare(here)
-        direct.provision(here)
-        direct.roll(here, BrokerMode.MIGRATION)
-        direct.copy(here)
+        direct.to_copied(here)
         keeper = KazooClient(cluster.zookeeper)
         keeper.start(timeout=20)
         keeper.set("/migration", keeper.get("/migration")[0])  # another version: this leader never writes again

@@ -44,10 +44,7 @@ def test_there_back_and_there_again_with_rights_enforced_throughout(there: Secur
     load.start()
     enforced(there)
     with world(there, "there") as here:
-        direct.prepare(here)
-        direct.provision(here)
-        direct.roll(here, BrokerMode.MIGRATION)
-        direct.copy(here)
+        direct.to_copied(here)
         enforced(there)
         direct.step(here, "roll", node=0, target=BrokerMode.KRAFT)
         enforced(there)

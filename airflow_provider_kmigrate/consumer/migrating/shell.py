@@ -45,7 +45,10 @@ from airflow_provider_kmigrate.exceptions import KMigrateError
 
 _log = logging.getLogger(__name__)
 _TICK_S: Final = 0.025
-_KAFKA_S: Final = 3.0  # for the coordinator to answer, less than an old consumer waits for a partition
+_COMMIT_S: Final = (
+    2.0  # for the coordinator to take a last commit: a partition has no owner meanwhile, and an old consumer tries for 6 s
+)
+_READ_S: Final = 6.0
 _SECOND_S: Final = 0.5  # where ZooKeeper has the offset already; a commit waits behind the JoinGroup of its own connection
 _HUNG: Final = 70  # exit status
 
@@ -303,7 +306,7 @@ class Shell:
     def _(self, action: w.ReadOffsets) -> None:
         def job() -> None:
             zookeeper = self._znodes.read_offset(action.where)
-            kafka = self._kafka.committed(action.where).result(2 * _KAFKA_S) if self._kafka else zookeeper
+            kafka = self._kafka.committed(action.where).result(_READ_S) if self._kafka else zookeeper
             reset = self._znodes.read_reset(action.where)
             self.tell(w.OffsetsRead(action.where, action.generation, zookeeper, kafka, reset))
 
@@ -367,4 +370,4 @@ class Shell:
 
 
 def _wait(action: w.Commit) -> float:
-    return _KAFKA_S if action.stores[0] is w.Store.KAFKA else _SECOND_S
+    return _COMMIT_S if action.stores[0] is w.Store.KAFKA else _SECOND_S
