@@ -114,6 +114,10 @@ class Fence:
                 return self._token
         raise Fenced.because(outdated(f"{self._root}: it changed hands {_ATTEMPTS} times while run {self._me} tried to take it"))
 
+    def ask(self) -> None:
+        """Raise `Fenced` where `take` would, because another run is the owner now; writes nothing."""
+        self._claim()
+
     def check(self) -> None:
         """Raise `Fenced` when anybody has taken the fence since; one round trip."""
         found = self._zookeeper.read(self.path)

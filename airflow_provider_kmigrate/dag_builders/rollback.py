@@ -31,11 +31,11 @@ _DOC = """\
 ### {name}: back to ZooKeeper
 
 Takes back a migration of cluster `{cluster_id}` from any phase before finalization, clients going on. Each task looks at the cluster
-and does what is left; where there is nothing to take back it is over at once.
+and does what is left; where there is nothing to take back `plan` refuses, and nobody is asked.
 
 | group | what happens | over when |
 | --- | --- | --- |
-| plan, approve | reads only; a person sees the steps | a person (or the run's conf) says yes |
+| plan, approve | reads only; refused where another run holds the cluster; a person sees the steps | a person (or the run's conf) says yes |
 | heal | controllers that lost their flag get it back; the active one is restarted | ZooKeeper and KRaft store the same |
 | hold_for, resume_after | Spark jobs of the cluster file stand still meanwhile | the job runs again from where it stopped |
 | to_migration | each KRaft broker restarts as a ZooKeeper broker in migration mode | back in every ISR |

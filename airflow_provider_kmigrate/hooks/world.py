@@ -72,6 +72,15 @@ def watching(cluster_file: str, say: Callable[[str], None] = lambda _: None, run
         yield _world(spec, access, fence=_NoFence(), journal=_journal(spec, run), say=say)
 
 
+@contextmanager
+def asking(cluster_file: str, context: Context, say: Callable[[str], None]) -> Iterator[World]:
+    """As `watching`, for a run that is to act later on; `Fenced` where another run holds the cluster, before a person is asked."""
+    spec, run = load(cluster_file), run_of(context)
+    with opener.get()(spec) as access:
+        Fence(access.tools.zk, spec.cluster_id, run, finished=finished_of(context)).ask()
+        yield _world(spec, access, fence=_NoFence(), journal=_journal(spec, run), say=say)
+
+
 class _NoFence:
     """The fence of those who only look."""
 

@@ -8,11 +8,12 @@ from typing import Any
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowSkipException
 
+from airflow_provider_kmigrate.core.back.plan import NOTHING
 from airflow_provider_kmigrate.core.back.rollback import postponed_stop
 from airflow_provider_kmigrate.core.forward.roll import postponed
 from airflow_provider_kmigrate.core.model import BrokerMode, Done, Look
 from airflow_provider_kmigrate.exceptions import Refused
-from airflow_provider_kmigrate.hooks.world import run_of, watching
+from airflow_provider_kmigrate.hooks.world import asking
 from airflow_provider_kmigrate.operators.brokers import BrokerStepOperator
 from airflow_provider_kmigrate.operators.step import StepOperator
 from airflow_provider_kmigrate.steps.brokers import BringBack
@@ -28,6 +29,7 @@ def _asked(context: Context) -> dict[str, Any]:
 class RollbackPlanOperator(StepOperator):
     """Say what a rollback would do now, and check that it could; changes nothing. Returns the steps as a Markdown list, and what is kept and lost.
 
+    Refused where there is nothing to take back, or another run holds the cluster.
     `forward`: it is asked on the way forward, where a finalization that has happened already is no refusal.
     """
 
@@ -39,8 +41,8 @@ class RollbackPlanOperator(StepOperator):
         self.forward = forward
 
     def world(self, context: Context) -> AbstractContextManager[World]:
-        """To look at only: nothing is written to the cluster, not even who holds it."""
-        return watching(self.cluster_file, self.log.info, run_of(context))
+        """To look at only: nothing is written to the cluster, not even who holds it; refused where another run does."""
+        return asking(self.cluster_file, context, self.log.info)
 
     def arguments(self, context: Context) -> dict[str, Any]:
         return {} if self.forward else _asked(context)
@@ -53,8 +55,8 @@ class RollbackPlanOperator(StepOperator):
             if not self.forward or all(reason.code != "P12" for reason in refused.reasons):
                 raise
             return "The finalization has happened already: there is no way back any more, and only the rest of it is left to do."
-        if not steps:
-            return "Nothing has to be taken back: the cluster shows no trace of a migration."
+        if not steps and not self.forward:
+            raise Refused.because(NOTHING)
         listed = "\n".join(f"{number}. {text}" for number, text in enumerate(steps, 1))
         return "\n\n".join((listed, *kept))
 

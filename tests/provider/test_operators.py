@@ -23,6 +23,7 @@ from airflow_provider_kmigrate.operators.brokers import RollBrokerOperator
 from airflow_provider_kmigrate.operators.controllers import ProvisionControllersOperator
 from airflow_provider_kmigrate.operators.copy import SoakOperator
 from airflow_provider_kmigrate.operators.prepare import BackupOperator, PreflightOperator
+from airflow_provider_kmigrate.operators.rollback import RollbackPlanOperator
 from airflow_provider_kmigrate.operators.step import StepOperator
 from airflow_provider_kmigrate.sensors.step import ControllersReadySensor, StepSensor, WaitAllBrokersRegisteredSensor
 from airflow_provider_kmigrate.steps.brokers import RollBroker
@@ -53,6 +54,12 @@ def result(run: Any) -> tuple[str, TaskInstance]:
 def context(dag: DAG) -> dict[str, Any]:
     """As little of a task's context as an operator reads before it looks at the cluster."""
     return {"dag": dag, "run_id": "manual__1", "ti": None, "task_state_store": {}}
+
+
+def plan_of(sim: Rehearsal) -> object:
+    """What the rollback's first task says."""
+    dag = alone(RollbackPlanOperator, sim.path)
+    return dag.get_task("task").execute({**context(dag), "params": {}})
 
 
 @contextmanager
@@ -161,6 +168,21 @@ class TestRefusals:
         first.get_task("task").execute(context(first))
         with pytest.raises(AirflowFailException, match="H02"):
             second.get_task("task").execute(context(second))
+
+    def test_a_rollback_says_who_holds_the_cluster_before_a_person_is_asked(self, rehearse: Rehearse) -> None:
+        sim = rehearse()
+        forward = alone(BackupOperator, sim.path)
+        forward.get_task("task").execute(context(forward))
+        before = set(sim.ensemble.znodes)
+        with pytest.raises(AirflowFailException, match=r"\[H02\].*held by run alone_"):
+            plan_of(sim)
+        assert set(sim.ensemble.znodes) == before
+
+    def test_a_rollback_with_nothing_to_take_back_asks_nobody(self, rehearse: Rehearse) -> None:
+        sim = rehearse()
+        with pytest.raises(AirflowFailException, match=r"\[P13\].*no trace of a migration.*Is this the cluster file"):
+            plan_of(sim)
+        assert set(sim.ensemble.znodes) == {""}, "nothing was written there"
 
 
 class TestRuns:

@@ -7,10 +7,18 @@ from airflow_provider_kmigrate.core.back import losses
 from airflow_provider_kmigrate.core.back.gates import listed
 from airflow_provider_kmigrate.core.files import directories
 from airflow_provider_kmigrate.core.metadata import kinds
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Controller, ProcessState
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Controller, ProcessState, Reason
 from airflow_provider_kmigrate.core.phase import kraft_owns
 
 _HEALED = "`heal` has a new leader write ZooKeeper anew, and goes on once both are the same; without a failover nobody does, and it is lost."
+
+
+NOTHING = Reason(
+    "P13",
+    "Nothing has to be taken back: the cluster shows no trace of a migration.",
+    "A person would be asked, and the cluster held, for nothing.",
+    "Is this the cluster file of the migration that is meant? If a rollback has just ended and some of its tasks failed, clear those.",
+)
 
 
 def plan(view: ClusterView) -> tuple[str, ...]:
