@@ -86,8 +86,12 @@ _ROWS = {
 
 _LETTERS = {"A": Permit.ACT, "D": Permit.DONE, "W": Permit.WAIT, "R": Permit.REFUSE}
 
-#: Outside the forward path nothing may act, but for the one cure of a stranded broker: roll it forward at once.
+#: Outside the forward path nothing may act, but for the one cure of a stranded broker: roll it forward at once. What comes before its
+#: roll is behind the cluster, so that a whole run gets there.
 _ASIDE = {
+    (Phase.STRANDED, Intent.PROVISION): Permit.DONE,
+    (Phase.STRANDED, Intent.TO_MIGRATION): Permit.DONE,
+    (Phase.STRANDED, Intent.COPY): Permit.DONE,
     (Phase.STRANDED, Intent.TO_KRAFT): Permit.ACT,
     (Phase.SPLIT, Intent.TO_MIGRATION): Permit.ACT,
 }

@@ -152,7 +152,7 @@ def _roll(spec: ClusterSpec, name: str, target: BrokerMode) -> TaskGroup:
 
 def _copy(spec: ClusterSpec) -> TaskGroup:
     with TaskGroup("copy") as group:
-        phases = [Phase.DUAL_WRITE_ZOOKEEPER, Phase.HYBRID, Phase.DUAL_WRITE, Phase.FINALIZING, Phase.FINALIZED]
+        phases = [Phase.DUAL_WRITE_ZOOKEEPER, Phase.HYBRID, Phase.DUAL_WRITE, Phase.FINALIZING, Phase.FINALIZED, Phase.STRANDED]
         chain(
             MetadataCopyOperator(cluster_file=spec.path, task_id="copied"),
             MigrationPhaseSensor(cluster_file=spec.path, task_id="phase", phases=phases),

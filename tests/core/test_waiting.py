@@ -84,8 +84,9 @@ def with_controller(view, node, **changes):
         (waiting.copied(OVER, OVER), (Done, [])),
         (waiting.lag_small(OVER, OVER, 0), (Done, [])),
         (waiting.equivalent(OVER), (Done, [])),
-        (waiting.lag_small(LEFT, LEFT, 0), (Refuse, ["P01", "P02"])),
-        (waiting.equivalent(LEFT), (Refuse, ["P01", "P02"])),
+        (waiting.copied(LEFT, LEFT), (Done, [])),
+        (waiting.lag_small(LEFT, LEFT, 0), (Done, [])),
+        (waiting.equivalent(LEFT), (Done, [])),
         (waiting.equivalent(BEGUN), (Wait, ["G00", "G00"])),
         (waiting.finalized(replace(FINAL, taken_at=110.0), FINAL), (Done, [])),
         (waiting.finalized(FINAL, FINAL), (Wait, ["T02"])),
@@ -150,6 +151,8 @@ def test_what_is_done_to_a_controller_that_is_down(view, verb):
         # A rollback has handed the cluster over and is not at its end.
         (with_controller(cluster([MIG, MIG, MIG], (None,) * 3), 3000, **DOWN_USED), (Refuse, ["G04"])),
         (with_controller(cluster([MIG, ZK, ZK], (None,) * 3), 3000, **DOWN_USED), (Refuse, ["G04"])),
+        (with_controller(cluster([MIG, MIG, MIG], (None, True, None), -1), 3000, **DOWN_USED), (Refuse, ["G04"])),
+        (LEFT, (Done, [])),
         (with_controller(PRE, 3000, answers=False, migration_flag=None, process=UP, files=NodeFiles()), (Wait, ["R10"])),
         (with_controller(PRE, 3000, files=NodeFiles()), (Wait, ["G00"])),
         (with_controller(cluster([KRAFT] * 3, (None,) * 3, 90), 3000, **DOWN_BARE), (Refuse, ["R12"])),
@@ -161,6 +164,16 @@ def test_what_is_done_to_a_controller_that_is_down(view, verb):
 )
 def test_when_a_controller_is_not_touched(view, expected):
     assert outcome(decide_provision(view, 3000, ID)) == expected
+
+
+@pytest.mark.parametrize("view", [OVER, LEFT], ids=["a flag left over", "a broker left behind"])
+def test_once_it_has_ended_a_controller_is_started_as_it_is(view):
+    assert decide_provision(with_controller(view, 3001, **DOWN_BARE), 3001, ID).verb == "start"
+
+
+def test_a_first_roll_that_is_noted_is_no_way_back_that_was_left():
+    view = with_zk(cluster([MIG, ZK, ZK], (None, True, True), -1), registered=frozenset({0}))
+    assert decide_provision(with_controller(view, 3000, **DOWN_USED), 3000, ID).verb == "start"
 
 
 def test_a_directory_of_another_cluster_is_never_formatted():

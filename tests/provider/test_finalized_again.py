@@ -20,7 +20,7 @@ from tests.provider.simulated import Rehearsal
 from tests.provider.test_dags import APPROVED, DAG_ID, tasks
 from tests.provider.test_dags_rollback import begun  # noqa: F401
 from tests.steps.sim import SimCluster
-from tests.steps.test_rollback import all_kraft
+from tests.steps.test_rollback import all_kraft, some_kraft
 
 RunDag = Callable[..., Any]
 Change = Callable[[ClusterView], ClusterView]
@@ -89,6 +89,30 @@ def test_a_new_run_finishes_a_finalization_that_was_left_half_way(begun: Callabl
     dag = folder.dags_of(sim.path.parent)[DAG_ID]
     assert str(run_dag(dag, run_conf=APPROVED).state) == "success"
     assert where(sim.cluster.look(Look(0))).phase is Phase.FINALIZED
+
+
+def test_a_new_run_takes_along_the_brokers_that_a_finalization_left_behind(begun: Callable[..., Any], run_dag: RunDag) -> None:  # noqa: F811
+    """Somebody took a controller's flag in the middle of the second roll, and it was elected."""
+    sim, _ = begun(stranded)
+    assert where(sim.cluster.look(Look(0))).phase is Phase.STRANDED
+    dag = folder.dags_of(sim.path.parent)[DAG_ID]
+    run = run_dag(dag, run_conf=APPROVED)
+    assert str(run.state) == "success", tasks(run)
+    assert where(sim.cluster.look(Look(0))).phase is Phase.FINALIZED
+
+
+def stranded(cluster: SimCluster, world: World) -> None:
+    some_kraft(cluster, world)
+    cluster.meddled = True
+    active = cluster.spec.node(Role.CONTROLLER, cluster.leader)
+    install(world, active, Stage.CONTROLLER_FINAL)
+    for others in cluster.spec.controllers:
+        if others != active:
+            cluster.stop(others)
+    cluster.stop(active)
+    for node in (active, *(other for other in cluster.spec.controllers if other != active)):
+        cluster.start(node)
+    assert cluster.finalized
 
 
 def half_finalized(cluster: SimCluster, world: World) -> None:

@@ -89,6 +89,7 @@ class SimCluster:
     wrote: tuple[int, int] | None = None  # the leader, and its epoch, of the last dual-write
     version: int = 0  # of /migration
     known: bytes | None = None  # the note of brokers that a roll has moved into migration mode
+    meddled: bool = False  # somebody took a controller's flag: that it finalizes is not the tool's doing
     disasters: list[str] = field(default_factory=list)  # what was measured to lose records, topics or minutes
 
     def __post_init__(self) -> None:
@@ -114,9 +115,13 @@ class SimCluster:
             self.kept_out.add(node.id)
         if node.role is Role.CONTROLLER:
             assert mine.formatted == CLUSTER_ID
-            mine.log = True
+            mine.log, mine.copied = True, mine.copied or self.kraft_owns
             self.offset = -1 if self.offset is None else self.offset
+            if not self.kraft_owns and self.offset > 0:
+                self.disasters.append("topics deleted: an empty log under a /migration with a copy")
             self._elect()
+        elif self.finalized and mine.stage is not Stage.KRAFT and not self.meddled:
+            self.disasters.append(f"finalized, and broker {node.id} starts as before")
         elif mine.stage is Stage.ZOOKEEPER and self.kraft_owns:
             self.disasters.append(f"plain broker {node.id} beside a KRaft controller")
         self._register()
@@ -144,7 +149,7 @@ class SimCluster:
     def wipe(self, node: NodeSpec) -> None:
         mine = self.nodes[node.role, node.id]
         assert mine.running is None
-        mine.formatted, mine.log = None, False
+        mine.formatted, mine.log, mine.copied = None, False, False
         if not any(self.nodes[n.role, n.id].log for n in self.spec.controllers):
             self.registered.clear()
 
@@ -176,13 +181,18 @@ class SimCluster:
             self.led = False
             return
         if not self.led or self.leader not in {n.id for n in up}:
-            self.leader, self.epoch, self.led = up[0].id, self.epoch + 1, True
-            if self.kraft_owns:
-                self.controller_epoch += 1
-                self.state_epoch = self.epoch
-        leads = self.nodes[Role.CONTROLLER, self.leader]
-        if self.kraft_owns and leads.stage is Stage.CONTROLLER_FINAL:
+            self.lead(up[0].id)
+
+    def lead(self, controller: int) -> None:
+        """It is elected; without the flag it finalizes at once, whatever modes the brokers have."""
+        self.leader, self.epoch, self.led = controller, self.epoch + 1, True
+        if self.kraft_owns:
+            self.controller_epoch += 1
+            self.state_epoch = self.epoch
+        if self.kraft_owns and not self.finalized and self.nodes[Role.CONTROLLER, controller].stage is Stage.CONTROLLER_FINAL:
             self.finalized = True
+            left = [] if self.meddled else self._zookeeper_brokers()
+            self.disasters += [f"finalized with broker {broker} left behind" for broker in left]
 
     def _register(self) -> None:
         """Brokers that have the controllers in their files find them whenever a majority is up, and stay registered."""
@@ -195,6 +205,11 @@ class SimCluster:
         if flagged and not self.kraft_owns and self.registered == set(range(self.brokers)):
             plain = [b.id for b in self.spec.brokers if self.nodes[b.role, b.id].stage is Stage.ZOOKEEPER]
             self.disasters += [f"the takeover cuts plain broker {broker} off" for broker in plain]
+            quorum = [self.nodes[n.role, n.id] for n in self.spec.controllers]
+            if any(mine.copied for mine in quorum):
+                self.disasters.append("topics deleted: the log of an earlier copy took the cluster over")
+            for mine in quorum:
+                mine.copied = mine.log
             self.kraft_owns, self.offset, self.ahead = True, 50, 3
             self.controller_epoch, self.state_epoch, self.zookeeper_controller = self.controller_epoch + 1, self.epoch, -1
 

@@ -40,6 +40,7 @@ class SimNode:
     running: str | None = None  # the file it runs with
     formatted: str | None = None
     log: bool = False
+    copied: bool = False  # a controller's log holds a cluster's metadata
     starts: int = 0
     stops: int = 0
 

@@ -17,6 +17,7 @@ from kazoo.client import KazooClient
 from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.consumer.workload.plan import GroupPlan
+from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.files.properties import parse
 from airflow_provider_kmigrate.core.ledger import Verdict
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look
@@ -30,6 +31,9 @@ from airflow_provider_kmigrate.steps.run import World
 from benchmarks import direct
 from benchmarks.rehearsal import Rehearsal, rehearsing
 from tests.system import evidence
+
+PARTITIONS = 6
+DURABLE = TopicPlan("t", PARTITIONS, config={"min.insync.replicas": "2"})
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(540)]
 
@@ -69,6 +73,7 @@ def test_a_dual_write_that_died_after_heal_keeps_the_controllers(tmp_path: Path,
     """KRaft takes a topic that neither ZooKeeper nor a broker in migration mode ever hears of; the next run of the rollback brings it back."""
     monkeypatch.setattr(StopController, "patience", 15.0)
     with lent(tmp_path / "cluster", Shape(brokers=3, controllers=3)) as cluster, direct.world(cluster, "pause") as here:
+        create_topics({"bootstrap.servers": cluster.bootstrap}, [DURABLE])
         direct.to_copied(here)
         keeper = KazooClient(cluster.zookeeper)
         keeper.start(timeout=20)
@@ -83,6 +88,20 @@ def test_a_dual_write_that_died_after_heal_keeps_the_controllers(tmp_path: Path,
         assert keeper.exists("/brokers/topics/since") is not None
         keeper.stop()
         keeper.close()
+        check_back(cluster)
+        check_no_bomb(cluster, here)
+
+
+def check_no_bomb(cluster: LocalCluster, here: World) -> None:
+    """Leaders and ISRs look healthy too where no leader can move any more (G2): a broker dies, and its partitions take records all the same."""
+    until_gone(here, kill_one(cluster).id)
+    check_all_take(cluster.bootstrap)
+
+
+def check_all_take(bootstrap: str) -> None:
+    deadline = time.monotonic() + 60
+    while (good := written(bootstrap, 10)) != set(range(PARTITIONS)):
+        assert time.monotonic() < deadline, good
 
 
 def check_back(cluster: LocalCluster) -> None:
@@ -105,17 +124,17 @@ def check_back(cluster: LocalCluster) -> None:
 def bomb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """A cluster in ZooKeeper mode whose partition states hold an epoch that its controller has not, as a careless rollback leaves it."""
     with lent(tmp_path_factory.mktemp("bomb") / "cluster", Shape(brokers=3, controllers=1)) as cluster:
-        create_topics({"bootstrap.servers": cluster.bootstrap}, [TopicPlan("t", 6, config={"min.insync.replicas": "2"})])
+        create_topics({"bootstrap.servers": cluster.bootstrap}, [DURABLE])
         with_states_of_epoch(cluster, 50)
         yield cluster
 
 
 def with_states_of_epoch(cluster: LocalCluster, epoch: int) -> None:
-    """Then all brokers are restarted, so that they know the states as they are."""
+    """As the controllers of a migration leave the states, where /controller_epoch is not raised beyond theirs."""
     keeper = KazooClient(cluster.zookeeper)
     keeper.start(timeout=20)
     try:
-        for partition in range(6):
+        for partition in range(PARTITIONS):
             path = f"/brokers/topics/t/partitions/{partition}/state"
             state = json.loads(keeper.get(path)[0])
             keeper.set(path, json.dumps({**state, "controller_epoch": epoch}).encode())
@@ -129,7 +148,7 @@ def written(bootstrap: str, seconds: float) -> set[int]:
     acked: set[int] = set()
     properties = {"bootstrap.servers": bootstrap, "acks": "all", "message.timeout.ms": int(seconds * 1000)}
     producer = Producer(properties)
-    for partition in range(6):
+    for partition in range(PARTITIONS):
         producer.produce("t", b"x", partition=partition, on_delivery=lambda error, m: error or acked.add(m.partition()))  # type: ignore[arg-type]
     producer.flush(seconds + 5)
     return acked
@@ -140,26 +159,26 @@ def test_a_cluster_that_was_rolled_back_without_raising_the_epoch_is_found_and_r
         with pytest.raises(Refused) as refused:
             run_preflight(here)
         assert "G02" in {reason.code for reason in refused.value.reasons}
-    assert written(bomb.bootstrap, 20) == set(range(6)), "it looks healthy"
-    victim = bomb.plan.brokers[unlike_the_controller(bomb)]
-    os.kill(NodeProcess(Path(victim.hosts.state)).find().pid or 0, signal.SIGKILL)
+    assert written(bomb.bootstrap, 20) == set(range(PARTITIONS)), "it looks healthy"
+    victim = kill_one(bomb)
     with direct.world(bomb, "repair") as here:
         gone = until_gone(here, victim.id)
-        assert written(bomb.bootstrap, 12) != set(range(6)), f"the bomb: {gone}"
+        assert written(bomb.bootstrap, 12) != set(range(PARTITIONS)), f"the bomb: {gone}"
         direct.step(here, "give back")
-        deadline = time.monotonic() + 60
-        while (good := written(bomb.bootstrap, 10)) != set(range(6)):
-            assert time.monotonic() < deadline, good
+        check_all_take(bomb.bootstrap)
         run_rollback(here)
         with_all = here.observer.look(evidence.EVERYTHING)
     assert not [p for p in with_all.partitions or () if p.under_replicated]
 
 
-def unlike_the_controller(cluster: LocalCluster) -> int:
+def kill_one(cluster: LocalCluster) -> NodeSpec:
+    """SIGKILL for a broker that is not the controller."""
     with direct.world(cluster, "looking", acting=False) as here:
         zk = here.observer.look(Look.ZOOKEEPER).zk
     controller = getattr(zk.controller if zk else None, "broker_id", 0)
-    return next(node.id for node in cluster.plan.brokers if node.id != controller)
+    victim = next(node for node in cluster.plan.brokers if node.id != controller)
+    os.kill(NodeProcess(Path(victim.hosts.state)).find().pid or 0, signal.SIGKILL)
+    return victim
 
 
 def until_gone(here: World, broker: int) -> ClusterView:

@@ -12,6 +12,7 @@ from airflow_provider_kmigrate.core.forward import waiting
 from airflow_provider_kmigrate.core.gates import Standing, together
 from airflow_provider_kmigrate.core.model import (
     Act,
+    BrokerMode,
     ClusterView,
     Controller,
     Decision,
@@ -21,9 +22,7 @@ from airflow_provider_kmigrate.core.model import (
     Refuse,
     Wait,
 )
-from airflow_provider_kmigrate.core.phase import Intent, Permit, Phase, ended, permit, refusal, still_open, where
-
-_ENDING = frozenset({Phase.FINALIZING, Phase.FINALIZED})
+from airflow_provider_kmigrate.core.phase import Intent, Permit, Phase, ended, kraft_owns, permit, refusal, still_open, where
 
 
 def decide_provision(view: ClusterView, controller_id: int, cluster_id: str) -> Decision:
@@ -48,7 +47,7 @@ def decide_provision(view: ClusterView, controller_id: int, cluster_id: str) -> 
 def _answers(view: ClusterView, controller: Controller) -> Decision:
     if controller.migration_flag:
         return keeps_flag(view, controller) or Done(f"Controller {controller.id} answers with the migration flag.")
-    if where(view).phase in _ENDING:
+    if _ending(view):
         return Done(f"Controller {controller.id} answers; the finalization has begun.")
     gate = gates.all_flagged(view)
     return Refuse(gate.reasons) if gate.standing is Standing.NEVER else Wait(gate.reasons)
@@ -59,11 +58,11 @@ def _restart(view: ClusterView, controller: Controller) -> Decision | None:
     phase, stage = where(view).phase, stage_on_disk(controller.files)
     if not controller.files.has_metadata_log or phase is Phase.ZOOKEEPER:
         return None
-    if view.zk is not None and view.zk.migration is None:
-        text = f"Controller {controller.id} has a metadata log, but /migration is gone: a rollback has handed the cluster over."
+    if (seen := _handed_over(view)) is not None:
+        text = f"Controller {controller.id} has a metadata log, but {seen}: a rollback has handed the cluster over."
         why = "Brokers in migration mode would follow a quorum that ZooKeeper knows nothing of."
         return Refuse((Reason("G04", text, why, "Let the rollback come to its end first; then a new migration may begin."),))
-    if stage is Stage.CONTROLLER_MIGRATION or (stage is Stage.CONTROLLER_FINAL and phase in _ENDING):
+    if stage is Stage.CONTROLLER_MIGRATION or (stage is Stage.CONTROLLER_FINAL and _ending(view)):
         return Act("start", f"Controller {controller.id} is down, its directory and its file are of this migration.")
     if stage is Stage.CONTROLLER_FINAL:
         if (unseen := end_unseen(view, controller)) is not None:
@@ -73,8 +72,30 @@ def _restart(view: ClusterView, controller: Controller) -> Decision | None:
     return None
 
 
+def _handed_over(view: ClusterView) -> str | None:
+    """What shows that the way back has given the cluster to ZooKeeper and is not at its end; None where nothing does.
+
+    A controller that somebody starts then makes /migration anew; but what the first roll has noted of its brokers went with the old one.
+    """
+    if view.zk is None:
+        return None
+    if view.zk.migration is None:
+        return "/migration is gone"
+    if kraft_owns(view):
+        return None
+    moved = {broker.id for broker in view.brokers.values() if broker.mode is BrokerMode.MIGRATION}
+    unnoted = ", ".join(map(str, sorted(moved - view.zk.registered)))
+    return f"no first roll has noted the brokers in migration mode ({unnoted})" if unnoted else None
+
+
+def _ending(view: ClusterView) -> bool:
+    return ended(view) or where(view).phase is Phase.FINALIZING
+
+
 def keeps_flag(view: ClusterView, controller: Controller) -> Decision | None:
     """What is left to do about the file of a controller that runs with the flag; it gets no flag into it that may be over."""
+    if ended(view):
+        return None
     found = misfiled(f"controller {controller.id}", controller.files, Stage.CONTROLLER_MIGRATION)
     return (end_unseen(view, controller) if isinstance(found, Act) else None) or found
 

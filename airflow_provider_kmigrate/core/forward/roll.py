@@ -35,7 +35,18 @@ from airflow_provider_kmigrate.core.model import (
     Wait,
     ZkController,
 )
-from airflow_provider_kmigrate.core.phase import Intent, Permit, Phase, Position, alarms, kraft_owns, permit, refusal, where
+from airflow_provider_kmigrate.core.phase import (
+    Intent,
+    Permit,
+    Phase,
+    Position,
+    alarms,
+    ended,
+    kraft_owns,
+    permit,
+    refusal,
+    where,
+)
 
 STAGE = {BrokerMode.ZOOKEEPER: Stage.ZOOKEEPER, BrokerMode.MIGRATION: Stage.MIGRATION, BrokerMode.KRAFT: Stage.KRAFT}
 _STAGES = {BrokerMode.MIGRATION: (Stage.MIGRATION, Stage.KRAFT), BrokerMode.KRAFT: (Stage.KRAFT,)}  # of the target, or beyond
@@ -161,17 +172,24 @@ def _still_known(view: ClusterView, broker: int, target: BrokerMode) -> bool:
 
 def _there(view: ClusterView, broker: int, target: BrokerMode) -> bool:
     mode = view.brokers[broker].mode if broker in view.brokers else None
-    return mode is target or (target is BrokerMode.MIGRATION and mode is BrokerMode.KRAFT)
+    beyond = target is BrokerMode.MIGRATION and mode is BrokerMode.KRAFT
+    return mode is target or beyond or _behind_us(view, target)
+
+
+def _behind_us(view: ClusterView, target: BrokerMode) -> bool:
+    """Whether the finalization has left brokers behind that only the second roll makes well: the first one has nothing to do any more."""
+    return target is BrokerMode.MIGRATION and where(view).phase is Phase.STRANDED
 
 
 def leads(view: ClusterView, broker: int, target: BrokerMode) -> bool:
-    """Whether no other broker is in this mode yet: this one is, or will be, the first of its pass."""
-    return not any(_there(view, other, target) for other in view.brokers if other != broker)
+    """Whether no other broker is in this mode yet: this one is, or will be, the first of its pass; none is, once the migration has ended."""
+    return not ended(view) and not any(_there(view, other, target) for other in view.brokers if other != broker)
 
 
 def is_canary(view: ClusterView, broker: int, target: BrokerMode) -> bool:
-    """Whether this broker is the first, and so far the only one, in its new mode."""
-    return [other.id for other in view.brokers.values() if _there(view, other.id, target)] == [broker]
+    """Whether this broker is the first, and so far the only one, in its new mode; none is, once the migration has ended."""
+    there = [other.id for other in view.brokers.values() if _there(view, other.id, target)]
+    return there == [broker] and view.brokers[broker].mode is target and not ended(view)
 
 
 def may_bake(view: ClusterView) -> Gate:
@@ -193,6 +211,8 @@ def may_give_up(view: ClusterView, broker: int) -> Gate:
 def decide_restart(view: ClusterView, broker_id: int, target: BrokerMode) -> Decision:
     """What is left to do to bring one broker into `target`."""
     broker = view.brokers.get(broker_id, Broker(broker_id))
+    if _behind_us(view, target):
+        return Done("The migration is finalized; a broker that was left behind gets well by the second roll alone.")
     if _there(view, broker_id, target):
         return settled(view, broker, target)
     if broker.process.state is ProcessState.STOPPED:

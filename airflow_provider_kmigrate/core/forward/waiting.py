@@ -33,7 +33,7 @@ def as_decision(gate: Gate, done: str) -> Decision:
 
 def controllers_ready(view: ClusterView) -> Decision:
     """Every controller answers with the flag, a leader is there, /migration shows a fresh migration (or one under way)."""
-    if where(view).phase in {Phase.FINALIZING, Phase.FINALIZED}:
+    if ended(view) or where(view).phase is Phase.FINALIZING:
         return Done("The finalization has begun.")
     gate = together((gates.all_flagged(view), gates.quorum_healthy(view), _begun(view)))
     return as_decision(gate, "All controllers answer with the migration flag and follow one leader.")
@@ -80,13 +80,11 @@ def copied(view: ClusterView, first: ClusterView) -> Decision:
 
 
 def _over(view: ClusterView) -> Decision | None:
-    """No dual-write comes any more: done, or refused with the cure where a broker was left behind; None while there is one."""
+    """No dual-write comes any more, and brokers that were left behind are named; None while there is one."""
     if not ended(view):
         return None
-    position = where(view)
-    if position.phase is Phase.STRANDED:
-        return Refuse(refusal(position, Intent.SOAK))
-    return Done("The migration is finalized; nothing is written to ZooKeeper any more.")
+    left = "".join(f" {reason.text} The second roll takes them along." for reason in where(view).reasons if reason.code == "P02")
+    return Done(f"The migration is finalized; nothing is written to ZooKeeper any more.{left}")
 
 
 def _led(view: ClusterView) -> Decision:
