@@ -22,6 +22,7 @@ from airflow_provider_kmigrate.audit.policy import Policy
 from airflow_provider_kmigrate.audit.request import LogsRequest, Request, StreamRequest
 from airflow_provider_kmigrate.audit.result import Audited, Result
 from airflow_provider_kmigrate.audit.sources import Source, attach
+from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.core.audit.canary_series import CanaryPlan
 from airflow_provider_kmigrate.core.audit.verdict import (
     CanaryVerdict,
@@ -35,7 +36,7 @@ from airflow_provider_kmigrate.core.audit.verdict import (
     violation_code,
 )
 from airflow_provider_kmigrate.core.ledger import Facts
-from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, TimedOut
+from airflow_provider_kmigrate.exceptions import KMigrateError, TimedOut
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -231,19 +232,14 @@ def write(result: Result, folder: Path) -> None:
         for source in result.sources
     ]
     refused = [json.dumps({"why": why, "line": line}) + "\n" for source in result.sources for why, line in source.refused]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        _replace(folder / "refused.jsonl", "".join(refused))
-        _replace(folder / "facts.json", json.dumps({"sources": facts}))
-        _replace(folder / "verdict.json", json.dumps(as_dict(result.verdict)))
-    except OSError as error:
-        raise Failed(f"the result cannot be written to {folder}: {error}") from error
+    atomic.make_folder(folder)
+    _replace(folder / "refused.jsonl", "".join(refused))
+    _replace(folder / "facts.json", json.dumps({"sources": facts}))
+    _replace(folder / "verdict.json", json.dumps(as_dict(result.verdict)))
 
 
 def _replace(path: Path, text: str) -> None:
-    part = path.with_name(f"{path.name}.part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(path)
+    atomic.replace(path, text.encode(), mode=atomic.EVERYBODY)
 
 
 if __name__ == "__main__":

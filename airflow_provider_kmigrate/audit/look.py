@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from airflow_provider_kmigrate.audit import fingerprint, request
 from airflow_provider_kmigrate.audit import session as sessions
 from airflow_provider_kmigrate.audit.fingerprint import LogLook
 from airflow_provider_kmigrate.audit.request import LogsRequest, StreamRequest
+from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.core.audit.verdict import Ground, LevelHealth
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused
@@ -57,16 +57,8 @@ def taken(session: SparkSession, wanted: LogsRequest) -> LogLook:
 
 
 def _keep(look: LogLook, place: Path) -> None:
-    part = place.with_name(f"{place.name}.part")
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with part.open("w", encoding="utf-8") as file:
-            json.dump(fingerprint.as_dict(look), file)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(place)
-    except OSError as error:
-        raise Failed(f"the look before the step cannot be kept in {place}: {error}") from error
+    atomic.make_folder(place.parent)
+    atomic.replace(place, json.dumps(fingerprint.as_dict(look)).encode(), mode=atomic.EVERYBODY)
 
 
 def properties(wanted: LogsRequest | StreamRequest) -> Mapping[str, str]:

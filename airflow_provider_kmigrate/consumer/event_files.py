@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from airflow_provider_kmigrate.clients.hosts import files
+from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.hosts.tokens import locked
 from airflow_provider_kmigrate.core.audit.event_lines import BadEvent, decode, encode
 from airflow_provider_kmigrate.core.events import Event, Ownership
@@ -34,7 +34,7 @@ class FileSink:
     def __init__(self, folder: Path | str) -> None:
         self.folder = Path(folder)
         self._handles: dict[str, int] = {}
-        files.make_folder(self.folder)
+        atomic.make_folder(self.folder)
 
     def append(self, writer: str, lines: Sequence[str]) -> None:
         """Raises `Failed`."""
@@ -74,7 +74,7 @@ class FileSink:
             os.fsync(handle)
             os.close(handle)
             if self.folder.is_dir():
-                files.replace(self.folder / f"{writer}.done", json.dumps({"events": events, "clean": clean}).encode())
+                atomic.replace(self.folder / f"{writer}.done", json.dumps({"events": events, "clean": clean}).encode())
 
 
 @contextmanager

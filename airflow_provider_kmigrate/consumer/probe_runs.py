@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.hosts import files
 from airflow_provider_kmigrate.consumer.probe import Probe, ProbePlan
 from airflow_provider_kmigrate.consumer.workload.progress import Progress
@@ -41,8 +42,8 @@ class ProbeRuns:
         if self._is_elsewhere(folder):
             self._refuse(folder)
         probe = Probe(folder, self._properties, ProbePlan(max_seconds=_LONG))
-        files.make_folder(folder)
-        files.replace(
+        atomic.make_folder(folder)
+        atomic.replace(
             folder / _MACHINE, self._machine.encode()
         )  # first: whoever is killed behind it leaves a probe that has a home
         try:

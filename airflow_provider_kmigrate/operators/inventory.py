@@ -11,7 +11,7 @@ from typing import Any
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_provider_kmigrate.clients import groups, offsets_topic
+from airflow_provider_kmigrate.clients import atomic, groups, offsets_topic
 from airflow_provider_kmigrate.clients.log_marks import read_marks
 from airflow_provider_kmigrate.core.audit.offsets_records import Scan
 from airflow_provider_kmigrate.core.groups import inventory
@@ -27,8 +27,8 @@ class GroupInventoryOperator(BaseOperator):
     Commit intervals, session timeouts and generations come from what `__consumer_offsets` took in the last `hours`; where our user may
     not read it, the log says so, and they are left out.
 
-    Leaves `inventory.json` (see `core.groups.readiness.Readiness`) and `looks.jsonl` in `<folder>/inventory/<cluster>`, and returns how many
-    groups are in which wave. Changes nothing in the cluster.
+    Leaves `inventory.json` (see `core.groups.readiness.Readiness`) and `looks.jsonl` in `<folder>/inventory/<cluster>`, each whole or as it
+    was before, and returns how many groups are in which wave. Looks older than `days` are dropped. Changes nothing in the cluster.
     """
 
     template_fields: Sequence[str] = ()
@@ -45,10 +45,10 @@ class GroupInventoryOperator(BaseOperator):
         except (Refused, AuthenticationFailed) as error:
             raise AirflowFailException(str(error)) from None
         place = folder() / "inventory" / name
-        found = inventory.inventory(self._remembered(place, looks), stored)
-        part = place / "inventory.json.part"
-        part.write_text(json.dumps(inventory.as_dicts(found), indent=1))
-        part.replace(place / "inventory.json")
+        known = remembered(place / "looks.jsonl", looks, _now_ms() - round(86_400_000 * self.days))
+        now = {look.group for look in looks}  # a group that is gone is left out
+        found = inventory.inventory((look for look in known if look.group in now), stored)
+        atomic.replace(place / "inventory.json", json.dumps(inventory.as_dicts(found), indent=1).encode(), mode=atomic.EVERYBODY)
         return self._told(found)
 
     def _look(self) -> tuple[str, tuple[GroupSnapshot, ...], Mapping[str, OffsetsHistory]]:
@@ -67,15 +67,6 @@ class GroupInventoryOperator(BaseOperator):
             return {}
         return offsets_histories(Scan().read_all(records))
 
-    def _remembered(self, place: Path, looks: Sequence[GroupSnapshot]) -> list[GroupSnapshot]:
-        """These looks, and those before that are young enough; a group that is gone is in none of these, and left out."""
-        place.mkdir(parents=True, exist_ok=True)
-        with (place / "looks.jsonl").open("a", encoding="utf-8") as file:
-            file.writelines(inventory.line(look) + "\n" for look in looks)
-        since, now = _now_ms() - round(86_400_000 * self.days), {look.group for look in looks}
-        lines = (place / "looks.jsonl").read_text(encoding="utf-8", errors="replace").splitlines()
-        return [look for look in inventory.read_lines(lines, since) if look.group in now]
-
     def _told(self, found: Sequence[Readiness]) -> dict[str, int]:
         counts: dict[str, int] = {}
         for group in found:
@@ -83,6 +74,15 @@ class GroupInventoryOperator(BaseOperator):
             counts[wave] = counts.get(wave, 0) + 1
             self.log.info("%s: %s, %s, score %d; %s", wave, group.group, group.protocol, group.score, _why(group))
         return counts
+
+
+def remembered(path: Path, looks: Sequence[GroupSnapshot], since_ms: int) -> list[GroupSnapshot]:
+    """These looks and those of the file from `since_ms` on, which the file holds afterwards: without older ones. Raises `Failed`."""
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
+    known = [*inventory.read_lines(lines, since_ms), *looks]
+    atomic.make_folder(path.parent)
+    atomic.replace(path, "".join(f"{inventory.line(look)}\n" for look in known).encode(), mode=atomic.EVERYBODY)
+    return known
 
 
 def _now_ms() -> int:

@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
-from airflow_provider_kmigrate.clients.hosts import files
+from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.preflight.document import Outcome, document, outcome_of
 from airflow_provider_kmigrate.preflight.page import render
 from airflow_provider_kmigrate.steps.prepare import Preflight
@@ -28,9 +28,9 @@ class Report(NamedTuple):
 
 def write(looked: Preflight, folder: Path) -> Report:
     """Both files into `folder`, which is made where there is none; each is whole or as it was before. For their owner only."""
-    files.make_folder(folder)
+    atomic.make_folder(folder)
     facts = document(looked)
     report = Report(folder / HTML, folder / JSON)
-    files.replace(report.html, render(facts, JSON).encode())
-    files.replace(report.json, (json.dumps(facts, ensure_ascii=False, indent=1) + "\n").encode())
+    atomic.replace(report.html, render(facts, JSON).encode())
+    atomic.replace(report.json, (json.dumps(facts, ensure_ascii=False, indent=1) + "\n").encode())
     return report

@@ -21,18 +21,20 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.files.properties import diff
 from airflow_provider_kmigrate.core.model import Reason
-from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.exceptions import Failed, Refused
 
 _PROBED = 65_536  # bytes: more than a hand-over saves
+_PRIVATE = 0o700
 _VERSION = "metadata.version"
 _ENCODING = "iso-8859-1"  # what Kafka reads properties files as; keeps every byte
 
 
 class BackupStore:
-    """The backup of one cluster. Raises `Refused` where a file is missing or altered."""
+    """The backup of one cluster. Raises `Refused` where a file is missing or altered, `Failed` where it cannot be written."""
 
     def __init__(self, folder: Path, cluster: str, cluster_id: str) -> None:
         # A cluster id may begin with a dash, which is fine for a folder but not for commands; hence the name in front.
@@ -67,7 +69,7 @@ class BackupStore:
         known = self._written(node)
         digest = _digest(text.encode(_ENCODING))
         if digest not in known:
-            _replace(self._list(node), "".join(f"{each}\n" for each in (*known, digest)).encode())
+            atomic.replace(self._list(node), "".join(f"{each}\n" for each in (*known, digest)).encode())
 
     def wrote(self, node: NodeSpec, text: str) -> bool:
         """Whether this very file is one that kmigrate put, or was about to put, in a broker's place."""
@@ -105,10 +107,10 @@ class BackupStore:
         """Write a file into the folder and take it away again. Raises `Refused` (O05) where that cannot be done."""
         probe = self.folder / f".probe-{os.getpid()}"
         try:
-            self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            _replace(probe, bytes(_PROBED))
+            atomic.make_folder(self.folder, _PRIVATE)
+            atomic.replace(probe, bytes(_PROBED))
             probe.unlink()
-        except OSError as error:
+        except (Failed, OSError) as error:
             raise _refused(_unwritable(self.folder, error)) from error
 
     def verify(self) -> tuple[str, ...]:
@@ -127,11 +129,11 @@ class BackupStore:
         return files
 
     def _write(self, name: str, data: bytes) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _replace(self.folder / name, data)
+        atomic.make_folder(self.folder, _PRIVATE)
+        atomic.replace(self.folder / name, data)
         files = {**self._manifest(), name: _digest(data)}
         document = {"version": 1, "cluster": self._cluster, "files": files}
-        _replace(self.folder / "manifest.json", json.dumps(document, indent=1).encode())
+        atomic.replace(self.folder / "manifest.json", json.dumps(document, indent=1).encode())
 
     def _read(self, name: str) -> bytes:
         known = self._manifest().get(name)
@@ -153,7 +155,7 @@ class BackupStore:
         return _refused(Reason("O02", f"The backup {path} was altered.", "Its hash is not the one it was saved with.", remedy))
 
 
-def _unwritable(folder: Path, error: OSError) -> Reason:
+def _unwritable(folder: Path, error: Exception) -> Reason:
     text = f"The backup folder {folder} cannot be written on this worker: {error}."
     why = "What a hand-over deletes is saved there first; found out then, the cluster would be without a controller meanwhile."
     remedy = "Free space, or give Airflow's user the folder ([kmigrate] folder); then clear this task."
@@ -185,13 +187,3 @@ def _refused(reason: Reason) -> Refused:
 
 def _coded(data: bytes | None) -> str | None:
     return None if data is None else base64.b64encode(data).decode()
-
-
-def _replace(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.hosts import files
 from airflow_provider_kmigrate.core.cluster import HostSpec, NodeSpec, Role
 from airflow_provider_kmigrate.core.files.config_matrix import Stage, node_id, stage_of
@@ -48,7 +49,7 @@ def take_in(backup: Path, broker: int, file: Path) -> str:
     if new is None or (stage_of(parse(new)), node_id(parse(new))) != (Stage.ZOOKEEPER, node_id(parse(old))):
         raise Refused.because(_no_original(file, broker))
     kept = Path(files.backup_name(str(store.path(node)), old))
-    files.replace(kept, old.encode(files.ENCODING))
+    atomic.replace(kept, old.encode(files.ENCODING))
     store.replace_original(node, new)
     changes = "".join(f"    {change}\n" for change in diff(old, new)) or "    nothing but comments or order\n"
     return f"Stored as the original of broker {broker}; the one before is {kept}:\n{changes}"

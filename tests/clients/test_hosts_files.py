@@ -2,7 +2,6 @@
 
 import stat
 import tempfile
-import threading
 from pathlib import Path
 
 import pytest
@@ -79,24 +78,6 @@ def test_a_text_that_java_would_misread_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(Failed):
         files.put(tmp_path / "server.properties", "password=\u20ac")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
-    path, wholes = tmp_path / "file", [b"a" * 100_000, b"b" * 50_000]
-    files.replace(path, wholes[0])
-    stop, seen = threading.Event(), set()
-
-    def read() -> None:
-        while not stop.is_set():
-            seen.add(path.read_bytes())
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    for turn in range(60):
-        files.replace(path, wholes[turn % 2])
-    stop.set()
-    reader.join(10)
-    assert seen <= set(wholes)
 
 
 def test_a_file_that_cannot_be_written_leaves_no_traces(tmp_path: Path) -> None:

@@ -1,12 +1,13 @@
 """Originals are kept once, checked on every use, and never mixed up."""
 
 import json
+import os
 import stat
 
 import pytest
 
 from airflow_provider_kmigrate.core.cluster import HostSpec, NodeSpec, Role
-from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.exceptions import Failed, Refused
 from airflow_provider_kmigrate.steps.backup import BackupStore
 
 NODE = NodeSpec(0, Role.BROKER, "h", 9092, HostSpec("local", "p"))
@@ -59,3 +60,17 @@ def test_zookeepers_tree_is_kept_with_its_hash(store):
     assert store.verify() == ("zookeeper.jsonl",)
     lines = (store.folder / "zookeeper.jsonl").read_text().splitlines()
     assert [json.loads(line)["path"] for line in lines] == ["/", "/controller_epoch"]
+
+
+def test_a_full_disk_leaves_the_original_that_is_kept(store, monkeypatch):
+    store.keep_original(NODE, "a=1\n")
+
+    def full(handle):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(Failed, match="No space left"):
+            store.replace_original(NODE, "a=2\n")
+    assert store.original(NODE) == "a=1\n"
+    assert {file.name for file in store.folder.iterdir()} == {"manifest.json", "broker-0.properties"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,6 @@ from airflow_provider_kmigrate.core.back.losses import Terms
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
 from airflow_provider_kmigrate.core.model import ClusterView, Look, TopicMetadata
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut
-from airflow_provider_kmigrate.steps import backup
 from airflow_provider_kmigrate.steps.rollback import GiveBack, StopController, run_plan, run_rollback, stop_controllers
 from airflow_provider_kmigrate.steps.run import World, run_step
 from tests.steps.sim import SimCluster
@@ -42,10 +42,10 @@ def healed(folder: Path) -> tuple[Taking, World]:
 
 
 def full(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_space(path: Path, data: bytes) -> None:
-        raise OSError(28, "No space left on device", str(path))
+    def no_space(handle: int) -> None:
+        raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(backup, "_replace", no_space)
+    monkeypatch.setattr(os, "fsync", no_space)
 
 
 def test_a_backup_that_cannot_be_written_is_found_before_anything_is_changed(

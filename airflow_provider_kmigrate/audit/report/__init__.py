@@ -7,7 +7,6 @@ and what it rests on, then what was found, then what happened when. Its size is 
 from __future__ import annotations
 
 import json
-import os
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -16,6 +15,7 @@ from typing import NamedTuple
 from airflow_provider_kmigrate.audit.report import pictures, words
 from airflow_provider_kmigrate.audit.report.charts import Axis
 from airflow_provider_kmigrate.audit.report.text import safe
+from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.core.audit.report_facts import ReportFacts
 
 HTML, JSON = "report.html", "report.json"
@@ -50,17 +50,12 @@ def render(facts: ReportFacts, json_name: str = JSON) -> str:
 
 
 def write(facts: ReportFacts, folder: Path) -> Report:
-    """Both files into `folder`, which is made where there is none; each is whole or as it was before."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Both files into `folder`, which is made where there is none; each is whole or as it was before. Raises `Failed`."""
+    atomic.make_folder(folder)
     document = json.dumps(facts.as_dict(), ensure_ascii=False, allow_nan=False)
     return Report(_replace(folder / HTML, render(facts)), _replace(folder / JSON, document))
 
 
 def _replace(path: Path, text: str) -> Path:
-    temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    atomic.replace(path, text.encode(), mode=atomic.EVERYBODY)
     return path

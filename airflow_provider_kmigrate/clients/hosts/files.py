@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
 from airflow_provider_kmigrate.core.files import properties
 from airflow_provider_kmigrate.core.model import NodeFiles
@@ -20,49 +21,14 @@ _TAIL_BYTES = 65_536
 META = "meta.properties"
 _METADATA_LOG = "__cluster_metadata-0/quorum-state"
 
+replace, make_folder = atomic.replace, atomic.make_folder
+
 Read = Callable[[str], str | None]  # the text at a path, None where there is no such file; raises `Failed` where it cannot tell
 
 
 def sha256(text: str) -> str:
     """The hash that identifies a properties file, in hex. Raises `Failed`."""
     return hashlib.sha256(_encoded(text)).hexdigest()
-
-
-def replace(path: Path, data: bytes, like: os.stat_result | None = None) -> None:
-    """Put `data` at `path`: after a crash the old file is there or the new one, never a part. Raises `Failed`.
-
-    A new file is for its owner only (0600: it may hold passwords). `like` gives it another file's owner and mode instead, so that
-    a service that runs as its own user can read its file afterwards as it could before.
-    """
-    path = Path(os.path.realpath(path))  # a link stays a link
-    new = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
-    try:
-        _write(new, data, like)
-        new.replace(path)
-        _sync_folder(path.parent)
-    except OSError as error:
-        new.unlink(missing_ok=True)
-        raise Failed(f"cannot write {path}: {error}") from error
-
-
-def _write(path: Path, data: bytes, like: os.stat_result | None) -> None:
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        if like is not None:
-            if (like.st_uid, like.st_gid) != (os.geteuid(), os.getegid()):
-                os.fchown(handle, like.st_uid, like.st_gid)
-            os.fchmod(handle, like.st_mode & 0o777)
-        file.write(data)
-        file.flush()
-        os.fsync(handle)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def backup_name(path: str, text: str) -> str:
@@ -89,14 +55,6 @@ def _encoded(text: str) -> bytes:
         return text.encode(ENCODING)
     except UnicodeEncodeError as error:
         raise Failed(f"a properties file cannot hold {error.object[error.start]!r} unless it is escaped") from error
-
-
-def make_folder(path: Path) -> None:
-    """Make a folder and its parents, if it is not there. Raises `Failed`."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise Failed(f"cannot make the folder {path}: {error}") from error
 
 
 def read(path: str) -> str | None:

@@ -25,6 +25,7 @@ from typing import IO, Any, cast
 
 import psutil
 
+from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.hosts import files
 from airflow_provider_kmigrate.clients.hosts.argv import fill
 from airflow_provider_kmigrate.core.model import Process, ProcessState
@@ -75,8 +76,8 @@ class NodeProcess:
 
     def define(self, launch: Launch) -> None:
         """Set what the next start runs."""
-        files.make_folder(self.folder)
-        files.replace(self.folder / "launch.json", json.dumps(asdict(launch), indent=1).encode())
+        atomic.make_folder(self.folder)
+        atomic.replace(self.folder / "launch.json", json.dumps(asdict(launch), indent=1).encode())
 
     def launch(self) -> Launch:
         """Raises `Failed` where the folder describes no process."""
@@ -125,7 +126,7 @@ class NodeProcess:
         started = _Started(child.pid, _birth(child.pid), psutil.Process(child.pid).create_time())
         try:
             with cast(IO[bytes], child.stdin) as word:  # left without the word, the launcher ends
-                files.replace(self.folder / "process.json", json.dumps(asdict(started)).encode())
+                atomic.replace(self.folder / "process.json", json.dumps(asdict(started)).encode())
                 word.write(b"g")
         except BrokenPipeError as error:
             raise Failed(f"{self.folder.name} was killed as it started; {self.log_tail(5)}") from error

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.hosts import files
 from airflow_provider_kmigrate.clients.outdated import outdated
 from airflow_provider_kmigrate.exceptions import Failed, Fenced, TimedOut
@@ -23,7 +24,7 @@ _LOCK_TIMEOUT = 30.0
 @contextmanager
 def locked(folder: Path, timeout: float = _LOCK_TIMEOUT) -> Iterator[None]:
     """Alone with `folder`, among threads and processes; the kernel lets go when the holder dies. Raises `TimedOut`."""
-    files.make_folder(folder)
+    atomic.make_folder(folder)
     handle = _open(folder / "lock")
     try:
         _lock(handle, folder, timeout)
@@ -77,4 +78,4 @@ def _raise_to(path: Path, token: int) -> None:
     if token < seen:
         raise Fenced.because(outdated(f"token {token} is older than {seen}, which {path.parent} has seen"))
     if token > seen:
-        files.replace(path, f"{token}\n".encode())
+        atomic.replace(path, f"{token}\n".encode())

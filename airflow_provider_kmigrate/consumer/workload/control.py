@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import airflow_provider_kmigrate
+from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.hosts import files
 from airflow_provider_kmigrate.clients.hosts.process import Launch, NodeProcess
 from airflow_provider_kmigrate.consumer.event_files import FileSink, Reading, read_events
@@ -80,9 +81,9 @@ class Workload:
                 Reason("Y02", text, "Two runs in one ledger cannot be told apart.", "Give each its own folder.")
             )
         self.plan = replace(self.plan, run=self.plan.run or os.urandom(3).hex())
-        files.make_folder(self.events)
-        files.replace(self.folder / "properties.json", json.dumps(self._properties).encode())
-        files.replace(self.folder / "plan.json", json.dumps(self.plan.as_dict(), indent=1).encode())
+        atomic.make_folder(self.events)
+        atomic.replace(self.folder / "properties.json", json.dumps(self._properties).encode())
+        atomic.replace(self.folder / "plan.json", json.dumps(self.plan.as_dict(), indent=1).encode())
         writers = (*self.plan.producer_commands(), *self.plan.consumer_commands())
         self._testify("begin", lambda log: log.write(Expect(log.stamp(), writers)))
 

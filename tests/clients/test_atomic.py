@@ -1,0 +1,72 @@
+"""Whatever dies meanwhile, a file is the old one or the new one, and nothing else is left beside it."""
+
+import os
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_kmigrate.clients import atomic
+from airflow_provider_kmigrate.exceptions import Failed
+
+
+def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
+    path, wholes = tmp_path / "file", [b"a" * 100_000, b"b" * 50_000]
+    atomic.replace(path, wholes[0])
+    stop, seen = threading.Event(), set()
+
+    def read() -> None:
+        while not stop.is_set():
+            seen.add(path.read_bytes())
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for turn in range(60):
+        atomic.replace(path, wholes[turn % 2])
+    stop.set()
+    reader.join(10)
+    assert seen <= set(wholes)
+
+
+def test_a_write_that_fails_leaves_the_old_file_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    atomic.replace(path, b"old")
+
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(Failed, match="No space left"):
+        atomic.replace(path, b"new")
+    assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == {"file": b"old"}
+
+
+def test_the_folder_is_on_disk_too_before_it_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rename that only memory knows is gone after a power cut, and the old file with it on some file systems."""
+    synced: list[int] = []
+    real = os.fsync
+
+    def fsync(handle: int) -> None:
+        synced.append(os.fstat(handle).st_ino)
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    atomic.replace(tmp_path / "file", b"new")
+    assert synced == [(tmp_path / "file").stat().st_ino, tmp_path.stat().st_ino]
+
+
+@pytest.mark.parametrize(("mode", "expected"), [(atomic.OWNER, 0o600), (atomic.EVERYBODY, 0o640)])
+def test_a_new_file_is_for_its_owner_unless_told_otherwise(tmp_path: Path, mode: int, expected: int) -> None:
+    before = os.umask(0o027)
+    try:
+        atomic.replace(tmp_path / "file", b"", mode=mode)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == expected
+
+
+def test_no_folder_is_told_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Failed, match="Not a directory"):
+        atomic.replace(tmp_path / "file" / "below", b"")
