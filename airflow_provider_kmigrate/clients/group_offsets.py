@@ -13,10 +13,10 @@ from airflow_provider_kmigrate.clients.group_reads import seen
 from airflow_provider_kmigrate.clients.wire_groups import commit
 from airflow_provider_kmigrate.clients.zookeeper import CONSUMERS, Create, Holding, Operation, Set, Znode, ZooKeeper
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
-from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen
+from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, usable
 from airflow_provider_kmigrate.core.coordination.registration import GroupPaths, read_offset, write_offset
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, OffsetWrite, Store, missing, numbers, outdated, raised
+from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, OffsetWrite, Store, missing, outdated, raised
 from airflow_provider_kmigrate.exceptions import Failed, Refused, Unavailable
 
 _BATCH: Final = 500  # offsets of a transaction, or of a request
@@ -62,7 +62,7 @@ def raise_in_zookeeper(zk: ZooKeeper, group: str, offsets: Mapping[TopicPartitio
     Its members may live: each znode is written from the version in which it was compared. Raises as `ZooKeeper.commit`.
     """
     there = _nodes(zk, group, offsets)
-    stored = numbers({where: read_offset(znode.data) for where, znode in there.items()})
+    stored = usable({where: read_offset(znode.data) for where, znode in there.items()})
     _write(zk, group, raised(offsets, stored), holding)
 
 
@@ -87,7 +87,7 @@ def _operations(zk: ZooKeeper, group: str, writes: Sequence[OffsetWrite]) -> lis
     found: list[Operation] = []
     for write in writes:
         path, data, znode = paths.offset(write.where), write_offset(write.offset), there.get(write.where)
-        over = numbers({write.where: read_offset(znode.data)} if znode else {}).get(write.where)
+        over = usable({write.where: read_offset(znode.data)} if znode else {}).get(write.where)
         if over != write.over:
             raise Changed(f"{path} holds {over}, not {write.over} as planned; nothing more was written")
         found.append(Create(path, data) if znode is None else Set(path, data, znode.version))

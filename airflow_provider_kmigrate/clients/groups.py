@@ -125,8 +125,5 @@ def of_zookeeper(zk: Tree) -> list[GroupFound]:
 
 
 def _in_tree(name: str, group: ZkGroup) -> GroupFound | None:
-    """What is no number is nothing that a consumer could go on from."""
-    stored = {where: found.offset for where, found in group.offsets.items()}
-    offsets = {where: offset for where, offset in stored.items() if isinstance(offset, int) and offset >= 0}
-    members = len(group.registrations)
+    members, offsets = len(group.registrations), group.committed
     return GroupFound(name, GroupProtocol.ZOOKEEPER, members, offsets) if members or offsets else None

@@ -55,6 +55,7 @@ def test_a_look_with_a_hole_is_none_to_compare_with(target: MemberKind, mode: st
         ("oo", 10, {T0: 10}, "switch"),
         ("oo", 10, {T0: 5}, "switch"),
         ("oo", 10, {}, "switch"),
+        ("oo", -1, {T0: 1000}, "switch"),  # an old consumer's that never committed: as if it had none
         ("om", 10, {T0: 1000}, "done"),
         ("mo", 10, {T0: 1000}, "switch"),  # of a group that has begun: its members hold both stores alike
         ("pp", 1000, {T0: 10}, "never K64"),  # set back in Kafka

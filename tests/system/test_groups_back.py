@@ -17,7 +17,6 @@ from airflow_provider_kmigrate.core.coordination.group_seen import MemberKind
 from airflow_provider_kmigrate.core.coordination.registration import Mode
 from airflow_provider_kmigrate.core.events import Role, Start
 from airflow_provider_kmigrate.core.groups.move import Goal
-from airflow_provider_kmigrate.core.groups.stores import zookeeper_offsets
 from benchmarks import direct
 from benchmarks.rehearsal import Rehearsal
 from tests.system.group_under_load import (
@@ -81,14 +80,14 @@ def check_back(rehearsal: Rehearsal) -> None:
     assert now.zk.toggle is Mode.ZOOKEEPER
     assert not now.zk.progress
     assert len(now.zk.owners) == PARTITIONS
-    stored = zookeeper_offsets(now)
+    stored = now.in_zookeeper
     behind = {where: (stored.get(where), offset) for where, offset in now.committed.items() if stored.get(where, -1) < offset}
     assert not behind, "ZooKeeper's offset and Kafka's"
     wait_until(lambda: advanced(rehearsal, stored), "every partition's offset advances")
 
 
 def advanced(rehearsal: Rehearsal, before: dict[Any, int]) -> bool:
-    now = zookeeper_offsets(look(rehearsal))
+    now = look(rehearsal).in_zookeeper
     return len(now) == PARTITIONS and all(offset > before.get(where, -1) for where, offset in now.items())
 
 

@@ -38,6 +38,11 @@ class StoredOffset:
     changed_at: float
 
 
+def usable(stored: Mapping[TopicPartition, object]) -> dict[TopicPartition, int]:
+    """Offsets that a member can begin at. Whatever else stands there is nothing: no number, or -1 of one that never committed."""
+    return {where: offset for where, offset in stored.items() if isinstance(offset, int) and offset >= 0}
+
+
 @dataclass(frozen=True, slots=True)
 class ZkGroup:
     """A group's znodes below `/consumers/<group>`.
@@ -65,6 +70,11 @@ class ZkGroup:
     def mode(self) -> Mode:
         """Who coordinates: Kafka only where the toggle says so and every member migrates."""
         return self.toggle if self.registrations.keys() <= self.progress.keys() else Mode.ZOOKEEPER
+
+    @property
+    def committed(self) -> dict[TopicPartition, int]:
+        """The offsets that are usable."""
+        return usable({where: stored.offset for where, stored in self.offsets.items()})
 
     @property
     def unowned(self) -> frozenset[TopicPartition]:
@@ -130,6 +140,11 @@ class GroupSeen:
         return tuple(
             sorted([*(_in_zookeeper(name, zk) for name in named), *plain], key=lambda member: (member.kind, member.name))
         )
+
+    @property
+    def in_zookeeper(self) -> dict[TopicPartition, int]:
+        """Offsets in ZooKeeper that a member can begin at; none where it was not read."""
+        return self.zk.committed if self.zk else {}
 
     def of_kind(self, kind: MemberKind) -> tuple[MemberSeen, ...]:
         """The members of one kind; none where a side could not be read (`members` tells)."""

@@ -14,7 +14,6 @@ from airflow_provider_kmigrate.core.cluster import GroupSpec
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.groups.members import cast, places, read_by, restless, surely_read
-from airflow_provider_kmigrate.core.groups.stores import zookeeper_offsets
 from airflow_provider_kmigrate.core.model import Reason
 
 UNREST = 60.0  # seconds that a group may take to come to rest without having been touched
@@ -69,7 +68,7 @@ def before(seen: GroupSeen | None, earlier: int = 0) -> Health:
 
 def positions(seen: GroupSeen) -> dict[TopicPartition, int]:
     """Partition -> committed offset, the larger of both stores; -1 for one that somebody reads and nobody has committed."""
-    zookeeper, kafka = zookeeper_offsets(seen), dict(seen.committed or {})
+    zookeeper, kafka = seen.in_zookeeper, dict(seen.committed or {})
     wanted = zookeeper.keys() | kafka.keys() | (seen.zk.partitions if seen.zk else frozenset())
     return {where: max(zookeeper.get(where, -1), kafka.get(where, -1)) for where in wanted}
 

@@ -28,7 +28,7 @@ from airflow_provider_kmigrate.core.groups.members import (
     unknown_members,
     unread,
 )
-from airflow_provider_kmigrate.core.groups.stores import compared, zookeeper_offsets
+from airflow_provider_kmigrate.core.groups.stores import compared
 from airflow_provider_kmigrate.core.model import Act, Decision, Done, Reason, Refuse, Wait
 
 _BOTH = "Old consumers follow ZooKeeper, plain ones Kafka: both would read every partition."
@@ -307,7 +307,7 @@ def moved(seen: GroupSeen | None, group: GroupSpec) -> bool:
     """
     if unread(seen, group.name) or seen is None or seen.zk is None or seen.zk.mode_version >= 0:
         return False
-    ahead = any(offset > (seen.committed or {}).get(where, offset) for where, offset in zookeeper_offsets(seen).items())
+    ahead = any(offset > (seen.committed or {}).get(where, offset) for where, offset in seen.in_zookeeper.items())
     return all_plain(seen, group) or (not seen.members and bool(seen.committed) and not ahead)
 
 

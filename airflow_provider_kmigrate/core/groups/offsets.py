@@ -135,12 +135,12 @@ def _unusable(seen: GroupSeen, to: Store) -> Iterator[Reason]:
 def _usable(seen: GroupSeen, store: Store) -> Mapping[TopicPartition, int]:
     if store is Store.KAFKA:
         return seen.committed or {}
-    return numbers({where: one.offset for where, one in seen.zk.offsets.items()} if seen.zk else {})
+    return seen.in_zookeeper
 
 
-def numbers(stored: Mapping[TopicPartition, object]) -> dict[TopicPartition, int]:
-    """Offsets that a member can begin at; whatever else stands there is nothing."""
-    return {where: offset for where, offset in stored.items() if isinstance(offset, int) and offset >= 0}
+def larger(one: Mapping[TopicPartition, int], other: Mapping[TopicPartition, int]) -> frozenset[TopicPartition]:
+    """Where `one` is larger, of the partitions that both have."""
+    return frozenset(where for where, offset in one.items() if where in other and offset > other[where])
 
 
 def _other(store: Store) -> Store:

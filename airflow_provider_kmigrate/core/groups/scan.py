@@ -13,10 +13,11 @@ from enum import StrEnum
 from typing import Final
 
 from airflow_provider_kmigrate.core.coordination.assignors import Assigned, Group, Strategy, assign, topics_of
-from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind, StoredOffset, ZkGroup
+from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind, ZkGroup
 from airflow_provider_kmigrate.core.coordination.registration import Flaw, Mode, Registration, Unreadable, consumer_of
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.findings.finding import Finding, Severity, blocks, unknown, warns
+from airflow_provider_kmigrate.core.groups.offsets import larger
 from airflow_provider_kmigrate.core.preflight.facts import some
 
 #: Seconds between two commits of an old consumer, as auto.commit.interval.ms has it; looks closer than that prove no standstill.
@@ -102,7 +103,7 @@ def standing(seen: GroupSeen) -> Standing:
 
 def positions(seen: GroupSeen) -> dict[TopicPartition, int]:
     """Where the group is, as its members take it when they begin: the larger of both stores. What cannot be read does not count."""
-    stored = _stored(seen.zk)
+    stored = seen.in_zookeeper
     committed = seen.committed or {}
     return {where: max(stored.get(where, -1), committed.get(where, -1)) for where in stored.keys() | committed.keys()}
 
@@ -130,21 +131,12 @@ def _wanted(seen: GroupSeen) -> frozenset[TopicPartition]:
     return (seen.zk.partitions if seen.zk else frozenset()).union(*held)
 
 
-def _stored(zk: ZkGroup | None) -> dict[TopicPartition, int]:
-    offsets: Mapping[TopicPartition, StoredOffset] = zk.offsets if zk else {}
-    return {where: found.offset for where, found in offsets.items() if isinstance(found.offset, int) and found.offset >= 0}
-
-
 def _moved_in_zookeeper(looks: Looks) -> frozenset[TopicPartition]:
-    return _moved(_stored(looks.before.zk) if looks.before else {}, _stored(looks.now.zk))
+    return larger(looks.now.in_zookeeper, looks.before.in_zookeeper if looks.before else {})
 
 
 def _moved_in_kafka(looks: Looks) -> frozenset[TopicPartition]:
-    return _moved((looks.before.committed if looks.before else None) or {}, looks.now.committed or {})
-
-
-def _moved(before: Mapping[TopicPartition, int], now: Mapping[TopicPartition, int]) -> frozenset[TopicPartition]:
-    return frozenset(where for where, offset in now.items() if where in before and offset > before[where])
+    return larger(looks.now.committed or {}, (looks.before.committed if looks.before else None) or {})
 
 
 def _registered(seen: GroupSeen) -> Iterator[tuple[str, Registration]]:
@@ -277,7 +269,7 @@ def _offsets(looks: Looks) -> Iterator[Finding]:
     broken = sorted((where, stored.offset) for where, stored in offsets.items() if isinstance(stored.offset, Unreadable))
     if broken:
         yield blocks("K42", some(f"offsets/{where.topic}/{where.partition} in ZooKeeper: {flaw}" for where, flaw in broken))
-    stores = {"ZooKeeper": _stored(seen.zk), "Kafka": seen.committed or {}}
+    stores = {"ZooKeeper": seen.in_zookeeper, "Kafka": seen.committed or {}}
     for store, found in stores.items():
         if beyond := sorted(where for where, offset in found.items() if where in ends and offset > ends[where]):
             told = some(f"{_name(where)} at {found[where]} of {ends[where]}" for where in beyond)

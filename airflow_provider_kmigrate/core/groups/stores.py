@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from airflow_provider_kmigrate.core.cluster import GroupSpec
-from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind, StoredOffset
+from airflow_provider_kmigrate.core.coordination.group_seen import MemberKind
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.groups.looks import OFFSETS_SETTLE, Looks
 from airflow_provider_kmigrate.core.groups.members import held_in_kafka, places, read_by, unread
+from airflow_provider_kmigrate.core.groups.offsets import larger
 from airflow_provider_kmigrate.core.model import Act, Decision, Reason, Refuse, Wait
 
 _COMMITS = "Migrating members write both stores; look at their logs for commits that fail."
@@ -35,19 +34,10 @@ def offsets_behind(looks: Looks, target: MemberKind, group: GroupSpec) -> frozen
     if looks.now is None or looks.first is None:
         return frozenset()
     if target is MemberKind.OLD:
-        return _behind(zookeeper_offsets(looks.now), dict(looks.first.committed or {}))
+        return _behind(looks.now.in_zookeeper, dict(looks.first.committed or {}))
     if target is MemberKind.PLAIN:
-        return _behind(dict(looks.now.committed or {}), zookeeper_offsets(looks.first)) & read_by(looks.now, group)
+        return _behind(dict(looks.now.committed or {}), looks.first.in_zookeeper) & read_by(looks.now, group)
     return frozenset()
-
-
-def zookeeper_offsets(seen: GroupSeen) -> dict[TopicPartition, int]:
-    """Those that can be read."""
-    return {where: stored.offset for where, stored in _stored(seen).items() if isinstance(stored.offset, int)}
-
-
-def _stored(seen: GroupSeen) -> dict[TopicPartition, StoredOffset]:
-    return dict(seen.zk.offsets) if seen.zk else {}
 
 
 def _behind(reads: dict[TopicPartition, int], other: dict[TopicPartition, int]) -> frozenset[TopicPartition]:
@@ -89,14 +79,9 @@ def ahead(looks: Looks, group: GroupSpec) -> frozenset[TopicPartition]:
     kinds = {member.kind for member in (seen.members or () if seen else ())}
     if seen is None or seen.zk is None or len(kinds) != 1:
         return frozenset()
-    zookeeper, kafka = zookeeper_offsets(seen), dict(seen.committed or {})
+    zookeeper, kafka = seen.in_zookeeper, dict(seen.committed or {})
     if kinds == {MemberKind.PLAIN}:
-        return _larger(zookeeper, kafka) & held_in_kafka(seen)
+        return larger(zookeeper, kafka) & held_in_kafka(seen)
     before = dict(looks.begun.committed or {}) if looks.begun else {}
-    rises = _larger(kafka, before) & seen.zk.partitions
-    return frozenset() if kinds == {MemberKind.MIGRATING} or rises else _larger(kafka, zookeeper) & seen.zk.partitions
-
-
-def _larger(one: Mapping[TopicPartition, int], other: Mapping[TopicPartition, int]) -> frozenset[TopicPartition]:
-    """Of those that both have."""
-    return frozenset(where for where, offset in one.items() if where in other and offset > other[where])
+    rises = larger(kafka, before) & seen.zk.partitions
+    return frozenset() if kinds == {MemberKind.MIGRATING} or rises else larger(kafka, zookeeper) & seen.zk.partitions

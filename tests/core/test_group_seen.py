@@ -1,0 +1,32 @@
+"""Which of the offsets that ZooKeeper holds count, for whoever asks."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, KafkaGroup, StoredOffset, ZkGroup
+from airflow_provider_kmigrate.core.coordination.registration import Flaw, Registration, Unreadable
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.groups import health, offsets, scan, stores
+from airflow_provider_kmigrate.core.groups.looks import Looks
+from tests.core.test_group_move import PLAIN, SPEC
+
+HERE = TopicPartition("t", 0)
+
+
+@pytest.mark.parametrize(
+    ("stored", "counts"),
+    [(0, {HERE: 0}), (7, {HERE: 7}), (-1, {}), (Unreadable(Flaw.NOT_A_NUMBER, "x"), {})],
+)
+def test_an_offset_counts_for_all_or_for_nobody(stored: int | Unreadable, counts: dict[TopicPartition, int]) -> None:
+    zk = ZkGroup({"g_a": Registration("static", {"t": 1})}, offsets={HERE: StoredOffset(stored, 0.0)})
+    seen = GroupSeen("g", zk, KafkaGroup("Empty"), {}, {HERE: 100})
+    assert seen.in_zookeeper == zk.committed == counts
+    assert scan.positions(seen) == health.positions(seen) == counts
+    assert stores.offsets_behind(Looks(seen, 1.0, seen), PLAIN, SPEC) <= counts.keys()
+    planned = offsets.plan(seen, offsets.Store.KAFKA)
+    assert {write.where: write.offset for write in getattr(planned, "writes", ())} == counts
+
+
+def test_what_was_not_read_has_none() -> None:
+    assert GroupSeen("g").in_zookeeper == {}
