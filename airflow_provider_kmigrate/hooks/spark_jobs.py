@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from typing import Any
 
-from airflow.sdk import ObjectStoragePath
-
 from airflow_provider_kmigrate.clients.log_marks import read_marks
 from airflow_provider_kmigrate.core.audit.log_blocks import LogMark
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, SparkJobSpec
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.model import Reason
-from airflow_provider_kmigrate.exceptions import Refused, Unavailable
+from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.hooks.objects import LIMIT, asked
 from airflow_provider_kmigrate.hooks.tools import settings_of
 from airflow_provider_kmigrate.sparkjobs.control import JobControl, Logs
 from airflow_provider_kmigrate.sparkjobs.files import Files, LocalFiles
@@ -55,10 +54,10 @@ def logs_of(spec: ClusterSpec) -> Logs:
 
 
 class ObjectFiles:
-    """Airflow's object storage; whatever library is behind a scheme, its errors are `Unavailable`."""
+    """Airflow's object storage; whatever library is behind a scheme, its errors, and `limit` seconds of silence, are `Unavailable`."""
 
-    def __init__(self, conn_id: str | None) -> None:
-        self._conn_id = conn_id
+    def __init__(self, conn_id: str | None, limit: float = LIMIT) -> None:
+        self._conn_id, self._limit = conn_id, limit
 
     def read(self, path: str) -> str | None:
         found: str | None = self._asked(path, lambda place: place.read_text(encoding="utf-8"), None)
@@ -77,12 +76,10 @@ class ObjectFiles:
     def _asked(self, path: str, act: Callable[[Any], Any], missing: Any) -> Any:
         scheme, _, rest = path.partition("://")
         try:
-            return act(ObjectStoragePath(f"{_SAME.get(scheme, scheme)}://{rest}", conn_id=self._conn_id))
+            return asked(f"{_SAME.get(scheme, scheme)}://{rest}", self._conn_id, act, self._limit)
         except FileNotFoundError:
             return missing
         except ImportError as error:
             text = f"{path}: this worker has no file system for {scheme} ({error})."
             why = "The hold marker and the checkpoint lie there."
             raise Refused.because(Reason("J17", text, why, "Install the Airflow provider of that storage.")) from error
-        except Exception as error:
-            raise Unavailable(f"{path}: {type(error).__name__}: {error}") from error

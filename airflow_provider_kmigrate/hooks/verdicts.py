@@ -6,19 +6,20 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from airflow.sdk import ObjectStoragePath
+from airflow_provider_kmigrate.hooks.objects import LIMIT, asked
 
 JUDGED_AT = "kmigrate_judged_at"
 """The XCom key under which a PASS leaves its time, in seconds since the epoch: whoever acts on it later asks how old it is."""
 
 
-def stored(path: str, conn_id: str | None = None) -> Mapping[str, Any] | None:
+def stored(path: str, conn_id: str | None = None, limit: float = LIMIT) -> Mapping[str, Any] | None:
     """The verdict in a file that an audit leaves; None while there is none. A report holds its verdict inside.
 
-    A file that is not whole yet, on a store that shows such, is none either.
+    A file that is not whole yet, on a store that shows such, is none either. Raises `Unavailable` where the store does not answer
+    within `limit` seconds.
     """
     try:
-        document = json.loads(ObjectStoragePath(path, conn_id=conn_id).read_text())
+        document = json.loads(asked(path, conn_id, lambda place: place.read_bytes(), limit))
     except (FileNotFoundError, ValueError):
         return None
     found = document.get("verdict", document) if isinstance(document, dict) else {}

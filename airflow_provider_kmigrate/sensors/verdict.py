@@ -10,7 +10,7 @@ from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_kmigrate.core.audit.verdict import Outcome, outcome_of
-from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from airflow_provider_kmigrate.hooks.verdicts import JUDGED_AT, stored
 
 
@@ -19,7 +19,7 @@ class AuditVerdictSensor(BaseSensorOperator):
 
     INCONCLUSIVE asks for more evidence: while an audit that goes on may replace the file the sensor waits, until `timeout`. With
     `inconclusive="fail"` it does not. `path` may be a template and any place that Airflow's object storage reads, by `conn_id`.
-    `advice` is said when it fails: what the person who reads it may do now.
+    A store that does not answer is looked at again. `advice` is said when it fails: what the person who reads it may do now.
     """
 
     template_fields: Sequence[str] = ("path",)
@@ -34,7 +34,11 @@ class AuditVerdictSensor(BaseSensorOperator):
         self.path, self.conn_id, self.inconclusive, self.advice = path, conn_id, inconclusive, advice
 
     def poke(self, context: Context) -> PokeReturnValue:
-        document = stored(self.path, self.conn_id)
+        try:
+            document = stored(self.path, self.conn_id)
+        except Unavailable as error:
+            self.log.warning("Whether there is a verdict cannot be told; looking again. %s", error)
+            return PokeReturnValue(is_done=False)
         if document is None:
             self.log.info("There is no verdict yet at %s.", self.path)
             return PokeReturnValue(is_done=False)

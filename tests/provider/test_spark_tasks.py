@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import subprocess
 import sys
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -25,6 +26,7 @@ from airflow_provider_kmigrate.core.spark import hold as spark_hold
 from airflow_provider_kmigrate.core.spark.hold import Hold, JobReport, JobState
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, TimedOut, Unavailable
 from airflow_provider_kmigrate.hooks.spark_jobs import ObjectFiles, control_of, files_of
+from airflow_provider_kmigrate.hooks.verdicts import stored
 from airflow_provider_kmigrate.operators import spark_audit
 from airflow_provider_kmigrate.operators.spark_audit import SparkAuditOperator
 from airflow_provider_kmigrate.operators.spark_jobs import (
@@ -169,6 +171,26 @@ class TestFiles:
         (tmp_path / "file").write_text("")
         with pytest.raises(Unavailable):
             ObjectFiles(None).write(f"file://{tmp_path}/file/below", "x")
+
+
+class TestSilence:
+    """A store behind a dead connection, whose library waits for as long as it likes: here a pipe into which nobody writes."""
+
+    @pytest.fixture
+    def silent(self, tmp_path: Path) -> Iterator[str]:
+        os.mkfifo(tmp_path / "pipe")
+        yield f"file://{tmp_path}/pipe"
+        os.close(os.open(tmp_path / "pipe", os.O_RDWR))
+
+    @pytest.mark.parametrize("read", [lambda path: stored(path, limit=0.1), lambda path: ObjectFiles(None, 0.1).read(path)])
+    def test_verdicts_and_hold_folders_are_read_with_a_limit(self, silent: str, read: Callable[[str], object]) -> None:
+        with pytest.raises(Unavailable, match=r"pipe: no answer within 0\.1 s"):
+            read(silent)
+
+    def test_a_gate_looks_again(self, tmp_path: Path) -> None:
+        with pytest.raises(Unavailable, match="IsADirectory"):
+            stored(f"file://{tmp_path}")
+        assert not AuditVerdictSensor(task_id="verdict", path=f"file://{tmp_path}").poke({"ti": Mock()})
 
 
 class TestVerdictSensor:
