@@ -52,10 +52,6 @@ class Storage:
 
         self._call(path, put)
 
-    def remove(self, path: str) -> None:
-        """A file; nothing where there is none."""
-        self._call(path, lambda system, place: system.delete(place, False))
-
     def _call(self, path: str, act: Any) -> Any:
         try:
             place = self._jvm.org.apache.hadoop.fs.Path(path)

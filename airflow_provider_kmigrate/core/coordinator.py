@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from airflow_provider_kmigrate.core.internal_topics import OFFSETS_TOPIC, magnitude, partition_for
+from airflow_provider_kmigrate.core.internal_topics import OFFSETS_TOPIC, magnitude
 from airflow_provider_kmigrate.core.model import Reason
 
 DEFAULT_LIMIT = 1000
@@ -26,16 +26,6 @@ class Agreement(StrEnum):
     DEGENERATE = "degenerate"  # the topic's count explains every answer, but so do others
     UNKNOWN = "unknown"  # something was not read, or leaders moved meanwhile: look again
     BROKEN = "broken"  # some broker certainly uses another count
-
-
-class GroupClass(StrEnum):
-    """What a group meets while brokers use different counts."""
-
-    INVARIANT = "invariant"  # the same partition by every count
-    REDIRECT = "redirect"  # served where it always was, though some brokers name another coordinator
-    SPLIT_BRAIN = "split brain"  # two brokers accept it: partitions are consumed twice
-    BLACKOUT = "blackout"  # nobody accepts it
-    MOVED = "moved"  # served at the new partition, where its committed offsets are not
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +58,6 @@ def uniform(
     topic_count: int,
     brokers: Collection[int],
     configured: Mapping[int, int] | None = None,
-    topic: str = OFFSETS_TOPIC,
 ) -> Verdict:
     """Whether all `brokers` use the topic's own count, from each one's possible counts.
 
@@ -80,30 +69,19 @@ def uniform(
     found = {broker: (counts or {}).get(broker, frozenset()) for broker in brokers}
     wrong = {broker: possible for broker, possible in found.items() if possible and topic_count not in possible}
     if wrong:
-        return Verdict(Agreement.BROKEN, tuple(_wrong(broker, wrong[broker], topic_count, topic) for broker in sorted(wrong)))
+        return Verdict(Agreement.BROKEN, tuple(_wrong(broker, wrong[broker], topic_count) for broker in sorted(wrong)))
     unread = sorted(broker for broker, possible in found.items() if not possible)
     if unread or not found:
-        return Verdict(Agreement.UNKNOWN, (_unread(unread, topic),))
+        return Verdict(Agreement.UNKNOWN, (_unread(unread),))
     settled = {broker for broker, count in (configured or {}).items() if count == topic_count}
     ambiguous = sorted(broker for broker, possible in found.items() if len(possible) > 1 and broker not in settled)
     if ambiguous:
-        return Verdict(Agreement.DEGENERATE, (_ambiguous(ambiguous, found[ambiguous[0]] - {topic_count}, topic_count, topic),))
+        return Verdict(Agreement.DEGENERATE, (_ambiguous(ambiguous, found[ambiguous[0]] - {topic_count}, topic_count),))
     return Verdict(Agreement.PROVEN)
 
 
-def classify(group: str, counts: Mapping[int, int], leaders: Mapping[int, int], topic_count: int) -> GroupClass:
-    """What a group meets: `counts` is broker -> the count it uses, `topic_count` what a broker reads at its next start."""
-    homes = {broker: partition_for(group, count) for broker, count in counts.items()}
-    if set(homes.values()) <= {partition_for(group, topic_count)}:
-        return GroupClass.INVARIANT
-    acceptors = [broker for broker, partition in homes.items() if leaders.get(partition) == broker]
-    if len(acceptors) != 1:
-        return GroupClass.SPLIT_BRAIN if acceptors else GroupClass.BLACKOUT
-    return GroupClass.MOVED if homes[acceptors[0]] == partition_for(group, topic_count) else GroupClass.REDIRECT
-
-
-def _wrong(broker: int, possible: frozenset[int], topic_count: int, topic: str) -> Reason:
-    text = f"broker {broker} computes with {_some(possible)} partitions of {topic}, which has {topic_count}"
+def _wrong(broker: int, possible: frozenset[int], topic_count: int) -> Reason:
+    text = f"broker {broker} computes with {_some(possible)} partitions of {OFFSETS_TOPIC}, which has {topic_count}"
     why = (
         "The topic was expanded, or created from another broker's configuration, since that broker started. Restarting brokers makes them "
         "disagree: groups are consumed twice, not at all, or lose their committed offsets."
@@ -112,15 +90,15 @@ def _wrong(broker: int, possible: frozenset[int], topic_count: int, topic: str) 
     return Reason("K01", text, why, remedy)
 
 
-def _unread(brokers: Collection[int], topic: str) -> Reason:
+def _unread(brokers: Collection[int]) -> Reason:
     named = ", ".join(map(str, brokers)) or "all"
-    text = f"no count of {topic} explains the answers of brokers {named}, or they gave none"
+    text = f"no count of {OFFSETS_TOPIC} explains the answers of brokers {named}, or they gave none"
     return Reason("K02", text, "Unknown is not healthy; leaders that move meanwhile do this.", "Look again.")
 
 
-def _ambiguous(brokers: Collection[int], others: frozenset[int], topic_count: int, topic: str) -> Reason:
+def _ambiguous(brokers: Collection[int], others: frozenset[int], topic_count: int) -> Reason:
     named = ", ".join(map(str, brokers))
-    text = f"brokers {named} use {topic_count} partitions of {topic} or, just as likely by their answers, {_some(others)}"
+    text = f"brokers {named} use {topic_count} partitions of {OFFSETS_TOPIC} or, just as likely by their answers, {_some(others)}"
     why = "Leaders are spread so regularly, or over so few brokers, that no made-up group tells the counts apart."
     remedy = "Make sure that the topic has not been expanded since these brokers started."
     return Reason("K03", text, why, remedy)

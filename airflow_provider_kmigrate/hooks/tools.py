@@ -1,13 +1,10 @@
-"""From a cluster file to the clients of its cluster, through Airflow's connections."""
+"""From a cluster file to the addresses and identities of its cluster, through Airflow's connections."""
 
 from __future__ import annotations
-
-from contextlib import AbstractContextManager
 
 from airflow_provider_kmigrate.clients.connection_fields import Connection
 from airflow_provider_kmigrate.clients.connections import named_connections, settings_for
 from airflow_provider_kmigrate.clients.settings import ClusterSettings
-from airflow_provider_kmigrate.clients.tools import Tools, opened
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.hooks import connection
 
@@ -23,8 +20,3 @@ def settings_of(spec: ClusterSpec) -> ClusterSettings:
         return connection.get(conn_id, *named[conn_id])
 
     return settings_for(spec, lookup)
-
-
-def open_tools(spec: ClusterSpec) -> AbstractContextManager[Tools]:
-    """The clients of a cluster; they connect when they are first used and are closed at the end. Raises as `settings_of`."""
-    return opened(settings_of(spec), spec.name)

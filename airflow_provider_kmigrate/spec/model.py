@@ -264,7 +264,6 @@ class ClusterFile(Section):
     )
 
 
-NODE_MODELS: dict[Role, type[Broker | Controller]] = {Role.BROKER: Broker, Role.CONTROLLER: Controller}
 DEFAULT_PORTS = {Role.BROKER: BROKER_PORT, Role.CONTROLLER: CONTROLLER_PORT}
 
 

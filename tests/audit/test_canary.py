@@ -101,7 +101,7 @@ def test_a_canary_that_nobody_knew_before(engine: Engine) -> None:
 
 def test_too_early(engine: Engine) -> None:
     verdict = judged([event for event in group() if event.stamp.t_ms < SWITCHED + 40 * S], engine)
-    assert (verdict.outcome, codes(verdict), verdict.may_extend) == (Outcome.INCONCLUSIVE, ["V22"], True)
+    assert (verdict.outcome, codes(verdict), verdict.look) == (Outcome.INCONCLUSIVE, ["V22"], 0)
 
 
 def test_two_owners_decide_whatever_the_latencies_say(engine: Engine) -> None:

@@ -264,9 +264,6 @@ def test_small_files(spark: SparkSession, tmp_path: Path) -> None:
     assert (storage.read(path), storage.names(str(tmp_path / "folder"))) == ("grüße", ["file"])
     with pytest.raises(Failed):
         storage.write(path, "twice")
-    storage.remove(path)
-    storage.remove(path)
-    assert not storage.exists(path)
     with pytest.raises(Failed):
         storage.exists("nosuchscheme://host/x")
     assert standing(storage, str(tmp_path)).begun is None

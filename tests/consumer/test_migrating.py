@@ -28,7 +28,6 @@ from tests.consumer.mock_kafka import MockKafka
 from tests.core.member_talk import ALONE, Talk
 from tests.waiting import wait_until
 
-LEAST = {"group.id": "g", "zookeeper.connect": "zk1:2181,zk2:2181/kafka"}
 MODE = "/consumers/g/migration/mode"
 
 # ------------------------------------------------------------------------------------------------------------------- parts

@@ -16,7 +16,6 @@ from typing import Final, Self
 READ: Final = 4
 SYNC: Final = 9
 AUTH: Final = 100
-_PING: Final = 11
 _NO_NODE: Final = -101
 _AUTH_FAILED: Final = -115
 

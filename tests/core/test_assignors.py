@@ -17,7 +17,6 @@ from airflow_provider_kmigrate.core.coordination.assignors import (
     Strategy,
     assign,
     foreign,
-    in_kafka_mode,
     java_order,
     streams_of,
 )
@@ -186,16 +185,7 @@ def test_members_are_matched_by_their_client_id() -> None:
         KafkaMember("twin-1", "g_b", places("t", 3)),
         KafkaMember("twin-2", "g_b", places("t", 4)),
     ]
-    topics = {"g_a": {"t": 2}, "g_b": {"t": 2}}
-
-    assert in_kafka_mode(members, topics) == {
-        ("t", 0): "g_a-0",
-        ("t", 1): "g_a-1",
-        ("t", 2): "plain-uuid-0",
-        ("t", 3): "twin-1-0",
-        ("t", 4): "twin-2-0",
-    }
-    assert foreign(members, topics) == places("t", 2, 3, 4)
+    assert foreign(members, {"g_a", "g_b"}) == places("t", 2, 3, 4)
 
 
 def test_a_member_that_changes_its_assignors_is_in_the_group_twice_for_a_moment() -> None:
@@ -204,6 +194,5 @@ def test_a_member_that_changes_its_assignors_is_in_the_group_twice_for_a_moment(
     elsewhere = KafkaMember("elsewhere", "g_a", places("t", 3), "/10.0.0.2")
 
     assert foreign(both, {"g_a"}) == frozenset()
-    assert in_kafka_mode(both, {"g_a": {"t": 1}}) == {("t", 0): "g_a-0", ("t", 1): "g_a-0"}
     assert foreign([*both, third], {"g_a"}) == places("t", 0, 1, 2)
     assert foreign([both[0], elsewhere], {"g_a"}) == places("t", 0, 3)

@@ -12,8 +12,9 @@ import pytest
 from airflow_provider_kmigrate.core.audit import canary_stats as stats
 from airflow_provider_kmigrate.core.audit.canary import Arm, CanaryPolicy, MemberSeries, Metric, MetricSeries, Scale, Window
 from airflow_provider_kmigrate.core.audit.canary_judge import judge, look_levels
-from airflow_provider_kmigrate.core.audit.verdict import CanaryVerdict, Ground, Level, Outcome
+from airflow_provider_kmigrate.core.audit.verdict import CanaryVerdict, Ground, Level, Outcome, as_dict, combine, may_change
 from airflow_provider_kmigrate.core.model import Reason
+from tests.core.test_verdict import HEALTHY
 
 LATENCY = Metric("latency ms")
 ONE_LOOK = CanaryPolicy(schedule="single")
@@ -73,6 +74,11 @@ def sparse(member: MemberSeries) -> MemberSeries:
 
 def ask(*series: MetricSeries, policy: CanaryPolicy = ONE_LOOK, invariants: Iterable[Ground] = ()) -> CanaryVerdict:
     return judge(series, invariants, policy, np.random.default_rng(1))
+
+
+def extends(verdict: CanaryVerdict) -> bool:
+    """Whether an audit that is judged by this canary alone is made again."""
+    return may_change(as_dict(combine((), HEALTHY, verdict)))
 
 
 def codes(verdict: CanaryVerdict) -> list[str]:
@@ -152,14 +158,14 @@ def test_a_window_longer_than_planned_is_not_used() -> None:
 
 def test_before_the_first_look_there_is_no_verdict() -> None:
     verdict = ask(group(after=14), policy=CanaryPolicy())
-    assert (verdict.outcome, verdict.look, codes(verdict), verdict.may_extend) == (Outcome.INCONCLUSIVE, 0, ["V22"], True)
+    assert (verdict.outcome, verdict.look, codes(verdict), extends(verdict)) == (Outcome.INCONCLUSIVE, 0, ["V22"], True)
 
 
 def test_only_looks_that_are_left_extend() -> None:
     doubtful = group(3, ratio=1.2, seed=5, noise=0.6)
-    assert ask(doubtful.until(45), policy=CanaryPolicy()).may_extend
+    assert extends(ask(doubtful.until(45), policy=CanaryPolicy()))
     last = ask(doubtful, policy=CanaryPolicy())
-    assert (last.outcome, last.may_extend) == (Outcome.INCONCLUSIVE, False)
+    assert (last.outcome, extends(last)) == (Outcome.INCONCLUSIVE, False)
 
 
 def test_no_metric_is_inconclusive() -> None:

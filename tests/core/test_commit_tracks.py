@@ -150,7 +150,7 @@ def test_a_group_that_stands_still_although_records_wait() -> None:
 
 def test_members_come_from_the_groups_states() -> None:
     found = Tracks.empty()
-    member = GroupMember("m", None, "c", "/h", 1, 1, ())
+    member = GroupMember("m", None, "c", "/h", 1, ())
     found.add(raw(0), GroupState("g", "consumer", 1, None, None, None, (member,)))
     assert found.members == {"g": 1}
     found.add(raw(1), GroupState("g", "consumer", 2, None, None, None, ()))

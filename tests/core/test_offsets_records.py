@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.core.audit.offsets_records import (
-    UNKNOWN_MEMBER,
     BadRecord,
     ConsumerAssignment,
     ConsumerGroup,
@@ -18,7 +17,6 @@ from airflow_provider_kmigrate.core.audit.offsets_records import (
     GroupMember,
     GroupRemoved,
     GroupState,
-    LivePlaces,
     MalformedRecord,
     OffsetCommitted,
     OffsetRemoved,
@@ -26,12 +24,10 @@ from airflow_provider_kmigrate.core.audit.offsets_records import (
     RawRecord,
     Scan,
     UnknownRecord,
-    commit_events,
     decode,
 )
-from airflow_provider_kmigrate.core.events import Commit, Position, Start, Stop, TopicPartition
+from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.internal_topics import partition_for
-from airflow_provider_kmigrate.core.ledger import balance
 
 LINES = [line.split() for line in (Path(__file__).parent / "golden_offsets.txt").read_text().splitlines() if line[0] != "#"]
 GOLDEN = {name: bytes.fromhex(data) for name, data, *rest in LINES if name != "broker"}
@@ -81,11 +77,10 @@ def test_every_version_of_a_commit(key: int, version: int) -> None:
 def test_every_version_of_a_group(version: int) -> None:
     found = decode(GOLDEN["group_key"], GOLDEN[f"group_value_v{version}"])
     assignment = (TopicPartition("orders", 0), TopicPartition("orders", 2), TopicPartition("bills", 1))
-    rebalance = (300_000, 60_000) if version >= 1 else (None, None)
     static = "static-2" if version >= 3 else None
     members = (
-        GroupMember("one-1", None, "one", "/127.0.0.1", 45_000, rebalance[0], assignment),
-        GroupMember("two-2", static, "two", "/127.0.0.2", 10_000, rebalance[1], ()),
+        GroupMember("one-1", None, "one", "/127.0.0.1", 45_000, assignment),
+        GroupMember("two-2", static, "two", "/127.0.0.2", 10_000, ()),
     )
     assert found == GroupState(GROUP, "consumer", 42, "range", "one-1", T_MS if version >= 2 else None, members)
     empty = decode(GOLDEN["group_key"], GOLDEN[f"group_empty_v{version}"])
@@ -155,32 +150,3 @@ def test_a_scan_counts_what_it_cannot_read_and_goes_on() -> None:
     assert len(scan.examples) == 20
     assert scan.examples[1].startswith("__consumer_offsets-3 offset 1:")
     assert scan.kinds[OffsetCommitted] == 5
-
-
-def test_commits_become_events_of_a_whole_writer() -> None:
-    start, *commits, stop = commit_events(Scan().read_all(BROKER), "offsets")
-    assert isinstance(start, Start)
-    assert isinstance(stop, Stop)
-    assert stop.clean
-    found = [commit for commit in commits if isinstance(commit, Commit) and commit.group == "grp"]
-    assert [(commit.generation, commit.offsets) for commit in found] == [
-        (1, (Position("t", partition, 10),)) for partition in (1, 0, 2)
-    ]
-    assert {commit.member for commit in found} == {UNKNOWN_MEMBER}
-    codes = {reason.code for reason in balance([start, *commits, stop]).reasons}
-    assert codes == {"L09", "L10"}, "nothing acknowledged and no group, but no hole"
-
-
-def test_a_group_with_living_records_in_two_partitions_is_found() -> None:
-    places = LivePlaces()
-    for raw, record in Scan().read_all(BROKER):
-        places.add(raw, record)
-    assert places.misplaced(50) == {}
-    assert places.misplaced(100) == {
-        group: (place,) for group, place in {"adm": 26, "grp": 29}.items() if partition_for(group, 100) != place
-    }
-    moved = RawRecord(79, 0, 0, BROKER[4].key, BROKER[4].value)
-    places.add(moved, decode(moved.key, moved.value))
-    assert places.misplaced(50) == {"grp": (29, 79)}
-    places.add(moved, decode(moved.key, None))
-    assert places.misplaced(50) == {}

@@ -148,7 +148,7 @@ def raw(t_ms: int, partition: int = 7) -> RawRecord:
 
 
 def state(generation: int, members: int = 1, session: int = 45_000) -> GroupState:
-    each = GroupMember("m", None, "c", "/h", session, None, (TopicPartition("t", 0),))
+    each = GroupMember("m", None, "c", "/h", session, (TopicPartition("t", 0),))
     return GroupState("g", "consumer", generation, "range", "m", None, (each,) * members)
 
 

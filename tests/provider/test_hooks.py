@@ -18,12 +18,13 @@ from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 from airflow_provider_kmigrate.clients.admin import Admin
 from airflow_provider_kmigrate.clients.hosts.local import LocalHost
 from airflow_provider_kmigrate.clients.settings import HostSettings, WireSecurity, ZooKeeperSettings
+from airflow_provider_kmigrate.clients.tools import opened
 from airflow_provider_kmigrate.core.cluster import HostSpec, NodeSpec, Role
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from airflow_provider_kmigrate.hooks.controller import KRaftControllerHook
 from airflow_provider_kmigrate.hooks.host import BrokerHostHook
 from airflow_provider_kmigrate.hooks.kafka import KafkaAdminHook
-from airflow_provider_kmigrate.hooks.tools import open_tools
+from airflow_provider_kmigrate.hooks.tools import settings_of
 from airflow_provider_kmigrate.hooks.zookeeper import ZooKeeperHook
 from airflow_provider_kmigrate.spec import loads
 from tests.clients.fake_node import KRAFT, FakeNode, api_versions
@@ -113,7 +114,7 @@ class TestTools:
         connection("kf", "kafka", extra={"bootstrap.servers": "k:9092"})
         connection("hosts", "kmigrate_host", extra={"environment": {"A": "x"}})
         cluster = loads(CLUSTER_FILE)
-        with open_tools(cluster) as tools:
+        with opened(settings_of(cluster), cluster.name) as tools:
             assert tools.chroot == "/kafka"
             assert [tools.wire(node).endpoint for node in cluster.nodes()] == ["k:9092", "c:9093"]
 
@@ -129,7 +130,7 @@ class TestTools:
         for conn_id in fields.keys() - {absent}:
             connection(conn_id, **fields[conn_id])
         with pytest.raises(Refused) as caught:
-            open_tools(loads(CLUSTER_FILE, "prod.yaml"))
+            settings_of(loads(CLUSTER_FILE, "prod.yaml"))
         [reason] = caught.value.reasons
         assert reason.code == "N01"
         assert f"{absent}," in reason.text

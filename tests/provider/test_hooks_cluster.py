@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from airflow_provider_kmigrate import spec
+from airflow_provider_kmigrate.clients.tools import opened
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.model import BrokerMode, Look, ProcessState
 from airflow_provider_kmigrate.hooks.kafka import KafkaAdminHook
-from airflow_provider_kmigrate.hooks.tools import open_tools
+from airflow_provider_kmigrate.hooks.tools import settings_of
 from airflow_provider_kmigrate.hooks.zookeeper import ZooKeeperHook
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
 from airflow_provider_kmigrate.localcluster.plan import Shape
@@ -56,7 +57,7 @@ def test_a_wrong_chroot_is_named_and_not_created(local: LocalCluster, connection
 
 
 def test_the_tools_of_a_cluster_file_see_the_cluster(cluster: ClusterSpec) -> None:
-    with open_tools(cluster) as tools, Observer(cluster, tools) as observer:
+    with opened(settings_of(cluster), cluster.name) as tools, Observer(cluster, tools) as observer:
         view = observer.look(Look.PROCESSES | Look.BROKERS | Look.ZOOKEEPER | Look.PARTITIONS)
     assert view.unknowns == ()
     assert tools.chroot == "/kafka/main"

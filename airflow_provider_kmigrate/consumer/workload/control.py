@@ -31,7 +31,6 @@ from airflow_provider_kmigrate.core.model import Process, ProcessState, Reason
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut
 
 _POLL_S = 0.1
-_CALM_POLL_S = 1.5  # longer than producers take between two writes
 _STOP_PRODUCER_S = 140.0  # longer than a producer waits for its last acknowledgement
 _STOP_CONSUMER_S = 60.0  # a last commit may wait for the coordinator as long as a session
 _KILLED_S = 10.0
@@ -113,23 +112,6 @@ class Workload:
     def progress(self) -> Progress:
         """To follow a running workload with."""
         return Progress(self.events)
-
-    def wait_calm(self, seconds: float = 3.0, limit_ms: float = 100.0, timeout: float = 60.0) -> bool:
-        """Until every acknowledgement took less than `limit_ms` for so many seconds; False where that does not come in time.
-
-        A cold cluster stalls by itself (measured: 1.5 to 3.8 s), which must not be held against what is done to it later.
-        """
-        progress, acked = self.progress().update(), 0
-        calm_since, deadline = time.monotonic(), time.monotonic() + timeout
-        while (now := time.monotonic()) < deadline:
-            if progress.slowest_ms > limit_ms or progress.acked == acked:
-                calm_since = now
-            elif now - calm_since >= seconds:
-                return True
-            acked = progress.acked
-            time.sleep(_CALM_POLL_S)
-            progress.update()
-        return False
 
     def _unsettled(self) -> Callable[[Progress], str]:
         found, plan = topology(self._properties, self.plan.topics), self.plan

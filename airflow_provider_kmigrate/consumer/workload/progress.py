@@ -9,7 +9,7 @@ from pathlib import Path
 from airflow_provider_kmigrate.consumer.event_files import Reader
 from airflow_provider_kmigrate.consumer.kafka_calls import matches
 from airflow_provider_kmigrate.consumer.workload.plan import GroupPlan, WorkloadPlan
-from airflow_provider_kmigrate.core.events import Ack, Change, Commit, Event, Latencies, Ownership, Start, TopicPartition
+from airflow_provider_kmigrate.core.events import Ack, Change, Commit, Event, Ownership, Start, TopicPartition
 
 
 class Progress:
@@ -19,14 +19,12 @@ class Progress:
         self._reader = Reader(events)
         self.started: set[str] = set()
         self.acked = 0
-        self.slowest_ms = 0.0  # of what the last update brought
         self.producing: set[str] = set()
         self.ends: dict[TopicPartition, int] = {}  # behind the last acknowledged record
         self.committed: dict[str, dict[TopicPartition, int]] = defaultdict(dict)
         self.owners: dict[str, dict[TopicPartition, set[str]]] = defaultdict(lambda: defaultdict(set))
 
     def update(self) -> Progress:
-        self.slowest_ms = 0.0
         for event in self._reader.read().events:
             self._take(event)
         return self
@@ -37,8 +35,6 @@ class Progress:
                 self.started.add(event.stamp.writer)
             case Ack():
                 self._ack(event)
-            case Latencies():
-                self.slowest_ms = max(self.slowest_ms, max(event.values_us, default=0) / 1000)
             case Ownership():
                 self._own(event)
             case Commit(ok=True):

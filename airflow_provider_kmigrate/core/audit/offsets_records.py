@@ -18,11 +18,9 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from airflow_provider_kmigrate.core.audit.record_bytes import MalformedBytes, RecordBytes
-from airflow_provider_kmigrate.core.events import Commit, Event, Position, Role, Stamp, Start, Stop, TopicPartition
-from airflow_provider_kmigrate.core.internal_topics import partition_for
+from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.exceptions import Refused
 
-UNKNOWN_MEMBER: Final = "?"  # a stored commit does not say who sent it
 _KEPT = 20  # examples of what could not be read
 
 
@@ -70,7 +68,6 @@ class GroupMember:
     client_id: str
     host: str
     session_timeout_ms: int
-    rebalance_timeout_ms: int | None
     assignment: tuple[TopicPartition, ...] | None
 
 
@@ -222,12 +219,13 @@ def _member(value: RecordBytes, version: int, protocol_type: str) -> GroupMember
     name = value.string()
     instance = value.nullable() if version >= 3 else None
     client, host = value.string(), value.string()
-    rebalance = value.int32() if version >= 1 else None
+    if version >= 1:
+        value.int32()  # rebalance timeout
     session = value.int32()
     _subscription, assignment = value.data(), value.data()
     value.end_struct()
     owned = _assignment(assignment) if protocol_type == "consumer" else None
-    return GroupMember(name, instance, client, host, session, rebalance, owned)
+    return GroupMember(name, instance, client, host, session, owned)
 
 
 def _assignment(data: bytes) -> tuple[TopicPartition, ...] | None:
@@ -324,53 +322,3 @@ class Scan:
             record = self.read(raw)
             if record is not None:
                 yield raw, record
-
-
-def commit_events(records: Iterable[tuple[RawRecord, Record]], writer: str) -> Iterator[Event]:
-    """Stored commits as the audit's events, between a start and a stop of `writer`.
-
-    The records of a group must come in the order of the topic: the generation is the one that was last stored. A commit does not
-    say who sent it (`UNKNOWN_MEMBER`), and one that was stored was accepted.
-    """
-    number, last_ms, generations = 1, 0, dict[str, int]()
-    yield Start(Stamp(writer, 0, 0), Role.CONTROL)
-    for raw, record in records:
-        last_ms = max(last_ms, raw.t_ms)
-        if isinstance(record, GroupState):
-            generations[record.group] = record.generation
-        elif isinstance(record, OffsetCommitted):
-            offsets = (Position(record.topic, record.partition, record.offset),)
-            stamp, generation = Stamp(writer, number, record.commit_ms), generations.get(record.group)
-            yield Commit(stamp, record.group, UNKNOWN_MEMBER, generation, offsets, ok=True)
-            number += 1
-    yield Stop(Stamp(writer, number, last_ms), clean=True)
-
-
-class LivePlaces:
-    """Where each group's living records lie: in one partition of the topic, or somebody expanded it (KIP-895).
-
-    Records that stay behind in a group's old partition come back to life when a broker that leads both loads it first.
-    """
-
-    def __init__(self) -> None:
-        self._keys: dict[tuple[str, int], set[tuple[str, int] | None]] = {}  # (group, partition) -> living keys; None: its state
-
-    def add(self, raw: RawRecord, record: Record) -> None:
-        """In the order of the topic. Counted are offsets and classic groups' states; the other records follow their group's."""
-        match record:
-            case OffsetCommitted(group, topic, partition):
-                self._keys.setdefault((group, raw.partition), set()).add((topic, partition))
-            case OffsetRemoved(group, topic, partition):
-                self._keys.get((group, raw.partition), set()).discard((topic, partition))
-            case GroupState(group):
-                self._keys.setdefault((group, raw.partition), set()).add(None)
-            case GroupRemoved(group, True):
-                self._keys.get((group, raw.partition), set()).discard(None)
-
-    def misplaced(self, count: int) -> dict[str, tuple[int, ...]]:
-        """Groups with living records outside the partition that is theirs among `count`, and all partitions with such records."""
-        places: dict[str, list[int]] = {}
-        for (group, partition), keys in sorted(self._keys.items()):
-            if keys:
-                places.setdefault(group, []).append(partition)
-        return {group: tuple(found) for group, found in places.items() if found != [partition_for(group, count)]}

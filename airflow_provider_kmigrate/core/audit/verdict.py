@@ -147,10 +147,6 @@ class CanaryVerdict:
         """All that led to the outcome."""
         return (*self.general, *(ground for metric in self.metrics for ground in metric.grounds))
 
-    @property
-    def may_extend(self) -> bool:
-        return self.outcome is Outcome.INCONCLUSIVE and self.look < self.looks
-
 
 @dataclass(frozen=True, slots=True)
 class Verdict:

@@ -165,22 +165,6 @@ def streams_of(consumer: str, topics: Mapping[str, int], partitions: Collection[
     return {**_dealt(wanted, wanting, everyone), **strays}
 
 
-def in_kafka_mode(members: Iterable[KafkaMember], topics: Mapping[str, Mapping[str, int]]) -> Owners:
-    """Every partition's thread while Kafka coordinates; `topics` is consumer id -> topic -> streams of the migrating members.
-
-    A member is one of ours if it is none of `strangers`: then its streams share its partitions.
-    Whoever else it is has one stream, named after its member id.
-    """
-    members = list(members)
-    unknown = set(strangers(members, topics))
-    owners: dict[TopicPartition, str] = {}
-    for member in members:
-        ours = member not in unknown
-        name, wanted = (member.client_id, topics[member.client_id]) if ours else (member.member_id, {})
-        owners |= streams_of(name, wanted, member.partitions)
-    return owners
-
-
 def strangers(members: Iterable[KafkaMember], migrating: Collection[str]) -> tuple[KafkaMember, ...]:
     """Members that are no migrating one's: their client.id is no consumer id in `migrating`, or others carry it, too (R26).
 

@@ -13,7 +13,6 @@ from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.groups.readiness import (
     GroupProtocol,
     GroupSnapshot,
-    LagHistory,
     OffsetsHistory,
     Readiness,
     assess,
@@ -74,18 +73,16 @@ def _lag(offsets: Mapping[TopicPartition, int] | None, marks: Mapping[TopicParti
 def inventory(
     looks: Iterable[GroupSnapshot],
     stored: Mapping[str, OffsetsHistory] | None = None,
-    known: Mapping[str, LagHistory] | None = None,
 ) -> tuple[Readiness, ...]:
     """Every group that was looked at, with its wave, in the order in which to move them.
 
-    `stored`: as `readiness.offsets_histories` has it. `known`: histories from an engine; then one look at each group is enough.
+    `stored`: as `readiness.offsets_histories` has it.
     """
     by_group: dict[str, list[GroupSnapshot]] = defaultdict(list)
     for look in looks:
         by_group[look.group].append(look)
-    lags = {group: (known or {}).get(group) or lag_history(found) for group, found in by_group.items()}
     newest = {group: max(found, key=lambda look: look.t_ms) for group, found in by_group.items()}
-    return waves(assess(look, lags[group], (stored or {}).get(group)) for group, look in newest.items())
+    return waves(assess(look, lag_history(by_group[group]), (stored or {}).get(group)) for group, look in newest.items())
 
 
 def as_dicts(groups: Iterable[Readiness]) -> list[dict[str, Any]]:

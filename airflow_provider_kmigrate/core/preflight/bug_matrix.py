@@ -83,7 +83,6 @@ DEFECTS = (
     _defect("a null /migration hangs, policies get other arguments", "3.9.2", 19480, 19026),
 )
 
-RECOMMENDED = Release(3, 9, 2)
 _WORKS = {(3, 6): (2, None), (3, 7): (1, 2), (3, 8): (0, 1), (3, 9): (0, 0)}
 """Line -> from which patch on it may be migrated, and from which on without a warning."""
 
