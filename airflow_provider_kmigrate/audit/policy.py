@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 
 from airflow_provider_kmigrate.core.audit.verdict import Level
+from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.ledger.health import ANY_EVIDENCE, Demand
 
 
@@ -34,3 +36,10 @@ class Policy:
     demand: Demand = ANY_EVIDENCE
     max_runs: int = 1_000_000
     batch_rows: int = 8_000_000
+
+    def room_for(self, sizes: Mapping[TopicPartition, int]) -> tuple[set[TopicPartition], set[TopicPartition]]:
+        """As many of these partitions, in their order, as have `max_runs` together, and the others. `sizes`: what each one has."""
+        ordered = sorted(sizes)
+        upto = accumulate(sizes[place] for place in ordered)
+        fitting = {place for place, size in zip(ordered, upto, strict=True) if size <= self.max_runs}
+        return fitting, sizes.keys() - fitting

@@ -166,10 +166,7 @@ class _Polls:
         weight = np.zeros(len(self._places), np.int64)
         for table in (self._deliveries, self._acks):
             np.add.at(weight, self._names.places_in(table), column(table, "pieces"))
-        ordered = sorted(doubtful)
-        upto = np.cumsum([weight[self._names.places[place]] for place in ordered])
-        fitting = {place for place, size in zip(ordered, upto, strict=True) if size <= self._policy.max_runs}
-        return fitting, doubtful - fitting
+        return self._policy.room_for({place: int(weight[self._names.places[place]]) for place in doubtful})
 
     def count_the_rest(self, history: History, judged: set[TopicPartition]) -> None:
         """Add the totals of the places that the ledger does not see."""

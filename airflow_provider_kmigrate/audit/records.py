@@ -233,10 +233,7 @@ class _Records:
     def room_for(self, chains: Chains, doubtful: set[TopicPartition]) -> tuple[set[TopicPartition], set[TopicPartition]]:
         """As many of them as the policy has room for, and the others."""
         weight = np.bincount(chains.place, minlength=len(self._places))
-        ordered = sorted(doubtful)
-        upto = np.cumsum([weight[self._names.places[place]] for place in ordered])
-        fitting = {place for place, size in zip(ordered, upto, strict=True) if size <= self._policy.max_runs}
-        return fitting, doubtful - fitting
+        return self._policy.room_for({place: int(weight[self._names.places[place]]) for place in doubtful})
 
     def events(self, chains: Chains, judged: Collection[TopicPartition]) -> list[Event]:
         """What members and the log have to say of the judged places."""

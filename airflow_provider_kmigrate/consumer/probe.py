@@ -18,6 +18,7 @@ from typing import Any, Final
 from airflow_provider_kmigrate.clients.hosts import files
 from airflow_provider_kmigrate.consumer.probe_topic import ensure_topic
 from airflow_provider_kmigrate.consumer.workload import GroupPlan, Workload, WorkloadPlan
+from airflow_provider_kmigrate.consumer.workload.control import all_run, told
 from airflow_provider_kmigrate.consumer.workload.plan import plan_of
 from airflow_provider_kmigrate.core.audit.verdict import Ground, Level, LevelHealth, as_dict, combine, of_facts
 from airflow_provider_kmigrate.core.ledger import Facts
@@ -102,7 +103,7 @@ class Probe:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Exit code 0: done; 1: it failed and says why; 3: `status` found a process that ended, or the verdict is no PASS."""
+    """Exit code 0: done; 1: it failed and says why; 3: `status` found a process that ended, or none, or the verdict is no PASS."""
     arguments = _parser().parse_args(argv)
     try:
         return _VERBS[arguments.verb](Probe(arguments.dir, _properties(arguments), ProbePlan(rate=arguments.rate)))
@@ -128,9 +129,8 @@ def _properties(arguments: argparse.Namespace) -> dict[str, str]:
 
 def _status(probe: Probe) -> int:
     found = probe.status()
-    for writer, process in found.items():
-        print(f"  {writer:<24} {process.state:<8} pid {process.pid or '-'}")  # noqa: T201
-    return 0 if found and all(process.state is ProcessState.RUNNING for process in found.values()) else 3
+    print(told(found), end="")  # noqa: T201
+    return 0 if all_run(found) else 3
 
 
 def _verdict(probe: Probe) -> int:

@@ -320,6 +320,10 @@ class ClusterView:
         """Brokers that answered."""
         return (broker for broker in self.brokers.values() if broker.mode is not None)
 
+    def answered(self, broker: int) -> bool:
+        """Whether a broker was listed, and answered."""
+        return broker in self.brokers and self.brokers[broker].mode is not None
+
     def modes(self) -> dict[int, BrokerMode | None]:
         return {broker.id: broker.mode for broker in self.brokers.values()}
 

@@ -28,7 +28,7 @@ class Around:
 
     def look(self, view: ClusterView, questions: Questions) -> Surroundings:
         """All questions at once; brokers that did not answer the look are not asked again."""
-        alive = [node for node in self._spec.brokers if node.id in view.brokers and view.brokers[node.id].mode is not None]
+        alive = [node for node in self._spec.brokers if view.answered(node.id)]
         ask = questions.ask
         releases = {
             node.id: ask(_not_told(node.name, "release"), self._patience, _granted(self._release), node) for node in alive

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 from airflow.sdk import Context
@@ -20,7 +19,6 @@ from airflow_provider_kmigrate.core.groups.windows import not_in_file, other_wav
 from airflow_provider_kmigrate.core.model import Done, Look
 from airflow_provider_kmigrate.exceptions import Refused, Unreachable
 from airflow_provider_kmigrate.hooks.verdicts import stored
-from airflow_provider_kmigrate.hooks.world import run_of, watching
 from airflow_provider_kmigrate.operators.step import StepOperator
 from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.group_check import GroupChecked
@@ -203,15 +201,12 @@ class GroupPlanOperator(StepOperator):
     """
 
     kind = "plan groups"
+    only_looks = True
     ui_color = "#e6e6fa"
 
     def __init__(self, *, groups: Sequence[str], back: bool = False, **kwargs: Any) -> None:
         super().__init__(**{"deferrable": False, **kwargs})
         self.groups, self.back = tuple(groups), back
-
-    def world(self, context: Context) -> AbstractContextManager[World]:
-        """To look at only: nothing is written to the cluster, not even who holds it."""
-        return watching(self.cluster_file, self.log.info, run_of(context))
 
     def arguments(self, context: Context) -> dict[str, Any]:
         goal = (context["params"].get("goal") or str(Goal.OLD)) if self.back else None

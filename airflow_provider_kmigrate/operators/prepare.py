@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from contextlib import AbstractContextManager
 from typing import Any
 
-from airflow.sdk import Context
 from airflow.sdk.exceptions import DownstreamTasksSkipped
 
 from airflow_provider_kmigrate.core.forward import waiting
 from airflow_provider_kmigrate.core.model import Look
-from airflow_provider_kmigrate.hooks.world import folder, run_of, watching
+from airflow_provider_kmigrate.hooks.world import folder
 from airflow_provider_kmigrate.operators.step import StepOperator
 from airflow_provider_kmigrate.preflight import write
 from airflow_provider_kmigrate.steps.prepare import Preflight, as_json, run_backup, run_preflight
@@ -29,11 +27,8 @@ class PreflightOperator(StepOperator):
     """
 
     kind = "preflight"
+    only_looks = True
     ui_color = "#e6e6fa"
-
-    def world(self, context: Context) -> AbstractContextManager[World]:
-        """To look at only: nothing is written to the cluster, not even who holds it."""
-        return watching(self.cluster_file, self.log.info, run_of(context))
 
     def run_in(self, world: World, arguments: dict[str, Any]) -> object:
         del arguments

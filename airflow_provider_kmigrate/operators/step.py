@@ -13,7 +13,7 @@ from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
 from airflow_provider_kmigrate.core.model import Done, Wait
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, Refused
-from airflow_provider_kmigrate.hooks.world import acting
+from airflow_provider_kmigrate.hooks.world import acting, run_of, watching
 from airflow_provider_kmigrate.operators.approval import demand_answer
 from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.run import Step, World, run_step
@@ -34,6 +34,7 @@ class StepOperator(BaseOperator):
     template_fields: Sequence[str] = ()
     ui_color = "#d7e8f4"
     kind: str
+    only_looks = False  # nothing is written to the cluster, not even who holds it
     _memory: _Memory
 
     def __init__(
@@ -55,7 +56,9 @@ class StepOperator(BaseOperator):
         return {}
 
     def world(self, context: Context) -> AbstractContextManager[World]:
-        """What the step may touch: the cluster, held by this run."""
+        """What the step may touch: the cluster, held by this run where it does not only look."""
+        if self.only_looks:
+            return watching(self.cluster_file, self.log.info, run_of(context))
         return acting(self.cluster_file, context, self.log.info)
 
     def refused(self, context: Context, codes: Sequence[str]) -> None:
@@ -111,7 +114,7 @@ class StepOperator(BaseOperator):
 
     def _defer(self, arguments: dict[str, Any]) -> None:
         self.log.info("Nothing to do for now; the triggerer watches on, no worker is held.")
-        trigger = StepTrigger(self.cluster_file, self.kind, arguments, interval=2.0, watch_for=300.0)
+        trigger = StepTrigger(self.cluster_file, self.kind, arguments)
         self.defer(trigger=trigger, method_name="resume", timeout=timedelta(days=30))
 
 

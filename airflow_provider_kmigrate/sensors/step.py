@@ -60,7 +60,7 @@ class StepSensor(BaseSensorOperator):
 
     def _defer(self, arguments: dict[str, Any]) -> None:
         self.log.info("Not yet; the triggerer watches on, no worker is held.")
-        trigger = StepTrigger(self.cluster_file, self.kind, arguments, interval=2.0, watch_for=300.0)
+        trigger = StepTrigger(self.cluster_file, self.kind, arguments)
         self.defer(trigger=trigger, method_name="resume", timeout=timedelta(seconds=float(self.timeout)))
 
 

@@ -70,11 +70,7 @@ def _facts(world: World, view: ClusterView) -> PreflightFacts:
 
 
 def _configs(world: World, view: ClusterView) -> dict[int, dict[str, str] | None]:
-    return {node.id: _config(world, node.id) if _answers(view, node.id) else None for node in world.spec.brokers}
-
-
-def _answers(view: ClusterView, broker: int) -> bool:
-    return broker in view.brokers and view.brokers[broker].mode is not None
+    return {node.id: _config(world, node.id) if view.answered(node.id) else None for node in world.spec.brokers}
 
 
 def _config(world: World, broker: int) -> dict[str, str] | None:

@@ -25,7 +25,9 @@ class StepTrigger(BaseTrigger):
     resumes in any case, so that what it keeps (the soaked time) is stored; longer where the step's judgement needs longer.
     """
 
-    def __init__(self, cluster_file: str, kind: str, arguments: dict[str, Any], interval: float, watch_for: float) -> None:
+    def __init__(
+        self, cluster_file: str, kind: str, arguments: dict[str, Any], interval: float = 2.0, watch_for: float = 300.0
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.cluster_file, self.kind, self.arguments = cluster_file, kind, arguments
         self.interval, self.watch_for = interval, watch_for

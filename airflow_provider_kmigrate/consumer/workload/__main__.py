@@ -9,19 +9,19 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from airflow_provider_kmigrate.clients.hosts import files
-from airflow_provider_kmigrate.consumer.workload.control import Workload
+from airflow_provider_kmigrate.consumer.workload.control import Workload, all_run, told
 from airflow_provider_kmigrate.consumer.workload.life import MAX_SECONDS, Life
 from airflow_provider_kmigrate.consumer.workload.receiver import Receiver, ReceiverSettings
 from airflow_provider_kmigrate.consumer.workload.sender import Sender, SenderSettings
 from airflow_provider_kmigrate.core.ledger import Verdict
-from airflow_provider_kmigrate.core.model import ProcessState, Reason
+from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
 
 _FAILED, _NOT_CLEAN = 1, 3
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Exit code 0: done; 1: it failed and says why; 3: `summary` is no PASS, or `status` found a process that ended."""
+    """Exit code 0: done; 1: it failed and says why; 3: `summary` is no PASS, or `status` found a process that ended, or none."""
     arguments = _parser().parse_args(argv)
     verbs = {"produce": _produce, "consume": _consume, "status": _status, "stop": _stop, "summary": _summary}
     try:
@@ -110,9 +110,8 @@ def _consume(arguments: argparse.Namespace) -> int:
 
 def _status(arguments: argparse.Namespace) -> int:
     found = Workload.attach(arguments.dir).status()
-    for writer, process in found.items():
-        print(f"  {writer:<24} {process.state:<8} pid {process.pid or '-'}")  # noqa: T201
-    return 0 if all(process.state is ProcessState.RUNNING for process in found.values()) else _NOT_CLEAN
+    print(told(found), end="")  # noqa: T201
+    return 0 if all_run(found) else _NOT_CLEAN
 
 
 def _stop(arguments: argparse.Namespace) -> int:

@@ -36,6 +36,16 @@ _STOP_CONSUMER_S = 60.0  # a last commit may wait for the coordinator as long as
 _KILLED_S = 10.0
 
 
+def told(found: Mapping[str, Process]) -> str:
+    """Processes by writer, one a line."""
+    return "".join(f"  {writer:<24} {process.state:<8} pid {process.pid or '-'}\n" for writer, process in found.items())
+
+
+def all_run(found: Mapping[str, Process]) -> bool:
+    """Whether there are processes, and none of them has ended."""
+    return bool(found) and all(process.state is ProcessState.RUNNING for process in found.values())
+
+
 class Workload:
     """The workload that lives in `folder`. `attach` finds a running one, `stop` may be repeated, by any process."""
 

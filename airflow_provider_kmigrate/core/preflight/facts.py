@@ -39,7 +39,7 @@ def begun(view: ClusterView) -> bool:
 
 def answering(view: ClusterView, facts: PreflightFacts) -> list[int]:
     """The listed brokers that answered; of the others it is said that they did not, and no more."""
-    return [node.id for node in facts.spec.brokers if node.id in view.brokers and view.brokers[node.id].mode is not None]
+    return [node.id for node in facts.spec.brokers if view.answered(node.id)]
 
 
 def protocol(config: Mapping[str, str] | None) -> str | None:

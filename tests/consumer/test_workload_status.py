@@ -1,0 +1,30 @@
+"""What `status` says of a workload by its exit code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_kmigrate.consumer.workload import GroupPlan, WorkloadPlan
+from airflow_provider_kmigrate.consumer.workload.__main__ import main
+from airflow_provider_kmigrate.consumer.workload.control import all_run, told
+from airflow_provider_kmigrate.core.model import Process, ProcessState
+
+RUNS, ENDED, UNKNOWN = Process(ProcessState.RUNNING, 7), Process(ProcessState.STOPPED), Process(ProcessState.UNKNOWN)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [({}, False), ({"a": RUNS}, True), ({"a": RUNS, "b": ENDED}, False), ({"a": RUNS, "b": UNKNOWN}, False)],
+)
+def test_a_workload_runs_where_all_of_it_does_and_there_is_any(found: dict[str, Process], expected: bool) -> None:
+    assert all_run(found) is expected
+    assert told(found).count("\n") == len(found)
+
+
+def test_a_workload_of_which_nothing_was_started_does_not_run(tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text(json.dumps(WorkloadPlan(("t",), (GroupPlan("g"),)).as_dict()))
+    (tmp_path / "properties.json").write_text("{}")
+    assert main(["status", "--dir", str(tmp_path)]) == 3
