@@ -56,10 +56,10 @@ _WAIT = 5.0  # seconds between the two looks; below an auto commit's interval, s
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The exit code."""
-    parser = _parser()
-    chosen = parser.parse_args(argv)
+    asked = parser()
+    chosen = asked.parse_args(argv)
     if not (chosen.cluster and chosen.connections) and not (chosen.zookeeper and chosen.bootstrap):
-        parser.error("name CLUSTER.yaml and --connections, or --zookeeper and --bootstrap")
+        asked.error("name CLUSTER.yaml and --connections, or --zookeeper and --bootstrap")
     refused = 2 if chosen.command == "scan" else 1
     try:
         settings, properties, expected = _reached(chosen)
@@ -137,15 +137,21 @@ def _held(zk: ZooKeeper, chosen: argparse.Namespace) -> Iterator[Fence]:
 
 
 def _zookeeper_mode(zk: ZooKeeper, properties: Mapping[str, Any], chosen: argparse.Namespace) -> int:
-    """The emergency: each group's mode set back at once, or as soon as it is possible; then its members waited for."""
+    return set_back(zk, lambda name: seen(zk, properties, [name])[name], chosen)
+
+
+def set_back(
+    zk: ZooKeeper, look: Callable[[str], GroupSeen], chosen: argparse.Namespace, sleep: Callable[[float], None] = time.sleep
+) -> int:
+    """The emergency: each group's mode set back at once, or as soon as it is possible; then its members waited for. The exit code."""
     deadline = time.monotonic() + chosen.wait
-    groups = [_Emergency(zk, properties, name) for name in chosen.group]
+    groups = [_Emergency(zk, look, name, sleep) for name in chosen.group]
     with _held(zk, chosen) as fence:
         unwritten = [group for group in groups if not group.write(fence, force=chosen.force)]
         for group in unwritten:
             sys.stdout.write(f"{group.name}: nothing was written yet. {_reasons(group.decision)}\n")
         while unwritten and time.monotonic() < deadline:
-            time.sleep(0.5)
+            sleep(0.5)
             unwritten = [group for group in unwritten if not group.write(fence, force=chosen.force)]
     for group in unwritten:
         sys.stdout.write(f"{group.name}: NOTHING WAS WRITTEN. {_reasons(group.decision)}\n")
@@ -156,10 +162,11 @@ def _zookeeper_mode(zk: ZooKeeper, properties: Mapping[str, Any], chosen: argpar
 class _Emergency:
     """One group whose mode is set back to zookeeper."""
 
-    def __init__(self, zk: ZooKeeper, properties: Mapping[str, Any], name: str) -> None:
+    def __init__(self, zk: ZooKeeper, look: Callable[[str], GroupSeen], name: str, sleep: Callable[[float], None]) -> None:
         self.name = name
         self.decision: Decision = Wait(())
-        self._zk, self._properties, self._group, self._past = zk, properties, GroupSpec(name, ()), Past()
+        self._zk, self._seen, self._sleep = zk, look, sleep
+        self._group, self._past = GroupSpec(name, ()), Past()
 
     def write(self, fence: Fence, *, force: bool) -> bool:
         """Whether the mode stands there now. `force`: also where the members in Kafka cannot be read. Raises `Refused`."""
@@ -179,12 +186,12 @@ class _Emergency:
             if time.monotonic() > deadline:
                 sys.stdout.write(f"{self.name}: {_reasons(decision)}\n")
                 return False
-            time.sleep(0.5)
+            self._sleep(0.5)
         sys.stdout.write(f"{decision.text}\n")
         return True
 
     def _look(self) -> MoveLooks:
-        now, at = seen(self._zk, self._properties, [self.name])[self.name], time.monotonic()
+        now, at = self._seen(self.name), time.monotonic()
         self._past = self._past.saw(now, at, self._group)
         return self._past.looks(now, at)
 
@@ -235,10 +242,11 @@ def _reached(chosen: argparse.Namespace) -> tuple[ZooKeeperSettings, Mapping[str
     return zookeeper, kafka_settings("--bootstrap", kafka).properties, None
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
     lines = (__doc__ or "").split("\n")
-    parser = argparse.ArgumentParser(prog="python -m airflow_provider_kmigrate.groups", description=lines[0])
-    commands = parser.add_subparsers(dest="command", required=True)
+    made = argparse.ArgumentParser(prog="python -m airflow_provider_kmigrate.groups", description=lines[0])
+    commands = made.add_subparsers(dest="command", required=True)
     looking = commands.add_parser("scan", help="where each group stands and what speaks against moving it; reads only")
     looking.add_argument("--json", type=Path, metavar="FILE", help="write everything as JSON, too")
     looking.add_argument(
@@ -267,7 +275,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--zookeeper", metavar="HOSTS[/CHROOT]", help="instead of a cluster file, with --bootstrap")
         command.add_argument("--bootstrap", metavar="HOST:PORT,...", help="brokers, without any security")
         command.add_argument("--group", action="append", required=command is not looking, help="may be given several times")
-    return parser
+    return made
 
 
 def _seconds(text: str) -> float:

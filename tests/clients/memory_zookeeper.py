@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from airflow_provider_kmigrate.clients import zookeeper
 from airflow_provider_kmigrate.clients.zookeeper import Create, Delete, Holding, Operation, Set
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
 from airflow_provider_kmigrate.exceptions import Fenced
@@ -15,6 +16,7 @@ class Znode:
     data: bytes
     version: int = 0
     session: object = None
+    zxid: int = 0  # of its last change
 
 
 @dataclass
@@ -23,10 +25,20 @@ class Ensemble:
 
     cluster_id: str
     znodes: dict[str, Znode] = field(default_factory=lambda: {"": Znode(b"")})
+    zxid: int = 0
+
+    def put(self, path: str, data: bytes) -> None:
+        """As another client writes it, with what is missing above it."""
+        parent = path.rpartition("/")[0]
+        if parent not in self.znodes:
+            self.put(parent, b"")
+        old = self.znodes.get(path)
+        self.zxid += 1
+        self.znodes[path] = Znode(data, old.version + 1 if old else 0, zxid=self.zxid)
 
 
 class MemoryZooKeeper:
-    """One session; offers what `fence` uses of `clients.zookeeper.ZooKeeper`."""
+    """One session; offers what `fence` and the reads of groups use of `clients.zookeeper.ZooKeeper`."""
 
     def __init__(self, ensemble: Ensemble) -> None:
         self._ensemble = ensemble
@@ -41,10 +53,19 @@ class MemoryZooKeeper:
     def children(self, path: str) -> list[str]:
         return sorted(name.rpartition("/")[2] for name in self._ensemble.znodes if name.rpartition("/")[0] == path and name)
 
+    def families(self, paths: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
+        return ((path, self.children(path)) for path in paths if path in self._ensemble.znodes)
+
+    def nodes(self, paths: Iterable[str]) -> Iterator[tuple[str, zookeeper.Znode]]:
+        there = self._ensemble.znodes
+        found = ((path, there[path]) for path in paths if path in there)
+        return ((path, zookeeper.Znode(znode.data, znode.version, znode.zxid, 0.0)) for path, znode in found)
+
     def commit(self, operations: Sequence[Operation], holding: Holding | None = None) -> list[int | None]:
         if holding is not None and self._ensemble.znodes[holding.path].version != holding.token:
             raise Fenced("newer")
         after = dict(self._ensemble.znodes)
+        self._ensemble.zxid += 1
         versions = [self._apply(after, operation) for operation in operations]
         self._ensemble.znodes = after
         return versions
@@ -60,12 +81,12 @@ class MemoryZooKeeper:
             case Create(path, data, ephemeral):
                 if found or path.rpartition("/")[0] not in znodes:
                     raise Changed(path)
-                znodes[path] = Znode(data, session=self if ephemeral else None)
+                znodes[path] = Znode(data, session=self if ephemeral else None, zxid=self._ensemble.zxid)
                 return None
             case Set(path, data, version):
                 if not found or found.version != version:
                     raise Changed(path)
-                znodes[path] = Znode(data, version + 1, found.session)
+                znodes[path] = Znode(data, version + 1, found.session, self._ensemble.zxid)
                 return version + 1
             case Delete(path, version):
                 if not found or found.version != version:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,8 +26,6 @@ from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.findings.finding import Severity
 from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, OffsetWrite, Store
 from airflow_provider_kmigrate.core.groups.scan import Looks, Standing, scan
-from airflow_provider_kmigrate.exceptions import Refused
-from airflow_provider_kmigrate.groups import __main__ as command_line
 from airflow_provider_kmigrate.groups.__main__ import main, scanned
 from airflow_provider_kmigrate.groups.report import SCHEMA, copied, document, table
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
@@ -125,80 +122,6 @@ def test_what_cannot_be_reached_is_no_finding(tmp_path: Path, capsys: pytest.Cap
     assert "N03" in capsys.readouterr().err
     (tmp_path / "connections.json").write_text("{}")
     assert main(["scan", str(tmp_path / "absent.yaml"), "--connections", str(tmp_path / "connections.json")]) == 2
-
-
-FOLLOWING = ZkGroup(
-    registrations={"billing_a": Registration("static", {"t": 1})},
-    progress={"billing_a": Progress(7, Mode.KAFKA, settled=True)},
-    mode_data=b"kafka",
-    mode_version=0,
-    mode_epoch=7,
-    owners={A: "billing_a-0"},
-    partitions=frozenset({A}),
-)
-BACK = replace(FOLLOWING, progress={"billing_a": Progress(8, Mode.ZOOKEEPER, settled=True)}, mode_data=b"zookeeper", mode_epoch=8)
-IN_KAFKA = GroupSeen("billing", FOLLOWING, KafkaGroup("Stable"), {}, {})
-
-
-class TestTheEmergency:
-    """Without a server: what is seen, look by look, and what is written."""
-
-    @pytest.fixture
-    def set_back(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
-        def command(*looks: GroupSeen, options: Sequence[str] = ()) -> tuple[int, str]:
-            left = list(looks)
-            monkeypatch.setattr(command_line, "_held", lambda *_: contextlib.nullcontext())
-            monkeypatch.setattr(command_line.time, "sleep", lambda _: None)
-            monkeypatch.setattr(command_line, "seen", lambda *_: {"billing": left.pop(0) if len(left) > 1 else left[0]})
-            monkeypatch.setattr(command_line.group_mode, "write", lambda *_: None)
-            argv = [
-                "zookeeper-mode",
-                "--zookeeper",
-                "h:1",
-                "--bootstrap",
-                "h:2",
-                "--group",
-                "billing",
-                "--wait",
-                "0.05",
-                *options,
-            ]
-            there: Any = None
-            code = command_line._zookeeper_mode(there, {}, command_line._parser().parse_args(argv))
-            return code, capsys.readouterr().out
-
-        return command
-
-    def test_it_is_written_and_waited_for(self, set_back: Callable[..., tuple[int, str]]) -> None:
-        code, said = set_back(IN_KAFKA, replace(IN_KAFKA, zk=BACK))
-        assert code == 0
-        assert "Written." in said
-        assert "all of its members have settled" in said
-
-    def test_kafkas_offsets_are_not_needed(self, set_back: Callable[..., tuple[int, str]]) -> None:
-        assert set_back(replace(IN_KAFKA, committed=None), replace(IN_KAFKA, zk=BACK, committed=None))[0] == 0
-
-    def test_where_nothing_can_be_decided_it_says_that_nothing_was_written(
-        self, set_back: Callable[..., tuple[int, str]]
-    ) -> None:
-        away = replace(IN_KAFKA, kafka=None)
-        code, said = set_back(away)
-        assert code == 2
-        assert "nothing was written yet. [K50]" in said
-        assert "NOTHING WAS WRITTEN. [K50]" in said
-        code, said = set_back(away, away, IN_KAFKA, replace(IN_KAFKA, zk=BACK))
-        assert code == 0, "the coordinator came back in time"
-        assert "NOTHING" not in said
-
-    def test_by_force_it_is_written_without_the_members_in_kafka(self, set_back: Callable[..., tuple[int, str]]) -> None:
-        code, said = set_back(replace(IN_KAFKA, kafka=None), options=["--force"])
-        assert code == 2
-        assert "Written." in said
-        assert "[K50]" in said, "whether they settle nobody knows"
-
-    def test_nothing_is_set_for_a_group_that_nobody_knows(self, set_back: Callable[..., tuple[int, str]]) -> None:
-        with pytest.raises(Refused, match="K68"):
-            set_back(GroupSeen("billing", ZkGroup(), KafkaGroup("Dead"), {}, {}))
 
 
 # ------------------------------------------------------------------------------------------------------ a real cluster
