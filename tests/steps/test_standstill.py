@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import pytest
 
+from airflow_provider_kmigrate.clients.zookeeper import Znode
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
 from airflow_provider_kmigrate.core.cluster import Role
 from airflow_provider_kmigrate.core.forward.standstill import FAIL_OVER, FORGOTTEN_AFTER, MEND, MOST_CURES, PATIENCE, Standstill
@@ -19,6 +20,7 @@ from airflow_provider_kmigrate.steps.waits import Copied, Soak
 from benchmarks import direct
 from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import Killed
+from tests.steps.sim_zookeeper import SimZooKeeper
 
 WAITS = Wait((Reason("G07", "/migration stands still"),))
 
@@ -36,6 +38,27 @@ def half_made(cluster: SimCluster) -> None:
 def half_made_and_elected(cluster: SimCluster) -> None:
     """And a controller was elected since."""
     cluster.half_made = cluster.epoch - 1
+
+
+class Unseeing(SimZooKeeper):
+    """What is missing in it is not seen."""
+
+    def nodes(self, paths):
+        return ((path, Znode(b"{}", 0, 0, 0.0)) for path in paths)
+
+
+@dataclass
+class Refusing(SimZooKeeper):
+    """Nothing can be written."""
+
+    error: Exception
+
+    def commit(self, operations, holding):
+        raise self.error
+
+
+def with_zookeeper(world, zookeeper):
+    return replace(world, tools=SimpleNamespace(**{**vars(world.tools), "zk": zookeeper}))
 
 
 @pytest.fixture
@@ -67,12 +90,11 @@ def test_a_way_back_completes_what_zookeeper_lacks_before_it_fails_over(tmp_path
     assert dual.disasters == []
 
 
-def test_without_the_cure_a_failover_makes_it_worse(tmp_path, dual, monkeypatch):
+def test_without_the_cure_a_failover_makes_it_worse(tmp_path, dual):
     """What the way back did before, and what a person would do."""
-    monkeypatch.setattr("airflow_provider_kmigrate.steps.dual_write._complete", lambda *_: None)
     half_made(dual)
     with pytest.raises(TimedOut, match="G07"):
-        run_step(Reconcile(dual.spec.controllers), dual.world(tmp_path))
+        run_step(Reconcile(dual.spec.controllers), with_zookeeper(dual.world(tmp_path), Unseeing(dual)))
 
 
 def test_a_topic_that_is_just_being_made_is_left_alone(tmp_path, dual, monkeypatch):
@@ -84,9 +106,8 @@ def test_a_topic_that_is_just_being_made_is_left_alone(tmp_path, dual, monkeypat
         slept(seconds)
 
     monkeypatch.setattr(dual.clock, "sleep", whole)
-    monkeypatch.setattr("airflow_provider_kmigrate.steps.dual_write.make_whole", lambda *_: pytest.fail("made"))
-    before = dual.epoch
-    assert isinstance(run_step(Reconcile(dual.spec.controllers), dual.world(tmp_path)), Done)
+    world, before = with_zookeeper(dual.world(tmp_path), Refusing(dual, AssertionError("made"))), dual.epoch
+    assert isinstance(run_step(Reconcile(dual.spec.controllers), world), Done)
     assert dual.epoch == before + 1
 
 
@@ -169,18 +190,17 @@ def test_a_flag_that_is_lost_while_topics_are_completed_stops_the_failover(tmp_p
 
 
 @pytest.mark.parametrize("error", [AuthenticationFailed("no right"), Changed("taken")])
-def test_no_failover_while_a_topic_stays_in_part(tmp_path, dual, monkeypatch, error):
+def test_no_failover_while_a_topic_stays_in_part(tmp_path, dual, error):
     """As long as the same controller leads, the dual-write goes on; its successor's would not."""
     half_made(dual)
 
-    def fail(*_):
-        raise error
-
-    monkeypatch.setattr("airflow_provider_kmigrate.steps.dual_write.make_whole", fail)
     before, written = dual.epoch, []
     journal = SimpleNamespace(write=lambda kind, step, text, **facts: written.append((kind, text)))
     with pytest.raises((AuthenticationFailed, Failed)):
-        run_step(Reconcile(dual.spec.controllers), replace(dual.world(tmp_path), journal=journal))
+        run_step(
+            Reconcile(dual.spec.controllers),
+            with_zookeeper(replace(dual.world(tmp_path), journal=journal), Refusing(dual, error)),
+        )
     assert dual.epoch == before
     assert [kind for kind, _ in written] == ["act", "failed"]
     assert "fail over: " in written[-1][1]
