@@ -34,8 +34,11 @@ class Told(NamedTuple):
     committed: Offsets | None
 
 
-def told(properties: Mapping[str, str], timeout: float, only: Collection[str] | None = None) -> Iterator[Told]:
-    """Every consumer group that the brokers know, or each of `only`, known or not, by name. `timeout`: seconds for each request.
+def told(
+    properties: Mapping[str, str], timeout: float, only: Collection[str] | None = None, again: float = _AGAIN_S
+) -> Iterator[Told]:
+    """Every consumer group that the brokers know, or each of `only`, known or not, by name. `timeout`: seconds for each request,
+    `again`: until what is not told is asked for once more.
 
     A group that does not tell, or has no coordinator, has None in it. Nothing where no group ever committed anything: to ask for a
     coordinator would make the brokers create `__consumer_offsets`. Raises ours where nobody answers, and without `only` where a
@@ -46,18 +49,18 @@ def told(properties: Mapping[str, str], timeout: float, only: Collection[str] | 
             return
         wanted, silent = _consumers(brokers.listed()) if only is None else only, Silent()
         for names in batches(sorted(wanted), _BATCH):
-            yield from _batch(brokers, names, silent)
+            yield from _batch(brokers, names, silent, again)
 
 
 def _consumers(listed: Mapping[str, str]) -> list[str]:
     return [name for name, protocol in listed.items() if protocol in _CONSUMERS]
 
 
-def _batch(brokers: Brokers, groups: Sequence[str], silent: Silent) -> Iterator[Told]:
+def _batch(brokers: Brokers, groups: Sequence[str], silent: Silent, pause: float) -> Iterator[Told]:
     groups_told, offsets = _asked(brokers, groups, silent)
     again = [name for name in groups if isinstance(groups_told[name], Unavailable) or isinstance(offsets[name], Unavailable)]
     if again:
-        time.sleep(_AGAIN_S)
+        time.sleep(pause)
         more = _asked(brokers, again, silent)
         groups_told, offsets = groups_told | more[0], offsets | more[1]
     for name in groups:

@@ -26,10 +26,15 @@ _POLL_S: Final = 0.5
 
 
 class ProbeRuns:
-    """The probes below `place`, all of one cluster; `properties` are librdkafka's, which hold secrets and are not left there."""
+    """The probes below `place`, all of one cluster; `properties` are librdkafka's, which hold secrets and are not left there.
 
-    def __init__(self, place: Path | str, properties: Mapping[str, str], machine: str = "") -> None:
-        self._place, self._properties = Path(place), properties
+    `probe`: what makes one of a folder, properties and a plan.
+    """
+
+    def __init__(
+        self, place: Path | str, properties: Mapping[str, str], machine: str = "", probe: Callable[..., Probe] = Probe
+    ) -> None:
+        self._place, self._properties, self._probe = Path(place), properties, probe
         self._machine = machine or socket.gethostname()
 
     def begin(self, run: str) -> Path:
@@ -41,7 +46,7 @@ class ProbeRuns:
         self._end(lambda other: other != folder)
         if self._is_elsewhere(folder):
             self._refuse(folder)
-        probe = Probe(folder, self._properties, ProbePlan(max_seconds=_LONG))
+        probe = self._probe(folder, self._properties, ProbePlan(max_seconds=_LONG))
         atomic.make_folder(folder)
         atomic.replace(
             folder / _MACHINE, self._machine.encode()
@@ -64,7 +69,7 @@ class ProbeRuns:
                 if not silent(folder):
                     self._refuse(folder)
             else:
-                Probe(folder, self._properties).stop()
+                self._probe(folder, self._properties).stop()
                 ended.append(folder.name)
         return tuple(ended)
 

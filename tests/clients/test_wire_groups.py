@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from fake_groups import (
 from fake_node import CLOSE, HANG
 
 from airflow_provider_kmigrate.clients import groups
-from airflow_provider_kmigrate.clients.groups import Told, of_brokers, told
+from airflow_provider_kmigrate.clients.groups import Told, of_brokers
 from airflow_provider_kmigrate.clients.wire_groups import Described, commit, describe
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
 from airflow_provider_kmigrate.core.coordination.group_seen import KafkaGroup
@@ -38,6 +39,9 @@ EMPTY = Described(KafkaGroup("Empty", (), "range"), GroupProtocol.CLASSIC)
 TIMEOUT = 2.0
 
 
+told = partial(groups.told, again=0.0)
+
+
 @pytest.fixture
 def start() -> Iterator[Start]:
     with ExitStack() as stack:
@@ -48,11 +52,6 @@ def start() -> Iterator[Start]:
             return broker
 
         yield one
-
-
-@pytest.fixture(autouse=True)
-def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(groups, "_AGAIN_S", 0.0)
 
 
 def t(*partitions: int) -> frozenset[TopicPartition]:

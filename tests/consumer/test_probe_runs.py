@@ -74,13 +74,14 @@ def test_files_that_do_not_grow_are_no_evidence(tmp_path: Path) -> None:
         assert codes(refused) == ["Y10"]
 
 
-def test_a_start_that_fails_leaves_no_secret_and_says_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def start(probe: Probe, timeout: float = 0.0) -> None:
+class Failing(Probe):
+    def start(self, timeout: float = 0.0) -> None:
         del timeout
-        (probe.folder / "properties.json").write_text("canary-5up3r")
+        (self.folder / "properties.json").write_text("canary-5up3r")
         raise TimedOut("no acknowledgement")
 
-    monkeypatch.setattr(Probe, "start", start)
+
+def test_a_start_that_fails_leaves_no_secret_and_says_where_it_was(tmp_path: Path) -> None:
     with pytest.raises(TimedOut):
-        ProbeRuns(tmp_path, NOWHERE, machine="here").begin("run")
+        ProbeRuns(tmp_path, NOWHERE, machine="here", probe=Failing).begin("run")
     assert {path.name: path.read_text() for path in (tmp_path / "run").iterdir()} == {"machine": "here"}
