@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from airflow_provider_kmigrate.core.preflight.checks import findings
 from airflow_provider_kmigrate.steps.prepare import Preflight
-from tests.core import test_preflight_around as around
+from tests.core import preflight_around as around
 from tests.core.test_preflight import Case, both, healthy, orders, zk
 
 HOSTILE = '<script>alert("x")</script>\x00\u202e'

@@ -1,0 +1,70 @@
+"""Who else changes the cluster, and how its nodes are run; each defect gives exactly its code."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_kmigrate.core.model import NodeFiles
+from airflow_provider_kmigrate.core.preflight.surroundings import Registration
+from tests.core.preflight_around import (
+    RATE,
+    STRANGE_DIR,
+    TWO_FORMS,
+    Row,
+    around,
+    codes,
+    commanded,
+    everywhere,
+    named,
+    topics,
+    tree,
+)
+from tests.core.test_preflight import (
+    NOW,
+    Change,
+    both,
+    broker_1,
+    config,
+    controller_files,
+    controller_ids,
+    healthy,
+    zk,
+)
+
+ROWS: list[Row] = [
+    ("tree not read", around(tree=None), ["B0"]),
+    ("no features", tree(has_feature=False), ["B6c"]),
+    ("controller ids in the range of given ones", both(controller_ids(1001, 1002, 1003), tree(generated_ids=2)), ["B2b"]),
+    ("reassignment by the API", around(moving=("orders-0",)), ["B4d"]),
+    ("reassignments not told", around(moving=None), ["B4d"]),
+    ("reassignment in ZooKeeper alone", both(zk(reassigning=True), around(moving=None)), ["B4d"]),
+    ("throttle in force", both(topics(leader_replication_throttled_replicas="*"), tree(broker_settings={"1": RATE})), ["B14"]),
+    ("throttle of a topic", topics(follower_replication_throttled_replicas="0:1"), ["W6"]),
+    ("rate of a broker", tree(broker_settings={"<default>": RATE}), ["W6"]),
+    ("dynamic setting", tree(broker_settings={"<default>": ("log.cleaner.threads",)}), ["W13"]),
+    ("unclean elections", topics(unclean_leader_election_enable="true"), ["W13"]),
+    ("policy", everywhere(alter_config_policy_class_name="com.example.Policy"), ["W12"]),
+    ("Cruise Control", named("__CruiseControlMetrics"), ["W9"]),
+    ("CMAK", tree(cmak=True), ["W9"]),
+    ("CMAK not told", tree(cmak=None), ["W9"]),
+    ("settings changed now", tree(changed=(("settings of topics/orders", NOW - 60),)), ["W9"]),
+    ("settings changed long ago", tree(changed=(("settings of topics/orders", NOW - 3600),)), []),
+    ("old groups", zk(live_groups=("legacy",)), ["W17"]),
+    ("clock of a broker", tree(registrations={i: Registration(NOW - 500 + 60 * (i == 1), NOW - 500) for i in range(3)}), ["W8"]),
+    ("clock of ZooKeeper", tree(latest=NOW + 30), ["W8"]),
+    ("broker's time not told", tree(registrations={i: Registration(NOW, NOW) for i in range(2)}), ["W8"]),
+    ("nodes on other machines", around(one_machine=False), ["W8"]),
+    ("our patience too short", commanded(stop_timeout=60.0, kill_after=400.0), ["W7"]),
+    ("nodes killed too early", commanded(kill_after=90.0), ["W7"]),
+    ("when nodes are killed not told", commanded(), ["W7"]),
+    ("nodes killed late enough", commanded(kill_after=600.0), []),
+    ("meta.properties of version 1", broker_1(files=TWO_FORMS), ["W10"]),
+    ("directory of another broker", broker_1(files=STRANGE_DIR), ["B2d"]),
+    ("directory of a broker given to a controller", controller_files(NodeFiles(meta={"/d": {"broker.id": "1"}}, has_metadata_log=False)), ["B2f"]),
+    ("directories not read", broker_1(files=NodeFiles(config(1))), ["B0"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "expected"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
+def test_one_defect_gives_its_code(change: Change, expected: list[str]) -> None:
+    assert codes(change(*healthy())) == expected

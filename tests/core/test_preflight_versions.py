@@ -1,0 +1,55 @@
+"""Releases, protocol versions and what depends on them; each defect gives exactly its code."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_kmigrate.core.preflight.surroundings import LogDir, ZooKeeperServer
+from tests.core.preflight_around import (
+    Row,
+    around,
+    both_dirs,
+    codes,
+    dirs,
+    everywhere,
+    release,
+)
+from tests.core.test_preflight import (
+    Change,
+    both,
+    healthy,
+)
+
+ROWS: list[Row] = [
+    ("release 3.5", release("3.5-IV2"), ["B1c"]),
+    ("release of before", release("3.3-IV3"), ["B1c"]),
+    ("release without ZooKeeper", release("4.0-IV3"), ["B1c"]),
+    ("release not told", release(""), ["B1c"]),
+    ("3.6, patch not told", release("3.6-IV2"), ["B1c"]),
+    ("3.6.1", release("3.6-IV2", "3.6.1"), ["B1c"]),
+    ("3.6.2", release("3.6-IV2", "3.6.2"), ["W4"]),
+    ("3.7.0", release("3.7-IV4", "3.7.0"), ["B1c"]),
+    ("3.7.1", release("3.7-IV4", "3.7.1"), ["W4"]),
+    ("3.7.2", release("3.7-IV4", "3.7.2"), []),
+    ("3.8, patch not told", release("3.8-IV0"), ["W4"]),
+    ("3.8.1", release("3.8-IV0", "3.8.1"), []),
+    ("3.9.0", release("3.9-IV0", "3.9.0"), []),
+    ("another release than the cluster file says", release("3.9-IV0", "3.8.1"), ["B12a"]),
+    ("mixed releases", around(releases={0: "3.9-IV0", 1: "3.8-IV0", 2: "3.9-IV0"}), ["B12a", "W4"]),
+    ("version behind the release", both(release("3.9-IV0"), everywhere(inter_broker_protocol_version="3.8-IV0")), ["W15"]),
+    ("ensemble 3.4", around(servers=(ZooKeeperServer("zk:2181", "3.4.14"),)), ["B12b"]),
+    ("ensemble silent", around(servers=(ZooKeeperServer("zk:2181"),)), ["B12b"]),
+    ("ensemble not asked", around(servers=()), ["B12b"]),
+    ("two directories on 3.6", both_dirs("3.6-IV2"), ["B7a", "B1c"]),
+    ("two directories on 3.7", both_dirs("3.7-IV2"), ["B1c", "W5"]),
+    ("two directories on 3.9", both_dirs("3.9-IV0"), []),
+    ("directory failed", dirs(LogDir("/a", "KAFKA_STORAGE_ERROR")), ["B7b"]),
+    ("directories not told", around(log_dirs={}), ["B7b"]),
+    ("tiered storage on 3.8", both(release("3.8-IV0", "3.8.1"), everywhere(inter_broker_protocol_version="3.8", remote_log_storage_system_enable="true")), ["W16"]),
+    ("tiered storage on 3.9", everywhere(remote_log_storage_system_enable="true"), []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "expected"), [row[1:] for row in ROWS], ids=[row[0] for row in ROWS])
+def test_one_defect_gives_its_code(change: Change, expected: list[str]) -> None:
+    assert codes(change(*healthy())) == expected
