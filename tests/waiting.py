@@ -4,14 +4,43 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 _PAUSE = 0.05  # seconds between two questions
+_SHOWN = 2_000  # characters of what was seen last
+
+Value = TypeVar("Value")
 
 
-def wait_until(holds: Callable[[], object], what: str, timeout: float = 60.0) -> float:
-    """The seconds until it held; fails the test, naming `what` was waited for, where it does not within `timeout` seconds."""
+def wait_until(holds: Callable[[], object], what: str, timeout: float = 60.0, despite: tuple[type[Exception], ...] = ()) -> float:
+    """The seconds until it held; fails the test, naming `what` was waited for, where it does not within `timeout` seconds.
+
+    An error in `despite` is as good as False.
+    """
     began = time.monotonic()
-    while not holds():
-        assert time.monotonic() - began < timeout, f"in vain for {timeout:g} s: {what}"
+    while not (seen := _asked(holds, despite)) or isinstance(seen, despite):
+        assert time.monotonic() - began < timeout, f"in vain for {timeout:g} s: {what}; {str(seen)[:_SHOWN]}"
         time.sleep(_PAUSE)
     return time.monotonic() - began
+
+
+def wait_for(look: Callable[[], Value], holds: Callable[[Value], object], what: str, timeout: float = 60.0) -> Value:
+    """The first look of which it holds; fails as `wait_until`, with what the last look could not see (`unknowns`), where it has such."""
+    seen: list[Value] = []
+
+    def once() -> object:
+        seen[:] = [look()]
+        return holds(seen[0])
+
+    try:
+        wait_until(once, what, timeout)
+    except AssertionError as error:
+        raise AssertionError(f"{error}; not seen: {getattr(seen[0], 'unknowns', '')}") from None
+    return seen[0]
+
+
+def _asked(holds: Callable[[], object], despite: tuple[type[Exception], ...]) -> object:
+    try:
+        return holds()
+    except despite as error:
+        return error

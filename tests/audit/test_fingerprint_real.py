@@ -31,6 +31,7 @@ from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
 from airflow_provider_kmigrate.localcluster.plan import Shape
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 COUNT, PARTITIONS = 3_000, 3
@@ -311,10 +312,11 @@ def test_logs_that_were_really_cut_and_topics_that_were_really_deleted(
 
 def wait_for_topics(properties: Mapping[str, str], topics: list[str]) -> None:
     """A broker that restarts answers before its controller has told it what there is."""
-    deadline = time.monotonic() + 30
-    while len([mark for mark in read_marks(properties, topics).values() if not mark.unread]) < len(topics) * PARTITIONS:
-        assert time.monotonic() < deadline, "the broker does not know its topics again"
-        time.sleep(0.2)
+
+    def known() -> bool:
+        return sum(not mark.unread for mark in read_marks(properties, topics).values()) == len(topics) * PARTITIONS
+
+    wait_until(known, "the broker knows its topics again", timeout=30)
 
 
 def create_anew(properties: Mapping[str, str], name: str) -> None:

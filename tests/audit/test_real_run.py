@@ -8,8 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +31,7 @@ from airflow_provider_kmigrate.core.events import Change, DeliveryRun, Event, Ow
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
 from airflow_provider_kmigrate.localcluster.plan import Shape
 from airflow_provider_kmigrate.sparkjobs import example
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 GROUP = "billing"
@@ -79,10 +78,8 @@ class Run:
             return subprocess.Popen(words, stdout=log, stderr=log, start_new_session=True)
 
     def wait_first_batch(self) -> None:
-        pause, deadline = threading.Event(), time.monotonic() + 90
-        while not (self.folder / "stream" / "checkpoint" / "commits" / "0").exists():
-            assert time.monotonic() < deadline, (self.folder / "stream.log").read_text()[-2000:]
-            pause.wait(0.2)
+        first = self.folder / "stream" / "checkpoint" / "commits" / "0"
+        wait_until(first.exists, f"the first batch; see {self.folder / 'stream.log'}", timeout=90)
 
     def close(self) -> None:
         if self.stream is not None and self.stream.poll() is None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -24,6 +23,7 @@ from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look, 
 from airflow_provider_kmigrate.exceptions import WrongCluster
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
 from airflow_provider_kmigrate.observe import Observer
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.cluster
 
@@ -55,13 +55,6 @@ def topic(cluster: LocalCluster) -> str:
     return "observed"
 
 
-def until(look: Callable[[], ClusterView], holds: Callable[[ClusterView], bool], what: str, timeout: float = 60.0) -> ClusterView:
-    end = time.monotonic() + timeout
-    while not holds(view := look()):
-        assert time.monotonic() < end, f"in vain: {what}; {view.unknowns}"
-    return view
-
-
 def whole(view: ClusterView) -> bool:
     everyone = frozenset(view.brokers)
     at_home = all(broker.in_zookeeper and broker.listed_by == everyone for broker in view.brokers.values())
@@ -76,7 +69,7 @@ def pid_of(node: NodeSpec) -> int:
 
 class TestHealthy:
     def test_a_whole_look(self, observer: Observer, spec: ClusterSpec, topic: str) -> None:
-        view = until(lambda: observer.look(ALL), whole, "a whole cluster")
+        view = wait_for(lambda: observer.look(ALL), whole, "a whole cluster")
         assert view.unknowns == ()
         assert view.kafka_cluster_id == spec.cluster_id
         assert view.modes() == dict.fromkeys((0, 1, 2), BrokerMode.ZOOKEEPER)
@@ -86,7 +79,7 @@ class TestHealthy:
         assert {broker.controller_id for broker in view.brokers.values()} == {view.zk.controller.broker_id}
         assert view.zk.migration is None
         assert sum(partition.topic == topic for partition in view.partitions or ()) == 6
-        until(lambda: observer.look(ALL), lambda seen: (seen.min_insync or {}).get(topic) == 2, "the topic's limit")
+        wait_for(lambda: observer.look(ALL), lambda seen: (seen.min_insync or {}).get(topic) == 2, "the topic's limit")
 
     def test_looks_are_quick_over_kept_connections(self, observer: Observer, topic: str) -> None:
         observer.look(ALL)
@@ -121,7 +114,7 @@ class TestHealthy:
             return len(counts) == 3 and all(counts.values())
 
         what = Look.OFFSETS_TOPIC | Look.PARTITIONS
-        view = until(lambda: observer.look(what), counted, "a fingerprint of every broker")
+        view = wait_for(lambda: observer.look(what), counted, "a fingerprint of every broker")
         count = sum(partition.topic == OFFSETS_TOPIC for partition in view.partitions or ())
         assert count > 1
         assert all(count in possible for possible in (view.offsets_counts or {}).values())
@@ -131,7 +124,7 @@ class TestHealthy:
 
 
 def test_how_far_each_replica_is_behind(observer: Observer, spec: ClusterSpec, topic: str) -> None:
-    until(lambda: observer.look(ALL), whole, "a whole cluster")
+    wait_for(lambda: observer.look(ALL), whole, "a whole cluster")
     with Wire(spec.brokers[0].host, spec.brokers[0].port) as wire:
         lags = wire.replica_lags()
     view = observer.look(ALL)
@@ -142,7 +135,7 @@ def test_how_far_each_replica_is_behind(observer: Observer, spec: ClusterSpec, t
 
 class TestTrouble:
     def test_a_suspended_broker_is_unknown_and_holds_nobody_up(self, observer: Observer, spec: ClusterSpec, topic: str) -> None:
-        until(lambda: observer.look(ALL), whole, "a whole cluster")
+        wait_for(lambda: observer.look(ALL), whole, "a whole cluster")
         suspended = spec.brokers[0]
         pid = pid_of(suspended)
         os.kill(pid, signal.SIGSTOP)
@@ -155,23 +148,23 @@ class TestTrouble:
                 assert [reason.code for reason in view.unknowns] == ["U02"]
         finally:
             os.kill(pid, signal.SIGCONT)
-        until(lambda: observer.look(ALL), whole, "the broker is back", timeout=120)
+        wait_for(lambda: observer.look(ALL), whole, "the broker is back", timeout=120)
 
     def test_a_killed_broker_is_unknown_and_seen_again_after_its_start(
         self, observer: Observer, spec: ClusterSpec, topic: str
     ) -> None:
-        until(lambda: observer.look(ALL), whole, "a whole cluster")
+        wait_for(lambda: observer.look(ALL), whole, "a whole cluster")
         killed = spec.brokers[1]
         os.kill(pid_of(killed), signal.SIGKILL)
         try:
-            view = until(lambda: observer.look(ALL), lambda seen: seen.brokers[1].mode is None, "its silence")
+            view = wait_for(lambda: observer.look(ALL), lambda seen: seen.brokers[1].mode is None, "its silence")
             assert view.took < WIRE_TIMEOUT + 5.0
             assert [reason.code for reason in view.unknowns] == ["U02"]
         finally:
             # A ZooKeeper-mode broker ends at once if the registration of its former life is still there.
-            until(lambda: observer.look(Look.ZOOKEEPER), lambda seen: not seen.brokers[1].in_zookeeper, "the session's end")
+            wait_for(lambda: observer.look(Look.ZOOKEEPER), lambda seen: not seen.brokers[1].in_zookeeper, "the session's end")
             host_for(killed).start(killed, token=0)
-        until(lambda: observer.look(ALL), whole, "the broker is back", timeout=120)
+        wait_for(lambda: observer.look(ALL), whole, "the broker is back", timeout=120)
 
     def test_another_cluster_id_ends_the_look(self, cluster: LocalCluster, spec: ClusterSpec) -> None:
         other = replace(spec, cluster_id="another")

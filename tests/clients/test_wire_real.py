@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,22 +21,11 @@ from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, K
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
 from airflow_provider_kmigrate.localcluster.plan import Shape, free_ports
 from airflow_provider_kmigrate.observe import Observer
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster
 
 VERSION = "3.9-IV0"
-
-
-def until(holds: Callable[[], bool], what: str, timeout: float = 60.0) -> None:
-    """Wait for a condition; what is unavailable does not hold."""
-    end = time.monotonic() + timeout
-    while True:
-        try:
-            if holds():
-                return
-        except Unavailable as error:
-            what = f"{what}; {error}"[:2000]
-        assert time.monotonic() < end, f"in vain: {what}"
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +59,7 @@ class TestControllers:
             leaders[:] = [number for number, wire in wires.items() if leads(wire)]
             return len(leaders) == 1
 
-        until(elected, "a leader")
+        wait_until(elected, "a leader", despite=(Unavailable,))
         quorum = wires[leaders[0]].describe_quorum()
         assert quorum.leader_id == leaders[0]
         assert set(quorum.voters) == set(wires)
@@ -79,7 +67,7 @@ class TestControllers:
         follower = next(wire for number, wire in wires.items() if number != leaders[0])
         with pytest.raises(NotLeader):
             follower.describe_quorum()
-        until(lambda: knows_controllers(follower, 2), "its metadata")
+        wait_until(lambda: knows_controllers(follower, 2), "its metadata", despite=(Unavailable,))
         cluster_id, leader, endpoints = follower.describe_cluster()
         assert (cluster_id, leader) == (spec.cluster_id, leaders[0])
         assert endpoints == {node.id: (node.host, node.port) for node in spec.controllers}
@@ -98,7 +86,7 @@ class TestControllers:
                 seen = observer.look(what)
                 return seen.quorum is not None and seen.metadata_version is not None
 
-            until(settled, "a quorum that has loaded its metadata")
+            wait_until(settled, "a quorum that has loaded its metadata", despite=(Unavailable,))
             view = observer.look(what)
             assert all(controller.migration_flag for controller in view.controllers.values())
             assert view.metadata_version == VERSION
@@ -148,7 +136,7 @@ class TestSecureListener:
         host.stop(node, 2)
         host.start(node, 2)
         with Wire(node.host, node.port) as wire:
-            until(lambda: wire.metadata().broker_ids == {0}, "the broker serves again")
+            wait_until(lambda: wire.metadata().broker_ids == {0}, "the broker serves again", despite=(Unavailable,))
         return port
 
     @staticmethod

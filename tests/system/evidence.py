@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,7 @@ from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.zookeeper import ROOT, ZooKeeper
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
-from airflow_provider_kmigrate.core.model import ClusterView, Look
+from airflow_provider_kmigrate.core.model import Look
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
 
 EVERYTHING = Look.PROCESSES | Look.FILES | Look.BROKERS | Look.CONTROLLERS | Look.QUORUM | Look.ZOOKEEPER | Look.PARTITIONS
@@ -23,12 +21,6 @@ _NOT_A_FILE_OF_NOTE = {"node.log", "lock"}
 def starts(node: NodeSpec) -> int:
     """How often this node's Kafka was started, by its log: each start registers one log4j bean."""
     return NodeProcess(Path(node.hosts.state)).log.read_text(errors="replace").count("kafka.Log4jController MBean")
-
-
-def wait_until(look: Callable[[], ClusterView], holds: Callable[[ClusterView], bool], what: str, timeout: float = 90.0) -> None:
-    end = time.monotonic() + timeout
-    while not holds(view := look()):
-        assert time.monotonic() < end, f"in vain: {what}; {view.unknowns}"
 
 
 def footprint(cluster: LocalCluster, *, fence: bool = False) -> dict[str, object]:

@@ -22,7 +22,7 @@ from airflow_provider_kmigrate.steps.run import World, run_step
 from benchmarks import direct
 from tests.system import evidence
 from tests.system.by_hand import ByHand
-from tests.waiting import wait_until
+from tests.waiting import wait_for, wait_until
 
 TOPIC, PARTITIONS = "orders", 12
 POSITION = Look.BROKERS | Look.CONTROLLERS | Look.ZOOKEEPER | Look.QUORUM
@@ -61,7 +61,7 @@ class Road:
         self, holds: Callable[[ClusterView], bool], what: str, looks: Look = evidence.EVERYTHING, timeout: float = 90.0
     ) -> None:
         with direct.world(self.cluster, "looking", acting=False) as here:
-            evidence.wait_until(lambda: here.observer.look(looks), holds, what, timeout)
+            wait_for(lambda: here.observer.look(looks), holds, what, timeout)
 
     def topics_in_zookeeper(self) -> set[str]:
         with self.hands.zookeeper() as zookeeper:

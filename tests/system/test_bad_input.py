@@ -34,6 +34,7 @@ from airflow_provider_kmigrate.steps.prepare import run_preflight
 from airflow_provider_kmigrate.steps.run import World, run_step
 from benchmarks import direct
 from tests.system import evidence
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 
@@ -241,10 +242,11 @@ class TestNodes:
         finally:
             cluster.up()
         with direct.world(cluster) as world:
-            evidence.wait_until(
+            wait_for(
                 lambda: world.observer.look(Look.PARTITIONS),
                 lambda view: not any(partition.under_replicated for partition in view.partitions or ()),
                 "every replica back in its ISR",
+                timeout=90,
             )
 
     def test_then_nothing_blocks(self, cluster: LocalCluster) -> None:
@@ -264,8 +266,8 @@ def controller_by_hand(cluster: LocalCluster, spec: ClusterSpec, stage: Stage, r
         host.format_storage(node, spec.cluster_id, release, world.fence.token)
         host.start(node, world.fence.token)
         try:
-            evidence.wait_until(
-                lambda: world.observer.look(Look.CONTROLLERS), lambda view: view.metadata_version is not None, "its quorum"
+            wait_for(
+                lambda: world.observer.look(Look.CONTROLLERS), lambda view: view.metadata_version is not None, "its quorum", 90
             )
             yield
         finally:

@@ -203,18 +203,26 @@ def unflagged_standby(road: Road, hands: ByHand) -> NodeSpec:
     return node
 
 
+def elected(view: ClusterView) -> int:
+    """The epoch of the quorum's leader; -1 where there is none."""
+    return view.quorum.leader_epoch if view.quorum else -1
+
+
 def until_elected(road: Road, hands: ByHand, wanted: NodeSpec) -> None:
     """Whoever else leads is killed and comes back, until it is the turn of `wanted`."""
+    beaten = -1
     for _ in range(12):
-        road.wait(
-            lambda view: view.quorum is not None and leader(view) in alive(view) and len(alive(view)) == 3, "a leader", POSITION
-        )
-        active = leader(road.look(POSITION))
+
+        def led(view: ClusterView, beaten: int = beaten) -> bool:
+            return elected(view) > beaten and leader(view) in alive(view) and len(alive(view)) == 3
+
+        road.wait(led, "a leader that was elected since", POSITION)
+        view = road.look(POSITION)
+        active, beaten = leader(view), elected(view)
         if active == wanted.id:
             return
         hands.kill(controller(hands, active))
         hands.start(controller(hands, active))
-        time.sleep(3.0)
     raise AssertionError(f"controller {wanted.id} was never elected")
 
 

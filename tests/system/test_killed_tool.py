@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
@@ -23,6 +22,7 @@ from airflow_provider_kmigrate.localcluster.plan import Shape
 from benchmarks import direct
 from tests.system import evidence
 from tests.system.tool import REFUSED
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 
@@ -59,10 +59,11 @@ class Tool:
         return self.process.returncode, output
 
     def wait_suspended(self) -> None:
-        deadline = time.monotonic() + 60
-        while psutil.Process(self.process.pid).status() != psutil.STATUS_STOPPED:
-            assert time.monotonic() < deadline, "the tool never came to the point"
+        def suspended() -> bool:
             assert self.process.poll() is None, self.process.communicate()
+            return bool(psutil.Process(self.process.pid).status() == psutil.STATUS_STOPPED)
+
+        wait_until(suspended, "the tool comes to the point")
 
 
 def run(cluster: LocalCluster, kind: str, arguments: dict[str, Any], *trap: str, timeout: float = 120.0) -> tuple[int, str]:

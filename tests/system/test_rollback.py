@@ -31,6 +31,7 @@ from airflow_provider_kmigrate.steps.run import World
 from benchmarks import direct
 from benchmarks.rehearsal import Rehearsal, rehearsing
 from tests.system import evidence
+from tests.waiting import wait_for
 
 PARTITIONS = 6
 DURABLE = TopicPlan("t", PARTITIONS, config={"min.insync.replicas": "2"})
@@ -99,9 +100,7 @@ def check_no_bomb(cluster: LocalCluster, here: World) -> None:
 
 
 def check_all_take(bootstrap: str) -> None:
-    deadline = time.monotonic() + 60
-    while (good := written(bootstrap, 10)) != set(range(PARTITIONS)):
-        assert time.monotonic() < deadline, good
+    wait_for(lambda: written(bootstrap, 10), lambda good: good == set(range(PARTITIONS)), "every partition takes records")
 
 
 def check_back(cluster: LocalCluster) -> None:
@@ -183,8 +182,10 @@ def kill_one(cluster: LocalCluster) -> NodeSpec:
 
 def until_gone(here: World, broker: int) -> ClusterView:
     """ZooKeeper has let go of the broker's session."""
-    evidence.wait_until(
-        lambda: here.observer.look(Look.ZOOKEEPER), lambda view: view.zk is not None and broker not in view.zk.broker_ids, "gone"
+    wait_for(
+        lambda: here.observer.look(Look.ZOOKEEPER),
+        lambda view: view.zk is not None and broker not in view.zk.broker_ids,
+        "gone",
+        90,
     )
-    time.sleep(2.0)  # the controller hears of it, and tries
     return here.observer.look(Look.ZOOKEEPER | Look.PARTITIONS)
