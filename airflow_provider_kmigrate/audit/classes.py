@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -41,13 +42,14 @@ def option() -> str:
     return f"-XX:SharedArchiveFile={found}" if found is not None and found.exists() else ""
 
 
-def prepare() -> Path | None:
-    """Make the archive where it is not there yet; takes half a minute once. Raises `Failed`; Spark runs without it too."""
+def prepare(say: Callable[[str], None] = lambda _: None) -> Path | None:
+    """Make the archive where it is not there yet; takes half a minute once, before which `say` gets a sentence. Raises `Failed`; Spark runs without it too."""
     wanted = archive()
     if wanted is not None and not wanted.exists():
         _make_folder(wanted.parent)
         with locked(wanted.parent, timeout=TIMEOUT_S * 2):
             if not wanted.exists():
+                say("recording a class archive for quicker starts of Spark, once ...")
                 _make(wanted)
     return wanted
 
@@ -60,7 +62,6 @@ def _make_folder(folder: Path) -> None:
 
 
 def _make(wanted: Path) -> None:
-    print("recording a class archive for quicker starts of Spark, once ...", file=sys.stderr, flush=True)  # noqa: T201
     with tempfile.TemporaryDirectory(dir=wanted.parent, prefix=".training.") as scratch:
         made = Path(scratch) / "spark.jsa"
         programs.run([sys.executable, "-m", _TRAINER, scratch, str(made)], TIMEOUT_S, "the audit that loads the classes")
@@ -74,11 +75,15 @@ def _make(wanted: Path) -> None:
 def main() -> int:
     """Print Java's option for the archive, which is made first. 0 even where there is none: Spark runs without, more slowly."""
     try:
-        prepare()
+        prepare(_say)
         print(option())  # noqa: T201
     except KMigrateError as error:
-        print(f"no class archive, Spark will start more slowly: {error}", file=sys.stderr)  # noqa: T201
+        _say(f"no class archive, Spark will start more slowly: {error}")
     return 0
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)  # noqa: T201  # a program's own words
 
 
 if __name__ == "__main__":

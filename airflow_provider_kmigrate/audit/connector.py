@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from airflow_provider_kmigrate.clients.maven import resolved
@@ -12,8 +13,8 @@ from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
 POM = Path(__file__).with_name("pom.xml")
 
 
-def jars() -> tuple[str, ...]:
-    """Paths for `session.start(jars=...)` on this machine; fetched once. Raises as `maven.resolved`."""
+def jars(say: Callable[[str], None] = lambda _: None) -> tuple[str, ...]:
+    """Paths for `session.start(jars=...)` on this machine; fetched once. `say`, and what it raises, as `maven.resolved`."""
     text, why = (
         "Spark's jars for Kafka are not here, and there is no Maven to fetch them.",
         "Spark cannot read Kafka without them.",
@@ -21,17 +22,21 @@ def jars() -> tuple[str, ...]:
     missing = Refused.because(
         Reason("X06", text, why, "Install Maven (Debian, Ubuntu: apt-get install maven), or name the jars.")
     )
-    return tuple(sorted(str(path) for path in resolved(POM, "spark-kafka", missing).glob("*.jar")))
+    return tuple(sorted(str(path) for path in resolved(POM, "spark-kafka", missing, say).glob("*.jar")))
 
 
 def main() -> int:
     """Print them, one a line; 2 with the reason where they cannot be had."""
     try:
-        print("\n".join(jars()))  # noqa: T201  # a program's own words
+        print("\n".join(jars(_say)))  # noqa: T201  # a program's own words
     except KMigrateError as error:
         print(error, file=sys.stderr)  # noqa: T201
         return 2
     return 0
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)  # noqa: T201
 
 
 if __name__ == "__main__":

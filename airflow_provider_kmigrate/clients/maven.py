@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -26,25 +26,25 @@ def cache() -> Path:
     return Path(os.environ.get("KMIGRATE_CACHE") or Path.home() / ".cache" / "kmigrate").absolute()
 
 
-def resolved(pom: Path, name: str, without_maven: Refused) -> Path:
+def resolved(pom: Path, name: str, without_maven: Refused, say: Callable[[str], None] = lambda _: None) -> Path:
     """The folder that holds the run-time jars of `pom`; Maven is asked where it is not there yet, within 15 minutes.
 
-    `name` begins the folder's name and says what is resolved. Raises `without_maven` where that is missing, `TimedOut`, or `Failed`
+    `name` begins the folder's name and says what is resolved; `say` gets a sentence before minutes are spent. Raises `without_maven` where that is missing, `TimedOut`, or `Failed`
     with the end of what Maven said.
     """
     folder = cache() / f"{name}-{hashlib.sha256(pom.read_bytes()).hexdigest()[:12]}"
     if not folder.is_dir():
         with locked(cache(), timeout=_TIMEOUT_S):
             if not folder.is_dir():
-                _resolve(pom, folder, without_maven)
+                _resolve(pom, folder, without_maven, say)
     return folder
 
 
-def _resolve(pom: Path, folder: Path, without_maven: Refused) -> None:
+def _resolve(pom: Path, folder: Path, without_maven: Refused, say: Callable[[str], None]) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise without_maven
-    print(f"resolving the jars of {folder.name.rpartition('-')[0]} with Maven, once ...", file=sys.stderr)  # noqa: T201  # minutes
+    say(f"resolving the jars of {folder.name.rpartition('-')[0]} with Maven, once ...")
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as scratch:
         target = Path(scratch) / "libs"
         goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={target}"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 from airflow_provider_kmigrate.clients import programs
@@ -27,10 +28,14 @@ def java() -> str:
     return found
 
 
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
 def jars() -> tuple[Path, ...]:
     """Every jar of the class path, in a fixed order (a class archive is valid for one order only)."""
     home = os.environ.get("KAFKA_HOME")
-    folder = Path(home).absolute() / "libs" if home else resolved(POM, "kafka", Refused(_WITHOUT_MAVEN))
+    folder = Path(home).absolute() / "libs" if home else resolved(POM, "kafka", Refused(_WITHOUT_MAVEN), _say)
     found = tuple(sorted(path for path in folder.glob("*.jar") if not path.name.endswith(("-sources.jar", "-javadoc.jar"))))
     if not any(path.name.startswith("kafka_") for path in found):
         raise Refused(
