@@ -21,6 +21,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 _POLL_S = 0.05
+_GATE_S = 1_200.0  # below the limit of the whole program, whose traceback names nobody
 
 
 def environment(home: Path, clusters: Path) -> dict[str, str]:
@@ -92,10 +93,13 @@ def measured(dag: Any, conf: Mapping[str, Any]) -> dict[str, object]:
     }
 
 
-def gate(ready: Path, go: Path) -> None:
-    """Leave `ready` and wait for `go`, which whoever started this makes."""
+def gate(ready: Path, go: Path, within: float = _GATE_S) -> None:
+    """Leave `ready` and wait for `go`, which whoever started this makes; ends the program where nobody does `within` so many seconds."""
     ready.touch()
+    deadline = time.monotonic() + within
     while not go.exists():
+        if time.monotonic() > deadline:
+            raise SystemExit(f"nobody made {go} within {within:g} s: whoever started this is gone; the DAG was not run")
         time.sleep(_POLL_S)
 
 
