@@ -26,7 +26,7 @@ from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen
 from airflow_provider_kmigrate.core.coordination.registration import Registration, thread_id, write_registration
-from airflow_provider_kmigrate.core.groups.scan import Looks, Standing, scan
+from airflow_provider_kmigrate.core.groups.scan import Standing, TwoLooks, scan
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
 from airflow_provider_kmigrate.localcluster.plan import Shape
 
@@ -131,7 +131,7 @@ def _run(cluster: LocalCluster, expected: int) -> dict[str, float]:
         began = time.monotonic()
         found = seen(zk, {"bootstrap.servers": cluster.bootstrap})
         looked = time.monotonic()
-    scans = [scan(Looks(look, settings={_TOPIC: {}})) for look in found.values()]
+    scans = [scan(TwoLooks(look, settings={_TOPIC: {}})) for look in found.values()]
     decided = time.monotonic()
     _check(found, Counter(one.standing for one in scans), expected)
     figures = {"look": looked - began, "decide": decided - looked}

@@ -13,10 +13,10 @@ from airflow_provider_kmigrate.clients.group_reads import seen
 from airflow_provider_kmigrate.clients.wire_groups import commit
 from airflow_provider_kmigrate.clients.zookeeper import CONSUMERS, Create, Holding, Operation, Set, Znode, ZooKeeper
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
-from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, usable
+from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, Store, usable
 from airflow_provider_kmigrate.core.coordination.registration import GroupPaths, read_offset, write_offset
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, OffsetWrite, Store, missing, outdated, raised
+from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, OffsetWrite, missing, outdated, raised
 from airflow_provider_kmigrate.exceptions import Failed, Refused, Unavailable
 
 _BATCH: Final = 500  # offsets of a transaction, or of a request

@@ -34,14 +34,13 @@ from airflow_provider_kmigrate.clients.log_marks import cluster_id
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core.cluster import GroupSpec
-from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen
+from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, Store
 from airflow_provider_kmigrate.core.coordination.registration import Mode
-from airflow_provider_kmigrate.core.groups.looks import Looks as MoveLooks
-from airflow_provider_kmigrate.core.groups.looks import Past
+from airflow_provider_kmigrate.core.groups.looks import Looks, Past
 from airflow_provider_kmigrate.core.groups.members import unheard
 from airflow_provider_kmigrate.core.groups.move import set_mode, written
-from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, Store, plan
-from airflow_provider_kmigrate.core.groups.scan import GroupScan, Looks, scan
+from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, plan
+from airflow_provider_kmigrate.core.groups.scan import GroupScan, TwoLooks, scan
 from airflow_provider_kmigrate.core.model import Act, Decision, Done, Reason, Refuse, Wait
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, Unavailable, WrongCluster
 from airflow_provider_kmigrate.groups.report import copied, document, table
@@ -87,7 +86,7 @@ def scanned(
     took = time.monotonic() - looked
     gap = time.monotonic() - began if wait else None
     settings = _settings(properties, now)
-    scans = [scan(Looks(look, first.get(name), gap or 0.0, settings)) for name, look in sorted(now.items())]
+    scans = [scan(TwoLooks(look, first.get(name), gap or 0.0, settings)) for name, look in sorted(now.items())]
     return scans, gap, took
 
 
@@ -190,7 +189,7 @@ class _Emergency:
         sys.stdout.write(f"{decision.text}\n")
         return True
 
-    def _look(self) -> MoveLooks:
+    def _look(self) -> Looks:
         now, at = self._seen(self.name), time.monotonic()
         self._past = self._past.saw(now, at, self._group)
         return self._past.looks(now, at)

@@ -8,7 +8,7 @@ from airflow_provider_kmigrate.core.cluster import GroupSpec
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen
 from airflow_provider_kmigrate.core.findings.finding import Severity
 from airflow_provider_kmigrate.core.groups.members import unread
-from airflow_provider_kmigrate.core.groups.scan import Looks, scan
+from airflow_provider_kmigrate.core.groups.scan import TwoLooks, scan
 from airflow_provider_kmigrate.core.model import ClusterView, Decision, Done, Reason, Refuse, Wait
 from airflow_provider_kmigrate.steps.groups import OfGroup
 
@@ -44,7 +44,7 @@ class GroupChecked(OfGroup):
             text = f"Group {self.group.name} is looked at again in {self.group.commit_within - gap:.0f} s."
             return Wait((Reason("T11", text, "Only offsets that move show that somebody consumes."),), healthy=True)
         topics = {where.topic for where in now.zk.partitions} if now.zk else set[str]()
-        found = scan(Looks(now, before, gap, self._settings(topics)))
+        found = scan(TwoLooks(now, before, gap, self._settings(topics)))
         blocking = tuple(finding.reason for finding in found.findings if finding.severity is Severity.BLOCK)
         if blocking:
             return Refuse(blocking)

@@ -19,11 +19,11 @@ from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.zookeeper import Create, ZooKeeper
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
-from airflow_provider_kmigrate.core.coordination.group_seen import KafkaGroup, MemberKind
+from airflow_provider_kmigrate.core.coordination.group_seen import KafkaGroup, MemberKind, Store
 from airflow_provider_kmigrate.core.coordination.registration import Registration
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, Store, plan
-from airflow_provider_kmigrate.core.groups.scan import Looks, scan
+from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, plan
+from airflow_provider_kmigrate.core.groups.scan import TwoLooks, scan
 from airflow_provider_kmigrate.core.model import Refuse
 from airflow_provider_kmigrate.exceptions import Fenced, Refused
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
@@ -131,7 +131,7 @@ def test_old_members_and_a_plain_one_in_one_group(
             assert isinstance(refused, Refuse)
             assert [reason.code for reason in refused.reasons] == ["K71"]
         assert {"K38", "K40"} <= {
-            finding.code for finding in scan(Looks(found, settings=topic_settings(properties, [TOPIC]))).findings
+            finding.code for finding in scan(TwoLooks(found, settings=topic_settings(properties, [TOPIC]))).findings
         }
         kinds = [(member.name, member.kind) for member in found.members or ()]
         plain.close()

@@ -16,8 +16,8 @@ from airflow_provider_kmigrate.core.findings.group_rules import GROUP_RULES
 from airflow_provider_kmigrate.core.groups.scan import (
     COMMIT_INTERVAL,
     REBALANCE,
-    Looks,
     Standing,
+    TwoLooks,
     lags,
     positions,
     scan,
@@ -55,7 +55,7 @@ def dealt(strategy: Strategy, *topics: str, partitions: int = 6) -> GroupSeen:
     return zk(registrations=registrations, owners=found.owners, partitions=frozenset(found.owners))
 
 
-def codes(looks: Looks) -> set[tuple[str, Severity]]:
+def codes(looks: TwoLooks) -> set[tuple[str, Severity]]:
     return {(finding.code, finding.severity) for finding in scan(looks).findings}
 
 
@@ -64,72 +64,76 @@ def only(name: str, pattern: str, *wildcards: str) -> GroupSeen:
     return zk(registrations={**ZK.registrations, name: Registration(pattern, dict.fromkeys(wildcards, 1))})
 
 
-CASES: list[tuple[str, Looks, set[tuple[str, Severity]]]] = [
-    ("sound", Looks(SEEN, SEEN, 5.0, SETTINGS), set()),
-    ("one look", Looks(SEEN, settings=SETTINGS), set()),
-    ("no ZooKeeper", Looks(replace(SEEN, zk=None), settings=SETTINGS), {("K30", BLOCK)}),
-    ("no coordinator", Looks(replace(SEEN, kafka=None, committed=None), settings=SETTINGS), {("K30", BLOCK)}),
-    ("no ends", Looks(replace(SEEN, ends=None), settings=SETTINGS), {("K30", BLOCK)}),
-    ("rubbish", Looks(zk(registrations={**ZK.registrations, "x": Unreadable(Flaw.NOT_JSON, "{")})), {("K31", BLOCK)}),
-    ("empty", Looks(zk(registrations={**ZK.registrations, "x": Unreadable(Flaw.EMPTY, "")})), {("K31", BLOCK)}),
-    ("pykafka", Looks(zk(registrations={**ZK.registrations, "h:1": Unreadable(Flaw.NOT_JSON, "t")})), {("K32", BLOCK)}),
-    ("only Java", Looks(only("g_w", "white_list", r"(?i)t")), {("K33", BLOCK)}),
-    ("escaped twice", Looks(only("g_w", "white_list", r"t\\..*")), {("K34", WARN)}),
-    ("no such topic", Looks(only("g_w", "static", "absent")), {("K34", WARN)}),
-    ("newline", Looks(zk(mode_data=b"kafka\n")), {("K35", BLOCK)}),
-    ("capitals", Looks(zk(mode_data=b"KAFKA")), {("K35", BLOCK)}),
-    ("another word", Looks(zk(mode_data=b"on")), {("K35", WARN)}),
-    ("zookeeper", Looks(zk(mode_data=b"zookeeper")), set()),
-    ("kafka, but old members", Looks(zk(mode_data=b"kafka")), {("K45", WARN)}),
-    ("round-robin", Looks(dealt(Strategy.ROUND_ROBIN, "t")), {("K36", WARN)}),
-    ("round-robin of 0.10", Looks(dealt(Strategy.ROUND_ROBIN_0_10, "t")), {("K36", WARN)}),
-    ("equal hashes", Looks(dealt(Strategy.ROUND_ROBIN, "Aa", "BB")), {("K36", WARN), ("K39", WARN)}),
+CASES: list[tuple[str, TwoLooks, set[tuple[str, Severity]]]] = [
+    ("sound", TwoLooks(SEEN, SEEN, 5.0, SETTINGS), set()),
+    ("one look", TwoLooks(SEEN, settings=SETTINGS), set()),
+    ("no ZooKeeper", TwoLooks(replace(SEEN, zk=None), settings=SETTINGS), {("K30", BLOCK)}),
+    ("no coordinator", TwoLooks(replace(SEEN, kafka=None, committed=None), settings=SETTINGS), {("K30", BLOCK)}),
+    ("no ends", TwoLooks(replace(SEEN, ends=None), settings=SETTINGS), {("K30", BLOCK)}),
+    ("rubbish", TwoLooks(zk(registrations={**ZK.registrations, "x": Unreadable(Flaw.NOT_JSON, "{")})), {("K31", BLOCK)}),
+    ("empty", TwoLooks(zk(registrations={**ZK.registrations, "x": Unreadable(Flaw.EMPTY, "")})), {("K31", BLOCK)}),
+    ("pykafka", TwoLooks(zk(registrations={**ZK.registrations, "h:1": Unreadable(Flaw.NOT_JSON, "t")})), {("K32", BLOCK)}),
+    ("only Java", TwoLooks(only("g_w", "white_list", r"(?i)t")), {("K33", BLOCK)}),
+    ("escaped twice", TwoLooks(only("g_w", "white_list", r"t\\..*")), {("K34", WARN)}),
+    ("no such topic", TwoLooks(only("g_w", "static", "absent")), {("K34", WARN)}),
+    ("newline", TwoLooks(zk(mode_data=b"kafka\n")), {("K35", BLOCK)}),
+    ("capitals", TwoLooks(zk(mode_data=b"KAFKA")), {("K35", BLOCK)}),
+    ("another word", TwoLooks(zk(mode_data=b"on")), {("K35", WARN)}),
+    ("zookeeper", TwoLooks(zk(mode_data=b"zookeeper")), set()),
+    ("kafka, but old members", TwoLooks(zk(mode_data=b"kafka")), {("K45", WARN)}),
+    ("round-robin", TwoLooks(dealt(Strategy.ROUND_ROBIN, "t")), {("K36", WARN)}),
+    ("round-robin of 0.10", TwoLooks(dealt(Strategy.ROUND_ROBIN_0_10, "t")), {("K36", WARN)}),
+    ("equal hashes", TwoLooks(dealt(Strategy.ROUND_ROBIN, "Aa", "BB")), {("K36", WARN), ("K39", WARN)}),
     (
         "no strategy",
-        Looks(zk(owners={p: f"g_{'abba'[p.partition]}-0" for p in PLACES} | {PLACES[3]: "g_b-0"})),
+        TwoLooks(zk(owners={p: f"g_{'abba'[p.partition]}-0" for p in PLACES} | {PLACES[3]: "g_b-0"})),
         {("K36", UNKNOWN)},
     ),
     (
         "commits in Kafka",
-        Looks(replace(SEEN, committed={PLACES[0]: 9}), replace(SEEN, committed={PLACES[0]: 8}), 5.0),
+        TwoLooks(replace(SEEN, committed={PLACES[0]: 9}), replace(SEEN, committed={PLACES[0]: 8}), 5.0),
         {("K37", WARN)},
     ),
-    ("another's commits", Looks(replace(SEEN, committed={TopicPartition("x", 0): 9}), replace(SEEN, committed={}), 5.0), set()),
-    ("plain beside old", Looks(replace(SEEN, kafka=PLAIN)), {("K38", BLOCK)}),
-    ("zstd", Looks(SEEN, settings={"t": {"compression.type": "zstd"}}), {("K40", WARN)}),
-    ("no conversion", Looks(SEEN, settings={"t": {"message.downconversion.enable": "false"}}), {("K40", WARN)}),
-    ("settings unread", Looks(SEEN, settings={}), {("K40", UNKNOWN)}),
-    ("unowned now", Looks(zk(owners={}), SEEN, 5.0), {("K41", WARN)}),
-    ("unowned twice", Looks(zk(owners={}), zk(owners={}), 5.0), {("K41", WARN)}),
-    ("unowned for long", Looks(zk(owners={}), zk(owners={}), REBALANCE), {("K41", BLOCK)}),
+    (
+        "another's commits",
+        TwoLooks(replace(SEEN, committed={TopicPartition("x", 0): 9}), replace(SEEN, committed={}), 5.0),
+        set(),
+    ),
+    ("plain beside old", TwoLooks(replace(SEEN, kafka=PLAIN)), {("K38", BLOCK)}),
+    ("zstd", TwoLooks(SEEN, settings={"t": {"compression.type": "zstd"}}), {("K40", WARN)}),
+    ("no conversion", TwoLooks(SEEN, settings={"t": {"message.downconversion.enable": "false"}}), {("K40", WARN)}),
+    ("settings unread", TwoLooks(SEEN, settings={}), {("K40", UNKNOWN)}),
+    ("unowned now", TwoLooks(zk(owners={}), SEEN, 5.0), {("K41", WARN)}),
+    ("unowned twice", TwoLooks(zk(owners={}), zk(owners={}), 5.0), {("K41", WARN)}),
+    ("unowned for long", TwoLooks(zk(owners={}), zk(owners={}), REBALANCE), {("K41", BLOCK)}),
     (
         "no number",
-        Looks(zk(offsets={PLACES[0]: StoredOffset(Unreadable(Flaw.NOT_A_NUMBER, "x"), 0.0)})),
+        TwoLooks(zk(offsets={PLACES[0]: StoredOffset(Unreadable(Flaw.NOT_A_NUMBER, "x"), 0.0)})),
         {("K42", BLOCK)},
     ),
-    ("beyond, in ZooKeeper", Looks(zk(offsets=offsets(11))), {("K42", BLOCK)}),
-    ("beyond, in Kafka", Looks(replace(SEEN, committed={PLACES[0]: 11})), {("K42", BLOCK)}),
-    ("owners without members", Looks(zk(registrations={})), {("K43", WARN)}),
-    ("an owner of a dead session", Looks(zk(owners={**ZK.owners, PLACES[0]: "g_dead-0"})), {("K43", WARN), ("K36", UNKNOWN)}),
-    ("behind and still", Looks(zk(offsets=offsets(3)), zk(offsets=offsets(3)), 5.0), {("K44", UNKNOWN)}),
+    ("beyond, in ZooKeeper", TwoLooks(zk(offsets=offsets(11))), {("K42", BLOCK)}),
+    ("beyond, in Kafka", TwoLooks(replace(SEEN, committed={PLACES[0]: 11})), {("K42", BLOCK)}),
+    ("owners without members", TwoLooks(zk(registrations={})), {("K43", WARN)}),
+    ("an owner of a dead session", TwoLooks(zk(owners={**ZK.owners, PLACES[0]: "g_dead-0"})), {("K43", WARN), ("K36", UNKNOWN)}),
+    ("behind and still", TwoLooks(zk(offsets=offsets(3)), zk(offsets=offsets(3)), 5.0), {("K44", UNKNOWN)}),
     (
         "still for a minute",
-        Looks(replace(zk(offsets=offsets(3)), ends=dict.fromkeys(PLACES, 11)), zk(offsets=offsets(3)), COMMIT_INTERVAL),
+        TwoLooks(replace(zk(offsets=offsets(3)), ends=dict.fromkeys(PLACES, 11)), zk(offsets=offsets(3)), COMMIT_INTERVAL),
         {("K44", BLOCK)},
     ),
-    ("at the end of idle logs", Looks(zk(offsets=offsets(9)), zk(offsets=offsets(9)), COMMIT_INTERVAL), {("K44", UNKNOWN)}),
-    ("behind and moving", Looks(zk(offsets=offsets(4)), zk(offsets=offsets(3)), COMMIT_INTERVAL), set()),
-    ("nobody there", Looks(zk(registrations={}, owners={}, offsets=offsets(3)), SEEN, COMMIT_INTERVAL), set()),
+    ("at the end of idle logs", TwoLooks(zk(offsets=offsets(9)), zk(offsets=offsets(9)), COMMIT_INTERVAL), {("K44", UNKNOWN)}),
+    ("behind and moving", TwoLooks(zk(offsets=offsets(4)), zk(offsets=offsets(3)), COMMIT_INTERVAL), set()),
+    ("nobody there", TwoLooks(zk(registrations={}, owners={}, offsets=offsets(3)), SEEN, COMMIT_INTERVAL), set()),
 ]
 
 
 @pytest.mark.parametrize(("looks", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_findings(looks: Looks, expected: set[tuple[str, Severity]]) -> None:
+def test_findings(looks: TwoLooks, expected: set[tuple[str, Severity]]) -> None:
     asked = looks if looks.settings is not None else replace(looks, settings=_told(looks))
     assert codes(asked) == expected
 
 
-def _told(looks: Looks) -> dict[str, dict[str, str]]:
+def _told(looks: TwoLooks) -> dict[str, dict[str, str]]:
     topics = {where.topic for where in looks.now.zk.partitions} if looks.now.zk else set()
     return {topic: {"compression.type": "producer"} for topic in topics}
 
@@ -161,7 +165,7 @@ STANDINGS: list[tuple[GroupSeen, Standing]] = [
 
 @pytest.mark.parametrize(("seen", "expected"), STANDINGS, ids=[str(number) for number in range(len(STANDINGS))])
 def test_standing(seen: GroupSeen, expected: Standing) -> None:
-    assert scan(Looks(seen)).standing is expected
+    assert scan(TwoLooks(seen)).standing is expected
 
 
 def test_every_standing_is_there() -> None:
@@ -171,11 +175,11 @@ def test_every_standing_is_there() -> None:
 def test_lag_and_what_advanced() -> None:
     before = replace(zk(offsets=offsets(3)), committed={PLACES[0]: 4})
     now = replace(zk(offsets=offsets(5)), committed={PLACES[0]: 9})
-    found = scan(Looks(now, before, 5.0, SETTINGS))
+    found = scan(TwoLooks(now, before, 5.0, SETTINGS))
     assert positions(now) == {PLACES[0]: 9, PLACES[1]: 5, PLACES[2]: 5, PLACES[3]: 5}
     assert (found.lag, found.advanced) == (1 + 3 * 5, {"zookeeper": 4, "kafka": 1})
     assert lags(replace(now, ends=None)) == {}
-    assert (scan(Looks(replace(now, ends=None))).lag, scan(Looks(now)).advanced) == (None, {})
+    assert (scan(TwoLooks(replace(now, ends=None))).lag, scan(TwoLooks(now)).advanced) == (None, {})
 
 
 @pytest.mark.parametrize("strategy", list(Strategy))
@@ -193,7 +197,7 @@ def test_nobody_can_tell_the_strategy_of_a_frozen_group(damage: dict[str, object
 
 
 def test_the_gravest_comes_first() -> None:
-    found = scan(Looks(zk(mode_data=b"kafka\n", registrations={"x": Unreadable(Flaw.EMPTY, "")}), settings={}))
+    found = scan(TwoLooks(zk(mode_data=b"kafka\n", registrations={"x": Unreadable(Flaw.EMPTY, "")}), settings={}))
     order: Callable[[Severity], int] = list(Severity).index
     severities = [order(finding.severity) for finding in found.findings]
     assert severities == sorted(severities)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, KafkaGroup, StoredOffset, ZkGroup
+from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, KafkaGroup, Store, StoredOffset, ZkGroup
 from airflow_provider_kmigrate.core.coordination.registration import Flaw, Registration, Unreadable
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.groups import health, offsets, scan, stores
@@ -24,7 +24,7 @@ def test_an_offset_counts_for_all_or_for_nobody(stored: int | Unreadable, counts
     assert seen.in_zookeeper == zk.committed == counts
     assert scan.positions(seen) == health.positions(seen) == counts
     assert stores.offsets_behind(Looks(seen, 1.0, seen), PLAIN, SPEC) <= counts.keys()
-    planned = offsets.plan(seen, offsets.Store.KAFKA)
+    planned = offsets.plan(seen, Store.KAFKA)
     assert {write.where: write.offset for write in getattr(planned, "writes", ())} == counts
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from airflow_provider_kmigrate.core.cluster import GroupSpec
-from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen
+from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, Store
 from airflow_provider_kmigrate.core.coordination.registration import Mode
 from airflow_provider_kmigrate.core.groups.move import Goal
-from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, Store, plan
+from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, plan
 from airflow_provider_kmigrate.core.model import ClusterView
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut, Unreachable
 from airflow_provider_kmigrate.steps.groups import GroupBack, GroupWatched, SetMode, SwitchInstance

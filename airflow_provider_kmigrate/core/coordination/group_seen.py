@@ -30,6 +30,13 @@ class MemberKind(StrEnum):
     PLAIN = "plain"  # in the Kafka group, and no migrating member's
 
 
+class Store(StrEnum):
+    """Where offsets are committed."""
+
+    ZOOKEEPER = "zookeeper"
+    KAFKA = "kafka"
+
+
 @dataclass(frozen=True, slots=True)
 class StoredOffset:
     """`offsets/<topic>/<partition>`: the next offset to read, and when it was written, in seconds since the epoch."""

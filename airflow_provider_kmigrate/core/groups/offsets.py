@@ -8,20 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 
-from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen
+from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, Store
 from airflow_provider_kmigrate.core.coordination.registration import Unreadable
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.model import Reason, Refuse
 from airflow_provider_kmigrate.core.preflight.facts import some
-
-
-class Store(StrEnum):
-    """Where committed offsets are."""
-
-    ZOOKEEPER = "zookeeper"
-    KAFKA = "kafka"
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ class Standing(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Looks:
+class TwoLooks:
     """A look, and one `gap` seconds before it. `settings`: of topics, as `clients.group_reads.topic_settings` has them; None: unread."""
 
     now: GroupSeen
@@ -71,7 +71,7 @@ class GroupScan:
         return any(finding.severity is Severity.BLOCK for finding in self.findings)
 
 
-def scan(looks: Looks) -> GroupScan:
+def scan(looks: TwoLooks) -> GroupScan:
     """Everything at once, the gravest first."""
     found = sorted((finding for check in _CHECKS for finding in check(looks)), key=lambda one: list(Severity).index(one.severity))
     behind = lags(looks.now)
@@ -131,11 +131,11 @@ def _wanted(seen: GroupSeen) -> frozenset[TopicPartition]:
     return (seen.zk.partitions if seen.zk else frozenset()).union(*held)
 
 
-def _moved_in_zookeeper(looks: Looks) -> frozenset[TopicPartition]:
+def _moved_in_zookeeper(looks: TwoLooks) -> frozenset[TopicPartition]:
     return larger(looks.now.in_zookeeper, looks.before.in_zookeeper if looks.before else {})
 
 
-def _moved_in_kafka(looks: Looks) -> frozenset[TopicPartition]:
+def _moved_in_kafka(looks: TwoLooks) -> frozenset[TopicPartition]:
     return larger(looks.now.committed or {}, (looks.before.committed if looks.before else None) or {})
 
 
@@ -147,7 +147,7 @@ def _registered(seen: GroupSeen) -> Iterator[tuple[str, Registration]]:
 # ---------------------------------------------------------------------------------------------------------- the checks
 
 
-def _read(looks: Looks) -> Iterator[Finding]:
+def _read(looks: TwoLooks) -> Iterator[Finding]:
     parts = {"ZooKeeper": looks.now.zk, "the Kafka group": looks.now.kafka, "its commits in Kafka": looks.now.committed}
     if missing := [name for name, part in parts.items() if part is None]:
         yield blocks("K30", f"not read: {', '.join(missing)}")
@@ -155,7 +155,7 @@ def _read(looks: Looks) -> Iterator[Finding]:
         yield blocks("K30", "not read: the ends of its logs")
 
 
-def _flaws(looks: Looks) -> Iterator[Finding]:
+def _flaws(looks: TwoLooks) -> Iterator[Finding]:
     for name, entry in sorted((looks.now.zk.registrations if looks.now.zk else {}).items()):
         if isinstance(entry, Unreadable):
             path = f"/consumers/{looks.now.name}/ids/{name}"
@@ -163,7 +163,7 @@ def _flaws(looks: Looks) -> Iterator[Finding]:
             yield blocks("K32" if bare else "K31", f"{path}: {entry}")
 
 
-def _subscriptions(looks: Looks) -> Iterator[Finding]:
+def _subscriptions(looks: TwoLooks) -> Iterator[Finding]:
     topics = sorted({where.topic for where in looks.now.zk.partitions}) if looks.now.zk else []
     for name, entry in _registered(looks.now):
         selected = topics_of(entry, topics)
@@ -174,7 +174,7 @@ def _subscriptions(looks: Looks) -> Iterator[Finding]:
             yield warns("K34", f"{name} selects no topic that exists: {some(map(repr, entry.subscription))}{twice}")
 
 
-def _mode(looks: Looks) -> Iterator[Finding]:
+def _mode(looks: TwoLooks) -> Iterator[Finding]:
     zk = looks.now.zk
     if zk is None:
         return
@@ -186,7 +186,7 @@ def _mode(looks: Looks) -> Iterator[Finding]:
         yield warns("K45", f"the mode is kafka, and these cannot follow it: {some(member.name for member in old)}")
 
 
-def _assignment(looks: Looks) -> Iterator[Finding]:
+def _assignment(looks: TwoLooks) -> Iterator[Finding]:
     """What is at rest under ZooKeeper shows by which strategy; with one thread all are the same."""
     zk = looks.now.zk
     streams = sum(max(entry.subscription.values(), default=0) for _, entry in _registered(looks.now))
@@ -211,7 +211,7 @@ def _ties(zk: ZkGroup) -> Iterator[Finding]:
         yield warns("K39", f"partitions with one hash: {some(f'{_name(a)} and {_name(b)}' for a, b in found.ties)}")
 
 
-def _stores(looks: Looks) -> Iterator[Finding]:
+def _stores(looks: TwoLooks) -> Iterator[Finding]:
     """Kafka's offset of a partition that an old member owns can move by that member only: nobody else reads it."""
     before = looks.before
     held = _held_by_old(looks.now) & (_held_by_old(before) if before else frozenset())
@@ -223,7 +223,7 @@ def _held_by_old(seen: GroupSeen) -> frozenset[TopicPartition]:
     return frozenset().union(*(member.holds for member in seen.of_kind(MemberKind.OLD)))
 
 
-def _twice(looks: Looks) -> Iterator[Finding]:
+def _twice(looks: TwoLooks) -> Iterator[Finding]:
     seen = looks.now
     plain = seen.of_kind(MemberKind.PLAIN)
     if plain and seen.zk is not None and seen.zk.registrations and seen.zk.mode is Mode.ZOOKEEPER:
@@ -231,7 +231,7 @@ def _twice(looks: Looks) -> Iterator[Finding]:
         yield blocks("K38", f"plain Kafka consumers while ZooKeeper coordinates {len(seen.zk.registrations)} members: {names}")
 
 
-def _topics(looks: Looks) -> Iterator[Finding]:
+def _topics(looks: TwoLooks) -> Iterator[Finding]:
     if looks.now.zk is None or not looks.now.of_kind(MemberKind.OLD):
         return
     topics = sorted({where.topic for where in looks.now.zk.partitions})
@@ -248,7 +248,7 @@ def _unreadable_for_old(settings: Mapping[str, str]) -> str:
     return " and ".join(f"{name}={value}" for name, value in bad if settings.get(name) == value)
 
 
-def _unowned(looks: Looks) -> Iterator[Finding]:
+def _unowned(looks: TwoLooks) -> Iterator[Finding]:
     now, then = _nobodys(looks.now), _nobodys(looks.before) if looks.before else frozenset()
     if stayed := sorted(now & then):
         told = blocks if looks.gap >= REBALANCE else warns
@@ -263,7 +263,7 @@ def _nobodys(seen: GroupSeen) -> frozenset[TopicPartition]:
     return seen.zk.unowned - held if seen.zk is not None and seen.members else frozenset()
 
 
-def _offsets(looks: Looks) -> Iterator[Finding]:
+def _offsets(looks: TwoLooks) -> Iterator[Finding]:
     seen, ends = looks.now, looks.now.ends or {}
     offsets = seen.zk.offsets if seen.zk else {}
     broken = sorted((where, stored.offset) for where, stored in offsets.items() if isinstance(stored.offset, Unreadable))
@@ -276,7 +276,7 @@ def _offsets(looks: Looks) -> Iterator[Finding]:
             yield blocks("K42", f"committed in {store} beyond the log's end: {told}")
 
 
-def _orphans(looks: Looks) -> Iterator[Finding]:
+def _orphans(looks: TwoLooks) -> Iterator[Finding]:
     zk = looks.now.zk
     if zk is None or (zk.mode is Mode.KAFKA and zk.registrations):
         return
@@ -285,7 +285,7 @@ def _orphans(looks: Looks) -> Iterator[Finding]:
         yield warns("K43", f"{len(lost)} partitions are owned by nobody who is a member: {some(map(_name, lost))}")
 
 
-def _starved(looks: Looks) -> Iterator[Finding]:
+def _starved(looks: TwoLooks) -> Iterator[Finding]:
     """Whether the offset stood still while records were there to read, in both stores, from the first look to the second."""
     if looks.before is None or not looks.now.members:
         return
@@ -306,7 +306,7 @@ def _name(where: TopicPartition) -> str:
     return f"{where.topic}-{where.partition}"
 
 
-_CHECKS: Final[Iterable[Callable[[Looks], Iterator[Finding]]]] = (
+_CHECKS: Final[Iterable[Callable[[TwoLooks], Iterator[Finding]]]] = (
     *(_read, _flaws, _subscriptions, _mode, _assignment, _stores, _twice),
     *(_topics, _unowned, _offsets, _orphans, _starved),
 )

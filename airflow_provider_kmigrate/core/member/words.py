@@ -10,8 +10,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from airflow_provider_kmigrate.core.coordination import group_seen
 from airflow_provider_kmigrate.core.coordination.registration import Mode, Progress, Registration, Unreadable, mode_of
 from airflow_provider_kmigrate.core.events import TopicPartition
+
+Store = group_seen.Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +37,6 @@ class GroupView:
     def mode(self) -> Mode:
         """Kafka coordinates only where the toggle says so and every member can; anything doubtful is ZooKeeper mode."""
         return mode_of(self.mode_data) if self.registrations.keys() <= self.migrating else Mode.ZOOKEEPER
-
-
-class Store(StrEnum):
-    """Where offsets are committed."""
-
-    ZOOKEEPER = "zookeeper"
-    KAFKA = "kafka"
 
 
 class Alarm(StrEnum):
