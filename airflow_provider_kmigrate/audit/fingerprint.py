@@ -110,7 +110,7 @@ def _refuse_gaps(topics: Sequence[str], marks: Mapping[TopicPartition, LogMark])
     unread = sorted((where, mark.unread) for where, mark in marks.items() if mark.unread)
     if unread:
         (where, said), more = unread[0], f" and {len(unread) - 1} more" if len(unread) > 1 else ""
-        text = f"{where.topic}-{where.partition}{more} could not be read: {said}"
+        text = f"{where.name}{more} could not be read: {said}"
         raise Refused.because(Reason("X11", text, why, "Wait until each has a leader; the look is taken again."))
 
 

@@ -202,7 +202,7 @@ class Assignment:
         except KafkaException:
             return  # no leader to ask: then there is nothing to fetch from either
         if end > max(start, held.position):
-            self.again(f"{where.topic}-{where.partition} was silent at {held.position} of {end}", silent)
+            self.again(f"{where.name} was silent at {held.position} of {end}", silent)
         else:
             held.heard = time.monotonic()  # nothing to hear; ask about another one next time
 

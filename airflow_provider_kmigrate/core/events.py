@@ -53,6 +53,11 @@ class TopicPartition(NamedTuple):
     topic: str
     partition: int
 
+    @property
+    def name(self) -> str:
+        """As messages write it."""
+        return f"{self.topic}-{self.partition}"
+
 
 class Position(NamedTuple):
     """A committed offset: the next one to be read."""

@@ -56,12 +56,9 @@ def document(
 def copied(plan: CopyPlan, *, done: bool) -> str:
     """What a copy writes, or has written, partition by partition."""
     verb = "written and read back" if done else "to write"
-    lines = [
-        f"{one.where.topic}-{one.where.partition}: {'nothing' if one.over is None else one.over} -> {one.offset}"
-        for one in plan.writes
-    ]
-    left = [f"{where.topic}-{where.partition}: left alone, {plan.to} is ahead" for where in plan.lower]
-    gone = [f"{where.topic}-{where.partition}: left out, its log has no end that is known" for where in plan.gone]
+    lines = [f"{one.where.name}: {'nothing' if one.over is None else one.over} -> {one.offset}" for one in plan.writes]
+    left = [f"{where.name}: left alone, {plan.to} is ahead" for where in plan.lower]
+    gone = [f"{where.name}: left out, its log has no end that is known" for where in plan.gone]
     return "\n".join([*lines, *left, *gone, f"{plan.group}: {len(lines)} offsets {verb} to {plan.to}"]) + "\n"
 
 
@@ -78,7 +75,7 @@ def _row(one: GroupScan) -> tuple[str, ...]:
 
 
 def _member(member: MemberSeen) -> str:
-    held = ", ".join(f"{where.topic}-{where.partition}" for where in sorted(member.holds)) or "nothing"
+    held = ", ".join(where.name for where in sorted(member.holds)) or "nothing"
     follows = member.progress
     how = f", {'settled' if follows.settled else 'not settled'} in {follows.mode} mode" if follows else ""
     return f"{member.kind} {member.name}{f' on {member.host}' if member.host else ''} holds {held}{how}"
@@ -103,7 +100,7 @@ def _group(one: GroupScan) -> dict[str, Any]:
                 "name": member.name,
                 "kind": str(member.kind),
                 "host": member.host,
-                "holds": sorted(f"{where.topic}-{where.partition}" for where in member.holds),
+                "holds": sorted(where.name for where in member.holds),
                 "flaw": None if member.flaw is None else str(member.flaw),
                 "progress": None if member.progress is None else asdict(member.progress),
             }
@@ -113,7 +110,7 @@ def _group(one: GroupScan) -> dict[str, Any]:
             {"topic": where.topic, "partition": where.partition, "offset": at[where], "end": ends.get(where)}
             for where in sorted(at)
         ],
-        "unowned": [] if zk is None else sorted(f"{where.topic}-{where.partition}" for where in zk.unowned),
+        "unowned": [] if zk is None else sorted(where.name for where in zk.unowned),
         "findings": [_finding(finding) for finding in one.findings],
     }
 

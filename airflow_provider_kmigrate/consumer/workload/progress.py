@@ -61,7 +61,7 @@ class Progress:
         members = {member for where in wanted for member in owned[where]}
         lacks = sorted(where for where in wanted if not owned[where])
         if lacks:
-            first = ", ".join(f"{where.topic}-{where.partition}" for where in lacks[:5])
+            first = ", ".join(where.name for where in lacks[:5])
             return f"{len(lacks)} of {len(wanted)} partitions of group {group.name} have no owner ({first})"
         share = min(group.members, len(wanted))
         return "" if len(members) >= share else f"{len(members)} of {share} members of group {group.name} own partitions"

@@ -214,5 +214,5 @@ def _settled(member: MemberSeen, zk: ZkGroup) -> bool:
 def places(partitions: Iterable[TopicPartition]) -> str:
     """Partitions as a sentence has them."""
     ordered = sorted(partitions)
-    named = ", ".join(f"{where.topic}-{where.partition}" for where in ordered[:_SHOWN])
+    named = ", ".join(where.name for where in ordered[:_SHOWN])
     return f"{named}, ... ({len(ordered)})" if len(ordered) > _SHOWN else named

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, Store
 from airflow_provider_kmigrate.core.coordination.registration import Unreadable
 from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.listing import some
 from airflow_provider_kmigrate.core.model import Reason, Refuse
-from airflow_provider_kmigrate.core.preflight.facts import some
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def outdated(made: CopyPlan, now: GroupSeen) -> tuple[Reason, ...]:
     moved = [write.where for write in made.writes if target.get(write.where) != write.over]
     if not moved:
         return ()
-    text = f"Offsets of {now.name} in {made.to} changed since the copy was planned: {some(map(_name, moved))}."
+    text = f"Offsets of {now.name} in {made.to} changed since the copy was planned: {some(where.name for where in moved)}."
     return (Reason("K74", text, "Somebody else writes them.", "Find out who, then plan it again."),)
 
 
@@ -114,11 +114,11 @@ def _unusable(seen: GroupSeen, to: Store) -> Iterator[Reason]:
     stored = seen.zk.offsets if seen.zk and to is Store.KAFKA else {}
     broken = sorted((where, one.offset) for where, one in stored.items() if isinstance(one.offset, Unreadable))
     if broken:
-        text = f"Offsets of {seen.name} in zookeeper are no numbers: {some(f'{_name(where)}: {flaw}' for where, flaw in broken)}."
+        text = f"Offsets of {seen.name} in zookeeper are no numbers: {some(f'{where.name}: {flaw}' for where, flaw in broken)}."
         yield Reason("K72", text, "Nobody knows where the group was.", "Decide with its owner where it goes on, and set these.")
     source, ends = _usable(seen, _other(to)), seen.ends or {}
     if beyond := sorted(where for where, offset in source.items() if where in ends and offset > ends[where]):
-        told = some(f"{_name(where)} at {source[where]} of {ends[where]}" for where in beyond)
+        told = some(f"{where.name} at {source[where]} of {ends[where]}" for where in beyond)
         why = "A member that begins there resets to one end of the log: records are skipped or repeated."
         remedy = "Was the topic made anew? Decide with its owner where the group goes on, and set these."
         yield Reason("K73", f"Offsets of {seen.name} in {_other(to)} lie beyond their logs: {told}.", why, remedy)
@@ -137,7 +137,3 @@ def larger(one: Mapping[TopicPartition, int], other: Mapping[TopicPartition, int
 
 def _other(store: Store) -> Store:
     return Store.KAFKA if store is Store.ZOOKEEPER else Store.ZOOKEEPER
-
-
-def _name(where: TopicPartition) -> str:
-    return f"{where.topic}-{where.partition}"

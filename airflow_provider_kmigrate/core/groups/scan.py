@@ -18,7 +18,7 @@ from airflow_provider_kmigrate.core.coordination.registration import Flaw, Mode,
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.findings.finding import Finding, Severity, blocks, unknown, warns
 from airflow_provider_kmigrate.core.groups.offsets import larger
-from airflow_provider_kmigrate.core.preflight.facts import some
+from airflow_provider_kmigrate.core.listing import some
 
 #: Seconds between two commits of an old consumer, as auto.commit.interval.ms has it; looks closer than that prove no standstill.
 COMMIT_INTERVAL: Final = 60.0
@@ -208,7 +208,7 @@ def _ties(zk: ZkGroup) -> Iterator[Finding]:
         topics.setdefault(where.topic, []).append(where.partition)
     found = assign(Strategy.ROUND_ROBIN, Group(zk.registrations, topics))
     if isinstance(found, Assigned) and found.ties:
-        yield warns("K39", f"partitions with one hash: {some(f'{_name(a)} and {_name(b)}' for a, b in found.ties)}")
+        yield warns("K39", f"partitions with one hash: {some(f'{a.name} and {b.name}' for a, b in found.ties)}")
 
 
 def _stores(looks: TwoLooks) -> Iterator[Finding]:
@@ -216,7 +216,9 @@ def _stores(looks: TwoLooks) -> Iterator[Finding]:
     before = looks.before
     held = _held_by_old(looks.now) & (_held_by_old(before) if before else frozenset())
     if told := sorted(held & _moved_in_kafka(looks)):
-        yield warns("K37", f"old members commit to Kafka: {some(map(_name, told))} moved there within {looks.gap:.0f} s")
+        yield warns(
+            "K37", f"old members commit to Kafka: {some(where.name for where in told)} moved there within {looks.gap:.0f} s"
+        )
 
 
 def _held_by_old(seen: GroupSeen) -> frozenset[TopicPartition]:
@@ -252,9 +254,9 @@ def _unowned(looks: TwoLooks) -> Iterator[Finding]:
     now, then = _nobodys(looks.now), _nobodys(looks.before) if looks.before else frozenset()
     if stayed := sorted(now & then):
         told = blocks if looks.gap >= REBALANCE else warns
-        yield told("K41", f"nobody owned {some(map(_name, stayed))} at both looks, {looks.gap:.0f} s apart")
+        yield told("K41", f"nobody owned {some(where.name for where in stayed)} at both looks, {looks.gap:.0f} s apart")
     elif now:
-        yield warns("K41", f"nobody owns {some(map(_name, sorted(now)))} just now")
+        yield warns("K41", f"nobody owns {some(where.name for where in sorted(now))} just now")
 
 
 def _nobodys(seen: GroupSeen) -> frozenset[TopicPartition]:
@@ -272,7 +274,7 @@ def _offsets(looks: TwoLooks) -> Iterator[Finding]:
     stores = {"ZooKeeper": seen.in_zookeeper, "Kafka": seen.committed or {}}
     for store, found in stores.items():
         if beyond := sorted(where for where, offset in found.items() if where in ends and offset > ends[where]):
-            told = some(f"{_name(where)} at {found[where]} of {ends[where]}" for where in beyond)
+            told = some(f"{where.name} at {found[where]} of {ends[where]}" for where in beyond)
             yield blocks("K42", f"committed in {store} beyond the log's end: {told}")
 
 
@@ -282,7 +284,7 @@ def _orphans(looks: TwoLooks) -> Iterator[Finding]:
         return
     members = zk.registrations.keys() | zk.progress.keys()
     if lost := sorted(where for where, thread in zk.owners.items() if consumer_of(thread) not in members):
-        yield warns("K43", f"{len(lost)} partitions are owned by nobody who is a member: {some(map(_name, lost))}")
+        yield warns("K43", f"{len(lost)} partitions are owned by nobody who is a member: {some(where.name for where in lost)}")
 
 
 def _starved(looks: TwoLooks) -> Iterator[Finding]:
@@ -297,13 +299,9 @@ def _starved(looks: TwoLooks) -> Iterator[Finding]:
     grown = [where for where in still if where not in idle]
     for wheres, tell in ((grown, blocks if looks.gap >= COMMIT_INTERVAL else unknown), (idle, unknown)):
         if wheres:
-            behind = some(f"{_name(where)} {now[where]} behind" for where in wheres)
+            behind = some(f"{where.name} {now[where]} behind" for where in wheres)
             why = "records wait" if wheres is grown else "records, or markers of transactions, wait at the end of idle logs"
             yield tell("K44", f"{why} and no offset moved in {looks.gap:.0f} s: {behind}")
-
-
-def _name(where: TopicPartition) -> str:
-    return f"{where.topic}-{where.partition}"
 
 
 _CHECKS: Final[Iterable[Callable[[TwoLooks], Iterator[Finding]]]] = (

@@ -38,7 +38,7 @@ from airflow_provider_kmigrate.core.member.state import (
     stores,
     target_of,
 )
-from airflow_provider_kmigrate.core.member.turn import Turn, name, names
+from airflow_provider_kmigrate.core.member.turn import Turn, names
 from airflow_provider_kmigrate.core.member.words import Alarm, Store
 
 
@@ -183,7 +183,7 @@ class _Turn(Turn):
 
     def _owned(self, where: TopicPartition, held: Held) -> None:
         if held.stage is Stage.CLAIMING:
-            self._calm(Alarm.BLOCKED, about=name(where))
+            self._calm(Alarm.BLOCKED, about=where.name)
             if where in self.member.target:
                 self._to(where, Stage.READING, w.ReadOffsets(where, held.generation))
             else:
@@ -201,10 +201,10 @@ class _Turn(Turn):
                 self._again(where, w.Claim(where, held.generation, held.thread))
         elif held.stage is Stage.RELEASING:
             del self.held[where]
-            self._calm(Alarm.SLOW, about=name(where))
+            self._calm(Alarm.SLOW, about=where.name)
         else:
             del self.held[where]
-            self._do(w.Drop(where, held.generation), w.Raise(Alarm.OWNER_LOST, name(where)), w.Look())
+            self._do(w.Drop(where, held.generation), w.Raise(Alarm.OWNER_LOST, where.name), w.Look())
 
     @on.register
     def _(self, event: w.OffsetsRead) -> None:
@@ -241,7 +241,7 @@ class _Turn(Turn):
     def _(self, event: w.CommitAsked) -> None:
         held = self._current(event)
         if held is None or held.stage not in {Stage.DELIVERING, Stage.CHECKING, Stage.STOPPING}:
-            self._do(w.Raise(Alarm.LATE_COMMIT, f"{name(event.where)} at {event.offset}"))
+            self._do(w.Raise(Alarm.LATE_COMMIT, f"{event.where.name} at {event.offset}"))
         elif self.member.live:
             self._do(w.Commit(event.where, held.generation, event.offset, self._stores(held)))
         else:
@@ -270,7 +270,7 @@ class _Turn(Turn):
 
     def _committed(self, event: w.CommitDone) -> None:
         if event.failed:
-            self._do(w.Raise(Alarm.UNCOMMITTED, f"{name(event.where)} at {event.offset}: {', '.join(sorted(event.failed))}"))
+            self._do(w.Raise(Alarm.UNCOMMITTED, f"{event.where.name} at {event.offset}: {', '.join(sorted(event.failed))}"))
         self._to(event.where, Stage.RELEASING)
         if self.member.live:
             self._give_up(event.where, self.held[event.where])
@@ -318,9 +318,9 @@ class _Turn(Turn):
         settings = self.member.settings
         for where, held in self._in(*LEAVING, Stage.CLAIMING):
             if self.now - held.since >= settings.slow:
-                self._raise(Alarm.BLOCKED if held.stage is Stage.CLAIMING else Alarm.SLOW, name(where))
+                self._raise(Alarm.BLOCKED if held.stage is Stage.CLAIMING else Alarm.SLOW, where.name)
             if held.stage is Stage.STOPPING and self.now - held.since >= settings.poll_limit:
-                self._raise(Alarm.HUNG, name(where))
+                self._raise(Alarm.HUNG, where.name)
                 self._do(w.End())
         if self.member.mode is Mode.KAFKA and self.now - self.member.polled >= settings.poll_limit:
             self._raise(Alarm.NOT_POLLED, settings.consumer)
@@ -356,7 +356,7 @@ class _Turn(Turn):
             self._to(where, Stage.RELEASING, w.Release(where, held.generation))
         elif held.stage is Stage.CLAIMING and not held.waits:
             del self.held[where]
-            self._calm(Alarm.BLOCKED, about=name(where))
+            self._calm(Alarm.BLOCKED, about=where.name)
 
     def _want(self, where: TopicPartition, thread: str) -> None:
         held = self.held.get(where)

@@ -60,11 +60,6 @@ class Turn:
         return held if held is not None and held.generation == event.generation else None
 
 
-def name(where: TopicPartition) -> str:
-    """A partition as messages write it: topic-partition."""
-    return f"{where.topic}-{where.partition}"
-
-
 def names(places: Iterable[TopicPartition]) -> str:
     """Partitions in order, for a message."""
-    return ", ".join(map(name, sorted(places)))
+    return ", ".join(where.name for where in sorted(places))

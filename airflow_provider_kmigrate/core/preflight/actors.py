@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.files.meta_properties import needs_version_0
 from airflow_provider_kmigrate.core.findings.finding import Finding, blocks, unknown, warns
+from airflow_provider_kmigrate.core.listing import some
 from airflow_provider_kmigrate.core.model import ClusterView, TopicMetadata
-from airflow_provider_kmigrate.core.preflight.facts import Check, PreflightFacts, some, values, zookeeper_configs
+from airflow_provider_kmigrate.core.preflight.facts import Check, PreflightFacts, values, zookeeper_configs
 from airflow_provider_kmigrate.core.preflight.surroundings import DEFAULT, ZooKeeperTree
 
 KAFKA_STOPS = 300.0  # seconds that a broker in migration mode may take to stop (measured: 300.8)

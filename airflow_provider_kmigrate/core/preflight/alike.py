@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 
 from airflow_provider_kmigrate.core.files.config_matrix import inter_broker_listener, setting
 from airflow_provider_kmigrate.core.findings.finding import Finding, blocks, warns
+from airflow_provider_kmigrate.core.listing import some
 from airflow_provider_kmigrate.core.model import ClusterView
-from airflow_provider_kmigrate.core.preflight.facts import Check, PreflightFacts, some, zookeeper_configs, zookeeper_files
+from airflow_provider_kmigrate.core.preflight.facts import Check, PreflightFacts, zookeeper_configs, zookeeper_files
 from airflow_provider_kmigrate.core.preflight.principals import security_of
 from airflow_provider_kmigrate.core.preflight.surroundings import DEFAULT
 

@@ -15,6 +15,7 @@ from airflow_provider_kmigrate.core.coordinator import Agreement
 from airflow_provider_kmigrate.core.files.config_matrix import Stage, node_id, problems, setting, stage_of
 from airflow_provider_kmigrate.core.findings.finding import Finding, Severity, blocks, warns
 from airflow_provider_kmigrate.core.internal_topics import OFFSETS_TOPIC
+from airflow_provider_kmigrate.core.listing import some
 from airflow_provider_kmigrate.core.model import Broker, BrokerMode, ClusterView, Look, ProcessState, Reason
 from airflow_provider_kmigrate.core.phase import kraft_owns
 from airflow_provider_kmigrate.core.preflight import actors as preflight_actors
@@ -32,7 +33,6 @@ from airflow_provider_kmigrate.core.preflight.facts import (
     of_topics,
     pairs,
     protocol,
-    some,
 )
 from airflow_provider_kmigrate.core.versions import level_of, version_of
 

@@ -16,8 +16,9 @@ from airflow_provider_kmigrate.core.files.config_matrix import (
 )
 from airflow_provider_kmigrate.core.files.render import RenderFacts, controller_keys, with_controllers
 from airflow_provider_kmigrate.core.findings.finding import Finding, blocks, unknown, warns
+from airflow_provider_kmigrate.core.listing import some
 from airflow_provider_kmigrate.core.model import ClusterView
-from airflow_provider_kmigrate.core.preflight.facts import Check, PreflightFacts, some, zookeeper_files
+from airflow_provider_kmigrate.core.preflight.facts import Check, PreflightFacts, zookeeper_files
 from airflow_provider_kmigrate.core.preflight.principals import login_key, principal, security_of, super_users
 
 _MECHANISM = "sasl.mechanism.controller.protocol"

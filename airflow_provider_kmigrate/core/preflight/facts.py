@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.files.config_matrix import Stage, setting, stage_of
 from airflow_provider_kmigrate.core.findings.finding import Finding
+from airflow_provider_kmigrate.core.listing import some
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Partition
 from airflow_provider_kmigrate.core.preflight.surroundings import Surroundings
-
-_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +78,3 @@ def of_topics(partitions: Iterable[Partition]) -> str:
 def pairs(found: Mapping[int, object]) -> str:
     """Brokers with each one's value, a few of them by name."""
     return some(f"broker {broker} {value}" for broker, value in found.items())
-
-
-def some(items: Iterable[object]) -> str:
-    """A few of them by name, the others counted."""
-    named = [str(item) for item in items]
-    return ", ".join(named[:_SHOWN]) + (f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else "")

@@ -10,8 +10,9 @@ from airflow_provider_kmigrate.core.files import directories
 from airflow_provider_kmigrate.core.files.config_matrix import setting
 from airflow_provider_kmigrate.core.files.node_file import whose_else
 from airflow_provider_kmigrate.core.findings.finding import Finding, blocks
+from airflow_provider_kmigrate.core.listing import some
 from airflow_provider_kmigrate.core.model import ClusterView, NodeFiles
-from airflow_provider_kmigrate.core.preflight.facts import Check, PreflightFacts, some
+from airflow_provider_kmigrate.core.preflight.facts import Check, PreflightFacts
 
 _DIRECTORIES = ("log.dirs", "metadata.log.dir")
 

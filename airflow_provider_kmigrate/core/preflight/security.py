@@ -13,12 +13,12 @@ from airflow_provider_kmigrate.core.files.config_matrix import (
     setting,
 )
 from airflow_provider_kmigrate.core.findings.finding import Finding, blocks, unknown, warns
+from airflow_provider_kmigrate.core.listing import some
 from airflow_provider_kmigrate.core.model import ClusterView, Malformed
 from airflow_provider_kmigrate.core.preflight.facts import (
     Check,
     PreflightFacts,
     protocol,
-    some,
     values,
     zookeeper_configs,
     zookeeper_files,

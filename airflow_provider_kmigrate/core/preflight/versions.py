@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from airflow_provider_kmigrate.core.findings.finding import Finding, blocks, unknown, warns
+from airflow_provider_kmigrate.core.listing import some
 from airflow_provider_kmigrate.core.model import ClusterView
 from airflow_provider_kmigrate.core.preflight import bug_matrix
 from airflow_provider_kmigrate.core.preflight.bug_matrix import Fitness, Release
@@ -15,7 +16,6 @@ from airflow_provider_kmigrate.core.preflight.facts import (
     is_kraft,
     pairs,
     protocol,
-    some,
     values,
     zookeeper_configs,
 )

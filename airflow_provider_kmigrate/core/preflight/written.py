@@ -7,8 +7,9 @@ from collections.abc import Collection, Iterator, Mapping
 
 from airflow_provider_kmigrate.core.files.config_matrix import Stage, node_id, references, stage_of
 from airflow_provider_kmigrate.core.findings.finding import Finding, blocks, unknown, warns
+from airflow_provider_kmigrate.core.listing import some
 from airflow_provider_kmigrate.core.model import ClusterView
-from airflow_provider_kmigrate.core.preflight.facts import Check, PreflightFacts, answering, protocol, some, zookeeper_files
+from airflow_provider_kmigrate.core.preflight.facts import Check, PreflightFacts, answering, protocol, zookeeper_files
 from airflow_provider_kmigrate.core.preflight.surroundings import DEFAULT, Taken
 
 _PROTOCOL = "inter.broker.protocol.version"

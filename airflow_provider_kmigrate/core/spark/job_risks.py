@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from airflow_provider_kmigrate.core.cluster import HoldPolicy, SparkJobSpec
 from airflow_provider_kmigrate.core.findings.finding import Severity
-from airflow_provider_kmigrate.core.model import ClusterView, Partition, Reason
+from airflow_provider_kmigrate.core.listing import some
+from airflow_provider_kmigrate.core.model import ClusterView, Reason
 
 _GROUP = "kafka.group.id"
 #: option -> what Spark, or the client, takes without it; less makes the job die sooner (measured)
@@ -89,20 +90,14 @@ def _of_topics(job: SparkJobSpec, view: ClusterView) -> Iterator[tuple[Severity,
     if alone:
         severity = Severity.BLOCK if job.hold is HoldPolicy.NEVER else Severity.WARN
         why = "While the only broker restarts they have no leader, and the job may die."
-        yield severity, Reason("J24", f"{_named(alone)} have one replica.", why, "Raise the replication factor, or hold the job.")
+        text = f"{some(one.name for one in alone)} have one replica."
+        yield severity, Reason("J24", text, why, "Raise the replication factor, or hold the job.")
     least = view.min_insync or {}
     tight = [one for one in known or () if len(one.replicas) > 1 and len(one.isr) <= max(1, least.get(one.topic, 1))]
     if tight:
         why = "One more broker down, and they take no writes or have no leader."
-        yield (
-            Severity.WARN,
-            Reason("J25", f"{_named(tight)} have no replica in sync to spare.", why, "Bring the replicas back first."),
-        )
-
-
-def _named(partitions: Sequence[Partition]) -> str:
-    names = ", ".join(one.name for one in partitions[:5])
-    return f"{names} and {len(partitions) - 5} more" if len(partitions) > 5 else names
+        text = f"{some(one.name for one in tight)} have no replica in sync to spare."
+        yield Severity.WARN, Reason("J25", text, why, "Bring the replicas back first.")
 
 
 def _true(value: str | None) -> bool:

@@ -7,6 +7,7 @@ from typing import Final
 
 from airflow_provider_kmigrate.core.audit.log_blocks import LogMark
 from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.listing import some
 from airflow_provider_kmigrate.core.model import Decision, Done, Reason, Refuse, Wait
 from airflow_provider_kmigrate.core.spark.hold import (
     SILENT_MS,
@@ -36,7 +37,7 @@ def may_resume(before: Checkpoint, now: Checkpoint, logs: Logs, topic_ids: Mappi
     broken = (*_truncated(now.offsets, logs), *_anew(now.offsets, logs, topic_ids or {}), *_passed(now.offsets, logs))
     if broken:
         return Refuse(broken)
-    unknown = sorted(f"{where.topic}-{where.partition}" for where in now.offsets if logs[where].unread)
+    unknown = sorted(where.name for where in now.offsets if logs[where].unread)
     if unknown:
         text = f"Where these logs end could not be read: {', '.join(unknown[:10])}."
         return Wait((Reason("J08", text, "The job would fail, or go on past what was truncated."),))
@@ -57,11 +58,11 @@ def _truncated(offsets: Offsets, logs: Logs) -> Iterator[Reason]:
     """Partitions that are gone, and logs that end before the job's own place."""
     gone = sorted(where for where in offsets if where not in logs)
     if gone:
-        yield Reason("J04", f"Partitions of the job are gone: {_listed(gone)}.", _OTHERS, _OLD_PLACE)
+        yield Reason("J04", f"Partitions of the job are gone: {some(where.name for where in gone)}.", _OTHERS, _OLD_PLACE)
     short = sorted(where for where, offset in offsets.items() if (log := _read(logs, where)) and log.end < offset)
     if short:
         first = short[0]
-        text = f"Logs end before the job's place: {_listed(short)} ({first.topic}-{first.partition} at {logs[first].end}, job at {offsets[first]})."
+        text = f"Logs end before the job's place: {some(where.name for where in short)} ({first.name} at {logs[first].end}, job at {offsets[first]})."
         why = "The log was truncated after the job had read it: what its sink holds is no longer in the log."
         remedy = "Treat it as lost data (unclean election?) before anything overwrites those offsets; do not start the job."
         yield Reason("J03", text, why, remedy)
@@ -79,7 +80,7 @@ def _passed(offsets: Offsets, logs: Logs) -> Iterator[Reason]:
     late = sorted(where for where, offset in offsets.items() if (log := _read(logs, where)) and log.start > offset)
     if late:
         first = late[0]
-        text = f"Logs begin behind the job's place: {_listed(late)} ({first.topic}-{first.partition} at {logs[first].start}, job at {offsets[first]})."
+        text = f"Logs begin behind the job's place: {some(where.name for where in late)} ({first.name} at {logs[first].start}, job at {offsets[first]})."
         why = "What lies between was removed while the job was held, by retention or by somebody: it would fail, or skip it."
         remedy = "Decide whether the job goes on behind the gap, with a new checkpoint; raise retention before the next hold."
         yield Reason("J19", text, why, remedy)
@@ -88,11 +89,6 @@ def _passed(offsets: Offsets, logs: Logs) -> Iterator[Reason]:
 def _read(logs: Logs, where: TopicPartition) -> LogMark | None:
     log = logs.get(where)
     return None if log is None or log.unread else log
-
-
-def _listed(wheres: list[TopicPartition]) -> str:
-    names = ", ".join(f"{where.topic}-{where.partition}" for where in wheres[:10])
-    return f"{names} and {len(wheres) - 10} more" if len(wheres) > 10 else names
 
 
 def decide_resumed(held: HeldRecord, report: JobReport | None, now_ms: int) -> Decision:
@@ -110,7 +106,7 @@ def decide_resumed(held: HeldRecord, report: JobReport | None, now_ms: int) -> D
         where for where, offset in report.resumed_at.items() if held.checkpoint.offsets.get(where, offset) != offset
     )
     if elsewhere:
-        text = f"The job went on from other offsets than it had stopped at: {_listed(elsewhere)}."
+        text = f"The job went on from other offsets than it had stopped at: {some(where.name for where in elsewhere)}."
         return Refuse(
             (Reason("J12", text, "Records were skipped or are done again.", "Stop the job and compare its checkpoint."),)
         )

@@ -1,0 +1,13 @@
+"""Many things in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+_SHOWN = 8
+
+
+def some(items: Iterable[object], shown: int = _SHOWN) -> str:
+    """The first of them by name, the others counted."""
+    named = [str(item) for item in items]
+    return ", ".join(named[:shown]) + (f" and {len(named) - shown} more" if len(named) > shown else "")
