@@ -16,6 +16,16 @@ def strangers(view: ClusterView, spec: ClusterSpec) -> tuple[Reason, ...]:
     return (Reason("I02", text, "An act on an unidentified cluster could hit the wrong one."),)
 
 
+def unidentified(node: Broker | Controller) -> tuple[Reason, ...]:
+    """Why it is not known whose directories a node's machine holds; empty where they were read, although no one may have formatted them yet."""
+    if node.files.meta is not None:
+        return ()
+    text = f"Whose directories the machine of node {node.id} holds was not read."
+    why = "Its host, or its path, may be another cluster's: what would be restarted or changed there is not this node."
+    remedy = "Check that the host can be reached, that `properties` is the node's file, and that its meta.properties can be read; then it goes on."
+    return (Reason("I03", text, why, remedy),)
+
+
 def _named(view: ClusterView) -> list[tuple[str, str]]:
     rows = [("ZooKeeper's /cluster/id", view.zk.cluster_id if view.zk else None), ("the brokers", view.kafka_cluster_id)]
     nodes: tuple[Broker | Controller, ...] = (*view.brokers.values(), *view.controllers.values())

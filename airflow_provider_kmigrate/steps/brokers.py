@@ -17,15 +17,15 @@ from airflow_provider_kmigrate.core.forward.waiting import as_decision
 from airflow_provider_kmigrate.core.model import Act, BrokerMode, ClusterView, Decision, Done, Look, Reason, Refuse, Wait
 from airflow_provider_kmigrate.core.phase import kraft_owns
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut
-from airflow_provider_kmigrate.steps.dual_write import Reviving
+from airflow_provider_kmigrate.steps.dual_write import CURES, Reviving
 from airflow_provider_kmigrate.steps.files import install
 from airflow_provider_kmigrate.steps.first_broker import FirstBroker, note, note_registered
 from airflow_provider_kmigrate.steps.green import Green
 from airflow_provider_kmigrate.steps.journal import told
 from airflow_provider_kmigrate.steps.moved import MovedSince
 from airflow_provider_kmigrate.steps.partition_states import elect_anew
-from airflow_provider_kmigrate.steps.run import Step, World, run_step
-from airflow_provider_kmigrate.steps.starting import insist, start, stop
+from airflow_provider_kmigrate.steps.run import OfNode, World, run_step
+from airflow_provider_kmigrate.steps.starting import insist, ours, start, stop
 
 _DEAF_FOR = 8.0  # seconds; a follower that has caught up is taken back within one
 _WAY_BACK_WITHIN = 30.0  # seconds for the gates to open before a broker that is worse is left as it is
@@ -60,10 +60,11 @@ class _Lasting:
         self._since, self._seconds = None, 2 * self._seconds
 
 
-class RollBroker(Step):
+class RollBroker(OfNode):
     """Bring one broker into migration mode or into KRaft mode; `core.forward.roll.decide_restart` says when, and what is left."""
 
     looks = ROLL_LOOKS
+    elsewhere = frozenset({"free", "elect"})
     back = False  # the way back does not stop at a file that somebody has edited
 
     def __init__(
@@ -180,6 +181,9 @@ class RollBroker(Step):
         leader = next((b for b in world.spec.brokers if b.id == stuck_leader.stuck_leader(view, self.node.id)), None)
         if self._catches_up(world, view) or leader is None:
             return
+        if not (gate := ours(world, self.name, leader)).met:
+            world.say(f"{leader.name} is not restarted now: {told(gate.reasons)}")
+            return
         seconds = stop(world, leader)
         start(world, leader)
         world.say(
@@ -233,6 +237,7 @@ class BringBack(RollBroker):
     """One broker back to migration mode, for which the dual-write is to move, or to its original file."""
 
     back = True
+    elsewhere = RollBroker.elsewhere | {"raise"} | CURES
 
     def __init__(self, node: NodeSpec, target: BrokerMode, policy: Policy, renewed: int = 0) -> None:
         super().__init__(node, target, policy)

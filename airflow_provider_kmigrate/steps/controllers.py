@@ -10,11 +10,11 @@ from airflow_provider_kmigrate.steps.compared import KINDS
 from airflow_provider_kmigrate.steps.files import install
 from airflow_provider_kmigrate.steps.first_broker import without_notes
 from airflow_provider_kmigrate.steps.moved import MovedSince
-from airflow_provider_kmigrate.steps.run import Step, World
+from airflow_provider_kmigrate.steps.run import OfNode, World
 from airflow_provider_kmigrate.steps.starting import start, stop
 
 
-class ProvisionController(Step):
+class ProvisionController(OfNode):
     """One controller: file, format, start, until it answers with the flag."""
 
     looks = Look.CONTROLLERS | Look.BROKERS | Look.ZOOKEEPER | Look.PROCESSES | Look.FILES
@@ -51,7 +51,7 @@ class ProvisionController(Step):
         return world.tools.host(self.node).log_tail(self.node)
 
 
-class FinalizeController(Step):
+class FinalizeController(OfNode):
     """One controller without the flag. The point of no return lies between the first of these and the next election.
 
     `approved`: what was said of both sides when the finalization was approved, which may be long ago: all of it is looked at again.

@@ -7,15 +7,18 @@ from airflow_provider_kmigrate.clients.zookeeper_session import Changed
 from airflow_provider_kmigrate.core.back import rollback
 from airflow_provider_kmigrate.core.files.config_matrix import Stage
 from airflow_provider_kmigrate.core.forward.standstill import FAIL_OVER, MEND, Standstill, may_cure
+from airflow_provider_kmigrate.core.identity import unidentified
 from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Look, Refuse
 from airflow_provider_kmigrate.exceptions import Failed
 from airflow_provider_kmigrate.steps.files import install
 from airflow_provider_kmigrate.steps.journal import told
-from airflow_provider_kmigrate.steps.run import World, refuse_if_stopped
-from airflow_provider_kmigrate.steps.starting import start, stop
+from airflow_provider_kmigrate.steps.run import World, refuse_if_stopped, refuse_strangers
+from airflow_provider_kmigrate.steps.starting import ours, start, stop
 
 DOWN_LOOKS = Look.BROKERS | Look.CONTROLLERS | Look.ZOOKEEPER | Look.QUORUM | Look.PROCESSES | Look.FILES
 _START = "start controller"
+CURES = frozenset({_START, MEND, FAIL_OVER})
+"""Verbs of `Reviving`."""
 _BEING_MADE = 5.0  # seconds, in which a topic that is just being made is whole
 
 
@@ -51,7 +54,7 @@ class Reviving:
     def acted(self, world: World, name: str, act: Act) -> bool:
         """Whether this act was one of its own. `name`: the step's."""
         if act.verb == _START:
-            start_what_is_down(world)
+            start_what_is_down(world, name)
         elif act.verb in {MEND, FAIL_OVER}:
             cure(world, name, act.verb)
         else:
@@ -103,8 +106,9 @@ def fail_over(world: World, name: str) -> None:
     What speaks against it is looked at once more: since the decision every state may have been read. Then nothing is done.
     """
     view = world.observer.look(Look.CONTROLLERS | Look.QUORUM | Look.CLIENT_METRICS)
-    gate = may_cure(view)
     leader = next((node for node in world.spec.controllers if view.quorum and node.id == view.quorum.leader_id), None)
+    gate = may_cure(view)
+    gate = ours(world, name, leader) if gate.met and leader is not None else gate
     if not gate.met or leader is None:
         world.say(
             f"No failover now: {told(gate.reasons) or 'the quorum names no leader of the cluster file.'} It is looked at again."
@@ -117,13 +121,20 @@ def fail_over(world: World, name: str) -> None:
     start(world, leader)
 
 
-def start_what_is_down(world: World) -> None:
-    """A controller of this migration that is down, as a failover leaves one that was killed between stop and start.
+def start_what_is_down(world: World, name: str) -> None:
+    """A controller of this migration that is down, as a failover leaves one that was killed between stop and start. `name`: the step's.
 
     None whose flag may be over (R12): since the decision something may have shown it.
     """
-    found = rollback.still_down(world.observer.look(DOWN_LOOKS, world.spec.controllers))
+    view = world.observer.look(DOWN_LOOKS, world.spec.controllers)
+    refuse_strangers(name, world, view)
+    found = rollback.still_down(view)
     for node in world.spec.controllers:
-        if found is not None and node.id == found[0] and isinstance(found[1], Act):
+        if (
+            found is not None
+            and node.id == found[0]
+            and isinstance(found[1], Act)
+            and not unidentified(view.controllers[node.id])
+        ):
             install(world, node, Stage.CONTROLLER_MIGRATION)
             world.tools.host(node).start(node, world.fence.token)

@@ -38,7 +38,7 @@ from airflow_provider_kmigrate.steps.first_broker import without_notes
 from airflow_provider_kmigrate.steps.journal import told
 from airflow_provider_kmigrate.steps.moved import MovedSince
 from airflow_provider_kmigrate.steps.partition_states import raise_states
-from airflow_provider_kmigrate.steps.run import Step, World, run_step
+from airflow_provider_kmigrate.steps.run import OfNode, Step, World, run_step
 from airflow_provider_kmigrate.steps.starting import start, stop
 from airflow_provider_kmigrate.steps.waits import Equivalent
 
@@ -131,7 +131,7 @@ def _can_be_wiped(controller: NodeSpec) -> None:
         raise Refused.because(Reason("M02", text, why, "Add the command; nothing was changed."))
 
 
-class RestoreFlag(Step):
+class RestoreFlag(OfNode):
     """One controller of a migration under way up and with its flag, so that no election can finalize."""
 
     looks = _POSITION | _NODES
@@ -179,7 +179,7 @@ class Reconcile(Step):
 
     def act(self, world: World, act: Act) -> None:
         if act.verb == "start":
-            start_what_is_down(world)
+            start_what_is_down(world, self.name)
         else:
             cure(world, self.name, act.verb)
 
@@ -196,7 +196,7 @@ class Healed(Equivalent):
         return losses.compared(view, self._terms)
 
 
-class StopController(Step):
+class StopController(OfNode):
     """One controller stopped, once no broker needs it, and nothing would be lost with it. `controllers`: all of them; none: every node."""
 
     looks = _POSITION | Look.PARTITIONS | Look.MIN_INSYNC | Look.PROCESSES
@@ -210,7 +210,7 @@ class StopController(Step):
         self._moved = MovedSince()
 
     def dear(self, view: ClusterView) -> Look:
-        return KINDS if rollback.compares_before_stop(view, self.node.id) else Look(0)
+        return KINDS | Look.FILES if rollback.compares_before_stop(view, self.node.id) else Look(0)
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         return rollback.decide_stop(view, self._moved.saw(view, first), self.node.id, self._terms)
@@ -275,7 +275,7 @@ class ZooKeeperLeads(Step):
         world.clock.sleep(self.interval)
 
 
-class WipeController(Step):
+class WipeController(OfNode):
     """One stopped controller's directories out of the way."""
 
     looks = Look.BROKERS | Look.CONTROLLERS | Look.ZOOKEEPER | _NODES

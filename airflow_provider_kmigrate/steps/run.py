@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec, Role
 from airflow_provider_kmigrate.core.forward.hybrid import overdue
-from airflow_provider_kmigrate.core.identity import strangers
-from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Done, Look, Reason, Refuse, Wait
+from airflow_provider_kmigrate.core.identity import strangers, unidentified
+from airflow_provider_kmigrate.core.model import Act, Broker, ClusterView, Controller, Decision, Done, Look, Reason, Refuse, Wait
 from airflow_provider_kmigrate.core.phase import alarms
 from airflow_provider_kmigrate.core.preflight.surroundings import Surroundings
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut, Unavailable, WrongCluster
@@ -128,6 +128,24 @@ class Step(ABC):
         return ""
 
 
+class OfNode(Step):
+    """A step of one node, whose files and process its acts change: none comes before a look that shows whose directories its machine holds.
+
+    `elsewhere`: verbs that leave this node alone; which other node such an act changes it finds out itself (`starting.ours`).
+    """
+
+    node: NodeSpec
+    elsewhere: frozenset[str] = frozenset()
+
+    def of_ours(self, view: ClusterView, decision: Decision) -> Decision:
+        """The decision, or a wait where it is an act on a node of which that was not read."""
+        if not isinstance(decision, Act) or decision.verb in self.elsewhere:
+            return decision
+        nodes: Mapping[int, Broker | Controller] = view.brokers if self.node.role is Role.BROKER else view.controllers
+        unknown = unidentified(nodes[self.node.id]) if self.node.id in nodes else ()
+        return Wait(unknown) if unknown else decision
+
+
 def run_step(
     step: Step, world: World, sync_for: float = float("inf"), looked: Callable[[], object] = lambda: None
 ) -> Done | Wait:
@@ -146,6 +164,7 @@ def run_step(
             view = world.observer.look(step.looks | dear, step.nodes, step.groups)
         first = first or view
         decision = step.decide(view, first)
+        decision = step.of_ours(view, decision) if isinstance(step, OfNode) else decision
         looked()
         diary.saw(view, decision)
         if isinstance(decision, Refuse):
@@ -171,9 +190,7 @@ def _act(step: Step, world: World, view: ClusterView, decision: Act, diary: _Dia
     if age > MAX_VIEW_AGE:
         world.say(f"The last look is {age:.1f} s old; looking again before acting.")
         return
-    reasons = strangers(view, world.spec)
-    if reasons:
-        raise WrongCluster(f"{step.name}: {told(reasons)}", reasons)
+    refuse_strangers(step.name, world, view)
     world.fence.check()
     refuse_if_stopped(step.name, world)
     if diary.times(decision.verb) >= step.most_acts:
@@ -187,6 +204,13 @@ def _act(step: Step, world: World, view: ClusterView, decision: Act, diary: _Dia
         world.journal.write("failed", step.name, f"{decision.verb}: {error}")
         raise
     diary.acted(decision, world.clock.monotonic() - started)
+
+
+def refuse_strangers(name: str, world: World, view: ClusterView) -> None:
+    """Raises `WrongCluster` where the view names another cluster than the cluster file does, or none. `name`: the step's."""
+    reasons = strangers(view, world.spec)
+    if reasons:
+        raise WrongCluster(f"{name}: {told(reasons)}", reasons)
 
 
 def refuse_if_stopped(name: str, world: World) -> None:

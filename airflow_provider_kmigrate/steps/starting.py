@@ -5,14 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from airflow_provider_kmigrate.core.cluster import NodeSpec
+from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
+from airflow_provider_kmigrate.core.gates import MET, Gate, not_yet
+from airflow_provider_kmigrate.core.identity import unidentified
+from airflow_provider_kmigrate.core.model import Broker, Controller, Look
 from airflow_provider_kmigrate.exceptions import Unavailable, Unreachable
-from airflow_provider_kmigrate.steps.run import World
+from airflow_provider_kmigrate.steps.run import World, refuse_strangers
 
 Value = TypeVar("Value")
 
 _TRIES = 6
 _PAUSE = 2.0  # seconds between two tries; an Airflow retry would leave the node down for longer
+
+
+def ours(world: World, name: str, node: NodeSpec) -> Gate:
+    """Whether it is known that a node's machine holds this cluster's directories: of a node that an act itself has chosen no look before has read
+    them. `name`: the step's. Raises `WrongCluster` where they are another cluster's.
+    """
+    view = world.observer.look(Look.ZOOKEEPER | Look.FILES, (node,))
+    refuse_strangers(name, world, view)
+    seen: Broker | Controller = view.brokers[node.id] if node.role is Role.BROKER else view.controllers[node.id]
+    unknown = unidentified(seen)
+    return not_yet(*unknown) if unknown else MET
 
 
 def stop(world: World, node: NodeSpec) -> float:

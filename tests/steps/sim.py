@@ -45,6 +45,7 @@ from tests.steps.sim_nodes import (
     Mortal,
     SimClock,
     SimNode,
+    as_asked,
     files_of,
     node_of,
     original_of,
@@ -68,6 +69,7 @@ class SimCluster:
     finalized: bool = False
     registered: set[int] = field(default_factory=set)  # registered with the controllers; sticks
     live_groups: tuple[str, ...] = ()
+    moving: tuple[str, ...] = ()  # partitions that somebody reassigns
     leader: int = 3000
     epoch: int = 5  # of the KRaft leader; each new one has a higher one
     controller_epoch: int = 3
@@ -220,14 +222,13 @@ class SimCluster:
     # What a look shows.
 
     def look(self, what: Look, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
-        del what, nodes
         self.mortal.step()
         self.looks += 1
         self.clock.time += 0.1
         if self.kraft_owns and not self.finalized and self.offset is not None and self.led:
             self._dual_write(self.offset)
-        return ClusterView(
-            moving=(),
+        view = ClusterView(
+            moving=self.moving,
             taken_at=self.clock.time,
             kafka_cluster_id=CLUSTER_ID,
             brokers={n.id: self._broker(n) for n in self.spec.brokers},
@@ -241,6 +242,7 @@ class SimCluster:
             stored={kind: Stored({}) for kind in StoredKind},
             state_epoch=self.state_epoch,
         )
+        return as_asked(view, what, nodes)
 
     def _dual_write(self, offset: int) -> None:
         if self.epoch == self.ended:

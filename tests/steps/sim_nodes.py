@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from functools import cache
 
 from airflow_provider_kmigrate.core.cluster import HostSpec, NodeSpec, Role
 from airflow_provider_kmigrate.core.files import properties
 from airflow_provider_kmigrate.core.files.config_matrix import Stage, stage_of
-from airflow_provider_kmigrate.core.model import BrokerMode, NodeFiles, Process, ProcessState
+from airflow_provider_kmigrate.core.model import (
+    Broker,
+    BrokerMode,
+    ClusterView,
+    Controller,
+    Look,
+    NodeFiles,
+    Process,
+    ProcessState,
+)
 
 CLUSTER_ID = "-1Sh-9_ISia_zwGINzRvyQ"
 parse = cache(properties.parse)
@@ -41,6 +51,7 @@ class SimNode:
     formatted: str | None = None
     log: bool = False
     copied: bool = False  # a controller's log holds a cluster's metadata
+    cluster_id: str | None = CLUSTER_ID  # in its meta.properties; None: that cannot be read
     starts: int = 0
     stops: int = 0
 
@@ -86,11 +97,63 @@ def process_of(node: SimNode) -> Process:
 
 
 def files_of(node: SimNode) -> NodeFiles:
-    if node.spec.role is Role.BROKER:
-        meta = {"/data": {"cluster.id": CLUSTER_ID, "broker.id": str(node.spec.id)}}
-    else:
-        meta = {node.spec.log_dir or "": {"cluster.id": CLUSTER_ID, "node.id": str(node.spec.id)} if node.formatted else {}}
+    keys = {"broker.id" if node.spec.role is Role.BROKER else "node.id": str(node.spec.id), "cluster.id": node.cluster_id or ""}
+    folder = "/data" if node.spec.role is Role.BROKER else node.spec.log_dir or ""
+    written = node.spec.role is Role.BROKER or node.formatted is not None
+    meta = {folder: keys if written else {}} if node.cluster_id is not None else None
     return NodeFiles(parse(node.text) if node.text else None, "", meta, node.log)
+
+
+def as_asked(view: ClusterView, what: Look, nodes: Collection[NodeSpec]) -> ClusterView:
+    """What a look tells that was asked for this, of these nodes' hosts: no more than a real one. Nothing, and none: everything."""
+    if not what:
+        return view
+    left_out = {name: None for name, looks in _TOLD_BY.items() if not what & looks}
+    zk = view.zk if view.zk is None or Look.GROUPS in what else replace(view.zk, live_groups=(), live_members={})
+    hosts = {(node.role, node.id) for node in nodes}
+    brokers = {n: _broker_as_asked(b, what, not hosts or (Role.BROKER, n) in hosts) for n, b in view.brokers.items()}
+    controllers = {
+        n: _controller_as_asked(c, what, not hosts or (Role.CONTROLLER, n) in hosts) for n, c in view.controllers.items()
+    }
+    return replace(view, **{"zk": zk, "brokers": brokers, "controllers": controllers, **left_out})  # type: ignore[arg-type]
+
+
+_TOLD_BY = {
+    "zk": Look.ZOOKEEPER | Look.GROUPS,
+    "kafka_cluster_id": Look.BROKERS,
+    "quorum": Look.QUORUM,
+    "partitions": Look.PARTITIONS | Look.MIN_INSYNC,
+    "min_insync": Look.MIN_INSYNC,
+    "client_metrics": Look.CLIENT_METRICS,
+    "topics": Look.TOPICS,
+    "stored": Look.STORED,
+    "state_epoch": Look.STATE_EPOCH | Look.TOPICS,
+    "moving": Look.REASSIGNMENTS,
+}
+
+
+def _broker_as_asked(broker: Broker, what: Look, host: bool) -> Broker:
+    asked = Look.BROKERS in what
+    return replace(
+        broker,
+        process=broker.process if host and Look.PROCESSES in what else Process(),
+        files=broker.files if host and Look.FILES in what else NodeFiles(),
+        mode=broker.mode if asked else None,
+        in_zookeeper=broker.in_zookeeper if what & (Look.ZOOKEEPER | Look.GROUPS) else None,
+        listed_by=broker.listed_by if asked else None,
+        controller_id=broker.controller_id if asked else None,
+    )
+
+
+def _controller_as_asked(controller: Controller, what: Look, host: bool) -> Controller:
+    asked = Look.CONTROLLERS in what
+    return replace(
+        controller,
+        process=controller.process if host and Look.PROCESSES in what else Process(),
+        files=controller.files if host and Look.FILES in what else NodeFiles(),
+        answers=controller.answers and asked,
+        migration_flag=controller.migration_flag if asked else None,
+    )
 
 
 def original_of(node: int) -> str:

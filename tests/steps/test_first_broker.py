@@ -8,7 +8,7 @@ import pytest
 from airflow_provider_kmigrate.core.cluster import Policy, Role
 from airflow_provider_kmigrate.core.files.config_matrix import Stage
 from airflow_provider_kmigrate.core.forward.broker_canary import SETTLING, WINDOW
-from airflow_provider_kmigrate.core.model import Act, BrokerMode, Done, Look, Reason, Wait
+from airflow_provider_kmigrate.core.model import Act, BrokerMode, Done, Reason, Wait
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.brokers import RollBroker
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
@@ -237,7 +237,7 @@ def test_a_look_that_finds_it_worse_tells_another_process_why(tmp_path):
     watching = step(cluster, BrokerMode.MIGRATION)
     decision = None
     while not isinstance(decision, Act):
-        view = cluster.look(Look.BROKERS)
+        view = cluster.look(watching.looks)
         decision = watching.decide(view, view)
     assert [each[0] for each in watching.worse] == ["V23"]
 

@@ -78,7 +78,7 @@ def test_a_standby_that_answers_without_it_does_not_get_it_either(tmp_path: Path
 def test_a_cure_starts_only_what_may_be_started(tmp_path: Path) -> None:
     cluster = finalized_but_one(tmp_path)
     cluster.start(cluster.spec.controllers[2])
-    start_what_is_down(cluster.world(tmp_path))
+    start_what_is_down(cluster.world(tmp_path), "a cure")
     assert untouched(cluster, cluster.spec.controllers[:2])
     assert cluster.nodes[cluster.spec.controllers[0].role, 3000].running is None
 

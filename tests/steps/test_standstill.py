@@ -223,7 +223,7 @@ def test_the_kill_switch_is_read_right_before_the_stop(tmp_path, dual):
 
 
 def look(cluster: SimCluster, seconds: float, **changes: object):
-    return replace(cluster.look(Look.ZOOKEEPER), taken_at=seconds, **changes)
+    return replace(cluster.look(Look(0)), taken_at=seconds, **changes)
 
 
 def still(cluster: SimCluster, standstill: Standstill, seconds: float):

@@ -1,0 +1,162 @@
+"""Every act on a node is preceded by a look at whose directories its machine holds: another cluster's, or nobody knows whose, is left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider_kmigrate.core.cluster import Role
+from airflow_provider_kmigrate.core.files.config_matrix import Stage
+from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
+from airflow_provider_kmigrate.steps.catalog import KINDS, build
+from airflow_provider_kmigrate.steps.files import install
+from airflow_provider_kmigrate.steps.rollback import GiveBack, Healed, Reconcile, ZooKeeperLeads, stop_controllers
+from airflow_provider_kmigrate.steps.run import World, run_step
+from tests.steps.sim import SimCluster
+from tests.steps.test_rollback import all_in_migration, all_kraft, controllers, finalization_begun, some_kraft, untouched
+
+FOREIGN = "zzzzzzzzzzzzzzzzzzzzzz"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A step that has something to do `on` a node, which need not be the one that it is made for."""
+
+    kind: str
+    before: Callable[[SimCluster, World], None]
+    on: tuple[Role, int]
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.kind} of {self.on[0]} {self.on[1]} after {self.before.__name__}"
+
+
+def leader_keeps_one_out(cluster: SimCluster, world: World) -> None:
+    """Broker 0 takes broker 1 back into no ISR, so that it is restarted itself."""
+    controllers(cluster, world)
+    cluster.stuck = 0
+    cluster.stop(cluster.spec.brokers[1])
+    install(world, cluster.spec.brokers[1], Stage.MIGRATION)
+    cluster.start(cluster.spec.brokers[1])
+
+
+def dual_write_ended(cluster: SimCluster, world: World) -> None:
+    all_kraft(cluster, world)
+    cluster.ended = cluster.epoch
+
+
+def dual_write_ended_in_hybrid(cluster: SimCluster, world: World) -> None:
+    some_kraft(cluster, world)
+    cluster.ended = cluster.epoch
+
+
+def controller_left_down(cluster: SimCluster, world: World) -> None:
+    """A failover was killed between stop and start."""
+    all_kraft(cluster, world)
+    cluster.stop(cluster.spec.controllers[1])
+
+
+def handed_over(cluster: SimCluster, world: World) -> None:
+    all_in_migration(cluster, world)
+    run_step(Reconcile(cluster.spec.controllers), world)
+    run_step(Healed(600.0), world)
+    stop_controllers(world)
+    run_step(GiveBack(cluster.spec.controllers), world)
+    run_step(ZooKeeperLeads(), world)
+
+
+BROKER, LEADER, STANDBY = (Role.BROKER, 0), (Role.CONTROLLER, 3000), (Role.CONTROLLER, 3001)
+MIGRATION, KRAFT, ZOOKEEPER = ({"target": target} for target in ("migration", "kraft", "zookeeper"))
+SOAK = {"seconds": 1000.0}
+
+CASES = [
+    Case("provision", untouched, LEADER),
+    Case("provision", controller_left_down, STANDBY),
+    Case("roll", controllers, BROKER, MIGRATION),
+    Case("roll", all_in_migration, BROKER, KRAFT),
+    Case("roll", leader_keeps_one_out, BROKER, {**MIGRATION, "node": 1}),
+    Case("copied", dual_write_ended, LEADER),
+    Case("soak", dual_write_ended, LEADER, SOAK),
+    Case("soak", controller_left_down, STANDBY, {**SOAK, "renewed": 1}),
+    Case("finalize", all_kraft, STANDBY),
+    Case("restore flag", finalization_begun, STANDBY),
+    Case("reconcile", all_kraft, LEADER),
+    Case("reconcile", controller_left_down, STANDBY),
+    Case("back", some_kraft, BROKER, MIGRATION),
+    Case("back", dual_write_ended_in_hybrid, LEADER, {**MIGRATION, "node": 0}),
+    Case("back", handed_over, BROKER, ZOOKEEPER),
+    Case("stop controller", all_in_migration, STANDBY),
+    Case("wipe", handed_over, STANDBY),
+]
+
+#: Steps that touch no node: they wait, or change what ZooKeeper and the brokers tell their cluster id for, or consumers.
+ON_NO_NODE = {
+    "controllers ready",
+    "registered",
+    "phase",
+    "lag",
+    "equivalent",
+    "leaders",
+    "finalized",
+    "healed",
+    "give back",
+    "zookeeper leads",
+    "rolled back",
+    "switch",
+    "mode",
+    "watch group",
+    "group back",
+    "clean up",
+}
+
+
+def test_no_kind_of_step_is_left_out() -> None:
+    assert {case.kind for case in CASES} | ON_NO_NODE == set(KINDS)
+    assert not {case.kind for case in CASES} & ON_NO_NODE
+
+
+def begun(case: Case, folder: Path) -> tuple[SimCluster, World, Callable[[], object]]:
+    cluster = SimCluster()
+    case.before(cluster, cluster.world(folder))
+    world = cluster.world(folder)
+    step = build(world.spec, case.kind, {"node": case.on[1], **case.arguments})
+    step.patience = min(step.patience, 200.0)
+    return cluster, world, lambda: run_step(step, world)
+
+
+def touched(cluster: SimCluster, on: tuple[Role, int]) -> tuple[object, ...]:
+    node = cluster.nodes[on]
+    return node.text, node.running, node.starts, node.stops, node.formatted, node.log
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_each_of_them_acts_on_this_node(tmp_path: Path, case: Case) -> None:
+    cluster, _, run = begun(case, tmp_path)
+    before = touched(cluster, case.on)
+    run()
+    assert touched(cluster, case.on) != before
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_node_whose_directories_are_of_another_cluster_is_left_alone(tmp_path: Path, case: Case) -> None:
+    cluster, _, run = begun(case, tmp_path)
+    node = cluster.nodes[case.on]
+    node.cluster_id, node.formatted = FOREIGN, node.formatted or FOREIGN
+    before = touched(cluster, case.on)
+    with pytest.raises(Refused, match=f"I01.*{FOREIGN}"):
+        run()
+    assert touched(cluster, case.on) == before
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_a_node_of_whose_directories_nothing_was_read_is_waited_for(tmp_path: Path, case: Case) -> None:
+    cluster, _, run = begun(case, tmp_path)
+    cluster.nodes[case.on].cluster_id = None
+    before = touched(cluster, case.on)
+    with pytest.raises(KMigrateError):
+        run()
+    assert touched(cluster, case.on) == before
