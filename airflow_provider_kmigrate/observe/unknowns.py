@@ -35,7 +35,9 @@ MOVING = Reason("U14", "The reassignments were not read", "Somebody may be movin
 TOPICS = Reason("U10", "The topics of ZooKeeper and the brokers were not both read", "They cannot be compared.", _ACL)
 
 #: Codes of what belongs to no single node; that one node does not answer is mostly no news, because it is not started yet.
-OF_THE_CLUSTER = frozenset(reason.code for reason in (ZOOKEEPER, PARTITIONS, MIN_INSYNC, METRICS, STATES, STORED, GROUPS, TOPICS))
+OF_THE_CLUSTER = frozenset(
+    reason.code for reason in (ZOOKEEPER, PARTITIONS, MIN_INSYNC, METRICS, STATES, STORED, GROUPS, MOVING, TOPICS)
+)
 OF_WHAT_IS_SLOW = frozenset(reason.code for reason in (MIN_INSYNC, METRICS, STATES, STORED, GROUPS, TOPICS)) | {"U08"}
 """Codes of what is not read again where the rest is (`Observer.look`)."""
 

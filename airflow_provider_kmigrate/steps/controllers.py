@@ -57,7 +57,16 @@ class FinalizeController(OfNode):
     `approved`: what was said of both sides when the finalization was approved, which may be long ago: all of it is looked at again.
     """
 
-    looks = Look.CONTROLLERS | Look.BROKERS | Look.ZOOKEEPER | Look.QUORUM | Look.PARTITIONS | Look.PROCESSES | Look.FILES
+    looks = (
+        Look.CONTROLLERS
+        | Look.BROKERS
+        | Look.ZOOKEEPER
+        | Look.QUORUM
+        | Look.PARTITIONS
+        | Look.REASSIGNMENTS
+        | Look.PROCESSES
+        | Look.FILES
+    )
     interval = 0.5
     patience = 180.0
     expected = frozenset({"G05"})

@@ -205,6 +205,10 @@ def test_of_controllers_that_are_down_only_one_of_this_migration_is_brought_back
         (with_broker(handed_over([MIG] * 3), 1, controller_id=2), ZK, (Wait, "G28")),
         (with_zk(handed_over([MIG] * 3), controller=None), ZK, (Wait, "G28")),
         (handed_over([ZK, MIG, MIG]), ZK, (Done,)),
+        (replace(later(DUAL, offset=60), moving=("orders-3",)), MIG, (Wait, "S04")),
+        (replace(later(DUAL, offset=60), moving=None), MIG, (Wait, "S00")),
+        (replace(handed_over([MIG] * 3), moving=("orders-3",)), ZK, (Wait, "S04")),
+        (replace(handed_over([ZK, MIG, MIG]), moving=("orders-3",)), ZK, (Done,)),
     ],
 )
 def test_a_broker_goes_back(view, target, expected):

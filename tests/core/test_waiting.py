@@ -219,6 +219,9 @@ LESS = tuple(replace(row, isr=row.isr[:2]) for row in DUAL.partitions)
         (equal(replace(DUAL, quorum=replace(DUAL.quorum, high_watermark=900))), (Wait, ["G34", "G06"])),
         (equal(replace(DUAL, partitions=LESS)), (Wait, ["G34", "S02"])),
         (equal(FENCED), (Wait, ["G34", "R04"])),
+        (equal(replace(DUAL, moving=("orders-3",))), (Wait, ["G34", "S04"])),
+        (equal(replace(DUAL, moving=None)), (Wait, ["G34", "S00"])),
+        (replace(BEGUN, moving=("orders-3",), quorum=replace(BEGUN.quorum, leader_id=3001)), (Act, [])),  # it is over
         (DUAL, (Wait, ["G34", "G00", "G00"])),
         (replace(equal(DUAL), topics=({}, {"t": TopicMetadata("t", "id", {})})), (Wait, ["G34", "E02"])),
         (BEGUN, (Wait, ["G34", "G00", "G00"])),

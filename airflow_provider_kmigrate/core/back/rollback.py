@@ -175,7 +175,8 @@ def _back(view: ClusterView, broker: Broker, target: BrokerMode, passing: Gate) 
         return roll.settled(view, broker, target)
     if broker.process.state is ProcessState.STOPPED:
         return _down(broker, _BACK[target])
-    gate = together((passing, gates.process_known(broker)))
+    # A move can be cancelled wherever this is reached, since a controller answers by then: it never bars the way back for good.
+    gate = together((passing, gates.process_known(broker), roll.nobody_reassigns(view)))
     if gate.met:
         return Act(
             "restart", f"Broker {broker.id} may stop: every partition keeps enough in-sync replicas and every gate is open."

@@ -140,6 +140,7 @@ def soaking(view: ClusterView, first: ClusterView, lag_limit: int) -> Gate:
 
 def as_approved(view: ClusterView, before: ClusterView, *, compared: bool) -> Gate:
     """G34: what the approval of the finalization was given on is still so: the dual-write moves, both sides store the same, all is in sync.
+    And nobody moves partitions.
 
     Not `compared`: something else stands against it, so that both sides were not read whole; that is no reason to give.
     """
@@ -150,6 +151,7 @@ def as_approved(view: ClusterView, before: ClusterView, *, compared: bool) -> Ga
             gates.lag_below(view, gates.MOST_LAG),
             roll.in_sync(view),
             roll.nobody_fenced(view),
+            roll.nobody_reassigns(view),
             not_yet(*differing) if differing else MET,
         )
     )
