@@ -235,8 +235,23 @@ def no_live_groups(view: ClusterView) -> Gate:
         return MET
     text = f"Groups still coordinate through ZooKeeper: {living(view)}."
     why = "With the last ZooKeeper-mode broker gone they stop consuming, although their owners still look perfect."
-    remedy = "Move these groups with the DAG kmigrate_consumers__<cluster>, or stop their consumers, and run again."
+    remedy = f"Move these groups with the DAG {mover(view.name)} (groups: in the cluster file), or stop their consumers, and run again."
     return never(Reason("G21", text, why, remedy))
+
+
+def nobody_starves(view: ClusterView) -> Gate:
+    """G21 once no broker is in a ZooKeeper mode: a group that begins to live there, or was not seen to, consumes nothing (measured)."""
+    gate = no_live_groups(view)
+    if gate.standing is not Standing.NEVER:
+        return gate
+    why = "No broker is left in a ZooKeeper mode: they consume nothing, although their owners look perfect (measured)."
+    remedy = f"Stop their consumers; or one broker back in migration mode cures them, until the DAG {mover(view.name)} has moved them (runbook, G21)."
+    return not_yet(Reason("G21", gate.reasons[0].text, why, remedy))
+
+
+def mover(cluster: str) -> str:
+    """The DAG that moves this cluster's consumer groups off ZooKeeper."""
+    return f"kmigrate_consumers__{cluster}"
 
 
 def living(view: ClusterView, limit: int = 10) -> str:
@@ -252,7 +267,7 @@ def alarm_of_living(view: ClusterView) -> str:
         return ""
     return (
         f" ALARM: groups live on ZooKeeper: {groups}. They work while one ZooKeeper-mode broker is left, and the last one will be refused"
-        " (G21): move them now with the DAG kmigrate_consumers__<cluster>."
+        f" (G21): move them now with the DAG {mover(view.name)}."
     )
 
 

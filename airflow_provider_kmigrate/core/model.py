@@ -299,6 +299,7 @@ class ClusterView:
 
     taken_at: float
     took: float = 0.0
+    name: str = "<cluster>"  # the cluster's in its file, for texts: DAGs are called by it
     kafka_cluster_id: str | None = None
     brokers: Mapping[int, Broker] = field(default_factory=dict)
     controllers: Mapping[int, Controller] = field(default_factory=dict)

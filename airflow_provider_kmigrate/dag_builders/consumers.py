@@ -15,6 +15,7 @@ from airflow.sdk import DAG, BaseOperator, Param, TaskGroup, TriggerRule, chain
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, GroupSpec
 from airflow_provider_kmigrate.core.coordination.group_seen import MemberKind
 from airflow_provider_kmigrate.core.coordination.registration import Mode
+from airflow_provider_kmigrate.core.gates import mover
 from airflow_provider_kmigrate.core.groups.move import Goal
 from airflow_provider_kmigrate.dag_builders import audit
 from airflow_provider_kmigrate.dag_builders.chaining import goes_on
@@ -75,7 +76,7 @@ def build(spec: ClusterSpec) -> DAG | None:
         return None
     groups = sorted(spec.groups, key=lambda group: group.wave)
     with DAG(
-        dag_id=f"kmigrate_consumers__{spec.name}",
+        dag_id=mover(spec.name),
         schedule=spec.groups_schedule or None,
         catchup=False,
         max_active_runs=1,

@@ -12,6 +12,7 @@ from typing import Any
 from airflow.sdk import DAG, BaseOperator, Param, TaskGroup, chain
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
+from airflow_provider_kmigrate.core.gates import mover
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.core.phase import Phase
 from airflow_provider_kmigrate.dag_builders import audit, spark_jobs
@@ -108,8 +109,15 @@ def build(spec: ClusterSpec) -> DAG:
         )
     for task in dag.tasks:
         if isinstance(task, BaseOperator):
-            task.doc_md = doc(task.task_id)
+            task.doc_md = f"{doc(task.task_id)}{_mover(spec, task.task_id)}"
     return dag
+
+
+def _mover(spec: ClusterSpec, task: str) -> str:
+    """A link to the DAG that moves consumer groups, for the tasks that one which lives on ZooKeeper holds up (G21)."""
+    if not spec.groups or not (task == "soak" or task.startswith("second_roll.")):
+        return ""
+    return f"\n\nConsumer groups that live on ZooKeeper are moved by [{mover(spec.name)}](/dags/{mover(spec.name)})."
 
 
 def _first(nodes: Sequence[NodeSpec]) -> str:

@@ -106,7 +106,7 @@ class Observer:
             fields |= {name: value for name, value in newer.items() if name in _MOVING_FIELDS}
             unknowns = (*again.unknowns, *(reason for reason in unknowns if reason.code in OF_WHAT_IS_SLOW))
         now = self._clock()
-        return ClusterView(taken_at=now, took=now - started, unknowns=unknowns, **fields)
+        return ClusterView(taken_at=now, took=now - started, name=self._spec.name, unknowns=unknowns, **fields)
 
     def _glance(self) -> _Glance:
         return _Glance(self._spec, self._reads, self._stored, self._patience, Questions(self._pool, self._clock))

@@ -61,6 +61,7 @@ class FinalizeController(OfNode):
         Look.CONTROLLERS
         | Look.BROKERS
         | Look.ZOOKEEPER
+        | Look.GROUPS
         | Look.QUORUM
         | Look.PARTITIONS
         | Look.REASSIGNMENTS

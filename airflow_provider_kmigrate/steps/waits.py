@@ -16,7 +16,7 @@ from airflow_provider_kmigrate.steps.moved import MovedSince
 from airflow_provider_kmigrate.steps.run import Step, World
 
 _POSITION = Look.BROKERS | Look.CONTROLLERS | Look.ZOOKEEPER
-_SOAKING = _POSITION | Look.QUORUM | Look.PARTITIONS | Look.CLIENT_METRICS
+_SOAKING = _POSITION | Look.QUORUM | Look.PARTITIONS | Look.CLIENT_METRICS | Look.GROUPS
 
 
 class ControllersReady(Step):
@@ -206,7 +206,7 @@ class Soak(_DualWriting):
         if not gate.met:
             return waiting.as_decision(gate, "")
         if self.held >= self.seconds:
-            return Done(f"Every gate stayed green for {self.held:.0f} s.")
+            return Done(f"Every gate stayed green for {self.held:.0f} s; no consumer group lives on ZooKeeper.")
         return Wait((Reason("T01", f"Soaking: green for {self.held:.0f} of {self.seconds:.0f} s."),), healthy=True)
 
     def _gate(self, view: ClusterView, before: ClusterView) -> Gate:

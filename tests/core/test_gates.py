@@ -115,6 +115,17 @@ def test_groups_are_named_with_their_members():
     assert named.endswith(" and 2 more")
     assert gates.living(with_zk(DUAL, live_groups=("g",))) == "g", "members unread"
     assert (gates.living(DUAL), gates.living(BLIND), gates.alarm_of_living(BLIND)) == ("", "", "")
-    [reason] = gates.no_live_groups(with_zk(DUAL, live_groups=("g",), live_members={"g": LiveMembers(3, 0)})).reasons
+    [reason] = gates.no_live_groups(
+        with_zk(replace(DUAL, name="prod"), live_groups=("g",), live_members={"g": LiveMembers(3, 0)})
+    ).reasons
     assert "g (3 old)" in reason.text
-    assert "kmigrate_consumers__" in reason.remedy
+    assert "kmigrate_consumers__prod " in reason.remedy
+
+
+def test_groups_that_starve_are_told_what_cures_them():
+    view = with_zk(replace(DUAL, name="prod"), live_groups=("g",))
+    [reason] = gates.nobody_starves(view).reasons
+    assert reason.code == "G21"
+    assert "kmigrate_consumers__prod" in reason.remedy
+    assert "one broker back in migration mode cures them" in reason.remedy
+    assert "kmigrate_consumers__prod" in gates.alarm_of_living(view)

@@ -112,6 +112,7 @@ def test_wait(decision, expected):
         (with_zk(DUAL, broker_ids=(1,)), Standing.NOT_YET),
         (replace(DUAL, partitions=tuple(replace(row, isr=row.isr[:2]) for row in DUAL.partitions)), Standing.NOT_YET),
         (with_broker(DUAL, 1, listed_by=frozenset({1})), Standing.NOT_YET),
+        (with_zk(DUAL, live_groups=("g",)), Standing.NOT_YET),
     ],
 )
 def test_soaking_needs_every_gate(view, standing):
@@ -219,6 +220,7 @@ LESS = tuple(replace(row, isr=row.isr[:2]) for row in DUAL.partitions)
         (equal(replace(DUAL, quorum=replace(DUAL.quorum, high_watermark=900))), (Wait, ["G34", "G06"])),
         (equal(replace(DUAL, partitions=LESS)), (Wait, ["G34", "S02"])),
         (equal(FENCED), (Wait, ["G34", "R04"])),
+        (equal(with_zk(DUAL, live_groups=("g",))), (Wait, ["G34", "G21"])),
         (equal(replace(DUAL, moving=("orders-3",))), (Wait, ["G34", "S04"])),
         (equal(replace(DUAL, moving=None)), (Wait, ["G34", "S00"])),
         (replace(BEGUN, moving=("orders-3",), quorum=replace(BEGUN.quorum, leader_id=3001)), (Act, [])),  # it is over

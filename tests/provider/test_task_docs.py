@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from airflow.sdk import BaseOperator
 
+from airflow_provider_kmigrate.core.cluster import GroupSpec
 from airflow_provider_kmigrate.dag_builders import rollback, zk_to_kraft
 from airflow_provider_kmigrate.dag_builders.task_docs import doc, rollback_doc
 from airflow_provider_kmigrate.spec import load
@@ -41,3 +43,12 @@ def test_a_task_that_nobody_has_described_is_an_error() -> None:
     for text_of in (doc, rollback_doc):
         with pytest.raises(KeyError):
             text_of("heal.nobody")
+
+
+def test_the_tasks_that_a_group_on_zookeeper_holds_up_link_the_dag_that_moves_it(tmp_path: Path) -> None:
+    spec = load(rehearsal(tmp_path, SimCluster()).path)
+    link = "[kmigrate_consumers__sim](/dags/kmigrate_consumers__sim)"
+    for groups, expected in (((), set()), ((GroupSpec("billing", ()),), {"second_roll", "soak"})):
+        dag = zk_to_kraft.build(replace(spec, groups=groups))
+        linked = [task.task_id for task in dag.tasks if isinstance(task, BaseOperator) and link in (task.doc_md or "")]
+        assert {task_id.split(".")[0] for task_id in linked} == expected

@@ -228,6 +228,7 @@ class SimCluster:
         if self.kraft_owns and not self.finalized and self.offset is not None and self.led:
             self._dual_write(self.offset)
         view = ClusterView(
+            name=self.spec.name,
             moving=self.moving,
             taken_at=self.clock.time,
             kafka_cluster_id=CLUSTER_ID,

@@ -55,11 +55,16 @@ def somebody_reassigns(cluster: Changing) -> None:
     cluster.moving = ("orders-3",)
 
 
+def a_group_comes_to_life(cluster: Changing) -> None:
+    cluster.live_groups = ("legacy",)
+
+
 CHANGES: list[tuple[Change, str]] = [
     (dual_write_dies, "G07"),
     (a_write_is_lost, "E01"),
     (a_follower_falls_out, "S02"),
     (a_broker_is_fenced, "R04"),
+    (a_group_comes_to_life, "G21"),
     (somebody_reassigns, "S04"),
 ]
 
@@ -146,8 +151,10 @@ def test_it_says_what_changed_since(tmp_path: Path) -> None:
     assert any("Since the approval" in text and "1 topics" in text for text in said)
 
 
-@pytest.mark.parametrize(("change", "code"), CHANGES[2:4], ids=lambda given: getattr(given, "__name__", given))
-def test_a_soak_is_not_green_while_replicas_are_out_or_a_broker_is_fenced(tmp_path: Path, change: Change, code: str) -> None:
+@pytest.mark.parametrize(("change", "code"), CHANGES[2:5], ids=lambda given: getattr(given, "__name__", given))
+def test_a_soak_is_not_green_while_replicas_are_out_or_a_broker_is_fenced_or_a_group_starves(
+    tmp_path: Path, change: Change, code: str
+) -> None:
     cluster, world = approved(tmp_path)
     change(cluster)
     with pytest.raises(TimedOut, match=code):

@@ -142,6 +142,7 @@ def test_the_last_broker_waits_for_groups_on_zookeeper_to_be_moved(tmp_path):
     with pytest.raises(Refused) as refused:
         roll(cluster, world, BrokerMode.KRAFT)
     assert refused.value.reasons[0].code == "G21"
+    assert "DAG kmigrate_consumers__sim " in str(refused.value)
     assert [cluster.nodes[Role.BROKER, node].stage for node in range(3)] == [Stage.KRAFT, Stage.KRAFT, Stage.MIGRATION]
 
 

@@ -318,7 +318,7 @@ RULES: Mapping[str, Rule] = {
     ),
     "W17": Rule(
         "In the second roll the last broker that serves them leaves ZooKeeper, and their members would starve: it will be refused (G21).",
-        "Move these groups with the DAG kmigrate_consumers__<cluster> in time, or stop their consumers before the second roll.",
+        "Move these groups with that DAG (groups: in the cluster file) in time, or stop their consumers before the second roll.",
         "measured: consumers coordinated through ZooKeeper",
     ),
     "W18": Rule(

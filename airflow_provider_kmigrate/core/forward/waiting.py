@@ -132,6 +132,7 @@ def soaking(view: ClusterView, first: ClusterView, lag_limit: int) -> Gate:
             gates.lag_below(view, lag_limit),
             gates.no_client_metrics(view),
             gates.no_leaderless(view),
+            gates.nobody_starves(view),
             roll.in_sync(view),
             roll.nobody_fenced(view),
         )
@@ -140,7 +141,7 @@ def soaking(view: ClusterView, first: ClusterView, lag_limit: int) -> Gate:
 
 def as_approved(view: ClusterView, before: ClusterView, *, compared: bool) -> Gate:
     """G34: what the approval of the finalization was given on is still so: the dual-write moves, both sides store the same, all is in sync.
-    And nobody moves partitions.
+    And nobody moves partitions, and no consumer group lives on ZooKeeper.
 
     Not `compared`: something else stands against it, so that both sides were not read whole; that is no reason to give.
     """
@@ -151,6 +152,7 @@ def as_approved(view: ClusterView, before: ClusterView, *, compared: bool) -> Ga
             gates.lag_below(view, gates.MOST_LAG),
             roll.in_sync(view),
             roll.nobody_fenced(view),
+            gates.nobody_starves(view),
             roll.nobody_reassigns(view),
             not_yet(*differing) if differing else MET,
         )

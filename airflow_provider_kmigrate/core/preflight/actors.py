@@ -88,7 +88,10 @@ def _changes(tree: ZooKeeperTree, now: float) -> list[str]:
 def _groups(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
     del facts
     if view.zk is not None and not gates.no_live_groups(view).met:
-        yield warns("W17", f"groups that still coordinate through ZooKeeper: {gates.living(view)}")
+        yield warns(
+            "W17",
+            f"groups that still coordinate through ZooKeeper, which the DAG {gates.mover(view.name)} moves: {gates.living(view)}",
+        )
 
 
 def _stops(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
