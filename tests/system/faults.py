@@ -173,9 +173,9 @@ def back(journey: Journey) -> None:
         journey.steps(lambda world, node=node: direct.step(world, "back", node=node.id, target=target))
     fault_cells.controllers_stop(journey)
     journey.steps(stop_controllers)
-    journey.cell(
-        "tool killed in the hand-over", "resumes", partial(journey.through, "give back", ("committed",)), controllers=False
-    )
+    killed_at = ("states raised", "handing over", "handed over")  # the last with its answer lost
+    handed = partial(journey.through, "give back", killed_at)
+    journey.cell("tool killed around the hand-over's transactions", "resumes", handed, controllers=False)
     fault_cells.new_controller(journey)
     for node in plan.controllers:
         wiped = partial(journey.through, "wipe", ("wiped",), node=node.id)

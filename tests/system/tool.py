@@ -21,7 +21,7 @@ from typing import Any
 from airflow_provider_kmigrate.clients.hosts.base import Host
 from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
 from airflow_provider_kmigrate.clients.instances import Instances
-from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
+from airflow_provider_kmigrate.clients.zookeeper import Delete, Operation, ZooKeeper
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.model import ClusterView, Look
 from airflow_provider_kmigrate.core.preflight.surroundings import Surroundings
@@ -32,7 +32,11 @@ from benchmarks import direct
 from tests.system import linked
 
 REFUSED = 3
-POINTS = ("file put", "formatted", "stopping", "stopped", "started", "waiting", "committed", "wiped", "switching", "switched")
+POINTS = (
+    *("file put", "formatted", "stopping", "stopped", "started", "waiting", "wiped"),
+    *("committed", "states raised", "handing over", "handed over"),
+    *("switching", "switched"),
+)
 _LEFT = "Terminating process due to signal SIGTERM"  # the first thing that a node which got SIGTERM logs
 _LOOKS = 2  # after the start
 
@@ -46,7 +50,7 @@ class Trap:
     looks_left: int = -1  # until "waiting"; counted once a node was started
 
     def reached(self, point: str) -> None:
-        if point == self.point:
+        if point and point == self.point:
             self.point = ""
             os.kill(os.getpid(), self.signal)
 
@@ -104,10 +108,24 @@ class TrappedZooKeeper:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._zookeeper, name)
 
-    def commit(self, *arguments: Any, **more: Any) -> Any:
-        answer = self._zookeeper.commit(*arguments, **more)
+    def commit(self, operations: Sequence[Operation], *more: Any, **named: Any) -> Any:
+        before, after = around(operations)
+        self._trap.reached(before)
+        answer = self._zookeeper.commit(operations, *more, **named)
+        self._trap.reached(after)
         self._trap.reached("committed")
         return answer
+
+
+def around(operations: Sequence[Operation]) -> tuple[str, str]:
+    """The points right before a transaction and right after it, its answer lost; empty where it has none of its own.
+
+    A way back writes the partitions' states in transactions of their own before the one that gives the cluster to ZooKeeper: only
+    what is deleted tells that one.
+    """
+    if any(isinstance(one, Delete) and one.path == "/controller" for one in operations):
+        return "handing over", "handed over"
+    return "", "states raised" if any(one.path.endswith("/state") for one in operations) else ""
 
 
 class TrappedInstances:
