@@ -64,13 +64,14 @@ def _parser() -> argparse.ArgumentParser:
     shape.add_argument("--brokers", type=int, help="how many (3)")
     shape.add_argument("--racks", type=int, help="over how many racks the brokers go round, 0 for none (3)")
     shape.add_argument("--controllers", type=int, help="how many to prepare for the migration (3)")
+    shape.add_argument("--zookeepers", type=int, help="servers of its ZooKeeper, 1 or 3 (1)")
     shape.add_argument("--chroot", help="ZooKeeper path below which Kafka lives, such as /kafka (none)")
     return parser
 
 
 def _shape(cluster: LocalCluster, arguments: argparse.Namespace) -> Shape:
     """What there is already, changed by what was given: only a contradiction is refused."""
-    given = {key: getattr(arguments, key) for key in ("name", "brokers", "racks", "controllers", "chroot")}
+    given = {key: getattr(arguments, key) for key in ("name", "brokers", "racks", "controllers", "zookeepers", "chroot")}
     there = plan.load(cluster.folder)
     return replace(there.shape if there else Shape(), **{key: value for key, value in given.items() if value is not None})
 

@@ -65,8 +65,7 @@ def _train(folder: Path, recording: Runtime) -> None:
     current.save()
     config.write(current, recording)
     deadline = time.monotonic() + _TIMEOUT
-    members.start(current.zookeeper_folder)
-    ready.wait_for(current.zookeeper_folder, partial(ready.zookeeper_answers, current), deadline, "an answer to a read")
+    ready.zookeeper_serves(current, deadline)
     _migrate(current, deadline)
     members.stop_all(folder, _DUMP_TIMEOUT)  # each writes its archive as it ends
 

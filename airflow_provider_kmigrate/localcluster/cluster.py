@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
@@ -99,8 +98,7 @@ class LocalCluster:
     def _start(self, current: Plan, deadline: float) -> Plan:
         current.save()
         config.write(current, runtime.find())
-        members.start(current.zookeeper_folder)
-        ready.wait_for(current.zookeeper_folder, partial(ready.zookeeper_answers, current), deadline, "an answer to a read")
+        ready.zookeeper_serves(current, deadline)
         with ready.registry(current) as registry:
             for node in (*filter(_is_provisioned, current.controllers), *current.brokers):
                 ready.wait_expired(node, registry, deadline)

@@ -9,7 +9,7 @@ from airflow_provider_kmigrate.clients.hosts import files
 from airflow_provider_kmigrate.clients.hosts.process import Launch, NodeProcess
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
 from airflow_provider_kmigrate.localcluster import clocks
-from airflow_provider_kmigrate.localcluster.plan import HOST, Plan
+from airflow_provider_kmigrate.localcluster.plan import ENSEMBLE_PORTS, HOST, Plan
 from airflow_provider_kmigrate.localcluster.runtime import Runtime
 
 _ZOOKEEPER_MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
@@ -25,7 +25,8 @@ log4j.logger.org.apache.kafka.metadata.migration=TRACE
 
 def write(plan: Plan, runtime: Runtime) -> None:
     """Lay out every node's folder. Files that a migration has changed since are left as they are."""
-    _write_zookeeper(plan, runtime)
+    for number, folder in enumerate(plan.zookeeper_folders, 1):
+        _write_zookeeper(plan, number, folder, runtime)
     for node in (*plan.brokers, *plan.controllers):
         folder = Path(node.hosts.state)
         _put(folder / "log4j.properties", _LOGGING)
@@ -45,28 +46,38 @@ def render(keys: Mapping[str, str]) -> str:
     return "".join(f"{key}={value}\n" for key, value in keys.items())
 
 
-def _write_zookeeper(plan: Plan, runtime: Runtime) -> None:
-    folder = plan.zookeeper_folder
+def _write_zookeeper(plan: Plan, number: int, folder: Path, runtime: Runtime) -> None:
     _put(folder / "log4j.properties", _LOGGING.replace("org.apache.zookeeper=WARN", "org.apache.zookeeper=INFO"))
-    _put(folder / "zoo.cfg", render(zookeeper_properties(plan)))
+    _put(folder / "zoo.cfg", render(zookeeper_properties(plan, folder)))
+    if plan.shape.zookeepers > 1:
+        _put(folder / "snapshots" / "myid", f"{number}\n")
     start = runtime.command(_ZOOKEEPER_MAIN, [f"{folder}/zoo.cfg"], kind="zookeeper", heap="128m", folder=folder)
     NodeProcess(folder).define(Launch(start, env=runtime.env))
 
 
-def zookeeper_properties(plan: Plan) -> dict[str, str]:
-    """A single real ZooKeeper server; no limit on connections, since all clients share one address."""
+def zookeeper_properties(plan: Plan, folder: Path) -> dict[str, str]:
+    """A real ZooKeeper server, alone or of an ensemble; no limit on connections, since all clients share one address."""
     return {
         "tickTime": "2000",
-        "dataDir": f"{plan.zookeeper_folder}/snapshots",
-        "dataLogDir": f"{plan.zookeeper_folder}/transactions",
-        "clientPort": str(plan.ports["zookeeper"]),
+        "dataDir": f"{folder}/snapshots",
+        "dataLogDir": f"{folder}/transactions",
+        "clientPort": str(plan.ports[folder.name]),
         "clientPortAddress": HOST,
         "maxClientCnxns": "0",
         "admin.enableServer": "false",
         "4lw.commands.whitelist": "*",
         "preAllocSize": "1024",
         "forceSync": "no",  # survives kill -9, not a power cut
+        **(_ensemble(plan) if plan.shape.zookeepers > 1 else {}),
     }
+
+
+def _ensemble(plan: Plan) -> dict[str, str]:
+    servers = {
+        f"server.{number}": ":".join((HOST, *(str(plan.ports[f"{name} {use}"]) for use in ENSEMBLE_PORTS)))
+        for number, name in enumerate(plan.shape.zookeeper_names(), 1)
+    }
+    return {"initLimit": "10", "syncLimit": "5", **servers}
 
 
 def _kafka_launch(node: NodeSpec, runtime: Runtime) -> Launch:

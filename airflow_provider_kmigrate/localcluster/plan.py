@@ -21,29 +21,44 @@ _FORMAT_VERSION = 1
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
 _PORTS = range(15_000, 32_000)  # below Linux's ephemeral range, where a client's socket may take a stopped node's port
 _STOP_TIMEOUT = 330.0
+_ENSEMBLES = (1, 3)
+ENSEMBLE_PORTS = ("quorum", "election")  # what the servers of an ensemble tell each other over
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the user asked for; `chroot` is empty or starts with a slash."""
+    """What the user asked for; `chroot` is empty or starts with a slash. `zookeepers`: servers of the ensemble."""
 
     name: str = "demo"
     brokers: int = 3
     controllers: int = 3
     racks: int = 3
     chroot: str = ""
+    zookeepers: int = 1
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
             raise Refused(f"a cluster's name has letters, digits, dashes and underscores only: {self.name!r}")
         if self.brokers < 1 or self.controllers < 1 or not 0 <= self.racks <= len(ascii_lowercase):
             raise Refused(f"a cluster has at least one broker, one controller and 0 to {len(ascii_lowercase)} racks: {self}")
+        if self.zookeepers not in _ENSEMBLES:
+            raise Refused(f"a cluster has one ZooKeeper server or an ensemble of three: {self}")
         if self.chroot and (not self.chroot.startswith("/") or self.chroot.endswith("/")):
             raise Refused(f"a chroot starts with a slash and does not end with one: {self.chroot!r}")
 
+    def zookeeper_names(self) -> tuple[str, ...]:
+        """The folders of the ZooKeeper servers, in the order of their ids, which begin with 1."""
+        return ("zookeeper", *(f"zookeeper-{number}" for number in range(2, self.zookeepers + 1)))
+
+    def ports(self) -> Iterator[str]:
+        """Whatever needs a port: each member one for its clients, a server of an ensemble two more for the others."""
+        yield from self.members()
+        if self.zookeepers > 1:
+            yield from (f"{name} {use}" for name in self.zookeeper_names() for use in ENSEMBLE_PORTS)
+
     def members(self) -> Iterator[str]:
         """The names of all folders of processes; each process has one port."""
-        yield "zookeeper"
+        yield from self.zookeeper_names()
         yield from (f"broker-{number}" for number in range(self.brokers))
         yield from (f"controller-{FIRST_CONTROLLER + number}" for number in range(self.controllers))
 
@@ -59,12 +74,18 @@ class Plan:
 
     @property
     def zookeeper_folder(self) -> Path:
+        """Of the only server, or of an ensemble's first."""
         return self.folder / "zookeeper"
 
     @property
+    def zookeeper_folders(self) -> tuple[Path, ...]:
+        """Of every server, in the order of their ids, which begin with 1."""
+        return tuple(self.folder / name for name in self.shape.zookeeper_names())
+
+    @property
     def zookeeper(self) -> str:
-        """ZooKeeper's address, without chroot."""
-        return f"{HOST}:{self.ports['zookeeper']}"
+        """ZooKeeper's addresses as a connect string has them, without chroot."""
+        return ",".join(f"{HOST}:{self.ports[name]}" for name in self.shape.zookeeper_names())
 
     @property
     def brokers(self) -> tuple[NodeSpec, ...]:
@@ -134,7 +155,7 @@ def load(folder: Path) -> Plan | None:
 
 def make(folder: Path, shape: Shape) -> Plan:
     """A new cluster on ports that are free now; whether they still are when the nodes start is for the start to see."""
-    names = list(shape.members())
+    names = list(shape.ports())
     return Plan(folder, shape, dict(zip(names, free_ports(len(names)), strict=True)))
 
 

@@ -17,6 +17,7 @@ from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
 from airflow_provider_kmigrate.core.files import properties
 from airflow_provider_kmigrate.core.model import ProcessState
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, TimedOut
+from airflow_provider_kmigrate.localcluster import members
 from airflow_provider_kmigrate.localcluster.plan import HOST, Plan
 
 _CALL_TIMEOUT = 3.0
@@ -71,14 +72,22 @@ def wait_serving(plan: Plan, deadline: float) -> None:
         wait_for(Path(node.hosts.state), partial(knows_all, plan, node), deadline, "its knowledge of all brokers")
 
 
-def zookeeper_answers(plan: Plan) -> bool:
-    """`srvr` is answered with a version only by a server that serves reads."""
+def zookeeper_answers(plan: Plan, folder: Path) -> bool:
+    """`srvr` is answered with a version only by a server that serves reads: of an ensemble, by one with a majority."""
     try:
-        with socket.create_connection((HOST, plan.ports["zookeeper"]), timeout=_CALL_TIMEOUT) as connection:
+        with socket.create_connection((HOST, plan.ports[folder.name]), timeout=_CALL_TIMEOUT) as connection:
             connection.sendall(b"srvr")
             return connection.makefile("rb").read().startswith(b"Zookeeper version")
     except OSError:
         return False
+
+
+def zookeeper_serves(plan: Plan, deadline: float) -> None:
+    """Start every ZooKeeper server that does not run and wait until each serves; as `wait_for`."""
+    for folder in plan.zookeeper_folders:
+        members.start(folder)
+    for folder in plan.zookeeper_folders:
+        wait_for(folder, partial(zookeeper_answers, plan, folder), deadline, "an answer to a read")
 
 
 def in_zookeeper_mode(node: NodeSpec) -> bool:

@@ -30,6 +30,23 @@ def test_every_process_has_its_own_port_outside_the_ephemeral_range(tmp_path: Pa
     assert max(found.ports.values()) < 32_768
 
 
+def test_an_ensemble_has_ports_for_its_servers_and_names_all_to_clients(tmp_path: Path) -> None:
+    found = planned(tmp_path, brokers=1, controllers=1, zookeepers=3)
+    assert len(set(found.ports.values())) == 3 * 3 + 2
+    assert list(found.shape.members()) == ["zookeeper", "zookeeper-2", "zookeeper-3", "broker-0", "controller-3000"]
+    assert len(found.zookeeper.split(",")) == 3
+    keys = [config.zookeeper_properties(found, folder) for folder in found.zookeeper_folders]
+    assert len({tuple(own.pop(key) for key in ("dataDir", "dataLogDir", "clientPort")) for own in keys}) == 3
+    assert keys[0] == keys[1] == keys[2]
+    where = f"127.0.0.1:{found.ports['zookeeper-3 quorum']}:{found.ports['zookeeper-3 election']}"
+    assert keys[0]["server.3"] == where
+
+
+def test_a_single_server_is_told_of_no_ensemble(tmp_path: Path) -> None:
+    found = planned(tmp_path)
+    assert not [key for key in config.zookeeper_properties(found, found.zookeeper_folder) if "server." in key or "Limit" in key]
+
+
 def test_a_taken_port_is_not_chosen() -> None:
     with socket.socket() as taken:
         taken.bind((plan.HOST, 0))
@@ -61,6 +78,7 @@ def test_a_damaged_file_is_said(tmp_path: Path, content: str) -> None:
         {"brokers": 0},
         {"controllers": 0},
         {"racks": -1},
+        {"zookeepers": 2},
         {"chroot": "kafka"},
         {"chroot": "/kafka/"},
         {"name": "../x"},

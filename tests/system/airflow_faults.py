@@ -1,8 +1,8 @@
 """Airflow's own processes are killed in the middle of a migration and of the way back: real components, DAGs and brokers, under load.
 
-A worker's task process, the scheduler, the triggerer and the API server get SIGKILL as soon as the journal tells a certain act, and
-come back where they are services. Required: the DAG comes to its end, each broker was restarted once a pass, nothing was lost.
-Leaves `summary.json`.
+A worker's task process, the scheduler and the API server get SIGKILL as soon as the journal tells a certain act, the triggerer while it
+holds a task's wait, and come back where they are services. Required: the DAG comes to its end, each broker was restarted once a pass,
+nothing was lost. Leaves `summary.json` and `run.json` as `tests.system.faults` does.
 """
 
 from __future__ import annotations
@@ -14,16 +14,18 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 
+from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan
 from airflow_provider_kmigrate.consumer.workload.plan import GroupPlan
+from airflow_provider_kmigrate.core.model import Look
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.exceptions import Failed, TimedOut
 from airflow_provider_kmigrate.localcluster.plan import Shape
@@ -31,6 +33,10 @@ from benchmarks import direct
 from benchmarks.airflow_ui import Airflow, serving, title
 from benchmarks.rehearsal import Rehearsal, rehearsing
 from tests.system import evidence
+from tests.system.cell_table import table
+from tests.system.cells import Cell, Diary, save, wall
+from tests.system.nodes import of
+from tests.system.oracle import Oracle
 
 TOPICS = (TopicPlan("orders", 18), TopicPlan("payments", 12))
 #: A killed task is missed after seconds instead of minutes: the same ways through Airflow, only sooner.
@@ -43,30 +49,45 @@ SETTINGS = {
     "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "15",
 }
 _DOWN_S = 3.0
+_DEFERRED = "deferred"
+_SOAK_S = 75  # a task waits by itself for 30 s, then in the triggerer
+_TOLD_S = 5.0  # seconds of a timeline after the journal went on
+RESTARTS = "I7 each broker started once a pass"
 _RUN_S = 900.0
 #: A task's own process. One of the executor's, killed while it waits for work, would leave the executor's queue locked for ever.
 _TASK_TITLE = re.compile(r"airflow worker -- [0-9a-f]{8}-")
 
 
+class Seen(NamedTuple):
+    """A DAG run as it is: its acts so far, by the journal, and its tasks' states."""
+
+    acts: Sequence[Mapping[str, Any]]
+    tasks: Mapping[str, str]
+
+
+Due = Callable[[Seen], bool]
+
+
+def act(step: str, nth: int) -> Due:
+    """At the `nth` act of steps whose name contains this."""
+    return lambda seen: sum(step in one["step"] for one in seen.acts) >= nth
+
+
+def waits(task: str) -> Due:
+    """While a task whose id contains this waits in the triggerer."""
+    return lambda seen: any(task in name and state == _DEFERRED for name, state in seen.tasks.items())
+
+
 @dataclass
 class Kill:
-    """`when`: what the step of a journal's act contains; its `nth` act sets it off."""
+    """`made` returns what was not as it had to be for this cell; empty where all was. `at`: when it was set off, by the wall clock."""
 
     phase: str
     fault: str
-    when: str
-    nth: int
-    made: Callable[[], None]
-    done: bool = False
-
-
-@dataclass
-class Cell:
-    phase: str
-    fault: str
-    required: str
-    seen: str
-    passed: bool
+    due: Due
+    made: Callable[[], str]
+    at: float = 0.0
+    wrong: str = "never set off"
 
 
 @dataclass
@@ -76,6 +97,11 @@ class Trial:
     rehearsal: Rehearsal
     airflow: Airflow
     cells: list[Cell] = field(default_factory=list)
+    diary: Diary = field(default_factory=Diary)
+
+    def __post_init__(self) -> None:
+        self.oracle = Oracle(self.rehearsal.cluster, tuple(group.name for group in self.rehearsal.groups))
+        self._run = ""  # the DAG run that is followed
 
     @property
     def _journal(self) -> list[dict[str, Any]]:
@@ -83,37 +109,53 @@ class Trial:
         lines = [line for path in sorted(folder.glob("*.jsonl")) for line in path.read_text().splitlines(keepends=True)]
         return [json.loads(line) for line in lines if line.endswith("\n")]
 
-    def worker(self) -> None:
+    def worker(self) -> str:
         """The process of the task that runs; its supervisor lives and tells Airflow."""
         tasks = [process for process in self.airflow.descendants() if _TASK_TITLE.match(title(process))]
         if not tasks:
             raise Failed("no task runs")
         for process in tasks:
             process.kill()
+        return ""
 
-    def service(self, name: str) -> None:
+    def service(self, name: str) -> str:
         self.airflow.kill(name)
         time.sleep(_DOWN_S)
         self.airflow.begin(name)
+        return ""
 
-    def everything(self) -> None:
+    def triggerer(self, task: str) -> str:
+        """Whoever waits in it when it dies stays so until it is back, so what is read then was so at the kill."""
+        self.airflow.kill("triggerer")
+        states = {name: state for name, state in self._tasks().items() if task in name}
+        self.diary.tell(f"the triggerer is dead; {states}")
+        time.sleep(_DOWN_S)
+        self.airflow.begin("triggerer")
+        return "" if _DEFERRED in states.values() else f"nothing was deferred at the kill: {states}"
+
+    def standby(self) -> NodeProcess:
+        """A controller that does not lead: without its answer a way back waits, and no client misses it."""
+        plan = self.rehearsal.cluster.plan
+        with direct.world(self.rehearsal.cluster, "looking", acting=False) as world:
+            quorum = world.observer.look(Look.CONTROLLERS | Look.QUORUM).quorum
+        return of(next(node for node in plan.controllers if quorum is None or node.id != quorum.leader_id))
+
+    def everything(self) -> str:
         """The task's process, and the scheduler above it: as when a machine goes down."""
         for process in self.airflow.descendants():
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-        self.service("scheduler")
+        return self.service("scheduler")
 
     def run(self, dag_id: str, conf: dict[str, str], kills: list[Kill], until: Callable[[dict[str, str]], bool]) -> str:
         """The DAG run's state at its end, or "parked" as soon as `until` holds for its tasks; tasks that failed are cleared thrice."""
         made = self._asked("POST", f"dags/{dag_id}/dagRuns", {"logical_date": None, "conf": conf})
-        path = f"dags/{dag_id}/dagRuns/{made['dag_run_id']}"
+        path = self._run = f"dags/{dag_id}/dagRuns/{made['dag_run_id']}"
         clears, deadline = 0, time.monotonic() + _RUN_S
         while time.monotonic() < deadline:
-            self._set_off(kills, [line for line in self._journal if line["kind"] == "act" and line["run"].startswith(dag_id)])
-            state = self._asked("GET", path)["state"]
-            tasks = {
-                one["task_id"]: one["state"] for one in self._asked("GET", f"{path}/taskInstances?limit=200")["task_instances"]
-            }
+            state, tasks = self._asked("GET", path)["state"], self._tasks()
+            acts = [line for line in self._journal if line["kind"] == "act" and line["run"].startswith(dag_id)]
+            self._set_off(kills, Seen(acts, tasks))
             if until(tasks):
                 return self._told("parked", clears)
             if state == "success":
@@ -133,12 +175,17 @@ class Trial:
         [run] = self._asked("GET", f"dags/{dag_id}/dagRuns?state=running")["dag_runs"]
         self._asked("PATCH", f"dags/{dag_id}/dagRuns/{run['dag_run_id']}", {"state": "failed"})
 
-    def _set_off(self, kills: list[Kill], acts: list[dict[str, Any]]) -> None:
+    def _set_off(self, kills: Sequence[Kill], seen: Seen) -> None:
         for kill in kills:
-            if not kill.done and sum(kill.when in act["step"] for act in acts) >= kill.nth:
-                kill.done = True
+            if not kill.at and kill.due(seen):
+                kill.at = time.time()
                 print(f"  {kill.phase}: {kill.fault}", flush=True)
-                kill.made()
+                self.diary.tell(f"fault: {kill.fault}")
+                kill.wrong = kill.made()
+
+    def _tasks(self) -> dict[str, str]:
+        found = self._asked("GET", f"{self._run}/taskInstances?limit=200")["task_instances"]
+        return {one["task_id"]: one["state"] for one in found}
 
     def _asked(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
         """The API server may be just the one that was killed."""
@@ -162,20 +209,30 @@ class Trial:
         with direct.world(self.rehearsal.cluster, "looking", acting=False) as world:
             return where(world.observer.look(evidence.EVERYTHING)).phase
 
-    def note(self, kills: list[Kill], seen: str, *, passed: bool, required: str) -> None:
+    def note(self, kills: Sequence[Kill], seen: str, *, passed: bool, required: str) -> None:
+        """A cell for each; `seconds`: until the journal went on after it. What must hold of the cluster is asked once for all."""
+        names, violated = self.oracle.check()
+        journal, ended = self._journal, time.time()
+        for line in journal:
+            self.diary.tell(f"journal: {line['kind']} {line['step']}: {line['text']}", line["at"])
         for kill in kills:
-            told = seen if kill.done else "never set off"
-            self.cells.append(Cell(kill.phase, kill.fault, required, told, passed and kill.done))
+            began = kill.at or ended
+            on = next((line["at"] for line in journal if line["at"] > began), ended)
+            over = min(ended, on + _TOLD_S)
+            cell = Cell(kill.phase, kill.fault, required, kill.wrong or seen, round(on - began, 1), passed and not kill.wrong)
+            cell = replace(cell, passed=cell.passed and not violated, invariants=(RESTARTS, *names), violated=violated)
+            timeline = self.diary.between(began, over)
+            self.cells.append(replace(cell, began=wall(began), ended=wall(over), timeline=timeline))
 
 
 def forward(trial: Trial) -> None:
     """To the approval, which nobody gives."""
     kills = [
-        Kill("first roll", "task SIGKILLed", "to migration", 1, trial.worker),
-        Kill("first roll", "scheduler SIGKILLed", "to migration", 2, partial(trial.service, "scheduler")),
-        Kill("first roll", "API server SIGKILLed", "to migration", 3, partial(trial.service, "api-server")),
-        Kill("second roll", "task and scheduler SIGKILLed", "to kraft", 1, trial.everything),
-        Kill("second roll", "triggerer SIGKILLed", "to kraft", 2, partial(trial.service, "triggerer")),
+        Kill("first roll", "task SIGKILLed", act("to migration", 1), trial.worker),
+        Kill("first roll", "scheduler SIGKILLed", act("to migration", 2), partial(trial.service, "scheduler")),
+        Kill("first roll", "API server SIGKILLed", act("to migration", 3), partial(trial.service, "api-server")),
+        Kill("second roll", "task and scheduler SIGKILLed", act("to kraft", 1), trial.everything),
+        Kill("soak", "triggerer SIGKILLed while the soak is deferred", waits("soak"), partial(trial.triggerer, "soak")),
     ]
     dag_id = trial.rehearsal.dag_id
     before = trial.starts()
@@ -188,16 +245,33 @@ def forward(trial: Trial) -> None:
 
 
 def back(trial: Trial) -> None:
+    standby, task = trial.standby(), "to_migration."
+
+    def in_the_triggerer() -> str:
+        try:
+            return trial.triggerer(task)
+        finally:
+            standby.signal(signal.SIGCONT)
+
+    def wait() -> str:
+        """So long that a task defers."""
+        standby.signal(signal.SIGSTOP)
+        return ""
+
+    made_to_wait = Kill("way back", "controller SIGSTOPped", act("back to migration", 1), wait)
     kills = [
-        Kill("way back", "task SIGKILLed", "back to migration", 1, trial.worker),
-        Kill("way back", "scheduler SIGKILLed", "back to migration", 2, partial(trial.service, "scheduler")),
-        Kill("way back", "task SIGKILLed in the hand-over", "hand over", 1, trial.worker),
-        Kill("way back", "API server SIGKILLed", "back to zookeeper", 1, partial(trial.service, "api-server")),
-        Kill("way back", "task and scheduler SIGKILLed", "back to zookeeper", 2, trial.everything),
+        Kill("way back", "task SIGKILLed", act("back to migration", 1), trial.worker),
+        Kill("way back", "scheduler SIGKILLed", act("back to migration", 2), partial(trial.service, "scheduler")),
+        Kill("way back", "triggerer SIGKILLed while a task is deferred", waits(task), in_the_triggerer),
+        Kill("way back", "task SIGKILLed in the hand-over", act("hand over", 1), trial.worker),
+        Kill("way back", "API server SIGKILLed", act("back to zookeeper", 1), partial(trial.service, "api-server")),
+        Kill("way back", "task and scheduler SIGKILLed", act("back to zookeeper", 2), trial.everything),
     ]
     plan = trial.rehearsal.cluster.plan
     before = trial.starts()
-    seen = trial.run(f"kmigrate_rollback__{plan.shape.name}", {"approve_rollback": plan.cluster_id}, kills, lambda _: False)
+    seen = trial.run(
+        f"kmigrate_rollback__{plan.shape.name}", {"approve_rollback": plan.cluster_id}, [made_to_wait, *kills], lambda _: False
+    )
     again = {name: count - before[name] for name, count in trial.starts().items()}
     phase = trial.phase()
     passed = seen.startswith("success") and phase is Phase.ZOOKEEPER and set(again.values()) == {2}
@@ -207,7 +281,7 @@ def back(trial: Trial) -> None:
 
 @contextlib.contextmanager
 def under_way(folder: Path) -> Iterator[Trial]:
-    policy = {"min_soak": "5s", "canary_bake": "0s"}
+    policy = {"min_soak": f"{_SOAK_S}s", "canary_bake": "0s"}
     rehearsal = Rehearsal(folder, Shape(name="killed"), TOPICS, (GroupPlan("billing", 2),), 100.0, producers=1, policy=policy)
     with rehearsing(rehearsal):
         rehearsal.up()
@@ -232,9 +306,8 @@ def main() -> int:
         workload.stop()
         ledger = workload.summary()
     keys = ("verdict", "acked", "lost", "duplicated", "reordered", "longest_stall_ms", "longest_delivery_gap_ms")
-    summary = {"cells": [asdict(cell) for cell in trial.cells], **{key: ledger[key] for key in keys}}
-    (folder / "summary.json").write_text(json.dumps(summary, indent=1))
-    print(json.dumps(summary, indent=1))
+    save(folder, trial.cells, {key: ledger[key] for key in keys})
+    print(table([asdict(cell) for cell in trial.cells]), {key: ledger[key] for key in keys})
     return 0 if all(cell.passed for cell in trial.cells) and ledger["verdict"].upper() == "PASS" else 1
 
 

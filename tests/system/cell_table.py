@@ -18,7 +18,10 @@ def table(cells: Sequence[Mapping[str, Any]]) -> str:
     for phase, group in groupby(cells, key=lambda cell: cell["phase"]):
         for number, cell in enumerate(group):
             said = (_short(cell[key]) for key in ("fault", "required", "seen"))
-            end = (str(cell.get("seconds", "")), "yes" if cell["passed"] else f"**no**: {_short(cell.get('invariants', ''))}")
+            end = (
+                str(cell.get("seconds", "")),
+                "yes" if cell["passed"] else f"**no**: {_short(cell['violated'] or 'not as required')}",
+            )
             lines.append(f"| {' | '.join((phase if number == 0 else '', *said, *end))} |")
     return "\n".join(lines) + "\n"
 
@@ -30,4 +33,4 @@ def _short(text: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(table(json.loads(Path(sys.argv[1]).read_text())["cells"]))
+    sys.stdout.write(table(json.loads(Path(sys.argv[1]).read_text())))

@@ -7,6 +7,7 @@ import re
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -22,8 +23,9 @@ from airflow_provider_kmigrate.localcluster import clocks
 from airflow_provider_kmigrate.steps import moved
 from airflow_provider_kmigrate.steps.prepare import run_preflight
 from tests.system import disks, linked, proxy
-from tests.system.journey import Journey, Trouble, down, of, paused
+from tests.system.journey import Journey, Trouble
 from tests.system.linked import OF_BROKERS, OF_CONTROLLERS, ZOOKEEPER, to
+from tests.system.nodes import down, killed, of, paused, starved
 from tests.system.proxy import Fault
 
 NO_ZOOKEEPER = r"ZooKeeper (could not be|was not) read|Could not read ZooKeeper|ZooKeeper 127[^\n]*(no session|Loss|Timeout)"
@@ -74,14 +76,26 @@ def zookeeper_killed(journey: Journey) -> Trouble:
     return Trouble("ZooKeeper SIGKILLed", NO_ZOOKEEPER, partial(down, process, journey.cluster))
 
 
+def active_stopped(journey: Journey) -> Trouble:
+    """Whoever leads by then. It wakes up as one that has been succeeded, and may write nothing any more."""
+
+    @contextmanager
+    def made() -> Iterator[None]:
+        with paused(of(active(journey))):
+            yield
+
+    named = "|".join(no_controller(node) for node in journey.cluster.plan.controllers)
+    return Trouble("active controller SIGSTOPped", named, made)
+
+
 def disk_full(journey: Journey, node: NodeSpec) -> Trouble:
-    named = f"{no_broker(node)}|under-replicated[^|]*"
-    return Trouble(f"disk of {node.name} full", named, partial(_broker_disk_full, journey, node))
+    named = no_controller(node) if node in journey.cluster.plan.controllers else f"{no_broker(node)}|under-replicated[^|]*"
+    return Trouble(f"disk of {node.name} full", named, partial(_disk_full, journey, node))
 
 
 @contextmanager
-def _broker_disk_full(journey: Journey, node: NodeSpec) -> Iterator[None]:
-    """A broker that met it is killed and started again, with room."""
+def _disk_full(journey: Journey, node: NodeSpec) -> Iterator[None]:
+    """A node that met it is killed and started again, with room."""
     try:
         with disks.full(_data(node)):
             yield
@@ -141,7 +155,7 @@ def preflight(journey: Journey) -> None:
         with fault:
             try:
                 with linked.world(journey.cluster, "looking", acting=False) as world:
-                    run_preflight(world)
+                    run_preflight(replace(world, say=lambda text: journey.diary.tell(f"tool: {text}")))
             except (Refused, Unavailable) as error:
                 found = re.search(named, str(error))
                 if found:
@@ -149,20 +163,21 @@ def preflight(journey: Journey) -> None:
                 raise
         raise AssertionError("it found nothing that blocks")
 
+    one, another, _ = journey.shuffled(plan.brokers)
     for trouble in (
-        cut(journey, proxy.UNANSWERED, plan.brokers[1]),
+        cut(journey, proxy.UNANSWERED, one),
         cut_from_zookeeper(journey, proxy.REFUSED),
-        stopped(journey, plan.brokers[2]),
+        stopped(journey, another),
     ):
-        journey.cell(trouble.fault, "refuses, and names it", partial(_with, refuses, trouble))
+        journey.cell(trouble.fault, "refuses, and names it", partial(_with, journey, refuses, trouble))
 
 
-def _with(refuses: Callable[[str, AbstractContextManager[object]], str], trouble: Trouble) -> str:
-    return refuses(trouble.named, trouble.made())
+def _with(journey: Journey, refuses: Callable[[str, AbstractContextManager[object]], str], trouble: Trouble) -> str:
+    return refuses(trouble.named, journey.diary.lasting(trouble.fault, trouble.made()))
 
 
 def controllers_ready(journey: Journey) -> None:
-    first, second, third = journey.cluster.plan.controllers
+    first, second, third = journey.shuffled(journey.cluster.plan.controllers)
     troubles = (
         cut(journey, proxy.REFUSED, second),
         cut_from_zookeeper(journey, proxy.BLACK_HOLE),
@@ -176,8 +191,8 @@ def controllers_ready(journey: Journey) -> None:
 def first_roll(journey: Journey) -> None:
     """Before the pass begins in earnest: nothing is restarted while anything of it lasts."""
     node = journey.to_roll(BrokerMode.MIGRATION)
-    own, (other, another) = journey.cluster.plan.brokers[node], _others(journey, node)
-    _, second, third = journey.cluster.plan.controllers
+    own, (other, another) = journey.cluster.plan.brokers[node], journey.shuffled(_others(journey, node))
+    _, second, third = journey.shuffled(journey.cluster.plan.controllers)
     troubles = [
         cut(journey, proxy.BLACK_HOLE, other),
         cut(journey, proxy.RESET, second),
@@ -187,31 +202,59 @@ def first_roll(journey: Journey) -> None:
         stopped(journey, third),
         cut(journey, proxy.REFUSED, another),
     ]
-    if _data(another).is_mount():
-        troubles += [cut(journey, proxy.UNANSWERED, second), disk_full(journey, another)]
+    if full := [disk_full(journey, broker) for broker in (other, another) if _data(broker).is_mount()]:
+        troubles += [cut(journey, proxy.UNANSWERED, second), *full]
     journey.series("roll", troubles, node=node, target=BrokerMode.MIGRATION)
 
 
 def brokers_cut_off(journey: Journey, target: BrokerMode) -> None:
     """All brokers from ZooKeeper, from the moment in which one is down for its restart."""
-    fault = journey.broken(proxy.BLACK_HOLE, OF_BROKERS)
-    made = partial(journey.meanwhile, "roll", "stopped after", fault, 8.0, node=journey.to_roll(target), target=target)
-    journey.cell("brokers cut off from ZooKeeper in a restart: black-holed", "goes on afterwards", made)
+    name = "brokers cut off from ZooKeeper in a restart: black-holed"
+
+    def made() -> str:
+        fault = journey.broken(proxy.BLACK_HOLE, OF_BROKERS)
+        return journey.meanwhile("roll", "stopped after", name, fault, 8.0, node=journey.to_roll(target), target=target)
+
+    journey.cell(name, "goes on afterwards", made)
+
+
+def restarted_broker_killed(journey: Journey, target: BrokerMode, kind: str = "roll") -> None:
+    """The very one that the step has just started, once as soon as it lives: the step sees it stopped, with the new file."""
+    name = "broker being restarted SIGKILLed"
+
+    def made() -> str:
+        node = journey.to_roll(target)
+        fault = killed(journey.cluster.plan.brokers[node])
+        return journey.meanwhile(kind, r"Did 're", name, fault, 0.0, node=node, target=target)
+
+    journey.cell(name, "goes on afterwards", made, most=2)
 
 
 def under_delay(journey: Journey, target: BrokerMode, fault: Fault) -> None:
     """Each of the tool's links is poor, none is broken."""
     plan = journey.cluster.plan
     names = [ZOOKEEPER, *(to(node) for node in (*plan.brokers, *plan.controllers))]
-    made = partial(journey.under, "roll", journey.broken(fault, *names), node=journey.to_roll(target), target=target)
-    journey.cell(f"every link of the tool {fault.name}", "goes on", made)
+    name = f"every link of the tool {fault.name}"
+
+    def made() -> str:
+        return journey.under("roll", name, journey.broken(fault, *names), node=journey.to_roll(target), target=target)
+
+    journey.cell(name, "goes on", made)
+
+
+def without_time(journey: Journey, node: NodeSpec, share: float, kind: str, /, **arguments: object) -> None:
+    """A node that gets hardly any CPU: what it is asked for comes late, and comes."""
+    name = f"{node.name} gets {share:.0%} of its CPU time"
+    made = partial(journey.under, kind, name, starved(of(node), share), **arguments)
+    journey.cell(name, "goes on", made)
 
 
 def clock_jumps(journey: Journey, node: NodeSpec, by: int, kind: str, /, **arguments: object) -> None:
     """Forward or back by minutes, as a time service does that was away, and back again: a step that runs meanwhile goes on."""
     if clocks.has_own(of(node).folder):
-        made = partial(journey.under, kind, clocks.set_off(of(node).folder, by), **arguments)
-        journey.cell(f"clock of {node.name} jumps by {by:+d} s, and back", "goes on", made)
+        name = f"clock of {node.name} jumps by {by:+d} s, and back"
+        made = partial(journey.under, kind, name, clocks.set_off(of(node).folder, by), **arguments)
+        journey.cell(name, "goes on", made)
 
 
 def copied(journey: Journey) -> None:
@@ -230,8 +273,8 @@ def copied(journey: Journey) -> None:
 
 def second_roll(journey: Journey) -> None:
     node = journey.to_roll(BrokerMode.KRAFT)
-    own, (other, another) = journey.cluster.plan.brokers[node], _others(journey, node)
-    first, second, third = journey.cluster.plan.controllers
+    own, (other, another) = journey.cluster.plan.brokers[node], journey.shuffled(_others(journey, node))
+    first, second, third = journey.shuffled(journey.cluster.plan.controllers)
     troubles = [
         cut(journey, proxy.RESET, other),
         cut(journey, proxy.BLACK_HOLE, first),
@@ -253,7 +296,7 @@ def active(journey: Journey) -> NodeSpec:
 
 
 def soak(journey: Journey) -> None:
-    broker, another = journey.cluster.plan.brokers[:2]
+    broker, another, _ = journey.shuffled(journey.cluster.plan.brokers)
     troubles = (
         controllers_cut_off(journey, proxy.UNHEARD),
         cut(journey, proxy.UNHEARD, broker),
@@ -267,16 +310,19 @@ def soak(journey: Journey) -> None:
     clock_jumps(journey, journey.cluster.plan.controllers[0], -600, "soak", seconds=8.0)
 
 
-def soak_with_disks(journey: Journey, disk: NodeSpec) -> None:
-    folder = journey.cluster.plan.zookeeper_folder / "transactions"
-    if not folder.is_mount():
+def soak_with_disks(journey: Journey, disk: NodeSpec, controller: NodeSpec) -> None:
+    """A broker's, ZooKeeper's and a controller's, each with another trouble in between: whoever ends one starts what it took."""
+    if not (journey.cluster.plan.zookeeper_folder / "transactions").is_mount():
         return
     full = Trouble("ZooKeeper's disk full", NO_ZOOKEEPER, partial(_zookeeper_disk_full, journey))
-    journey.series("soak", (disk_full(journey, disk), cut(journey, proxy.RESET, disk), full), seconds=5.0)
+    troubles = [disk_full(journey, disk), cut(journey, proxy.RESET, disk), full]
+    if _data(controller).is_mount():
+        troubles += [cut(journey, proxy.BLACK_HOLE, disk), disk_full(journey, controller)]
+    journey.series("soak", troubles, seconds=5.0)
 
 
 def back_to_migration(journey: Journey, node: NodeSpec) -> None:
-    other, another = _others(journey, node.id)
+    other, another = journey.shuffled(_others(journey, node.id))
     troubles = (
         controllers_cut_off(journey, proxy.REFUSED),
         cut(journey, proxy.BLACK_HOLE, other),
@@ -287,13 +333,14 @@ def back_to_migration(journey: Journey, node: NodeSpec) -> None:
         zookeeper_stopped(journey),
     )
     journey.series("back", troubles, node=node.id, target=BrokerMode.MIGRATION)
-    clock_jumps(journey, other, -600, "reconcile")
+    if with_clock := [one for one in (other, another) if clocks.has_own(of(one).folder)]:
+        clock_jumps(journey, with_clock[0], -600, "reconcile")
 
 
 def controllers_stop(journey: Journey) -> None:
     """The first one is not stopped while a broker is out of reach."""
-    node = next(one for one in journey.cluster.plan.controllers if one != active(journey))
-    one, another = journey.cluster.plan.brokers[:2]
+    node = next(one for one in journey.shuffled(journey.cluster.plan.controllers) if one != active(journey))
+    one, another, _ = journey.shuffled(journey.cluster.plan.brokers)
     troubles = (cut(journey, proxy.BLACK_HOLE, one), cut_from_zookeeper(journey, proxy.UNHEARD), stopped(journey, another))
     journey.series("stop controller", troubles, controllers=False, node=node.id)
 
@@ -304,14 +351,14 @@ def new_controller(journey: Journey) -> None:
 
 
 def rolled_back(journey: Journey) -> None:
-    broker, another = journey.cluster.plan.brokers[:2]
+    broker, another, _ = journey.shuffled(journey.cluster.plan.brokers)
     troubles = (cut(journey, proxy.RESET, broker), cut_from_zookeeper(journey, proxy.BLACK_HOLE), stopped(journey, another))
     journey.series("rolled back", troubles, controllers=False)
 
 
 def back_to_zookeeper(journey: Journey) -> None:
     node = journey.to_roll(BrokerMode.ZOOKEEPER)
-    other, another = _others(journey, node)
+    other, another = journey.shuffled(_others(journey, node))
     troubles = (
         cut(journey, proxy.UNANSWERED, other),
         cut_from_zookeeper(journey, proxy.BLACK_HOLE),
@@ -324,8 +371,8 @@ def back_to_zookeeper(journey: Journey) -> None:
 def finalization(journey: Journey) -> None:
     """No controller loses its flag while anything is unknown."""
     leader = active(journey)
-    standby, other = (node for node in journey.cluster.plan.controllers if node != leader)
-    broker, another = journey.cluster.plan.brokers[:2]
+    standby, other = journey.shuffled([node for node in journey.cluster.plan.controllers if node != leader])
+    broker, another, _ = journey.shuffled(journey.cluster.plan.brokers)
     troubles = (
         cut(journey, proxy.BLACK_HOLE, broker),
         cut(journey, proxy.REFUSED, other),

@@ -8,13 +8,13 @@ was seen, what could not be made here and why, and the ledger.
 from __future__ import annotations
 
 import argparse
-import json
+import secrets
 import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -30,22 +30,31 @@ from airflow_provider_kmigrate.steps.rollback import bring_back_the_rest, stop_c
 from benchmarks import direct
 from benchmarks.rehearsal import Rehearsal, rehearsing
 from tests.system import disks, fault_cells, linked, proxy
-from tests.system.journey import Journey, killed, of, paused
+from tests.system.cells import save
+from tests.system.journey import EXACTLY, HELD, Journey
 from tests.system.linked import links_of, put_between
+from tests.system.nodes import killed, of, paused
 
 TOPICS = (TopicPlan("orders", 18), TopicPlan("payments", 12))
 GROUPS = (GroupPlan("billing", 2),)
-_PROVISION_POINTS = ("file put", "formatted", "started", "waiting")
-_FINAL_POINTS = ("file put", "stopped", "started")
-_ROLL_POINTS = ("file put", "stopped", "started")  # killed while a broker stops, the next run finds it stopped: nothing is left
+#: One process is killed at each point, so what a run finds done has no point left: after "stopping" there is no "stopped", after
+#: "started" nobody waits. Each list holds one of either, and both are in the matrix.
+_PROVISION_POINTS = (("file put", "formatted", "started"), ("file put", "formatted", "waiting"))
+_FINAL_POINTS = (("file put", "stopped", "started"), ("file put", "stopping", "waiting"))
+_ROLL_POINTS = ("file put", "stopped", "started")
+_OTHER_ROLL_POINTS = ("file put", "stopping", "waiting")
 _DISK_MB = 256  # a broker's part of the load takes some 60
 
 
+def _data(node: NodeSpec) -> Path:
+    return Path(node.hosts.state) / "data"
+
+
 def _provision(journey: Journey, *, anew: bool) -> None:
-    for node in journey.cluster.plan.controllers:
-        journey.cell(
-            f"tool killed, {node.name}", "resumes", partial(journey.through, "provision", _PROVISION_POINTS, node=node.id)
-        )
+    for node, points in zip(journey.shuffled(journey.cluster.plan.controllers), cycle(_PROVISION_POINTS), strict=False):
+        journey.resumes(f"tool killed, {node.name}", "provision", points, starts={node.name: 1}, node=node.id)
+    for node in journey.cluster.plan.controllers:  # those whose cell was left out, or failed
+        journey.steps(lambda world, node=node: direct.step(world, "provision", node=node.id))
     if anew:
         fault_cells.controllers_ready(journey)
     journey.steps(lambda world: direct.step(world, "controllers ready"))
@@ -56,27 +65,29 @@ def _first_roll(journey: Journey, *, anew: bool) -> None:
     brokers, target = journey.cluster.plan.brokers, BrokerMode.MIGRATION
 
     def other(node: int) -> NodeSpec:
-        return next(broker for broker in brokers if broker.id != node)
+        return next(broker for broker in journey.shuffled(brokers) if broker.id != node)
 
     def through() -> str:
-        return journey.through("roll", _ROLL_POINTS, node=journey.to_roll(target), target=target)
+        node = journey.to_roll(target)
+        return journey.through("roll", _ROLL_POINTS, starts={brokers[node].name: 1}, node=node, target=target)
 
     def paused_other() -> str:
         node = journey.to_roll(target)
-        return journey.holds("roll", paused(of(other(node))), node=node, target=target)
+        return journey.holds("roll", "another broker SIGSTOPped", paused(of(other(node))), node=node, target=target)
 
     def killed_other() -> str:
         node = journey.to_roll(target)
-        return journey.holds("roll", killed(other(node)), node=node, target=target)
+        return journey.holds("roll", "another broker SIGKILLed", killed(other(node)), node=node, target=target)
 
     if anew:
         fault_cells.first_roll(journey)
-        journey.cell(f"tool killed in the restart to {target}", "resumes", through)
-        journey.cell("another broker SIGKILLed", "holds", killed_other)
+        journey.cell(f"tool killed in the restart to {target}", "resumes", through, proven=(EXACTLY,))
+        journey.cell("another broker SIGKILLed", "holds", killed_other, proven=(HELD,))
+        fault_cells.restarted_broker_killed(journey, target)
     else:
         fault_cells.brokers_cut_off(journey, target)
         fault_cells.under_delay(journey, target, proxy.delayed(0.2))
-        journey.cell("another broker SIGSTOPped", "holds", paused_other)
+        journey.cell("another broker SIGSTOPped", "holds", paused_other, proven=(HELD,))
     journey.steps(direct.roll, target)
 
 
@@ -85,142 +96,158 @@ def _dual_write(journey: Journey, *, soaking: bool) -> None:
 
     def one_killed() -> str:
         node = fault_cells.active(journey)
-        with killed(node), linked.world(journey.cluster) as world:
-            direct.step(world, "copied")
+        with journey.diary.lasting(f"{node.name} SIGKILLed", killed(node)):
+            journey.steps(lambda world: direct.step(world, "copied"))
         return f"{node.name} died, its successor writes ZooKeeper"
 
     def zookeeper_paused() -> str:
-        return journey.holds("soak", paused(NodeProcess(plan.zookeeper_folder)), after=5.0, seconds=15.0)
+        name = "ZooKeeper SIGSTOPped in the soak"
+        return journey.holds("soak", name, paused(NodeProcess(plan.zookeeper_folder)), after=5.0, seconds=15.0)
 
     journey.cell("active controller SIGKILLed", "goes on", one_killed)
+    journey.series("soak", [fault_cells.active_stopped(journey)], seconds=2.0)
     if soaking:
-        journey.cell("ZooKeeper SIGSTOPped in the soak", "holds", zookeeper_paused)
+        journey.cell("ZooKeeper SIGSTOPped in the soak", "holds", zookeeper_paused, proven=(HELD,))
+        fault_cells.without_time(journey, journey.shuffled(plan.brokers)[0], 0.05, "soak", seconds=8.0)
 
 
 def _majority(journey: Journey, target: BrokerMode) -> None:
-    lost = journey.cluster.plan.controllers[:2]
+    lost, name = journey.shuffled(journey.cluster.plan.controllers)[:2], "two of three controllers SIGKILLed"
 
     def made() -> str:
-        return journey.holds("roll", killed(*lost), node=journey.to_roll(target), target=target)
+        return journey.holds("roll", name, killed(*lost), node=journey.to_roll(target), target=target)
 
-    journey.cell("two of three controllers SIGKILLed", "holds", made)
+    journey.cell(name, "holds", made, proven=(HELD,))
 
 
 def forward(journey: Journey) -> None:
     """To full dual-write; what breaks while a step waits, the first time only."""
-    anew = not journey.cells
-    journey.phase = "ZooKeeper"
+    anew = journey.first_time
+    journey.enter("ZooKeeper")
     if anew:
         fault_cells.preflight(journey)
     journey.steps(direct.prepare)
-    journey.phase = "controllers"
+    journey.enter("controllers")
     _provision(journey, anew=anew)
-    journey.phase = "first roll"
+    journey.enter("first roll")
     _first_roll(journey, anew=anew)
-    journey.phase = "copy"
+    journey.enter("copy")
     if anew:
         fault_cells.copied(journey)
     else:
         fault_cells.clock_jumps(journey, journey.cluster.plan.brokers[0], 600, "copied")
     journey.steps(direct.copy)
-    journey.phase = "dual-write, brokers on ZooKeeper"
+    journey.enter("dual-write, brokers on ZooKeeper")
     _dual_write(journey, soaking=False)
-    journey.phase = "second roll"
+    journey.enter("second roll")
     _majority(journey, BrokerMode.KRAFT)
 
 
 def second_roll(journey: Journey) -> None:
-    journey.phase = "second roll"
+    journey.enter("second roll")
     disk = journey.cluster.plan.brokers[-1]
-    anew = not any(cell.phase == "rollback" for cell in journey.cells)
+    anew = journey.first_time
     if anew:
         fault_cells.second_roll(journey)
 
     def through() -> str:
-        return journey.through("roll", _ROLL_POINTS, node=journey.to_roll(BrokerMode.KRAFT), target=BrokerMode.KRAFT)
+        node, target = journey.to_roll(BrokerMode.KRAFT), BrokerMode.KRAFT
+        starts = {journey.cluster.plan.brokers[node].name: 1}
+        return journey.through("roll", _OTHER_ROLL_POINTS, starts=starts, node=node, target=target)
 
     if anew:
-        journey.cell("tool killed in the restart to kraft", "resumes", through)
+        journey.cell("tool killed in the restart to kraft", "resumes", through, proven=(EXACTLY,))
     else:
+        fault_cells.restarted_broker_killed(journey, BrokerMode.KRAFT)
         fault_cells.under_delay(journey, BrokerMode.KRAFT, proxy.slow(30_000))
     journey.steps(direct.roll, BrokerMode.KRAFT)
-    journey.phase = "dual-write, brokers on KRaft"
+    journey.enter("dual-write, brokers on KRaft")
     _dual_write(journey, soaking=anew)
     if anew:
         fault_cells.soak(journey)
     else:
-        fault_cells.soak_with_disks(journey, disk)
+        fault_cells.soak_with_disks(journey, disk, journey.cluster.plan.controllers[-1])
 
 
 def back(journey: Journey) -> None:
-    """To ZooKeeper, in the order of `steps.rollback.run_rollback`; every kind of its steps is killed once."""
-    journey.phase = "rollback"
+    """To ZooKeeper, in the order of `steps.rollback.run_rollback`; those of its steps that change something are killed, but for those that
+    restore a flag (nothing to do here), stop a controller and elect.
+    """
+    journey.enter("rollback")
     plan = journey.cluster.plan
-    first, *others = plan.brokers
+    first, *others = journey.shuffled(plan.brokers)
     for node in plan.controllers:
         journey.steps(lambda world, node=node: direct.step(world, "restore flag", node=node.id))
-    journey.cell("tool killed in the failover", "resumes", partial(journey.through, "reconcile", ("stopped", "started")))
+    # what it stopped is started, and another failover made: two controllers
+    journey.resumes("tool killed in the failover", "reconcile", ("stopped", "started"), starts=2)
+    journey.series("reconcile", [fault_cells.active_stopped(journey)])
+    journey.steps(lambda world: direct.step(world, "reconcile"))
     target = BrokerMode.MIGRATION
-    journey.cell(
-        f"tool killed in the restart back to {target}",
-        "resumes",
-        partial(journey.through, "back", _ROLL_POINTS, node=first.id, target=target),
-    )
-    held = partial(journey.holds, "back", killed(first), node=others[0].id, target=target)
-    journey.cell("another broker SIGKILLed", "holds", held)
+    name = f"tool killed in the restart back to {target}"
+    journey.resumes(name, "back", _ROLL_POINTS, starts={first.name: 1}, node=first.id, target=target)
+    journey.steps(lambda world: direct.step(world, "back", node=first.id, target=target))
+    name = "another broker SIGKILLed"
+    held = partial(journey.holds, "back", name, killed(first), node=others[0].id, target=target)
+    journey.cell(name, "holds", held, proven=(HELD,))
     fault_cells.back_to_migration(journey, others[1])
     for node in plan.brokers:
         journey.steps(lambda world, node=node: direct.step(world, "back", node=node.id, target=target))
     fault_cells.controllers_stop(journey)
     journey.steps(stop_controllers)
     killed_at = ("states raised", "handing over", "handed over")  # the last with its answer lost
-    handed = partial(journey.through, "give back", killed_at)
-    journey.cell("tool killed around the hand-over's transactions", "resumes", handed, controllers=False)
+    name = "tool killed around the hand-over's transactions"
+    journey.resumes(name, "give back", killed_at, starts=0, controllers=False)
+    journey.steps(lambda world: direct.step(world, "give back"))
     fault_cells.new_controller(journey)
     for node in plan.controllers:
-        wiped = partial(journey.through, "wipe", ("wiped",), node=node.id)
-        journey.cell(f"tool killed, directory of {node.name}", "resumes", wiped, controllers=False)
+        name = f"tool killed, directory of {node.name}"
+        journey.resumes(name, "wipe", ("wiped",), starts=0, controllers=False, node=node.id)
+        journey.steps(lambda world, node=node: direct.step(world, "wipe", node=node.id))
     fault_cells.back_to_zookeeper(journey)
     journey.steps(bring_back_the_rest)
     fault_cells.rolled_back(journey)
     journey.steps(lambda world: direct.step(world, "rolled back"))
+    if _data(plan.brokers[-1]).is_mount():  # disks are permitted; the directory that is wiped could not be one
+        _data(plan.controllers[-1]).mkdir(parents=True, exist_ok=True)
+        journey.ending.enter_context(disks.on_a_disk(_data(plan.controllers[-1]), _DISK_MB))
 
 
 def finalize(journey: Journey) -> None:
-    journey.phase = "finalization"
+    journey.enter("finalization")
     fault_cells.finalization(journey)
     with linked.world(journey.cluster, "looking", acting=False) as world:
         view = world.observer.look(Look.CONTROLLERS | Look.QUORUM)
     active = view.quorum.leader_id if view.quorum else -1
     left = [node for node in journey.cluster.plan.controllers if view.controllers[node.id].migration_flag]
-    for node in sorted(left, key=lambda node: node.id == active):
-        journey.cell(f"tool killed, {node.name}", "resumes", partial(journey.through, "finalize", _FINAL_POINTS, node=node.id))
-    journey.steps(lambda world: direct.step(world, "finalized"))
+    for node, points in zip(sorted(left, key=lambda node: node.id == active), cycle(_FINAL_POINTS), strict=False):
+        journey.resumes(f"tool killed, {node.name}", "finalize", points, starts={node.name: 1}, node=node.id)
+    journey.steps(direct.finalize)
 
 
 LEGS = (forward, second_roll, back, forward, second_roll, finalize)
 
 
 @contextmanager
-def breakable(rehearsal: Rehearsal) -> Iterator[Journey]:
+def breakable(rehearsal: Rehearsal, seed: int, only: str) -> Iterator[Journey]:
     """The cluster behind its links, ZooKeeper's log and the last broker's data on small disks of their own where that is permitted."""
     rehearsal.up()
     cluster = rehearsal.cluster
     with links_of(cluster.plan) as links, ExitStack() as stack:
-        journey = Journey(cluster, links)
+        journey = Journey(cluster, links, tuple(group.name for group in rehearsal.groups), seed, only)
         cluster.down()
         put_between(cluster, links)
         reason = disks.why_not(rehearsal.folder / "disk")
         if reason:
             journey.skipped.append(f"full disks: {reason}")
         else:
-            for folder in (Path(cluster.plan.brokers[-1].hosts.state) / "data", cluster.plan.zookeeper_folder / "transactions"):
+            for folder in (_data(cluster.plan.brokers[-1]), cluster.plan.zookeeper_folder / "transactions"):
                 stack.enter_context(disks.on_a_disk(folder, _DISK_MB))
         if no_clock := clocks.why_not():
             journey.skipped.append(f"clocks: {no_clock}")
         else:
             for node in (cluster.plan.brokers[0], cluster.plan.controllers[0]):
                 clocks.give_own(of(node).folder)
+        journey.ending = stack.enter_context(ExitStack())
         stack.callback(rehearsal.close)
         cluster.up()
         if problem := journey.whole(start=False):
@@ -232,16 +259,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dir", type=Path, default=Path("build/faults"))
     parser.add_argument("--legs", type=int, default=len(LEGS), help="how many of the journey's legs (default: all, %(default)s)")
+    parser.add_argument(
+        "--only", default="", help="cells whose 'phase: fault' matches this regular expression; the journey stays"
+    )
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(10_000), help="chooses whom the faults hit (default: any)")
     given = parser.parse_args()
     folder: Path = given.dir
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is stopped
     shape, policy = Shape(name="faults"), {"min_soak": "3s", "canary_bake": "0s"}
     rehearsal = Rehearsal(folder / "run", shape, TOPICS, GROUPS, rate=200.0, producers=1, policy=policy)
-    with rehearsing(rehearsal), breakable(rehearsal) as journey:
+    print(f"seed {given.seed}", flush=True)
+    with rehearsing(rehearsal), breakable(rehearsal, given.seed, given.only) as journey:
         workload = rehearsal.load()
         try:
             for leg in LEGS[: given.legs]:
                 leg(journey)
+                journey.first_time = leg is not back and journey.first_time
         finally:
             _save(folder, journey, {})
         workload.stop()
@@ -258,8 +291,7 @@ def _save(folder: Path, journey: Journey, ledger: Mapping[str, Any]) -> None:
     """What is known so far, so that a journey that breaks off leaves its cells."""
     keys = ("verdict", "acked", "lost", "duplicated", "reordered", "send_failures", "longest_stall_ms", "longest_delivery_gap_ms")
     known = {key: ledger[key] for key in keys if key in ledger}
-    summary = {"cells": [asdict(cell) for cell in journey.cells], "skipped": journey.skipped, **known}
-    (folder / "summary.json").write_text(json.dumps(summary, indent=1))
+    save(folder, journey.cells, {"seed": journey.seed, "skipped": journey.skipped, **known})
 
 
 if __name__ == "__main__":

@@ -7,48 +7,36 @@ while the fault lasts, says what cannot be reached where that is known, and goes
 
 from __future__ import annotations
 
-import json
+import random
 import re
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
-from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look, ProcessState
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
 from benchmarks import direct
 from tests.system import evidence, linked
+from tests.system.cells import Cell, Diary, wall
+from tests.system.oracle import Oracle
 from tests.system.proxy import Fault, Links
-from tests.system.test_killed_tool import ROOT, Tool, run
+from tests.system.watched import ACTS, KILLED, Watched
 
-KILLED = -signal.SIGKILL
+Value = TypeVar("Value")
+
+HEALTHY = "every partition led and wholly in sync, every node that runs answers"
+ONCE = "I7 no node started twice"
+EXACTLY = "I7 started as without the kills"
+HELD = "I10 no act under the fault"
 _HOLD_S = 6.0
 _SERIES_HOLD_S = 2.0  # after it has said what it waits for
 _OVERLAP_S = 3.0  # both at once: longer than a look may wait for a node, so that no look sees one healed and the other not begun
-_NAMED_S = 45.0  # until it does; a wait that has not changed is said again after 10 s
 _WHOLE_S, _STEP_S = 120.0, 300.0
-_ACTS = "Decided to"  # what a step says before each act of its own
-_SECONDS = re.compile(r" \([\d.]+ s\)\s*$")  # how long the step has run, at the end of each of its lines
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One cell as it went. `passed`: what was required was seen, and the cluster was whole afterwards."""
-
-    phase: str
-    fault: str
-    required: str
-    seen: str
-    seconds: float
-    passed: bool
-    invariants: str
+_RUNS = 4  # of a step that Airflow would try again
 
 
 @dataclass(frozen=True)
@@ -63,41 +51,94 @@ class Trouble:
 
 @dataclass
 class Journey:
-    """The cluster, its links, and the cells so far; `skipped`: what could not be made here, and why."""
+    """The cluster, its links, and the cells so far; `skipped`: what could not be made here, and why.
+
+    `only`: of the cells, those whose phase and fault match; the journey itself is made all the same. `seed` chooses whom faults hit.
+    """
 
     cluster: LocalCluster
     links: Links
+    groups: tuple[str, ...] = ()
+    seed: int = 0
+    only: str = ""
     phase: str = "ZooKeeper"
+    first_time: bool = True  # until it has been back
     cells: list[Cell] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
+    diary: Diary = field(default_factory=Diary)
+    ending: ExitStack = field(default_factory=ExitStack)  # what is undone when every node is down
 
-    def cell(self, fault: str, required: str, made: Callable[[], str], *, controllers: bool = True) -> None:
+    def __post_init__(self) -> None:
+        self.oracle = Oracle(self.cluster, self.groups)
+        self._phases = 0
+
+    def enter(self, phase: str) -> None:
+        self.phase = phase
+        self._phases += 1
+
+    def shuffled(self, values: Sequence[Value]) -> list[Value]:
+        """The same ones at the same place of a journey with the same seed."""
+        return random.Random(f"{self.seed} {self._phases} {self.phase}").sample(values, len(values))  # noqa: S311  # no secret
+
+    def wanted(self, fault: str) -> bool:
+        return re.search(self.only, f"{self.phase}: {fault}") is not None
+
+    def cell(
+        self,
+        fault: str,
+        required: str,
+        made: Callable[[], str],
+        *,
+        controllers: bool = True,
+        most: int = 1,
+        proven: Sequence[str] = (),
+    ) -> None:
         """Make the fault, and note what the tool did; a cell that fails is noted, and the journey goes on.
 
-        Without `controllers` nobody starts what is down: in the middle of a way back they must stay down.
+        Without `controllers` nobody starts what is down: in the middle of a way back they must stay down. `most`: how often a node may be
+        started in it; `proven`: the invariants that `made` raises AssertionError for.
         """
-        began = time.monotonic()
+        if not self.wanted(fault):
+            return
+        began, at, before = time.monotonic(), time.time(), self.starts()
         try:
             seen, passed = made(), True
         except Exception as error:  # noqa: BLE001  # whatever it is, it is what was seen
             seen, passed = f"{type(error).__name__}: {str(error)[-400:]}", False
-        invariants = self.whole(controllers)
-        self.note(Cell(self.phase, fault, required, seen, round(time.monotonic() - began, 1), passed, ""), invariants)
+        seconds = round(time.monotonic() - began, 1)
+        names, violated = self.invariants(before, most, start=controllers)
+        cell = Cell(self.phase, fault, required, seen, seconds, passed, (*proven, *names), violated)
+        self.note(cell, at, time.time())
 
-    def note(self, cell: Cell, invariants: str) -> None:
-        """A cell with what `whole` said after it."""
-        cell = replace(cell, passed=cell.passed and not invariants, invariants=invariants or "held")
+    def invariants(self, before: Mapping[str, int], most: int, *, start: bool) -> tuple[tuple[str, ...], str]:
+        """Those that are checked after every cell, and which of them are violated; the cluster is made whole first."""
+        sickness = self.whole(start)
+        names, violated = ((), "") if sickness else self.oracle.check()
+        again = sorted(name for name, count in self.started_since(before).items() if count > most)
+        found = [sickness, f"{ONCE}: {again}" if again else "", violated]
+        return (HEALTHY, ONCE if most == 1 else f"I7 no node started more than {most} times", *names), "; ".join(
+            filter(None, found)
+        )
+
+    def note(self, cell: Cell, began: float, ended: float) -> None:
+        """A cell with its time; it has passed only without a violation."""
+        timeline = self.diary.between(began, ended)
+        passed = cell.passed and not cell.violated
+        cell = replace(cell, passed=passed, began=wall(began), ended=wall(ended), timeline=timeline)
         self.cells.append(cell)
-        seen = f"{cell.seen} ({cell.seconds} s) {invariants}"
+        seen = f"{cell.seen} ({cell.seconds} s) {cell.violated}"
         print(f"{'ok  ' if cell.passed else 'FAIL'} {cell.phase}: {cell.fault}: {seen}", flush=True)
 
     def series(self, kind: str, troubles: Sequence[Trouble], *, controllers: bool = True, **arguments: object) -> None:
         """One cell for each trouble, all in one life of a step: the next begins before the last is over, so that it waits throughout.
 
         In each it must say what it waits for and restart nothing; when all are over, it must come to its end. One that ends with an error
-        that names it is run again, as Airflow would.
+        that names it is run again, as Airflow would. What must hold of the cluster is asked once, after the last.
         """
-        held = Held(self, kind, dict(arguments))
+        troubles = [trouble for trouble in troubles if self.wanted(trouble.fault)]
+        if not troubles:
+            return
+        held, before = Held(self, kind, dict(arguments)), self.starts()
         try:
             for trouble in troubles:
                 held.meets(trouble)
@@ -106,9 +147,10 @@ class Journey:
             ended = f"{type(error).__name__}: {str(error)[-400:]}"
         finally:
             held.close()
-        invariants = ", ".join(filter(None, (ended, self.whole(controllers))))
-        for cell in held.cells:
-            self.note(cell, invariants)
+        names, violated = self.invariants(before, 1, start=controllers)
+        violated = ", ".join(filter(None, (ended, violated)))
+        for met in held.met:
+            self.note(replace(met.cell, invariants=(HELD, *names), violated=violated), met.began, met.ended)
 
     def whole(self, start: bool) -> str:
         """What is wrong with the cluster after `_WHOLE_S` seconds at most; empty where nothing is."""
@@ -124,27 +166,59 @@ class Journey:
         with linked.world(self.cluster, "looking", acting=False) as world:
             return world.observer.look(what)
 
-    def through(self, kind: str, points: Sequence[str], **arguments: object) -> str:
-        """Run a step in processes that are killed at these points in turn, and once more to its end."""
-        kills: list[str] = []
+    def watched(self, kind: str, arguments: Mapping[str, object], *trap: str) -> Watched:
+        return Watched(self.cluster, kind, arguments, self.diary.tell, *trap)
+
+    def run(self, kind: str, arguments: Mapping[str, object], *trap: str) -> tuple[int, str]:
+        """A step in a process of its own, to its end or to the trap."""
+        with self.watched(kind, arguments, *trap) as tool:
+            return tool.ends(_STEP_S)
+
+    def through(self, kind: str, points: Sequence[str], *, starts: Mapping[str, int] | int, **arguments: object) -> str:
+        """Run a step in processes that are killed at each of these points in turn, and once more to its end.
+
+        `starts`: of which nodes, and how often, or how many in all, as many as without the kills. Raises AssertionError where a point was
+        not reached, or others were started.
+        """
+        before, kills = self.starts(), list[str]()
         for point in points:
-            code, output = run(self.cluster, kind, arguments, "--at", point, timeout=_STEP_S)
-            if code == 0:
-                return told(kills)
+            code, output = self.run(kind, arguments, "--at", point)
             if code != KILLED:
-                raise AssertionError(f"killed at {kills}, then: {output}")
+                raise AssertionError(f"killed at {kills}, not at {point!r}: exit code {code}: {output}")
             kills.append(point)
-        code, output = run(self.cluster, kind, arguments, timeout=_STEP_S)
+            self.diary.tell(f"fault: tool killed at {point!r}")
+        code, output = self.run(kind, arguments)
         if code != 0:
             raise AssertionError(f"killed at {kills}, then: {output}")
-        return told(kills)
+        found = self.started_since(before)
+        if starts not in (found, sum(found.values())):
+            raise AssertionError(f"killed at {kills}; started {found}, and not {starts}")
+        told = ", ".join(f"{name} {count}x" for name, count in sorted(found.items()))
+        return f"resumed after {len(kills)} kills ({', '.join(kills)}); started: {told or 'none'}"
 
-    def holds(self, kind: str, fault: AbstractContextManager[None], after: float = 0.0, **arguments: object) -> str:
+    def resumes(
+        self,
+        fault: str,
+        kind: str,
+        points: Sequence[str],
+        *,
+        starts: Mapping[str, int] | int,
+        controllers: bool = True,
+        **arguments: object,
+    ) -> None:
+        """The cell of a tool that is killed at these points."""
+
+        def made() -> str:
+            return self.through(kind, points, starts=starts, **arguments)
+
+        self.cell(fault, "resumes", made, controllers=controllers, proven=(EXACTLY,))
+
+    def holds(self, kind: str, name: str, fault: AbstractContextManager[None], after: float = 0.0, **arguments: object) -> str:
         """From `after` seconds on, while the fault lasts, the step restarts nothing, and afterwards it comes to its end."""
         before = self.starts()
-        with Tool(self.cluster, kind, dict(arguments)) as tool:
+        with self.watched(kind, arguments) as tool:
             time.sleep(after)
-            with fault:
+            with self.diary.lasting(name, fault):
                 time.sleep(_HOLD_S)
                 meanwhile = self.started_since(before)
             self.cluster.up()
@@ -158,27 +232,38 @@ class Journey:
         begun = [node for node in (*plan.brokers, *plan.controllers) if NodeProcess(Path(node.hosts.state)).log.exists()]
         return {node.name: evidence.starts(node) for node in begun}
 
-    def started_since(self, before: dict[str, int]) -> set[str]:
-        return {name for name, count in self.starts().items() if count != before.get(name, 0)}
+    def started_since(self, before: Mapping[str, int]) -> dict[str, int]:
+        """How often, of the nodes that were."""
+        return {name: count - before.get(name, 0) for name, count in self.starts().items() if count != before.get(name, 0)}
 
-    def under(self, kind: str, fault: AbstractContextManager[object], **arguments: object) -> str:
+    def under(self, kind: str, name: str, fault: AbstractContextManager[object], **arguments: object) -> str:
         """The step comes to its end while the fault lasts."""
-        with fault:
-            code, output = run(self.cluster, kind, arguments, timeout=_STEP_S)
+        with self.diary.lasting(name, fault):
+            code, output = self.run(kind, arguments)
         if code != 0:
             raise AssertionError(f"exit code {code}: {output}")
         return "done under the fault"
 
-    def meanwhile(self, kind: str, said: str, fault: AbstractContextManager[object], seconds: float, **arguments: object) -> str:
-        """The fault begins when the step says this, and lasts for `seconds`; the step comes to its end afterwards."""
-        with Watched(self.cluster, kind, dict(arguments)) as tool:
+    def meanwhile(
+        self, kind: str, said: str, name: str, fault: AbstractContextManager[object], seconds: float, **arguments: object
+    ) -> str:
+        """The fault begins when the step says this, and lasts for `seconds`; the step comes to its end afterwards.
+
+        Where it ends with an error, it is run again, as Airflow would.
+        """
+        with self.watched(kind, arguments) as tool:
             tool.says(said, 0)
-            with fault:
+            with self.diary.lasting(name, fault):
                 time.sleep(seconds)
             code, output = tool.ends(_STEP_S)
+        runs = 1
+        while code != 0 and runs < _RUNS:
+            runs += 1
+            code, output = self.run(kind, arguments)
         if code != 0:
             raise AssertionError(f"exit code {code}: {output}")
-        return f"done, after {seconds:g} s of it"
+        again = f", in {runs} runs" if runs > 1 else ""
+        return f"done, after {seconds:g} s of it{again}"
 
     def broken(self, fault: Fault, *names: str) -> AbstractContextManager[None]:
         return self.links.broken(fault, *names)
@@ -195,71 +280,49 @@ class Journey:
             made(world, *arguments)
 
 
-class Watched(Tool):
-    """A tool whose words are read while it runs."""
+@dataclass
+class Met:
+    """A trouble that a step has met, with its wall times."""
 
-    def __init__(self, cluster: LocalCluster, kind: str, arguments: dict[str, Any]) -> None:
-        self._log = cluster.folder.parent / "tool.log"
-        argv = [sys.executable, "-u", "-m", "tests.system.tool", str(cluster.folder), kind, json.dumps(arguments)]
-        with self._log.open("wb") as log:
-            self.process = subprocess.Popen(argv, cwd=ROOT, stdout=log, stderr=log)  # type: ignore[assignment]
-
-    def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        self.process.wait()
-
-    def ends(self, timeout: float = 120.0) -> tuple[int, str]:
-        return self.process.wait(timeout), self.words
-
-    @property
-    def words(self) -> str:
-        return self._log.read_text(errors="replace")
-
-    def says(self, named: str, since: int) -> str:
-        """What matched in the words after the first `since` characters."""
-        deadline = time.monotonic() + _NAMED_S
-        while time.monotonic() < deadline:
-            ended = self.process.poll() is not None
-            found = re.search(named, self.words[since:])
-            if found:
-                return _SECONDS.sub("", found.group()).strip()
-            if ended:
-                break
-            time.sleep(0.1)
-        raise AssertionError(f"it never said {named!r}; exit code {self.process.poll()}: {self.words[since:][-600:]}")
+    cell: Cell
+    began: float
+    ended: float = float("inf")
 
 
 class Held:
     """A step that meets one trouble after the other."""
 
-    def __init__(self, journey: Journey, kind: str, arguments: dict[str, Any]) -> None:
+    def __init__(self, journey: Journey, kind: str, arguments: dict[str, object]) -> None:
         self._journey, self._kind, self._arguments = journey, kind, arguments
         self._tool: Watched | None = None
         self._trouble = ExitStack()
-        self.cells: list[Cell] = []
+        self.met: list[Met] = []
 
     def meets(self, trouble: Trouble) -> None:
-        began, before = time.monotonic(), self._journey.starts()
+        began, at, before = time.monotonic(), time.time(), self._journey.starts()
         with ExitStack() as entering:
-            entering.enter_context(trouble.made())
+            entering.enter_context(self._journey.diary.lasting(trouble.fault, trouble.made()))
             tool, since = self._runs()
-            time.sleep(trouble.overlap if self.cells else 0.0)
-            early = self._journey.started_since(before)
-            self._trouble.close()  # which starts what it took
+            time.sleep(trouble.overlap if self.met else 0.0)
+            early = set(self._journey.started_since(before))
+            self._over()  # which starts what it took
             self._trouble = entering.pop_all()
         try:
             seen, passed = self._held(tool, trouble, since, early), True
         except AssertionError as error:
             seen, passed = str(error)[-700:], False
-        required = "holds, and says what cannot be reached"
-        self.cells.append(
-            Cell(self._journey.phase, trouble.fault, required, seen, round(time.monotonic() - began, 1), passed, "")
-        )
+        required, seconds = "holds, and says what cannot be reached", round(time.monotonic() - began, 1)
+        self.met.append(Met(Cell(self._journey.phase, trouble.fault, required, seen, seconds, passed), at))
+
+    def _over(self) -> None:
+        self._trouble.close()
+        if self.met:
+            self.met[-1].ended = min(self.met[-1].ended, time.time())
 
     def _runs(self) -> tuple[Watched, int]:
         """The step, and how much it has said; begun anew where it has ended by an error."""
         if self._tool is None or self._tool.process.poll() is not None:
-            self._tool = Watched(self._journey.cluster, self._kind, self._arguments)
+            self._tool = self._journey.watched(self._kind, self._arguments)
             return self._tool, 0
         return self._tool, len(self._tool.words)
 
@@ -268,8 +331,8 @@ class Held:
         before = self._journey.starts()
         said = tool.says(trouble.named, since)
         time.sleep(_SERIES_HOLD_S)
-        meanwhile, code = early | self._journey.started_since(before), tool.process.poll()
-        if meanwhile or code == 0 or _ACTS in tool.words[since:]:
+        meanwhile, code = early | set(self._journey.started_since(before)), tool.process.poll()
+        if meanwhile or code == 0 or ACTS in tool.words[since:]:
             raise AssertionError(
                 f"under the fault it went on: started {sorted(meanwhile)}, exit code {code}; {tool.words[since:]}"
             )
@@ -277,21 +340,15 @@ class Held:
 
     def comes_to_its_end(self) -> str:
         """What went wrong then; empty where nothing did. Nobody else starts nodes meanwhile: the step may be restarting one."""
-        self._trouble.close()
+        self._over()
         tool, _ = self._runs()
         code, output = tool.ends(_STEP_S)
         return "" if code == 0 else f"afterwards, exit code {code}: {output[-600:]}"
 
     def close(self) -> None:
-        self._trouble.close()
+        self._over()
         if self._tool is not None:
             self._tool.__exit__()
-
-
-def told(kills: Sequence[str]) -> str:
-    if not kills:
-        raise AssertionError("it was done before, there was no point to be killed at")
-    return f"resumed after {len(kills)} kills ({', '.join(kills)})"
 
 
 def sick(view: ClusterView) -> str:
@@ -307,35 +364,3 @@ def sick(view: ClusterView) -> str:
         f"{short} with a short ISR": short,
     }
     return ", ".join([text for text, wrong in found.items() if wrong] + [f"{silent} silent"] * bool(silent))
-
-
-@contextmanager
-def paused(process: NodeProcess) -> Iterator[None]:
-    process.signal(signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        process.signal(signal.SIGCONT)
-
-
-@contextmanager
-def down(process: NodeProcess, cluster: LocalCluster) -> Iterator[None]:
-    """Dead while it lasts; whatever is down is started afterwards."""
-    process.wait_gone(process.signal(signal.SIGKILL), 30.0)
-    try:
-        yield
-    finally:
-        cluster.up()
-
-
-@contextmanager
-def killed(*nodes: NodeSpec) -> Iterator[None]:
-    """Dead while it lasts; whoever comes afterwards starts them."""
-    for node in nodes:
-        process = of(node)
-        process.wait_gone(process.signal(signal.SIGKILL), 30.0)
-    yield
-
-
-def of(node: NodeSpec) -> NodeProcess:
-    return NodeProcess(Path(node.hosts.state))

@@ -28,6 +28,11 @@ class Recorded:
         return "answer"
 
 
+def step(trapped: TrappedZooKeeper) -> None:
+    assert trapped.commit([STATE], holding=None) == "answer"
+    trapped.commit(HAND_OVER, holding=None)
+
+
 @pytest.mark.parametrize(
     ("point", "done"),
     [
@@ -49,8 +54,7 @@ def test_a_trap_springs_at_its_own_transaction(point: str, done: list[Any], monk
     behind = Recorded()
     trapped = TrappedZooKeeper(behind, Trap(point, signal.SIGKILL))  # type: ignore[arg-type]
     with pytest.raises(Killed):
-        for operations in (list[Operation]([STATE]), HAND_OVER):
-            assert trapped.commit(operations, holding=None) == "answer"
+        step(trapped)
     assert behind.done == done
 
 

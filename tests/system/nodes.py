@@ -1,0 +1,69 @@
+"""Nodes of a local cluster that are killed, paused or starved while something lasts."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
+from airflow_provider_kmigrate.core.cluster import NodeSpec
+from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+
+_SLICE_S = 0.2  # a starved process is stopped and let go on so often
+
+
+@contextmanager
+def paused(process: NodeProcess) -> Iterator[None]:
+    process.signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        process.signal(signal.SIGCONT)
+
+
+@contextmanager
+def down(process: NodeProcess, cluster: LocalCluster) -> Iterator[None]:
+    """Dead while it lasts; whatever is down is started afterwards."""
+    process.wait_gone(process.signal(signal.SIGKILL), 30.0)
+    try:
+        yield
+    finally:
+        cluster.up()
+
+
+@contextmanager
+def killed(*nodes: NodeSpec) -> Iterator[None]:
+    """Dead while it lasts; whoever comes afterwards starts them."""
+    for node in nodes:
+        process = of(node)
+        process.wait_gone(process.signal(signal.SIGKILL), 30.0)
+    yield
+
+
+@contextmanager
+def starved(process: NodeProcess, share: float) -> Iterator[None]:
+    """It gets about this share of its time, as behind other load or in a long collection of garbage."""
+    over = threading.Event()
+
+    def starve() -> None:
+        while not over.is_set():
+            process.signal(signal.SIGSTOP)
+            over.wait(_SLICE_S * (1.0 - share))
+            process.signal(signal.SIGCONT)
+            over.wait(_SLICE_S * share)
+
+    thread = threading.Thread(target=starve)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        process.signal(signal.SIGCONT)
+
+
+def of(node: NodeSpec) -> NodeProcess:
+    return NodeProcess(Path(node.hosts.state))

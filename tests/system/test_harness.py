@@ -1,0 +1,150 @@
+"""The fault matrix itself: what makes a cell red, what a summary holds, and that a seed makes the same journey."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from tests.system.cell_table import table
+from tests.system.cells import Cell, Diary, save
+from tests.system.journey import Journey
+from tests.system.oracle import went_back
+from tests.system.proxy import Links
+from tests.system.watched import KILLED
+
+
+class Told(Journey):
+    """Each run of the tool comes to one of `ends`, in turn: an exit code, and what it starts."""
+
+    ends: list[tuple[int, str]]
+    counts: dict[str, int]
+
+    def starts(self) -> dict[str, int]:
+        return dict(self.counts)
+
+    def run(self, kind: str, arguments: Mapping[str, object], *trap: str) -> tuple[int, str]:
+        del kind, arguments, trap
+        code, node = self.ends.pop(0)
+        if node:
+            self.counts[node] = self.counts.get(node, 0) + 1
+        return code, "its words"
+
+    def invariants(self, before: Mapping[str, int], most: int, *, start: bool) -> tuple[tuple[str, ...], str]:
+        del before, most, start
+        return ("asked",), ""
+
+
+def journey(*ends: tuple[int, str], seed: int = 0, only: str = "") -> Told:
+    found = Told(LocalCluster("nowhere"), cast(Links, None), seed=seed, only=only)
+    found.ends, found.counts = list(ends), {"broker 1": 4}
+    return found
+
+
+def test_every_point_is_reached_and_only_the_named_nodes_are_started() -> None:
+    made = journey((KILLED, ""), (KILLED, "broker 1"), (0, ""))
+    assert "2 kills" in made.through("roll", ("file put", "started"), starts={"broker 1": 1})
+
+
+@pytest.mark.parametrize(
+    ("ends", "seen"),
+    [
+        ([(KILLED, "broker 1"), (0, "")], "not at 'started'"),  # it came to its end with fewer kills than were asked for
+        ([(KILLED, ""), (3, "")], "exit code 3"),
+        ([(KILLED, ""), (KILLED, "broker 1"), (1, "")], "killed at"),
+        ([(KILLED, "broker 1"), (KILLED, "broker 1"), (0, "")], "started {'broker 1': 2}"),
+        ([(KILLED, "broker 1"), (KILLED, ""), (0, "broker 2")], "'broker 2': 1"),
+    ],
+)
+def test_fewer_kills_or_more_starts_make_a_cell_red(ends: list[tuple[int, str]], seen: str) -> None:
+    with pytest.raises(AssertionError, match=seen):
+        journey(*ends).through("roll", ("file put", "started"), starts={"broker 1": 1})
+
+
+def test_a_red_cell_is_noted_and_the_journey_goes_on() -> None:
+    made = journey((0, ""))
+    made.resumes("tool killed", "roll", ("file put",), starts=0)
+    [cell] = made.cells
+    assert not cell.passed
+    assert "not at 'file put'" in cell.seen
+    assert cell.began <= cell.ended
+
+
+def test_only_what_was_asked_for_is_made() -> None:
+    made = journey(only="copy: tool")
+    made.enter("copy")
+    for fault in ("tool killed", "clock jumps"):
+        made.cell(fault, "goes on", lambda: "done")
+    assert [cell.fault for cell in made.cells] == ["tool killed"]
+
+
+def test_a_seed_chooses_the_same_ones_again_and_another_seed_others() -> None:
+    def chosen(seed: int) -> list[list[int]]:
+        made, found = journey(seed=seed), []
+        for phase in ("copy", "second roll", "copy"):
+            made.enter(phase)
+            found.append(made.shuffled(range(20)))
+        return found
+
+    assert chosen(1) == chosen(1)
+    assert chosen(1) != chosen(2)
+    first, _, again = chosen(1)
+    assert first != again, "the same phase, met again"
+
+
+@pytest.mark.parametrize(
+    ("now", "gone", "told"),
+    [
+        ({"a": 5, "b": 7, "c": 1}, True, ""),
+        ({"a": 4, "b": 7}, True, "a from 5 to 4"),
+        ({"a": 5}, True, "b is gone, was at 7"),
+        ({"a": 5}, False, ""),
+    ],
+)
+def test_what_went_back_is_named(now: dict[str, int], gone: bool, told: str) -> None:
+    assert went_back({"a": 5, "b": 7}, dict(now.items()), gone=gone) == told
+
+
+def test_a_timeline_has_what_was_told_meanwhile() -> None:
+    diary = Diary()
+    diary.tell("before")
+    began = time.time()
+    with diary.lasting("link cut", nullcontext()):
+        diary.tell("tool: Waiting:\n ZooKeeper")
+    lines = diary.between(began, time.time())
+    assert [line.partition(" s ")[2] for line in lines] == ["fault: link cut", "tool: Waiting: ZooKeeper", "over: link cut"]
+    assert diary.between(began + 60, began + 61) == ()
+
+
+def test_a_long_timeline_keeps_its_begin_and_its_end() -> None:
+    diary, began = Diary(), time.time()
+    for number in range(100):
+        diary.tell(f"line {number}")
+    lines = diary.between(began, time.time())
+    assert len(lines) == 61
+    assert lines[0].endswith("line 0")
+    assert lines[-1].endswith("line 99")
+
+
+def test_a_summary_is_a_list_of_cells(tmp_path: Path) -> None:
+    cell = Cell("copy", "link cut", "holds", "held", 2.5, passed=True, invariants=("I4",))
+    save(tmp_path, [cell], {"seed": 7, "lost": 0})
+    [kept] = json.loads((tmp_path / "summary.json").read_text())
+    assert {key: kept[key] for key in ("phase", "fault", "required", "seen", "seconds", "invariants")} == {
+        "phase": "copy",
+        "fault": "link cut",
+        "required": "holds",
+        "seen": "held",
+        "seconds": 2.5,
+        "invariants": ["I4"],
+    }
+    assert json.loads((tmp_path / "run.json").read_text()) == {"seed": 7, "lost": 0}
+    assert table([kept]).splitlines()[-1] == "| copy | link cut | holds | held | 2.5 | yes |"
+    assert "**no**: not as required" in table([kept | {"passed": False}])
+    assert "**no**: I4: back" in table([kept | {"passed": False, "violated": "I4: back"}])
