@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
@@ -31,6 +32,7 @@ from tests.system.proxy import Fault
 NO_ZOOKEEPER = r"ZooKeeper (could not be|was not) read|Could not read ZooKeeper|ZooKeeper 127[^\n]*(no session|Loss|Timeout)"
 NOT_WRITTEN = r"/migration has not moved|has not written to ZooKeeper|dual-write lag"
 _JUNK = "/junk"
+_MIDWAY_S = 1.0  # of a start that takes three
 
 
 def no_broker(node: NodeSpec) -> str:
@@ -218,14 +220,20 @@ def brokers_cut_off(journey: Journey, target: BrokerMode) -> None:
     journey.cell(name, "goes on afterwards", made)
 
 
-def restarted_broker_killed(journey: Journey, target: BrokerMode, kind: str = "roll") -> None:
-    """The very one that the step has just started, once as soon as it lives: the step sees it stopped, with the new file."""
+def restarted_broker_killed(journey: Journey, target: BrokerMode) -> None:
+    """The very one that the step has just started, in the middle of its start: the step sees it stopped, with the new file."""
     name = "broker being restarted SIGKILLed"
+
+    @contextmanager
+    def midway(node: NodeSpec) -> Iterator[None]:
+        time.sleep(_MIDWAY_S)
+        with killed(node):
+            yield
 
     def made() -> str:
         node = journey.to_roll(target)
-        fault = killed(journey.cluster.plan.brokers[node])
-        return journey.meanwhile(kind, r"Did 're", name, fault, 0.0, node=node, target=target)
+        fault = midway(journey.cluster.plan.brokers[node])
+        return journey.meanwhile("roll", r"Did 're", name, fault, 0.0, node=node, target=target)
 
     journey.cell(name, "goes on afterwards", made, most=2)
 

@@ -38,8 +38,8 @@ from tests.system.nodes import killed, of, paused
 TOPICS = (TopicPlan("orders", 18), TopicPlan("payments", 12))
 GROUPS = (GroupPlan("billing", 2),)
 #: One process is killed at each point, so what a run finds done has no point left: after "stopping" there is no "stopped", after
-#: "started" nobody waits. Each list holds one of either, and both are in the matrix.
-_PROVISION_POINTS = (("file put", "formatted", "started"), ("file put", "formatted", "waiting"))
+#: "started" nobody waits. Each list holds one of either, and both are in the matrix; only providing a controller never waits.
+_PROVISION_POINTS = ("file put", "formatted", "started")
 _FINAL_POINTS = (("file put", "stopped", "started"), ("file put", "stopping", "waiting"))
 _ROLL_POINTS = ("file put", "stopped", "started")
 _OTHER_ROLL_POINTS = ("file put", "stopping", "waiting")
@@ -51,10 +51,9 @@ def _data(node: NodeSpec) -> Path:
 
 
 def _provision(journey: Journey, *, anew: bool) -> None:
-    for node, points in zip(journey.shuffled(journey.cluster.plan.controllers), cycle(_PROVISION_POINTS), strict=False):
-        journey.resumes(f"tool killed, {node.name}", "provision", points, starts={node.name: 1}, node=node.id)
-    for node in journey.cluster.plan.controllers:  # those whose cell was left out, or failed
-        journey.steps(lambda world, node=node: direct.step(world, "provision", node=node.id))
+    for node in journey.shuffled(journey.cluster.plan.controllers):
+        journey.resumes(f"tool killed, {node.name}", "provision", _PROVISION_POINTS, starts={node.name: 1}, node=node.id)
+        journey.steps(lambda world, node=node: direct.step(world, "provision", node=node.id))  # left out, or failed
     if anew:
         fault_cells.controllers_ready(journey)
     journey.steps(lambda world: direct.step(world, "controllers ready"))
@@ -91,7 +90,7 @@ def _first_roll(journey: Journey, *, anew: bool) -> None:
     journey.steps(direct.roll, target)
 
 
-def _dual_write(journey: Journey, *, soaking: bool) -> None:
+def _dual_write(journey: Journey, *, on_kraft: bool) -> None:
     plan = journey.cluster.plan
 
     def one_killed() -> str:
@@ -105,8 +104,9 @@ def _dual_write(journey: Journey, *, soaking: bool) -> None:
         return journey.holds("soak", name, paused(NodeProcess(plan.zookeeper_folder)), after=5.0, seconds=15.0)
 
     journey.cell("active controller SIGKILLed", "goes on", one_killed)
-    journey.series("soak", [fault_cells.active_stopped(journey)], seconds=2.0)
-    if soaking:
+    if on_kraft:
+        journey.series("soak", [fault_cells.active_stopped(journey)], seconds=2.0)
+    if on_kraft and journey.first_time:
         journey.cell("ZooKeeper SIGSTOPped in the soak", "holds", zookeeper_paused, proven=(HELD,))
         fault_cells.without_time(journey, journey.shuffled(plan.brokers)[0], 0.05, "soak", seconds=8.0)
 
@@ -138,7 +138,7 @@ def forward(journey: Journey) -> None:
         fault_cells.clock_jumps(journey, journey.cluster.plan.brokers[0], 600, "copied")
     journey.steps(direct.copy)
     journey.enter("dual-write, brokers on ZooKeeper")
-    _dual_write(journey, soaking=False)
+    _dual_write(journey, on_kraft=False)
     journey.enter("second roll")
     _majority(journey, BrokerMode.KRAFT)
 
@@ -162,7 +162,7 @@ def second_roll(journey: Journey) -> None:
         fault_cells.under_delay(journey, BrokerMode.KRAFT, proxy.slow(30_000))
     journey.steps(direct.roll, BrokerMode.KRAFT)
     journey.enter("dual-write, brokers on KRaft")
-    _dual_write(journey, soaking=anew)
+    _dual_write(journey, on_kraft=True)
     if anew:
         fault_cells.soak(journey)
     else:

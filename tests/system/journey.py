@@ -31,6 +31,7 @@ Value = TypeVar("Value")
 HEALTHY = "every partition led and wholly in sync, every node that runs answers"
 ONCE = "I7 no node started twice"
 EXACTLY = "I7 started as without the kills"
+HOLDS = "holds, and says what cannot be reached"
 HELD = "I10 no act under the fault"
 _HOLD_S = 6.0
 _SERIES_HOLD_S = 2.0  # after it has said what it waits for
@@ -151,6 +152,11 @@ class Journey:
         violated = ", ".join(filter(None, (ended, violated)))
         for met in held.met:
             self.note(replace(met.cell, invariants=(HELD, *names), violated=violated), met.began, met.ended)
+        for trouble in troubles[len(held.met) :]:
+            cell = Cell(
+                self.phase, trouble.fault, HOLDS, "not made: what was before it failed", 0.0, passed=False, violated=violated
+            )
+            self.note(cell, time.time(), time.time())
 
     def whole(self, start: bool) -> str:
         """What is wrong with the cluster after `_WHOLE_S` seconds at most; empty where nothing is."""
@@ -311,8 +317,8 @@ class Held:
             seen, passed = self._held(tool, trouble, since, early), True
         except AssertionError as error:
             seen, passed = str(error)[-700:], False
-        required, seconds = "holds, and says what cannot be reached", round(time.monotonic() - began, 1)
-        self.met.append(Met(Cell(self._journey.phase, trouble.fault, required, seen, seconds, passed), at))
+        seconds = round(time.monotonic() - began, 1)
+        self.met.append(Met(Cell(self._journey.phase, trouble.fault, HOLDS, seen, seconds, passed), at))
 
     def _over(self) -> None:
         self._trouble.close()

@@ -72,7 +72,7 @@ class Oracle:
             view = world.observer.look(_POSITION | Look.STATE_EPOCH)
             now: dict[Hashable, int] = _leader_epochs(world)
         now |= _controllers_epochs(view)
-        problem = went_back(self._epochs, now, gone=False)
+        problem = "; ".join(filter(None, (went_back(self._epochs, now, gone=False), _out_of_reach(view))))
         kept = {key: mark for key, mark in self._epochs.items() if key != QUORUM}  # one that is gone takes its epochs along
         self._epochs = kept | now
         return problem
@@ -163,13 +163,23 @@ def _leader_epochs(world: World) -> dict[Hashable, int]:
 
 
 def _controllers_epochs(view: ClusterView) -> dict[Hashable, int]:
+    """Not those of the partitions' states: each quorum writes its own there, and a second one begins at 1 again."""
     if view.zk is None or view.zk.controller_epoch is None or view.state_epoch is None:
         raise NotYet("ZooKeeper's epochs were not read")
-    found: dict[Hashable, int] = {"/controller_epoch": view.zk.controller_epoch, "highest epoch of a state": view.state_epoch}
+    found: dict[Hashable, int] = {"/controller_epoch": view.zk.controller_epoch}
     answers = any(controller.answers for controller in view.controllers.values())
     if view.quorum is None and answers:
         raise NotYet("no controller leads")
     return found | ({QUORUM: view.quorum.leader_epoch} if view.quorum else {})
+
+
+def _out_of_reach(view: ClusterView) -> str:
+    """States that a ZooKeeper controller could not change, since their epoch is above its own (G02)."""
+    zk = view.zk
+    owns = zk is not None and isinstance(zk.controller, ZkController) and not zk.controller.is_kraft
+    if zk is None or not owns or view.state_epoch is None or view.state_epoch <= (zk.controller_epoch or 0):
+        return ""
+    return f"states of epoch {view.state_epoch} above /controller_epoch {zk.controller_epoch}"
 
 
 def _acceptors(world: World, group: str) -> list[int]:
