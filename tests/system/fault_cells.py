@@ -220,7 +220,7 @@ def brokers_cut_off(journey: Journey, target: BrokerMode) -> None:
     journey.cell(name, "goes on afterwards", made)
 
 
-def restarted_broker_killed(journey: Journey, target: BrokerMode) -> None:
+def restarted_broker_killed(journey: Journey, kind: str, target: BrokerMode, *, controllers: bool = True) -> None:
     """The very one that the step has just started, in the middle of its start: the step sees it stopped, with the new file."""
     name = "broker being restarted SIGKILLed"
 
@@ -233,9 +233,9 @@ def restarted_broker_killed(journey: Journey, target: BrokerMode) -> None:
     def made() -> str:
         node = journey.to_roll(target)
         fault = midway(journey.cluster.plan.brokers[node])
-        return journey.meanwhile("roll", r"Did 're", name, fault, 0.0, node=node, target=target)
+        return journey.meanwhile(kind, r"Did 're", name, fault, 0.0, node=node, target=target)
 
-    journey.cell(name, "goes on afterwards", made, most=2)
+    journey.cell(name, "goes on afterwards", made, most=2, controllers=controllers)
 
 
 def under_delay(journey: Journey, target: BrokerMode, fault: Fault) -> None:

@@ -82,7 +82,6 @@ def _first_roll(journey: Journey, *, anew: bool) -> None:
         fault_cells.first_roll(journey)
         journey.cell(f"tool killed in the restart to {target}", "resumes", through, proven=(EXACTLY,))
         journey.cell("another broker SIGKILLed", "holds", killed_other, proven=(HELD,))
-        fault_cells.restarted_broker_killed(journey, target)
     else:
         fault_cells.brokers_cut_off(journey, target)
         fault_cells.under_delay(journey, target, proxy.delayed(0.2))
@@ -158,7 +157,7 @@ def second_roll(journey: Journey) -> None:
     if anew:
         journey.cell("tool killed in the restart to kraft", "resumes", through, proven=(EXACTLY,))
     else:
-        fault_cells.restarted_broker_killed(journey, BrokerMode.KRAFT)
+        fault_cells.restarted_broker_killed(journey, "roll", BrokerMode.KRAFT)
         fault_cells.under_delay(journey, BrokerMode.KRAFT, proxy.slow(30_000))
     journey.steps(direct.roll, BrokerMode.KRAFT)
     journey.enter("dual-write, brokers on KRaft")
@@ -204,6 +203,7 @@ def back(journey: Journey) -> None:
         journey.resumes(name, "wipe", ("wiped",), starts=0, controllers=False, node=node.id)
         journey.steps(lambda world, node=node: direct.step(world, "wipe", node=node.id))
     fault_cells.back_to_zookeeper(journey)
+    fault_cells.restarted_broker_killed(journey, "back", BrokerMode.ZOOKEEPER, controllers=False)
     journey.steps(bring_back_the_rest)
     fault_cells.rolled_back(journey)
     journey.steps(lambda world: direct.step(world, "rolled back"))
