@@ -11,7 +11,9 @@ from typing import cast
 
 import pytest
 
+from airflow_provider_kmigrate.core.model import ClusterView, Controller, Migration, ZkController, ZkView
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from tests.system import oracle
 from tests.system.cell_table import table
 from tests.system.cells import Cell, Diary, save
 from tests.system.journey import Journey
@@ -109,6 +111,29 @@ def test_a_seed_chooses_the_same_ones_again_and_another_seed_others() -> None:
 )
 def test_what_went_back_is_named(now: dict[str, int], gone: bool, told: str) -> None:
     assert went_back({"a": 5, "b": 7}, dict(now.items()), gone=gone) == told
+
+
+@pytest.mark.parametrize(
+    ("kraft_epoch", "epoch", "states", "problem"),
+    [(-1, 7, 7, False), (-1, 7, 8, True), (9, 7, 8, False), (-1, 7, None, False)],
+)
+def test_a_state_above_a_zookeeper_controller_is_a_violation(
+    kraft_epoch: int, epoch: int, states: int | None, problem: bool
+) -> None:
+    zk = ZkView(controller=ZkController(1, kraft_epoch, ephemeral=kraft_epoch < 0), controller_epoch=epoch)
+    assert bool(oracle._out_of_reach(ClusterView(0.0, zk=zk, state_epoch=states))) == problem
+
+
+@pytest.mark.parametrize(
+    ("offset", "flags", "kraft_epoch", "expected"),
+    [(7, (True, True), 3, True), (0, (True, True), 3, False), (7, (True, None), 3, False), (7, (True, True), -1, False)],
+)
+def test_both_sides_are_compared_in_dual_write_only(
+    offset: int, flags: tuple[bool | None, ...], kraft_epoch: int, expected: bool
+) -> None:
+    controllers = {node: Controller(node, answers=True, migration_flag=flag) for node, flag in enumerate(flags, 3000)}
+    zk = ZkView(controller=ZkController(3000, kraft_epoch, ephemeral=kraft_epoch < 0), migration=Migration(3000, 3, offset, 3))
+    assert oracle.dual_writing(ClusterView(0.0, controllers=controllers, zk=zk)) is expected
 
 
 def test_a_timeline_has_what_was_told_meanwhile() -> None:
