@@ -341,8 +341,7 @@ def back_to_migration(journey: Journey, node: NodeSpec) -> None:
         zookeeper_stopped(journey),
     )
     journey.series("back", troubles, node=node.id, target=BrokerMode.MIGRATION)
-    if with_clock := [one for one in (other, another) if clocks.has_own(of(one).folder)]:
-        clock_jumps(journey, with_clock[0], -600, "reconcile")
+    clock_jumps(journey, journey.cluster.plan.brokers[0], -600, "reconcile")
 
 
 def controllers_stop(journey: Journey) -> None:
