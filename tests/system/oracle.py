@@ -73,8 +73,9 @@ class Oracle:
             now: dict[Hashable, int] = _leader_epochs(world)
         now |= _controllers_epochs(view)
         problem = "; ".join(filter(None, (went_back(self._epochs, now, gone=False), _out_of_reach(view))))
-        kept = {key: mark for key, mark in self._epochs.items() if key != QUORUM}  # one that is gone takes its epochs along
-        self._epochs = kept | now
+        if not _answering(view):  # a quorum that is gone takes its epochs along
+            self._epochs.pop(QUORUM, None)
+        self._epochs |= now
         return problem
 
     def _equal(self) -> str | None:
@@ -167,10 +168,13 @@ def _controllers_epochs(view: ClusterView) -> dict[Hashable, int]:
     if view.zk is None or view.zk.controller_epoch is None or view.state_epoch is None:
         raise NotYet("ZooKeeper's epochs were not read")
     found: dict[Hashable, int] = {"/controller_epoch": view.zk.controller_epoch}
-    answers = any(controller.answers for controller in view.controllers.values())
-    if view.quorum is None and answers:
+    if view.quorum is None and 2 * _answering(view) > len(view.controllers):
         raise NotYet("no controller leads")
     return found | ({QUORUM: view.quorum.leader_epoch} if view.quorum else {})
+
+
+def _answering(view: ClusterView) -> int:
+    return sum(controller.answers for controller in view.controllers.values())
 
 
 def _out_of_reach(view: ClusterView) -> str:
