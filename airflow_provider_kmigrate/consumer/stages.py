@@ -19,10 +19,11 @@ from airflow_provider_kmigrate.consumer.audited import AuditedConsumer
 from airflow_provider_kmigrate.consumer.event_files import FileSink
 from airflow_provider_kmigrate.consumer.event_log import Sink
 from airflow_provider_kmigrate.consumer.migrating import MigratingConsumer
-from airflow_provider_kmigrate.consumer.migrating.settings import OLD_NAMES, Stage, is_ours, stage_of
+from airflow_provider_kmigrate.consumer.migrating.old_settings import renamed
+from airflow_provider_kmigrate.consumer.migrating.settings import Stage, is_ours, stage_of
 
 ASSIGNOR: Final = "range"
-"""The only one that migrating members offer to plain ones, and only while Kafka coordinates (`migrating_fence`)."""
+"""The only one that migrating members offer to plain ones, and only while Kafka coordinates (`migrating.fence`)."""
 
 
 def consumer_of(properties: Mapping[str, Any], **options: Any) -> MigratingConsumer | Consumer:
@@ -47,7 +48,7 @@ def plain_properties(properties: Mapping[str, Any]) -> dict[str, Any]:
 
     Without a `client.id` the member is called by its `consumer.id`: kmigrate knows the instance by it.
     """
-    given = {OLD_NAMES.get(name, name): value for name, value in properties.items()}
+    given = renamed(properties)
     called = {"client.id": given["consumer.id"]} if given.get("consumer.id") else {}
     theirs = {name: value for name, value in given.items() if not is_ours(name)}
     return {**called, **theirs, "partition.assignment.strategy": ASSIGNOR}

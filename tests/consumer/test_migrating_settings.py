@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from confluent_kafka import Consumer
 
+from airflow_provider_kmigrate.consumer.migrating import MigratingConsumer
 from airflow_provider_kmigrate.consumer.migrating.absent import Absent
 from airflow_provider_kmigrate.consumer.migrating.settings import parse, registration_of
+from airflow_provider_kmigrate.consumer.stages import plain_properties
 from airflow_provider_kmigrate.core.coordination.assignors import Strategy
 from airflow_provider_kmigrate.core.coordination.registration import Registration
 from airflow_provider_kmigrate.exceptions import Refused
@@ -49,6 +52,15 @@ def test_settings_are_taken_apart() -> None:
         {"coordination.migration.partition.assignment.strategy": "range"},
         {"coordination.migration.stage": "old"},
         {"zookeeper.ssl.crl.enable": "true"},
+        {"topic.blacklist": "secret.*"},
+        {"mirror.topics.blacklist": "secret.*"},
+        {"mirror.topics.whitelist": "orders.*"},
+        {"mirror.consumer.numthreads": "4"},
+        {"consumer.timeout.ms": "1000"},
+        {"zookeeper.sesion.timeout.ms": "4000"},
+        {"zookeeper.session.timeout": "4000"},
+        {"zookeeper.session.timeout.ms": "4s"},
+        {"coordination.migration.poll.interval.ms": ""},
     ],
 )
 def test_what_it_cannot_do_is_refused(wrong: dict[str, str]) -> None:
@@ -64,6 +76,57 @@ def test_what_it_cannot_do_is_refused(wrong: dict[str, str]) -> None:
 def test_an_old_consumers_stores_are_no_settings_of_ours() -> None:
     found = parse({**LEAST, "offsets.storage": "ZooKeeper", "dual.commit.enabled": "false"})
     assert not {"offsets.storage", "dual.commit.enabled"} & {*found.data, *found.embedded}
+
+
+# every name of kafka.consumer.ConsumerConfig and kafka.utils.ZKConfig of 1.1.1, but those of MirrorMaker, with its default
+OLD = {
+    "group.id": "g",
+    "zookeeper.connect": "zk:2181",
+    "zookeeper.session.timeout.ms": "6000",
+    "zookeeper.connection.timeout.ms": "6000",
+    "zookeeper.sync.time.ms": "2000",
+    "consumer.id": "one",
+    "socket.timeout.ms": "30000",
+    "socket.receive.buffer.bytes": "65536",
+    "fetch.message.max.bytes": "1048576",
+    "num.consumer.fetchers": "1",
+    "auto.commit.enable": "true",
+    "auto.commit.interval.ms": "60000",
+    "queued.max.message.chunks": "2",
+    "rebalance.max.retries": "4",
+    "fetch.min.bytes": "1",
+    "fetch.wait.max.ms": "100",
+    "rebalance.backoff.ms": "2000",
+    "refresh.leader.backoff.ms": "200",
+    "offsets.channel.backoff.ms": "1000",
+    "offsets.channel.socket.timeout.ms": "10000",
+    "offsets.commit.max.retries": "5",
+    "offsets.storage": "zookeeper",
+    "dual.commit.enabled": "false",
+    "auto.offset.reset": "smallest",
+    "consumer.timeout.ms": "-1",
+    "exclude.internal.topics": "true",
+    "partition.assignment.strategy": "range",
+    "client.id": "g",
+}
+
+
+def test_an_old_consumers_settings_can_stay_as_they_are(caplog: pytest.LogCaptureFixture) -> None:
+    """In every stage: librdkafka is given only what it knows, and what has no effect is told once."""
+    MigratingConsumer(OLD).close()
+    (told,) = [record.getMessage() for record in caplog.records if "without any effect" in record.getMessage()]
+    settings = (
+        "num.consumer.fetchers queued.max.message.chunks refresh.leader.backoff.ms rebalance.max.retries rebalance.backoff.ms"
+    )
+    offsets = "offsets.commit.max.retries offsets.channel.backoff.ms offsets.channel.socket.timeout.ms dual.commit.enabled"
+    zookeeper = "zookeeper.connection.timeout.ms zookeeper.sync.time.ms"
+    assert {one.rpartition(": ")[0].rpartition(" ")[2] for one in told.split("; ")} == {
+        *settings.split(),
+        *offsets.split(),
+        *zookeeper.split(),
+    }
+    for properties in (parse(OLD).embedded, plain_properties(OLD)):
+        Consumer(dict(properties)).close()
 
 
 @pytest.mark.parametrize(
@@ -94,3 +157,17 @@ def test_a_subscription_is_topics_or_one_wildcard() -> None:
     for wrong in (["^a", "b"], ["^a{x"]):
         with pytest.raises(Refused):
             registration_of(wrong, 7)
+
+
+@pytest.mark.parametrize(
+    ("topics", "said"), [({"orders": 3}, "{'orders': 3}"), ("orders", "'orders'"), (["orders", 3], "3"), ([], "[]"), ([""], "''")]
+)
+def test_a_subscription_that_is_no_list_of_names_is_refused(topics: Any, said: str) -> None:
+    """The old consumer's `{"orders": 3}` asks for three streams; a text is a list of letters to Python."""
+    with pytest.raises(Refused) as refused:
+        registration_of(topics, 7)
+    (reason,) = refused.value.reasons
+    assert reason.code == "Y06"
+    assert said in reason.text
+    assert "stream" in reason.why
+    assert "list" in reason.remedy

@@ -1,6 +1,7 @@
 """How a migrating consumer reaches ZooKeeper and who it is there: its properties, by Kafka's own names where Kafka has one (KIP-515).
 
-Pure. Kafka's names for what a Java client alone has are refused where they say how secure a connection is, and passed over otherwise.
+Pure. Kafka's names for what a Java client alone has are refused where they say how secure a connection is; what is known to have no
+effect is passed over (`old_settings`), and any other name that begins with `zookeeper.` is refused: it may be misspelt.
 `zookeeper.sasl.*` and `zookeeper.digest` are ours: Kafka takes these from a JAAS file and from nowhere.
 """
 
@@ -10,13 +11,18 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
-from airflow_provider_kmigrate.core.model import Reason
-from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.consumer.migrating.old_settings import NO_EFFECT
+from airflow_provider_kmigrate.consumer.migrating.values import cannot, flag, milliseconds
 
-_SSL: Final = "zookeeper.ssl."
-_SASL: Final = "zookeeper.sasl."
+_ALL: Final = "zookeeper."
+_SSL: Final = f"{_ALL}ssl."
+_SASL: Final = f"{_ALL}sasl."
 _TAKEN: Final = frozenset(
     {
+        f"{_ALL}connect",
+        f"{_ALL}session.timeout.ms",
+        f"{_ALL}digest",
+        f"{_ALL}set.acl",
         f"{_SSL}client.enable",
         f"{_SSL}keystore.location",
         f"{_SSL}keystore.password",
@@ -30,17 +36,6 @@ _TAKEN: Final = frozenset(
     }
 )
 _MECHANISMS: Final = ("DIGEST-MD5", "GSSAPI")
-_FALSE: Final = frozenset({"false", "0", "f"})
-
-
-def flag(value: object) -> bool:
-    """A setting as librdkafka reads a boolean."""
-    return str(value).lower() not in _FALSE
-
-
-def cannot(text: str, why: str, remedy: str) -> Refused:
-    """The refusal (Y06) of a setting that this consumer cannot honour."""
-    return Refused.because(Reason("Y06", text, why, remedy))
 
 
 def zookeeper_of(own: Mapping[str, Any]) -> ZooKeeperSettings:
@@ -53,7 +48,7 @@ def zookeeper_of(own: Mapping[str, Any]) -> ZooKeeperSettings:
     return ZooKeeperSettings(
         hosts,
         f"{slash}{chroot}".rstrip("/"),
-        session_timeout=float(str(own.get("zookeeper.session.timeout.ms", 6000))) / 1000.0,
+        session_timeout=milliseconds(own, "zookeeper.session.timeout.ms", 6000) / 1000.0,
         use_tls=use_tls,
         ca_file=_text(own, f"{_SSL}truststore.location"),
         cert_file=None if keys is None else str(keys),
@@ -79,6 +74,9 @@ def _check(own: Mapping[str, Any]) -> None:
             raise cannot(
                 f"{name} is set.", "It would not be obeyed, and the connection be less safe than asked.", f"Leave {name} out."
             )
+        if name.startswith(_ALL) and name not in _TAKEN | NO_EFFECT.keys():
+            remedy = f"Leave it out, or write the one that is meant: {', '.join(sorted(_TAKEN))}."
+            raise cannot(f"{name} is set.", "No setting is called so, and it would not be obeyed.", remedy)
     for store in ("keystore", "truststore"):
         kind = str(own.get(f"{_SSL}{store}.type", "PEM")).upper()
         if kind != "PEM" or str(own.get(f"{_SSL}{store}.location", "")).endswith((".jks", ".p12", ".pfx")):

@@ -10,9 +10,8 @@
     while running:
         message = consumer.poll(1.0)
 
-Beside librdkafka's properties: `zookeeper.connect`, `zookeeper.session.timeout.ms`, `consumer.id`, `exclude.internal.topics`,
-`partition.assignment.strategy` (range, roundrobin, roundrobin-0.10: how ZooKeeper's members share; see `migrating_settings`) and
-`coordination.migration.enabled`, `.poll.interval.ms` and any property of the embedded Kafka consumer behind that prefix.
+Beside librdkafka's properties: the old consumer's (`old_settings`), of which `partition.assignment.strategy` is how ZooKeeper's members
+share (`settings`), `coordination.migration.enabled`, `.poll.interval.ms`, and any of the embedded Kafka consumer's behind that prefix.
 
 * Records are handed over, and callbacks run, only in the thread that polls. Callbacks get the partitions that change, not all
   (as with cooperative rebalancing).
@@ -50,7 +49,7 @@ from airflow_provider_kmigrate.consumer.event_log import Sink
 from airflow_provider_kmigrate.consumer.migrating.absent import Absent
 from airflow_provider_kmigrate.consumer.migrating.delivery import Active, Hands
 from airflow_provider_kmigrate.consumer.migrating.metrics import as_text, metrics_of
-from airflow_provider_kmigrate.consumer.migrating.settings import MigratingSettings, parse, registration_of
+from airflow_provider_kmigrate.consumer.migrating.settings import MigratingSettings, registration_of, told
 from airflow_provider_kmigrate.consumer.migrating.shell import CommitAnswer, Connect, Inbox, Shell
 from airflow_provider_kmigrate.consumer.migrating.zookeeper import GroupSession
 from airflow_provider_kmigrate.core.coordination.registration import Mode
@@ -80,7 +79,7 @@ class MigratingConsumer(Absent):
     ) -> None:
         given = dict(properties)
         self._on_commit: OnCommit | None = given.pop("on_commit", None)
-        self.settings: MigratingSettings = parse(given)
+        self.settings: MigratingSettings = told(given)
         self.consumer_id = self.settings.consumer_id(socket.gethostname(), time.time_ns() // 1_000_000, uuid.uuid4().int)
         self._data = Consumer({"client.id": f"{self.consumer_id}-data", **self.settings.data})
         self._end, self._connect = end, connect

@@ -1,23 +1,27 @@
 """A migrating consumer's settings: librdkafka's properties beside the old consumer's names and KIP-125's own, taken apart.
 
-Pure. Times in the properties are milliseconds, as everywhere in Kafka; in here they are seconds.
+Pure, but for one line of log (`told`). Times in the properties are milliseconds, as everywhere in Kafka; in here they are seconds.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
-from airflow_provider_kmigrate.consumer.migrating.access import cannot, flag, zookeeper_of
+from airflow_provider_kmigrate.consumer.migrating.access import zookeeper_of
+from airflow_provider_kmigrate.consumer.migrating.old_settings import check_old, is_old, renamed, without_effect
+from airflow_provider_kmigrate.consumer.migrating.values import cannot, flag, milliseconds
 from airflow_provider_kmigrate.core.coordination.assignors import Strategy
 from airflow_provider_kmigrate.core.coordination.registration import STATIC, WHITE_LIST, Registration, consumer_id
 from airflow_provider_kmigrate.core.coordination.wildcard import compiled
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Refused
 
+_log = logging.getLogger(__name__)
 MIGRATION: Final = "coordination.migration."
 _HEARTBEAT_MS: Final = 500
 _BACKOFF_MS: Final = 50  # librdkafka's own 1000 leaves a consumer that catches up waiting most of the time: a third of the rate
@@ -29,11 +33,6 @@ _STRATEGIES: Final = {
     "roundrobin": Strategy.ROUND_ROBIN,
     "roundrobin-0.10": Strategy.ROUND_ROBIN_0_10,  # a group with members of Kafka 0.10.2 or 0.11
 }
-OLD_NAMES: Final = {
-    "auto.commit.enable": "enable.auto.commit",
-    "zookeeper.session.timeout.ms": "zookeeper.session.timeout.ms",
-}
-_OLD_STORES: Final = frozenset({"offsets.storage", "dual.commit.enabled"})
 _REFUSED: Final = {
     "group.instance.id": "a dead static member keeps its partitions for its whole session",
     "on_commit": "give it to MigratingConsumer, not to the embedded consumer",
@@ -68,7 +67,7 @@ class MigratingSettings:
     @property
     def kafka_session(self) -> float:
         """Seconds after which the Kafka group puts the member out that it does not hear of."""
-        return _seconds(self.embedded.get("session.timeout.ms", _LIMITS_MS["session.timeout.ms"]))
+        return _seconds(self.embedded, "session.timeout.ms", _LIMITS_MS["session.timeout.ms"])
 
     @property
     def reset(self) -> str:
@@ -80,17 +79,25 @@ class MigratingSettings:
         return given if self.consumer else consumer_id(self.group, host, now_ms, number)
 
 
+def told(properties: Mapping[str, Any]) -> MigratingSettings:
+    """`parse`, and one line of log with everything that was set without effect."""
+    found = parse(properties)
+    if idle := without_effect(properties):
+        _log.warning("settings without any effect here: %s", idle)
+    return found
+
+
 def parse(properties: Mapping[str, Any]) -> MigratingSettings:
     """Raises `Refused` for what a migrating consumer cannot do; an unknown property is librdkafka's to refuse."""
-    given = {OLD_NAMES.get(name, name): value for name, value in properties.items()}
+    given = renamed(properties)
     own = {name: given.pop(name) for name in list(given) if is_ours(name)}
     migration = {name.removeprefix(MIGRATION): value for name, value in own.items() if name.startswith(MIGRATION)}
     migrates = _migrates(own)
     for name in ("enabled", "stage"):
         migration.pop(name, None)
-    poll_ms = migration.pop("poll.interval.ms", 1000)
+    migration.pop("poll.interval.ms", None)
     _check(given, own)
-    _check_stores(own)
+    check_old(given | own)
     embedded = _embedded(given, migration)
     return MigratingSettings(
         group=str(given["group.id"]),
@@ -100,9 +107,9 @@ def parse(properties: Mapping[str, Any]) -> MigratingSettings:
         internal_too=not flag(own.get("exclude.internal.topics", True)),
         migrates=migrates,
         auto_commit=flag(given.get("enable.auto.commit", True)),
-        commit_every=_seconds(given.get("auto.commit.interval.ms", 5000)),
-        poll_every=_seconds(poll_ms),
-        poll_limit=_POLL_MARGIN * _seconds(embedded.get("max.poll.interval.ms", 300_000)),
+        commit_every=_seconds(given, "auto.commit.interval.ms", 5000),
+        poll_every=_seconds(own, f"{MIGRATION}poll.interval.ms", 1000),
+        poll_limit=_POLL_MARGIN * _seconds(embedded, "max.poll.interval.ms", 300_000),
         data={"fetch.queue.backoff.ms": _BACKOFF_MS, **given, "enable.auto.commit": False, "enable.auto.offset.store": False},
         embedded=embedded,
     )
@@ -133,15 +140,7 @@ def _migrates(own: Mapping[str, Any]) -> bool:
 def is_ours(name: str) -> bool:
     """Whether a setting is the migrating consumer's own, and nothing for librdkafka."""
     ours = {"consumer.id", "exclude.internal.topics", "partition.assignment.strategy"}
-    return name.startswith((MIGRATION, "zookeeper.")) or name in ours | _OLD_STORES
-
-
-def _check_stores(own: Mapping[str, Any]) -> None:
-    """An old consumer's choice of a store. ZooKeeper alone is what it may have been; both are kept here whatever it says."""
-    if str(own.get("offsets.storage", "zookeeper")).lower() != "zookeeper":
-        why = "A migrating consumer keeps both stores; an old one that commits to Kafka is refused there as soon as this one has joined."
-        remedy = "Give the group's old consumers offsets.storage=zookeeper (dual.commit.enabled for one restart), then leave it out here."
-        raise cannot(f"offsets.storage is {own['offsets.storage']}.", why, remedy)
+    return name.startswith((MIGRATION, "zookeeper.")) or name in ours or is_old(name)
 
 
 def _check(given: Mapping[str, Any], own: Mapping[str, Any]) -> None:
@@ -184,15 +183,17 @@ def _strategy(name: str) -> Strategy:
     return _STRATEGIES[name]
 
 
-def _seconds(milliseconds: object) -> float:
-    return float(str(milliseconds)) / 1000.0
+def _seconds(given: Mapping[str, Any], name: str, default_ms: int) -> float:
+    return milliseconds(given, name, default_ms) / 1000.0
 
 
 def registration_of(topics: Sequence[str], now_ms: int) -> Registration:
     """What `subscribe` registers: topics with one stream each, or, for one entry that begins with `^`, a white list.
 
-    A white list has to match a topic's whole name, as the old consumer has it. Raises `Refused` for one that Java may read otherwise.
+    A white list has to match a topic's whole name, as the old consumer has it. Raises `Refused` for one that Java may read otherwise,
+    and for what is no list of names.
     """
+    _check_names(topics)
     wildcards = [topic for topic in topics if topic.startswith("^")]
     if not wildcards:
         return Registration(STATIC, dict.fromkeys(topics, 1), str(now_ms))
@@ -202,3 +203,12 @@ def registration_of(topics: Sequence[str], now_ms: int) -> Registration:
     if compiled(expression) is None:
         raise _unclear(f"Python and Java may read {expression} differently.", "Write it without what only one of them has.")
     return Registration(WHITE_LIST, {expression: 1}, str(now_ms))
+
+
+def _check_names(topics: object) -> None:
+    """Python would take the old consumer's `{topic: streams}` for its topics, and a single text for its letters."""
+    names = topics if isinstance(topics, list | tuple) else ()
+    if not names or not all(isinstance(name, str) and name for name in names):
+        why = "A member registers names of topics, with one stream each."
+        remedy = "Give a list of texts, ['orders']; where an application had several streams it makes so many consumers."
+        raise cannot(f"subscribe was given {topics!r}.", why, remedy)
