@@ -323,6 +323,47 @@ def test_a_reset_that_is_none_is_passed_over_and_a_newer_one_stays(zookeeper: Me
     assert path not in zookeeper.nodes
 
 
+@pytest.mark.parametrize(
+    ("theirs", "reset", "after"),
+    [(b"4", None, b"12"), (b"", None, b"12"), (None, None, b"12"), (b"90", None, b"90"), (b"90", b"3", b"12")],
+)
+def test_a_commit_is_written_over_an_old_consumers_that_woke_too_late_and_over_no_higher_one(
+    zookeeper: MemoryZooKeeper, theirs: bytes | None, reset: bytes | None, after: bytes
+) -> None:
+    """R14: what it commits after its session asks nobody. An offset goes back only where an operator says so."""
+    session = zookeeper.connect(ZooKeeperSettings("memory"), lambda _: None, lambda _: None)
+    session.start()
+    znodes = GroupZnodes(session, "g", "g_a", Registration("static", {"t": 1}), migrates=True, internal_too=False)
+    where, path = TopicPartition("t", 0), "/consumers/g/offsets/t/0"
+    zookeeper.put(path, b"10")
+    if reset is not None:
+        zookeeper.put("/consumers/g/migration/reset/t/0", reset)
+    assert znodes.read_offset(where) == 10
+    znodes.read_reset(where)
+    assert znodes.write_offset(where, 11, lambda: True)
+    if theirs is None:
+        zookeeper.remove(path)
+    else:
+        zookeeper.put(path, theirs)
+    assert not znodes.write_offset(where, 12, lambda: False), "the partition is another's meanwhile: nothing is written"
+    assert (zookeeper.nodes[path].data if path in zookeeper.nodes else None) == theirs
+    assert znodes.write_offset(where, 12, lambda: True)
+    assert zookeeper.nodes[path].data == after
+
+
+def test_an_offset_that_is_overwritten_at_each_try_is_told_as_not_committed(zookeeper: MemoryZooKeeper) -> None:
+    """It is tried again while the partition is held."""
+    session = zookeeper.connect(ZooKeeperSettings("memory"), lambda _: None, lambda _: None)
+    session.start()
+    znodes = GroupZnodes(session, "g", "g_a", Registration("static", {"t": 1}), migrates=True, internal_too=False)
+    where, path = TopicPartition("t", 0), "/consumers/g/offsets/t/0"
+    zookeeper.put(path, b"10")
+    znodes.read_offset(where)
+    assert not znodes.write_offset(where, 12, lambda: zookeeper.put(path, b"4") is None)
+    assert znodes.write_offset(where, 12, lambda: True)
+    assert zookeeper.nodes[path].data == b"12"
+
+
 def test_a_member_that_died_is_no_plain_consumer_for_as_long_as_kafka_keeps_it(zookeeper: MemoryZooKeeper) -> None:
     """Else its partitions would be left alone until its Kafka session ends, 45 s by default."""
     session = zookeeper.connect(ZooKeeperSettings("memory"), lambda _: None, lambda _: None)

@@ -210,6 +210,9 @@ class GroupZnodes:
             theirs = self.read_offset(where)
             if theirs is not None and theirs >= offset and where not in self._resets:
                 return True
+            _log.warning(
+                "%s: somebody who does not own it committed %s; %s is committed over it", self.paths.offset(where), theirs, offset
+            )
         return False
 
     def _write(self, where: TopicPartition, offset: int) -> bool:
