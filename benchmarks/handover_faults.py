@@ -16,9 +16,20 @@ from typing import Any, Final, NamedTuple
 
 from kazoo.client import KazooClient
 
+from airflow_provider_kmigrate.consumer.event_files import read_events
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
 from tests.consumer.cut_off import BROKER, ZOOKEEPER, Cut
-from tests.consumer.migrating_group import Load, Member, at_once, delivered, deliverers, facts, process, wait_until
+from tests.consumer.migrating_group import (
+    Load,
+    Member,
+    again_after_commit,
+    at_once,
+    delivered,
+    deliverers,
+    facts,
+    process,
+    wait_until,
+)
 from tests.system.proxy import BLACK_HOLE
 
 PARTITIONS: Final = 6
@@ -38,6 +49,7 @@ class Met(NamedTuple):
     at_once: int
     lost: int
     redelivered: int
+    again_after_commit: int
     wrong: int
 
 
@@ -55,6 +67,7 @@ def hurt(cut: Cut, folder: Path, rounds: int) -> dict[str, object]:
         "fault_delivered_at_once": sum(one.at_once for one in met),
         "fault_lost": sum(one.lost for one in met),
         "fault_other_violations": sum(one.wrong for one in met),
+        "fault_again_after_commit": sum(one.again_after_commit for one in met),
         "fault_redelivered_max": max(one.redelivered for one in met),
     }
 
@@ -97,7 +110,8 @@ def _meet(cut: Cut, folder: Path, fault: str, mode: str) -> Met:
     wrong = {name: finding.count for name, finding in found.violations.items()}
     expected = {name: wrong.pop(name, 0) for name in ("double_owned", "lost", "redelivered")}
     lost = expected["lost"] + found.unseen.count
-    return Met(took, expected["double_owned"], len(at_once(folder)), lost, expected["redelivered"], sum(wrong.values()))
+    beyond = sum(case.count for case in again_after_commit(read_events(folder).events))
+    return Met(took, expected["double_owned"], len(at_once(folder)), lost, expected["redelivered"], beyond, sum(wrong.values()))
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import pairwise
@@ -21,8 +21,9 @@ from airflow_provider_kmigrate.consumer.migrating import MigratingConsumer
 from airflow_provider_kmigrate.consumer.migrating.shell import Connect
 from airflow_provider_kmigrate.consumer.migrating.zookeeper import GroupSession
 from airflow_provider_kmigrate.consumer.producer import AuditedProducer
-from airflow_provider_kmigrate.core.events import DeliveryRun, Ownership, TopicPartition
+from airflow_provider_kmigrate.core.events import Commit, DeliveryRun, Event, Ownership, TopicPartition
 from airflow_provider_kmigrate.core.ledger import Facts, balance
+from airflow_provider_kmigrate.core.ledger.facts import Case
 
 
 class Beside(threading.Thread):
@@ -184,6 +185,23 @@ def losses(folder: Path) -> list[Ownership]:
     """What members lost, and found out later."""
     events = read_events(folder).events
     return [event for event in events if isinstance(event, Ownership) and event.until_ms is not None]
+
+
+def again_after_commit(events: Iterable[Event]) -> list[Case]:
+    """Records that came again although the member that had been delivered them first had said that they were committed: beyond what a
+    loss may cost. Their clocks are one machine's.
+    """
+    events = list(events)
+    committed: dict[tuple[str, str, int], list[tuple[int, int]]] = {}
+    for event in events:
+        for one in event.offsets if isinstance(event, Commit) and event.ok else ():
+            committed.setdefault((event.member, one.topic, one.partition), []).append((event.stamp.t_ms, one.offset))
+
+    def commit(case: Case) -> int:
+        commits = committed.get((case.members[0], case.topic, case.partition), [])
+        return max((offset for t_ms, offset in commits if t_ms < (case.from_ms or 0)), default=0)
+
+    return [case for case in balance(events, max_cases=1_000_000).redelivered.cases if case.first < commit(case)]
 
 
 def facts(folder: Path) -> Facts:

@@ -10,10 +10,11 @@ from uuid import uuid4
 import pytest
 from kazoo.client import KazooClient
 
+from airflow_provider_kmigrate.consumer.event_files import read_events
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
 from tests.consumer.cut_off import BROKER, ZOOKEEPER, Cut
-from tests.consumer.migrating_group import Load, Member, at_once, delivered, facts, places
+from tests.consumer.migrating_group import Load, Member, again_after_commit, at_once, delivered, facts, places
 from tests.system.proxy import BLACK_HOLE
 from tests.waiting import wait_until
 
@@ -68,7 +69,8 @@ def test_who_is_cut_off_delivers_nothing_of_what_another_one_has(cut: Cut, tmp_p
         wait_until(lambda: delivered(tmp_path) == load.sent, "the rest comes")
     found = facts(tmp_path)
     assert found.complete, found.reasons
-    assert found.violations.keys() <= {"redelivered"}  # what was not committed when the link broke
+    assert found.violations.keys() <= {"redelivered"}
+    assert again_after_commit(read_events(tmp_path).events) == [], "only what was not committed when the link broke"
     assert far.late == other.late == at_once(tmp_path) == []
 
 
