@@ -1,4 +1,7 @@
-"""`python -m benchmarks [NAME [ARGUMENT ...]]`: every benchmark, or one; each leaves build/bench/<name>.json."""
+"""`python -m benchmarks [NAME [ARGUMENT ...]]`: every benchmark, or one; each leaves build/bench/<name>.json.
+
+Exit code 1: one of the figures that a benchmark lists in `MUST_BE_ZERO` is not.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,17 @@ NAMES = ("overhead", "rollback", "preflight", "audit", "assignment", "groups_sca
 BUILD = Path("build/bench")
 
 
-def run(name: str, arguments: list[str]) -> None:
+def run(name: str, arguments: list[str]) -> list[str]:
+    """What must not be and was seen, each with its figure."""
     began = time.monotonic()
-    figures = importlib.import_module(f"benchmarks.{name}").main(arguments, BUILD)
+    module = importlib.import_module(f"benchmarks.{name}")
+    figures = module.main(arguments, BUILD)
     BUILD.mkdir(parents=True, exist_ok=True)
     path = BUILD / f"{name}.json"
     path.write_text(json.dumps(figures, indent=1))
     print(json.dumps(figures, indent=1))
     print(f"{name}: {time.monotonic() - began:.0f} s; figures in {path}")
+    return [f"{name}: {key} is {figures[key]}" for key in getattr(module, "MUST_BE_ZERO", ()) if figures.get(key)]
 
 
 def main() -> int:
@@ -27,9 +33,10 @@ def main() -> int:
     if name != "all" and name not in NAMES:
         print(f"There is no benchmark {name!r}; there are: {', '.join(NAMES)}", file=sys.stderr)
         return 2
-    for each in NAMES if name == "all" else (name,):
-        run(each, arguments)
-    return 0
+    wrong = [text for each in (NAMES if name == "all" else (name,)) for text in run(each, arguments)]
+    for text in wrong:
+        print(text, file=sys.stderr)
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

@@ -28,9 +28,9 @@ from tests.consumer.migrating_group import (
     deliverers,
     facts,
     process,
-    wait_until,
 )
 from tests.system.proxy import BLACK_HOLE
+from tests.waiting import wait_until
 
 PARTITIONS: Final = 6
 _SESSION_MS: Final = 6000

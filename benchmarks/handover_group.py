@@ -18,8 +18,9 @@ from kazoo.exceptions import NoNodeError
 
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
-from tests.consumer.migrating_group import Beside, Load, Member, facts, wait_until
+from tests.consumer.migrating_group import Beside, Load, Member, facts
 from tests.old_consumer.old_consumers import console_consumer
+from tests.waiting import wait_until
 
 PARTITIONS: Final = 6
 _LOOK_S: Final = 0.003
