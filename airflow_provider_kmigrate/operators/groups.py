@@ -17,7 +17,7 @@ from airflow_provider_kmigrate.core.groups.members import unread
 from airflow_provider_kmigrate.core.groups.move import Goal, moved, plan
 from airflow_provider_kmigrate.core.groups.windows import not_in_file, other_wave
 from airflow_provider_kmigrate.core.model import Done, Look
-from airflow_provider_kmigrate.exceptions import Refused, Unreachable
+from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, Unreachable
 from airflow_provider_kmigrate.hooks.verdicts import stored
 from airflow_provider_kmigrate.operators.step import StepOperator
 from airflow_provider_kmigrate.steps.catalog import build
@@ -106,7 +106,7 @@ class SwitchInstanceOperator(_GroupOperator):
 
 class SetModeOperator(_Forward):
     """The toggle of KIP-125 for a list of groups, one after another: exact bytes, version-checked, read back; each is over when every
-    member has reported that mode's epoch and is at rest in it. The first that is refused stops the list.
+    member has reported that mode's epoch and is at rest in it. The first that is refused stops the list; what is not done then is in the log.
     """
 
     kind = "mode"
@@ -118,8 +118,13 @@ class SetModeOperator(_Forward):
 
     def do(self, world: World, arguments: dict[str, Any]) -> object:
         del arguments
-        for group in self.groups:
-            run_step(build(world.spec, self.kind, {"group": group, "mode": self.mode}), world)
+        for number, group in enumerate(self.groups):
+            try:
+                run_step(build(world.spec, self.kind, {"group": group, "mode": self.mode}), world)
+            except KMigrateError:
+                done, left = (", ".join(names) or "none" for names in (self.groups[:number], self.groups[number + 1 :]))
+                world.say(f"It ends with group {group}. In {self.mode} mode before it: {done}; not touched: {left}.")
+                raise
         return f"In {self.mode} mode, and settled: {', '.join(self.groups)}."
 
 

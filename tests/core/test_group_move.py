@@ -167,6 +167,25 @@ def test_what_is_switched_for_its_unrest_does_not_wait_for_rest() -> None:
 
 
 @pytest.mark.parametrize(
+    ("seen", "mode", "code", "named"),
+    [
+        (group("m", "o"), Mode.KAFKA, "K61", ["g_b"]),
+        (group("o", "o"), Mode.KAFKA, "K61", ["g_a", "g_b"]),
+        (group("m", "p"), Mode.KAFKA, "K62", ["b"]),
+        (group("m", "p", "kafka"), Mode.ZOOKEEPER, "K62", ["b"]),
+        (group("p", "p", "kafka"), Mode.ZOOKEEPER, "K62", ["a", "b"]),
+    ],
+)
+def test_a_mode_is_refused_by_the_names_of_those_who_cannot_follow(
+    seen: GroupSeen, mode: Mode, code: str, named: list[str]
+) -> None:
+    decision = set_mode(looks(seen), SPEC, mode)
+    assert isinstance(decision, Refuse)
+    (text,) = [reason.text for reason in decision.reasons if reason.code == code]
+    assert sorted(text.rpartition(": ")[2].removesuffix(".").split(", ")) == named
+
+
+@pytest.mark.parametrize(
     ("seen", "mode", "expected"),
     [
         (group("m", "m"), Mode.KAFKA, "set mode"),

@@ -17,12 +17,18 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_provider_kmigrate.audit.request import parse
 from airflow_provider_kmigrate.core.audit.verdict import VERSION
+from airflow_provider_kmigrate.core.coordination.registration import Mode
 from airflow_provider_kmigrate.dag_builders import folder
 from airflow_provider_kmigrate.dag_builders.task_docs import group_doc
 from airflow_provider_kmigrate.exceptions import Unreachable
 from airflow_provider_kmigrate.hooks.world import opener
 from airflow_provider_kmigrate.operators.approval import LEAVE
-from airflow_provider_kmigrate.operators.groups import GroupBackOperator, SwitchInstanceOperator, WatchGroupOperator
+from airflow_provider_kmigrate.operators.groups import (
+    GroupBackOperator,
+    SetModeOperator,
+    SwitchInstanceOperator,
+    WatchGroupOperator,
+)
 from tests.provider.simulated_groups import GroupRehearsal, group_rehearsal
 from tests.provider.test_approval import Person
 from tests.provider.test_dags import names, tasks
@@ -293,6 +299,37 @@ class TestForward:
         assert tasks(run_dag(dag)) == {"c": "failed"}
         assert told == ["migrating", "old"] + ([] if done else ["old"])
         assert group.kinds() == [OLD, OLD]
+
+    @pytest.mark.usefixtures("no_variables")
+    def test_the_mode_of_a_list_of_groups_ends_at_the_first_that_is_refused(
+        self, made: Group, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """The second has an old member: the first follows Kafka, the third was not touched, and cleared the task does the rest."""
+        groups = [SimGroup(2), SimGroup(2, "mail"), SimGroup(2, "shop")]
+        there = made(*groups)
+        for group, far in zip(groups, (2, 1, 2), strict=True):
+            run(group.world(), way_of(group)[:far])
+            there.clock.time, group.token = max(there.clock.time, group.clock.time), 0
+        with DAG(dag_id="modes", schedule=None) as dag:
+            SetModeOperator(cluster_file=str(there.path), task_id="m", groups=[group.name for group in groups], mode="kafka")
+        context: Any = {
+            "dag": dag,
+            "run_id": "manual__1",
+            "task_state_store": Memory(),
+            "params": {},
+            "ti": SimpleNamespace(xcom_push=lambda *_: None),
+        }
+        with pytest.raises(AirflowFailException, match=r"K61.* mail .*mail_app1"):
+            dag.get_task("m").execute(context)
+        assert [group.toggle for group in groups] == [Mode.KAFKA, Mode.ZOOKEEPER, Mode.ZOOKEEPER]
+        assert f"{groups[2].root}/migration/mode" not in groups[2].znodes
+        assert "It ends with group mail. In kafka mode before it: billing; not touched: shop." in capsys.readouterr().out
+        written = groups[0].znodes[f"{groups[0].root}/migration/mode"]
+        run(groups[1].world(), way_of(groups[1])[:2])
+        groups[1].token = 0
+        dag.get_task("m").execute(context)
+        assert [group.toggle for group in groups] == [Mode.KAFKA] * 3
+        assert groups[0].znodes[f"{groups[0].root}/migration/mode"] == written, "it is not written again"
 
     @pytest.mark.usefixtures("no_variables")
     def test_a_verdict_is_kept_until_the_canary_is_back_and_no_longer(self, made: Group) -> None:
