@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -220,6 +221,30 @@ def test_what_was_fetched_ahead_is_no_more_than_that(
         wait_until(lambda: take() and len(seen) == 45, "five again")
     assert [offset for partition, offset in seen if partition == 0] == list(range(20))
     assert [offset for partition, offset in seen if partition == 1] == [*range(20), *range(15, 20)]
+
+
+def test_kip_125s_figures_are_in_the_statistics_that_the_application_asks_for(
+    kafka: MockKafka, zookeeper: MemoryZooKeeper, properties: dict[str, Any]
+) -> None:
+    """In the thread that polls, as every callback; not those of the member, which that thread knows nothing of."""
+    kafka.fill("t", {0: 1})
+    told = list[tuple[dict[str, Any], int]]()
+    given = {
+        **properties,
+        "session.timeout.ms": 2000,
+        "statistics.interval.ms": 50,
+        "stats_cb": lambda text: told.append((json.loads(text), threading.get_ident())),
+    }
+    with MigratingConsumer(given, connect=zookeeper.connect) as consumer:
+        consumer.subscribe(["t"])
+        wait_until(lambda: consumer.poll(0.1) or any(each["KafkaOwnedPartitionsCount"] == 4 for each, _ in told), "it has all")
+        wait_until(lambda: consumer.poll(0.1) or told[-1][0]["KafkaOwnedPartitionsCount"] == 4, "and keeps it")
+        zookeeper.put("/consumers/g/migration/mode", b"kafka")
+        wait_until(lambda: consumer.poll(0.1) or told[-1][0]["ActiveKafkaCoordinationCount"] == 1, "Kafka coordinates")
+    assert {thread for _, thread in told} == {threading.get_ident()}
+    assert {each["client_id"] for each, _ in told} == {f"{consumer.consumer_id}-data"}
+    assert told[0][0]["ActiveKafkaCoordinationCount"] == 0
+    assert "brokers" in told[0][0]
 
 
 def test_what_is_not_held_is_not_committed(kafka: MockKafka, zookeeper: MemoryZooKeeper, properties: dict[str, Any]) -> None:

@@ -48,7 +48,7 @@ from airflow_provider_kmigrate.consumer.event_files import FileSink
 from airflow_provider_kmigrate.consumer.event_log import Sink
 from airflow_provider_kmigrate.consumer.migrating.absent import Absent
 from airflow_provider_kmigrate.consumer.migrating.delivery import Active, Hands
-from airflow_provider_kmigrate.consumer.migrating.metrics import as_text, metrics_of
+from airflow_provider_kmigrate.consumer.migrating.metrics import as_text, metrics_of, with_figures
 from airflow_provider_kmigrate.consumer.migrating.settings import MigratingSettings, registration_of, told
 from airflow_provider_kmigrate.consumer.migrating.shell import CommitAnswer, Connect, Inbox, Shell
 from airflow_provider_kmigrate.consumer.migrating.zookeeper import GroupSession
@@ -81,7 +81,7 @@ class MigratingConsumer(Absent):
         self._on_commit: OnCommit | None = given.pop("on_commit", None)
         self.settings: MigratingSettings = told(given)
         self.consumer_id = self.settings.consumer_id(socket.gethostname(), time.time_ns() // 1_000_000, uuid.uuid4().int)
-        self._data = Consumer({"client.id": f"{self.consumer_id}-data", **self.settings.data})
+        self._data = Consumer({"client.id": f"{self.consumer_id}-data", **with_figures(self.settings.data, self.metrics)})
         self._end, self._connect = end, connect
         self._shell: Shell | None = None
         self._callbacks: dict[str, Callback | None] = {}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
 
 from airflow_provider_kmigrate.core.coordination.registration import Mode
 from airflow_provider_kmigrate.core.member.state import Member
@@ -36,6 +37,14 @@ def metrics_of(member: Member | None) -> dict[str, int]:
         "ActiveKafkaCoordinationCount": int(member is not None and member.mode is Mode.KAFKA),
         "KafkaOwnedPartitionsCount": len(member.kafka) if member else 0,
     }
+
+
+def with_figures(properties: Mapping[str, Any], metrics: Callable[[], dict[str, int]]) -> dict[str, Any]:
+    """The properties of the consumer that fetches: where the application has a `stats_cb`, its JSON has the figures, too."""
+    tell = properties.get("stats_cb")
+    if tell is None:
+        return dict(properties)
+    return {**properties, "stats_cb": lambda text: tell(json.dumps({**json.loads(text), **metrics()}))}
 
 
 def as_text(metrics: dict[str, int], group: str, client: str, members_age: float = float("inf")) -> str:

@@ -33,6 +33,9 @@ _STRATEGIES: Final = {
     "roundrobin": Strategy.ROUND_ROBIN,
     "roundrobin-0.10": Strategy.ROUND_ROBIN_0_10,  # a group with members of Kafka 0.10.2 or 0.11
 }
+_FETCHING: Final = frozenset(
+    {"stats_cb", "statistics.interval.ms"}
+)  # of the consumer that fetches only: callbacks are for its thread
 _REFUSED: Final = {
     "group.instance.id": "a dead static member keeps its partitions for its whole session",
     "on_commit": "give it to MigratingConsumer, not to the embedded consumer",
@@ -165,7 +168,8 @@ def _embedded(given: Mapping[str, Any], migration: Mapping[str, Any]) -> dict[st
         name = f"{MIGRATION}partition.assignment.strategy"
         raise cannot(f"{name} is set.", why, f"Leave {name} out.")
     answer = {"socket.timeout.ms": _answer_ms({**given, **migration})}
-    return {"heartbeat.interval.ms": _HEARTBEAT_MS, **given, **answer, **migration, "enable.auto.commit": False}
+    theirs = {name: value for name, value in given.items() if name not in _FETCHING}
+    return {"heartbeat.interval.ms": _HEARTBEAT_MS, **theirs, **answer, **migration, "enable.auto.commit": False}
 
 
 def _answer_ms(given: Mapping[str, Any]) -> int:
