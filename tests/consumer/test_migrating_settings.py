@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -71,6 +72,13 @@ def test_what_it_cannot_do_is_refused(wrong: dict[str, str]) -> None:
     assert name in reason.text
     assert reason.why
     assert reason.remedy
+
+
+@pytest.mark.parametrize("reading", [parse, plain_properties])
+def test_a_setting_by_both_names_has_to_agree(reading: Callable[..., Any]) -> None:
+    reading({**LEAST, "auto.commit.enable": "false", "enable.auto.commit": False})
+    with pytest.raises(Refused, match=r"auto\.commit\.enable is false, and enable\.auto\.commit True"):
+        reading({**LEAST, "enable.auto.commit": True, "auto.commit.enable": "false"})
 
 
 def test_an_old_consumers_stores_are_no_settings_of_ours() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from airflow_provider_kmigrate.consumer.migrating.values import cannot
+from airflow_provider_kmigrate.consumer.migrating.values import cannot, flag
 
 RENAMED: Final = {"auto.commit.enable": "enable.auto.commit"}
 
@@ -70,6 +70,11 @@ _REFUSED: Final = {
 
 
 def renamed(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Under the names of today. Raises `Refused` where both names are given and do not agree."""
+    for old, new in RENAMED.items():
+        if old in properties and flag(properties[old]) != flag(properties.get(new, properties[old])):
+            text = f"{old} is {properties[old]}, and {new} {properties[new]}."
+            raise cannot(text, "They are one setting by two names.", f"Leave {old} out.")
     return {RENAMED.get(name, name): value for name, value in properties.items()}
 
 
