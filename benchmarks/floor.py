@@ -49,6 +49,7 @@ class Floor:
         self.originals = {node.id: self.host.read_properties(node) for node in spec.brokers}
         self.facts = RenderFacts.of(spec, "3.9")
         self.phases: list[dict[str, object]] = []
+        self.acts: list[dict[str, object]] = []  # as the tool's journal has them
 
     def run(self) -> None:
         for name in ("controllers", "first_roll", "copy", "second_roll", "finalize"):
@@ -93,7 +94,11 @@ class Floor:
             wait(lambda node=node: self._back(node))
         self._elect()
 
+    def _act(self, step: str) -> None:
+        self.acts.append({"kind": "act", "step": step, "at": time.time()})
+
     def _restart(self, node: NodeSpec, text: str) -> None:
+        self._act(f"restart {node.name}")
         self.host.put_properties(node, text, TOKEN)
         self.host.stop(node, TOKEN)
         self.host.start(node, TOKEN)
@@ -117,6 +122,7 @@ class Floor:
         topics = self.admin.list_topics(timeout=10).topics.values()
         moved = [TopicPartition(t.topic, p.id) for t in topics for p in t.partitions.values() if p.leader != p.replicas[0]]
         if moved:
+            self._act("preferred leaders")
             self.admin.elect_leaders(ElectionType.PREFERRED, moved).result(30)
         wait(
             lambda: all(
@@ -132,7 +138,7 @@ def main() -> None:
     floor = Floor(spec, bootstrap, zookeeper)
     began = time.monotonic()
     floor.run()
-    result = json.dumps({"seconds": round(time.monotonic() - began, 3), "phases": floor.phases})
+    result = json.dumps({"seconds": round(time.monotonic() - began, 3), "phases": floor.phases, "acts": floor.acts})
     floor.zk.stop()
     print(result)
     if len(sys.argv) > 4:

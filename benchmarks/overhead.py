@@ -1,7 +1,7 @@
 """What the DAG's care costs: its wall time, its clients' stalls and its memory against the bare script, in one run on one machine.
 
 Pairs of floor and DAG runs, each on a fresh cluster under the same load; ratios are of the medians. With policy `fast_failover` the
-DAG is measured once more: what it can save is stalls, not only time.
+DAG is measured once more: what it can save is stalls, not only time. `*_stalls_by_act`: of the last run of each, per restart and election.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_kmigrate.core.ledger import produce_between
-from benchmarks.rehearsal import Rehearsal, rehearsing
+from benchmarks.rehearsal import Rehearsal, rehearsing, stalls_by_act
 
 WARM_UP_S = 5.0  # a cold cluster stalls its first producers, whoever migrates it
 
@@ -46,6 +46,7 @@ def _run(folder: Path, kind: str) -> dict[str, Any]:
             raise SystemExit(f"The DAG did not succeed; see {rehearsal.dag_log}")
         workload.stop()
         seen = workload.summary()
+        by_act = stalls_by_act(workload, done["acts"] if kind == "floor" else rehearsal.journal())
         stalls = produce_between(workload.reading().events, began_ms, time.time_ns() // 1_000_000)
     return {
         "seconds": done["seconds"],
@@ -54,6 +55,7 @@ def _run(folder: Path, kind: str) -> dict[str, Any]:
         "longest_stall_ms": stalls.longest_ms,
         "p999_ms": stalls.p999_ms,
         "stalled_record_s": stalls.stalled_record_s,
+        "stalls_by_act": by_act,
         **{key: seen[key] for key in ("lost", "duplicated", "reordered", "acked")},
     }
 
@@ -76,4 +78,5 @@ def _figures(runs: dict[str, list[dict[str, Any]]]) -> dict[str, object]:
         figures[f"{kind}_seconds"] = median(kind, "seconds")
         for key in ("longest_stall_ms", "p999_ms", "stalled_record_s"):
             figures[f"{kind}_{key}"] = median(kind, key)
+        figures[f"{kind}_stalls_by_act"] = runs[kind][-1]["stalls_by_act"]
     return figures
