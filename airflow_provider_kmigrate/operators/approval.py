@@ -14,7 +14,6 @@ from airflow_provider_kmigrate.steps.journal import told
 FINALIZE, HOLD = "Finalize", "Hold"
 ROLL_BACK, LEAVE = "Roll back", "Leave as it is"
 TAKE_BACK = "Take back"
-VERDICT_HOLDS = 86_400.0  # seconds; an approval over a night may use it, one over a weekend may not
 
 _BODY = """\
 **Cluster {name}** (`{cluster_id}`) runs in dual-write. Finalizing it is the **point of no return**: ZooKeeper is written no more,
@@ -63,19 +62,6 @@ def demand_answer(context: Context, task: str) -> None:
     why = "It was skipped, with a task before it or by itself, or marked by hand; nobody was shown what this does."
     remedy = f"Clear the tasks that were skipped, and {task!r}, and answer it; or start a run whose conf gives the approval."
     raise AirflowFailException(told((Reason("H06", text, why, remedy),)))
-
-
-def demand_young(judged_at: float | None, now: float) -> None:
-    """Raises where the audit that an approval showed is too old to act on; times in seconds since the epoch.
-
-    None: no audit was made, or a person let its task pass in spite of it.
-    """
-    if judged_at is None or now - judged_at <= VERDICT_HOLDS:
-        return
-    text = f"The audit that the approval showed was judged {(now - judged_at) / 3600:.0f} h ago; it holds for {VERDICT_HOLDS / 3600:.0f} h."
-    why = "What clients lost since is not in it, and after the finalization there is no way back."
-    remedy = "Clear `audit_before_approval` with what is downstream: it is audited, and asked, anew."
-    raise AirflowFailException(told((Reason("H08", text, why, remedy),)))
 
 
 class _ApproveOperator(HITLOperator):

@@ -7,10 +7,11 @@ from typing import Any
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowSkipException
 
+from airflow_provider_kmigrate.core.audit.verdict import too_old
 from airflow_provider_kmigrate.core.forward.provision import postponed_controller
 from airflow_provider_kmigrate.core.model import Look
+from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.hooks.verdicts import JUDGED_AT
-from airflow_provider_kmigrate.operators.approval import demand_young
 from airflow_provider_kmigrate.operators.step import StepOperator
 from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.run import World, run_step
@@ -54,8 +55,9 @@ class FinalizeControllerOperator(StepOperator):
 
     def run_in(self, world: World, arguments: dict[str, Any]) -> object:
         view = world.observer.look(Look.CONTROLLERS | Look.QUORUM)
-        if not any(controller.migration_flag is False for controller in view.controllers.values()):
-            demand_young(arguments["judged_at"], world.clock.now())
+        begun = any(controller.migration_flag is False for controller in view.controllers.values())
+        if not begun and (old := too_old(arguments["judged_at"], world.clock.now())) is not None:
+            raise Refused.because(old)
         if self.controller is None:
             left = sorted(world.spec.controllers, key=lambda node: postponed_controller(view, node.id))
             return [self._finalized(world, node.id, arguments) for node in left][-1]

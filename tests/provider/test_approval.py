@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from threading import Event, Thread
 from typing import Any
 
@@ -13,13 +13,12 @@ from airflow.models.hitl import HITLDetail
 from airflow.models.taskinstance import TaskInstance
 from airflow.models.trigger import handle_event_submit
 from airflow.sdk import DAG, Param, timezone
-from airflow.sdk.exceptions import AirflowFailException
 from airflow.triggers.base import TriggerEvent
 from airflow.utils.session import create_session
 from sqlalchemy import select
 from sqlalchemy.exc import OperationalError
 
-from airflow_provider_kmigrate.operators.approval import FINALIZE, HOLD, VERDICT_HOLDS, ApproveFinalizationOperator, demand_young
+from airflow_provider_kmigrate.operators.approval import FINALIZE, HOLD, ApproveFinalizationOperator
 from tests.provider.simulated import Rehearsal
 
 CLUSTER_ID = "q1Sh-9_ISia_zwGINzRvyQ"
@@ -113,12 +112,6 @@ def test_any_other_text_is_no_approval(run_dag: RunDag, text: str) -> None:
     state, asked, _ = answered(run_dag, HOLD, run_conf={"approve_finalization": text})
     assert state == "failed"
     assert asked is not None
-
-
-@pytest.mark.parametrize(("judged_at", "fine"), [(None, True), (1000.0, True), (1000.0 - VERDICT_HOLDS - 1, False)])
-def test_an_old_audit_is_not_acted_on(judged_at: float | None, fine: bool) -> None:
-    with nullcontext() if fine else pytest.raises(AirflowFailException, match=r"H08.*audit_before_approval"):
-        demand_young(judged_at, 1000.0)
 
 
 def test_its_task_is_never_retried_whatever_the_dag_says() -> None:
