@@ -17,7 +17,7 @@ from airflow_provider_kmigrate.steps.starting import start, stop
 class ProvisionController(OfNode):
     """One controller: file, format, start, until it answers with the flag."""
 
-    looks = Look.CONTROLLERS | Look.BROKERS | Look.ZOOKEEPER | Look.PROCESSES | Look.FILES
+    looks = Look.CONTROLLERS | Look.BROKERS | Look.ZOOKEEPER | Look.QUORUM | Look.PROCESSES | Look.FILES
     patience = 180.0
 
     def __init__(self, node: NodeSpec, cluster_id: str) -> None:

@@ -15,15 +15,15 @@ from airflow_provider_kmigrate.steps.green import Green
 from airflow_provider_kmigrate.steps.moved import MovedSince
 from airflow_provider_kmigrate.steps.run import Step, World
 
-_POSITION = Look.BROKERS | Look.CONTROLLERS | Look.ZOOKEEPER
-_SOAKING = _POSITION | Look.QUORUM | Look.PARTITIONS | Look.CLIENT_METRICS | Look.GROUPS
+_POSITION = Look.BROKERS | Look.CONTROLLERS | Look.ZOOKEEPER | Look.QUORUM
+_SOAKING = _POSITION | Look.PARTITIONS | Look.CLIENT_METRICS | Look.GROUPS
 
 
 class ControllersReady(Step):
     """All controllers up, flagged and following one leader."""
 
     name = "controllers ready"
-    looks = _POSITION | Look.QUORUM
+    looks = _POSITION
     samples = 2
     patience = 180.0
 
@@ -97,7 +97,7 @@ class Copied(_DualWriting):
 
     name = "metadata copy"
     most_acts = 60
-    always = _POSITION | Look.QUORUM | Look.PARTITIONS
+    always = _POSITION | Look.PARTITIONS
 
     def __init__(self, patience: float = 600.0, renewed: int = 0) -> None:
         super().__init__(renewed)
@@ -117,7 +117,7 @@ class LagSmall(Step):
     """The dual-write lag is small while /migration moves."""
 
     name = "dual-write lag"
-    looks = _POSITION | Look.QUORUM
+    looks = _POSITION
     samples = 2
 
     def __init__(self, limit: int = 10, patience: float = 600.0) -> None:
@@ -131,7 +131,7 @@ class Equivalent(Step):
     """ZooKeeper and KRaft store the same metadata of every kind."""
 
     name = "metadata equivalence"
-    looks = _POSITION | Look.QUORUM | Look.TOPICS | Look.STORED
+    looks = _POSITION | Look.TOPICS | Look.STORED
     interval = 1.0
 
     def __init__(self, patience: float = 600.0) -> None:
@@ -223,7 +223,7 @@ class Finalized(Step):
     """No controller carries the flag any more, and nothing is written to ZooKeeper."""
 
     name = "finalized"
-    looks = _POSITION | Look.QUORUM | Look.PARTITIONS
+    looks = _POSITION | Look.PARTITIONS
     patience = 180.0
     expected = frozenset({"G05"})
 

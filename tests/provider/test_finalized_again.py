@@ -122,6 +122,6 @@ def half_finalized(cluster: SimCluster, world: World) -> None:
     cluster.stop(standby)
     cluster.start(standby)
     cluster.stop(active)
-    cluster.leader = standby.id
+    cluster.lead(standby.id)
     cluster.start(active)
     assert cluster.finalized
