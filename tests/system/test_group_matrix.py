@@ -31,7 +31,7 @@ from tests.waiting import wait_until
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(240)]
 OLD, MIGRATING, PLAIN = MemberKind.OLD, MemberKind.MIGRATING, MemberKind.PLAIN
 ONE, TWO = APPLICATION.names
-GUEST = f"{GROUP}9"  # nobody's instance
+GUEST, THIRD = f"{GROUP}9", f"{GROUP}8"  # nobody's instances; the guest is never delivered anything
 MODE = f"/consumers/{GROUP}/migration/mode"
 MALFORMED = f"/consumers/{GROUP}/ids/pykafka:1"
 FAULTS = ("lost", "redelivered", "reordered", "double_owned", "overrun")
@@ -106,7 +106,8 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
         try:
             yield made
         finally:
-            restart(made.folder, GUEST, "stop")
+            for name in (GUEST, THIRD):
+                restart(made.folder, name, "stop")
 
 
 @pytest.fixture(scope="module")
@@ -135,10 +136,24 @@ def owned_by(group: Group, kind: MemberKind) -> frozenset[TopicPartition]:
     return frozenset().union(*(member.holds for member in group.look().of_kind(kind)))
 
 
-@pytest.mark.parametrize(("one", "two"), [("old", "old"), ("old", "zookeeper"), ("migrating", "zookeeper"), ("migrating", "old")])
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [("old", "old"), ("old", "zookeeper"), ("zookeeper", "zookeeper"), ("migrating", "zookeeper"), ("migrating", "old")],
+)
 def test_old_ones_in_zookeeper_mode(group: Group, one: str, two: str) -> None:
     """Kafka's own, and ours as one of them."""
     flows(group, one, two, Mode.ZOOKEEPER)
+
+
+def test_all_three_that_zookeeper_coordinates_at_once(group: Group) -> None:
+    group.become("migrating", "zookeeper", Mode.ZOOKEEPER)
+    restart(group.folder, THIRD, "old")
+    wait_until(lambda: holds(group.look()) == [2, 2, 2], "each of three has its share")
+    group.goes_on()
+    assert sorted(member.kind for member in group.look().members or ()) == [MIGRATING, OLD, OLD]
+    assert holds(group.look()) == [2, 2, 2], "nothing moved meanwhile"
+    restart(group.folder, THIRD, "stop")
+    wait_until(group.rests, "the two have all again")
 
 
 @pytest.mark.parametrize("one", ["old", "migrating"])
@@ -168,8 +183,12 @@ def scan(group: Group, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
     return code, capsys.readouterr().out
 
 
-def test_the_mode_kafka_has_no_effect_while_an_old_member_is_inside(group: Group, zookeeper: KazooClient) -> None:
-    """The tool refuses to set it; whoever writes it by hand changes nothing, until that member is gone."""
+@pytest.mark.parametrize(("one", "two"), [("migrating", "old"), ("migrating", "zookeeper"), ("old", "zookeeper")])
+def test_the_mode_kafka_has_no_effect_while_an_old_member_is_inside(
+    group: Group, zookeeper: KazooClient, one: str, two: str
+) -> None:
+    """The tool refuses to set it; whoever writes it by hand changes nothing, until the last one that cannot migrate is gone."""
+    group.become(one, two, Mode.ZOOKEEPER)
     assert refused(group, "mode", mode=Mode.KAFKA) == ["K61"]
     was = held(group)
     zookeeper.create(MODE, b"kafka", makepath=True)
@@ -191,6 +210,7 @@ def test_migrating_alone_in_zookeeper_mode(group: Group) -> None:
     ("kind", "error"), [("plain", "INCONSISTENT_GROUP_PROTOCOL"), ("jvm", "InconsistentGroupProtocolException")]
 )
 def test_a_plain_consumer_is_refused_in_zookeeper_mode_and_disturbs_nobody(group: Group, kind: str, error: str) -> None:
+    group.become("migrating", "migrating", Mode.ZOOKEEPER)
     now, guest = group.look(), NodeProcess(group.folder / GUEST)
     restart(group.folder, GUEST, kind)
     wait_until(lambda: error in remarks(group) + guest.log_tail(50), "it is refused")
