@@ -167,6 +167,13 @@ def test_a_subscription_is_topics_or_one_wildcard() -> None:
             registration_of(wrong, 7)
 
 
+def test_a_white_list_that_stage_kafka_reads_otherwise_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    registration_of(["^app.*"], 7)
+    assert not caplog.records
+    registration_of(["^app"], 7)
+    assert "by ^app: in stage kafka" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("topics", "said"), [({"orders": 3}, "{'orders': 3}"), ("orders", "'orders'"), (["orders", 3], "3"), ([], "[]"), ([""], "''")]
 )

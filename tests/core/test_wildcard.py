@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
+import ctypes
+from collections.abc import Iterable
 
-from airflow_provider_kmigrate.core.coordination.wildcard import compiled, selected, trimmed
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from airflow_provider_kmigrate.consumer.migrating.settings import registration_of
+from airflow_provider_kmigrate.core.coordination.wildcard import alike_in_librdkafka, compiled, selected, trimmed
+from airflow_provider_kmigrate.exceptions import Refused
 
 TOPICS = ("app.t1", "app.t2", "appxt1", "T1", "t1", "t10", "__consumer_offsets")
 
@@ -66,3 +73,51 @@ def test_what_java_refuses_is_refused(wildcard: str) -> None:
 )
 def test_what_only_java_has_or_reads_otherwise_is_refused(wildcard: str) -> None:
     assert compiled(wildcard) is None
+
+
+@pytest.mark.parametrize(
+    ("subscription", "alike"),
+    [
+        ("^app.*", True),
+        ("^app[.]t[0-9]+$", True),
+        (r"^app\.(t1|t2)$", True),
+        ("^(app|web).*", True),
+        ("^app", False),  # app1, too
+        ("^app|web$", False),  # myweb, too
+        ("^(?!app).*", False),
+        (r"^app\d$", False),
+        (r"^app[\d]$", False),
+        ("^a.*?$", False),
+        ("^(app,web)$", False),
+    ],
+)
+def test_what_a_plain_consumer_would_make_of_it(subscription: str, alike: bool) -> None:
+    assert alike_in_librdkafka(subscription) == alike
+
+
+def posix(expression: str, topics: Iterable[str]) -> set[str] | None:
+    """The topics that librdkafka would subscribe to: the C library's extended expressions; None: it is none."""
+    c, held = ctypes.CDLL(None), ctypes.create_string_buffer(256)
+    if c.regcomp(held, expression.encode(), 1 | 8):  # REG_EXTENDED, REG_NOSUB
+        return None
+    found = {topic for topic in topics if c.regexec(held, topic.encode(), 0, None, 0) == 0}
+    c.regfree(held)
+    return found
+
+
+@given(
+    st.lists(st.sampled_from([*"ab.*+?|()[]^-$,d\\", "{2}", ".*", "(a|b)", "[ab]", "(?:"]), max_size=8),
+    st.sampled_from(["$", ".*", ""]),
+)
+@example(["a", "|", "b"], "$")
+def test_where_it_is_called_alike_it_is(pieces: list[str], end: str) -> None:
+    subscription = "^" + "".join(pieces) + end
+    topics = {"a", "b", "ab", "ba", "aa", "bb", "aab", "d", "ad", "a.b", "abab", "a-b"}
+    try:
+        (wildcard,) = registration_of([subscription], 7).subscription
+    except Refused:
+        return
+    expression = compiled(wildcard)
+    assert expression is not None
+    if alike_in_librdkafka(subscription):
+        assert posix(subscription, topics) == selected("white_list", expression, topics)

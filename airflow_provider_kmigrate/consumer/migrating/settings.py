@@ -1,6 +1,6 @@
 """A migrating consumer's settings: librdkafka's properties beside the old consumer's names and KIP-125's own, taken apart.
 
-Pure, but for one line of log (`told`). Times in the properties are milliseconds, as everywhere in Kafka; in here they are seconds.
+Pure, but for lines of log. Times in the properties are milliseconds, as everywhere in Kafka; in here they are seconds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from airflow_provider_kmigrate.consumer.migrating.old_settings import check_old,
 from airflow_provider_kmigrate.consumer.migrating.values import cannot, flag, milliseconds
 from airflow_provider_kmigrate.core.coordination.assignors import Strategy
 from airflow_provider_kmigrate.core.coordination.registration import STATIC, WHITE_LIST, Registration, consumer_id
-from airflow_provider_kmigrate.core.coordination.wildcard import compiled
+from airflow_provider_kmigrate.core.coordination.wildcard import alike_in_librdkafka, compiled
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Refused
 
@@ -206,6 +206,10 @@ def registration_of(topics: Sequence[str], now_ms: int) -> Registration:
     expression = wildcards[0].removeprefix("^").removesuffix("$")
     if compiled(expression) is None:
         raise _unclear(f"Python and Java may read {expression} differently.", "Write it without what only one of them has.")
+    if not alike_in_librdkafka(wildcards[0]):
+        _log.warning(
+            "a plain consumer may select other topics by %s: in stage kafka write it otherwise, or name the topics", wildcards[0]
+        )
     return Registration(WHITE_LIST, {expression: 1}, str(now_ms))
 
 

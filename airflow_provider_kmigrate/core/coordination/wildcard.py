@@ -27,6 +27,12 @@ _PIECE: Final = re.compile(
 )
 
 
+_WHOLE: Final = re.compile(r"(?<!\\)(?:\\\\)*(?:\$|\.\*)\Z")  # it says itself where a name ends
+_OTHERWISE: Final = re.compile(
+    r"\(\?|\\[A-Za-z0-9]|[*+?}][?+]|[, \"']|\[[^\]]*\\"
+)  # what Java has and POSIX has not, and `trimmed` changes
+
+
 def trimmed(wildcard: str) -> str:
     """What is done to a wildcard before Java compiles it: a comma is a bar, blanks and surrounding quotes go."""
     text = wildcard.strip(_JAVA_BLANKS).replace(",", "|").replace(" ", "")
@@ -45,6 +51,22 @@ def compiled(wildcard: str) -> re.Pattern[str] | None:
         return re.compile(text, re.ASCII)
     except re.error:
         return None
+
+
+def alike_in_librdkafka(subscription: str) -> bool:
+    """Whether a plain consumer that subscribes to this text (it begins with `^`) gets the topics of the white list that is registered for it.
+
+    librdkafka's are POSIX's extended expressions, and match from the beginning of a name, not whole names. False: perhaps not.
+    """
+    return _WHOLE.search(subscription) is not None and not _OTHERWISE.search(subscription) and not _open_bar(subscription)
+
+
+def _open_bar(expression: str) -> bool:
+    """A bar in no brackets: to POSIX it parts the anchors, too."""
+    parts = re.sub(r"\\.|\[[^\]]*\]", "", expression)
+    while (inner := re.sub(r"\([^()]*\)", "", parts)) != parts:
+        parts = inner
+    return "|" in parts
 
 
 def selected(pattern: str, expression: re.Pattern[str], topics: Iterable[str], *, internal: bool = False) -> frozenset[str]:
