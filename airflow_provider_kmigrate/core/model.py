@@ -115,7 +115,6 @@ class NodeFiles:
     """
 
     properties: Mapping[str, str] | None = None
-    properties_sha256: str | None = None
     meta: Mapping[str, Mapping[str, str]] | None = None
     has_metadata_log: bool | None = None  # a __cluster_metadata-0 directory: this node has been in a KRaft quorum
     kept_by: str | None = None  # the tool that the properties file itself says it is written by, such as Ansible

@@ -12,6 +12,7 @@ import pytest
 from airflow_provider_kmigrate.clients.hosts import host_for
 from airflow_provider_kmigrate.clients.hosts.answers import is_absent, is_quiet
 from airflow_provider_kmigrate.clients.hosts.command import CommandHost
+from airflow_provider_kmigrate.clients.hosts.files import sha256
 from airflow_provider_kmigrate.clients.hosts.runner import Answer, LocalRunner
 from airflow_provider_kmigrate.core.cluster import HostSpec, NodeSpec, Role
 from airflow_provider_kmigrate.core.model import ProcessState
@@ -184,19 +185,19 @@ def test_values_stay_one_word_and_are_never_shell(host: CommandHost, node: NodeS
 
 
 def test_local_files_are_read_and_replaced_here(host: CommandHost, node: NodeSpec) -> None:
-    digest = host.put_properties(node, "node.id=2\n", 1)
+    assert host.put_properties(node, "node.id=2\n", 1) == sha256("node.id=2\n")
     assert host.read_properties(node) == "node.id=2\n"
-    assert host.files(node).properties_sha256 == digest
+    assert host.files(node).properties == {"node.id": "2"}
 
 
 def test_remote_files_are_read_and_replaced_by_commands(host: CommandHost, node: NodeSpec) -> None:
     path = Path(node.hosts.properties)
     old = path.read_text()
     text = "p\xe4ssword=a\\u0020b\n"
-    digest = host.put_properties(remote(node), text, 1)
+    assert host.put_properties(remote(node), text, 1) == sha256(text)
     assert path.read_bytes() == text.encode("iso-8859-1")
     assert [found.read_text() for found in path.parent.glob("*.bak")] == [old]
-    assert host.files(remote(node)).properties_sha256 == digest
+    assert host.files(remote(node)).properties == {"p\xe4ssword": "a b"}
 
 
 def test_a_write_command_that_does_not_write_is_noticed(host: CommandHost, node: NodeSpec) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_kmigrate.clients.hosts import host_for
+from airflow_provider_kmigrate.clients.hosts.files import sha256
 from airflow_provider_kmigrate.clients.hosts.local import LocalHost
 from airflow_provider_kmigrate.clients.hosts.process import Launch, NodeProcess
 from airflow_provider_kmigrate.core.cluster import HostSpec, NodeSpec, Role
@@ -95,9 +96,8 @@ def test_an_older_run_can_do_nothing_any_more(node: NodeSpec) -> None:
 
 
 def test_properties_are_put_and_read(node: NodeSpec) -> None:
-    digest = HOST.put_properties(node, "node.id=1\n", 1)
+    assert HOST.put_properties(node, "node.id=1\n", 1) == sha256("node.id=1\n")
     assert HOST.read_properties(node) == "node.id=1\n"
-    assert HOST.files(node).properties_sha256 == digest
     assert HOST.files(node).properties == {"node.id": "1"}
 
 

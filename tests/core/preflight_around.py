@@ -55,7 +55,7 @@ def running_1(**changes: str) -> Change:
 
 def written_1(**changes: str) -> Change:
     """Broker 1's file, with which it was restarted; what is in force is as before."""
-    return both(broker_1(files=NodeFiles(config(1, **changes), None, {"/data": {}})), started)
+    return both(broker_1(files=NodeFiles(config(1, **changes), {"/data": {}})), started)
 
 
 def topics(**configs: str) -> Change:
@@ -133,8 +133,8 @@ def both_dirs(version: str) -> Change:
     return both(everywhere(inter_broker_protocol_version=version), both(release(version), dirs(LogDir("/a"), LogDir("/b"))))
 
 
-TWO_FORMS = NodeFiles(config(1), None, {"/a": {"version": "0", "broker.id": "1"}, "/b": {"version": "1", "node.id": "1"}})
-STRANGE_DIR = NodeFiles(config(1), None, {"/a": {"version": "0", "broker.id": "2"}})
+TWO_FORMS = NodeFiles(config(1), {"/a": {"version": "0", "broker.id": "1"}, "/b": {"version": "1", "node.id": "1"}})
+STRANGE_DIR = NodeFiles(config(1), {"/a": {"version": "0", "broker.id": "2"}})
 KRAFT_FILE = {"process.roles": "controller", "zookeeper.connect": "zk:2181/kafka", "node.id": "3001"}
 
 

@@ -63,7 +63,7 @@ def broker(number: int) -> Broker:
         Process(ProcessState.RUNNING, 1, 1.0),
         BrokerMode.ZOOKEEPER,
         in_zookeeper=True,
-        files=NodeFiles(config(number), "hash", FORMATTED, has_metadata_log=False),
+        files=NodeFiles(config(number), FORMATTED, has_metadata_log=False),
     )
 
 
@@ -126,7 +126,7 @@ def broker_1(**changes: object) -> Change:
 
 def file_1(properties: Mapping[str, str] | None) -> Change:
     """Broker 1's file, with which it was restarted."""
-    return both(broker_1(files=NodeFiles(properties, None, FORMATTED)), started)
+    return both(broker_1(files=NodeFiles(properties, FORMATTED)), started)
 
 
 def started(view: ClusterView, facts: PreflightFacts) -> Case:
@@ -214,7 +214,7 @@ DEFECTS: list[tuple[str, Change, list[str]]] = [
     ("controller's directory unread", controller_files(NodeFiles()), ["G00"]),
     ("ZooKeeper of another cluster", zk(cluster_id="another"), ["I01"]),
     ("brokers of another cluster", seen(kafka_cluster_id="another"), ["I01"]),
-    ("disk of another cluster", broker_1(files=NodeFiles(config(1), None, STRANGER)), ["I01"]),
+    ("disk of another cluster", broker_1(files=NodeFiles(config(1), STRANGER)), ["I01"]),
     ("controller of another cluster", controller_files(NodeFiles(meta=STRANGER, has_metadata_log=False)), ["I01"]),
     ("chroot without a cluster", zk(cluster_id=None), ["B2a"]),
     ("versions differ", both(config_1(VERSION_3_8), file_1(VERSION_3_8)), ["B1a"]),
@@ -274,7 +274,7 @@ def test_one_defect_gives_its_code(change: Change, expected: list[str]) -> None:
 
 def test_an_old_protocol_version_blocks() -> None:
     view, facts = healthy()
-    files = {i: replace(b, files=NodeFiles(OLD[i], None, FORMATTED)) for i, b in view.brokers.items()}
+    files = {i: replace(b, files=NodeFiles(OLD[i], FORMATTED)) for i, b in view.brokers.items()}
     assert codes(started(replace(view, brokers=files), replace(facts, configs=OLD))) == ["B1b"]
 
 

@@ -20,7 +20,7 @@ STOPPED = Process(ProcessState.STOPPED)
 
 def with_files(properties: Mapping[str, str] | None = None, meta: Mapping[str, Mapping[str, str]] | None = None) -> Case:
     view, facts = healthy()
-    files = NodeFiles(properties, None, meta or {}, has_metadata_log=False)
+    files = NodeFiles(properties, meta or {}, has_metadata_log=False)
     return replace(view, controllers={**view.controllers, 3001: Controller(3001, STOPPED, files=files)}), facts
 
 
@@ -64,7 +64,7 @@ def test_a_place_of_its_own_does_not(case: Case) -> None:
 
 def test_containers_of_one_host_may_have_one_path_and_two_places() -> None:
     view, facts = beside_broker_0("/data")
-    empty = NodeFiles(None, None, {"/data": {}}, has_metadata_log=False)
+    empty = NodeFiles(None, {"/data": {}}, has_metadata_log=False)
     view = replace(view, controllers={**view.controllers, 3001: Controller(3001, STOPPED, files=empty)})
     assert [finding.code for finding in findings(view, facts) if finding.code == "B2f"] == []
 

@@ -90,7 +90,7 @@ def edited(case: Case, added: Mapping[str, str], unread: Collection[str] = ()) -
     """Keys written into every file, and no broker restarted; keys that they did not read when they started."""
     view, facts = case
     brokers = {
-        i: replace(b, files=NodeFiles({**(b.files.properties or {}), **added}, None, FORMATTED)) for i, b in view.brokers.items()
+        i: replace(b, files=NodeFiles({**(b.files.properties or {}), **added}, FORMATTED)) for i, b in view.brokers.items()
     }
     told = {
         i: {key: value for key, value in taken.values.items() if key not in unread}
@@ -116,7 +116,7 @@ def running(text: str, cluster: dict[str, Any], stage: Stage = Stage.ZOOKEEPER) 
     configs = {i: {key: value for key, value in keys.items() if value is not None} for i, keys in told.items()}
     taken = {i: Taken({**keys, "node.id": str(i)}) for i, keys in told.items()}
     mode = BrokerMode.MIGRATION if stage is Stage.MIGRATION else BrokerMode.ZOOKEEPER
-    brokers = {i: replace(b, mode=mode, files=NodeFiles(files[i], None, FORMATTED)) for i, b in view.brokers.items()}
+    brokers = {i: replace(b, mode=mode, files=NodeFiles(files[i], FORMATTED)) for i, b in view.brokers.items()}
     around = replace(facts.around, taken=taken)
     return replace(view, brokers=brokers), replace(facts, spec=spec, configs=configs, around=around)
 

@@ -26,7 +26,7 @@ def edited(running: Mapping[str, str | None] | None = None, effective: Mapping[s
     """Broker 1's file says this, after it was started with `running`; both beside what every broker has."""
 
     def change(view: ClusterView, facts: PreflightFacts) -> Case:
-        view, _ = broker_1(files=NodeFiles(config(1, **file), None, FORMATTED))(view, facts)
+        view, _ = broker_1(files=NodeFiles(config(1, **file), FORMATTED))(view, facts)
         taken = {**facts.around.taken, 1: Taken({**config(1), "node.id": "1", **(running or {})}, DEFAULTS)}
         configs = {**facts.configs, 1: {**DEFAULTS, **config(1), **(effective or {})}}
         return view, replace(facts, around=replace(facts.around, taken=taken), configs=configs)
@@ -35,7 +35,7 @@ def edited(running: Mapping[str, str | None] | None = None, effective: Mapping[s
 
 
 def kept(name: str | None) -> Change:
-    return broker_1(files=NodeFiles(config(1), None, FORMATTED, kept_by=name))
+    return broker_1(files=NodeFiles(config(1), FORMATTED, kept_by=name))
 
 
 ROWS: list[tuple[str, Change, list[str]]] = [
@@ -105,10 +105,10 @@ def test_a_broker_in_migration_mode_is_compared_with_the_file_that_it_was_given(
     text = broker_properties("\n".join(map("=".join, lines.items())), Stage.MIGRATION, RenderFacts.of(facts.spec, "3.9-IV0"))
     file = parse(text)
     taken = {**facts.around.taken, 1: Taken({**file, "node.id": "1"}, DEFAULTS)}
-    view, _ = broker_1(mode=BrokerMode.MIGRATION, files=NodeFiles(file, None, FORMATTED))(view, facts)
+    view, _ = broker_1(mode=BrokerMode.MIGRATION, files=NodeFiles(file, FORMATTED))(view, facts)
     facts = replace(facts, configs={**facts.configs, 1: file}, around=replace(facts.around, taken=taken))
     assert codes((view, facts)) == []
-    view, _ = broker_1(files=NodeFiles({**file, "sasl.mechanism.controller.protocol": "PLAIN"}, None, FORMATTED))(view, facts)
+    view, _ = broker_1(files=NodeFiles({**file, "sasl.mechanism.controller.protocol": "PLAIN"}, FORMATTED))(view, facts)
     assert codes((view, facts)) == ["B15"]
 
 

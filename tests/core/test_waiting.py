@@ -119,7 +119,7 @@ def test_soaking_needs_every_gate(view, standing):
     assert waiting.soaking(view, DUAL_BEFORE, 10).standing is standing
 
 
-DOWN_FRESH = {"process": DOWN, "answers": False, "migration_flag": None, "files": NodeFiles({}, None, {}, has_metadata_log=False)}
+DOWN_FRESH = {"process": DOWN, "answers": False, "migration_flag": None, "files": NodeFiles({}, {}, has_metadata_log=False)}
 DOWN_USED = {**DOWN_FRESH, "files": FLAG_FILE}
 DOWN_BARE = {**DOWN_FRESH, "files": BARE_FILE}
 
@@ -178,7 +178,7 @@ def test_a_first_roll_that_is_noted_is_no_way_back_that_was_left():
 
 
 def test_a_directory_of_another_cluster_is_never_formatted():
-    files = NodeFiles({}, None, {"/data": {"cluster.id": "another"}}, has_metadata_log=False)
+    files = NodeFiles({}, {"/data": {"cluster.id": "another"}}, has_metadata_log=False)
     view = with_controller(PRE, 3000, **{**DOWN_FRESH, "files": files})
     assert outcome(decide_provision(view, 3000, ID)) == (Refuse, ["I01"])
 

@@ -101,7 +101,7 @@ def files_of(node: SimNode) -> NodeFiles:
     folder = "/data" if node.spec.role is Role.BROKER else node.spec.log_dir or ""
     written = node.spec.role is Role.BROKER or node.formatted is not None
     meta = {folder: keys if written else {}} if node.cluster_id is not None else None
-    return NodeFiles(parse(node.text) if node.text else None, "", meta, node.log)
+    return NodeFiles(parse(node.text) if node.text else None, meta, node.log)
 
 
 def as_asked(view: ClusterView, what: Look, nodes: Collection[NodeSpec]) -> ClusterView:

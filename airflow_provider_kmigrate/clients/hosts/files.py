@@ -91,7 +91,6 @@ def look(node: NodeSpec, read_at: Read = read, at_once: int = 1) -> NodeFiles:
     found = _read_all(read_at, [*(f"{path}/{META}" for path in dirs), *logs], at_once)
     return NodeFiles(
         properties=keys,
-        properties_sha256=None if text is None else sha256(text),
         meta={path: properties.parse(found[f"{path}/{META}"] or "") for path in dirs} if dirs else None,
         kept_by=None if text is None else properties.kept_by(text),
         has_metadata_log=any(found[path] is not None for path in logs) if dirs else None,
