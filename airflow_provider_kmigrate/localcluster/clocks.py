@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from airflow_provider_kmigrate.clients.hosts import files
+from airflow_provider_kmigrate.clients import atomic
 
 _READ_AFTER_S = 1  # the library looks at its file again after so long
 
@@ -19,7 +19,7 @@ def why_not() -> str:
 
 def give_own(folder: Path) -> None:
     """From its next start by `up` on, the node of this folder has a clock of its own, which shows the machine's time until it is `set_off`."""
-    files.replace(_file(folder), b"+0\n")
+    atomic.replace(_file(folder), b"+0\n")
 
 
 def has_own(folder: Path) -> bool:
@@ -53,7 +53,7 @@ def set_off(folder: Path, seconds: int) -> Iterator[None]:
 
 
 def _set(folder: Path, seconds: int) -> None:
-    files.replace(_file(folder), f"{seconds:+d}\n".encode())
+    atomic.replace(_file(folder), f"{seconds:+d}\n".encode())
     time.sleep(_READ_AFTER_S + 0.5)
 
 

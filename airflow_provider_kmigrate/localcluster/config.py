@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from airflow_provider_kmigrate.clients.hosts import files
+from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.hosts.process import Launch, NodeProcess
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
 from airflow_provider_kmigrate.localcluster import clocks
@@ -38,7 +38,7 @@ def write(plan: Plan, runtime: Runtime) -> None:
 
 def _put(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    files.replace(path, text.encode())
+    atomic.replace(path, text.encode())
 
 
 def render(keys: Mapping[str, str]) -> str:

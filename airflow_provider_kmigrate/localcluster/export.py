@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from airflow_provider_kmigrate.clients.hosts import files
+from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.localcluster.plan import Plan
 
@@ -15,10 +15,10 @@ from airflow_provider_kmigrate.localcluster.plan import Plan
 def write(plan: Plan) -> None:
     """Write the cluster file and Airflow's connections, atomically."""
     plan.spec_path.parent.mkdir(parents=True, exist_ok=True)
-    files.replace(
+    atomic.replace(
         plan.spec_path, yaml.safe_dump(cluster_file(plan), sort_keys=False, default_flow_style=None, width=1000).encode()
     )
-    files.replace(plan.connections_path, json.dumps(connections(plan), indent=1).encode())
+    atomic.replace(plan.connections_path, json.dumps(connections(plan), indent=1).encode())
 
 
 def cluster_file(plan: Plan) -> dict[str, Any]:

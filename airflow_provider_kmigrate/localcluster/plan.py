@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from string import ascii_lowercase
 
-from airflow_provider_kmigrate.clients.hosts import files
+from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.core.cluster import HostSpec, NodeSpec, Role
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 
@@ -131,7 +131,7 @@ class Plan:
             "cluster_id": self.cluster_id,
         }
         self.folder.mkdir(parents=True, exist_ok=True)
-        files.replace(self.folder / "cluster.json", json.dumps(state, indent=1).encode())
+        atomic.replace(self.folder / "cluster.json", json.dumps(state, indent=1).encode())
 
 
 def exists(folder: Path) -> bool:

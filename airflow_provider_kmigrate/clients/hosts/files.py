@@ -21,8 +21,6 @@ _TAIL_BYTES = 65_536
 META = "meta.properties"
 _METADATA_LOG = "__cluster_metadata-0/quorum-state"
 
-replace, make_folder = atomic.replace, atomic.make_folder
-
 Read = Callable[[str], str | None]  # the text at a path, None where there is no such file; raises `Failed` where it cannot tell
 
 
@@ -41,12 +39,12 @@ def put(path: Path, text: str) -> str:
     data, digest = _encoded(text), sha256(text)
     old = read(str(path))
     if old is None:
-        make_folder(path.parent)
-        replace(path, data)
+        atomic.make_folder(path.parent)
+        atomic.replace(path, data)
     elif old != text:
         like = path.stat()
-        replace(Path(backup_name(str(path), old)), _encoded(old), like)
-        replace(path, data, like)
+        atomic.replace(Path(backup_name(str(path), old)), _encoded(old), like)
+        atomic.replace(path, data, like)
     return digest
 
 
