@@ -107,7 +107,7 @@ def _dual_write(journey: Journey, *, on_kraft: bool) -> None:
         journey.series("soak", [fault_cells.active_stopped(journey)], seconds=2.0)
     if on_kraft and journey.first_time:
         journey.cell("ZooKeeper SIGSTOPped in the soak", "holds", zookeeper_paused, proven=(HELD,))
-        fault_cells.without_time(journey, journey.shuffled(plan.brokers)[0], 0.05, "soak", seconds=8.0)
+        fault_cells.without_time(journey, journey.shuffled(plan.brokers)[0], 0.1, "soak", seconds=8.0)
 
 
 def _majority(journey: Journey, target: BrokerMode) -> None:
