@@ -1,148 +1,43 @@
-"""What breaks while a step of each phase waits: links through the proxy, nodes, ZooKeeper, disks. `faults` puts them on the way."""
+"""Which troubles the steps of each phase meet. `faults` puts them on the way."""
 
 from __future__ import annotations
 
-import contextlib
 import re
-import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
-from kazoo.client import KazooClient
-from kazoo.exceptions import KazooException
-from kazoo.handlers.threading import KazooTimeoutError
-
-from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
 from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.model import BrokerMode, Look
+from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from airflow_provider_kmigrate.localcluster import clocks
-from airflow_provider_kmigrate.steps import moved
 from airflow_provider_kmigrate.steps.prepare import run_preflight
-from tests.system import disks, linked, proxy
-from tests.system.journey import Journey, Trouble
-from tests.system.linked import OF_BROKERS, OF_CONTROLLERS, ZOOKEEPER, to
-from tests.system.nodes import down, killed, of, paused, starved
+from tests.system import linked, proxy
+from tests.system.journey import Journey
+from tests.system.linked import OF_BROKERS, ZOOKEEPER, to, with_own_links
+from tests.system.nodes import killed, of, starved
 from tests.system.proxy import Fault
+from tests.system.troubles import (
+    NO_ZOOKEEPER,
+    Trouble,
+    active,
+    controllers_cut_off,
+    controllers_cut_off_midway,
+    cut,
+    cut_from_controllers,
+    cut_from_zookeeper,
+    data,
+    disk_full,
+    no_controller,
+    stopped,
+    zookeeper_disk_full,
+    zookeeper_killed,
+    zookeeper_stopped,
+)
 
-NO_ZOOKEEPER = r"ZooKeeper (could not be|was not) read|Could not read ZooKeeper|ZooKeeper 127[^\n]*(no session|Loss|Timeout)"
-NOT_WRITTEN = r"/migration has not moved|has not written to ZooKeeper|dual-write lag"
-_JUNK = "/junk"
 _MIDWAY_S = 1.0  # of a start that takes three
-
-
-def no_broker(node: NodeSpec) -> str:
-    return rf"(answer[^:|]*: [\d, ]*\b{node.id}\b|Broker {node.id}\b|Brokers that do not answer in KRaft mode: [\d, ]*\b{node.id}\b)[^|]*"
-
-
-def no_controller(node: NodeSpec) -> str:
-    return rf"(Controller {node.id} does not answer|Controllers that do not answer: [\d, ]*{node.id}|no leader|KRaft quorum)[^|]*"
-
-
-def cut(journey: Journey, fault: Fault, node: NodeSpec) -> Trouble:
-    """The tool's link to one node."""
-    named = no_controller(node) if node in journey.cluster.plan.controllers else no_broker(node)
-    return Trouble(f"tool cut off from {node.name}: {fault.name}", named, partial(journey.broken, fault, to(node)))
-
-
-def cut_from_zookeeper(journey: Journey, fault: Fault) -> Trouble:
-    return Trouble(f"tool cut off from ZooKeeper: {fault.name}", NO_ZOOKEEPER, partial(journey.broken, fault, ZOOKEEPER))
-
-
-def controllers_cut_off(journey: Journey, fault: Fault) -> Trouble:
-    made = partial(journey.broken, fault, OF_CONTROLLERS)
-    return Trouble(f"controllers cut off from ZooKeeper: {fault.name}", NOT_WRITTEN, made)
-
-
-def controllers_cut_off_midway(journey: Journey) -> Trouble:
-    """After /migration has moved in the same life of the step; another trouble holds it until that can be seen to be over."""
-    made = partial(journey.broken, proxy.REFUSED, OF_CONTROLLERS)
-    return Trouble("controllers cut off from ZooKeeper midway: refused", NOT_WRITTEN, made, overlap=2 * moved.WINDOW + 5.0)
-
-
-def stopped(journey: Journey, node: NodeSpec) -> Trouble:
-    named = no_controller(node) if node in journey.cluster.plan.controllers else no_broker(node)
-    return Trouble(f"{node.name} SIGSTOPped", named, partial(paused, of(node)))
-
-
-def zookeeper_stopped(journey: Journey) -> Trouble:
-    return Trouble("ZooKeeper SIGSTOPped", NO_ZOOKEEPER, partial(paused, NodeProcess(journey.cluster.plan.zookeeper_folder)))
-
-
-def zookeeper_killed(journey: Journey) -> Trouble:
-    process = NodeProcess(journey.cluster.plan.zookeeper_folder)
-    return Trouble("ZooKeeper SIGKILLed", NO_ZOOKEEPER, partial(down, process, journey.cluster))
-
-
-def active_stopped(journey: Journey) -> Trouble:
-    """Whoever leads by then. It wakes up as one that has been succeeded, and may write nothing any more."""
-
-    @contextmanager
-    def made() -> Iterator[None]:
-        with paused(of(active(journey))):
-            yield
-
-    named = "|".join(no_controller(node) for node in journey.cluster.plan.controllers)
-    return Trouble("active controller SIGSTOPped", named, made)
-
-
-def disk_full(journey: Journey, node: NodeSpec) -> Trouble:
-    named = no_controller(node) if node in journey.cluster.plan.controllers else f"{no_broker(node)}|under-replicated[^|]*"
-    return Trouble(f"disk of {node.name} full", named, partial(_disk_full, journey, node))
-
-
-@contextmanager
-def _disk_full(journey: Journey, node: NodeSpec) -> Iterator[None]:
-    """A node that met it is killed and started again, with room."""
-    try:
-        with disks.full(_data(node)):
-            yield
-    finally:
-        of(node).wait_gone(of(node).signal(signal.SIGKILL), 30.0)
-        journey.cluster.up()
-
-
-@contextmanager
-def _zookeeper_disk_full(journey: Journey) -> Iterator[None]:
-    """Written to until it ends, started again with room afterwards."""
-    plan = journey.cluster.plan
-    process = NodeProcess(plan.zookeeper_folder)
-    try:
-        with disks.full(plan.zookeeper_folder / "transactions"):
-            _write_until_it_ends(plan.zookeeper, process)
-            yield
-    finally:
-        process.wait_gone(process.signal(signal.SIGKILL), 30.0)
-        journey.cluster.up()
-        with _session(plan.zookeeper) as keeper:
-            keeper.delete(_JUNK)
-
-
-def _write_until_it_ends(address: str, process: NodeProcess) -> None:
-    """Its log grows by what is written, and it does not survive that it cannot."""
-    with _session(address) as keeper, contextlib.suppress(KazooException, KazooTimeoutError):
-        keeper.ensure_path(_JUNK)
-        while process.find().pid is not None:
-            keeper.set_async(_JUNK, b"x" * 500_000).get(timeout=5.0)
-
-
-@contextmanager
-def _session(address: str) -> Iterator[KazooClient]:
-    keeper = KazooClient(address)
-    keeper.start(timeout=20.0)
-    try:
-        yield keeper
-    finally:
-        keeper.stop()
-        keeper.close()
-
-
-def _data(node: NodeSpec) -> Path:
-    return Path(node.hosts.state) / "data"
 
 
 def _others(journey: Journey, node: int) -> list[NodeSpec]:
@@ -204,7 +99,7 @@ def first_roll(journey: Journey) -> None:
         stopped(journey, third),
         cut(journey, proxy.REFUSED, another),
     ]
-    if full := [disk_full(journey, broker) for broker in (other, another) if _data(broker).is_mount()]:
+    if full := [disk_full(journey, broker) for broker in (other, another) if data(broker).is_mount()]:
         troubles += [cut(journey, proxy.UNANSWERED, second), *full]
     journey.series("roll", troubles, node=node, target=BrokerMode.MIGRATION)
 
@@ -296,13 +191,6 @@ def second_roll(journey: Journey) -> None:
     journey.series("roll", troubles, node=node, target=BrokerMode.KRAFT)
 
 
-def active(journey: Journey) -> NodeSpec:
-    quorum = journey.look(Look.QUORUM | Look.CONTROLLERS).quorum
-    if quorum is None:
-        raise AssertionError("no controller leads")
-    return next(node for node in journey.cluster.plan.controllers if node.id == quorum.leader_id)
-
-
 def soak(journey: Journey) -> None:
     broker, another, _ = journey.shuffled(journey.cluster.plan.brokers)
     troubles = (
@@ -310,6 +198,7 @@ def soak(journey: Journey) -> None:
         cut(journey, proxy.UNHEARD, broker),
         controllers_cut_off_midway(journey),
         cut(journey, proxy.REFUSED, active(journey)),
+        *(cut_from_controllers(journey, one, proxy.BLACK_HOLE) for one in with_own_links(journey.cluster.plan)),
         cut_from_zookeeper(journey, proxy.RESET),
         stopped(journey, another),
         zookeeper_killed(journey),
@@ -322,9 +211,9 @@ def soak_with_disks(journey: Journey, disk: NodeSpec, controller: NodeSpec) -> N
     """A broker's, ZooKeeper's and a controller's, each with another trouble in between: whoever ends one starts what it took."""
     if not (journey.cluster.plan.zookeeper_folder / "transactions").is_mount():
         return
-    full = Trouble("ZooKeeper's disk full", NO_ZOOKEEPER, partial(_zookeeper_disk_full, journey))
+    full = Trouble("ZooKeeper's disk full", NO_ZOOKEEPER, partial(zookeeper_disk_full, journey))
     troubles = [disk_full(journey, disk), cut(journey, proxy.RESET, disk), full]
-    if _data(controller).is_mount():
+    if data(controller).is_mount():
         troubles += [cut(journey, proxy.BLACK_HOLE, disk), disk_full(journey, controller)]
     journey.series("soak", troubles, seconds=5.0)
 

@@ -29,7 +29,7 @@ from airflow_provider_kmigrate.localcluster.plan import Shape
 from airflow_provider_kmigrate.steps.rollback import bring_back_the_rest, stop_controllers
 from benchmarks import direct
 from benchmarks.rehearsal import Rehearsal, rehearsing
-from tests.system import disks, fault_cells, linked, proxy
+from tests.system import disks, fault_cells, linked, proxy, troubles
 from tests.system.cells import save
 from tests.system.journey import EXACTLY, HELD, Journey
 from tests.system.linked import links_of, put_between
@@ -44,10 +44,6 @@ _FINAL_POINTS = (("file put", "stopped", "started"), ("file put", "stopping", "w
 _ROLL_POINTS = ("file put", "stopped", "started")
 _OTHER_ROLL_POINTS = ("file put", "stopping", "waiting")
 _DISK_MB = 256  # a broker's part of the load takes some 60
-
-
-def _data(node: NodeSpec) -> Path:
-    return Path(node.hosts.state) / "data"
 
 
 def _provision(journey: Journey, *, anew: bool) -> None:
@@ -93,7 +89,7 @@ def _dual_write(journey: Journey, *, on_kraft: bool) -> None:
     plan = journey.cluster.plan
 
     def one_killed() -> str:
-        node = fault_cells.active(journey)
+        node = troubles.active(journey)
         with journey.diary.lasting(f"{node.name} SIGKILLed", killed(node)):
             journey.steps(lambda world: direct.step(world, "copied"))
         return f"{node.name} died, its successor writes ZooKeeper"
@@ -104,7 +100,7 @@ def _dual_write(journey: Journey, *, on_kraft: bool) -> None:
 
     journey.cell("active controller SIGKILLed", "goes on", one_killed)
     if on_kraft:
-        journey.series("soak", [fault_cells.active_stopped(journey)], seconds=2.0)
+        journey.series("soak", [troubles.active_stopped(journey)], seconds=2.0)
     if on_kraft and journey.first_time:
         journey.cell("ZooKeeper SIGSTOPped in the soak", "holds", zookeeper_paused, proven=(HELD,))
         fault_cells.without_time(journey, journey.shuffled(plan.brokers)[0], 0.1, "soak", seconds=8.0)
@@ -179,7 +175,7 @@ def back(journey: Journey) -> None:
         journey.steps(lambda world, node=node: direct.step(world, "restore flag", node=node.id))
     # what it stopped is started, and another failover made: two controllers
     journey.resumes("tool killed in the failover", "reconcile", ("stopped", "started"), starts=2)
-    journey.series("reconcile", [fault_cells.active_stopped(journey)])
+    journey.series("reconcile", [troubles.active_stopped(journey)])
     journey.steps(lambda world: direct.step(world, "reconcile"))
     target = BrokerMode.MIGRATION
     name = f"tool killed in the restart back to {target}"
@@ -207,9 +203,9 @@ def back(journey: Journey) -> None:
     journey.steps(bring_back_the_rest)
     fault_cells.rolled_back(journey)
     journey.steps(lambda world: direct.step(world, "rolled back"))
-    if _data(plan.brokers[-1]).is_mount():  # disks are permitted; the directory that is wiped could not be one
-        _data(plan.controllers[-1]).mkdir(parents=True, exist_ok=True)
-        journey.ending.enter_context(disks.on_a_disk(_data(plan.controllers[-1]), _DISK_MB))
+    if troubles.data(plan.brokers[-1]).is_mount():  # disks are permitted; the directory that is wiped could not be one
+        troubles.data(plan.controllers[-1]).mkdir(parents=True, exist_ok=True)
+        journey.ending.enter_context(disks.on_a_disk(troubles.data(plan.controllers[-1]), _DISK_MB))
 
 
 def finalize(journey: Journey) -> None:
@@ -240,7 +236,7 @@ def breakable(rehearsal: Rehearsal, seed: int, only: str) -> Iterator[Journey]:
         if reason:
             journey.skipped.append(f"full disks: {reason}")
         else:
-            for folder in (_data(cluster.plan.brokers[-1]), cluster.plan.zookeeper_folder / "transactions"):
+            for folder in (troubles.data(cluster.plan.brokers[-1]), cluster.plan.zookeeper_folder / "transactions"):
                 stack.enter_context(disks.on_a_disk(folder, _DISK_MB))
         if no_clock := clocks.why_not():
             journey.skipped.append(f"clocks: {no_clock}")

@@ -1,8 +1,10 @@
-"""A local cluster whose links can be broken: the tool's to ZooKeeper and to each node, the brokers' and the controllers' to ZooKeeper.
+"""A local cluster whose links can be broken: the tool's to ZooKeeper and to each node, the brokers' and the controllers' to ZooKeeper, and
+one broker's to the controllers.
 
 The cluster file stays as it is, so that what is written into nodes' files are their true addresses; only the tool's own connections go
 through the proxy. Brokers have the proxy in `zookeeper.connect` from the start; controllers, whose files are made from a broker's,
-get another one as their file is put in place.
+get another one as their file is put in place, and so does the broker with links to the controllers: what it tells them goes where its
+file says, whatever they tell it.
 """
 
 from __future__ import annotations
@@ -33,9 +35,20 @@ def to(node: NodeSpec) -> str:
     return f"tool to {node.name}"
 
 
+def between(broker: NodeSpec, controller: NodeSpec) -> str:
+    """The name of the broker's link to this controller."""
+    return f"{broker.name} to {controller.name}"
+
+
+def with_own_links(plan: Plan) -> tuple[NodeSpec, ...]:
+    """The broker that reaches each controller through a link; a cluster of one has none."""
+    return plan.brokers[1:2]
+
+
 def links_of(plan: Plan) -> Links:
     zookeeper = plan.ports["zookeeper"]
     nodes = {to(node): node.port for node in (*plan.brokers, *plan.controllers)}
+    nodes |= {between(broker, one): one.port for broker in with_own_links(plan) for one in plan.controllers}
     nodes |= dict.fromkeys((ZOOKEEPER, OF_BROKERS, OF_CONTROLLERS), zookeeper)
     return Links(dict(zip(nodes, free_ports(len(nodes)), strict=True)), nodes)
 
@@ -59,7 +72,8 @@ def world(cluster: LocalCluster, run: str = "run", *, acting: bool = True) -> It
         return
     ports: dict[str, int] = json.loads(path.read_text())
     known = _connections(cluster.plan, ports)
-    with direct.world(cluster, run, acting=acting, connections=known, wired=lambda tools: _wired(tools, ports)) as here:
+    plan = cluster.plan
+    with direct.world(cluster, run, acting=acting, connections=known, wired=lambda tools: _wired(tools, plan, ports)) as here:
         yield here
 
 
@@ -75,26 +89,33 @@ def _connections(plan: Plan, ports: Mapping[str, int]) -> dict[str, dict[str, An
     return known
 
 
-def _wired(tools: Tools, ports: Mapping[str, int]) -> Tools:
+def _wired(tools: Tools, plan: Plan, ports: Mapping[str, int]) -> Tools:
     def wire(node: NodeSpec) -> Wire:
         return tools.wire(replace(node, port=ports[to(node)]))
 
     def host(node: NodeSpec) -> Host:
         there = tools.host(node)
-        return _ControllerHost(there, ports) if node.role is Role.CONTROLLER else there  # type: ignore[return-value]
+        if node.role is Role.CONTROLLER:
+            brokers, controllers = (f"{HOST}:{ports[name]}" for name in (OF_BROKERS, OF_CONTROLLERS))
+            return _LinkedHost(there, {brokers: controllers})  # type: ignore[return-value]
+        if node in with_own_links(plan):
+            own = {f"{one.id}@{one.endpoint}": f"{one.id}@{HOST}:{ports[between(node, one)]}" for one in plan.controllers}
+            return _LinkedHost(there, own)  # type: ignore[return-value]
+        return there
 
     return replace(tools, wire=wire, host=host)
 
 
-class _ControllerHost:
-    """A controller's host that puts the controllers' link to ZooKeeper into its file, instead of the brokers'."""
+class _LinkedHost:
+    """A host that puts links into its node's file, in place of what is behind them."""
 
-    def __init__(self, host: Host, ports: Mapping[str, int]) -> None:
-        self._host, self._ports = host, ports
+    def __init__(self, host: Host, links: Mapping[str, str]) -> None:
+        self._host, self._links = host, links
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._host, name)
 
     def put_properties(self, node: NodeSpec, text: str, token: int) -> str:
-        brokers, controllers = (f"{HOST}:{self._ports[name]}" for name in (OF_BROKERS, OF_CONTROLLERS))
-        return self._host.put_properties(node, text.replace(brokers, controllers), token)
+        for there, link in self._links.items():
+            text = text.replace(there, link)
+        return self._host.put_properties(node, text, token)

@@ -19,9 +19,9 @@ from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
 from airflow_provider_kmigrate.localcluster.plan import HOST, Shape
 from airflow_provider_kmigrate.steps.run import World
 from benchmarks import direct
-from tests.system.fault_cells import NO_ZOOKEEPER, stopped
 from tests.system.journey import Journey, Trouble
 from tests.system.linked import links_of
+from tests.system.troubles import NO_ZOOKEEPER, stopped
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(300)]
 

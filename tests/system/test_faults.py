@@ -13,10 +13,10 @@ from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.localcluster.cluster import lent
 from airflow_provider_kmigrate.localcluster.plan import Shape
 from benchmarks import direct
-from tests.system import disks, fault_cells, proxy
-from tests.system.fault_cells import Trouble, cut, cut_from_zookeeper
+from tests.system import disks, proxy
 from tests.system.journey import Journey
 from tests.system.linked import links_of, put_between
+from tests.system.troubles import Trouble, cut, cut_from_zookeeper, stopped
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -54,7 +54,7 @@ def test_a_roll_holds_while_links_are_broken(journey: Journey) -> None:
         cut(journey, proxy.BLACK_HOLE, other),
         cut(journey, proxy.RESET, controller),
         cut_from_zookeeper(journey, proxy.UNANSWERED),
-        fault_cells.stopped(journey, other),
+        stopped(journey, other),
     )
     journey.series("roll", troubles, node=node, target=BrokerMode.MIGRATION)
     all_passed(journey, len(troubles))

@@ -1,0 +1,155 @@
+"""What can break while a step waits, one trouble each: links through the proxy, nodes, ZooKeeper, disks; and what the step must say then."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException
+from kazoo.handlers.threading import KazooTimeoutError
+
+from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
+from airflow_provider_kmigrate.core.cluster import NodeSpec
+from airflow_provider_kmigrate.core.model import Look
+from airflow_provider_kmigrate.steps import moved
+from tests.system import disks, proxy
+from tests.system.journey import Journey, Trouble
+from tests.system.linked import OF_CONTROLLERS, ZOOKEEPER, between, to
+from tests.system.nodes import down, of, paused
+from tests.system.proxy import Fault
+
+NO_ZOOKEEPER = r"ZooKeeper (could not be|was not) read|Could not read ZooKeeper|ZooKeeper 127[^\n]*(no session|Loss|Timeout)"
+NOT_WRITTEN = r"/migration has not moved|has not written to ZooKeeper|dual-write lag"
+_JUNK = "/junk"
+_FENCED_S = 20.0
+
+
+def no_broker(node: NodeSpec) -> str:
+    return rf"(answer[^:|]*: [\d, ]*\b{node.id}\b|Broker {node.id}\b|Brokers that do not answer in KRaft mode: [\d, ]*\b{node.id}\b)[^|]*"
+
+
+def no_controller(node: NodeSpec) -> str:
+    return rf"(Controller {node.id} does not answer|Controllers that do not answer: [\d, ]*{node.id}|no leader|KRaft quorum)[^|]*"
+
+
+def cut(journey: Journey, fault: Fault, node: NodeSpec) -> Trouble:
+    """The tool's link to one node."""
+    named = no_controller(node) if node in journey.cluster.plan.controllers else no_broker(node)
+    return Trouble(f"tool cut off from {node.name}: {fault.name}", named, partial(journey.broken, fault, to(node)))
+
+
+def cut_from_zookeeper(journey: Journey, fault: Fault) -> Trouble:
+    return Trouble(f"tool cut off from ZooKeeper: {fault.name}", NO_ZOOKEEPER, partial(journey.broken, fault, ZOOKEEPER))
+
+
+def controllers_cut_off(journey: Journey, fault: Fault) -> Trouble:
+    made = partial(journey.broken, fault, OF_CONTROLLERS)
+    return Trouble(f"controllers cut off from ZooKeeper: {fault.name}", NOT_WRITTEN, made)
+
+
+def controllers_cut_off_midway(journey: Journey) -> Trouble:
+    """After /migration has moved in the same life of the step; another trouble holds it until that can be seen to be over."""
+    made = partial(journey.broken, proxy.REFUSED, OF_CONTROLLERS)
+    return Trouble("controllers cut off from ZooKeeper midway: refused", NOT_WRITTEN, made, overlap=2 * moved.WINDOW + 5.0)
+
+
+def cut_from_controllers(journey: Journey, node: NodeSpec, fault: Fault) -> Trouble:
+    """A broker that nobody else misses at first: the controllers fence it when they have not heard of it for 9 s."""
+    named = rf"(under-replicated|Broker {node.id} is not yet known as alive)[^|]*"
+    links = [between(node, one) for one in journey.cluster.plan.controllers]
+    return Trouble(
+        f"{node.name} cut off from every controller: {fault.name}", named, partial(journey.broken, fault, *links), _FENCED_S
+    )
+
+
+def stopped(journey: Journey, node: NodeSpec) -> Trouble:
+    named = no_controller(node) if node in journey.cluster.plan.controllers else no_broker(node)
+    return Trouble(f"{node.name} SIGSTOPped", named, partial(paused, of(node)))
+
+
+def zookeeper_stopped(journey: Journey) -> Trouble:
+    return Trouble("ZooKeeper SIGSTOPped", NO_ZOOKEEPER, partial(paused, NodeProcess(journey.cluster.plan.zookeeper_folder)))
+
+
+def zookeeper_killed(journey: Journey) -> Trouble:
+    process = NodeProcess(journey.cluster.plan.zookeeper_folder)
+    return Trouble("ZooKeeper SIGKILLed", NO_ZOOKEEPER, partial(down, process, journey.cluster))
+
+
+def active_stopped(journey: Journey) -> Trouble:
+    """Whoever leads by then. It wakes up as one that has been succeeded, and may write nothing any more."""
+
+    @contextmanager
+    def made() -> Iterator[None]:
+        with paused(of(active(journey))):
+            yield
+
+    named = "|".join(no_controller(node) for node in journey.cluster.plan.controllers)
+    return Trouble("active controller SIGSTOPped", named, made)
+
+
+def disk_full(journey: Journey, node: NodeSpec) -> Trouble:
+    named = no_controller(node) if node in journey.cluster.plan.controllers else f"{no_broker(node)}|under-replicated[^|]*"
+    return Trouble(f"disk of {node.name} full", named, partial(_disk_full, journey, node))
+
+
+@contextmanager
+def _disk_full(journey: Journey, node: NodeSpec) -> Iterator[None]:
+    """A node that met it is killed and started again, with room."""
+    try:
+        with disks.full(data(node)):
+            yield
+    finally:
+        of(node).wait_gone(of(node).signal(signal.SIGKILL), 30.0)
+        journey.cluster.up()
+
+
+@contextmanager
+def zookeeper_disk_full(journey: Journey) -> Iterator[None]:
+    """Written to until it ends, started again with room afterwards."""
+    plan = journey.cluster.plan
+    process = NodeProcess(plan.zookeeper_folder)
+    try:
+        with disks.full(plan.zookeeper_folder / "transactions"):
+            _write_until_it_ends(plan.zookeeper, process)
+            yield
+    finally:
+        process.wait_gone(process.signal(signal.SIGKILL), 30.0)
+        journey.cluster.up()
+        with _session(plan.zookeeper) as keeper:
+            keeper.delete(_JUNK)
+
+
+def _write_until_it_ends(address: str, process: NodeProcess) -> None:
+    """Its log grows by what is written, and it does not survive that it cannot."""
+    with _session(address) as keeper, contextlib.suppress(KazooException, KazooTimeoutError):
+        keeper.ensure_path(_JUNK)
+        while process.find().pid is not None:
+            keeper.set_async(_JUNK, b"x" * 500_000).get(timeout=5.0)
+
+
+@contextmanager
+def _session(address: str) -> Iterator[KazooClient]:
+    keeper = KazooClient(address)
+    keeper.start(timeout=20.0)
+    try:
+        yield keeper
+    finally:
+        keeper.stop()
+        keeper.close()
+
+
+def data(node: NodeSpec) -> Path:
+    return Path(node.hosts.state) / "data"
+
+
+def active(journey: Journey) -> NodeSpec:
+    quorum = journey.look(Look.QUORUM | Look.CONTROLLERS).quorum
+    if quorum is None:
+        raise AssertionError("no controller leads")
+    return next(node for node in journey.cluster.plan.controllers if node.id == quorum.leader_id)
