@@ -107,13 +107,19 @@ def _wired(tools: Tools, plan: Plan, ports: Mapping[str, int]) -> Tools:
 
 
 class _LinkedHost:
-    """A host that puts links into its node's file, in place of what is behind them."""
+    """A host that puts links into its node's file, in place of what is behind them, and does not tell: it would pass for somebody's edit."""
 
     def __init__(self, host: Host, links: Mapping[str, str]) -> None:
         self._host, self._links = host, links
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._host, name)
+
+    def read_properties(self, node: NodeSpec) -> str:
+        text = self._host.read_properties(node)
+        for there, link in self._links.items():
+            text = text.replace(link, there)
+        return text
 
     def put_properties(self, node: NodeSpec, text: str, token: int) -> str:
         for there, link in self._links.items():
