@@ -210,6 +210,13 @@ def no_client_metrics(view: ClusterView) -> Gate:
     return never(Reason("G09", text, why, "Delete them (kafka-client-metrics --delete) until the migration is finalized."))
 
 
+def epochs_known(view: ClusterView, *, states: bool = True) -> Gate:
+    """The controller epochs in ZooKeeper and in the partition `states` were read: whoever gives the cluster back raises one above the others."""
+    if view.zk is not None and view.zk.controller_epoch is not None and (view.state_epoch is not None or not states):
+        return MET
+    return not_yet(Reason("G00", "Could not read the controller epochs.", "A controller with a lower one could change nothing."))
+
+
 def no_leaderless(view: ClusterView) -> Gate:
     """G13: every partition has a leader."""
     if view.partitions is None:

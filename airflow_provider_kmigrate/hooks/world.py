@@ -24,6 +24,7 @@ from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.backup import BackupStore
 from airflow_provider_kmigrate.steps.journal import FileJournal
 from airflow_provider_kmigrate.steps.run import Clock, Fencing, Observing, SystemClock, World
+from airflow_provider_kmigrate.steps.way_back import refuse_if_lost
 
 _OVER = {"success", "failed"}
 
@@ -81,6 +82,16 @@ def asking(cluster_file: str, context: Context, say: Callable[[str], None]) -> I
         yield _world(spec, access, fence=_NoFence(), journal=_journal(spec, run), say=say)
 
 
+def refuse_if_way_back_is_lost(name: str, cluster_file: str, context: Context) -> None:
+    """Raises `Refused` where the backup, as this worker has it, or the cluster file lacks what a rollback needs. `name`: the step's."""
+    spec = load(cluster_file)
+    refuse_if_lost(name, spec, _backup(spec), _journal(spec, run_of(context)))
+
+
+def _backup(spec: ClusterSpec) -> BackupStore:
+    return BackupStore(folder() / "backup", spec.name, spec.cluster_id)
+
+
 class _NoFence:
     """The fence of those who only look."""
 
@@ -112,8 +123,9 @@ def _journal(spec: ClusterSpec, run: str) -> FileJournal:
 
 
 def _world(spec: ClusterSpec, access: Access, *, fence: Fencing, journal: FileJournal, say: Callable[[str], None]) -> World:
-    backup = BackupStore(folder() / "backup", spec.name, spec.cluster_id)
-    return World(spec, access.observer, access.tools, fence, journal, backup, say, access.clock, lambda: stopped(spec.name))
+    return World(
+        spec, access.observer, access.tools, fence, journal, _backup(spec), say, access.clock, lambda: stopped(spec.name)
+    )
 
 
 def run_of(context: Context) -> str:

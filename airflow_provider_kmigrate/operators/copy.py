@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowFailException
+
 from airflow_provider_kmigrate.core.model import Done
+from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.hooks.world import refuse_if_way_back_is_lost
 from airflow_provider_kmigrate.operators.step import StepOperator
 from airflow_provider_kmigrate.steps.run import World
 
@@ -36,7 +41,19 @@ class FinalizedOperator(StepOperator):
 class SoakOperator(StepOperator):
     """Keep the cluster in dual-write for `policy.min_soak` with every gate green; one red look and the time begins again.
 
+    From time to time the originals are read again: without them there is no way back, and what cannot be taken back is not soaked on.
     The time already soaked is kept in the task's state store, so a restarted worker or triggerer loses minutes of it at most.
     """
 
     kind = "soak"
+
+    def execute(self, context: Context) -> str:
+        self.meanwhile(context)
+        return super().execute(context)
+
+    def meanwhile(self, context: Context) -> None:
+        """Whether the way back is still open on this machine; the triggerer's need not have the backup."""
+        try:
+            refuse_if_way_back_is_lost("soak in dual-write", self.cluster_file, context)
+        except Refused as lost:
+            raise AirflowFailException(str(lost)) from None

@@ -106,8 +106,12 @@ class StepOperator(BaseOperator):
         self.log.info("The triggerer watched on; %s. %s", event["outcome"], event["text"])
         _Memory(context).keep(event)
         if event["outcome"] == "waiting":
+            self.meanwhile(context)
             self._defer({**self.arguments(context), _HELD: event[_HELD] or 0.0, **_seen_by(event)})
         return self._execute(context, _seen_by(event))
+
+    def meanwhile(self, context: Context) -> None:
+        """The triggerer has watched for a while and watches on: what only a worker can see is looked at here, which may fail the task."""
 
     def _patience(self) -> float:
         return self.sync_for if self.deferrable else float("inf")

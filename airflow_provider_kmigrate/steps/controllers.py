@@ -6,12 +6,14 @@ from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.files.config_matrix import Stage
 from airflow_provider_kmigrate.core.forward import provision
 from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Look
+from airflow_provider_kmigrate.core.phase import ended
 from airflow_provider_kmigrate.steps.compared import KINDS
 from airflow_provider_kmigrate.steps.files import install
 from airflow_provider_kmigrate.steps.first_broker import without_notes
 from airflow_provider_kmigrate.steps.moved import MovedSince
 from airflow_provider_kmigrate.steps.run import OfNode, World
 from airflow_provider_kmigrate.steps.starting import start, stop
+from airflow_provider_kmigrate.steps.way_back import refuse_if_lost
 
 
 class ProvisionController(OfNode):
@@ -77,14 +79,18 @@ class FinalizeController(OfNode):
         self.name = f"finalize {node.name}"
         self.nodes = (node,)
         self._moved = MovedSince()
+        self._over = False
 
     def dear(self, view: ClusterView) -> Look:
         return KINDS if provision.compares_before_finalizing(view, self.node.id) else Look(0)
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+        self._over = ended(view)
         return provision.decide_finalize(view, self._moved.saw(view, first), self.node.id, self._approved)
 
     def act(self, world: World, act: Act) -> None:
+        if act.verb == "restart" and not self._over:
+            refuse_if_lost(self.name, world.spec, world.backup, world.journal)
         if act.verb != "start":
             install(world, self.node, Stage.CONTROLLER_FINAL)
         if act.verb == "rewrite":

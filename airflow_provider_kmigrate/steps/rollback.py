@@ -23,7 +23,6 @@ from airflow_provider_kmigrate.core.model import (
     Look,
     Malformed,
     Migration,
-    Reason,
     Refuse,
     Wait,
     ZkController,
@@ -33,7 +32,7 @@ from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from airflow_provider_kmigrate.steps.brokers import BringBack
 from airflow_provider_kmigrate.steps.compared import KINDS
 from airflow_provider_kmigrate.steps.dual_write import DOWN_LOOKS, cure, start_what_is_down
-from airflow_provider_kmigrate.steps.files import install, target_text
+from airflow_provider_kmigrate.steps.files import install
 from airflow_provider_kmigrate.steps.first_broker import without_notes
 from airflow_provider_kmigrate.steps.journal import told
 from airflow_provider_kmigrate.steps.moved import MovedSince
@@ -41,6 +40,7 @@ from airflow_provider_kmigrate.steps.partition_states import raise_states
 from airflow_provider_kmigrate.steps.run import OfNode, Step, World, run_step
 from airflow_provider_kmigrate.steps.starting import start, stop
 from airflow_provider_kmigrate.steps.waits import Equivalent
+from airflow_provider_kmigrate.steps.way_back import lacking
 
 _POSITION = Look.BROKERS | Look.CONTROLLERS | Look.ZOOKEEPER | Look.QUORUM
 _NODES = Look.PROCESSES | Look.FILES
@@ -63,24 +63,26 @@ def planned(world: World) -> tuple[tuple[str, ...], tuple[str, ...]]:
         raise Refused(f"rollback: nothing was changed. {told(ended.reasons)}", ended.reasons)
     if isinstance(ended, Wait):
         raise Unavailable(f"rollback: {told(ended.reasons)}")
-    epochs = back_gates.epochs_known(view)
+    epochs = gates.epochs_known(view)
     if not epochs.met:
         raise Unavailable(f"rollback: {told((*epochs.reasons, *view.unknowns))}")
     steps = back_plan.plan(view)
-    for node in world.spec.brokers if steps else ():
-        broker = view.brokers.get(node.id)
-        if broker is None or stage_on_disk(broker.files) is not Stage.ZOOKEEPER:
-            target_text(world, node, Stage.ZOOKEEPER)
-    for controller in world.spec.controllers if steps else ():
-        _can_be_wiped(controller)
     if steps:
-        world.backup.prove_writable()
+        _refuse_what_is_lacking(world, view)
     kept = back_plan.kept(view) if steps else ()
     for text in (*(f"{number}. {step}" for number, step in enumerate(steps, 1)), *kept):
         world.say(text)
     world.journal.write("plan", "rollback", f"{len(steps)} steps back", steps=list(steps), kept=list(kept))
     world.say("Nothing has to be taken back: no trace of a migration." if not steps else f"Done: {len(steps)} steps lead back.")
     return steps, kept
+
+
+def _refuse_what_is_lacking(world: World, view: ClusterView) -> None:
+    seen = {node: view.brokers.get(node.id) for node in world.spec.brokers}
+    moved = [node for node, broker in seen.items() if broker is None or stage_on_disk(broker.files) is not Stage.ZOOKEEPER]
+    if reasons := lacking(world.spec, world.backup, moved):
+        raise Refused(f"rollback: nothing was changed. {told(reasons)}", reasons)
+    world.backup.prove_writable()
 
 
 def run_rollback(world: World, terms: Terms = SAFE) -> Done:
@@ -122,13 +124,6 @@ def bring_back_the_rest(world: World) -> Done:
         run_step(BringBack(world.spec.node(Role.BROKER, node), target, world.spec.policy), world)
         done.append(node)
     return Done(f"Brought back at the end: {', '.join(map(str, done))}." if done else "No broker was left.")
-
-
-def _can_be_wiped(controller: NodeSpec) -> None:
-    if controller.hosts.driver == "command" and not controller.hosts.wipe:
-        text = f"The cluster file has no wipe command for {controller.name} (hosts: {{wipe: [...]}})."
-        why = "A rollback ends with moving the controllers' directories away: an old quorum that starts again deletes topics."
-        raise Refused.because(Reason("M02", text, why, "Add the command; nothing was changed."))
 
 
 class RestoreFlag(OfNode):

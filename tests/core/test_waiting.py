@@ -113,6 +113,7 @@ def test_wait(decision, expected):
         (replace(DUAL, partitions=tuple(replace(row, isr=row.isr[:2]) for row in DUAL.partitions)), Standing.NOT_YET),
         (with_broker(DUAL, 1, listed_by=frozenset({1})), Standing.NOT_YET),
         (with_zk(DUAL, live_groups=("g",)), Standing.NOT_YET),
+        (with_zk(DUAL, controller_epoch=None), Standing.NOT_YET),
     ],
 )
 def test_soaking_needs_every_gate(view, standing):
@@ -206,7 +207,7 @@ def test_when_a_controller_is_not_finalized(view, expected):
 
 def equal(view):
     """Both sides were read, and hold the same."""
-    return replace(view, topics=({}, {}), stored=STORED)
+    return replace(view, topics=({}, {}), stored=STORED, state_epoch=5)
 
 
 FENCED = with_broker(DUAL, 1, listed_by=frozenset({1}))
@@ -220,13 +221,15 @@ LESS = tuple(replace(row, isr=row.isr[:2]) for row in DUAL.partitions)
         (equal(replace(DUAL, quorum=replace(DUAL.quorum, high_watermark=900))), (Wait, ["G34", "G06"])),
         (equal(replace(DUAL, partitions=LESS)), (Wait, ["G34", "S02"])),
         (equal(FENCED), (Wait, ["G34", "R04"])),
+        (with_zk(equal(DUAL), controller_epoch=None), (Wait, ["G34", "G00"])),
+        (replace(equal(DUAL), state_epoch=None), (Wait, ["G34", "G00"])),
         (equal(with_zk(DUAL, live_groups=("g",))), (Wait, ["G34", "G21"])),
         (equal(replace(DUAL, moving=("orders-3",))), (Wait, ["G34", "S04"])),
         (equal(replace(DUAL, moving=None)), (Wait, ["G34", "S00"])),
         (replace(BEGUN, moving=("orders-3",), quorum=replace(BEGUN.quorum, leader_id=3001)), (Act, [])),  # it is over
-        (DUAL, (Wait, ["G34", "G00", "G00"])),
+        (DUAL, (Wait, ["G34", "G00", "G00", "G00"])),
         (replace(equal(DUAL), topics=({}, {"t": TopicMetadata("t", "id", {})})), (Wait, ["G34", "E02"])),
-        (BEGUN, (Wait, ["G34", "G00", "G00"])),
+        (BEGUN, (Wait, ["G34", "G00", "G00", "G00"])),
         (with_zk(equal(BEGUN), migration=migration(90, epoch=4)), (Wait, ["G34", "G07", "R12"])),  # it may be over, or may not
         (replace(BEGUN, quorum=replace(BEGUN.quorum, leader_id=3001)), (Act, [])),  # it is over
         (equal(DUAL), (Act, [])),

@@ -315,8 +315,26 @@ class TestSoak:
     @pytest.fixture
     def sim(self, rehearse: Rehearse, tmp_path: Path) -> Rehearsal:
         sim = rehearse(min_soak=500.0)
-        in_dual_write(sim, tmp_path)
+        in_dual_write(sim, tmp_path / "kmigrate" / "backup")
         return sim
+
+    @pytest.mark.parametrize(("lose", "code"), [(Path.unlink, "O01"), (lambda path: path.write_text("broker.id=1"), "O02")])
+    def test_an_original_that_is_lost_meanwhile_ends_it(
+        self, sim: Rehearsal, tmp_path: Path, lose: Callable[[Path], object], code: str
+    ) -> None:
+        """Also while the triggerer watches, whose machine need not have the backup; the time soaked so far is kept."""
+        task = (dag := alone(SoakOperator, sim.path)).get_task("task")
+        there = context(dag) | {"task_state_store": Memory(held=100.0)}
+        event = {"outcome": "waiting", "text": "", "held": 400.0, "waited": 0.0}
+        with pytest.raises(TaskDeferred):
+            task.resume(there, event)
+        lose(next((tmp_path / "kmigrate" / "backup").rglob("broker-1.properties")))
+        for again in (lambda: task.resume(there, event), lambda: task.execute(there)):
+            with pytest.raises(AirflowFailException, match=f"the way back is not open any more.*{code}"):
+                again()
+        assert there["task_state_store"]["held"] == 400.0
+        [journal] = (tmp_path / "kmigrate" / "journal" / "sim").glob("*manual__1.jsonl")
+        assert '"kind": "lost"' in journal.read_text()
 
     def test_it_is_kept_across_deferrals(self, sim: Rehearsal, run_dag: RunDag) -> None:
         began = sim.cluster.clock.time

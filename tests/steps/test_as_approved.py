@@ -8,13 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.core.cluster import NodeSpec
+from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
+from airflow_provider_kmigrate.core.files.config_matrix import Stage
 from airflow_provider_kmigrate.core.model import ClusterView, Look, TopicMetadata
-from airflow_provider_kmigrate.exceptions import TimedOut
+from airflow_provider_kmigrate.exceptions import Refused, TimedOut
 from airflow_provider_kmigrate.steps.controllers import FinalizeController
+from airflow_provider_kmigrate.steps.files import install
 from airflow_provider_kmigrate.steps.run import World, run_step
 from airflow_provider_kmigrate.steps.waits import Soak
 from tests.steps.sim import SimCluster
+from tests.steps.sim_hands import SimJournal
 from tests.steps.sim_nodes import Health
 from tests.steps.test_migration import check_end, finalize
 from tests.steps.test_rollback import all_kraft
@@ -159,3 +162,48 @@ def test_a_soak_is_not_green_while_replicas_are_out_or_a_broker_is_fenced_or_a_g
     change(cluster)
     with pytest.raises(TimedOut, match=code):
         run_step(Soak(30.0, interval=1.0), world)
+
+
+class Written(SimJournal):
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, str]] = []
+
+    def write(self, kind: str, step: str, text: str, **facts: object) -> None:
+        super().write(kind, step, text, **facts)
+        self.lines.append((kind, text))
+
+
+def an_original_is_gone(world: World) -> None:
+    world.backup.path(world.spec.brokers[1]).unlink()
+
+
+def an_original_is_altered(world: World) -> None:
+    world.backup.path(world.spec.brokers[1]).write_text("broker.id=1\n")
+
+
+LOSSES = [(an_original_is_gone, "O01"), (an_original_is_altered, "O02")]
+
+
+@pytest.mark.parametrize(("lose", "code"), LOSSES, ids=lambda given: getattr(given, "__name__", given))
+def test_nothing_is_finalized_once_the_way_back_is_lost(tmp_path: Path, lose: Callable[[World], None], code: str) -> None:
+    """A person is asked first: until the finalization it can be mended, and what made it go may be what speaks against going on."""
+    cluster, world = approved(tmp_path)
+    world = replace(world, journal=Written())
+    lose(world)
+    with pytest.raises(Refused) as refused:
+        finalize(cluster, world)
+    assert [reason.code for reason in refused.value.reasons] == [code]
+    assert all(node.stage is Stage.CONTROLLER_MIGRATION for (role, _), node in cluster.nodes.items() if role is Role.CONTROLLER)
+    assert ("lost", code) in [(kind, code) for kind, text in world.journal.lines if code in text]
+
+
+def test_once_it_has_happened_no_backup_is_needed(tmp_path: Path) -> None:
+    cluster, world = approved(tmp_path)
+    finalize(cluster, world)
+    last = cluster.spec.controllers[2]
+    cluster.stop(last)
+    install(world, last, Stage.CONTROLLER_MIGRATION)
+    cluster.start(last)
+    an_original_is_gone(world)
+    run_step(FinalizeController(last), world)
+    check_end(cluster, controller_stops=3)

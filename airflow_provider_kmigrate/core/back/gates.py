@@ -111,13 +111,6 @@ def migration_still(view: ClusterView, first: ClusterView) -> Gate:
     return MET
 
 
-def epochs_known(view: ClusterView) -> Gate:
-    """The controller epochs in ZooKeeper and in the partition states were read."""
-    if view.state_epoch is not None and view.zk is not None and view.zk.controller_epoch is not None:
-        return MET
-    return not_yet(Reason("G00", "Could not read the controller epochs.", "A controller with a lower one could change nothing."))
-
-
 def states_in_reach(view: ClusterView) -> Gate:
     """G2: what the metadata shows looks healthy even where no leader can move; the epochs tell."""
     epoch = view.zk.controller_epoch if view.zk else None

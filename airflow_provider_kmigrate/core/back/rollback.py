@@ -273,7 +273,7 @@ def decide_hand_over(view: ClusterView, first: ClusterView, terms: Terms = SAFE)
     if (ended := back_gates.over(view)) is not None:
         return ended
     if view.zk is not None and not kraft_owns(view) and view.zk.migration is None and back_gates.states_in_reach(view).met:
-        known = back_gates.epochs_known(view)
+        known = gates.epochs_known(view)
         return as_decision(known, "ZooKeeper owns the cluster, and no trace of the migration is left in it.")
     kraft = back_gates.with_mode(view, BrokerMode.KRAFT)
     gate = together(
@@ -282,7 +282,7 @@ def decide_hand_over(view: ClusterView, first: ClusterView, terms: Terms = SAFE)
             back_gates.controllers_down(view),
             back_gates.nothing_ended(view),
             back_gates.migration_still(view, first),
-            back_gates.epochs_known(view),
+            gates.epochs_known(view),
         )
     )
     gate = losses.before_hand_over(view, first, terms) if gate.met else gate
@@ -316,7 +316,7 @@ def decide_led(view: ClusterView) -> Decision:
     """A ZooKeeper broker is controller, every broker names it, no partition is out of its reach or without a leader."""
     if (ended := back_gates.over(view)) is not None:
         return ended
-    gate = together((back_gates.names_the_controller(view), back_gates.epochs_known(view), back_gates.states_in_reach(view)))
+    gate = together((back_gates.names_the_controller(view), gates.epochs_known(view), back_gates.states_in_reach(view)))
     if not gate.met:
         return as_decision(gate, "")
     without = gates.no_leaderless(view)
@@ -373,7 +373,7 @@ def decide_rolled_back(view: ClusterView) -> Decision:
             unknown,
             full,
             back_gates.names_the_controller(view),
-            back_gates.epochs_known(view),
+            gates.epochs_known(view),
             back_gates.states_in_reach(view),
             roll.may_stop(view, ()),
         )

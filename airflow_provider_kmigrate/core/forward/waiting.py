@@ -130,6 +130,7 @@ def soaking(view: ClusterView, first: ClusterView, lag_limit: int) -> Gate:
             gates.quorum_healthy(view),
             gates.dual_write_alive(view, first),
             gates.lag_below(view, lag_limit),
+            gates.epochs_known(view, states=False),
             gates.no_client_metrics(view),
             gates.no_leaderless(view),
             gates.nobody_starves(view),
@@ -150,6 +151,7 @@ def as_approved(view: ClusterView, before: ClusterView, *, compared: bool) -> Ga
         (
             gates.dual_write_alive(view, before),
             gates.lag_below(view, gates.MOST_LAG),
+            gates.epochs_known(view, states=compared),
             roll.in_sync(view),
             roll.nobody_fenced(view),
             gates.nobody_starves(view),

@@ -1,0 +1,46 @@
+"""What the way back needs beside the cluster: on this machine, and in the cluster file. Lost, it is found out while it can still be mended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
+from airflow_provider_kmigrate.core.files.config_matrix import Stage
+from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.steps.backup import BackupStore
+from airflow_provider_kmigrate.steps.files import text_of
+from airflow_provider_kmigrate.steps.journal import Journal, told
+
+
+def lacking(spec: ClusterSpec, backup: BackupStore, brokers: Iterable[NodeSpec]) -> tuple[Reason, ...]:
+    """Why these brokers, or the controllers, could not be taken back: an original that is missing or altered (its hash tells) or of which
+    nothing can be rendered, a command that the cluster file lacks. What a machine's meta.properties lacks the way back writes itself.
+    """
+    return tuple(_reasons(spec, backup, brokers))
+
+
+def refuse_if_lost(name: str, spec: ClusterSpec, backup: BackupStore, journal: Journal) -> None:
+    """Raises `Refused` where something is lacking; the journal has it. `name`: the step that must not go forward then."""
+    reasons = lacking(spec, backup, spec.brokers)
+    if reasons:
+        journal.write("lost", name, f"The way back is not open any more. {told(reasons)}")
+        raise Refused(f"{name}: the way back is not open any more. {told(reasons)}", reasons)
+
+
+def _reasons(spec: ClusterSpec, backup: BackupStore, brokers: Iterable[NodeSpec]) -> Iterator[Reason]:
+    for node in brokers:
+        yield from _refusals(lambda node=node: text_of(spec, backup, node, Stage.ZOOKEEPER))  # type: ignore[misc]
+    for controller in spec.controllers:
+        if controller.hosts.driver == "command" and not controller.hosts.wipe:
+            text = f"The cluster file has no wipe command for {controller.name} (hosts: {{wipe: [...]}})."
+            why = "A rollback ends with moving the controllers' directories away: an old quorum that starts again deletes topics."
+            yield Reason("M02", text, why, "Add the command; nothing was changed.")
+
+
+def _refusals(attempt: Callable[[], object]) -> tuple[Reason, ...]:
+    try:
+        attempt()
+    except Refused as refused:
+        return refused.reasons
+    return ()
