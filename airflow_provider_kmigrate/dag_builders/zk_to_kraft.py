@@ -60,13 +60,14 @@ skipped in the first roll and rolled at its end.
 
 _EQUAL, _VERDICT = "before_approval.equivalence", "audit_before_approval.verdict"
 _EVIDENCE = """\
-* soak: {{{{ ti.xcom_pull(task_ids='soak') }}}}
-* metadata: {{{{ ti.xcom_pull(task_ids='before_approval.equivalence') }}}}
-* dual-write: {{{{ ti.xcom_pull(task_ids='before_approval.dual_write_lag') }}}}
-* all through the soak: brokers {brokers} in KRaft mode and none fenced, every replica in its ISR, controllers {controllers} with the migration flag
-* the way back, which ends here, is open: every original is in the backup, with its hash\
+* soak: {{ ti.xcom_pull(task_ids='soak') }}
+* metadata: {{ ti.xcom_pull(task_ids='before_approval.equivalence') }}
+* dual-write: {{ ti.xcom_pull(task_ids='before_approval.dual_write_lag') }}
+* the way back, which ends here:
+
+{{ ti.xcom_pull(task_ids='before_approval.way_back') | indent(2, first=True) }}
 """
-_AUDITED = "\n* audit: {{ ti.xcom_pull(task_ids='audit_before_approval.verdict') }}"
+_AUDITED = "* audit: {{ ti.xcom_pull(task_ids='audit_before_approval.verdict') }}"
 
 
 def build(spec: ClusterSpec) -> DAG:
@@ -181,8 +182,7 @@ def _before_approval(spec: ClusterSpec) -> TaskGroup:
 
 
 def _approve(spec: ClusterSpec) -> BaseOperator:
-    brokers, controllers = (", ".join(str(node.id) for node in nodes) for nodes in (spec.brokers, spec.controllers))
-    evidence = _EVIDENCE.format(brokers=brokers, controllers=controllers) + (_AUDITED if spec.audit else "")
+    evidence = _EVIDENCE + (_AUDITED if spec.audit else "")
     return ApproveFinalizationOperator(task_id="approve", cluster=spec.name, cluster_id=spec.cluster_id, evidence=evidence)
 
 

@@ -26,6 +26,9 @@ def _asked(context: Context) -> dict[str, Any]:
     return {name: context["params"].get(name) for name in ("skip_failover", "accept_loss")}
 
 
+_OPEN = "Open: every original that it needs is in the backup, with its hash. What it would do now:"
+
+
 class RollbackPlanOperator(StepOperator):
     """Say what a rollback would do now, and check that it could; changes nothing. Returns the steps as a Markdown list, and what is kept and lost.
 
@@ -58,7 +61,8 @@ class RollbackPlanOperator(StepOperator):
         if not steps and not self.forward:
             raise Refused.because(NOTHING)
         listed = "\n".join(f"{number}. {text}" for number, text in enumerate(steps, 1))
-        return "\n\n".join((listed, *kept))
+        opened = (_OPEN,) if self.forward else ()
+        return "\n\n".join((*opened, listed, *kept))
 
 
 class RollbackOperator(StepOperator):

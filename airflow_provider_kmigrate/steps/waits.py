@@ -197,16 +197,16 @@ class Soak(_DualWriting):
             return Refuse(alarms(view))
         gate = self._gate(view, self._moved.saw(view, first))
         self._green.saw(view, gate.met)
-        decision = self._judged(gate)
+        decision = self._judged(view, gate)
         if isinstance(decision, Refuse):
             self._green.forget()
         return self._reviving.standstill.found(view, decision) if isinstance(decision, Refuse) else self.cured(view, decision)
 
-    def _judged(self, gate: Gate) -> Decision:
+    def _judged(self, view: ClusterView, gate: Gate) -> Decision:
         if not gate.met:
             return waiting.as_decision(gate, "")
         if self.held >= self.seconds:
-            return Done(f"Every gate stayed green for {self.held:.0f} s; no consumer group lives on ZooKeeper.")
+            return Done(waiting.soaked(view, self.held))
         return Wait((Reason("T01", f"Soaking: green for {self.held:.0f} of {self.seconds:.0f} s."),), healthy=True)
 
     def _gate(self, view: ClusterView, before: ClusterView) -> Gate:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from threading import Event, Thread
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,8 +20,11 @@ from airflow.utils.session import create_session
 from sqlalchemy import select
 from sqlalchemy.exc import OperationalError
 
+from airflow_provider_kmigrate.dag_builders import zk_to_kraft
 from airflow_provider_kmigrate.operators.approval import FINALIZE, HOLD, ApproveFinalizationOperator
-from tests.provider.simulated import Rehearsal
+from airflow_provider_kmigrate.spec import load
+from tests.provider.simulated import Rehearsal, rehearsal
+from tests.steps.sim import SimCluster
 
 CLUSTER_ID = "q1Sh-9_ISia_zwGINzRvyQ"
 RunDag = Callable[..., Any]
@@ -114,6 +119,25 @@ def test_any_other_text_is_no_approval(run_dag: RunDag, text: str) -> None:
     assert asked is not None
 
 
+SAID = {
+    "soak": "The finalization has already begun.",
+    "before_approval.way_back": "Open.\n\n1. stop controllers\n2. hand over",
+    "before_approval.equivalence": "The same.",
+    "before_approval.dual_write_lag": "None.",
+}
+
+
+def test_its_evidence_is_what_earlier_tasks_said_and_nothing_else(tmp_path: Path) -> None:
+    """On a finalization that has begun the soak has seen nothing, and there may be no way back: neither is claimed."""
+    dag = zk_to_kraft.build(load(rehearsal(tmp_path, SimCluster()).path))
+    body = dag.get_task("approve").body
+    ti = SimpleNamespace(xcom_pull=lambda task_ids: SAID[task_ids])
+    shown = dag.get_template_env().from_string(body).render(ti=ti)
+    assert "* soak: The finalization has already begun.\n" in shown
+    assert "* the way back, which ends here:\n\n  Open.\n\n  1. stop controllers\n  2. hand over\n" in shown
+    assert not [claim for claim in ("KRaft mode", "ISR", "backup", "hash", "flag,") if claim in shown.split("* **Finalize**")[0]]
+
+
 def test_its_task_is_never_retried_whatever_the_dag_says() -> None:
     assert gate().get_task("approve").retries == 0
 
@@ -138,6 +162,8 @@ def test_a_migration_that_is_held_and_approved_later_ends_in_a_second_run(
     }
     body = person.asked.body if person.asked else ""
     assert "Every gate stayed green" in (body or "")
+    assert "brokers 0, 1, 2 in KRaft mode and none fenced" in (body or "")
+    assert "Open: every original that it needs is in the backup" in (body or "")
     assert "None" not in (body or ""), "every piece of evidence is there"
     before = sim.restarts()
     with Person(dag.dag_id, FINALIZE).at_work():

@@ -140,6 +140,15 @@ def soaking(view: ClusterView, first: ClusterView, lag_limit: int) -> Gate:
     )
 
 
+def soaked(view: ClusterView, seconds: float) -> str:
+    """What was so all through a soak of so many seconds, for a person who decides on it; `view`: its last look, which was green too."""
+    brokers, controllers = (", ".join(map(str, sorted(nodes))) for nodes in (view.brokers, view.controllers))
+    return (
+        f"Every gate stayed green for {seconds:.0f} s: brokers {brokers} in KRaft mode and none fenced, every replica in its ISR, "
+        f"controllers {controllers} with the migration flag, no consumer group on ZooKeeper."
+    )
+
+
 def as_approved(view: ClusterView, before: ClusterView, *, compared: bool) -> Gate:
     """G34: what the approval of the finalization was given on is still so: the dual-write moves, both sides store the same, all is in sync.
     And nobody moves partitions, and no consumer group lives on ZooKeeper.
