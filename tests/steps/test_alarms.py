@@ -1,0 +1,57 @@
+"""What is dangerous whatever a step waits for: the loop itself says it, and writes it down, at each step and once a change."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from airflow_provider_kmigrate.core.model import Migration, ZkView
+from airflow_provider_kmigrate.steps.run import World, run_step
+from airflow_provider_kmigrate.steps.waits import BrokersRegistered, Finalized
+from tests.steps.sim import SimCluster
+from tests.steps.test_as_approved import Written
+from tests.steps.test_rollback import all_in_migration, finalization_begun
+
+HYBRID_SINCE = 400.0  # by ZooKeeper's clock; the simulated one begins at 1000
+
+
+class Old(SimCluster):
+    """A cluster whose /migration was made long ago."""
+
+    def zk(self) -> ZkView:
+        view = super().zk()
+        made = replace(view.migration, created_at=HYBRID_SINCE) if isinstance(view.migration, Migration) else view.migration
+        return replace(view, migration=made)
+
+
+def told(world: World) -> tuple[list[str], Written]:
+    """What a step says, and what it writes down."""
+    said: list[str] = []
+    journal = Written()
+    run_step(BrokersRegistered([0, 1, 2]), replace(world, say=said.append, journal=journal))
+    return [text for text in said if text.startswith("ALARM")], journal
+
+
+def test_a_cluster_that_is_half_way_for_too_long_is_an_alarm(tmp_path: Path) -> None:
+    cluster = Old()
+    all_in_migration(cluster, cluster.world(tmp_path))
+    patient = cluster.world(tmp_path)
+    assert told(patient)[0] == []
+    policy = replace(cluster.spec.policy, max_hybrid=500.0)
+    said, journal = told(replace(patient, spec=replace(cluster.spec, policy=policy)))
+    assert len(said) == 1, "once, not at each look"
+    assert "[T06]" in said[0]
+    assert "brokers are left in migration mode: [0, 1, 2]" in said[0]
+    assert [text for kind, text in journal.lines if kind == "alarm"] == [said[0].removeprefix("ALARM: ")]
+
+
+def test_a_controller_without_the_flag_is_an_alarm_but_for_the_step_that_takes_it(tmp_path: Path) -> None:
+    cluster = SimCluster()
+    finalization_begun(cluster, cluster.world(tmp_path))
+    said, journal = told(world := cluster.world(tmp_path))
+    assert len(said) == 1
+    assert "[G05] Controller" in said[0]
+    assert [text for kind, text in journal.lines if kind == "alarm"] == [said[0].removeprefix("ALARM: ")]
+    quiet: list[str] = []
+    run_step(Finalized(), replace(world, say=quiet.append), sync_for=1.0)
+    assert not [text for text in quiet if "ALARM" in text and "G05" in text]
