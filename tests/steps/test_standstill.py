@@ -173,6 +173,16 @@ def test_what_a_watch_decides_on_and_may_not_do_is_not_counted(tmp_path, dual, m
     assert watching.renewed == 0
 
 
+def test_what_a_watch_decides_on_beside_cures_takes_none_of_them_back(tmp_path, dual):
+    watching = BringBack(dual.spec.brokers[0], BrokerMode.MIGRATION, dual.spec.policy, renewed=1)
+    world = dual.world(tmp_path)
+    dual.token += 1  # a newer run holds the cluster
+    with pytest.raises(Fenced):
+        run_step(watching, world)
+    watching.undo()
+    assert watching.renewed == 1, "it was a restart that was left to another process"
+
+
 def test_a_flag_that_is_lost_while_topics_are_completed_stops_the_failover(tmp_path, dual, monkeypatch):
     half_made(dual)
     slept = dual.clock.sleep

@@ -33,6 +33,7 @@ class Standstill:
         self._since: ClusterView | None = None  # the same leader, nothing dual-written since
         self._untouched: ClusterView | None = None  # and not tried, either
         self._well_since: float | None = None
+        self._decided = False  # a cure, at the last look
         self.pending = False  # whether a cure comes, if it goes on so
 
     @property
@@ -46,6 +47,7 @@ class Standstill:
 
     def cured(self, view: ClusterView, decision: Decision) -> Decision:
         """The decision, or the cure where it has waited for the dual-write to move for too long."""
+        self._decided = False
         told = [reason.text for reason in decision.reasons if reason.code == "G07"] if isinstance(decision, Wait) else []
         self._forget(view, well=isinstance(decision, Wait) and decision.healthy)
         if view.zk is not None and view.quorum is None:
@@ -80,6 +82,7 @@ class Standstill:
 
     def _begun(self, verb: str, text: str) -> Act:
         self.times += 1  # before it is begun: who remembers it knows what a life that ended in it has left
+        self._decided = True
         self._since = self._untouched = None
         return Act(verb, text)
 
@@ -90,8 +93,9 @@ class Standstill:
             self.times = 0
 
     def undo(self) -> None:
-        """The cure that was decided on last was not begun."""
-        self.times -= 1
+        """What was decided on last was not begun, whether it was a cure or not."""
+        self.times -= self._decided
+        self._decided = False
 
 
 def may_cure(view: ClusterView) -> Gate:
