@@ -153,7 +153,7 @@ def _finalized(view: ClusterView) -> Position | None:
     if not everywhere:
         return None
     silent = _silent(view)
-    return Position(Phase.UNKNOWN, _silence(silent)) if silent else Position(Phase.FINALIZED)
+    return Position(Phase.UNKNOWN, silence(view)) if silent else Position(Phase.FINALIZED)
 
 
 def _no_zookeeper(view: ClusterView) -> Position | None:
@@ -196,7 +196,7 @@ def _dual_write(view: ClusterView) -> Position | None:
     silent, kraft = _silent(view), _with_mode(view, BrokerMode.KRAFT)
     migrating = _with_mode(view, BrokerMode.MIGRATION)
     if silent and not (kraft and migrating):
-        return Position(Phase.HYBRID if kraft or migrating else Phase.UNKNOWN, _silence(silent))
+        return Position(Phase.HYBRID if kraft or migrating else Phase.UNKNOWN, silence(view))
     if migrating:
         return Position(Phase.HYBRID if kraft else Phase.DUAL_WRITE_ZOOKEEPER)
     return _all_kraft(view)
@@ -216,16 +216,16 @@ def _before_copy(view: ClusterView) -> Position | None:
     if not _with_mode(view, BrokerMode.MIGRATION):
         return None
     silent, plain = _silent(view), _with_mode(view, BrokerMode.ZOOKEEPER)
-    return Position(Phase.FIRST_ROLL if silent or plain else Phase.COPY, _silence(silent))
+    return Position(Phase.FIRST_ROLL if silent or plain else Phase.COPY, silence(view))
 
 
 def _before_kraft(view: ClusterView) -> Position:
     silent = _silent(view)
     if silent and len(silent) == len(view.brokers):
-        return Position(Phase.UNKNOWN, _silence(silent))
+        return Position(Phase.UNKNOWN, silence(view))
     if any(controller.answers for controller in view.controllers.values()):
-        return Position(Phase.PRE_MIGRATION, _silence(silent))
-    return Position(Phase.ZOOKEEPER, (*_silence(silent), *_unreached(view)))
+        return Position(Phase.PRE_MIGRATION, silence(view))
+    return Position(Phase.ZOOKEEPER, (*silence(view), *_unreached(view)))
 
 
 def _unreached(view: ClusterView) -> tuple[Reason, ...]:
@@ -319,7 +319,9 @@ def _silent(view: ClusterView) -> list[int]:
     return sorted(broker.id for broker in view.brokers.values() if broker.mode is None)
 
 
-def _silence(silent: list[int]) -> tuple[Reason, ...]:
+def silence(view: ClusterView) -> tuple[Reason, ...]:
+    """P10, where brokers did not answer."""
+    silent = _silent(view)
     return (_named("P10", "Brokers that did not answer", silent),) if silent else ()
 
 

@@ -12,7 +12,7 @@ from airflow.configuration import conf
 from airflow.sdk import DAG
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
-from airflow_provider_kmigrate.dag_builders import audit, consumers, preflight, rollback, zk_to_kraft
+from airflow_provider_kmigrate.dag_builders import audit, consumers, preflight, rollback, watch, zk_to_kraft
 from airflow_provider_kmigrate.exceptions import SpecError
 from airflow_provider_kmigrate.spec import load_folder
 
@@ -22,6 +22,7 @@ BUILDERS: tuple[Callable[[ClusterSpec], DAG | None], ...] = (
     consumers.build_back,
     zk_to_kraft.build,
     rollback.build,
+    watch.build,
     audit.build,
 )
 

@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec, Role
-from airflow_provider_kmigrate.core.forward.hybrid import overdue
+from airflow_provider_kmigrate.core.forward.watch import alarming
 from airflow_provider_kmigrate.core.identity import strangers, unidentified
 from airflow_provider_kmigrate.core.model import Act, Broker, ClusterView, Controller, Decision, Done, Look, Reason, Refuse, Wait
-from airflow_provider_kmigrate.core.phase import alarms
 from airflow_provider_kmigrate.core.preflight.surroundings import Surroundings
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut, Unavailable, WrongCluster
 from airflow_provider_kmigrate.observe import Tools
@@ -243,17 +242,14 @@ class _Diary:
     def saw(self, view: ClusterView, decision: Decision) -> None:
         now = self._world.clock.monotonic()
         self._well = now if isinstance(decision, Wait) and decision.healthy else self._well
-        self._alarm(tuple(reason for reason in self._alarming(view) if reason.code not in self._step.expected))
+        seen = alarming(view, self._world.spec.policy.max_hybrid, self._world.clock.now())
+        self._alarm(tuple(reason for reason in seen if reason.code not in self._step.expected))
         unread = _unread(view, decision)
         key = (_key(decision), tuple(reason.code for reason in unread))
         if isinstance(decision, Done) or (key == self._last and now - self._said < _REPEAT):
             return
         self._last, self._said = key, now
         self._world.say(f"{' | '.join((_words(decision), *map(str, unread)))} ({now - self._begun:.1f} s)")
-
-    def _alarming(self, view: ClusterView) -> tuple[Reason, ...]:
-        late = overdue(view, self._world.spec.policy.max_hybrid, self._world.clock.now())
-        return (*alarms(view), *([late] if late else []))
 
     def _alarm(self, seen: tuple[Reason, ...]) -> None:
         if seen and seen != self._alarms:

@@ -24,7 +24,7 @@ from airflow_provider_kmigrate.core.model import (
     TopicMetadata,
     Wait,
 )
-from tests.core.views import DOWN, KRAFT, MIG, UP, ZK, cluster, controller, migration, with_broker, with_zk
+from tests.core.views import DOWN, KRAFT, MIG, UP, ZK, cluster, controller, migration, with_broker, with_controller, with_zk
 
 FLAGGED, BARE = (True, True, True), (False, False, False)
 PRE = cluster([ZK, ZK, ZK], FLAGGED, -1)
@@ -46,10 +46,6 @@ ID = "q1Sh-9_ISia_zwGINzRvyQ"
 
 def outcome(decision):
     return type(decision), [reason.code for reason in getattr(decision, "reasons", ())]
-
-
-def with_controller(view, node, **changes):
-    return replace(view, controllers={**view.controllers, node: replace(view.controllers[node], **changes)})
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,11 @@ def with_broker(view: ClusterView, node: int, **changes: object) -> ClusterView:
     return replace(view, brokers=changed)
 
 
+def with_controller(view: ClusterView, node: int, **changes: object) -> ClusterView:
+    changed: Mapping[int, Controller] = {**view.controllers, node: replace(view.controllers[node], **changes)}  # type: ignore[arg-type]
+    return replace(view, controllers=changed)
+
+
 def with_zk(view: ClusterView, **changes: object) -> ClusterView:
     assert view.zk is not None
     return replace(view, zk=replace(view.zk, **changes))  # type: ignore[arg-type]

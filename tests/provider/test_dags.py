@@ -47,13 +47,13 @@ class TestFolder:
         rehearsal(clusters, SimCluster())
         found = bag()
         assert found.import_errors == {}
-        assert set(found.dags) == {DAG_ID, "kmigrate_preflight__sim", "kmigrate_rollback__sim"}
+        assert set(found.dags) == {DAG_ID, "kmigrate_preflight__sim", "kmigrate_rollback__sim", "kmigrate_watch__sim"}
 
     def test_a_broken_file_is_an_import_error_that_names_it_and_hides_no_good_one(self, clusters: Path) -> None:
         rehearsal(clusters, SimCluster())
         (clusters / "broken.yaml").write_text("name: other\nclusterid: x\n")
         found = bag()
-        assert set(found.dags) == {DAG_ID, "kmigrate_preflight__sim", "kmigrate_rollback__sim"}
+        assert set(found.dags) == {DAG_ID, "kmigrate_preflight__sim", "kmigrate_rollback__sim", "kmigrate_watch__sim"}
         [(file, error)] = found.import_errors.items()
         assert Path(file).name == "kmigrate_cluster_errors.py", "not the file of the good DAGs: Airflow would take them away"
         assert f"{clusters / 'broken.yaml'}:2: clusterid" in error

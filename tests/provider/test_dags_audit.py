@@ -27,7 +27,7 @@ from tests.provider.simulated import Rehearsal, document
 from tests.steps.sim_nodes import CLUSTER_ID
 
 APPROVED = {"approve_finalization": CLUSTER_ID}
-OTHERS = {"kmigrate_preflight__sim", "kmigrate_zk_to_kraft__sim", "kmigrate_rollback__sim"}
+OTHERS = {"kmigrate_preflight__sim", "kmigrate_zk_to_kraft__sim", "kmigrate_rollback__sim", "kmigrate_watch__sim"}
 GATES = ("after_first_roll", "after_second_roll", "before_approval", "after_finalization")
 
 

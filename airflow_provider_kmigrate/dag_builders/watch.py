@@ -1,0 +1,37 @@
+"""The DAG that looks every ten minutes: a migration's own run alarms nobody while it is red, or waits for a person."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from airflow.sdk import DAG
+
+from airflow_provider_kmigrate.core.cluster import ClusterSpec
+from airflow_provider_kmigrate.dag_builders.task_docs import doc
+from airflow_provider_kmigrate.operators.watch import WatchOperator
+
+_EVERY = timedelta(minutes=10)
+_DOC = """\
+### {name}: is anything wrong?
+
+Looks at cluster `{cluster_id}` every ten minutes, takes no lock and changes nothing. **Red** means that a person must hear of it: a state that
+must never be, brokers in migration mode for longer than `policy.max_hybrid`, an original that the way back would need and that is gone, nodes
+that stay silent for three looks. Unpause it before the migration, with whatever tells you of failed DAGs; pause it when all is over.
+"""
+
+
+def build(spec: ClusterSpec) -> DAG:
+    """The DAG `kmigrate_watch__<cluster>`, every ten minutes once it is unpaused."""
+    with DAG(
+        dag_id=f"kmigrate_watch__{spec.name}",
+        schedule=_EVERY,
+        start_date=datetime(2026, 1, 1, tzinfo=UTC),
+        catchup=False,
+        max_active_runs=1,
+        is_paused_upon_creation=True,
+        tags=["kmigrate", "kafka", spec.name],
+        doc_md=_DOC.format(name=spec.name, cluster_id=spec.cluster_id),
+    ) as dag:
+        retries = {"retries": 2, "retry_delay": timedelta(minutes=1)}
+        WatchOperator(cluster_file=spec.path, task_id="watch", doc_md=doc("watch"), **retries)
+    return dag

@@ -1,0 +1,31 @@
+"""One look at a migration that no task looks at: while its run is red, waits for a person, or has been left."""
+
+from __future__ import annotations
+
+from airflow_provider_kmigrate.core.forward import watch
+from airflow_provider_kmigrate.core.model import Done, Look
+from airflow_provider_kmigrate.exceptions import Refused, Unavailable
+from airflow_provider_kmigrate.steps.journal import told
+from airflow_provider_kmigrate.steps.run import World
+from airflow_provider_kmigrate.steps.way_back import lacking
+
+LOOKS = Look.BROKERS | Look.CONTROLLERS | Look.ZOOKEEPER | Look.QUORUM
+
+
+def run_watch(world: World) -> Done:
+    """Say where the cluster stands; changes nothing.
+
+    Raises `Refused` for what a person must hear of at once: an alarm, a hybrid that lasts too long, a way back that is lost (backup, commands).
+    Raises `Unavailable` where nodes of a migration under way do not answer.
+    """
+    view, now = world.observer.look(LOOKS), world.clock.now()
+    lost = lacking(world.spec, world.backup, world.spec.brokers) if watch.needs_way_back(view) else ()
+    reasons = (*watch.alarming(view, world.spec.policy.max_hybrid, now), *lost)
+    stands = watch.stands(view, now)
+    world.say(stands)
+    if reasons:
+        world.journal.write("alarm", "watch", told(reasons))
+        raise Refused(f"watch: {stands} {told(reasons)}", reasons)
+    if silent := watch.missing(view):
+        raise Unavailable(f"watch: {stands} {told(silent)}")
+    return Done(stands)

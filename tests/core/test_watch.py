@@ -1,0 +1,70 @@
+"""What a look from time to time tells a person, and when it stays quiet."""
+
+from dataclasses import replace
+
+import pytest
+
+from airflow_provider_kmigrate.core.forward import watch
+from tests.core.views import KRAFT, MIG, ZK, cluster, migration, with_controller, with_zk
+
+FLAGGED, BARE, NONE = (True, True, True), (False, False, False), (None, None, None)
+HOUR = 3600.0
+BORN = 1_000_000.0
+HYBRID = cluster([KRAFT, MIG, MIG], FLAGGED, 90)
+OLD = with_zk(HYBRID, migration=replace(migration(90), created_at=BORN))
+DUAL = cluster([KRAFT, KRAFT, KRAFT], FLAGGED, 90)
+
+
+def codes(reasons):
+    return [reason.code for reason in reasons]
+
+
+@pytest.mark.parametrize(
+    ("view", "after", "expected"),
+    [
+        (OLD, 23 * HOUR, []),
+        (OLD, 25 * HOUR, ["T06"]),
+        (cluster([KRAFT, KRAFT, KRAFT], (True, True, False), 90), 0, ["G05"]),
+        (cluster([KRAFT, KRAFT, MIG], BARE, 90), 0, ["P02"]),
+        (cluster([ZK, ZK, ZK], NONE), 999 * HOUR, []),
+        (cluster([KRAFT, KRAFT, KRAFT], BARE, 90), 999 * HOUR, []),
+    ],
+)
+def test_what_a_person_must_hear_at_once(view, after, expected):
+    assert codes(watch.alarming(view, 24 * HOUR, BORN + after)) == expected
+
+
+@pytest.mark.parametrize(
+    ("view", "expected"),
+    [
+        (DUAL, []),
+        (cluster([KRAFT, None, MIG], FLAGGED, 90), ["P10"]),
+        (with_controller(DUAL, 3001, answers=False, migration_flag=None), ["G23"]),
+        (replace(DUAL, zk=None), ["P03"]),
+        (cluster([ZK, None, ZK], NONE), []),
+    ],
+)
+def test_silence_counts_in_the_middle_of_a_migration_only(view, expected):
+    assert codes(watch.missing(view)) == expected
+
+
+@pytest.mark.parametrize(
+    ("view", "needed"),
+    [
+        (cluster([ZK, ZK, ZK], NONE), False),
+        (cluster([ZK, ZK, ZK], FLAGGED, -1), False),
+        (cluster([MIG, ZK, ZK], FLAGGED, -1), True),
+        (DUAL, True),
+        (cluster([KRAFT, KRAFT, KRAFT], (False, True, True), 90), False),
+        (cluster([KRAFT, KRAFT, MIG], BARE, 90), False),
+    ],
+)
+def test_a_way_back_is_needed_from_the_first_broker_to_the_finalization(view, needed):
+    assert watch.needs_way_back(view) is needed
+
+
+def test_where_it_stands_in_one_sentence():
+    told = watch.stands(OLD, BORN + 1.5 * HOUR)
+    assert "phase 'hybrid', 1.5 h after the controllers came; ZooKeeper is 2 records behind" in told
+    assert "2 in migration mode, 1 in kraft mode" in told
+    assert "none answers" in watch.stands(cluster([None, None, None]), BORN)

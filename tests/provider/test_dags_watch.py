@@ -1,0 +1,64 @@
+"""The look every ten minutes, as a run of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import DAG
+
+from airflow_provider_kmigrate.core.cluster import Role
+from airflow_provider_kmigrate.dag_builders import folder
+from airflow_provider_kmigrate.steps.backup import BackupStore
+from tests.provider.simulated import Rehearsal
+from tests.provider.test_dags import tasks
+from tests.provider.test_dags_rollback import begun  # noqa: F401
+from tests.steps.sim_nodes import CLUSTER_ID
+from tests.steps.test_rollback import some_kraft
+
+RunDag = Callable[..., Any]
+
+
+def watching(sim: Rehearsal) -> DAG:
+    dag = folder.dags_of(sim.path.parent)["kmigrate_watch__sim"]
+    dag.task_dict["watch"].retries = 0
+    return dag
+
+
+def test_it_runs_by_itself_once_somebody_lets_it(rehearse: Callable[..., Rehearsal]) -> None:
+    dag = folder.dags_of(rehearse().path.parent)["kmigrate_watch__sim"]
+    assert (dag.schedule, dag.catchup, dag.is_paused_upon_creation) == (timedelta(minutes=10), False, True)
+    assert dag.task_dict["watch"].retries == 2, "a node that restarts is silent for a moment"
+
+
+def test_it_is_green_takes_no_lock_and_changes_nothing(begun: Callable[..., Any], run_dag: RunDag) -> None:  # noqa: F811
+    sim, _ = begun(some_kraft)
+    before = (sim.restarts(), set(sim.ensemble.znodes))
+    assert tasks(run_dag(watching(sim))) == {"watch": "success"}
+    assert (sim.restarts(), set(sim.ensemble.znodes)) == before
+
+
+def test_a_flag_that_is_lost_turns_it_red_and_stands_in_a_journal(
+    begun: Callable[..., Any],  # noqa: F811
+    run_dag: RunDag,
+    tmp_path: Path,
+) -> None:
+    sim, _ = begun(some_kraft)
+    standby = sim.cluster.spec.controllers[-1]
+    sim.cluster.nodes[Role.CONTROLLER, standby.id].running = "process.roles=controller\n"
+    assert tasks(run_dag(watching(sim))) == {"watch": "failed"}
+    assert any("G05" in path.read_text() for path in (tmp_path / "kmigrate" / "journal" / "sim").glob("*watch*.jsonl"))
+
+
+def test_an_original_that_is_gone_turns_it_red_while_the_way_back_is_open(
+    begun: Callable[..., Any],  # noqa: F811
+    run_dag: RunDag,
+    tmp_path: Path,
+) -> None:
+    sim, _ = begun(some_kraft)
+    kept = BackupStore(tmp_path / "kmigrate" / "backup", "sim", CLUSTER_ID)
+    for original in kept.folder.rglob("*broker-1*"):
+        original.unlink()
+    assert tasks(run_dag(watching(sim))) == {"watch": "failed"}
