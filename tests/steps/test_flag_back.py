@@ -15,7 +15,7 @@ from airflow_provider_kmigrate.steps.files import install
 from airflow_provider_kmigrate.steps.rollback import RestoreFlag, run_rollback
 from airflow_provider_kmigrate.steps.run import Step, run_step
 from tests.steps.sim import SimCluster
-from tests.steps.test_rollback import all_kraft
+from tests.steps.test_rollback import all_kraft, finalization_begun
 
 
 def finalized_but_one(folder: Path) -> SimCluster:
@@ -92,3 +92,14 @@ def test_while_the_leader_dual_writes_it_comes_back(tmp_path: Path) -> None:
     cluster.stop(standby)
     run_step(RestoreFlag(standby), cluster.world(tmp_path))
     assert cluster.nodes[standby.role, standby.id].stage is Stage.CONTROLLER_MIGRATION
+
+
+def test_a_new_run_gives_a_standby_its_flag_back_on_the_leaders_word(tmp_path: Path) -> None:
+    """A finalization was killed between the stop and the start of a standby; the leader, with the flag, goes on dual-writing."""
+    cluster = SimCluster()
+    finalization_begun(cluster, cluster.world(tmp_path))
+    standby = next(node for node in cluster.spec.controllers if cluster.nodes[node.role, node.id].stage is Stage.CONTROLLER_FINAL)
+    cluster.stop(standby)
+    run_step(ProvisionController(standby, cluster.spec.cluster_id), cluster.world(tmp_path))
+    assert cluster.nodes[standby.role, standby.id].stage is Stage.CONTROLLER_MIGRATION
+    assert not cluster.finalized
