@@ -108,15 +108,13 @@ def taken_back(data: bytes) -> Mapping[int, BrokerMode]:
     return found
 
 
-def registered(data: bytes) -> frozenset[int]:
-    """Our own note [0, 1]: who was moved into migration mode. Raises `Failed` for one that nobody can read."""
+def node_ids(path: str, data: bytes) -> frozenset[int]:
+    """Our own note of nodes, such as [0, 1]. Raises `Failed` for one that nobody can read."""
     try:
         return frozenset(map(_int, json.loads(data)))
     except (ValueError, TypeError) as error:
-        why = "without it a roll may let the takeover cut off a broker that somebody has made plain again"
-        raise Failed(
-            f"kmigrate's note of brokers in migration mode holds {readable(data)}: {why}; correct it, such as [0, 1]"
-        ) from error
+        why = "without it a roll may let the takeover cut a broker off, or a lost migration flag pass for a finalization"
+        raise Failed(f"kmigrate's note {path} holds {readable(data)}: {why}; correct it, such as [0, 1]") from error
 
 
 def readable(data: bytes | None) -> str:

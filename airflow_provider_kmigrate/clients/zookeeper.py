@@ -31,6 +31,9 @@ ROOT: Final = "/_kmigrate"
 TAKEN_BACK: Final = f"{ROOT}/taken-back"
 #: Our own note of brokers that a roll has moved into migration mode; the same holds of them, whoever made them plain again.
 REGISTERED: Final = f"{ROOT}/registered"
+#: Our own note of controllers whose flag a finalization takes: a flag that is missing anywhere else was lost.
+UNFLAGGED: Final = f"{ROOT}/unflagged"
+NOTES: Final = (TAKEN_BACK, REGISTERED, UNFLAGGED)
 #: The znodes of Kafka that a rollback writes or deletes. Beside them it writes the partitions' states again as they are, and those are made
 #: that Kafka has left out (`half_made`); everything else of Kafka's tree is only read.
 WRITABLE: Final = frozenset({"/controller", "/controller_epoch", "/migration"})
@@ -126,7 +129,7 @@ class ZooKeeper:
 
     def view(self, *, groups: bool = False) -> ZkView:
         """One instant of the tree in one round trip; with `groups` a second one, a moment later."""
-        root, identity, ids, controller, epoch, migration, deletions, moves, offsets, back, known = self._session.read(
+        root, identity, ids, controller, epoch, migration, deletions, moves, offsets, *notes = self._session.read(
             "view",
             Read(Kind.DATA, "/"),
             Read(Kind.DATA, "/cluster/id"),
@@ -137,9 +140,9 @@ class ZooKeeper:
             Read(Kind.CHILDREN, "/admin/delete_topics"),
             Read(Kind.DATA, "/admin/reassign_partitions"),
             Read(Kind.DATA, "/brokers/topics/__consumer_offsets"),
-            Read(Kind.DATA, TAKEN_BACK),
-            Read(Kind.DATA, REGISTERED),
+            *(Read(Kind.DATA, path) for path in NOTES),
         )
+        back, known, unflagged = notes
         living = self._live_members() if groups else {}
         return ZkView(
             cluster_id=self._identity(root, identity),
@@ -153,7 +156,8 @@ class ZooKeeper:
             live_members=living,
             offsets_topic_version=offsets[1].version if offsets else None,
             taken_back=znodes.taken_back(_data(back)) if back else {},
-            registered=znodes.registered(_data(known)) if known else frozenset(),
+            registered=znodes.node_ids(REGISTERED, _data(known)) if known else frozenset(),
+            unflagged=znodes.node_ids(UNFLAGGED, _data(unflagged)) if unflagged else frozenset(),
         )
 
     def cluster_id(self) -> str:
@@ -320,9 +324,9 @@ class ZooKeeper:
     def _acl(self, path: str) -> Any:
         """Consumers write below their group with identities of their own, or with none: what they could not write would stop them.
 
-        Our notes of brokers are part of every view, whoever looks; they hold ids and modes.
+        Our notes of nodes are part of every view, whoever looks; they hold ids and modes.
         """
-        if path in {TAKEN_BACK, REGISTERED}:
+        if path in NOTES:
             return [*self._session.acl, *READ_ACL_UNSAFE]
         return OPEN_ACL_UNSAFE if _below(path, CONSUMERS) else self._session.acl
 

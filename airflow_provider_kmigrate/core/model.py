@@ -217,6 +217,7 @@ class ZkView:
     live_members: Mapping[str, LiveMembers] = field(default_factory=dict)  # theirs
     offsets_topic_version: int | None = None  # data version of /brokers/topics/__consumer_offsets; 0: as it was created
     registered: frozenset[int] = frozenset()  # by our note: brokers that a roll has moved into migration mode
+    unflagged: frozenset[int] = frozenset()  # by our note: controllers whose flag a finalization takes, or has taken
     taken_back: Mapping[int, BrokerMode] = field(
         default_factory=dict
     )  # brokers that kmigrate took back alone, and into which mode

@@ -19,10 +19,11 @@ from airflow_provider_kmigrate.core.phase import kraft_owns
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut
 from airflow_provider_kmigrate.steps.dual_write import CURES, Reviving
 from airflow_provider_kmigrate.steps.files import install
-from airflow_provider_kmigrate.steps.first_broker import FirstBroker, note, note_registered
+from airflow_provider_kmigrate.steps.first_broker import FirstBroker
 from airflow_provider_kmigrate.steps.green import Green
 from airflow_provider_kmigrate.steps.journal import told
 from airflow_provider_kmigrate.steps.moved import MovedSince
+from airflow_provider_kmigrate.steps.notes import note_registered, note_taken_back
 from airflow_provider_kmigrate.steps.partition_states import elect_anew
 from airflow_provider_kmigrate.steps.run import OfNode, World, run_step
 from airflow_provider_kmigrate.steps.starting import insist, ours, start, stop
@@ -318,7 +319,7 @@ class TakeBack(BringBack):
         return decision
 
     def act(self, world: World, act: Act) -> None:
-        note(world, self.node.id, self.target)
+        note_taken_back(world, self.node.id, self.target)
         super().act(world, act)
 
     def _left_in_charge(self, world: World, seconds: float) -> gates.Gate:

@@ -9,8 +9,8 @@ from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Loo
 from airflow_provider_kmigrate.core.phase import ended
 from airflow_provider_kmigrate.steps.compared import KINDS
 from airflow_provider_kmigrate.steps.files import install
-from airflow_provider_kmigrate.steps.first_broker import without_notes
 from airflow_provider_kmigrate.steps.moved import MovedSince
+from airflow_provider_kmigrate.steps.notes import forget_unflagged, note_unflagged, notes_deleted
 from airflow_provider_kmigrate.steps.run import OfNode, World
 from airflow_provider_kmigrate.steps.starting import start, stop
 from airflow_provider_kmigrate.steps.way_back import refuse_if_lost
@@ -33,6 +33,8 @@ class ProvisionController(OfNode):
 
     def act(self, world: World, act: Act) -> None:
         host = world.tools.host(self.node)
+        if act.verb == "reflag":
+            forget_unflagged(world, self.node.id)
         if act.verb != "start":
             install(world, self.node, Stage.CONTROLLER_MIGRATION)
         if act.verb == "rewrite":
@@ -44,7 +46,7 @@ class ProvisionController(OfNode):
 
     def _forget(self, world: World) -> None:
         """Notes of an earlier migration that was cleaned up by hand: the last broker would be waited for before the first one."""
-        left = without_notes(world) if world.tools.zk.read("/migration") is None else []
+        left = notes_deleted(world) if world.tools.zk.read("/migration") is None else []
         if left:
             world.tools.zk.commit(left, holding=world.fence)
             world.say("Notes of an earlier migration's brokers removed: these controllers are the first of a new one.")
@@ -91,6 +93,7 @@ class FinalizeController(OfNode):
     def act(self, world: World, act: Act) -> None:
         if act.verb == "restart" and not self._over:
             refuse_if_lost(self.name, world.spec, world.backup, world.journal)
+            note_unflagged(world, self.node.id)
         if act.verb != "start":
             install(world, self.node, Stage.CONTROLLER_FINAL)
         if act.verb == "rewrite":

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import astuple
 
-from airflow_provider_kmigrate.clients import znodes
-from airflow_provider_kmigrate.clients.zookeeper import REGISTERED, TAKEN_BACK, Create, Delete, Set
 from airflow_provider_kmigrate.core.forward import broker_canary, roll
 from airflow_provider_kmigrate.core.forward.broker_canary import LOOKS, Sample
 from airflow_provider_kmigrate.core.model import Act, BrokerMode, ClusterView, Decision, Done, Reason, Wait
-from airflow_provider_kmigrate.steps.run import World
 
 _KEPT = 3000  # looks; ten minutes of them, or more
 
@@ -66,29 +62,3 @@ class FirstBroker:
         if not self.worse:
             return decision
         return Act("take back", " ".join(reason.text for reason in self.worse))
-
-
-def note_registered(world: World, broker: int) -> None:
-    """Write down that the controllers will know this broker, before it starts in migration mode: nobody can ask them for it."""
-    found = world.tools.zk.read(REGISTERED)
-    known = znodes.registered(found[0]) if found else frozenset()
-    if broker in known:
-        return
-    data = json.dumps(sorted({*known, broker})).encode()
-    change = Create(REGISTERED, data) if found is None else Set(REGISTERED, data, found[1])
-    world.tools.zk.commit([change], holding=world.fence)
-
-
-def without_notes(world: World) -> list[Delete]:
-    """The notes of brokers that controllers know go with these controllers: new ones know nobody."""
-    found = {path: world.tools.zk.read(path) for path in (TAKEN_BACK, REGISTERED)}
-    return [Delete(path, note[1]) for path, note in found.items() if note is not None]
-
-
-def note(world: World, broker: int, mode: BrokerMode) -> None:
-    """Write down for every later run that this broker goes back alone: its registration with the controllers stays."""
-    found = world.tools.zk.read(TAKEN_BACK)
-    known = znodes.taken_back(found[0]) if found else {}
-    data = json.dumps({str(one): str(was) for one, was in {**known, broker: mode}.items()}).encode()
-    change = Create(TAKEN_BACK, data) if found is None else Set(TAKEN_BACK, data, found[1])
-    world.tools.zk.commit([change], holding=world.fence)

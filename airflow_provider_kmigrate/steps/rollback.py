@@ -33,9 +33,9 @@ from airflow_provider_kmigrate.steps.brokers import BringBack
 from airflow_provider_kmigrate.steps.compared import KINDS
 from airflow_provider_kmigrate.steps.dual_write import DOWN_LOOKS, cure, start_what_is_down
 from airflow_provider_kmigrate.steps.files import install
-from airflow_provider_kmigrate.steps.first_broker import without_notes
 from airflow_provider_kmigrate.steps.journal import told
 from airflow_provider_kmigrate.steps.moved import MovedSince
+from airflow_provider_kmigrate.steps.notes import forget_unflagged, notes_deleted
 from airflow_provider_kmigrate.steps.partition_states import raise_states
 from airflow_provider_kmigrate.steps.run import OfNode, Step, World, run_step
 from airflow_provider_kmigrate.steps.starting import start, stop
@@ -143,6 +143,7 @@ class RestoreFlag(OfNode):
         return rollback.decide_flag(view, self.node.id)
 
     def act(self, world: World, act: Act) -> None:
+        forget_unflagged(world, self.node.id)
         install(world, self.node, Stage.CONTROLLER_MIGRATION)
         if act.verb == "rewrite":
             return
@@ -245,7 +246,7 @@ class GiveBack(Step):
         if change.states:
             raise_states(world)
         saved = world.backup.keep_znodes({path: data for path, (data, _) in read.items()}, world.fence.token)
-        world.tools.zk.commit([*_operations(change, read), *without_notes(world)], holding=world.fence)
+        world.tools.zk.commit([*_operations(change, read), *notes_deleted(world)], holding=world.fence)
         epoch = "" if change.epoch is None else f" and /controller_epoch set to {change.epoch}"
         world.say(f"{' and '.join(change.delete)} deleted{epoch} in one transaction; what they held is in {saved}.")
         world.journal.write("handed over", self.name, " ".join(change.delete), controller_epoch=change.epoch)

@@ -8,7 +8,7 @@ from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.forward import leaders, waiting
 from airflow_provider_kmigrate.core.gates import Gate, leaderless
 from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Done, Look, Reason, Refuse, Wait
-from airflow_provider_kmigrate.core.phase import Phase, alarms, where
+from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.steps.compared import KINDS, Compared
 from airflow_provider_kmigrate.steps.dual_write import Reviving
 from airflow_provider_kmigrate.steps.green import Green
@@ -190,11 +190,8 @@ class Soak(_DualWriting):
         return self._green.held
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
-        phase = where(view).phase
-        if phase is Phase.FINALIZED or (phase is Phase.FINALIZING and not self.held):
-            return Done("The finalization has already begun.")
-        if phase is Phase.FINALIZING:  # in the middle of this soak, so it was not ours
-            return Refuse(alarms(view))
+        if (past := waiting.past_soak(view)) is not None:
+            return past
         gate = self._gate(view, self._moved.saw(view, first))
         self._green.saw(view, gate.met)
         decision = self._judged(view, gate)

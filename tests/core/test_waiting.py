@@ -174,6 +174,22 @@ def test_a_first_roll_that_is_noted_is_no_way_back_that_was_left():
     assert decide_provision(with_controller(view, 3000, **DOWN_USED), 3000, ID).verb == "start"
 
 
+@pytest.mark.parametrize(
+    ("view", "expected"),
+    [
+        (FINAL, (Done, [])),
+        (OVER, (Done, [])),
+        (DUAL, None),
+        (BEGUN, (Refuse, ["G05"])),
+        (with_zk(BEGUN, unflagged=frozenset({3000})), (Refuse, ["G05"])),
+        (with_zk(BEGUN, unflagged=frozenset({3001})), (Done, [])),
+    ],
+)
+def test_a_lost_flag_makes_up_for_no_soak_and_a_finalization_of_our_own_does(view, expected):
+    past = waiting.past_soak(view)
+    assert (past and outcome(past)) == expected
+
+
 def test_a_directory_of_another_cluster_is_never_formatted():
     files = NodeFiles({}, {"/data": {"cluster.id": "another"}}, has_metadata_log=False)
     view = with_controller(PRE, 3000, **{**DOWN_FRESH, "files": files})

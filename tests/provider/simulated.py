@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from airflow_provider_kmigrate.clients.zookeeper import REGISTERED, TAKEN_BACK, WRITABLE, Holding, Operation, Znode
+from airflow_provider_kmigrate.clients.zookeeper import NOTES, WRITABLE, Holding, Operation, Znode
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
 from airflow_provider_kmigrate.core.model import ClusterView, Look
 from airflow_provider_kmigrate.core.preflight.surroundings import Surroundings
@@ -23,7 +23,7 @@ from tests.steps.sim_hands import SimHost
 from tests.steps.sim_nodes import CLUSTER_ID
 from tests.steps.sim_zookeeper import STATE, SimZooKeeper
 
-_OF_THE_CLUSTER = {*WRITABLE, TAKEN_BACK, REGISTERED, STATE}
+_OF_THE_CLUSTER = {*WRITABLE, *NOTES, STATE}
 
 
 class SimSession(MemoryZooKeeper):

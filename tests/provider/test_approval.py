@@ -120,7 +120,7 @@ def test_any_other_text_is_no_approval(run_dag: RunDag, text: str) -> None:
 
 
 SAID = {
-    "soak": "The finalization has already begun.",
+    "soak": "The migration is finalized already: there is nothing left to soak for.",
     "before_approval.way_back": "Open.\n\n1. stop controllers\n2. hand over",
     "before_approval.equivalence": "The same.",
     "before_approval.dual_write_lag": "None.",
@@ -133,7 +133,7 @@ def test_its_evidence_is_what_earlier_tasks_said_and_nothing_else(tmp_path: Path
     body = dag.get_task("approve").body
     ti = SimpleNamespace(xcom_pull=lambda task_ids: SAID[task_ids])
     shown = dag.get_template_env().from_string(body).render(ti=ti)
-    assert "* soak: The finalization has already begun.\n" in shown
+    assert "* soak: The migration is finalized already: there is nothing left to soak for.\n" in shown
     assert "* the way back, which ends here:\n\n  Open.\n\n  1. stop controllers\n  2. hand over\n" in shown
     assert not [claim for claim in ("KRaft mode", "ISR", "backup", "hash", "flag,") if claim in shown.split("* **Finalize**")[0]]
 

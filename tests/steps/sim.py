@@ -92,6 +92,7 @@ class SimCluster:
     version: int = 0  # of /migration
     known: bytes | None = None  # the note of brokers that a roll has moved into migration mode
     meddled: bool = False  # somebody took a controller's flag: that it finalizes is not the tool's doing
+    unflagged: bytes | None = None  # the note of controllers whose flag a finalization takes
     disasters: list[str] = field(default_factory=list)  # what was measured to lose records, topics or minutes
 
     def __post_init__(self) -> None:
@@ -310,7 +311,8 @@ class SimCluster:
             migration,
             live_groups=self.live_groups,
             taken_back=znodes.taken_back(self.note) if self.note else {},
-            registered=znodes.registered(self.known) if self.known else frozenset(),
+            registered=znodes.node_ids("registered", self.known) if self.known else frozenset(),
+            unflagged=znodes.node_ids("unflagged", self.unflagged) if self.unflagged else frozenset(),
         )
 
     def _partitions(self) -> tuple[Partition, ...]:

@@ -7,7 +7,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_provider_kmigrate.clients.zookeeper import REGISTERED, TAKEN_BACK, Create, Delete, Holding, Operation, Set, Znode
+from airflow_provider_kmigrate.clients.zookeeper import (
+    REGISTERED,
+    TAKEN_BACK,
+    UNFLAGGED,
+    Create,
+    Delete,
+    Holding,
+    Operation,
+    Set,
+    Znode,
+)
 from airflow_provider_kmigrate.core.cluster import Role
 from airflow_provider_kmigrate.core.model import Migration, ZkController
 from airflow_provider_kmigrate.exceptions import Fenced
@@ -17,7 +27,7 @@ if TYPE_CHECKING:
 
 TOPIC = "/brokers/topics/t"
 STATE = f"{TOPIC}/partitions/0/state"
-_NOTES = {TAKEN_BACK: "note", REGISTERED: "known"}  # in the cluster
+_NOTES = {TAKEN_BACK: "note", REGISTERED: "known", UNFLAGGED: "unflagged"}  # in the cluster
 
 
 @dataclass

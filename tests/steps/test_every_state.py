@@ -81,6 +81,7 @@ def key_of(cluster: SimCluster) -> Key:
         cluster.zookeeper_controller,
         cluster.ahead,
         cluster.known,
+        cluster.unflagged,
         cluster.meddled,
     )
     return (nodes, order, offset, owner, frozenset(cluster.registered), tuple(sorted(cluster.leaders.items())))

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
 from airflow_provider_kmigrate.core.files.config_matrix import Stage
-from airflow_provider_kmigrate.exceptions import KMigrateError
-from airflow_provider_kmigrate.steps.controllers import ProvisionController
+from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
+from airflow_provider_kmigrate.steps.controllers import FinalizeController, ProvisionController
 from airflow_provider_kmigrate.steps.dual_write import start_what_is_down
 from airflow_provider_kmigrate.steps.files import install
 from airflow_provider_kmigrate.steps.rollback import RestoreFlag, run_rollback
 from airflow_provider_kmigrate.steps.run import Step, run_step
+from airflow_provider_kmigrate.steps.waits import Soak
 from tests.steps.sim import SimCluster
 from tests.steps.test_rollback import all_kraft, finalization_begun
 
@@ -102,4 +104,26 @@ def test_a_new_run_gives_a_standby_its_flag_back_on_the_leaders_word(tmp_path: P
     cluster.stop(standby)
     run_step(ProvisionController(standby, cluster.spec.cluster_id), cluster.world(tmp_path))
     assert cluster.nodes[standby.role, standby.id].stage is Stage.CONTROLLER_MIGRATION
+    assert not cluster.finalized
+
+
+def test_a_soak_that_found_a_lost_flag_stays_red_when_it_is_only_cleared(tmp_path: Path) -> None:
+    """Begun anew it saw a finalization under way, which nobody had begun: the point of no return without a soak."""
+    cluster = SimCluster()
+    finalization_begun(cluster, cluster.world(tmp_path))
+    for _ in range(2):
+        with pytest.raises(Refused) as refused:
+            run_step(Soak(3.0), cluster.world(tmp_path))
+        assert {reason.code for reason in refused.value.reasons} == {"G05"}
+
+
+def test_a_finalization_that_was_begun_needs_no_second_soak_until_the_flag_is_given_back(tmp_path: Path) -> None:
+    cluster = SimCluster()
+    all_kraft(cluster, cluster.world(tmp_path))
+    standby = next(node for node in cluster.spec.controllers if node.id != cluster.leader)
+    run_step(FinalizeController(standby), cluster.world(tmp_path))
+    run_step(Soak(3.0), cluster.world(tmp_path))
+    assert json.loads(cluster.unflagged or b"") == [standby.id]
+    run_step(RestoreFlag(standby), cluster.world(tmp_path))
+    assert json.loads(cluster.unflagged or b"") == []
     assert not cluster.finalized

@@ -114,6 +114,21 @@ def equivalent(view: ClusterView) -> Decision:
     return Wait(reasons) if reasons else Done(equivalence_kinds.same(view))
 
 
+def past_soak(view: ClusterView) -> Decision | None:
+    """Where there is nothing left to soak for: it is finalized, or kmigrate has begun to (our note). None: there is.
+
+    Refused where somebody else took a flag (G05): that makes up for no soak, whether it is seen in the middle of one or before it.
+    """
+    if ended(view):
+        return Done("The migration is finalized already: there is nothing left to soak for.")
+    if where(view).phase is not Phase.FINALIZING:
+        return None
+    bare = {controller.id for controller in view.controllers.values() if controller.migration_flag is False}
+    if view.zk is not None and bare <= view.zk.unflagged:
+        return Done(f"The finalization was begun: controllers {', '.join(map(str, sorted(bare)))} are without the flag already.")
+    return Refuse(alarms(view))
+
+
 def soaking(view: ClusterView, first: ClusterView, lag_limit: int) -> Gate:
     """Everything that must stay true while the cluster soaks in dual-write."""
     position = where(view)

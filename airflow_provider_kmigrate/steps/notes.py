@@ -1,0 +1,53 @@
+"""What kmigrate writes down in ZooKeeper for every later run, because no node can be asked for it; part of every view (`ZkView`)."""
+
+from __future__ import annotations
+
+import json
+
+from airflow_provider_kmigrate.clients import znodes
+from airflow_provider_kmigrate.clients.zookeeper import NOTES, REGISTERED, TAKEN_BACK, UNFLAGGED, Create, Delete, Set
+from airflow_provider_kmigrate.core.model import BrokerMode
+from airflow_provider_kmigrate.steps.run import World
+
+
+def note_registered(world: World, broker: int) -> None:
+    """Write down that the controllers will know this broker, before it starts in migration mode."""
+    _add(world, REGISTERED, broker)
+
+
+def note_unflagged(world: World, controller: int) -> None:
+    """Write down that it is kmigrate that takes this controller's flag, before it does."""
+    _add(world, UNFLAGGED, controller)
+
+
+def note_taken_back(world: World, broker: int, mode: BrokerMode) -> None:
+    """Write down that this broker goes back alone: its registration with the controllers stays."""
+    found = world.tools.zk.read(TAKEN_BACK)
+    known = znodes.taken_back(found[0]) if found else {}
+    _put(world, TAKEN_BACK, {str(one): str(was) for one, was in {**known, broker: mode}.items()}, found)
+
+
+def notes_deleted(world: World) -> list[Delete]:
+    """What deletes all notes: they are of controllers that go with the same transaction, and new ones know nobody."""
+    found = {path: world.tools.zk.read(path) for path in NOTES}
+    return [Delete(path, note[1]) for path, note in found.items() if note is not None]
+
+
+def forget_unflagged(world: World, controller: int) -> None:
+    """The controller gets its flag back: whoever takes it from now on, it is not the finalization that was begun."""
+    found = world.tools.zk.read(UNFLAGGED)
+    known = znodes.node_ids(UNFLAGGED, found[0]) if found else frozenset()
+    if controller in known:
+        _put(world, UNFLAGGED, sorted(known - {controller}), found)
+
+
+def _add(world: World, path: str, node: int) -> None:
+    found = world.tools.zk.read(path)
+    known = znodes.node_ids(path, found[0]) if found else frozenset()
+    if node not in known:
+        _put(world, path, sorted({*known, node}), found)
+
+
+def _put(world: World, path: str, content: object, found: tuple[bytes, int] | None) -> None:
+    data = json.dumps(content).encode()
+    world.tools.zk.commit([Create(path, data) if found is None else Set(path, data, found[1])], holding=world.fence)
