@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from airflow_provider_kmigrate.core.internal_topics import OFFSETS_TOPIC, magnitude
+from airflow_provider_kmigrate.core.listing import listed
 from airflow_provider_kmigrate.core.model import Reason
 
 DEFAULT_LIMIT = 1000
@@ -91,13 +92,13 @@ def _wrong(broker: int, possible: frozenset[int], topic_count: int) -> Reason:
 
 
 def _unread(brokers: Collection[int]) -> Reason:
-    named = ", ".join(map(str, brokers)) or "all"
+    named = listed(brokers) or "all"
     text = f"no count of {OFFSETS_TOPIC} explains the answers of brokers {named}, or they gave none"
     return Reason("K02", text, "Unknown is not healthy; leaders that move meanwhile do this.", "Look again.")
 
 
 def _ambiguous(brokers: Collection[int], others: frozenset[int], topic_count: int) -> Reason:
-    named = ", ".join(map(str, brokers))
+    named = listed(brokers)
     text = f"brokers {named} use {topic_count} partitions of {OFFSETS_TOPIC} or, just as likely by their answers, {_some(others)}"
     why = "Leaders are spread so regularly, or over so few brokers, that no made-up group tells the counts apart."
     remedy = "Make sure that the topic has not been expanded since these brokers started."

@@ -10,16 +10,21 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from airflow_provider_kmigrate.core.listing import listed
 from airflow_provider_kmigrate.core.model import (
     Broker,
     BrokerMode,
     ClusterView,
     Controller,
+    Decision,
+    Done,
     Malformed,
     Migration,
     Partition,
     ProcessState,
     Reason,
+    Refuse,
+    Wait,
     ZkController,
 )
 
@@ -55,6 +60,16 @@ def not_yet(*reasons: Reason) -> Gate:
 def never(*reasons: Reason) -> Gate:
     """A person must act."""
     return Gate(Standing.NEVER, reasons)
+
+
+def unmet(gate: Gate) -> Refuse | Wait:
+    """What a gate that is not met asks for: a person, or patience."""
+    return Refuse(gate.reasons) if gate.standing is Standing.NEVER else Wait(gate.reasons)
+
+
+def as_decision(gate: Gate, done: str) -> Decision:
+    """A gate as a decision: met is done."""
+    return Done(done) if gate.met else unmet(gate)
 
 
 def together(gates: Iterable[Gate]) -> Gate:
@@ -129,7 +144,7 @@ def quorum_healthy(view: ClusterView, max_lag: int = 1000) -> Gate:
     behind = [voter for voter in view.controllers if quorum.voters.get(voter, -1) < max(0, quorum.high_watermark - max_lag)]
     if not behind:
         return MET
-    return not_yet(Reason("G20", f"Voters behind the high watermark {quorum.high_watermark}: {_list(behind)}."))
+    return not_yet(Reason("G20", f"Voters behind the high watermark {quorum.high_watermark}: {listed(behind)}."))
 
 
 def quorum_leads(view: ClusterView) -> Gate:
@@ -148,7 +163,7 @@ def all_in_migration_mode(view: ClusterView, but: Collection[int] = ()) -> Gate:
     if not plain:
         return MET
     why = "When the last broker registers, KRaft takes over and cuts a plain ZooKeeper broker off: acked records were lost (measured)."
-    return not_yet(Reason("G08", f"Brokers in /brokers/ids that are not in migration mode: {_list(plain)}.", why))
+    return not_yet(Reason("G08", f"Brokers in /brokers/ids that are not in migration mode: {listed(plain)}.", why))
 
 
 def dual_write_alive(view: ClusterView, before: ClusterView | None) -> Gate:
@@ -288,9 +303,9 @@ def all_kraft(view: ClusterView) -> Gate:
     """Every broker answers in KRaft mode and none is left under /brokers/ids."""
     others = sorted(b.id for b in view.brokers.values() if b.mode is not BrokerMode.KRAFT)
     if others:
-        return not_yet(Reason("G22", f"Brokers that do not answer in KRaft mode: {_list(others)}."))
+        return not_yet(Reason("G22", f"Brokers that do not answer in KRaft mode: {listed(others)}."))
     if view.zk is not None and view.zk.broker_ids:
-        return not_yet(Reason("G22", f"Brokers still registered in ZooKeeper: {_list(view.zk.broker_ids)}."))
+        return not_yet(Reason("G22", f"Brokers still registered in ZooKeeper: {listed(view.zk.broker_ids)}."))
     return MET
 
 
@@ -320,10 +335,6 @@ def slow_stop_limit(partitions: int) -> float:
 
 def _unread(what: str) -> Reason:
     return Reason("G00", f"Could not read {what}.", "Unknown is not healthy.")
-
-
-def _list(ids: Iterable[int]) -> str:
-    return ", ".join(map(str, ids))
 
 
 def _names(partitions: Collection[Partition], limit: int = 8) -> str:

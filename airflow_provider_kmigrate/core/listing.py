@@ -7,6 +7,11 @@ from collections.abc import Iterable
 _SHOWN = 8
 
 
+def listed(items: Iterable[object]) -> str:
+    """All of them, for nodes: there are few."""
+    return ", ".join(map(str, items))
+
+
 def some(items: Iterable[object], shown: int = _SHOWN) -> str:
     """The first of them by name, the others counted."""
     named = [str(item) for item in items]

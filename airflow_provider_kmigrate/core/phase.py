@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from airflow_provider_kmigrate.core.listing import listed
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Malformed, Migration, Reason, ZkController, ZkView
 
 
@@ -246,7 +247,7 @@ def _unflagged_alarm(view: ClusterView) -> tuple[Reason, ...]:
     remedy = (
         "If this is not the finalization: set zookeeper.metadata.migration.enable=true there and restart it before anything else."
     )
-    return (Reason("G05", f"Controllers without the migration flag: {_ids(without)}.", why, remedy),)
+    return (Reason("G05", f"Controllers without the migration flag: {listed(without)}.", why, remedy),)
 
 
 def _phase_alarm(view: ClusterView) -> tuple[Reason, ...]:
@@ -326,8 +327,4 @@ def silence(view: ClusterView) -> tuple[Reason, ...]:
 
 
 def _named(code: str, text: str, ids: list[int]) -> Reason:
-    return Reason(code, f"{text}: {_ids(ids)}.")
-
-
-def _ids(ids: list[int]) -> str:
-    return ", ".join(map(str, ids))
+    return Reason(code, f"{text}: {listed(ids)}.")

@@ -7,6 +7,7 @@ from airflow_provider_kmigrate.core.files.config_matrix import Stage, stage_on_d
 from airflow_provider_kmigrate.core.forward import roll
 from airflow_provider_kmigrate.core.forward.provision import unseen
 from airflow_provider_kmigrate.core.gates import MET, Gate, never, not_yet, together
+from airflow_provider_kmigrate.core.listing import listed
 from airflow_provider_kmigrate.core.model import (
     BrokerMode,
     ClusterView,
@@ -141,8 +142,3 @@ def empty(controller: Controller) -> bool:
     if controller.files.meta is None:
         return not controller.files.has_metadata_log
     return not directories.in_use(controller)
-
-
-def listed(ids: list[int]) -> str:
-    """Ids for a message."""
-    return ", ".join(map(str, ids))

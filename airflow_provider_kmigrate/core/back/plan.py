@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from airflow_provider_kmigrate.core.back import gates as back_gates
 from airflow_provider_kmigrate.core.back import losses
-from airflow_provider_kmigrate.core.back.gates import listed
 from airflow_provider_kmigrate.core.files import directories
+from airflow_provider_kmigrate.core.listing import listed
 from airflow_provider_kmigrate.core.metadata import kinds
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Controller, ProcessState, Reason
 from airflow_provider_kmigrate.core.phase import kraft_owns

@@ -23,14 +23,13 @@ from dataclasses import dataclass
 from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.back import gates as back_gates
 from airflow_provider_kmigrate.core.back import losses
-from airflow_provider_kmigrate.core.back.gates import listed
 from airflow_provider_kmigrate.core.back.losses import SAFE, Terms
 from airflow_provider_kmigrate.core.files import directories
 from airflow_provider_kmigrate.core.files.config_matrix import Stage, stage_on_disk
 from airflow_provider_kmigrate.core.forward import roll
 from airflow_provider_kmigrate.core.forward.provision import end_unseen, keeps_flag
-from airflow_provider_kmigrate.core.forward.waiting import as_decision
-from airflow_provider_kmigrate.core.gates import MET, Gate, never, not_yet, together
+from airflow_provider_kmigrate.core.gates import MET, Gate, as_decision, never, not_yet, together
+from airflow_provider_kmigrate.core.listing import listed
 from airflow_provider_kmigrate.core.model import (
     Act,
     Broker,

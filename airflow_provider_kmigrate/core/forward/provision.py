@@ -9,7 +9,8 @@ from airflow_provider_kmigrate.core.files.config_matrix import Stage, stage_on_d
 from airflow_provider_kmigrate.core.files.directories import not_its_own
 from airflow_provider_kmigrate.core.files.node_file import misfiled
 from airflow_provider_kmigrate.core.forward import waiting
-from airflow_provider_kmigrate.core.gates import Standing, together
+from airflow_provider_kmigrate.core.gates import together
+from airflow_provider_kmigrate.core.listing import listed
 from airflow_provider_kmigrate.core.model import (
     Act,
     BrokerMode,
@@ -50,7 +51,7 @@ def _answers(view: ClusterView, controller: Controller) -> Decision:
     if _ending(view):
         return Done(f"Controller {controller.id} answers; the finalization has begun.")
     gate = gates.all_flagged(view)
-    return Refuse(gate.reasons) if gate.standing is Standing.NEVER else Wait(gate.reasons)
+    return gates.unmet(gate)
 
 
 def _restart(view: ClusterView, controller: Controller) -> Decision | None:
@@ -84,7 +85,7 @@ def _handed_over(view: ClusterView) -> str | None:
     if kraft_owns(view):
         return None
     moved = {broker.id for broker in view.brokers.values() if broker.mode is BrokerMode.MIGRATION}
-    unnoted = ", ".join(map(str, sorted(moved - view.zk.registered)))
+    unnoted = listed(sorted(moved - view.zk.registered))
     return f"no first roll has noted the brokers in migration mode ({unnoted})" if unnoted else None
 
 
@@ -126,8 +127,8 @@ def _find_out(view: ClusterView) -> str:
     down = sorted(c.id for c in view.controllers.values() if not c.answers)
     if down:
         flagged = [node for node in down if stage_on_disk(view.controllers[node].files) is Stage.CONTROLLER_MIGRATION]
-        first = f", those with the flag first ({', '.join(map(str, flagged))})" if flagged else ""
-        return f"Start the controllers that are down ({', '.join(map(str, down))}) with the files that they have{first}; then clear this task."
+        first = f", those with the flag first ({listed(flagged)})" if flagged else ""
+        return f"Start the controllers that are down ({listed(down)}) with the files that they have{first}; then clear this task."
     return (
         "None is down, so search every controller's log for `Completing the ZK migration`. It stands in one: the cluster is finalized; restart "
         "the leader with the file it has until one without the flag leads, and go on with the finalization. It stands in none: find out why "
@@ -145,7 +146,7 @@ def _provision(view: ClusterView, controller: Controller, cluster_id: str, allow
     )
     if gate.met:
         return Act("provision", f"Controller {controller.id} has an empty directory and no earlier migration left a trace.")
-    return Refuse(gate.reasons) if gate.standing is Standing.NEVER else Wait(gate.reasons)
+    return gates.unmet(gate)
 
 
 def _same_cluster(controller: Controller, cluster_id: str) -> gates.Gate:
@@ -244,7 +245,9 @@ def _seen_open(view: ClusterView) -> gates.Gate:
     bare = sorted(c.id for c in view.controllers.values() if c.migration_flag is False)
     if not bare or still_open(view):
         return gates.MET
-    text = f"Controllers {', '.join(map(str, bare))} answer without the flag, and no leader with it has written /migration since it was elected."
+    text = (
+        f"Controllers {listed(bare)} answer without the flag, and no leader with it has written /migration since it was elected."
+    )
     why = "Either one of them has led, and the migration is over; or it is open, and the next election of one of them ends it unseen."
     return gates.not_yet(Reason("R12", text, why, _find_out(view)))
 
@@ -254,7 +257,7 @@ def _all_answer(view: ClusterView) -> gates.Gate:
     if not silent:
         return gates.MET
     why = "Restarting another one could cost the quorum its majority."
-    return gates.not_yet(Reason("G23", f"Controllers that do not answer: {', '.join(map(str, silent))}.", why))
+    return gates.not_yet(Reason("G23", f"Controllers that do not answer: {listed(silent)}.", why))
 
 
 def postponed_controller(view: ClusterView, controller_id: int) -> bool:

@@ -21,6 +21,7 @@ from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.files.config_matrix import Stage, stage_on_disk
 from airflow_provider_kmigrate.core.files.node_file import misfiled
 from airflow_provider_kmigrate.core.gates import MET, Gate, never, not_yet, together
+from airflow_provider_kmigrate.core.listing import listed
 from airflow_provider_kmigrate.core.model import (
     Act,
     Broker,
@@ -82,7 +83,7 @@ def _nobody_else_down(view: ClusterView, ids: Collection[int]) -> Gate:
     down = sorted(b.id for b in view.brokers.values() if b.mode is None and b.id not in ids)
     if not down:
         return MET
-    return not_yet(Reason("S01", f"Brokers that do not answer: {_list(down)}.", "A second one must not be stopped meanwhile."))
+    return not_yet(Reason("S01", f"Brokers that do not answer: {listed(down)}.", "A second one must not be stopped meanwhile."))
 
 
 def _nothing_out_of_sync(partitions: Sequence[Partition]) -> Gate:
@@ -103,7 +104,7 @@ def _enough_left(view: ClusterView, ids: set[int]) -> Gate:
     short = [p for p in view.partitions or () if _left_short(p, ids, (view.min_insync or {}).get(p.topic))]
     if not short:
         return MET
-    text = f"Without broker {_list(sorted(ids))} these would have fewer in-sync replicas than min.insync.replicas: {_explained(short)}."
+    text = f"Without broker {listed(sorted(ids))} these would have fewer in-sync replicas than min.insync.replicas: {_explained(short)}."
     reason = Reason("S03", text, "Producers with acks=all would be refused.", "Wait for the ISR, or stop fewer brokers together.")
     # With every replica in sync waiting cannot help: the set itself is wrong.
     return not_yet(reason) if any(partition.under_replicated for partition in short) else never(reason)
@@ -244,7 +245,7 @@ def alive_elsewhere(view: ClusterView, broker: Broker) -> Wait | None:
     told = kraft_owns(view) and gates.quorum_leads(view).met and where(view).phase not in _CUT_OFF
     if not told or not others or not others <= (broker.listed_by or frozenset()):
         return None
-    text = f"Broker {broker.id} is stopped on its machine, and brokers {_list(sorted(others))} know it as alive."
+    text = f"Broker {broker.id} is stopped on its machine, and brokers {listed(sorted(others))} know it as alive."
     why = "Its session is not over, 9 s by default after a crash; or another machine runs it now, and a second process of one id would be refused."
     remedy = f"If it stays so, look where broker {broker.id} is registered, and name that machine in the cluster file."
     return Wait((Reason("R07", text, why, remedy),))
@@ -295,7 +296,7 @@ def _ready(view: ClusterView, broker: Broker, target: BrokerMode) -> Decision:
         alarm = gates.alarm_of_living(view) if target is BrokerMode.KRAFT else ""
         text = f"Broker {broker.id} may stop: every partition keeps enough in-sync replicas and every gate is open.{alarm}"
         return Act("restart", text)
-    return Refuse(gate.reasons) if gate.standing is gates.Standing.NEVER else Wait(gate.reasons)
+    return gates.unmet(gate)
 
 
 def _no_danger(view: ClusterView, position: Position) -> Gate:
@@ -344,7 +345,7 @@ def _unfenced(view: ClusterView, broker: Broker) -> Gate:
     missing = sorted({other.id for other in view.running_brokers()} - broker.listed_by)
     if not missing:
         return MET
-    return not_yet(Reason("R04", f"Broker {broker.id} is not yet known as alive to brokers {_list(missing)}."))
+    return not_yet(Reason("R04", f"Broker {broker.id} is not yet known as alive to brokers {listed(missing)}."))
 
 
 def _in_every_isr(view: ClusterView, broker: int) -> Gate:
@@ -361,7 +362,3 @@ def _explained(partitions: Sequence[Partition], limit: int = 6) -> str:
         f"{p.name} (leader {p.leader}, replicas {list(p.replicas)}, ISR {list(p.isr)})" for p in sorted(partitions)[:limit]
     )
     return f"{shown}, ..." if len(partitions) > limit else shown
-
-
-def _list(ids: Sequence[int]) -> str:
-    return ", ".join(map(str, ids))

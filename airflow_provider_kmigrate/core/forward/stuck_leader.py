@@ -11,6 +11,7 @@ ahead of ZooKeeper's (`clients.partition_states`) looks the same; a way back rai
 from __future__ import annotations
 
 from airflow_provider_kmigrate.core.gates import MET, Gate, not_yet, together
+from airflow_provider_kmigrate.core.listing import listed
 from airflow_provider_kmigrate.core.model import ClusterView, Partition, Reason, ZkController
 
 PATIENCE = 20.0  # seconds; a follower that has caught up is taken back within one. Below the 30 s after which a task defers: only tasks act
@@ -38,7 +39,7 @@ def may_restart(view: ClusterView, follower: int, leader: int) -> Gate:
 
 def _nobody_down(view: ClusterView) -> Gate:
     down = sorted(broker.id for broker in view.brokers.values() if broker.mode is None)
-    return MET if not down else not_yet(Reason("S01", f"Brokers that do not answer: {', '.join(map(str, down))}."))
+    return MET if not down else not_yet(Reason("S01", f"Brokers that do not answer: {listed(down)}."))
 
 
 def _only_this(view: ClusterView, follower: int, leader: int) -> Gate:

@@ -7,8 +7,9 @@ from dataclasses import replace
 from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.forward import roll
-from airflow_provider_kmigrate.core.gates import MET, Gate, Standing, not_yet, together
+from airflow_provider_kmigrate.core.gates import MET, Gate, Standing, as_decision, not_yet, together
 from airflow_provider_kmigrate.core.identity import strangers
+from airflow_provider_kmigrate.core.listing import listed
 from airflow_provider_kmigrate.core.metadata import kinds as equivalence_kinds
 from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Done, Migration, Reason, Refuse, Wait
 from airflow_provider_kmigrate.core.phase import (
@@ -22,13 +23,6 @@ from airflow_provider_kmigrate.core.phase import (
     refusal,
     where,
 )
-
-
-def as_decision(gate: Gate, done: str) -> Decision:
-    """A gate as a decision: met is done, never is refused."""
-    if gate.met:
-        return Done(done)
-    return Refuse(gate.reasons) if gate.standing is Standing.NEVER else Wait(gate.reasons)
 
 
 def controllers_ready(view: ClusterView) -> Decision:
@@ -125,7 +119,7 @@ def past_soak(view: ClusterView) -> Decision | None:
         return None
     bare = {controller.id for controller in view.controllers.values() if controller.migration_flag is False}
     if view.zk is not None and bare <= view.zk.unflagged:
-        return Done(f"The finalization was begun: controllers {', '.join(map(str, sorted(bare)))} are without the flag already.")
+        return Done(f"The finalization was begun: controllers {listed(sorted(bare))} are without the flag already.")
     return Refuse(alarms(view))
 
 
@@ -157,7 +151,7 @@ def soaking(view: ClusterView, first: ClusterView, lag_limit: int) -> Gate:
 
 def soaked(view: ClusterView, seconds: float) -> str:
     """What was so all through a soak of so many seconds, for a person who decides on it; `view`: its last look, which was green too."""
-    brokers, controllers = (", ".join(map(str, sorted(nodes))) for nodes in (view.brokers, view.controllers))
+    brokers, controllers = (listed(sorted(nodes)) for nodes in (view.brokers, view.controllers))
     return (
         f"Every gate stayed green for {seconds:.0f} s: brokers {brokers} in KRaft mode and none fenced, every replica in its ISR, "
         f"controllers {controllers} with the migration flag, no consumer group on ZooKeeper."

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime, time
 
 from airflow_provider_kmigrate.core.cluster import GroupSpec
+from airflow_provider_kmigrate.core.listing import listed
 from airflow_provider_kmigrate.core.model import Reason
 
 
@@ -33,4 +34,4 @@ def not_in_file(groups: Iterable[GroupSpec], wave: object, names: Iterable[str])
         return ()
     text = f"The cluster file has no {', no '.join(unknown)}."
     why = "A run for nothing ends well, and looks as if all were done."
-    return (Reason("K67", text, why, f"It has the groups {', '.join(known)} and the waves {', '.join(map(str, waves))}."),)
+    return (Reason("K67", text, why, f"It has the groups {', '.join(known)} and the waves {listed(waves)}."),)
