@@ -346,8 +346,9 @@ class SimCluster:
             host=lambda node: SimHost(self), wire=lambda node: wire, admin=self, zk=SimZooKeeper(self), chroot="/kafka"
         )
         store = BackupStore(folder, "sim", CLUSTER_ID)
-        for node in self.spec.brokers:
-            store.keep_original(node, original_of(node.id))
-        store.keep_version("3.9-IV0")
+        if not store.folder.exists():
+            for node in self.spec.brokers:
+                store.keep_original(node, original_of(node.id))
+            store.keep_version("3.9-IV0")
         self.token += 1
         return World(self.spec, self, tools, SimFence(self, self.token), SimJournal(), store, said.append, self.clock)  # type: ignore[arg-type]

@@ -10,6 +10,7 @@ disaster of the tool's; what it does next is.
 from __future__ import annotations
 
 import copy
+import json
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -81,7 +82,7 @@ def key_of(cluster: SimCluster) -> Key:
         cluster.zookeeper_controller,
         cluster.ahead,
         cluster.known,
-        cluster.unflagged,
+        tuple(json.loads(cluster.unflagged or b"[]")),
         cluster.meddled,
     )
     return (nodes, order, offset, owner, frozenset(cluster.registered), tuple(sorted(cluster.leaders.items())))
