@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
+from typing import Any
 
 from airflow_provider_kmigrate.core.cluster import HostSpec, NodeSpec, Role
 from airflow_provider_kmigrate.core.files import properties
@@ -108,52 +109,55 @@ def as_asked(view: ClusterView, what: Look, nodes: Collection[NodeSpec]) -> Clus
     """What a look tells that was asked for this, of these nodes' hosts: no more than a real one. Nothing, and none: everything."""
     if not what:
         return view
-    left_out = {name: None for name, looks in _TOLD_BY.items() if not what & looks}
-    zk = view.zk if view.zk is None or Look.GROUPS in what else replace(view.zk, live_groups=(), live_members={})
+    asked = what.value  # numbers: a search makes a million looks
+    changed: dict[str, Any] = {name: None for name, by in _TOLD_BY.items() if not asked & by}
+    if asked & _GROUPS == 0 and view.zk is not None and view.zk.live_groups:
+        changed.setdefault("zk", replace(view.zk, live_groups=(), live_members={}))
     hosts = {(node.role, node.id) for node in nodes}
-    brokers = {n: _broker_as_asked(b, what, not hosts or (Role.BROKER, n) in hosts) for n, b in view.brokers.items()}
-    controllers = {
-        n: _controller_as_asked(c, what, not hosts or (Role.CONTROLLER, n) in hosts) for n, c in view.controllers.items()
+    told = partial(_of_host, asked)
+    changed["brokers"] = {
+        n: _broker(b, asked, *told(b, not hosts or (Role.BROKER, n) in hosts), known=bool(asked & _ZOOKEEPER))
+        for n, b in view.brokers.items()
     }
-    return replace(view, **{"zk": zk, "brokers": brokers, "controllers": controllers, **left_out})  # type: ignore[arg-type]
+    changed["controllers"] = {
+        n: _controller(c, asked, *told(c, not hosts or (Role.CONTROLLER, n) in hosts)) for n, c in view.controllers.items()
+    }
+    return replace(view, **changed)
 
 
+_GROUPS, _PROCESSES, _FILES = (look.value for look in (Look.GROUPS, Look.PROCESSES, Look.FILES))
+_BROKERS, _CONTROLLERS, _ZOOKEEPER = (look.value for look in (Look.BROKERS, Look.CONTROLLERS, Look.ZOOKEEPER | Look.GROUPS))
 _TOLD_BY = {
-    "zk": Look.ZOOKEEPER | Look.GROUPS,
-    "kafka_cluster_id": Look.BROKERS,
-    "quorum": Look.QUORUM,
-    "partitions": Look.PARTITIONS | Look.MIN_INSYNC,
-    "min_insync": Look.MIN_INSYNC,
-    "client_metrics": Look.CLIENT_METRICS,
-    "topics": Look.TOPICS,
-    "stored": Look.STORED,
-    "state_epoch": Look.STATE_EPOCH | Look.TOPICS,
-    "moving": Look.REASSIGNMENTS,
+    "zk": _ZOOKEEPER,
+    "kafka_cluster_id": _BROKERS,
+    "quorum": Look.QUORUM.value,
+    "partitions": (Look.PARTITIONS | Look.MIN_INSYNC).value,
+    "min_insync": Look.MIN_INSYNC.value,
+    "client_metrics": Look.CLIENT_METRICS.value,
+    "topics": Look.TOPICS.value,
+    "stored": Look.STORED.value,
+    "state_epoch": (Look.STATE_EPOCH | Look.TOPICS).value,
+    "moving": Look.REASSIGNMENTS.value,
 }
+_NO_PROCESS, _NO_FILES = Process(), NodeFiles()
 
 
-def _broker_as_asked(broker: Broker, what: Look, host: bool) -> Broker:
-    asked = Look.BROKERS in what
-    return replace(
-        broker,
-        process=broker.process if host and Look.PROCESSES in what else Process(),
-        files=broker.files if host and Look.FILES in what else NodeFiles(),
-        mode=broker.mode if asked else None,
-        in_zookeeper=broker.in_zookeeper if what & (Look.ZOOKEEPER | Look.GROUPS) else None,
-        listed_by=broker.listed_by if asked else None,
-        controller_id=broker.controller_id if asked else None,
-    )
+def _of_host(asked: int, node: Broker | Controller, host: bool) -> tuple[Process, NodeFiles]:
+    process = node.process if host and asked & _PROCESSES else _NO_PROCESS
+    return process, node.files if host and asked & _FILES else _NO_FILES
 
 
-def _controller_as_asked(controller: Controller, what: Look, host: bool) -> Controller:
-    asked = Look.CONTROLLERS in what
-    return replace(
-        controller,
-        process=controller.process if host and Look.PROCESSES in what else Process(),
-        files=controller.files if host and Look.FILES in what else NodeFiles(),
-        answers=controller.answers and asked,
-        migration_flag=controller.migration_flag if asked else None,
-    )
+def _broker(broker: Broker, asked: int, process: Process, files: NodeFiles, *, known: bool) -> Broker:
+    registered = broker.in_zookeeper if known else None
+    if not asked & _BROKERS:
+        return Broker(broker.id, process, in_zookeeper=registered, files=files)
+    return Broker(broker.id, process, broker.mode, registered, broker.listed_by, broker.controller_id, files, broker.answered_in)
+
+
+def _controller(controller: Controller, asked: int, process: Process, files: NodeFiles) -> Controller:
+    if not asked & _CONTROLLERS:
+        return Controller(controller.id, process, files=files)
+    return Controller(controller.id, process, controller.answers, controller.migration_flag, files)
 
 
 def original_of(node: int) -> str:
