@@ -26,7 +26,9 @@ from airflow.sdk import DAG, Variable
 
 from airflow_provider_kmigrate.hooks.world import opener
 from tests.provider.simulated import Rehearsal, rehearsal
+from tests.provider.simulated_groups import GroupRehearsal, group_rehearsal
 from tests.steps.sim import SimCluster
+from tests.steps.sim_group import SimGroup
 
 
 @pytest.fixture(scope="session")
@@ -113,3 +115,17 @@ def rehearse(clusters: Path) -> Iterator[Callable[..., Rehearsal]]:
 def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     """For operators that are called outside of a run: there is no API server then that could be asked for Variables."""
     monkeypatch.setattr(Variable, "keys", lambda prefix: [])
+
+
+@pytest.fixture
+def made(clusters: Path) -> Iterator[Callable[..., GroupRehearsal]]:
+    tokens = []
+
+    def make(*groups: SimGroup, **keys: Any) -> GroupRehearsal:
+        there = group_rehearsal(clusters, *groups, **keys)
+        tokens.append(opener.set(there.open))
+        return there
+
+    yield make
+    for token in reversed(tokens):
+        opener.reset(token)
