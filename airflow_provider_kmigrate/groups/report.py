@@ -11,7 +11,7 @@ from typing import Any, Final
 from airflow_provider_kmigrate.core.coordination.group_seen import MemberKind, MemberSeen
 from airflow_provider_kmigrate.core.findings.finding import Finding
 from airflow_provider_kmigrate.core.groups.offsets import CopyPlan
-from airflow_provider_kmigrate.core.groups.scan import GroupScan, positions
+from airflow_provider_kmigrate.core.groups.scan import GroupScan
 
 SCHEMA: Final = 1
 _HEAD: Final = ("GROUP", "STANDS", "OLD", "MIGRATING", "PLAIN", "MODE", "OWNED", "LAG", "MOVED ZK/KAFKA", "FINDINGS")
@@ -83,7 +83,7 @@ def _member(member: MemberSeen) -> str:
 
 def _group(one: GroupScan) -> dict[str, Any]:
     zk, seen = one.seen.zk, one.seen
-    at, ends = positions(seen), seen.ends or {}
+    at, ends = seen.positions, seen.ends or {}
     return {
         "group": seen.name,
         "standing": str(one.standing),

@@ -19,7 +19,6 @@ from airflow_provider_kmigrate.core.groups.scan import (
     Standing,
     TwoLooks,
     lags,
-    positions,
     scan,
     strategies,
 )
@@ -176,7 +175,7 @@ def test_lag_and_what_advanced() -> None:
     before = replace(zk(offsets=offsets(3)), committed={PLACES[0]: 4})
     now = replace(zk(offsets=offsets(5)), committed={PLACES[0]: 9})
     found = scan(TwoLooks(now, before, 5.0, SETTINGS))
-    assert positions(now) == {PLACES[0]: 9, PLACES[1]: 5, PLACES[2]: 5, PLACES[3]: 5}
+    assert now.positions == {PLACES[0]: 9, PLACES[1]: 5, PLACES[2]: 5, PLACES[3]: 5}
     assert (found.lag, found.advanced) == (1 + 3 * 5, {"zookeeper": 4, "kafka": 1})
     assert lags(replace(now, ends=None)) == {}
     assert (scan(TwoLooks(replace(now, ends=None))).lag, scan(TwoLooks(now)).advanced) == (None, {})

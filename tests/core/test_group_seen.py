@@ -7,7 +7,7 @@ import pytest
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, KafkaGroup, Store, StoredOffset, ZkGroup
 from airflow_provider_kmigrate.core.coordination.registration import Flaw, Registration, Unreadable
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.groups import health, offsets, scan, stores
+from airflow_provider_kmigrate.core.groups import health, offsets, stores
 from airflow_provider_kmigrate.core.groups.looks import Looks
 from tests.core.test_group_move import PLAIN, SPEC
 
@@ -22,7 +22,7 @@ def test_an_offset_counts_for_all_or_for_nobody(stored: int | Unreadable, counts
     zk = ZkGroup({"g_a": Registration("static", {"t": 1})}, offsets={HERE: StoredOffset(stored, 0.0)})
     seen = GroupSeen("g", zk, KafkaGroup("Empty"), {}, {HERE: 100})
     assert seen.in_zookeeper == zk.committed == counts
-    assert scan.positions(seen) == health.positions(seen) == counts
+    assert seen.positions == health.positions(seen) == counts
     assert stores.offsets_behind(Looks(seen, 1.0, seen), PLAIN, SPEC) <= counts.keys()
     planned = offsets.plan(seen, Store.KAFKA)
     assert {write.where: write.offset for write in getattr(planned, "writes", ())} == counts

@@ -153,6 +153,12 @@ class GroupSeen:
         """Offsets in ZooKeeper that a member can begin at; none where it was not read."""
         return self.zk.committed if self.zk else {}
 
+    @property
+    def positions(self) -> dict[TopicPartition, int]:
+        """Where the group is, as its members take it when they begin: the larger of both stores. What cannot be read does not count."""
+        zookeeper, kafka = self.in_zookeeper, self.committed or {}
+        return {where: max(zookeeper.get(where, -1), kafka.get(where, -1)) for where in zookeeper.keys() | kafka.keys()}
+
     def of_kind(self, kind: MemberKind) -> tuple[MemberSeen, ...]:
         """The members of one kind; none where a side could not be read (`members` tells)."""
         return tuple(member for member in self.members or () if member.kind is kind)

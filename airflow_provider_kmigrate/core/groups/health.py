@@ -68,9 +68,8 @@ def before(seen: GroupSeen | None, earlier: int = 0) -> Health:
 
 def positions(seen: GroupSeen) -> dict[TopicPartition, int]:
     """Partition -> committed offset, the larger of both stores; -1 for one that somebody reads and nobody has committed."""
-    zookeeper, kafka = seen.in_zookeeper, dict(seen.committed or {})
-    wanted = zookeeper.keys() | kafka.keys() | (seen.zk.partitions if seen.zk else frozenset())
-    return {where: max(zookeeper.get(where, -1), kafka.get(where, -1)) for where in wanted}
+    wanted = seen.zk.partitions if seen.zk else frozenset()
+    return dict.fromkeys(wanted, -1) | seen.positions
 
 
 def follow(

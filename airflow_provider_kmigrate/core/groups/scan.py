@@ -101,16 +101,9 @@ def standing(seen: GroupSeen) -> Standing:
     return Standing.NOBODY if not kinds else Standing.MIXED if len(kinds) > 1 else Standing.OLD
 
 
-def positions(seen: GroupSeen) -> dict[TopicPartition, int]:
-    """Where the group is, as its members take it when they begin: the larger of both stores. What cannot be read does not count."""
-    stored = seen.in_zookeeper
-    committed = seen.committed or {}
-    return {where: max(stored.get(where, -1), committed.get(where, -1)) for where in stored.keys() | committed.keys()}
-
-
 def lags(seen: GroupSeen) -> dict[TopicPartition, int]:
     """Records behind, of every partition that somebody wants and whose position and end are known."""
-    wanted, at, ends = _wanted(seen), positions(seen), seen.ends or {}
+    wanted, at, ends = _wanted(seen), seen.positions, seen.ends or {}
     return {where: max(0, ends[where] - at[where]) for where in wanted if where in at and where in ends}
 
 
