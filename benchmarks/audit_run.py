@@ -17,10 +17,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from airflow_provider_kmigrate.audit.engine import Engine
+from airflow_provider_kmigrate.audit.engines.engine import Engine
 from airflow_provider_kmigrate.audit.job import Result, run
 from airflow_provider_kmigrate.audit.policy import Policy
-from airflow_provider_kmigrate.audit.sources import RecordTables, Source
+from airflow_provider_kmigrate.audit.sources.source import RecordTables, Source
 from airflow_provider_kmigrate.core.audit.verdict import Level
 
 THREADS = 2
@@ -59,8 +59,8 @@ def _floor(engine: Engine, runs: int) -> list[float]:
 
 
 def _stream(folder: Path, runs: int) -> dict[str, Any]:
-    from airflow_provider_kmigrate.audit import arriving
     from airflow_provider_kmigrate.audit import session as sessions
+    from airflow_provider_kmigrate.audit.sources import arriving
 
     session, seconds, rows = sessions.start(f"local[{THREADS}]"), [], 0
     for _ in range(runs):
@@ -91,13 +91,13 @@ class _Clocked:
 def _engine(name: str) -> Iterator[tuple[Engine, list[str]]]:
     """The engine, and the processes that it lives in."""
     if name == "duckdb":
-        from airflow_provider_kmigrate.audit.duckdb_engine import DuckDBEngine
+        from airflow_provider_kmigrate.audit.engines.duckdb_engine import DuckDBEngine
 
         with DuckDBEngine(threads=THREADS) as engine:
             yield engine, ["self"]
         return
     from airflow_provider_kmigrate.audit import session as sessions
-    from airflow_provider_kmigrate.audit.spark_engine import SparkEngine
+    from airflow_provider_kmigrate.audit.engines.spark_engine import SparkEngine
 
     session = sessions.start(f"local[{THREADS}]")
     java = session.sparkContext._jvm.java.lang.ProcessHandle.current().pid()  # noqa: SLF001  # no other way to its memory

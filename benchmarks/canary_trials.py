@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from airflow_provider_kmigrate.audit.canary import lives_of, measured
-from airflow_provider_kmigrate.audit.duckdb_engine import DuckDBEngine
-from airflow_provider_kmigrate.audit.history import Control
-from airflow_provider_kmigrate.audit.sources import Source, attach
+from airflow_provider_kmigrate.audit.engines.duckdb_engine import DuckDBEngine
+from airflow_provider_kmigrate.audit.reduction.history import Control
+from airflow_provider_kmigrate.audit.sources.source import Source, attach
 from airflow_provider_kmigrate.core.audit.canary import CanaryPolicy
 from airflow_provider_kmigrate.core.audit.canary_judge import judge
 from airflow_provider_kmigrate.core.audit.canary_series import HISTORY, CanaryPlan, Life, Measured, Times, series

@@ -90,7 +90,7 @@ class SparkSide:
             "report": report,
         }
         self._request.write_text(json.dumps(document, indent=1))
-        self._run("airflow_provider_kmigrate.audit.look", str(self._request))
+        self._run("airflow_provider_kmigrate.audit.logs.look", str(self._request))
 
     def stand_by(self) -> subprocess.Popen[bytes]:
         """Start the audit's Spark, which takes seconds, while the load still ends."""

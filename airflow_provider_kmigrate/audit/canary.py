@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from airflow_provider_kmigrate.audit import queries
-from airflow_provider_kmigrate.audit.engine import Engine
-from airflow_provider_kmigrate.audit.history import Control
-from airflow_provider_kmigrate.audit.latencies import buckets
+from airflow_provider_kmigrate.audit.engines.engine import Engine
+from airflow_provider_kmigrate.audit.reduction.history import Control
+from airflow_provider_kmigrate.audit.reduction.latencies import buckets
 from airflow_provider_kmigrate.core import latency
 from airflow_provider_kmigrate.core.audit.canary_judge import judge
 from airflow_provider_kmigrate.core.audit.canary_series import CanaryPlan, Life, Measured, Times, series, times, unseen

@@ -23,9 +23,9 @@ import numpy as np
 import pyarrow as pa
 
 from airflow_provider_kmigrate.audit.algebra import Flags, codes, column, last_not_above
-from airflow_provider_kmigrate.audit.engine import Engine
-from airflow_provider_kmigrate.audit.history import Control, History
+from airflow_provider_kmigrate.audit.engines.engine import Engine
 from airflow_provider_kmigrate.audit.policy import Policy
+from airflow_provider_kmigrate.audit.reduction.history import Control, History
 from airflow_provider_kmigrate.core.audit.verdict import Ground, Level, Outcome
 from airflow_provider_kmigrate.core.events import Change, Ownership, TopicPartition
 from airflow_provider_kmigrate.core.ledger import Case, Facts

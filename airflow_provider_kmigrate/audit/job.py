@@ -13,15 +13,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from airflow_provider_kmigrate.audit import checks, examples, latencies, polls, records, reporting, request
-from airflow_provider_kmigrate.audit.engine import Engine
-from airflow_provider_kmigrate.audit.frugal import FrugalEngine
-from airflow_provider_kmigrate.audit.history import Control, History
+from airflow_provider_kmigrate.audit import checks, examples, reporting, request
+from airflow_provider_kmigrate.audit.engines.engine import Engine
+from airflow_provider_kmigrate.audit.engines.frugal import FrugalEngine
 from airflow_provider_kmigrate.audit.judge import judge
 from airflow_provider_kmigrate.audit.policy import Policy
+from airflow_provider_kmigrate.audit.reduction import latencies, polls, records
+from airflow_provider_kmigrate.audit.reduction.history import Control, History
 from airflow_provider_kmigrate.audit.request import LogsRequest, Request, StreamRequest
 from airflow_provider_kmigrate.audit.result import Audited, Result
-from airflow_provider_kmigrate.audit.sources import Source, attach
+from airflow_provider_kmigrate.audit.sources.source import Source, attach
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.core.audit.canary_series import CanaryPlan
 from airflow_provider_kmigrate.core.audit.verdict import (
@@ -179,7 +180,8 @@ def _wait(begin: Path | None, within: float) -> None:
 
 def _take_in(wanted: StreamRequest, engine: Engine, sources: Sequence[Source]) -> tuple[Source, ...]:
     """The sources; without the topic's ledger as long as nobody has written to the topic: then there is none."""
-    from airflow_provider_kmigrate.audit import look, storage, stream  # noqa: PLC0415  # need Spark
+    from airflow_provider_kmigrate.audit.logs import look  # noqa: PLC0415  # need Spark
+    from airflow_provider_kmigrate.audit.sources import storage, stream  # noqa: PLC0415  # need Spark
 
     plan = stream.StreamPlan(wanted.topic, wanted.folder, wanted.checkpoint)
     session = _spark(engine)
@@ -191,7 +193,7 @@ def _take_in(wanted: StreamRequest, engine: Engine, sources: Sequence[Source]) -
 
 def _logs(wanted: LogsRequest, engine: Engine, folder: Path) -> tuple[list[Finding], Callable[[], None]]:
     """What became of the logs, and what leaves the look for the next audit."""
-    from airflow_provider_kmigrate.audit import look  # noqa: PLC0415  # needs Spark
+    from airflow_provider_kmigrate.audit.logs import look  # noqa: PLC0415  # needs Spark
 
     session = _spark(engine)
     found = look.compared(session, wanted)
@@ -199,7 +201,7 @@ def _logs(wanted: LogsRequest, engine: Engine, folder: Path) -> tuple[list[Findi
 
 
 def _spark(engine: Engine) -> SparkSession:
-    from airflow_provider_kmigrate.audit.spark_engine import SparkEngine  # noqa: PLC0415  # needs Spark
+    from airflow_provider_kmigrate.audit.engines.spark_engine import SparkEngine  # noqa: PLC0415  # needs Spark
 
     if not isinstance(engine, SparkEngine):
         raise TypeError("only Spark reads logs and topics")
@@ -210,13 +212,13 @@ def _spark(engine: Engine) -> SparkSession:
 def _engine(wanted: Request) -> Iterator[Engine]:
     """An engine is imported only when it is asked for: each is a large package, and may be missing."""
     if wanted.engine == "duckdb":
-        from airflow_provider_kmigrate.audit.duckdb_engine import DuckDBEngine  # noqa: PLC0415
+        from airflow_provider_kmigrate.audit.engines.duckdb_engine import DuckDBEngine  # noqa: PLC0415
 
         with DuckDBEngine() as engine:
             yield engine
         return
     from airflow_provider_kmigrate.audit import session as sessions  # noqa: PLC0415
-    from airflow_provider_kmigrate.audit.spark_engine import SparkEngine  # noqa: PLC0415
+    from airflow_provider_kmigrate.audit.engines.spark_engine import SparkEngine  # noqa: PLC0415
 
     session = sessions.start(wanted.spark.master, jars=wanted.spark.jars, settings=wanted.spark.settings)
     try:

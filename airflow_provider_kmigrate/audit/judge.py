@@ -10,8 +10,8 @@ from dataclasses import fields, replace
 from itertools import groupby
 from typing import Any
 
-from airflow_provider_kmigrate.audit.history import History
 from airflow_provider_kmigrate.audit.policy import Policy
+from airflow_provider_kmigrate.audit.reduction.history import History
 from airflow_provider_kmigrate.core.ledger import Case, Facts, Finding, balance
 
 _NO_ACKS = "L09"

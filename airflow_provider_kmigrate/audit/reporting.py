@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from airflow_provider_kmigrate.audit import queries, report
-from airflow_provider_kmigrate.audit.engine import Engine
+from airflow_provider_kmigrate.audit.engines.engine import Engine
 from airflow_provider_kmigrate.audit.request import ReportRequest
 from airflow_provider_kmigrate.audit.result import Result
 from airflow_provider_kmigrate.core import journal_lines

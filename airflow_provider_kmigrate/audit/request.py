@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
 from airflow_provider_kmigrate.audit.policy import Policy
-from airflow_provider_kmigrate.audit.sources import RecordTables, Source, ToolOutput
+from airflow_provider_kmigrate.audit.sources.source import RecordTables, Source, ToolOutput
 from airflow_provider_kmigrate.core.audit.canary_series import CanaryPlan
 from airflow_provider_kmigrate.core.audit.log_blocks import Sample
 from airflow_provider_kmigrate.core.audit.verdict import Level
@@ -48,7 +48,7 @@ class SparkRequest:
 class LogsRequest:
     """Level L0. `properties`: a file with librdkafka's properties as JSON, which may hold secrets and therefore is no part of this.
 
-    `before`: where the look before the step is; `audit.look` leaves it there. `renewed`: where audits before this one left theirs when
+    `before`: where the look before the step is; `audit.logs.look` leaves it there. `renewed`: where audits before this one left theirs when
     they passed, in their order; the last that is there is compared with instead. `sample` as for `core.audit.fingerprint`.
     """
 
@@ -63,7 +63,7 @@ class LogsRequest:
 class StreamRequest:
     """Events that clients write to a topic: what it holds is taken in before the audit, from where it was left. `properties` as above.
 
-    `folder` is where they lie as Parquet, a ledger of some source; it and `checkpoint` belong together (`audit.stream`).
+    `folder` is where they lie as Parquet, a ledger of some source; it and `checkpoint` belong together (`audit.sources.stream`).
     """
 
     properties: str

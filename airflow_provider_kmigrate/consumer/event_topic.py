@@ -103,7 +103,7 @@ def placed(event: Event, offset: int) -> Event:
 def read_topic(properties: Mapping[str, str], topic: str, timeout: float = 60.0) -> Reading:
     """Everything that the topic held when the reading began; `TimedOut` where that takes longer than `timeout` s.
 
-    For small topics; `audit.stream` brings large ones into files.
+    For small topics; `audit.sources.stream` brings large ones into files.
     """
     reading = Reading()
     for message in _messages(properties, topic, time.monotonic() + timeout):

@@ -22,14 +22,14 @@ def spark_session() -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def spark(spark_session: Any) -> Any:
-    from airflow_provider_kmigrate.audit.spark_engine import SparkEngine  # noqa: PLC0415
+    from airflow_provider_kmigrate.audit.engines.spark_engine import SparkEngine  # noqa: PLC0415
 
     return SparkEngine(spark_session)
 
 
 @pytest.fixture(scope="session")
 def duck() -> Iterator[Any]:
-    from airflow_provider_kmigrate.audit.duckdb_engine import DuckDBEngine  # noqa: PLC0415
+    from airflow_provider_kmigrate.audit.engines.duckdb_engine import DuckDBEngine  # noqa: PLC0415
 
     with DuckDBEngine(threads=2) as engine:
         yield engine

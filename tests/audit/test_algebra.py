@@ -14,10 +14,11 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.audit import algebra, queries, runs, screen
+from airflow_provider_kmigrate.audit import algebra, queries
 from airflow_provider_kmigrate.audit.algebra import Spans, mix, mix_sql, unbroken
-from airflow_provider_kmigrate.audit.runs import Rows
-from airflow_provider_kmigrate.audit.screen import Chains, Commits
+from airflow_provider_kmigrate.audit.reduction import runs, screen
+from airflow_provider_kmigrate.audit.reduction.runs import Rows
+from airflow_provider_kmigrate.audit.reduction.screen import Chains, Commits
 from airflow_provider_kmigrate.core import intervals, latency
 
 spans = st.lists(

@@ -13,8 +13,9 @@ import pytest
 pytest.importorskip("pyspark.sql.pandas.types", reason="the audit has its own environment")
 pytest.importorskip("duckdb", reason="the audit has its own environment")
 
-from airflow_provider_kmigrate.audit import arriving, queries
+from airflow_provider_kmigrate.audit import queries
 from airflow_provider_kmigrate.audit.schema import RECORDS
+from airflow_provider_kmigrate.audit.sources import arriving
 from airflow_provider_kmigrate.exceptions import Failed
 
 

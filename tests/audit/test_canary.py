@@ -10,11 +10,11 @@ import pytest
 pytest.importorskip("pyspark", reason="the audit has its own environment")
 pytest.importorskip("duckdb", reason="the audit has its own environment")
 
-from airflow_provider_kmigrate.audit.engine import Engine
+from airflow_provider_kmigrate.audit.engines.engine import Engine
 from airflow_provider_kmigrate.audit.job import run
 from airflow_provider_kmigrate.audit.policy import Policy
 from airflow_provider_kmigrate.audit.request import parse
-from airflow_provider_kmigrate.audit.sources import Source
+from airflow_provider_kmigrate.audit.sources.source import Source
 from airflow_provider_kmigrate.core import latency
 from airflow_provider_kmigrate.core.audit.verdict import CanaryVerdict, Level, Outcome
 from airflow_provider_kmigrate.core.events import (

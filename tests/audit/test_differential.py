@@ -17,11 +17,11 @@ pytest.importorskip("duckdb", reason="the audit has its own environment")
 
 import pyarrow.parquet as pq
 
-from airflow_provider_kmigrate.audit.engine import Engine
+from airflow_provider_kmigrate.audit.engines.engine import Engine
 from airflow_provider_kmigrate.audit.job import audit
 from airflow_provider_kmigrate.audit.judge import FINDINGS, joined
 from airflow_provider_kmigrate.audit.policy import Policy
-from airflow_provider_kmigrate.audit.sources import RecordTables, Source
+from airflow_provider_kmigrate.audit.sources.source import RecordTables, Source
 from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.core.events import DeliveryRun, Event, SendFailure
 from airflow_provider_kmigrate.core.ledger import Demand, Facts, Finding, balance

@@ -14,10 +14,10 @@ pytest.importorskip("duckdb", reason="the audit has its own environment")
 
 import pyarrow.parquet as pq
 
-from airflow_provider_kmigrate.audit.engine import Engine
+from airflow_provider_kmigrate.audit.engines.engine import Engine
 from airflow_provider_kmigrate.audit.job import Result, audit, run
 from airflow_provider_kmigrate.audit.policy import Policy
-from airflow_provider_kmigrate.audit.sources import RecordTables, Source
+from airflow_provider_kmigrate.audit.sources.source import RecordTables, Source
 from airflow_provider_kmigrate.core.audit.event_lines import encode
 from airflow_provider_kmigrate.core.audit.verdict import Ground, Level, Outcome
 from airflow_provider_kmigrate.core.events import Change, DeliveryRun, Event, Ownership, SendFailure

@@ -18,10 +18,10 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
-from airflow_provider_kmigrate.audit import fingerprint, look
-from airflow_provider_kmigrate.audit.fingerprint import LogLook, compare, take
-from airflow_provider_kmigrate.audit.kafka_source import options_of
+from airflow_provider_kmigrate.audit.logs import fingerprint, look
+from airflow_provider_kmigrate.audit.logs.fingerprint import LogLook, compare, take
 from airflow_provider_kmigrate.audit.request import LogsRequest
+from airflow_provider_kmigrate.audit.sources.kafka_source import options_of
 from airflow_provider_kmigrate.clients.hosts import host_for
 from airflow_provider_kmigrate.clients.log_marks import read_marks
 from airflow_provider_kmigrate.core.audit.commit_tracks import Reader

@@ -12,7 +12,8 @@ import pytest
 
 pytest.importorskip("duckdb", reason="the audit has its own environment")
 
-from airflow_provider_kmigrate.audit import footers, queries
+from airflow_provider_kmigrate.audit import queries
+from airflow_provider_kmigrate.audit.engines import footers
 from airflow_provider_kmigrate.audit.schema import LOG
 
 Group = list[tuple[int, int, int]]  # tid, part, pos

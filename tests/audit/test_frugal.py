@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("duckdb", reason="the audit has its own environment")
 
 from airflow_provider_kmigrate.audit import queries
-from airflow_provider_kmigrate.audit.engine import Data, Engine
-from airflow_provider_kmigrate.audit.frugal import FrugalEngine
+from airflow_provider_kmigrate.audit.engines.engine import Data, Engine
+from airflow_provider_kmigrate.audit.engines.frugal import FrugalEngine
 from airflow_provider_kmigrate.audit.queries import AboutPiles
 from airflow_provider_kmigrate.audit.schema import rows_of, table_of
 from airflow_provider_kmigrate.core.events import Event

@@ -17,10 +17,11 @@ import pytest
 
 pytest.importorskip("py4j", reason="only Spark's own environment has it")
 
-from airflow_provider_kmigrate.audit import connector, job, look, request
-from airflow_provider_kmigrate.audit.engine import Engine
+from airflow_provider_kmigrate.audit import connector, job, request
+from airflow_provider_kmigrate.audit.engines.engine import Engine
+from airflow_provider_kmigrate.audit.logs import look
 from airflow_provider_kmigrate.audit.policy import Policy
-from airflow_provider_kmigrate.audit.sources import Source
+from airflow_provider_kmigrate.audit.sources.source import Source
 from airflow_provider_kmigrate.clients.hosts import host_for
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.consumer.workload.control import Workload

@@ -11,10 +11,10 @@ import pytest
 pytest.importorskip("pyspark", reason="the audit has its own environment")
 pytest.importorskip("duckdb", reason="the audit has its own environment")
 
-from airflow_provider_kmigrate.audit import look
 from airflow_provider_kmigrate.audit.job import main
+from airflow_provider_kmigrate.audit.logs import look
 from airflow_provider_kmigrate.audit.request import parse
-from airflow_provider_kmigrate.audit.sources import Source
+from airflow_provider_kmigrate.audit.sources.source import Source
 from airflow_provider_kmigrate.core.audit.log_blocks import Sample
 from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.exceptions import Failed, Refused

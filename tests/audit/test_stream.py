@@ -19,10 +19,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
 from airflow_provider_kmigrate.audit import connector
-from airflow_provider_kmigrate.audit.kafka_source import options_of
 from airflow_provider_kmigrate.audit.schema import Pile
-from airflow_provider_kmigrate.audit.storage import Storage
-from airflow_provider_kmigrate.audit.stream import EventStream, StreamPlan, standing
+from airflow_provider_kmigrate.audit.sources.kafka_source import options_of
+from airflow_provider_kmigrate.audit.sources.storage import Storage
+from airflow_provider_kmigrate.audit.sources.stream import EventStream, StreamPlan, standing
 from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
 from airflow_provider_kmigrate.consumer.event_topic import TopicSink
 from airflow_provider_kmigrate.core.audit.event_lines import decode, encode

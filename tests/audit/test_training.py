@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("duckdb", reason="the audit has its own environment")
 
 from airflow_provider_kmigrate.audit import job, queries, request, training
-from airflow_provider_kmigrate.audit.engine import Engine
+from airflow_provider_kmigrate.audit.engines.engine import Engine
 from tests.audit.test_frugal import Listening
 
 

@@ -21,12 +21,11 @@ from airflow_provider_kmigrate.consumer.migrating.znodes import GroupZnodes, par
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
 from airflow_provider_kmigrate.core.coordination.registration import Flaw, Registration, Unreadable
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.member.state import may_deliver
 from airflow_provider_kmigrate.exceptions import Failed, Unreachable
 from tests.consumer.memory_group_zookeeper import MemorySession, MemoryZooKeeper
 from tests.consumer.migrating_group import Load, Member, at_once, delivered, facts
 from tests.consumer.mock_kafka import MockKafka
-from tests.core.member_talk import ALONE, Talk
+from tests.core.member_talk import ALONE, Talk, may_deliver
 from tests.waiting import wait_until
 
 MODE = "/consumers/g/migration/mode"

@@ -11,7 +11,8 @@ from airflow_provider_kmigrate.core.coordination.registration import Registratio
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.member import words as w
 from airflow_provider_kmigrate.core.member.membership import step
-from airflow_provider_kmigrate.core.member.state import Member, Settings, Stage, current, may_deliver
+from airflow_provider_kmigrate.core.member.state import Member, Settings, Stage, current
+from tests.core.member_talk import may_deliver
 from tests.core.member_zookeeper import TIMEOUT, Node
 
 if TYPE_CHECKING:

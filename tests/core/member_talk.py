@@ -9,7 +9,7 @@ from airflow_provider_kmigrate.core.coordination.registration import Registratio
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.member import words as w
 from airflow_provider_kmigrate.core.member.membership import step
-from airflow_provider_kmigrate.core.member.state import Member, Settings, Stage, may_deliver
+from airflow_provider_kmigrate.core.member.state import Member, Settings, Stage, permit
 from airflow_provider_kmigrate.core.member.words import Alarm, GroupView
 
 ME, OTHER = "g_me-1", "g_other-1"
@@ -27,6 +27,12 @@ def look(
     migrating = frozenset(registrations) - set(plain)
     view = GroupView(SESSION, 3, mode, registrations, migrating, {"t": range(2)}, frozenset({T0, T1}))
     return replace(view, **more)
+
+
+def may_deliver(member: Member, now: float) -> frozenset[TopicPartition]:
+    """The partitions that the rule lets it deliver at this instant."""
+    found = permit(member)
+    return frozenset(where for where, generation in found.generations.items() if found.allows(where, generation, now))
 
 
 class Talk:

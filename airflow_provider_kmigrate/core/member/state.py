@@ -130,12 +130,6 @@ def permit(member: Member) -> Permit:
     return Permit({where: held.generation for where, held in member.held.items() if held.stage is Stage.DELIVERING}, until)
 
 
-def may_deliver(member: Member, now: float) -> frozenset[TopicPartition]:
-    """The partitions that the rule lets it deliver at this instant."""
-    found = permit(member)
-    return frozenset(where for where, generation in found.generations.items() if found.allows(where, generation, now))
-
-
 def current(member: Member, where: TopicPartition, generation: int) -> bool:
     """Whether a generation is still the member's; a commit is asked this right before it is sent."""
     held = member.held.get(where)

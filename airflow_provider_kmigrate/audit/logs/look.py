@@ -1,6 +1,6 @@
 """Level L0 of a request: the look before the step, and its comparison with the logs as they are after it.
 
-`python -m airflow_provider_kmigrate.audit.look REQUEST` takes the look and leaves it where the request's `logs.before` says; the
+`python -m airflow_provider_kmigrate.audit.logs.look REQUEST` takes the look and leaves it where the request's `logs.before` says; the
 audit with the same request compares.
 """
 
@@ -16,9 +16,10 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from airflow_provider_kmigrate.audit import fingerprint, request
+from airflow_provider_kmigrate.audit import request
 from airflow_provider_kmigrate.audit import session as sessions
-from airflow_provider_kmigrate.audit.fingerprint import LogLook
+from airflow_provider_kmigrate.audit.logs import fingerprint
+from airflow_provider_kmigrate.audit.logs.fingerprint import LogLook
 from airflow_provider_kmigrate.audit.request import LogsRequest, StreamRequest
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.core.audit.verdict import Ground, LevelHealth

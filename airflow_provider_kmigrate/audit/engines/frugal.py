@@ -7,8 +7,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from airflow_provider_kmigrate.audit import footers, queries
-from airflow_provider_kmigrate.audit.engine import Data, Engine
+from airflow_provider_kmigrate.audit import queries
+from airflow_provider_kmigrate.audit.engines import footers
+from airflow_provider_kmigrate.audit.engines.engine import Data, Engine
 
 _KEPT: Final = frozenset({queries.NAMES, queries.WRITERS})
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from airflow_provider_kmigrate.audit.algebra import Flags, Ints, changes, last_not_above, ranges, running_max
-from airflow_provider_kmigrate.audit.screen import Chains, Commits
+from airflow_provider_kmigrate.audit.reduction.screen import Chains, Commits
 
 
 class Rows(NamedTuple):

@@ -22,10 +22,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
-from airflow_provider_kmigrate.audit.kafka_source import READING, options_of, spark_errors
 from airflow_provider_kmigrate.audit.schema import EVENTS, rows_of, rows_of_line, table_of
 from airflow_provider_kmigrate.audit.session import ship_package
-from airflow_provider_kmigrate.audit.storage import Storage
+from airflow_provider_kmigrate.audit.sources.kafka_source import READING, options_of, spark_errors
+from airflow_provider_kmigrate.audit.sources.storage import Storage
 from airflow_provider_kmigrate.clients.log_marks import cluster_id
 from airflow_provider_kmigrate.core.audit.event_lines import BadEvent, decode
 from airflow_provider_kmigrate.core.events import Ownership

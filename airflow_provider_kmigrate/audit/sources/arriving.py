@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from airflow_provider_kmigrate.audit import queries
-from airflow_provider_kmigrate.audit.kafka_source import spark_errors
+from airflow_provider_kmigrate.audit.engines.spark_engine import SparkEngine
 from airflow_provider_kmigrate.audit.schema import RECORDS
-from airflow_provider_kmigrate.audit.spark_engine import SparkEngine
+from airflow_provider_kmigrate.audit.sources.kafka_source import spark_errors
 from airflow_provider_kmigrate.exceptions import TimedOut
 
 FILES_PER_BATCH: Final = 8

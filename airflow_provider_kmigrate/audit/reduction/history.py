@@ -10,7 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from airflow_provider_kmigrate.audit import queries
-from airflow_provider_kmigrate.audit.engine import Engine
+from airflow_provider_kmigrate.audit.engines.engine import Engine
 from airflow_provider_kmigrate.audit.policy import Policy
 from airflow_provider_kmigrate.audit.schema import Pile
 from airflow_provider_kmigrate.core.audit.event_lines import decode

@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Literal
 
-from airflow_provider_kmigrate.audit.engine import Engine
+from airflow_provider_kmigrate.audit.engines.engine import Engine
 from airflow_provider_kmigrate.audit.schema import Pile, Row, rows_of, rows_of_line, table_of
 from airflow_provider_kmigrate.core.audit.event_lines import BadEvent, decode
 from airflow_provider_kmigrate.core.audit.verdict import Level

@@ -12,8 +12,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from airflow_provider_kmigrate.audit import footers
-from airflow_provider_kmigrate.audit.engine import Data
+from airflow_provider_kmigrate.audit.engines import footers
+from airflow_provider_kmigrate.audit.engines.engine import Data
 from airflow_provider_kmigrate.exceptions import Failed
 
 

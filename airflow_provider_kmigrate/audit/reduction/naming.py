@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from airflow_provider_kmigrate.audit.algebra import Ints, codes, column
-from airflow_provider_kmigrate.audit.history import Control
-from airflow_provider_kmigrate.audit.screen import Chains, Commits
+from airflow_provider_kmigrate.audit.reduction.history import Control
+from airflow_provider_kmigrate.audit.reduction.screen import Chains, Commits
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
 

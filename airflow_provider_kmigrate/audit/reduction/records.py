@@ -13,14 +13,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 import numpy as np
 import pyarrow as pa
 
-from airflow_provider_kmigrate.audit import queries, replay, screen
+from airflow_provider_kmigrate.audit import queries
 from airflow_provider_kmigrate.audit.algebra import Ints, Spans, blocks, column, sizes, unbroken, union
-from airflow_provider_kmigrate.audit.engine import Engine
-from airflow_provider_kmigrate.audit.history import Control, Deliveries, History
-from airflow_provider_kmigrate.audit.naming import Naming
+from airflow_provider_kmigrate.audit.engines.engine import Engine
 from airflow_provider_kmigrate.audit.policy import Policy
-from airflow_provider_kmigrate.audit.runs import Rows, assemble, pieces
-from airflow_provider_kmigrate.audit.screen import Chains
+from airflow_provider_kmigrate.audit.reduction import replay, screen
+from airflow_provider_kmigrate.audit.reduction.history import Control, Deliveries, History
+from airflow_provider_kmigrate.audit.reduction.naming import Naming
+from airflow_provider_kmigrate.audit.reduction.runs import Rows, assemble, pieces
+from airflow_provider_kmigrate.audit.reduction.screen import Chains
 from airflow_provider_kmigrate.core.events import Ack, Event, TopicPartition
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
 from airflow_provider_kmigrate.core.model import Reason

@@ -12,12 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_provider_kmigrate.audit import queries, screen
+from airflow_provider_kmigrate.audit import queries
 from airflow_provider_kmigrate.audit.algebra import Flags, Ints, Spans, codes, column, unbroken
-from airflow_provider_kmigrate.audit.engine import Engine
-from airflow_provider_kmigrate.audit.history import Control, Deliveries, History, renumbered
-from airflow_provider_kmigrate.audit.naming import Naming
+from airflow_provider_kmigrate.audit.engines.engine import Engine
 from airflow_provider_kmigrate.audit.policy import Policy
+from airflow_provider_kmigrate.audit.reduction import screen
+from airflow_provider_kmigrate.audit.reduction.history import Control, Deliveries, History, renumbered
+from airflow_provider_kmigrate.audit.reduction.naming import Naming
 from airflow_provider_kmigrate.audit.schema import Pile
 from airflow_provider_kmigrate.core.audit.event_lines import decode
 from airflow_provider_kmigrate.core.events import Clock, Event, Heartbeat, Stamp, TopicPartition

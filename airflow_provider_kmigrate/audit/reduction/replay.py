@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from airflow_provider_kmigrate.audit.algebra import Spans
-from airflow_provider_kmigrate.audit.naming import Naming
-from airflow_provider_kmigrate.audit.screen import Chains
+from airflow_provider_kmigrate.audit.reduction.naming import Naming
+from airflow_provider_kmigrate.audit.reduction.screen import Chains
 from airflow_provider_kmigrate.core.events import Ack, Change, DeliveryRun, Event, Ownership, Role, Stamp, Start, Stop
 
 LOG: Final = "log"

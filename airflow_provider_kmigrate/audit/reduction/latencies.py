@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from airflow_provider_kmigrate.audit import queries
 from airflow_provider_kmigrate.audit.algebra import Ints, changes, codes, column
-from airflow_provider_kmigrate.audit.engine import Engine
+from airflow_provider_kmigrate.audit.engines.engine import Engine
 from airflow_provider_kmigrate.core import latency
 from airflow_provider_kmigrate.core.events import Event, Latencies, SendFailure
 from airflow_provider_kmigrate.core.ledger import Produce

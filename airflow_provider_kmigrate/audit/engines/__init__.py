@@ -1,0 +1,1 @@
+"""Who answers the audit's questions, Spark or DuckDB, and the questions."""

@@ -1,0 +1,1 @@
+"""What the logs themselves say, before a step and after it."""
