@@ -4,6 +4,8 @@ Each sign has two baselines: the broker itself before its restart, where this ru
 same looks, which share the load, the network and whatever else befalls the machine that looks. What a sign must surpass is the worse
 of the two, with a wide margin: taking a healthy broker back costs a restart, and the gates of every step go on guarding anyway.
 
+What producers wait for is no sign yet: a broker that was restarted leads nothing until the preferred leaders are elected, after its pass.
+
 Not judged: the first seconds after it is back (a cold JVM answers slowly), and anything from less than `LOOKS` looks.
 """
 
