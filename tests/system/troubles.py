@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
@@ -27,6 +29,7 @@ NO_ZOOKEEPER = r"ZooKeeper (could not be|was not) read|Could not read ZooKeeper|
 NOT_WRITTEN = r"/migration has not moved|has not written to ZooKeeper|dual-write lag"
 _JUNK = "/junk"
 _FENCED_S = 20.0
+_ENDS_S = 20.0
 
 
 def no_broker(node: NodeSpec) -> str:
@@ -103,10 +106,28 @@ def _disk_full(journey: Journey, node: NodeSpec) -> Iterator[None]:
     """A node that met it is killed and started again, with room."""
     try:
         with disks.full(data(node)):
+            if node in journey.cluster.plan.controllers:
+                _change_until_it_ends(journey.cluster.bootstrap, of(node))
             yield
     finally:
         of(node).wait_gone(of(node).signal(signal.SIGKILL), 30.0)
         journey.cluster.up()
+
+
+def _change_until_it_ends(bootstrap: str, process: NodeProcess) -> None:
+    """The last page of its log takes what a quiet quorum writes in half a minute; a setting that changes nothing of note is more."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    topic = min(name for name in admin.list_topics(timeout=20.0).topics if not name.startswith("_"))
+
+    def change(operation: AlterConfigOpType, value: str) -> None:
+        entry = ConfigEntry("segment.ms", value, incremental_operation=operation)
+        [done] = admin.incremental_alter_configs([ConfigResource("topic", topic, incremental_configs=[entry])]).values()
+        done.result(20.0)
+
+    deadline, number = time.monotonic() + _ENDS_S, 600_000_000
+    while process.find().pid is not None and time.monotonic() < deadline:
+        change(AlterConfigOpType.SET, str(number := number + 1))
+    change(AlterConfigOpType.DELETE, "")
 
 
 @contextmanager
