@@ -188,6 +188,9 @@ def _act(step: Step, world: World, view: ClusterView, decision: Act, diary: _Dia
     age = world.clock.monotonic() - view.taken_at
     if age > MAX_VIEW_AGE:
         world.say(f"The last look is {age:.1f} s old; looking again before acting.")
+        if diary.waited() >= step.patience:
+            text = f"every look was more than {MAX_VIEW_AGE:.0f} s old when it could be acted on: this machine is too slow, or stops at times"
+            raise TimedOut(f"{step.name}: gave up after {step.patience:.0f} s without progress; {text}.")
         return
     refuse_strangers(step.name, world, view)
     world.fence.check()

@@ -63,6 +63,17 @@ def test_patience_begins_again_when_health_is_lost(tmp_path):
     assert 399.0 < cluster.clock.time - began < 405.0
 
 
+def test_looks_that_are_always_too_old_to_act_on_are_not_made_for_ever(tmp_path):
+    class Sleepy(SimCluster):
+        def look(self, *asked):
+            view = super().look(*asked)
+            self.clock.time += 6.0
+            return view
+
+    with pytest.raises(TimedOut, match="more than 5 s old"):
+        run_step(Scripted(lambda _: Act("push", "now")), Sleepy().world(tmp_path))
+
+
 def test_an_act_gives_new_patience(tmp_path):
     cluster = SimCluster()
     acted = []
