@@ -25,6 +25,8 @@ from airflow_provider_kmigrate.steps.backup import BackupStore
 from airflow_provider_kmigrate.steps.journal import Journal, evidence, told
 
 MAX_VIEW_AGE = 5.0  # seconds; older views allow no act
+SETTLING = 5.0  # seconds after a look without ZooKeeper
+_HARMLESS = frozenset({"start", "elect"})  # they bring something up
 _REPEAT = 10.0  # seconds after which an unchanged reason is said again
 
 
@@ -164,6 +166,7 @@ def run_step(
         first = first or view
         decision = step.decide(view, first)
         decision = step.of_ours(view, decision) if isinstance(step, OfNode) else decision
+        decision = diary.settled(view, decision)
         looked()
         diary.saw(view, decision)
         if isinstance(decision, Refuse):
@@ -239,8 +242,24 @@ class _Diary:
         self._begun = self._idle_since = self._said = world.clock.monotonic()
         self._well = self._begun - step.waited  # when there last was an act or a healthy look
         self._last: object = None
+        self._lost = float("-inf")  # when a look was last without ZooKeeper
         self._acts: list[str] = []
         self._alarms: tuple[Reason, ...] = ()
+
+    def settled(self, view: ClusterView, decision: Decision) -> Decision:
+        """The decision, or a wait where ZooKeeper has only just come back: what its absence has changed shows a moment later.
+
+        Sessions that ended meanwhile take brokers out of their ISRs within a second of its return, and brokers still tell the ISRs of before
+        (a broker was stopped in that second, and its partitions were left with one replica; met in the fault matrix).
+        """
+        now = self._world.clock.monotonic()
+        if view.zk is None and self._step.looks & Look.ZOOKEEPER:
+            self._lost = now
+        if view.zk is None or not isinstance(decision, Act) or decision.verb in _HARMLESS or now - self._lost >= SETTLING:
+            return decision
+        text = f"ZooKeeper did not answer a look {now - self._lost:.0f} s ago: {SETTLING:.0f} s are waited for what that has changed."
+        why = "Sessions that ended meanwhile take brokers out of their ISRs a moment after its return."
+        return Wait((Reason("T12", text, why),), healthy=True)
 
     def saw(self, view: ClusterView, decision: Decision) -> None:
         now = self._world.clock.monotonic()

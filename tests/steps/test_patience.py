@@ -63,6 +63,52 @@ def test_patience_begins_again_when_health_is_lost(tmp_path):
     assert 399.0 < cluster.clock.time - began < 405.0
 
 
+def test_nothing_is_stopped_in_the_seconds_after_zookeepers_return(tmp_path):
+    """A broker was stopped 0.5 s after it, when others were just falling out of their ISRs."""
+    acted = []
+
+    class Gone(SimCluster):
+        def look(self, *asked):
+            view = super().look(*asked)
+            return replace(view, zk=None) if self.looks == 2 else view
+
+    class Acting(Scripted):
+        looks = Look.BROKERS | Look.ZOOKEEPER
+
+        def act(self, world, act):
+            acted.append((act.verb, world.clock.monotonic() - began))
+
+    def script(_):
+        if cluster.looks == 1:
+            return Wait(WHY)
+        return (
+            Done("there") if [verb for verb, _ in acted] == ["start", "restart"] else Act("restart" if acted else "start", "now")
+        )
+
+    cluster = Gone()
+    began = cluster.clock.monotonic()
+    assert run_step(Acting(script), cluster.world(tmp_path)) == Done("there")
+    (_, started), (_, restarted) = acted
+    assert started < 2.0, "what is down may come up at once"
+    assert restarted - started >= 4.0
+
+
+def test_without_zookeeper_for_good_nothing_is_waited_for(tmp_path):
+    class Off(SimCluster):
+        def look(self, *asked):
+            return replace(super().look(*asked), zk=None)
+
+    acts = iter([Act("restart", "now"), Done("there")])
+
+    class Asking(Scripted):
+        looks = Look.BROKERS | Look.ZOOKEEPER
+
+    cluster = Off()
+    began = cluster.clock.monotonic()
+    assert run_step(Asking(lambda _: next(acts)), cluster.world(tmp_path)) == Done("there")
+    assert cluster.clock.monotonic() - began < 2.0
+
+
 def test_looks_that_are_always_too_old_to_act_on_are_not_made_for_ever(tmp_path):
     class Sleepy(SimCluster):
         def look(self, *asked):

@@ -3,7 +3,7 @@
 When the owner of a cluster changes between ZooKeeper and KRaft, each broker in migration mode rebuilds the client of its threads
 `to-controller-alter-partition` and `to-controller-forwarding` at the same moment. Both use sensors of the same names, and where the one
 removes them while the other adds its own, that one ends with "A metric named ... already exists" (Kafka 3.9.2; the error and what follows
-were seen once on real brokers, the race behind it is read from its stack trace; what follows was seen once before, without the log). A broker whose alter-partition thread has ended goes on serving, but can neither shrink nor grow an ISR until
+were seen twice on real brokers, the race behind it is read from its stack trace; what follows was seen once more, without the log). A broker whose alter-partition thread has ended goes on serving, but can neither shrink nor grow an ISR until
 it is restarted: whichever broker restarts next never comes back into the ISR of that leader's partitions. A leader whose partition epochs are
 ahead of ZooKeeper's (`clients.partition_states`) looks the same; a way back raises these, before it comes to this cure.
 """
@@ -31,7 +31,11 @@ def stuck_leader(view: ClusterView, follower: int) -> int | None:
 
 
 def may_restart(view: ClusterView, follower: int, leader: int) -> Gate:
-    """Whether the leader may stop although `follower` is out of its ISRs: each of them has somebody else, and nothing else is amiss."""
+    """Whether the leader may stop although `follower` is out of its ISRs: each of them has somebody else, and nothing else is amiss.
+
+    Where it is alone in an ISR that is below min.insync.replicas nobody writes with acks=all anyway, and nobody but a restart of it ends that: its
+    partitions have no leader until it is back, and lose nothing.
+    """
     return together(
         (_nobody_down(view), _only_this(view, follower, leader), _others_in_sync(view, leader), _owner_answers(view, leader))
     )
@@ -43,7 +47,8 @@ def _nobody_down(view: ClusterView) -> Gate:
 
 
 def _only_this(view: ClusterView, follower: int, leader: int) -> Gate:
-    others = [p.name for p in view.partitions or () if p.under_replicated and not _explained(p, follower, leader)]
+    rows = [p for p in view.partitions or () if p.under_replicated]
+    others = [p.name for p in rows if not _explained(p, follower, leader) and not _unwritable(view, p, leader)]
     return MET if not others else not_yet(Reason("S02", f"Other partitions are under-replicated too: {', '.join(others[:8])}."))
 
 
@@ -51,10 +56,17 @@ def _explained(partition: Partition, follower: int, leader: int) -> bool:
     return partition.leader == leader and set(partition.replicas) - set(partition.isr) == {follower}
 
 
+def _unwritable(view: ClusterView, partition: Partition, leader: int) -> bool:
+    needed = (view.min_insync or {}).get(partition.topic)
+    return _alone(partition, leader) and needed is not None and needed > 1
+
+
+def _alone(partition: Partition, leader: int) -> bool:
+    return partition.leader == leader and set(partition.replicas) != {leader} and set(partition.isr) == {leader}
+
+
 def _others_in_sync(view: ClusterView, leader: int) -> Gate:
-    alone = [
-        p.name for p in view.partitions or () if p.leader == leader and set(p.replicas) != {leader} and set(p.isr) == {leader}
-    ]
+    alone = [p.name for p in view.partitions or () if _alone(p, leader) and not _unwritable(view, p, leader)]
     if not alone:
         return MET
     return not_yet(Reason("S03", f"Broker {leader} is the only one in sync for {len(alone)} partitions: {', '.join(alone[:8])}."))
