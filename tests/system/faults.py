@@ -47,7 +47,7 @@ _DISK_MB = 256  # a broker's part of the load takes some 60
 
 
 def _provision(journey: Journey, *, anew: bool) -> None:
-    points = _PROVISION_POINTS[1:] if anew else _PROVISION_POINTS  # the file of the first time is still there
+    points = _PROVISION_POINTS if anew else _PROVISION_POINTS[1:]  # the second time the file is still there
     for node in journey.shuffled(journey.cluster.plan.controllers):
         journey.resumes(f"tool killed, {node.name}", "provision", points, starts={node.name: 1}, node=node.id)
         journey.steps(lambda world, node=node: direct.step(world, "provision", node=node.id))  # left out, or failed
