@@ -142,6 +142,7 @@ _PROVIDER: dict[str, Any] = {
         "spark_audit",
         "spark_jobs",
         "step",
+        "watch",
     ),
     "sensors": _modules("sensors", "quiet", "step", "verdict", "window"),
     "triggers": _modules("triggers", "step"),

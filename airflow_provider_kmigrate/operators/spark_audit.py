@@ -129,7 +129,7 @@ class SparkLookOperator(_AuditJob):
     A look that is there already is kept: after the step it is too late for another. Arguments as SparkAuditOperator's.
     """
 
-    program = "look"
+    program = "logs.look"
 
     def execute(self, context: Context) -> Any:
         place = Path(self.request["logs"]["before"])

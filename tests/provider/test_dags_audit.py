@@ -314,7 +314,7 @@ class TestWithoutTheProvider:
         audited(sim)
         folder.check(sim.path.parent)
         monkeypatch.setattr(audit, "find_spec", lambda _: None)
-        expected = {f"kmigrate_{kind}__sim" for kind in ("preflight", "zk_to_kraft", "rollback", "audit")}
+        expected = {f"kmigrate_{kind}__sim" for kind in ("preflight", "zk_to_kraft", "rollback", "watch", "audit")}
         assert set(folder.dags_of(sim.path.parent)) == expected
         with pytest.raises(Exception, match="F08"):
             folder.check(sim.path.parent)
