@@ -51,28 +51,6 @@ def test_a_broker_down_with_the_file_of_a_later_mode_is_started_with_it():
     assert decide_restart(view, 0, MIG).verb == "start"
 
 
-REPLACED = with_broker(
-    cluster([KRAFT, None, KRAFT], FLAGGED, 90), 1, files=KRAFT_FILE, in_zookeeper=False, listed_by=frozenset({0, 2})
-)
-
-
-@pytest.mark.parametrize(
-    ("view", "expected"),
-    [
-        (REPLACED, "R07"),
-        (with_broker(REPLACED, 1, listed_by=frozenset({0})), "start"),  # one has not heard of its end yet
-        (with_broker(REPLACED, 1, listed_by=frozenset()), "start"),
-        (with_broker(REPLACED, 1, listed_by=None), "start"),
-        (replace(REPLACED, quorum=None), "start"),  # nobody would tell the others of its end
-        (with_broker(with_broker(REPLACED, 2, mode=None), 0, mode=None), "start"),
-    ],
-)
-def test_no_second_process_is_started_for_a_broker_that_is_alive_somewhere_else(view, expected):
-    """Its machine was replaced by one that the cluster file does not name; a session that is not over yet looks the same for 9 s."""
-    decision = decide_restart(view, 1, KRAFT)
-    assert (decision.verb if isinstance(decision, Act) else decision.reasons[0].code) == expected
-
-
 def test_a_broker_that_somebody_else_stopped_is_waited_for():
     view = cluster([MIG, None, ZK], FLAGGED, -1)
     assert codes(decide_restart(view, 1, MIG)) == {"R02"}

@@ -261,13 +261,6 @@ def test_a_cluster_that_was_handed_over_without_raising_the_epoch_is_handed_over
     assert len(back_plan.plan(bomb)) == 2
 
 
-def test_nor_does_the_way_back_start_a_second_process_for_a_broker_that_is_alive_elsewhere():
-    view = with_broker(later(cluster([None, KRAFT, KRAFT], UP3, 50), offset=60), 0, files=NodeFiles(KRAFT_FILE))
-    assert shape(rollback.decide_back(view, DUAL, 0, MIG)) == (Act, "restart")
-    replaced = with_broker(view, 0, listed_by=frozenset({1, 2}))
-    assert shape(rollback.decide_back(replaced, DUAL, 0, MIG)) == (Wait, "R07")
-
-
 EPOCHS = st.integers(0, 50)
 
 

@@ -173,7 +173,7 @@ def _back(view: ClusterView, broker: Broker, target: BrokerMode, passing: Gate) 
     if broker.mode is target:
         return roll.settled(view, broker, target)
     if broker.process.state is ProcessState.STOPPED:
-        return roll.alive_elsewhere(view, broker) or _down(broker, _BACK[target])
+        return _down(broker, _BACK[target])
     # A move can be cancelled wherever this is reached, since a controller answers by then: it never bars the way back for good.
     gate = together((passing, gates.process_known(broker), roll.nobody_reassigns(view)))
     if gate.met:

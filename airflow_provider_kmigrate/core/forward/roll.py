@@ -232,28 +232,11 @@ def silent(broker: Broker) -> Wait:
 def session_not_over(broker: Broker) -> Wait:
     """A ZooKeeper broker that was killed has to outlive its own ephemeral znode."""
     text = f"Broker {broker.id} is stopped, but its ZooKeeper session is not over."
-    remedy = "The session ends within its timeout, 18 s by default. If it stays: another machine may run this broker now; name it in the cluster file."
+    remedy = "The session ends within its timeout, 18 s by default."
     return Wait((Reason("R06", text, "Started now it would exit at once (NodeExists).", remedy),))
 
 
-def alive_elsewhere(view: ClusterView, broker: Broker) -> Wait | None:
-    """R07: a process that is stopped, and its broker is alive to all others although a controller leads that would tell them of its end.
-
-    It ends by itself where only the session is not over; else its machine was replaced by one that the cluster file does not name.
-    """
-    others = {other.id for other in view.running_brokers()} - {broker.id}
-    told = kraft_owns(view) and gates.quorum_leads(view).met and where(view).phase not in _CUT_OFF
-    if not told or not others or not others <= (broker.listed_by or frozenset()):
-        return None
-    text = f"Broker {broker.id} is stopped on its machine, and brokers {listed(sorted(others))} know it as alive."
-    why = "Its session is not over, 9 s by default after a crash; or another machine runs it now, and a second process of one id would be refused."
-    remedy = f"If it stays so, look where broker {broker.id} is registered, and name that machine in the cluster file."
-    return Wait((Reason("R07", text, why, remedy),))
-
-
 def _stopped(view: ClusterView, broker: Broker, target: BrokerMode) -> Decision:
-    if (elsewhere := alive_elsewhere(view, broker)) is not None:
-        return elsewhere
     stage, back = stage_on_disk(broker.files), view.zk.taken_back.get(broker.id) if view.zk else None
     owned = back is BrokerMode.ZOOKEEPER and kraft_owns(view)
     ours = back is not None and stage is STAGE[back] and not owned
