@@ -240,3 +240,10 @@ def test_a_broker_missing_from_the_view_is_waited_for():
 def test_a_stopped_process_is_not_taken_for_a_silent_one():
     view = with_broker(PRE, 0, process=DOWN, mode=None)
     assert codes(decide_restart(view, 0, MIG)) == {"R02"}
+
+
+def test_a_broker_that_a_killed_run_left_down_is_started_though_the_others_go_on_listing_it():
+    """Brokers in migration mode list one that was stopped for as long as it was watched (a quarter of an hour)."""
+    files = NodeFiles({"process.roles": "broker", "node.id": "1"})
+    view = with_broker(HYBRID, 1, process=DOWN, mode=None, in_zookeeper=False, listed_by=frozenset({0, 2}), files=files)
+    assert decide_restart(view, 1, KRAFT).verb == "start"
