@@ -15,6 +15,7 @@ from airflow.sdk import Context
 from airflow_provider_kmigrate.clients.fence import Fence
 from airflow_provider_kmigrate.clients.tools import Tools, opened
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
+from airflow_provider_kmigrate.core.forward.watch import needs_way_back
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Fenced
 from airflow_provider_kmigrate.hooks.switch import stopped
@@ -24,7 +25,8 @@ from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.backup import BackupStore
 from airflow_provider_kmigrate.steps.journal import FileJournal
 from airflow_provider_kmigrate.steps.run import Clock, Fencing, Observing, SystemClock, World
-from airflow_provider_kmigrate.steps.way_back import refuse_if_lost
+from airflow_provider_kmigrate.steps.watch import LOOKS
+from airflow_provider_kmigrate.steps.way_back import lacking, refuse_if_lost
 
 _OVER = {"success", "failed"}
 
@@ -83,9 +85,16 @@ def asking(cluster_file: str, context: Context, say: Callable[[str], None]) -> I
 
 
 def refuse_if_way_back_is_lost(name: str, cluster_file: str, context: Context) -> None:
-    """Raises `Refused` where the backup, as this worker has it, or the cluster file lacks what a rollback needs. `name`: the step's."""
+    """Raises `Refused` where the backup, as this worker has it, or the cluster file lacks what a rollback needs. `name`: the step's.
+
+    Nothing is missed where the cluster shows that there is no way back any more.
+    """
     spec = load(cluster_file)
-    refuse_if_lost(name, spec, _backup(spec), _journal(spec, run_of(context)))
+    if not lacking(spec, _backup(spec), spec.brokers):
+        return
+    with watching(cluster_file, run=run_of(context)) as world:
+        if needs_way_back(world.observer.look(LOOKS)):
+            refuse_if_lost(name, spec, world.backup, world.journal)
 
 
 def _backup(spec: ClusterSpec) -> BackupStore:

@@ -110,7 +110,7 @@ class RollBroker(OfNode):
         gate = stuck_leader.may_restart(view, self.node.id, leader)
         if not gate.met:
             return Wait((*getattr(decision, "reasons", ()), *gate.reasons))
-        text = f"Broker {leader} takes {self.node.name} back for none of its partitions, all other leaders did: it is restarted."
+        text = f"Broker {leader} takes {self.node.name} back for none of its partitions: it is restarted."
         return Act("free", text)
 
     def _led(self, view: ClusterView, decision: Decision) -> Decision:

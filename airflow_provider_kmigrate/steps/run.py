@@ -259,7 +259,7 @@ class _Diary:
             return decision
         text = f"ZooKeeper did not answer a look {now - self._lost:.0f} s ago: {SETTLING:.0f} s are waited for what that has changed."
         why = "Sessions that ended meanwhile take brokers out of their ISRs a moment after its return."
-        return Wait((Reason("T12", text, why),), healthy=True)
+        return Wait((Reason("T12", text, why, "If it comes again and again, mend ZooKeeper, or the network to it, first."),))
 
     def saw(self, view: ClusterView, decision: Decision) -> None:
         now = self._world.clock.monotonic()

@@ -336,6 +336,15 @@ class TestSoak:
         [journal] = (tmp_path / "kmigrate" / "journal" / "sim").glob("*manual__1.jsonl")
         assert '"kind": "lost"' in journal.read_text()
 
+    def test_once_it_has_ended_no_original_is_missed(self, sim: Rehearsal, tmp_path: Path) -> None:
+        """There is no way back to keep open any more; what is left of the finalization is not held up for it."""
+        for node in sim.cluster.spec.controllers:
+            sim.cluster.nodes[node.role, node.id].running = "process.roles=controller\n"
+        sim.cluster.finalized = True
+        next((tmp_path / "kmigrate" / "backup").rglob("broker-1.properties")).unlink()
+        task = (dag := alone(SoakOperator, sim.path)).get_task("task")
+        assert "finalized already" in task.execute(context(dag) | {"task_state_store": Memory()})
+
     def test_it_is_kept_across_deferrals(self, sim: Rehearsal, run_dag: RunDag) -> None:
         began = sim.cluster.clock.time
         state, _ = result(run_dag(alone(SoakOperator, sim.path)))
