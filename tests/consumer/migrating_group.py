@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -26,7 +27,7 @@ from airflow_provider_kmigrate.core.ledger import Facts, balance
 from airflow_provider_kmigrate.core.ledger.facts import Case
 
 
-class Beside(threading.Thread):
+class Beside(threading.Thread, ABC):
     """A thread that ends with its block, and with it what went wrong in it comes out."""
 
     def __init__(self) -> None:
@@ -54,8 +55,9 @@ class Beside(threading.Thread):
         except BaseException as error:  # noqa: BLE001  # for the test's own thread
             self.error = error
 
+    @abstractmethod
     def work(self) -> None:
-        raise NotImplementedError
+        """What it does until `ending` is set."""
 
 
 class Load(Beside):

@@ -112,6 +112,7 @@ def test_an_error_that_lasts_is_the_applications_to_hear_where_kafka_coordinates
         wait_until(lambda: code in member.heard, "the application is told")
         watched.forgive(api)
         goes_on(watched, tmp_path)
+        assert len(watched.sent(api)) > 1, "it was refused, and tried again"
 
 
 def test_an_error_that_lasts_stops_nobody_whom_zookeeper_coordinates(

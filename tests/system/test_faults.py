@@ -40,7 +40,7 @@ def journey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Journey]:
         cluster.clean()  # before its links end
 
 
-def all_passed(journey: Journey, count: int) -> None:
+def check_all_passed(journey: Journey, count: int) -> None:
     cells = journey.cells[-count:]
     assert len(cells) == count
     assert all(cell.passed for cell in cells), [cell for cell in cells if not cell.passed]
@@ -57,7 +57,7 @@ def test_a_roll_holds_while_links_are_broken(journey: Journey) -> None:
         stopped(journey, other),
     )
     journey.series("roll", troubles, node=node, target=BrokerMode.MIGRATION)
-    all_passed(journey, len(troubles))
+    check_all_passed(journey, len(troubles))
 
 
 def test_a_step_that_goes_on_under_a_fault_fails_its_cell(journey: Journey) -> None:

@@ -119,7 +119,7 @@ def zookeeper(group: Group) -> Iterator[KazooClient]:
     client.close()
 
 
-def flows(group: Group, one: str, two: str, mode: Mode) -> None:
+def check_flows(group: Group, one: str, two: str, mode: Mode) -> None:
     group.become(one, two, mode)
     group.goes_on()
     assert group.rests(), "nothing moved meanwhile"
@@ -142,7 +142,7 @@ def owned_by(group: Group, kind: MemberKind) -> frozenset[TopicPartition]:
 )
 def test_old_ones_in_zookeeper_mode(group: Group, one: str, two: str) -> None:
     """Kafka's own, and ours as one of them."""
-    flows(group, one, two, Mode.ZOOKEEPER)
+    check_flows(group, one, two, Mode.ZOOKEEPER)
 
 
 def test_all_three_that_zookeeper_coordinates_at_once(group: Group) -> None:
@@ -203,7 +203,7 @@ def test_the_mode_kafka_has_no_effect_while_an_old_member_is_inside(
 
 
 def test_migrating_alone_in_zookeeper_mode(group: Group) -> None:
-    flows(group, "migrating", "migrating", Mode.ZOOKEEPER)
+    check_flows(group, "migrating", "migrating", Mode.ZOOKEEPER)
 
 
 @pytest.mark.parametrize(
@@ -231,12 +231,12 @@ def remarks(group: Group) -> str:
 
 
 def test_migrating_alone_in_kafka_mode(group: Group) -> None:
-    flows(group, "migrating", "migrating", Mode.KAFKA)
+    check_flows(group, "migrating", "migrating", Mode.KAFKA)
 
 
 @pytest.mark.parametrize("two", ["plain", "jvm"])
 def test_migrating_and_plain_in_kafka_mode(group: Group, two: str) -> None:
-    plain_ones(group, "migrating", two)
+    check_plain_ones(group, "migrating", two)
 
 
 @pytest.mark.parametrize("two", ["jvm", "plain"])
@@ -255,12 +255,12 @@ def test_the_mode_zookeeper_by_hand_beside_a_plain_one(group: Group, zookeeper: 
 
 @pytest.mark.parametrize("two", ["plain", "jvm"])
 def test_plain_ones_alone(group: Group, two: str) -> None:
-    plain_ones(group, "plain", two)
+    check_plain_ones(group, "plain", two)
 
 
-def plain_ones(group: Group, one: str, two: str) -> None:
+def check_plain_ones(group: Group, one: str, two: str) -> None:
     """Beside them the tool neither gives ZooKeeper the coordination nor lets an old consumer in."""
-    flows(group, one, two, Mode.KAFKA)
+    check_flows(group, one, two, Mode.KAFKA)
     kafka = group.look().kafka
     assert kafka is not None
     assert kafka.assignor == "range"
