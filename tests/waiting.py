@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 _PAUSE = 0.05  # seconds between two questions
@@ -44,3 +46,16 @@ def _asked(holds: Callable[[], object], despite: tuple[type[Exception], ...]) ->
         return holds()
     except despite as error:
         return error
+
+
+@contextmanager
+def beside(work: Callable[[threading.Event], object]) -> Iterator[None]:
+    """`work` goes on in a thread while the block lasts; it ends when the event that it is given is set."""
+    over = threading.Event()
+    thread = threading.Thread(target=work, args=(over,))
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

@@ -38,6 +38,7 @@ from tests.system.cell_table import table
 from tests.system.cells import Cell, Diary, save, wall
 from tests.system.nodes import of
 from tests.system.oracle import Oracle
+from tests.waiting import beside
 
 TOPICS = (TopicPlan("orders", 18), TopicPlan("payments", 12))
 #: A killed task is missed after seconds instead of minutes: the same ways through Airflow, only sooner.
@@ -196,20 +197,14 @@ class Trial:
     @contextlib.contextmanager
     def _following(self, dag_id: str, kills: Sequence[Kill]) -> Iterator[None]:
         """Beside whoever asks Airflow, which takes half a second a time: an act such as the hand-over is over in one."""
-        over = threading.Event()
 
-        def follow() -> None:
+        def follow(over: threading.Event) -> None:
             while not over.wait(_FOLLOW_S):
                 acts = [line for line in self._journal if line["kind"] == "act" and line["run"].startswith(dag_id)]
                 self._set_off(kills, Seen(acts, {}))
 
-        thread = threading.Thread(target=follow)
-        thread.start()
-        try:
+        with beside(follow):
             yield
-        finally:
-            over.set()
-            thread.join()
 
     def _tasks(self) -> dict[str, str]:
         found = self._asked("GET", f"{self._run}/taskInstances?limit=200")["task_instances"]

@@ -11,6 +11,7 @@ from pathlib import Path
 from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from tests.waiting import beside
 
 _SLICE_S = 0.2  # a starved process is stopped and let go on so often
 
@@ -46,22 +47,18 @@ def killed(*nodes: NodeSpec) -> Iterator[None]:
 @contextmanager
 def starved(process: NodeProcess, share: float) -> Iterator[None]:
     """It gets about this share of its time, as behind other load or in a long collection of garbage."""
-    over = threading.Event()
 
-    def starve() -> None:
+    def starve(over: threading.Event) -> None:
         while not over.is_set():
             process.signal(signal.SIGSTOP)
             over.wait(_SLICE_S * (1.0 - share))
             process.signal(signal.SIGCONT)
             over.wait(_SLICE_S * share)
 
-    thread = threading.Thread(target=starve)
-    thread.start()
     try:
-        yield
+        with beside(starve):
+            yield
     finally:
-        over.set()
-        thread.join()
         process.signal(signal.SIGCONT)
 
 
