@@ -26,6 +26,11 @@ parse = cache(properties.parse)
 MODES = {Stage.ZOOKEEPER: BrokerMode.ZOOKEEPER, Stage.MIGRATION: BrokerMode.MIGRATION, Stage.KRAFT: BrokerMode.KRAFT}
 
 
+@cache
+def _stage(text: str) -> Stage | None:
+    return stage_of(parse(text))
+
+
 class Killed(BaseException):
     """The tool died here."""
 
@@ -58,7 +63,7 @@ class SimNode:
 
     @property
     def stage(self) -> Stage | None:
-        return stage_of(parse(self.running)) if self.running is not None else None
+        return _stage(self.running) if self.running is not None else None
 
 
 @dataclass
