@@ -183,6 +183,7 @@ def test_a_first_roll_that_is_noted_is_no_way_back_that_was_left():
         (BEGUN, (Refuse, ["G05"])),
         (with_zk(BEGUN, unflagged=frozenset({3000})), (Refuse, ["G05"])),
         (with_zk(BEGUN, unflagged=frozenset({3001})), (Done, [])),
+        (replace(cluster([KRAFT, KRAFT, KRAFT], (None, False, None), 90), quorum=None), (Refuse, ["P01", "P08"])),
     ],
 )
 def test_a_lost_flag_makes_up_for_no_soak_and_a_finalization_of_our_own_does(view, expected):

@@ -34,7 +34,7 @@ def may_restart(view: ClusterView, follower: int, leader: int) -> Gate:
     """Whether the leader may stop although `follower` is out of its ISRs: each of them has somebody else, and nothing else is amiss.
 
     Where it is alone in an ISR that is below min.insync.replicas nobody writes with acks=all anyway, and nobody but a restart of it ends that: its
-    partitions have no leader until it is back, and lose nothing.
+    partitions have no leader until it is back, and lose nothing, but what was written with acks=1 where unclean leaders are allowed.
     """
     return together(
         (_nobody_down(view), _only_this(view, follower, leader), _others_in_sync(view, leader), _owner_answers(view, leader))

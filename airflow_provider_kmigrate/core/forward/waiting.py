@@ -115,12 +115,13 @@ def past_soak(view: ClusterView) -> Decision | None:
     """
     if ended(view):
         return Done("The migration is finalized already: there is nothing left to soak for.")
-    if where(view).phase is not Phase.FINALIZING:
+    position = where(view)
+    if position.phase is not Phase.FINALIZING:
         return None
     bare = {controller.id for controller in view.controllers.values() if controller.migration_flag is False}
     if view.zk is not None and bare <= view.zk.unflagged:
         return Done(f"The finalization was begun: controllers {listed(sorted(bare))} are without the flag already.")
-    return Refuse(alarms(view))
+    return Refuse(alarms(view) or refusal(position, Intent.SOAK))
 
 
 def soaking(view: ClusterView, first: ClusterView, lag_limit: int) -> Gate:
