@@ -40,7 +40,7 @@ GROUPS = (GroupPlan("billing", 2),)
 #: One process is killed at each point, so what a run finds done has no point left: after "stopping" there is no "stopped", after
 #: "started" nobody waits. Each list holds one of either, and both are in the matrix; only providing a controller never waits.
 _PROVISION_POINTS = ("file put", "formatted", "started")
-_FINAL_POINTS = (("file put", "stopped", "started"), ("file put", "stopping", "waiting"))
+_FINAL_POINTS = (("noted", "file put", "stopped", "started"), ("noted", "file put", "stopping", "waiting"))
 _ROLL_POINTS = ("file put", "stopped", "started")
 _OTHER_ROLL_POINTS = ("file put", "stopping", "waiting")
 _DISK_MB = 256  # a broker's part of the load takes some 60
@@ -65,7 +65,8 @@ def _first_roll(journey: Journey, *, anew: bool) -> None:
 
     def through() -> str:
         node = journey.to_roll(target)
-        return journey.through("roll", _ROLL_POINTS, starts={brokers[node].name: 1}, node=node, target=target)
+        points = ("noted", *_ROLL_POINTS)
+        return journey.through("roll", points, starts={brokers[node].name: 1}, node=node, target=target)
 
     def paused_other() -> str:
         node = journey.to_roll(target)
@@ -78,6 +79,7 @@ def _first_roll(journey: Journey, *, anew: bool) -> None:
     if anew:
         fault_cells.first_roll(journey)
         journey.cell(f"tool killed in the restart to {target}", "resumes", through, proven=(EXACTLY,))
+        journey.resumes("tool killed behind an election of leaders", "leaders", ("elected",), starts=0)
         journey.cell("another broker SIGKILLed", "holds", killed_other, proven=(HELD,))
     else:
         fault_cells.brokers_cut_off(journey, target)

@@ -13,17 +13,18 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from airflow_provider_kmigrate.clients.admin import Admin
 from airflow_provider_kmigrate.clients.hosts.base import Host
 from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
 from airflow_provider_kmigrate.clients.instances import Instances
-from airflow_provider_kmigrate.clients.zookeeper import Delete, Operation, ZooKeeper
+from airflow_provider_kmigrate.clients.zookeeper import NOTES, Delete, Operation, ZooKeeper
 from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.model import ClusterView, Look
+from airflow_provider_kmigrate.core.model import ClusterView, Look, Partition
 from airflow_provider_kmigrate.core.preflight.surroundings import Surroundings
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
@@ -33,7 +34,7 @@ from tests.system import linked
 
 REFUSED = 3
 POINTS = (
-    *("file put", "formatted", "stopping", "stopped", "started", "waiting", "wiped"),
+    *("noted", "file put", "formatted", "stopping", "stopped", "started", "waiting", "wiped", "elected"),
     *("committed", "states raised", "handing over", "handed over"),
     *("switching", "switched"),
 )
@@ -125,7 +126,23 @@ def around(operations: Sequence[Operation]) -> tuple[str, str]:
     """
     if any(isinstance(one, Delete) and one.path == "/controller" for one in operations):
         return "handing over", "handed over"
+    if any(one.path in NOTES for one in operations):
+        return "", "noted"
     return "", "states raised" if any(one.path.endswith("/state") for one in operations) else ""
+
+
+class TrappedAdmin:
+    """An admin client whose caller may not survive an election."""
+
+    def __init__(self, admin: Admin, trap: Trap) -> None:
+        self._admin, self._trap = admin, trap
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._admin, name)
+
+    def elect_preferred(self, partitions: Iterable[Partition]) -> None:
+        self._admin.elect_preferred(partitions)
+        self._trap.reached("elected")
 
 
 class TrappedInstances:
@@ -164,6 +181,7 @@ def trapped(world: World, trap: Trap) -> World:
         tools=replace(
             tools,
             host=lambda node: TrappedHost(tools.host(node), trap),  # type: ignore[arg-type]
+            admin=TrappedAdmin(tools.admin, trap),  # type: ignore[arg-type]
             zk=TrappedZooKeeper(tools.zk, trap),  # type: ignore[arg-type]
             instances=TrappedInstances(tools.instances, trap),  # type: ignore[arg-type]
         ),
