@@ -325,6 +325,10 @@ class ClusterView:
         """Whether a broker was listed, and answered."""
         return broker in self.brokers and self.brokers[broker].mode is not None
 
+    def lacking(self, broker: int) -> tuple[Partition, ...]:
+        """Partitions of this broker in whose ISR it is not, or that have no leader; none where the partitions were not read."""
+        return tuple(p for p in self.partitions or () if broker in p.replicas and (broker not in p.isr or p.leader < 0))
+
     def modes(self) -> dict[int, BrokerMode | None]:
         return {broker.id: broker.mode for broker in self.brokers.values()}
 

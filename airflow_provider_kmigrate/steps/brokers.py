@@ -192,12 +192,15 @@ class RollBroker(OfNode):
         )
 
     def _catches_up(self, world: World, view: ClusterView) -> bool:
-        """Whether this broker is far behind where it is out of the ISR: then nobody is to blame."""
-        lags = world.tools.wire(self.node).replica_lags()
-        behind = max((lags.get((p.topic, p.index), 0) for p in view.partitions or () if self.node.id not in p.isr), default=0)
-        if behind > stuck_leader.CAUGHT_UP:
+        """Whether this broker is far behind where it is out of the ISR, or that cannot be told: then nobody else is to blame."""
+        behind = stuck_leader.behind(view, self.node.id, world.tools.wire(self.node).replica_lags())
+        if behind is None:
+            world.say(
+                f"How far {self.node.name} is behind could not be read; nothing is done. Are all its log directories online?"
+            )
+        elif behind > stuck_leader.CAUGHT_UP:
             world.say(f"{self.node.name} is {behind} records behind: it still catches up, nothing is done.")
-        return behind > stuck_leader.CAUGHT_UP
+        return behind is None or behind > stuck_leader.CAUGHT_UP
 
     def _take_back(self, world: World) -> NoReturn:
         """The way back's own step for this one broker, to its end. Whatever comes of it, this run does not go on."""
@@ -286,7 +289,8 @@ class BringBack(RollBroker):
 
     def _raise(self, world: World) -> None:
         self._cures(self._deaf)
-        if self._catches_up(world, world.observer.look(Look.PARTITIONS)):
+        view = world.observer.look(Look.PARTITIONS)
+        if self._catches_up(world, view) or not view.lacking(self.node.id):
             return
         elect_anew(world)
 

@@ -4,10 +4,29 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import pytest
+
+from airflow_provider_kmigrate.core.back import rollback
+from airflow_provider_kmigrate.core.cluster import Policy, Role
 from airflow_provider_kmigrate.core.forward import provision, roll, waiting
-from airflow_provider_kmigrate.core.model import Act, BrokerMode, Done, Look, Partition, Quorum, Wait
+from airflow_provider_kmigrate.core.model import (
+    Act,
+    BrokerMode,
+    ClusterView,
+    Decision,
+    Done,
+    Look,
+    NodeFiles,
+    Partition,
+    Quorum,
+    Wait,
+)
+from airflow_provider_kmigrate.steps.brokers import BringBack, RollBroker
 from benchmarks import direct
+from tests.core.back_views import DUAL, STOPPED, equal, handed_over, later
+from tests.core.views import ZK, with_controller
 from tests.steps.sim import SimCluster
 
 
@@ -40,3 +59,60 @@ def test_a_topic_made_during_the_look_is_waited_for(tmp_path: Path) -> None:
     decision = roll.decide_restart(replace(view, partitions=(*(view.partitions or ()), made)), 1, BrokerMode.MIGRATION)
     assert isinstance(decision, Wait)
     assert {reason.code for reason in decision.reasons} == {"S00"}
+
+
+def lasting(view: ClusterView, step: RollBroker) -> list[Decision]:
+    """What is decided where this is seen for longer than any cure has patience."""
+    return [step.decide(replace(view, taken_at=view.taken_at + seconds), view) for seconds in (0, 4, 8.5, 12, 25, 60)]
+
+
+#: The cures of a broker that lacks nothing but a place in ISRs, or leaders: of each, what the cluster shows that needs it.
+NEEDED = {
+    "raise": (handed_over([ZK] * 3), BrokerMode.ZOOKEEPER, {"isr": (1, 2), "leader": 1}),
+    "elect": (later(DUAL, offset=60), BrokerMode.KRAFT, {"leader": -1}),
+    "free": (replace(later(DUAL, offset=60)), BrokerMode.KRAFT, {"isr": (1, 2), "leader": 1}),
+}
+
+
+def broker_step(verb: str) -> tuple[ClusterView, RollBroker]:
+    view, target, row = NEEDED[verb]
+    node, policy = SimCluster().spec.brokers[0], Policy(canary_bake=0.0)
+    step = BringBack(node, target, policy) if verb == "raise" else RollBroker(node, target, policy)
+    partitions = tuple(replace(p, **row) if p.index == 0 else p for p in view.partitions or () if p.index in {0, 2})
+    return replace(view, partitions=partitions), step
+
+
+@pytest.mark.parametrize("verb", NEEDED)
+def test_partitions_that_nobody_could_read_get_no_cure(verb: str) -> None:
+    """Seen, they get it; a broker of whose partitions nothing is known has nothing that could be cured."""
+    view, step = broker_step(verb)
+    assert verb in {one.verb for one in lasting(view, step) if isinstance(one, Act)}
+    unread, step = broker_step(verb)
+    for decision in lasting(replace(unread, partitions=None), step):
+        assert isinstance(decision, Wait), decision
+        assert {reason.code for reason in decision.reasons} == {"S00"}
+
+
+@pytest.mark.parametrize("shown", ["no partitions", "no lag"])
+@pytest.mark.parametrize("verb", ["raise", "free"])
+def test_a_cure_asks_once_more_and_spares_what_it_cannot_see(tmp_path: Path, verb: str, shown: str) -> None:
+    """A broker whose log directory is offline tells no lag: who keeps it out of the ISR is not to blame."""
+    cluster = SimCluster()
+    world = cluster.world(tmp_path)
+    view, step = broker_step(verb)
+    lags = {} if shown == "no lag" else dict.fromkeys((("t", p) for p in range(6)), 0)
+    tools = SimpleNamespace(**{**vars(world.tools), "wire": lambda _node: SimpleNamespace(replica_lags=lambda: lags)})
+    looks = SimpleNamespace(look=lambda *_args: replace(view, partitions=None) if shown == "no partitions" else view)
+    before = cluster.nodes[Role.BROKER, 1].stops, cluster.controller_epoch
+    step.act(replace(world, tools=tools, observer=looks), Act(verb, "it has lasted"))
+    assert (cluster.nodes[Role.BROKER, 1].stops, cluster.controller_epoch) == before
+
+
+def test_controllers_whose_files_were_not_read_may_have_finalized() -> None:
+    """R12 is told from the files of those that are stopped: unread, they say nothing against it, and nothing for it."""
+    first, view = equal(STOPPED), later(equal(STOPPED))
+    assert isinstance(rollback.decide_hand_over(view, first), Act)
+    unread = with_controller(view, 3001, files=NodeFiles())
+    decision = rollback.decide_hand_over(unread, first)
+    assert isinstance(decision, Wait), decision
+    assert {reason.code for reason in decision.reasons} == {"G00"}

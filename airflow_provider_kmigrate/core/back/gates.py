@@ -14,6 +14,7 @@ from airflow_provider_kmigrate.core.model import (
     Controller,
     Decision,
     Malformed,
+    NodeFiles,
     ProcessState,
     Reason,
     Refuse,
@@ -94,8 +95,14 @@ def controller_down(controller: Controller) -> Gate:
 
 def nothing_ended(view: ClusterView) -> Gate:
     """R12: no stopped controller has final properties. One that led with them has finalized, and nobody is left who could tell."""
-    final = [c for _, c in sorted(view.controllers.items()) if stage_on_disk(c.files) is Stage.CONTROLLER_FINAL]
-    return never(unseen(view, final[0])) if final and kraft_owns(view) else MET
+    if not kraft_owns(view):
+        return MET
+    controllers = [controller for _, controller in sorted(view.controllers.items())]
+    final = [c for c in controllers if stage_on_disk(c.files) is Stage.CONTROLLER_FINAL]
+    unread = [c.id for c in controllers if c.files == NodeFiles()]  # a file that is not there is no final one
+    if final or not unread:
+        return never(unseen(view, final[0])) if final else MET
+    return not_yet(Reason("G00", f"Could not read the files of controllers {listed(unread)}.", "Unknown is not healthy."))
 
 
 def migration_still(view: ClusterView, first: ClusterView) -> Gate:

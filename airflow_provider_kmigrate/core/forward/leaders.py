@@ -36,5 +36,5 @@ def left_out(view: ClusterView, broker: int) -> tuple[Partition, ...]:
     middle of the copy, and nobody elects later (measured with 10,000 partitions and one replica each: 3,204 of them). Empty where anything
     else is amiss, or where ZooKeeper owns the cluster: then its controller elects.
     """
-    lacking = [p for p in view.partitions or () if broker in p.replicas and (broker not in p.isr or p.leader < 0)]
-    return tuple(lacking) if kraft_owns(view) and all(broker in p.isr for p in lacking) else ()
+    lacking = view.lacking(broker)
+    return lacking if kraft_owns(view) and all(broker in p.isr for p in lacking) else ()

@@ -333,8 +333,8 @@ def _unfenced(view: ClusterView, broker: Broker) -> Gate:
 
 def _in_every_isr(view: ClusterView, broker: int) -> Gate:
     if view.partitions is None:
-        return not_yet(Reason("R05", "Could not read the partitions.", "Unknown is not healthy."))
-    out = [p for p in view.partitions if broker in p.replicas and (broker not in p.isr or p.leader < 0)]
+        return not_yet(Reason("S00", "Could not read the partitions.", "Unknown is not healthy."))
+    out = view.lacking(broker)
     if not out:
         return MET
     return not_yet(Reason("R05", f"Broker {broker} is not back in the ISR of {len(out)} partitions: {_explained(out)}."))

@@ -10,6 +10,8 @@ ahead of ZooKeeper's (`clients.partition_states`) looks the same; a way back rai
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from airflow_provider_kmigrate.core.gates import MET, Gate, not_yet, together
 from airflow_provider_kmigrate.core.listing import listed
 from airflow_provider_kmigrate.core.model import ClusterView, Partition, Reason, ZkController
@@ -28,6 +30,18 @@ def stuck_leader(view: ClusterView, follower: int) -> int | None:
     (leader,) = leaders
     alone = leader >= 0 and all(follower not in p.isr for p in partitions if p.leader == leader)
     return leader if alone else None
+
+
+def behind(view: ClusterView, follower: int, lags: Mapping[tuple[str, int], int]) -> int | None:
+    """Records that `follower` is behind where it is out of the ISR; None where the partitions were not read, or it tells no lag of one of them.
+
+    `lags`: what it tells, per topic and partition.
+    """
+    if view.partitions is None:
+        return None
+    told = [lags.get((p.topic, p.index)) for p in view.lacking(follower) if follower not in p.isr]
+    known = [lag for lag in told if lag is not None]
+    return max(known, default=0) if len(known) == len(told) else None
 
 
 def may_restart(view: ClusterView, follower: int, leader: int) -> Gate:
