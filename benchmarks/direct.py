@@ -101,7 +101,7 @@ def copy(here: World) -> None:
 
 def finalize(here: World) -> None:
     view = here.observer.look(Look.CONTROLLERS | Look.QUORUM)
-    for node in sorted(here.spec.controllers, key=lambda node: postponed_controller(view, node.id)):
+    for node in sorted(here.spec.controllers, key=lambda node: bool(postponed_controller(view, node.id))):
         step(here, "finalize", node=node.id)
     step(here, "finalized")
 

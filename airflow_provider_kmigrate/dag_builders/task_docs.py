@@ -27,8 +27,8 @@ _DOCS = {
     "registered, known to all others and back in every ISR, several looks in a row. The first broker of a pass then bakes for "
     "`policy.canary_bake`: if it is worse than before and than the others, it is taken back alone and this task fails with the figures "
     "(V26).\n\n**Skipped:** this broker is the ZooKeeper controller and is restarted last, by `postponed`, so that the "
-    "controller moves once and not several times.",
-    "postponed": "Restarts whatever broker of this pass is left: the ZooKeeper controller, if it was skipped.",
+    "controller moves once and not several times; or brokers that were taken back have their turn first. The log says which.",
+    "postponed": "Restarts whatever broker of this pass is left: those that were skipped.",
     "leaders": "Elects the preferred replicas again, so that leadership is spread as before the roll.",
     "registered": "Waits until every broker of the cluster file answers and is known to all others.",
     "copied": "Waits until the controllers have copied all metadata from ZooKeeper and write every change to both sides.",

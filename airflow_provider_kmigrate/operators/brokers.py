@@ -46,8 +46,8 @@ class RollBrokerOperator(BrokerStepOperator):
         order = [node.id for node in world.spec.brokers]
         if self.broker is None:
             return self._roll_the_rest(world, order, target)
-        if postponed(world.observer.look(ROLL_LOOKS), self.broker, order, target):
-            raise AirflowSkipException(f"Broker {self.broker} is the ZooKeeper controller: it is rolled last.")
+        if why := postponed(world.observer.look(ROLL_LOOKS), self.broker, order, target):
+            raise AirflowSkipException(why)
         return super().run_in(world, arguments)
 
     def _roll_the_rest(self, world: World, order: list[int], target: BrokerMode) -> Done:

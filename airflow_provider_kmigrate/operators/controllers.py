@@ -59,10 +59,10 @@ class FinalizeControllerOperator(StepOperator):
         if not begun and (old := too_old(arguments["judged_at"], world.clock.now())) is not None:
             raise Refused.because(old)
         if self.controller is None:
-            left = sorted(world.spec.controllers, key=lambda node: postponed_controller(view, node.id))
+            left = sorted(world.spec.controllers, key=lambda node: bool(postponed_controller(view, node.id)))
             return [self._finalized(world, node.id, arguments) for node in left][-1]
-        if postponed_controller(view, self.controller):
-            raise AirflowSkipException(f"Controller {self.controller} is the active one: it is restarted last.")
+        if why := postponed_controller(view, self.controller):
+            raise AirflowSkipException(why)
         return self._finalized(world, self.controller, arguments)
 
     def _finalized(self, world: World, node: int, arguments: dict[str, Any]) -> object:

@@ -135,8 +135,8 @@ class StopControllerOperator(_ControllerStep):
     def run_in(self, world: World, arguments: dict[str, Any]) -> object:
         if self.controller is None:
             return stop_controllers(world, terms_of(world.spec, arguments))
-        if postponed_stop(world.observer.look(Look.CONTROLLERS | Look.QUORUM), self.controller):
-            raise AirflowSkipException(f"Controller {self.controller} is the active one: it is stopped last.")
+        if why := postponed_stop(world.observer.look(Look.CONTROLLERS | Look.QUORUM), self.controller):
+            raise AirflowSkipException(why)
         return super().run_in(world, arguments)
 
 
@@ -169,8 +169,8 @@ class BringBackOperator(BrokerStepOperator):
             return bring_back_the_rest(world)
         order = [node.id for node in world.spec.brokers]
         back = BrokerMode(self.target)
-        if back is BrokerMode.ZOOKEEPER and postponed(world.observer.look(BringBack.looks), self.broker, order, back):
-            raise AirflowSkipException(f"Broker {self.broker} is the ZooKeeper controller: it goes back last.")
+        if back is BrokerMode.ZOOKEEPER and (why := postponed(world.observer.look(BringBack.looks), self.broker, order, back)):
+            raise AirflowSkipException(why)
         return super().run_in(world, arguments)
 
 

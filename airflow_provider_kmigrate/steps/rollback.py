@@ -112,7 +112,7 @@ def run_rollback(world: World, terms: Terms = SAFE) -> Done:
 def stop_controllers(world: World, terms: Terms = SAFE) -> Done:
     """Every controller that still runs, the active one last."""
     view = world.observer.look(Look.CONTROLLERS | Look.QUORUM)
-    for node in sorted(world.spec.controllers, key=lambda node: rollback.postponed_stop(view, node.id)):
+    for node in sorted(world.spec.controllers, key=lambda node: bool(rollback.postponed_stop(view, node.id))):
         run_step(StopController(node, world.spec.controllers, terms), world)
     return Done("Every controller is stopped.")
 

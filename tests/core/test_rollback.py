@@ -331,7 +331,7 @@ def test_the_end_tells_of_old_consumers_that_want_a_restart():
 
 
 def test_the_active_controller_is_stopped_last():
-    assert rollback.postponed_stop(ALL_MIG, 3000)
+    assert rollback.postponed_stop(ALL_MIG, 3000) == "Controller 3000 is the active one: it is stopped last, after 3001, 3002."
     assert not rollback.postponed_stop(ALL_MIG, 3001)
     alone = {node: controller(node, True if node == 3000 else None) for node in ALL_MIG.controllers}
     assert not rollback.postponed_stop(replace(ALL_MIG, controllers=alone), 3000)

@@ -276,7 +276,7 @@ def test_no_restart_of_the_leader_is_advised_while_a_standby_without_the_flag_mi
 
 
 def test_the_active_controller_is_finalized_last():
-    assert postponed_controller(DUAL, 3000)
+    assert postponed_controller(DUAL, 3000) == "Controller 3000 is the active one: it is restarted last, after 3001, 3002."
     assert not postponed_controller(DUAL, 3001)
     last = replace(
         DUAL, controllers={3000: controller(3000), 3001: controller(3001, flag=False)}, quorum=Quorum(3000, 5, 1, {}, {})

@@ -56,7 +56,7 @@ def roll(cluster, world, target):
 
 def finalize(cluster, world):
     view = cluster.look(EVERYTHING)
-    for node in sorted(cluster.spec.controllers, key=lambda n: postponed_controller(view, n.id)):
+    for node in sorted(cluster.spec.controllers, key=lambda n: bool(postponed_controller(view, n.id))):
         run_step(FinalizeController(node), world)
 
 

@@ -261,10 +261,12 @@ def _no_broker_needs_them(view: ClusterView) -> Gate:
     return roll.may_stop(view, ()) if kraft_owns(view) else MET
 
 
-def postponed_stop(view: ClusterView, controller_id: int) -> bool:
-    """Whether this is the active controller while others still run: stopped last, it is the last to write epochs."""
-    others = [c for c in view.controllers.values() if c.id != controller_id and c.answers]
-    return bool(others) and view.quorum is not None and view.quorum.leader_id == controller_id
+def postponed_stop(view: ClusterView, controller_id: int) -> str:
+    """Why this controller is stopped last: it is the active one while others still run, and is to be the last to write epochs. Empty: it is not."""
+    others = sorted(c.id for c in view.controllers.values() if c.id != controller_id and c.answers)
+    if not others or view.quorum is None or view.quorum.leader_id != controller_id:
+        return ""
+    return f"Controller {controller_id} is the active one: it is stopped last, after {listed(others)}."
 
 
 def decide_hand_over(view: ClusterView, first: ClusterView, terms: Terms = SAFE) -> Decision:

@@ -260,9 +260,11 @@ def _all_answer(view: ClusterView) -> gates.Gate:
     return gates.not_yet(Reason("G23", f"Controllers that do not answer: {listed(silent)}.", why))
 
 
-def postponed_controller(view: ClusterView, controller_id: int) -> bool:
-    """Whether this controller leads the quorum while others still carry the flag: it is restarted last, one election in all."""
+def postponed_controller(view: ClusterView, controller_id: int) -> str:
+    """Why this controller is restarted last: it leads the quorum while others still carry the flag, and one election is enough. Empty: it is not."""
     others = [c.id for c in view.controllers.values() if c.id != controller_id and c.migration_flag]
     seen = view.controllers.get(controller_id)
     flagged = seen is not None and bool(seen.migration_flag)
-    return bool(others) and flagged and view.quorum is not None and view.quorum.leader_id == controller_id
+    if not others or not flagged or view.quorum is None or view.quorum.leader_id != controller_id:
+        return ""
+    return f"Controller {controller_id} is the active one: it is restarted last, after {listed(sorted(others))}."

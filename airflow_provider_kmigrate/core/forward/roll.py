@@ -147,21 +147,27 @@ def zookeeper_controller(view: ClusterView) -> int | None:
     return controller.broker_id if isinstance(controller, ZkController) and not controller.is_kraft else None
 
 
-def postponed(view: ClusterView, broker: int, order: Sequence[int], target: BrokerMode) -> bool:
-    """Whether this broker should wait for the end of its roll: it has its turn after others, is whole, and others are left."""
+def postponed(view: ClusterView, broker: int, order: Sequence[int], target: BrokerMode) -> str:
+    """Why this broker waits for the end of its roll: it has its turn after others, is whole, and others are left. Empty where it does not."""
     others = [other for other in order if other != broker and not _there(view, other, target)]
     seen = view.brokers.get(broker)
     untouched = seen is not None and seen.mode is not None and seen.mode is not target
-    return bool(others) and untouched and _after_others(view, broker, others, target)
+    return _after_others(view, broker, others, target) if others and untouched else ""
 
 
-def _after_others(view: ClusterView, broker: int, left: Collection[int], target: BrokerMode) -> bool:
-    """The ZooKeeper controller goes last, unless it was taken back before: then it goes before the last broker that was not."""
+def _after_others(view: ClusterView, broker: int, left: Collection[int], target: BrokerMode) -> str:
+    """Why a broker goes after others; empty where it does not. The ZooKeeper controller goes last, unless it was taken back before: then it
+    goes before the last broker that was not.
+    """
     if _still_known(view, broker, target):
-        return False
-    others = set(left) - {broker}
-    surrounded = bool(others) and all(_still_known(view, other, target) for other in others)
-    return surrounded or zookeeper_controller(view) == broker
+        return ""
+    others = sorted(set(left) - {broker})
+    if others and all(_still_known(view, other, target) for other in others):
+        return (
+            f"All others that are left ({listed(others)}) were taken back: broker {broker} goes after them, since the takeover comes with the "
+            "last broker that the controllers do not know yet, and would cut off one that is plain then."
+        )
+    return f"Broker {broker} is the ZooKeeper controller: it goes last." if zookeeper_controller(view) == broker else ""
 
 
 def _still_known(view: ClusterView, broker: int, target: BrokerMode) -> bool:
