@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
@@ -75,6 +76,18 @@ def log_ends(admin: AdminClient, wheres: Iterable[TopicPartition], timeout: floa
         answers = _offsets(admin, some, OffsetSpec.latest, timeout)
         ends |= {where: answer.offset for where, answer in answers.items() if not isinstance(answer, KMigrateError | str)}
     return ends
+
+
+def ends_at(
+    properties: Mapping[str, Any], wheres: Iterable[TopicPartition], t_ms: int, timeout: float = 30.0
+) -> dict[TopicPartition, int]:
+    """Where each of these logs ended at that time (ms since the epoch), by its records' times; partitions that do not tell are left out."""
+    admin, found = connect(properties), dict[TopicPartition, int]()
+    for some in batches(sorted(set(wheres)), _BATCH):
+        later = _offsets(admin, some, partial(OffsetSpec.for_timestamp, t_ms), timeout)
+        told = {where: answer.offset for where, answer in later.items() if not isinstance(answer, KMigrateError | str)}
+        found |= {where: offset for where, offset in told.items() if offset >= 0}
+    return found
 
 
 def _describe(admin: AdminClient, topics: Sequence[str], timeout: float) -> dict[str, Any]:

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.core.audit import commit_tracks
-from airflow_provider_kmigrate.core.audit.commit_tracks import CommitLook, Patience, Reader, Step, Track, Tracks, judge_commits
+from airflow_provider_kmigrate.core.audit.commit_tracks import CommitLook, Patience, Waiting, judge_commits
 from airflow_provider_kmigrate.core.audit.log_blocks import LogMark
+from airflow_provider_kmigrate.core.audit.offset_tracks import Reader, Step, Track, Tracks
 from airflow_provider_kmigrate.core.audit.offsets_records import (
     ConsumerAssignment,
     ConsumerMemberRemoved,
@@ -145,7 +146,93 @@ def test_a_group_that_stands_still_although_records_wait() -> None:
     nobody = commits(500, 5, t_ms=400, members=0)
     assert codes_of(nobody, commits(900), end=20).keys() == {"D13"}, "it has members now"
     assert codes_of(nobody, commits(900, members=0), end=20) == {}, "nobody is there to read"
-    assert codes_of(commits(500, 5, t_ms=-900), commits(900), end=20) == {}, "it stood still long before"
+    assert codes_of(commits(500, 5, t_ms=-900), commits(900), end=20) == {}, (
+        "it stood still long before, and every gate since would say so"
+    )
+
+
+MINUTE = 60_000
+LOOK = 1_000 * MINUTE  # when the look before was taken; the gate is made 20 minutes later
+
+
+def moved(taken_ms: int, *steps: tuple[float, int], members: int = 1, left: float | None = None) -> CommitLook:
+    """Commits as (minutes since the look, offset)."""
+    found = Tracks.empty()
+    for place, (minute, offset) in enumerate(steps):
+        when = LOOK + round(minute * MINUTE)
+        found.add(raw(place, when), OffsetCommitted(*G, offset, None, "", when))
+    return CommitLook(taken_ms, found.found, {"g": members}, left_ms={} if left is None else {"g": LOOK + round(left * MINUTE)})
+
+
+def stops(before: CommitLook, after: CommitLook, *, long: int = 3_000, at_look: int = 1_000) -> bool:
+    """Whether D13 is said; records up to `long` have lain there for longer than a minute, `at_look` was the end at the look before."""
+    grounds = judge_commits(before, after, {P0: 3_100}, waiting=Waiting({P0: at_look}, {P0: long}))
+    assert all(ground.outcome is Outcome.INCONCLUSIVE for ground in grounds)
+    return "D13" in {ground.reason.code for ground in grounds}
+
+
+_STEADY = tuple((minute / 10, 1_000 + minute) for minute in range(1, 20))  # each 6 s up to minute 1.9
+_SLOW = tuple((minute, 1_000 + round(minute)) for minute in (1, 5, 9, 13))  # each 4 minutes
+_GATE = LOOK + 20 * MINUTE
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        (moved(LOOK, (0, 1_000)), moved(_GATE, *_STEADY), True),
+        (moved(LOOK, (0, 1_000)), moved(_GATE, *_STEADY, (5, 1_019), (19.9, 1_019)), True),
+        (moved(LOOK, (0, 1_000)), moved(_GATE, *_SLOW[:2]), True),
+        (moved(LOOK, (0, 1_000)), moved(_GATE, *_STEADY, members=0, left=2.7), True),
+        (moved(LOOK, (-9, 900)), moved(_GATE, *_STEADY), True),
+        (moved(LOOK), moved(_GATE, *_STEADY), True),
+    ],
+    ids=["for good", "commits the same again and again", "slow, then for good", "thrown out", "waited a little before", "new"],
+)
+def test_a_group_that_went_on_after_the_look_and_then_stopped(before: CommitLook, after: CommitLook, expected: bool) -> None:
+    """As a client that is told of a moved coordinator in the first third of a roll: its last commit differs from the look's."""
+    assert stops(before, after) is expected
+    again = commit_tracks.from_dict(json.loads(json.dumps(commit_tracks.as_dict(before))))
+    assert stops(again, after) is expected
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "waits"),
+    [
+        (moved(LOOK, (0, 1_000)), moved(_GATE, *_STEADY, (19.5, 2_900)), 3_000),
+        (moved(LOOK, (0, 1_000)), moved(_GATE, *_STEADY), 1_019),
+        (moved(LOOK, (0, 1_000)), moved(_GATE, *_SLOW), 3_000),
+        (moved(LOOK, (0, 1_000)), moved(_GATE, *_STEADY, members=0, left=1.95), 3_000),
+        (moved(LOOK, (0, 1_000), members=0), moved(_GATE, *_STEADY, members=0, left=2.7), 3_000),
+        (moved(LOOK, (-40, 900)), moved(_GATE, *_STEADY), 3_000),
+    ],
+    ids=[
+        "goes on",
+        "idle: what waits has just come",
+        "slow",
+        "left by itself",
+        "a batch beside the looks",
+        "a batch each hour that stays",
+    ],
+)
+def test_groups_that_do_well_and_commit_no_more(before: CommitLook, after: CommitLook, waits: int) -> None:
+    assert not stops(before, after, long=waits)
+    again = commit_tracks.from_dict(json.loads(json.dumps(commit_tracks.as_dict(before))))
+    assert not stops(again, after, long=waits)
+
+
+@pytest.mark.parametrize("minute", range(1, 40))
+def test_whenever_a_group_stops_for_good_some_gate_says_so(minute: int) -> None:
+    """Gates each 20 minutes, each compared with the look that the last one left where it passed."""
+    whole = tuple((tenth / 10, 1_000 + tenth) for tenth in range(minute * 10))
+    look, found = moved(LOOK, (0, 1_000)), []
+    for gate in (20, 40, 60):
+        begin = (look.taken_ms - LOOK) / MINUTE
+        now = moved(LOOK + gate * MINUTE, *(step for step in whole if begin < step[0] <= gate))
+        found.append(stops(look, now))
+        look = commit_tracks.from_dict(json.loads(json.dumps(commit_tracks.as_dict(look.joined(now)))))
+        if found[-1]:
+            break
+    assert found[-1], "it is never seen"
 
 
 def test_members_come_from_the_groups_states() -> None:
@@ -195,4 +282,3 @@ def test_a_step_tells_where_to_look() -> None:
     (step,) = tracks(5, 4).found[G].backs
     assert step == Step(5, 4, 1, 1)
     assert Track(1, 2, 0, 0).back_to(Track(3, 3, 0, 0)) == ()
-    assert commit_tracks.Reader("g", "t", 0) == G

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -20,9 +20,9 @@ from pyspark.sql import SparkSession
 
 from airflow_provider_kmigrate.audit.session import ship_package
 from airflow_provider_kmigrate.audit.sources.kafka_source import Spans, options_of, read_spans, spark_errors
-from airflow_provider_kmigrate.clients.log_marks import cluster_id, read_marks
+from airflow_provider_kmigrate.clients.log_marks import cluster_id, ends_at, read_marks
 from airflow_provider_kmigrate.core.audit import commit_tracks, fingerprint
-from airflow_provider_kmigrate.core.audit.commit_tracks import CommitLook, Tracks, judge_commits
+from airflow_provider_kmigrate.core.audit.commit_tracks import PATIENCE, CommitLook, Waiting, judge_commits
 from airflow_provider_kmigrate.core.audit.log_blocks import (
     BLOCK,
     Fingerprint,
@@ -33,6 +33,7 @@ from airflow_provider_kmigrate.core.audit.log_blocks import (
     renewal,
     stretches,
 )
+from airflow_provider_kmigrate.core.audit.offset_tracks import Tracks
 from airflow_provider_kmigrate.core.audit.offsets_records import RawRecord, Scan
 from airflow_provider_kmigrate.core.audit.verdict import Ground, LevelHealth
 from airflow_provider_kmigrate.core.events import TopicPartition
@@ -58,10 +59,11 @@ _TRACKS_SCHEMA: Final = "partition int, place long, row string"
 
 @dataclass(frozen=True, slots=True)
 class LogLook:
-    """Everything of level L0 at one time."""
+    """Everything of level L0 at one time. `settled`: before which offsets records had waited for as long as a group may; it is not kept."""
 
     logs: Fingerprint
     commits: CommitLook
+    settled: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 def take(
@@ -97,8 +99,14 @@ def take(
         if before is None:
             _refuse_gaps(names, marks)
         logs = Fingerprint(_now_ms(), cluster_id(properties), marks, prints, before.logs.block if before else block)
-        return LogLook(logs, commits)
+        return LogLook(logs, commits, _settled(properties, marks, commits.taken_ms) if before else {})
     raise AssertionError("unreachable")
+
+
+def _settled(properties: Mapping[str, str], marks: Mapping[TopicPartition, LogMark], now_ms: int) -> dict[TopicPartition, int]:
+    """A partition that does not tell counts whole: what waits there may have waited for long."""
+    ends = {where: mark.end for where, mark in marks.items() if not mark.unread}
+    return ends | {where: min(at, ends[where]) for where, at in ends_at(properties, ends, now_ms - PATIENCE.stalled).items()}
 
 
 def _refuse_gaps(topics: Sequence[str], marks: Mapping[TopicPartition, LogMark]) -> None:
@@ -187,7 +195,7 @@ def _commits(
     spans = {where: [(max(mark.start, begins.get(where.partition, 0)), mark.end)] for where, mark in stable.items()}
     tracks, refused = read_tracks(session, options, spans)
     ends = {where.partition: mark.end for where, mark in stable.items()}
-    return CommitLook(_now_ms(), tracks.found, tracks.members, refused, ends, tracks.consumers, marks)
+    return CommitLook(_now_ms(), tracks.found, tracks.members, refused, ends, tracks.consumers, marks, tracks.left_ms)
 
 
 def read_tracks(session: SparkSession, options: Mapping[str, str], spans: Spans) -> tuple[Tracks, int]:
@@ -244,7 +252,8 @@ def compare(before: LogLook, after: LogLook) -> tuple[tuple[Ground, ...], LevelH
     """What became of logs and commits, as `core.audit.verdict.combine` takes it."""
     grounds, health = fingerprint.compare(before.logs, after.logs)
     ends = {where: mark.end for where, mark in after.logs.marks.items()}
-    return (*grounds, *judge_commits(before.commits, after.commits, ends)), health
+    waiting = Waiting({where: mark.end for where, mark in before.logs.marks.items()}, after.settled)
+    return (*grounds, *judge_commits(before.commits, after.commits, ends, waiting=waiting)), health
 
 
 def as_dict(look: LogLook) -> dict[str, Any]:

@@ -2,185 +2,24 @@
 
 What it does not claim to see: a plain jump forward. A group that skips records commits like one that read them; only where an offset was
 removed in between is the jump told (D12). Wrapped consumers see it (level L2).
-
-A track is a sum: tracks of neighbouring stretches are joined in the order of the topic, so a stretch of any size is read in pieces,
-by any number of workers, and only a row for each group and partition comes back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from airflow_provider_kmigrate.core.audit.fingerprint import compare_marks, marks_as_list, marks_from_list, refuse_other
 from airflow_provider_kmigrate.core.audit.log_blocks import LogMark
-from airflow_provider_kmigrate.core.audit.offsets_records import (
-    ConsumerAssignment,
-    ConsumerMember,
-    ConsumerMemberRemoved,
-    GroupRemoved,
-    GroupState,
-    OffsetCommitted,
-    OffsetRemoved,
-    RawRecord,
-    Record,
-)
+from airflow_provider_kmigrate.core.audit.offset_tracks import Reader, Step, Track, Tracks
 from airflow_provider_kmigrate.core.audit.verdict import Ground, Level, Outcome
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.ledger.facts import Case
 from airflow_provider_kmigrate.core.model import Reason
 
 VERSION: Final = 2
-_KEPT: Final = 5  # steps that are kept of a track
 _CASES: Final = 20
-
-
-class Step(NamedTuple):
-    """A commit that was not where the one before it was. `place`: offset of its record in `__consumer_offsets`."""
-
-    before: int
-    after: int
-    t_ms: int
-    place: int
-
-
-class Opening(NamedTuple):
-    """The first offset that was set in a stretch, and by which record."""
-
-    offset: int
-    t_ms: int
-    place: int
-
-
-class Reader(NamedTuple):
-    """Whose offsets: one group on one partition."""
-
-    group: str
-    topic: str
-    partition: int
-
-
-@dataclass(frozen=True, slots=True)
-class Track:
-    """The commits of one group for one partition, in the order of the topic. `last` None: removed, and not set again since.
-
-    `first_ms`, `last_ms`: when the coordinator stored those. `backs` are the first few of `back_count` steps back; `agains` of
-    `again_count` offsets that were removed and set again higher. `opening` and `closing` are the first and the last offset that was
-    set at all, whatever was removed before or since.
-    """
-
-    first: int | None
-    last: int | None
-    first_ms: int
-    last_ms: int
-    count: int = 1
-    backs: tuple[Step, ...] = ()
-    back_count: int = 0
-    agains: tuple[Step, ...] = ()
-    again_count: int = 0
-    opening: Opening | None = None
-    closing: int | None = None
-
-    @classmethod
-    def of(cls, offset: int | None, t_ms: int, place: int = 0) -> Track:
-        """One record; `offset` None: a removal."""
-        opening = None if offset is None else Opening(offset, t_ms, place)
-        return cls(offset, offset, t_ms, t_ms, opening=opening, closing=offset)
-
-    def then(self, later: Track) -> Track:
-        """Both stretches as one; `later` is the next one."""
-        back, again = self.back_to(later), self.again_in(later)
-        return Track(
-            self.first,
-            later.last,
-            self.first_ms,
-            later.last_ms,
-            self.count + later.count,
-            (*self.backs, *back, *later.backs)[:_KEPT],
-            self.back_count + len(back) + later.back_count,
-            (*self.agains, *again, *later.agains)[:_KEPT],
-            self.again_count + len(again) + later.again_count,
-            self.opening or later.opening,
-            self.closing if later.closing is None else later.closing,
-        )
-
-    def back_to(self, later: Track) -> tuple[Step, ...]:
-        """The step between this stretch and the next one, if it goes back, a removal between them or not."""
-        step = self._step(later)
-        return (step,) if step and step.after < step.before else ()
-
-    def again_in(self, later: Track) -> tuple[Step, ...]:
-        """That step, if it goes forward over a removal: what lies between was given to nobody for sure."""
-        step = self._step(later)
-        removed = self.last is None or later.first is None
-        return (step,) if step and removed and step.after > step.before else ()
-
-    def _step(self, later: Track) -> Step | None:
-        return None if self.closing is None or later.opening is None else Step(self.closing, *later.opening)
-
-
-@dataclass(slots=True)
-class Tracks:
-    """Every group's, while they are being read. `members`: how many each classic group last had. `consumers`: of groups of KIP-848
-    each member that was heard of, and whether it is still there.
-    """
-
-    found: dict[Reader, Track]
-    members: dict[str, int]
-    consumers: dict[str, dict[str, bool]]
-
-    @classmethod
-    def empty(cls) -> Tracks:
-        return cls({}, {}, {})
-
-    def add(self, raw: RawRecord, record: Record) -> None:
-        """One more record, in the order of its partition of the topic."""
-        match record:
-            case OffsetCommitted():
-                self._put(raw, record, record.offset, record.commit_ms)
-            case OffsetRemoved():
-                self._put(raw, record, None, raw.t_ms)
-            case GroupState():
-                self.members[record.group] = len(record.members)
-            case GroupRemoved(group):
-                self.members[group] = 0
-            case ConsumerMember(group, member) | ConsumerAssignment(group, member):
-                self.consumers.setdefault(group, {})[member] = True
-            case ConsumerMemberRemoved(group, member):
-                self.consumers.setdefault(group, {})[member] = False
-
-    def _put(self, raw: RawRecord, record: OffsetCommitted | OffsetRemoved, offset: int | None, t_ms: int) -> None:
-        reader = Reader(record.group, record.topic, record.partition)
-        one, known = Track.of(offset, t_ms, raw.offset), self.found.get(reader)
-        self.found[reader] = one if known is None else known.then(one)
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON, to bring a worker's tracks home; `from_dict` reads it."""
-        rows = [[list(reader), list(astuple(track))] for reader, track in self.found.items()]
-        return {"tracks": rows, "members": self.members, "consumers": self.consumers}
-
-    @classmethod
-    def from_dict(cls, document: Mapping[str, Any]) -> Tracks:
-        return cls(
-            {Reader(*reader): _track(row) for reader, row in document["tracks"]}, document["members"], document["consumers"]
-        )
-
-    def join(self, later: Tracks) -> None:
-        """Take in what was read of the stretch behind."""
-        for reader, track in later.found.items():
-            known = self.found.get(reader)
-            self.found[reader] = track if known is None else known.then(track)
-        self.members |= later.members
-        for group, consumers in later.consumers.items():
-            self.consumers.setdefault(group, {}).update(consumers)
-
-
-def _track(row: Sequence[Any]) -> Track:
-    first, last, first_ms, last_ms, count, backs, back_count, agains, again_count, opening, closing = row
-    back, again = (tuple(Step(*step) for step in found) for found in (backs, agains))
-    begins = Opening(*opening) if opening else None
-    return Track(first, last, first_ms, last_ms, count, back, back_count, again, again_count, begins, closing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +36,7 @@ class CommitLook:
     ends: Mapping[int, int] = field(default_factory=dict)  # of each partition of the topic: where the next look goes on
     consumers: Mapping[str, Mapping[str, bool]] = field(default_factory=dict)
     marks: Mapping[TopicPartition, LogMark] = field(default_factory=dict)
+    left_ms: Mapping[str, int] = field(default_factory=dict)  # when members were last gone from a group; is not kept
 
     def joined(self, later: CommitLook) -> CommitLook:
         """Everything up to the later look; what it could not read counts, what this one could not was judged."""
@@ -212,23 +52,44 @@ class CommitLook:
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Milliseconds. A group that committed within `fresh` before the first look was alive; after `stalled` it has to move on."""
+    """Milliseconds. A group that committed within `fresh` before the first look was alive; after `stalled` it has to move on.
+
+    `leave`: members that leave have committed shortly before; without such a commit they were thrown out, or had nothing to do.
+    """
 
     fresh: int = 600_000
     stalled: int = 65_000  # a session of 45 s that must time out first, and 20 s to rebalance
+    leave: int = 5_000  # shorter than any session may be (group.min.session.timeout.ms is 6 s)
 
 
 Ends = Mapping[TopicPartition, int]
 
 
-def judge_commits(before: CommitLook, after: CommitLook, ends: Ends, patience: Patience | None = None) -> list[Ground]:
-    """What the commits since `before` show; `ends` are the logs' ends at the look after it, so that what came meanwhile waits too."""
-    patience, now = patience or Patience(), before.joined(after)
+class Waiting(NamedTuple):
+    """Offsets before which records lay in the logs at the look before, and, `stalled` before this look, `since`."""
+
+    before: Ends
+    since: Ends
+
+
+PATIENCE: Final = Patience()
+_UNKNOWN: Final = Waiting({}, {})
+
+
+def judge_commits(
+    before: CommitLook, after: CommitLook, ends: Ends, patience: Patience = PATIENCE, waiting: Waiting = _UNKNOWN
+) -> list[Ground]:
+    """What the commits since `before` show; `ends` are the logs' ends at the look after it, so that what came meanwhile waits too.
+    Without `waiting` no group is said to have stopped in between.
+    """
+    now = before.joined(after)
     return [
         *compare_marks(before.marks, after.marks),
         *_gone_back(before, after),
         *_removed(before, after, now, patience),
-        *_stalled(before, now, ends, patience),
+        *_ground(
+            Outcome.INCONCLUSIVE, _STALLED, [*_stalled(before, now, ends, patience), *_stopped(before, after, waiting, patience)]
+        ),
         *_unread(before, after),
     ]
 
@@ -263,7 +124,7 @@ _AGAIN: Final = Reason(
 )
 _STALLED: Final = Reason(
     "D13",
-    "{} partitions had records waiting and no commit moved although their group had members, or has them.",
+    "{} partitions had records waiting and no commit moved, or none any more, although their group had members, or has them.",
     "Nobody reads them, or a member that is told of a moved coordinator while it starts may stop fetching for good and still count as stable.",
     "Restart one member of each group named, or wait for its next rebalance, and take the fingerprint again.",
 )
@@ -321,10 +182,11 @@ def _was_used(reader: Reader, before: CommitLook, after: CommitLook, patience: P
     return lately or set_since or any(look.has_members(reader.group) for look in (before, before.joined(after)))
 
 
-def _stalled(before: CommitLook, now: CommitLook, ends: Ends, patience: Patience) -> list[Ground]:
+def _stalled(before: CommitLook, now: CommitLook, ends: Ends, patience: Patience) -> list[Case]:
+    """Not one commit moved since the look before."""
     if now.taken_ms - before.taken_ms < patience.stalled:
         return []
-    cases = [
+    return [
         Case(reader.topic, reader.partition, offset, end - 1, end - offset, group=reader.group, from_ms=track.last_ms)
         for reader, track in before.tracks.items()
         if (offset := track.last) is not None
@@ -333,7 +195,37 @@ def _stalled(before: CommitLook, now: CommitLook, ends: Ends, patience: Patience
         and track.last_ms >= before.taken_ms - patience.fresh
         and now.tracks[reader].last == offset
     ]
-    return _ground(Outcome.INCONCLUSIVE, _STALLED, cases)
+
+
+def _stopped(before: CommitLook, after: CommitLook, waiting: Waiting, patience: Patience) -> list[Case]:
+    """Commits moved on after the look before, and then no more, though records wait for longer than these groups ever took since.
+
+    Who stops later than `fresh` before this look is found by the next one: by then not one commit has moved.
+    """
+    now, note = before.joined(after), "it moved on after the look before, and then no more"
+    return [
+        Case(*reader[1:], offset, end - 1, end - offset, group=reader.group, from_ms=track.moved_ms, note=note)
+        for reader, track in after.tracks.items()
+        if (offset := track.last) is not None
+        and (end := waiting.since.get(TopicPartition(*reader[1:]), 0)) > offset
+        and track.moved_ms == now.tracks[reader].moved_ms  # else it has not moved since
+        and after.taken_ms - track.moved_ms > min(patience.fresh, max(patience.stalled, 2 * now.tracks[reader].pause))
+        and (now.has_members(reader.group) or _thrown_out(reader.group, before, after, patience))
+        and not _seldom(reader, before, waiting.before, patience)
+    ]
+
+
+def _thrown_out(group: str, before: CommitLook, after: CommitLook, patience: Patience) -> bool:
+    """The members of the look before are gone, and not by leaving: who leaves has committed shortly before."""
+    newest = max((track.last_ms for reader, track in after.tracks.items() if reader.group == group), default=0)
+    return before.has_members(group) and after.left_ms.get(group, after.taken_ms) - newest >= patience.leave
+
+
+def _seldom(reader: Reader, before: CommitLook, ends: Ends, patience: Patience) -> bool:
+    """A group that had let records wait for long at the look before, and went on all the same: that is its way."""
+    known = _set(before, reader)
+    waited = known is not None and ends.get(TopicPartition(*reader[1:]), 0) > (known.last or 0)
+    return known is not None and waited and known.last_ms < before.taken_ms - patience.fresh
 
 
 def _unread(before: CommitLook, after: CommitLook) -> list[Ground]:
