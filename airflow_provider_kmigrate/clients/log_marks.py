@@ -81,7 +81,10 @@ def log_ends(admin: AdminClient, wheres: Iterable[TopicPartition], timeout: floa
 def ends_at(
     properties: Mapping[str, Any], wheres: Iterable[TopicPartition], t_ms: int, timeout: float = 30.0
 ) -> dict[TopicPartition, int]:
-    """Where each of these logs ended at that time (ms since the epoch), by its records' times; partitions that do not tell are left out."""
+    """Where each of these logs ended at that time (ms since the epoch), by its records' times.
+
+    Left out are partitions all of whose records are older, and those that do not tell. Raises ours where the cluster does not answer at all.
+    """
     admin, found = connect(properties), dict[TopicPartition, int]()
     for some in batches(sorted(set(wheres)), _BATCH):
         later = _offsets(admin, some, partial(OffsetSpec.for_timestamp, t_ms), timeout)

@@ -23,7 +23,7 @@ from airflow_provider_kmigrate.audit.logs.fingerprint import LogLook, compare, t
 from airflow_provider_kmigrate.audit.request import LogsRequest
 from airflow_provider_kmigrate.audit.sources.kafka_source import options_of
 from airflow_provider_kmigrate.clients.hosts import host_for
-from airflow_provider_kmigrate.clients.log_marks import read_marks
+from airflow_provider_kmigrate.clients.log_marks import ends_at, read_marks
 from airflow_provider_kmigrate.core.audit.log_blocks import LogMark, Print, Sample
 from airflow_provider_kmigrate.core.audit.offset_tracks import Reader
 from airflow_provider_kmigrate.core.audit.verdict import Level, Outcome, combine
@@ -262,6 +262,18 @@ def test_groups_of_real_members_in_the_offsets_topic(spark: SparkSession, proper
         assert seen.commits.refused == 0
     finally:
         consumer.close()
+
+
+def test_where_logs_ended_at_a_time(properties: Mapping[str, str]) -> None:
+    create(properties, "times")
+    producer = Producer(dict(properties))
+    for when in (1_000, 2_000, 3_000):
+        producer.produce("times", b"old", partition=0, timestamp=when)
+    assert producer.flush(30) == 0
+    wheres = [TopicPartition("times", partition) for partition in range(PARTITIONS)]
+    assert ends_at(properties, wheres, 1_500) == {wheres[0]: 1}
+    assert ends_at(properties, wheres, 1_000) == {wheres[0]: 0}
+    assert ends_at(properties, wheres, 9_000) == {}, "all that is there is older"
 
 
 def test_an_empty_and_an_unknown_topic(spark: SparkSession, properties: Mapping[str, str]) -> None:

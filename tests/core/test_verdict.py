@@ -61,6 +61,31 @@ def test_whole_evidence_without_findings_passes_and_says_what_was_shown() -> Non
     assert all(CLAIMS[level] in verdict.headline for level in verdict.proven)
 
 
+def test_a_pass_names_the_default_levels_that_gave_no_evidence() -> None:
+    assert "not measured" not in combine([], HEALTHY).headline
+    probe_only = combine([], HEALTHY[1:], required=[Level.PROBE])
+    assert (probe_only.outcome, probe_only.unmeasured) == (Outcome.PASS, (Level.LOG,))
+    assert probe_only.headline.endswith("; not measured: L0.")
+    assert as_dict(probe_only)["unmeasured"] == ["L0"]
+    clients_only = combine([], [consumers()], required=[Level.CONSUMER])
+    assert clients_only.headline.endswith("; not measured: L0 and L1.")
+
+
+@pytest.mark.parametrize(
+    ("level", "too_much"),
+    [
+        (Level.CONSUMER, ("every record in the log", "one owner at a time")),
+        (Level.PRODUCER, ("every record",)),
+        (Level.LOG, ("everything", "what was in the log")),
+        (Level.PROBE, ("every record",)),
+    ],
+)
+def test_a_claim_says_no_more_than_was_shown(level: Level, too_much: tuple[str, ...]) -> None:
+    """Of unwrapped producers' records nothing says that they were to come; without numbers a delivery shows an offset, not whose record it was."""
+    assert not [words for words in too_much if words in CLAIMS[level]]
+    assert level is Level.LOG or "acknowledged, but for the newest," in CLAIMS[level]
+
+
 def test_nothing_at_all_is_inconclusive() -> None:
     assert combine([], []).outcome is Outcome.INCONCLUSIVE
     nothing_asked = combine([], [], required=())

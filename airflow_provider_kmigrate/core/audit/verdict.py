@@ -57,11 +57,15 @@ class Level(IntEnum):
 
 
 DEFAULT_LEVELS = frozenset({Level.LOG, Level.PROBE})  # those that need no change in any client
+# As much as was shown, and no more: the newest records may be on their way where clients run on; a delivery shows an offset, and whose
+# record lay there only where clients number records; of records of producers that write no events nobody says that they were to come.
 CLAIMS: Mapping[Level, str] = {
-    Level.LOG: "what was in the log is still there and unchanged, and no offset went back",
-    Level.PROBE: "every numbered probe record that a broker acknowledged was delivered once and in order",
-    Level.CONSUMER: "every record in the log reached its group, and each partition had one owner at a time",
-    Level.PRODUCER: "every record that a producer had acknowledged is in the log",
+    Level.LOG: "what was compared of the logs is still there and unchanged, and no committed offset went back",
+    Level.PROBE: "every numbered probe record that a broker had acknowledged, but for the newest, was delivered once and in order",
+    Level.CONSUMER: "every offset that wrapped producers had acknowledged, but for the newest, was delivered to its groups, and no partition was "
+    "seen with two owners",
+    Level.PRODUCER: "every offset that wrapped producers had acknowledged, but for the newest, holds a record, and no other one as far as clients "
+    "number them",
 }
 
 
@@ -164,12 +168,18 @@ class Verdict:
         return tuple(level for level, outcome in sorted(self.levels.items()) if outcome is Outcome.PASS)
 
     @property
+    def unmeasured(self) -> tuple[Level, ...]:
+        """Levels that need no change in any client, and of which there is no evidence."""
+        return tuple(sorted(DEFAULT_LEVELS - self.levels.keys()))
+
+    @property
     def headline(self) -> str:
         """One sentence for a person: the outcome, and the worst ground or what was shown."""
         if self.outcome is not Outcome.PASS:
             return f"{self.outcome}: {self.grounds[0].reason if self.grounds else 'no evidence of any kind was given.'}"
         shown = [f"{level.label} {CLAIMS[level]}" for level in self.proven]
         shown += ["the canaries are no worse than the margins allow"] if self.canary else []
+        shown += [f"not measured: {' and '.join(level.label for level in self.unmeasured)}"] if self.unmeasured else []
         return f"{self.outcome}: {'; '.join(shown)}."
 
 
@@ -332,6 +342,7 @@ def as_dict(verdict: Verdict) -> dict[str, Any]:
     document = {"version": VERSION, "headline": verdict.headline, **_plain(asdict(verdict))}
     document["levels"] = {level.label: outcome.value for level, outcome in sorted(verdict.levels.items())}
     document["proven"] = [level.label for level in verdict.proven]
+    document["unmeasured"] = [level.label for level in verdict.unmeasured]
     return document
 
 
