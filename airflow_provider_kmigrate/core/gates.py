@@ -27,6 +27,10 @@ from airflow_provider_kmigrate.core.model import (
     Wait,
     ZkController,
 )
+from airflow_provider_kmigrate.core.phase import UNFLAGGED
+
+BRING_BACK = "Start it with its own directory and the flag in its file; restart no other one meanwhile."
+"""What to do about a controller that does not answer (G23)."""
 
 
 class Standing(StrEnum):
@@ -100,7 +104,11 @@ def fresh_migration(view: ClusterView) -> Gate:
         return MET
     seen = migration.content if isinstance(migration, Malformed) else f"offset {migration.metadata_offset}"
     why = "New controllers would take it for a finished migration and delete every topic they do not know (measured)."
-    return never(Reason("G03", f"/migration is left over: {seen}.", why, "Save and delete /migration; see the runbook."))
+    remedy = (
+        f"Stop every KRaft controller that runs, then run kmigrate_rollback__{view.name}. By hand only where that refuses with P04, in the"
+        " order of the runbook's G03."
+    )
+    return never(Reason("G03", f"/migration is left over: {seen}.", why, remedy))
 
 
 def empty_controllers(view: ClusterView, ids: Collection[int]) -> Gate:
@@ -116,7 +124,10 @@ def _empty_controller(view: ClusterView, controller: int) -> Gate:
     if not seen.files.has_metadata_log or started:
         return MET
     why = "An old quorum takes the cluster over at once and deletes topics created since (measured)."
-    remedy = "Move the directory away, if it is of no use to anybody, and run again."
+    remedy = (
+        "See that this controller is stopped and stays so, then move its directory away (do not delete it) and clear the task. After a"
+        " hand-over finish the rollback instead: it does this."
+    )
     return never(Reason("G04", f"Controller {controller} has a metadata log, but no migration is under way.", why, remedy))
 
 
@@ -128,30 +139,37 @@ def all_flagged(view: ClusterView) -> Gate:
 def _flagged(view: ClusterView, controller: int) -> Gate:
     seen = view.controllers[controller]
     if not seen.answers or seen.migration_flag is None:
-        return not_yet(Reason("G23", f"Controller {controller} does not answer.", "Its migration flag is unknown."))
+        return not_yet(Reason("G23", f"Controller {controller} does not answer.", "Its migration flag is unknown.", BRING_BACK))
     if seen.migration_flag:
         return MET
     why = "If it is elected, it finalizes the migration at once, without any check."
-    remedy = f"Set zookeeper.metadata.migration.enable=true on controller {controller} and restart it before anything else."
-    return never(Reason("G05", f"Controller {controller} runs without the migration flag.", why, remedy))
+    return never(Reason("G05", f"Controller {controller} runs without the migration flag.", why, UNFLAGGED))
 
 
 def quorum_healthy(view: ClusterView, max_lag: int = 1000) -> Gate:
     """A leader exists and every voter has fetched up to `max_lag` records behind the high watermark."""
     quorum = view.quorum
     if quorum is None or quorum.leader_id < 0:
-        return not_yet(Reason("G20", "The KRaft quorum has no leader that answers."))
+        return not_yet(no_quorum("The KRaft quorum has no leader that answers."))
     behind = [voter for voter in view.controllers if quorum.voters.get(voter, -1) < max(0, quorum.high_watermark - max_lag)]
     if not behind:
         return MET
-    return not_yet(Reason("G20", f"Voters behind the high watermark {quorum.high_watermark}: {listed(behind)}."))
+    return not_yet(no_quorum(f"Voters behind the high watermark {quorum.high_watermark}: {listed(behind)}."))
 
 
 def quorum_leads(view: ClusterView) -> Gate:
     """One controller answers as the leader of the quorum."""
     if view.quorum is not None and view.quorum.leader_id >= 0:
         return MET
-    return not_yet(Reason("G20", "The KRaft quorum has no leader that answers."))
+    return not_yet(no_quorum("The KRaft quorum has no leader that answers."))
+
+
+def no_quorum(text: str) -> Reason:
+    """G20: why nothing is restarted beside a quorum that has no leader, or whose voters lag."""
+    why = "Restarting a node now could cost the quorum its majority, or elect somebody who lacks records."
+    return Reason(
+        "G20", text, why, "Start the controllers that are down, each with its own directory and the flag; a lag falls by itself."
+    )
 
 
 def all_in_migration_mode(view: ClusterView, but: Collection[int] = ()) -> Gate:
@@ -172,12 +190,12 @@ def dual_write_alive(view: ClusterView, before: ClusterView | None) -> Gate:
         return not_yet(_unread("ZooKeeper" if view.zk is None else "the KRaft quorum"))
     migration = view.zk.migration
     if not isinstance(migration, Migration) or migration.metadata_offset <= 0:
-        return not_yet(Reason("G07", "The copy from ZooKeeper to KRaft is not finished."))
+        return not_yet(no_dual_write("The copy from ZooKeeper to KRaft is not finished."))
     if not (isinstance(view.zk.controller, ZkController) and view.zk.controller.is_kraft):
-        return not_yet(Reason("G07", "/controller does not name a KRaft controller."))
+        return not_yet(no_dual_write("/controller does not name a KRaft controller."))
     if migration.metadata_epoch != view.quorum.leader_epoch:
         text = f"/migration carries epoch {migration.metadata_epoch}, the quorum leader has {view.quorum.leader_epoch}."
-        return not_yet(Reason("G07", text, "The active controller has not written to ZooKeeper yet."))
+        return not_yet(no_dual_write(f"{text} The active controller has not written to ZooKeeper yet."))
     return _advanced(migration, before)
 
 
@@ -185,7 +203,15 @@ def _advanced(migration: Migration, before: ClusterView | None) -> Gate:
     earlier = before.zk.migration if before is not None and before.zk is not None else None
     if isinstance(earlier, Migration) and _stamp(migration) > _stamp(earlier):
         return MET
-    return not_yet(Reason("G07", f"/migration has not moved from offset {migration.metadata_offset} yet."))
+    return not_yet(no_dual_write(f"/migration has not moved from offset {migration.metadata_offset} yet."))
+
+
+def no_dual_write(text: str) -> Reason:
+    """G07: the dual-write is not seen to move."""
+    remedy = (
+        "Nothing for two minutes: copy, soak and a rollback's heal cure it themselves; another task does not, clear copy or soak."
+    )
+    return Reason("G07", text, "What is not written to ZooKeeper is lost on the way back.", remedy)
 
 
 def _stamp(migration: Migration) -> tuple[int, int]:
@@ -239,9 +265,9 @@ def no_leaderless(view: ClusterView) -> Gate:
     without = leaderless(view)
     if not without:
         return MET
-    return not_yet(
-        Reason("G13", f"{len(without)} partitions have no leader: {_names(without)}.", "They accept no write and no read.")
-    )
+    text = f"{len(without)} partitions have no leader: {_names(without)}."
+    remedy = "Bring back the brokers of their last ISRs; never an unclean election."
+    return not_yet(Reason("G13", text, "They accept no write and no read.", remedy))
 
 
 def leaderless(view: ClusterView) -> tuple[Partition, ...]:
@@ -303,10 +329,15 @@ def all_kraft(view: ClusterView) -> Gate:
     """Every broker answers in KRaft mode and none is left under /brokers/ids."""
     others = sorted(b.id for b in view.brokers.values() if b.mode is not BrokerMode.KRAFT)
     if others:
-        return not_yet(Reason("G22", f"Brokers that do not answer in KRaft mode: {listed(others)}."))
+        return not_yet(_not_kraft(f"Brokers that do not answer in KRaft mode: {listed(others)}."))
     if view.zk is not None and view.zk.broker_ids:
-        return not_yet(Reason("G22", f"Brokers still registered in ZooKeeper: {listed(view.zk.broker_ids)}."))
+        return not_yet(_not_kraft(f"Brokers still registered in ZooKeeper: {listed(view.zk.broker_ids)}."))
     return MET
+
+
+def _not_kraft(text: str) -> Reason:
+    remedy = "Start it, or clear its second_roll task; the registration of one that has stopped goes within 18 s."
+    return Reason("G22", text, "A broker left behind by the finalization can never come back.", remedy)
 
 
 def left_in_charge(view: ClusterView, broker: int, stop_seconds: float) -> Gate:

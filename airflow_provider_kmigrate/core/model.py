@@ -94,7 +94,10 @@ class Reason:
     remedy: str = ""  # what to do next
 
     def __str__(self) -> str:
-        parts = (f"[{self.code}] {self.text}", self.why, f"Next: {self.remedy}" if self.remedy else "")
+        # Of time alone there is nothing to be done but wait.
+        unsaid = "" if self.code.startswith("T") else f"see {self.code} in the runbook."
+        following = self.remedy or unsaid
+        parts = (f"[{self.code}] {self.text}", self.why, f"Next: {following}" if following else "")
         return " ".join(part for part in parts if part)
 
 

@@ -109,11 +109,30 @@ TABLE.update(
 
 _REMEDY = {
     Phase.UNKNOWN: "Nothing is done on a guess; bring the named nodes or their network back, the step goes on by itself.",
-    Phase.STALE: "Save and delete /migration, make sure that every controller's directory is empty, then run preflight again.",
-    Phase.SPLIT: "Roll the plain ZooKeeper broker into migration mode at once: it does not hear the KRaft controller any more.",
-    Phase.STRANDED: "Roll the ZooKeeper-mode broker forward to KRaft at once; going back is impossible.",
+    Phase.STALE: (
+        "Stop every KRaft controller at once (SIGTERM), then run the rollback: it saves and deletes /migration and sets the"
+        " controllers' directories aside. Delete nothing by hand."
+    ),
+    Phase.SPLIT: (
+        "Restart it in migration mode now: clear its first_roll task without Downstream. Stop no other broker and no controller."
+    ),
+    Phase.STRANDED: "Roll it forward to KRaft now: clear its second_roll task without Downstream. Never back.",
     Phase.FINALIZED: "The cluster is on KRaft for good; nothing to do.",
 }
+
+
+#: What becomes of a controller without the flag depends on who leads; a finalized quorum ignores a flag that is given back.
+UNFLAGGED = (
+    "Who leads (`kafka-metadata-quorum.sh ... describe --status`)? Another controller, and `finalize` does not run: give this one the"
+    " flag back before anything else restarts. This one: the cluster is most likely finalized, give nothing back; see G05 and R12 in the"
+    " runbook."
+)
+_GUESS = "Somebody else wrote it; from it nobody can tell who owns the cluster."
+
+
+def malformed(code: str, path: str, content: str) -> Reason:
+    """P04 or P05: a znode that says who owns the cluster, and is not as Kafka writes it."""
+    return Reason(code, f"{path} is malformed: {content!r}.", _GUESS, f"Write and delete nothing; see {code} in the runbook.")
 
 
 def permit(position: Position, intent: Intent) -> Permit:
@@ -150,7 +169,9 @@ def _finalized(view: ClusterView) -> Position | None:
         return None
     left = _with_mode(view, BrokerMode.ZOOKEEPER, BrokerMode.MIGRATION)
     if left:
-        return Position(Phase.STRANDED, (_named("P02", "ZooKeeper-mode brokers are left after finalization", left),))
+        why = "Nobody moves its leaders or its ISRs any more; the next broker that stops makes its partitions unwritable."
+        text = f"ZooKeeper-mode brokers are left after finalization: {listed(left)}."
+        return Position(Phase.STRANDED, (Reason("P02", text, why, _REMEDY[Phase.STRANDED]),))
     if not everywhere:
         return None
     silent = _silent(view)
@@ -167,9 +188,9 @@ def _no_zookeeper(view: ClusterView) -> Position | None:
 def _stale(view: ClusterView) -> Position | None:
     zk = _zk(view)
     if isinstance(zk.migration, Malformed):
-        return Position(Phase.UNKNOWN, (Reason("P04", f"/migration is malformed: {zk.migration.content!r}."),))
+        return Position(Phase.UNKNOWN, (malformed("P04", "/migration", zk.migration.content),))
     if isinstance(zk.controller, Malformed):
-        return Position(Phase.UNKNOWN, (Reason("P05", f"/controller is malformed: {zk.controller.content!r}."),))
+        return Position(Phase.UNKNOWN, (malformed("P05", "/controller", zk.controller.content),))
     if zk.migration is None or zk.migration.metadata_offset <= 0 or kraft_owns(view):
         return None
     if zk.controller is None and _kraft_had_it(view):
@@ -186,9 +207,9 @@ def _split(view: ClusterView) -> Position | None:
     plain = _with_mode(view, BrokerMode.ZOOKEEPER)
     if not plain or not (kraft_owns(view) or _with_mode(view, BrokerMode.KRAFT)):
         return None
-    return Position(
-        Phase.SPLIT, (_named("P07", "Plain ZooKeeper brokers beside a KRaft controller that owns the cluster", plain),)
-    )
+    text = f"Plain ZooKeeper brokers beside a KRaft controller that owns the cluster: {listed(plain)}."
+    why = "It is cut off and does not know it: what it acknowledges with acks=1 is thrown away."
+    return Position(Phase.SPLIT, (Reason("P07", text, why, _REMEDY[Phase.SPLIT]),))
 
 
 def _dual_write(view: ClusterView) -> Position | None:
@@ -207,13 +228,15 @@ def _all_kraft(view: ClusterView) -> Position:
     without = _without_flag(view)
     if not without:
         return Position(Phase.DUAL_WRITE)
-    return Position(Phase.FINALIZING, (_named("P08", "Controllers that answer without the migration flag", without),))
+    text = f"Controllers that answer without the migration flag: {listed(without)}."
+    return Position(Phase.FINALIZING, (Reason("P08", text, "Any election may finalize the migration.", UNFLAGGED),))
 
 
 def _before_copy(view: ClusterView) -> Position | None:
     if _with_mode(view, BrokerMode.KRAFT):
         text = "A broker runs in KRaft mode, but /migration shows no finished copy."
-        return Position(Phase.UNKNOWN, (Reason("P09", text, "Was /migration deleted, or is the chroot wrong?"),))
+        remedy = "Pause the DAG. Compare the connection's chroot with zookeeper.connect; restart no controller."
+        return Position(Phase.UNKNOWN, (Reason("P09", text, "Was /migration deleted, or is the chroot wrong?", remedy),))
     if not _with_mode(view, BrokerMode.MIGRATION):
         return None
     silent, plain = _silent(view), _with_mode(view, BrokerMode.ZOOKEEPER)
@@ -233,21 +256,21 @@ def _unreached(view: ClusterView) -> tuple[Reason, ...]:
     """Controllers wrote /migration as they started, and none answers now: the same silence, and no proof that there are none."""
     if not isinstance(_zk(view).migration, Migration):
         return ()
-    text = "Controllers that did not answer, although /migration shows that they were started"
-    return (_named("P10", text, sorted(view.controllers)),)
+    text = (
+        f"Controllers that did not answer, although /migration shows that they were started: {listed(sorted(view.controllers))}."
+    )
+    return (_silence(text),)
 
 
 def _unflagged_alarm(view: ClusterView) -> tuple[Reason, ...]:
-    if where(view).phase is Phase.STRANDED:
+    migrating = bool(_with_mode(view, BrokerMode.MIGRATION))
+    if where(view).phase is Phase.STRANDED or (ended(view) and not migrating):
         return ()  # it has happened; the flag would change nothing any more
     without, with_flag = _without_flag(view), [c.id for c in view.controllers.values() if c.migration_flag]
-    if not without or not (with_flag or _with_mode(view, BrokerMode.MIGRATION)):
+    if not without or not (with_flag or migrating):
         return ()
     why = "The first controller elected without the flag finalizes the migration at once, without any check (KAFKA-20960)."
-    remedy = (
-        "If this is not the finalization: set zookeeper.metadata.migration.enable=true there and restart it before anything else."
-    )
-    return (Reason("G05", f"Controllers without the migration flag: {listed(without)}.", why, remedy),)
+    return (Reason("G05", f"Controllers without the migration flag: {listed(without)}.", why, UNFLAGGED),)
 
 
 def _phase_alarm(view: ClusterView) -> tuple[Reason, ...]:
@@ -280,6 +303,11 @@ def ended(view: ClusterView) -> bool:
 def _led_without_flag(view: ClusterView) -> bool:
     leader = view.controllers.get(view.quorum.leader_id) if view.quorum else None
     return leader is not None and leader.migration_flag is False
+
+
+def flags_taken_by_us(view: ClusterView) -> bool:
+    """Every controller without the flag is one that kmigrate's own finalization took it from, by our note."""
+    return view.zk is not None and set(_without_flag(view)) <= view.zk.unflagged
 
 
 def still_open(view: ClusterView) -> bool:
@@ -323,8 +351,9 @@ def _silent(view: ClusterView) -> list[int]:
 def silence(view: ClusterView) -> tuple[Reason, ...]:
     """P10, where brokers did not answer."""
     silent = _silent(view)
-    return (_named("P10", "Brokers that did not answer", silent),) if silent else ()
+    return (_silence(f"Brokers that did not answer: {listed(silent)}."),) if silent else ()
 
 
-def _named(code: str, text: str, ids: list[int]) -> Reason:
-    return Reason(code, f"{text}: {listed(ids)}.")
+def _silence(text: str) -> Reason:
+    why = "A silent node may be in any mode; nothing is done on a guess."
+    return Reason("P10", text, why, "Is its process down: start it. Is it up: look at the network from Airflow's workers to it.")

@@ -16,7 +16,7 @@ _DOCS = {
     "told at once, with its remedy: what blocks, what could not be seen from here, what a person should know of. The same is written "
     "as a page; the log says where. A cluster that is finalized already: everything behind this task is skipped, and the run ends well.",
     "watch": "Looks once, takes no lock and changes nothing. Green says where the cluster stands. Red is for a person: an alarm, a hybrid that lasts "
-    "longer than `policy.max_hybrid`, something that the way back needs and that is gone; nodes that stay silent for all retries.",
+    "longer than `policy.max_hybrid`, something that the way back needs and that is gone; nodes that stay silent, or a finalization that stays half-way, for all retries.",
     "backup": "Saves every broker's original properties file and ZooKeeper's tree, and reads them back by hash. Every later file is "
     "rendered from these originals; the way back is the original, byte for byte.",
     "provision": "Writes this controller's properties file, formats its empty directory with the pinned cluster id and the brokers' "

@@ -16,7 +16,7 @@ _DOC = """\
 
 Looks at cluster `{cluster_id}` every ten minutes, takes no lock and changes nothing. **Red** means that a person must hear of it: a state that
 must never be, brokers in migration mode for longer than `policy.max_hybrid`, an original that the way back would need and that is gone, nodes
-that stay silent for three looks. Unpause it before the migration, with whatever tells you of failed DAGs; pause it when all is over.
+that stay silent, or a finalization that stays half-way, for three looks. Unpause it before the migration, with whatever tells you of failed DAGs; pause it when all is over.
 """
 
 

@@ -62,7 +62,7 @@ class PhaseReached(Step):
         position = where(view)
         if position.phase in self._phases:
             return Done(f"The cluster is in phase '{position.phase}'.")
-        return Wait((Reason("P11", f"The cluster is in phase '{position.phase}'."), *position.reasons))
+        return Wait((waiting.not_there_yet(f"The cluster is in phase '{position.phase}'."), *position.reasons))
 
 
 class _DualWriting(Step):

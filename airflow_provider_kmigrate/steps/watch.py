@@ -16,16 +16,16 @@ def run_watch(world: World) -> Done:
     """Say where the cluster stands; changes nothing.
 
     Raises `Refused` for what a person must hear of at once: an alarm, a hybrid that lasts too long, a way back that is lost (backup, commands).
-    Raises `Unavailable` where nodes of a migration under way do not answer.
+    Raises `Unavailable` where nodes of a migration under way do not answer, or kmigrate's own finalization has only begun: look again.
     """
     view, now = world.observer.look(LOOKS), world.clock.now()
     lost = lacking(world.spec, world.backup, world.spec.brokers) if watch.needs_way_back(view) else ()
-    reasons = (*watch.alarming(view, world.spec.policy.max_hybrid, now), *lost)
+    reasons = (*watch.at_once(view, world.spec.policy.max_hybrid, now), *lost)
     stands = watch.stands(view, now)
     world.say(stands)
     if reasons:
         world.journal.write("alarm", "watch", told(reasons))
         raise Refused(f"watch: {stands} {told(reasons)}", reasons)
-    if silent := watch.missing(view):
+    if silent := watch.if_it_stays(view):
         raise Unavailable(f"watch: {stands} {told(silent)}")
     return Done(stands)

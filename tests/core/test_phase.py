@@ -131,12 +131,17 @@ def test_a_refusal_says_where_the_cluster_is_and_what_to_do():
         (cluster([KRAFT, KRAFT, MIG], (True, False, True), 90), {"G05"}),
         (cluster([KRAFT, KRAFT, MIG], BARE, 90), {"P02"}),
         (cluster([KRAFT, KRAFT, MIG], (False, True, True), 90), {"P02"}),
+        (cluster([KRAFT, KRAFT, KRAFT], (True, False, True), 90), {"G05"}),
+        (cluster([KRAFT, KRAFT, KRAFT], (False, True, True), 90), set()),
+        (cluster([MIG, MIG, MIG], (False, True, True), -1), {"G05"}),
         (cluster([MIG, MIG, ZK], FLAGGED, 90), {"P07"}),
         (with_zk(cluster([ZK, ZK, ZK]), migration=migration(97)), {"P06"}),
     ],
 )
 def test_alarms(view, codes):
-    assert {reason.code for reason in alarms(view)} == codes
+    found = alarms(view)
+    assert {reason.code for reason in found} == codes
+    assert [reason.code for reason in found if not (reason.why and reason.remedy)] == [], "heard at night: why, and what to do"
 
 
 def test_a_kraft_claim_before_the_copy_is_still_the_copy():

@@ -45,7 +45,24 @@ def test_what_a_person_must_hear_at_once(view, after, expected):
     ],
 )
 def test_silence_counts_in_the_middle_of_a_migration_only(view, expected):
-    assert codes(watch.missing(view)) == expected
+    assert codes(watch.if_it_stays(view)) == expected
+
+
+STANDBY = cluster([KRAFT, KRAFT, KRAFT], (True, True, False), 90)  # 3000 leads
+
+
+@pytest.mark.parametrize(("by_us", "now", "later"), [(set(), ["G05"], []), ({3001}, ["G05"], []), ({3001, 3002}, [], ["G05"])])
+def test_a_flag_that_a_finalization_takes_is_an_alarm_only_where_it_stays_half_way(by_us, now, later):
+    view = with_zk(STANDBY, unflagged=frozenset(by_us))
+    assert codes(watch.at_once(view, 24 * HOUR, BORN)) == now
+    assert codes(watch.if_it_stays(view)) == later
+    assert codes(watch.alarming(view, 24 * HOUR, BORN)) == ["G05"], "a step knows itself which alarms it brings about"
+
+
+def test_once_one_without_the_flag_leads_nothing_is_to_be_given_back():
+    view = cluster([KRAFT, KRAFT, KRAFT], (False, True, True), 90)
+    assert codes((*watch.at_once(view, 24 * HOUR, BORN), *watch.if_it_stays(view))) == []
+    assert "no way back (P12)" in watch.stands(view, BORN)
 
 
 @pytest.mark.parametrize(

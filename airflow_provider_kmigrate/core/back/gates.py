@@ -6,7 +6,7 @@ from airflow_provider_kmigrate.core.files import directories
 from airflow_provider_kmigrate.core.files.config_matrix import Stage, stage_on_disk
 from airflow_provider_kmigrate.core.forward import roll
 from airflow_provider_kmigrate.core.forward.provision import unseen
-from airflow_provider_kmigrate.core.gates import MET, Gate, never, not_yet, together
+from airflow_provider_kmigrate.core.gates import BRING_BACK, MET, Gate, never, not_yet, together
 from airflow_provider_kmigrate.core.listing import listed
 from airflow_provider_kmigrate.core.model import (
     BrokerMode,
@@ -20,7 +20,7 @@ from airflow_provider_kmigrate.core.model import (
     Refuse,
     Wait,
 )
-from airflow_provider_kmigrate.core.phase import ended, kraft_owns, where
+from airflow_provider_kmigrate.core.phase import ended, kraft_owns, malformed, where
 
 STILL_FOR = 2.0  # seconds without a change of /migration; a leader writes every 0.5 s, and every process was seen stopped
 
@@ -30,15 +30,15 @@ def over(view: ClusterView) -> Decision | None:
     if ended(view):
         text = "The migration is finalized: there is no way back to ZooKeeper."
         why = "ZooKeeper gets no writes any more; whatever was changed since would be lost."
-        remedy = "Go forward: a broker left in a ZooKeeper mode is rolled to KRaft at once: clear its `second_roll` task of kmigrate_zk_to_kraft (P02 in the runbook)."
+        remedy = f"Go forward: a broker left in a ZooKeeper mode is rolled to KRaft at once: clear its `second_roll` task of kmigrate_zk_to_kraft__{view.name} (P02 in the runbook)."
         return Refuse((Reason("P12", text, why, remedy), *where(view).reasons))
     if view.zk is None:
         why = "Who owns the cluster stands there; without ZooKeeper there is no way back."
         return Wait((Reason("P03", "ZooKeeper could not be read.", why, "Bring the ensemble back."), *view.unknowns))
     if isinstance(view.zk.migration, Malformed):
-        return Refuse((Reason("P04", f"/migration is malformed: {view.zk.migration.content!r}."),))
+        return Refuse((malformed("P04", "/migration", view.zk.migration.content),))
     if isinstance(view.zk.controller, Malformed):
-        return Refuse((Reason("P05", f"/controller is malformed: {view.zk.controller.content!r}."),))
+        return Refuse((malformed("P05", "/controller", view.zk.controller.content),))
     return None
 
 
@@ -126,9 +126,11 @@ def states_in_reach(view: ClusterView) -> Gate:
         return MET
     text = f"A partition's state has epoch {view.state_epoch}, /controller_epoch is {epoch}."
     why = "The ZooKeeper controller cannot move its leader or shrink its ISR: it freezes when a broker fails (KAFKA-20488)."
-    return never(
-        Reason("G02", text, why, "See the runbook: raise /controller_epoch above it and delete /controller in one transaction.")
+    remedy = (
+        f"Stop no broker. Run kmigrate_rollback__{view.name}: one step of its plan raises /controller_epoch and has a controller elected;"
+        " in a rollback that is red with this clear hand_over.transaction. Not by hand: it has to be one transaction."
     )
+    return never(Reason("G02", text, why, remedy))
 
 
 def others_answer(view: ClusterView, controller_id: int) -> Gate:
@@ -136,7 +138,9 @@ def others_answer(view: ClusterView, controller_id: int) -> Gate:
     silent = sorted(c.id for c in view.controllers.values() if not c.answers and c.id != controller_id)
     if not silent:
         return MET
-    return not_yet(Reason("G23", f"Controllers that do not answer: {listed(silent)}.", "The quorum could lose its majority."))
+    return not_yet(
+        Reason("G23", f"Controllers that do not answer: {listed(silent)}.", "The quorum could lose its majority.", BRING_BACK)
+    )
 
 
 def migration_left(view: ClusterView) -> bool:

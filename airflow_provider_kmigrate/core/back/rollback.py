@@ -111,7 +111,7 @@ def _once(view: ClusterView, first: ClusterView) -> Decision:
     if not gate.met or view.quorum is None:
         return as_decision(gate, "")
     if not isinstance(view.zk and view.zk.migration, Migration) or gates.dual_write_lag(view) is None:
-        return Wait((Reason("G07", "/migration does not show a finished copy yet."),))
+        return Wait((gates.no_dual_write("/migration does not show a finished copy yet."),))
     if first.quorum is None or view.quorum.leader_epoch <= first.quorum.leader_epoch:
         return Act("fail over", f"Controller {view.quorum.leader_id} leads: its successor writes ZooKeeper anew (KIP-866).")
     gate = gates.dual_write_alive(view, first)
@@ -351,21 +351,24 @@ def decide_wipe(view: ClusterView, controller_id: int) -> Decision:
     return Act("wipe", text)
 
 
+def _left(code: str, text: str, task: str) -> Gate:
+    return not_yet(Reason(code, text, "The next migration would begin on this cluster.", f"Clear {task} with Downstream."))
+
+
 def decide_rolled_back(view: ClusterView) -> Decision:
     """The end: as before the migration, and ready for another one."""
     if (ended := back_gates.over(view)) is not None:
         return ended
     left = sorted(b.id for b in view.brokers.values() if b.mode is not BrokerMode.ZOOKEEPER)
-    modes = not_yet(Reason("G31", f"Brokers that do not answer in ZooKeeper mode: {listed(left)}.")) if left else MET
-    traces = (
-        not_yet(Reason("G30", "/migration or /controller is still KRaft's."))
-        if back_gates.migration_left(view) or kraft_owns(view)
-        else MET
+    modes = (
+        _left("G31", f"Brokers that do not answer in ZooKeeper mode: {listed(left)}.", "to_zookeeper.broker_N") if left else MET
     )
+    krafts = back_gates.migration_left(view) or kraft_owns(view)
+    traces = _left("G30", "/migration or /controller is still KRaft's.", "stop_controllers.active_last") if krafts else MET
     unread = sorted(c.id for c in view.controllers.values() if c.files.meta is None or c.files.has_metadata_log is None)
     unknown = not_yet(Reason("G00", f"Could not read the directories of controllers {listed(unread)}.")) if unread else MET
     used = sorted(c.id for c in view.controllers.values() if not back_gates.empty(c))
-    full = not_yet(Reason("G04", f"Controllers whose directories are not empty: {listed(used)}.")) if used else MET
+    full = _left("G04", f"Controllers whose directories are not empty: {listed(used)}.", "wipe.controller_N") if used else MET
     gate = together(
         (
             modes,

@@ -185,7 +185,7 @@ def _without_flag(view: ClusterView, controller_id: int) -> Decision:
         return Wait(quorum.reasons)
     behind = view.quorum.high_watermark - view.quorum.voters.get(controller_id, -1)
     if behind > 1000:
-        return Wait((Reason("G20", f"Controller {controller_id} is {behind} records behind the high watermark."),))
+        return Wait((gates.no_quorum(f"Controller {controller_id} is {behind} records behind the high watermark."),))
     return Done(f"Controller {controller_id} runs without ZooKeeper and follows the leader, controller {view.quorum.leader_id}.")
 
 
@@ -257,7 +257,7 @@ def _all_answer(view: ClusterView) -> gates.Gate:
     if not silent:
         return gates.MET
     why = "Restarting another one could cost the quorum its majority."
-    return gates.not_yet(Reason("G23", f"Controllers that do not answer: {listed(silent)}.", why))
+    return gates.not_yet(Reason("G23", f"Controllers that do not answer: {listed(silent)}.", why, gates.BRING_BACK))
 
 
 def postponed_controller(view: ClusterView, controller_id: int) -> str:

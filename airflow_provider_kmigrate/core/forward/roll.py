@@ -319,22 +319,27 @@ def settled(view: ClusterView, broker: Broker, target: BrokerMode) -> Decision:
     return Wait(gate.reasons)
 
 
+_REGISTERS = "Wait: an old registration goes within 18 s. Then search its log for 'Unable to register'."
+_KNOWN = "Wait a minute, with large logs some. Then search its log for 'Recovering', and the active controller's for its id."
+_CATCHES_UP = "Wait: minutes with large logs. Is the number still: look for a full disk and a replication throttle."
+
+
 def _registered(broker: Broker) -> Gate:
     if broker.in_zookeeper is None:
-        return not_yet(Reason("R03", f"Could not read whether broker {broker.id} is registered in ZooKeeper."))
+        return not_yet(_not_back("R03", f"Could not read whether broker {broker.id} is registered in ZooKeeper.", _REGISTERS))
     if broker.in_zookeeper is (broker.mode is not BrokerMode.KRAFT):
         return MET
     wrong = "still" if broker.in_zookeeper else "not"
-    return not_yet(Reason("R03", f"Broker {broker.id} is {wrong} registered under /brokers/ids."))
+    return not_yet(_not_back("R03", f"Broker {broker.id} is {wrong} registered under /brokers/ids.", _REGISTERS))
 
 
 def _unfenced(view: ClusterView, broker: Broker) -> Gate:
     if broker.listed_by is None:
-        return not_yet(Reason("R04", f"Could not read whether broker {broker.id} is unfenced."))
+        return not_yet(_not_back("R04", f"Could not read whether broker {broker.id} is unfenced.", _KNOWN))
     missing = sorted({other.id for other in view.running_brokers()} - broker.listed_by)
     if not missing:
         return MET
-    return not_yet(Reason("R04", f"Broker {broker.id} is not yet known as alive to brokers {listed(missing)}."))
+    return not_yet(_not_back("R04", f"Broker {broker.id} is not yet known as alive to brokers {listed(missing)}.", _KNOWN))
 
 
 def _in_every_isr(view: ClusterView, broker: int) -> Gate:
@@ -343,7 +348,13 @@ def _in_every_isr(view: ClusterView, broker: int) -> Gate:
     out = view.lacking(broker)
     if not out:
         return MET
-    return not_yet(Reason("R05", f"Broker {broker} is not back in the ISR of {len(out)} partitions: {_explained(out)}."))
+    return not_yet(
+        _not_back("R05", f"Broker {broker} is not back in the ISR of {len(out)} partitions: {_explained(out)}.", _CATCHES_UP)
+    )
+
+
+def _not_back(code: str, text: str, remedy: str) -> Reason:
+    return Reason(code, text, "Until it is back no other broker may be stopped.", remedy)
 
 
 def _explained(partitions: Sequence[Partition], limit: int = 6) -> str:

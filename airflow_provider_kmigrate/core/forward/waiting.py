@@ -18,6 +18,7 @@ from airflow_provider_kmigrate.core.phase import (
     Phase,
     alarms,
     ended,
+    flags_taken_by_us,
     kraft_owns,
     permit,
     refusal,
@@ -57,6 +58,12 @@ def brokers_registered(view: ClusterView, expected: frozenset[int]) -> Decision:
     return Done(f"All {len(expected)} brokers are registered and known to each other.")
 
 
+def not_there_yet(text: str) -> Reason:
+    """P11: another phase than the one that is waited for."""
+    remedy = "Wait; past policy.copy_timeout search the active controller's log for 'Still waiting for'."
+    return Reason("P11", text, "The step behind this one needs it.", remedy)
+
+
 def copied(view: ClusterView, first: ClusterView) -> Decision:
     """G7 and G13: the copy is over, the dual-write moves, and no partition was left without a leader by the takeover."""
     position = where(view)
@@ -64,7 +71,7 @@ def copied(view: ClusterView, first: ClusterView) -> Decision:
     if allowed is Permit.REFUSE:
         return Refuse(refusal(position, Intent.COPY))
     if allowed is Permit.WAIT:
-        return Wait((Reason("P11", "Metadata is being copied from ZooKeeper to KRaft."), *position.reasons))
+        return Wait((not_there_yet("Metadata is being copied from ZooKeeper to KRaft."), *position.reasons))
     if (over := _over(view)) is not None:
         return over
     gate = gates.dual_write_alive(view, first)
@@ -118,8 +125,8 @@ def past_soak(view: ClusterView) -> Decision | None:
     position = where(view)
     if position.phase is not Phase.FINALIZING:
         return None
-    bare = {controller.id for controller in view.controllers.values() if controller.migration_flag is False}
-    if view.zk is not None and bare <= view.zk.unflagged:
+    if flags_taken_by_us(view):
+        bare = [controller.id for controller in view.controllers.values() if controller.migration_flag is False]
         return Done(f"The finalization was begun: controllers {listed(sorted(bare))} are without the flag already.")
     return Refuse(alarms(view) or refusal(position, Intent.SOAK))
 

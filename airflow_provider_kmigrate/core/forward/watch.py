@@ -5,7 +5,7 @@ from __future__ import annotations
 from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.forward.hybrid import overdue
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Migration, Reason
-from airflow_provider_kmigrate.core.phase import Phase, alarms, ended, silence, where
+from airflow_provider_kmigrate.core.phase import Phase, alarms, ended, flags_taken_by_us, silence, where
 
 _QUIET = frozenset({Phase.ZOOKEEPER, Phase.PRE_MIGRATION, Phase.FINALIZED})
 
@@ -16,13 +16,20 @@ def alarming(view: ClusterView, max_hybrid: float, now: float) -> tuple[Reason, 
     return (*alarms(view), *([late] if late else []))
 
 
-def missing(view: ClusterView) -> tuple[Reason, ...]:
-    """Who does not answer in the middle of a migration; for a minute that is a restart, for longer it is not."""
+def at_once(view: ClusterView, max_hybrid: float, now: float) -> tuple[Reason, ...]:
+    """`alarming` for whoever does not know which step is under way: without the flags that kmigrate's own finalization takes."""
+    own = flags_taken_by_us(view)
+    return tuple(reason for reason in alarming(view, max_hybrid, now) if not (own and reason.code == "G05"))
+
+
+def if_it_stays(view: ClusterView) -> tuple[Reason, ...]:
+    """What is a restart for a minute, and for longer is not: who does not answer in the middle of a migration, a finalization left half-way."""
     if where(view).phase in _QUIET:
         return ()
+    flags = tuple(reason for reason in alarms(view) if reason.code == "G05" and flags_taken_by_us(view))
     controllers = tuple(reason for reason in gates.all_flagged(view).reasons if reason.code == "G23")
     unknown = (*where(view).reasons, *view.unknowns) if where(view).phase is Phase.UNKNOWN else ()
-    return (*silence(view), *controllers) or unknown
+    return (*silence(view), *controllers, *flags) or unknown
 
 
 def needs_way_back(view: ClusterView) -> bool:
@@ -40,4 +47,6 @@ def stands(view: ClusterView, now: float) -> str:
         lag = gates.dual_write_lag(view)
         behind = f"; ZooKeeper is {lag} records behind" if lag is not None else ""
         since = f", {(now - migration.created_at) / 3600:.1f} h after the controllers came{behind}"
+    if ended(view) and where(view).phase is Phase.FINALIZING:
+        since = ": a controller without the flag leads, so it is finalized and there is no way back (P12); finalize takes the flags that are left"
     return f"The cluster is in phase '{where(view).phase}'{since}. Brokers: {counted or 'none answers'}."
