@@ -191,6 +191,50 @@ def test_what_is_not_known_blocks_the_verdict(names: str, how: Change, expected:
     assert verdict.metrics[0].estimate is None
 
 
+def silenced(*, after: Iterable[int], before: Iterable[int] = ()) -> Change:
+    """Nothing was delivered in these intervals."""
+
+    def mute(window: Window, silent: set[int]) -> Window:
+        pairs = zip(window.values, window.records, strict=True)
+        rows = [(None, 0) if at in silent else pair for at, pair in enumerate(pairs)]
+        return Window(tuple(value for value, _ in rows), tuple(records for _, records in rows))
+
+    return lambda each: replace(each, before=mute(each.before, set(before)), after=mute(each.after, set(after)))
+
+
+EVERYBODY = "m0 m1 m2 m3 m4 m5 m6 m7 m8 m9"
+
+
+@pytest.mark.parametrize(
+    ("names", "how"),
+    [("m9", silenced(after=range(12, 60))), ("m9", silenced(after=range(45, 60))), ("m9", silenced(after=range(0, 60, 2)))],
+    ids=["stops early", "stops late", "now and then"],
+)
+def test_a_canary_that_is_delivered_nothing_any_more_does_not_pass(names: str, how: Change) -> None:
+    """Its good intervals alone are within the margin."""
+    verdict = ask(change(group(seed=5), names, how))
+    assert (verdict.outcome, codes(verdict)) == (Outcome.INCONCLUSIVE, ["V14", "V19"])
+    assert "m9" in verdict.metrics[0].grounds[0].reason.text
+    slow = ask(change(group(seed=5, ratio=1.6), names, how))
+    assert slow.outcome is Outcome.FAIL, "what was seen to be worse stays so"
+
+
+@pytest.mark.parametrize(
+    ("names", "how"),
+    [
+        ("m9", silenced(after=range(50, 60))),
+        ("m9", silenced(after=range(0, 60, 2), before=range(0, 120, 2))),
+        (EVERYBODY, silenced(after=range(15, 60))),
+        ("m0 m1 m2", silenced(after=range(20, 60))),
+    ],
+    ids=["a pause", "as little as before", "as all others", "others are idle"],
+)
+def test_a_canary_with_little_traffic_may_pass(names: str, how: Change) -> None:
+    verdict = ask(change(group(seed=5), names, how))
+    assert "V14" not in codes(verdict)
+    assert verdict.outcome is Outcome.PASS
+
+
 @pytest.mark.parametrize("how", [unaccounted, sparse, idle])
 def test_one_old_member_in_nine_can_be_left_out(how: Change) -> None:
     verdict = ask(change(group(seed=5), "m4", how))

@@ -111,6 +111,12 @@ class Window:
         """Nothing was delivered in any interval that is known."""
         return not any(self.records)
 
+    @property
+    def quiet(self) -> float:
+        """Share of the intervals that are known in which nothing was delivered; 0 of no intervals."""
+        known = [records for records in self.records if records is not None]
+        return known.count(0) / len(known) if known else 0.0
+
 
 @dataclass(frozen=True, slots=True)
 class MemberSeries:
@@ -124,6 +130,11 @@ class MemberSeries:
     @property
     def unaccounted(self) -> float:
         return max(self.before.unaccounted, self.after.unaccounted)
+
+    @property
+    def quieter(self) -> float:
+        """By how much the share of its quiet intervals has grown."""
+        return self.after.quiet - self.before.quiet
 
     def measured(self, metric: Metric) -> int:
         return min(self.before.measured(metric), self.after.measured(metric))
@@ -187,6 +198,7 @@ class CanaryPolicy:
     min_points: int = 10  # per member, before and after
     max_unaccounted: float = 0.05
     max_left_out: float = 0.2  # of the baseline members
+    max_quieter: float = 0.2  # a quiet interval has no value, so it must not be much more of a canary's than of the others'
     max_placebos: int = 500
 
     def __post_init__(self) -> None:

@@ -93,6 +93,7 @@ def _judge_metric(
     draft = MetricVerdict(metric.name, Outcome.INCONCLUSIVE, metric.margin, *counts, neutral=neutral, grounds=grounds)
     if any(ground.outcome is Outcome.INCONCLUSIVE for ground in grounds):
         return draft
+    draft = replace(draft, grounds=(*grounds, *_gone_quiet(series.metric, kept, policy)))
     before = np.array([member.before.judged(metric) for member in kept])
     after = np.array([member.after.judged(metric) for member in kept])
     return _weigh(draft, _Case(metric, policy, *levels, tuple(member.member for member in kept), old, before, after), rng)
@@ -208,6 +209,20 @@ def _quiet(series: MetricSeries, members: list[MemberSeries], policy: CanaryPoli
     else:
         text = f"{name}: fewer than {policy.min_points} values, before or after the change, from {_named(members)}."
         yield _doubt("V15", text, "", "Judge over a longer window, or in a time with traffic.")
+
+
+def _gone_quiet(metric: Metric, kept: tuple[MemberSeries, ...], policy: CanaryPolicy) -> Iterator[Ground]:
+    """Canaries that were delivered something, and then nothing, while others were: their good intervals say nothing of that."""
+    others = [each.quieter for each in kept if each.arm is Arm.BASELINE]
+    usual = sum(others) / max(len(others), 1)
+    silent = [each for each in kept if each.arm is Arm.CANARY and each.quieter > usual + policy.max_quieter]
+    if silent:
+        shares = ", ".join(f"{each.member} {each.after.quiet:.0%}, {each.before.quiet:.0%} before" for each in silent)
+        text = f"{metric.name}: in a share of the intervals nothing was delivered to {shares}, while others had traffic."
+        why = "An interval without records has no value: a member that stops looks like one that is quick."
+        yield _doubt(
+            "V14", text, why, "Look whether these members own partitions that receive records, and whether they are stuck."
+        )
 
 
 def _few(series: MetricSeries, kept: tuple[MemberSeries, ...], policy: CanaryPolicy) -> Iterator[Ground]:
