@@ -26,7 +26,7 @@ from airflow_provider_kmigrate.audit.algebra import Flags, codes, column, last_n
 from airflow_provider_kmigrate.audit.engines.engine import Engine
 from airflow_provider_kmigrate.audit.policy import Policy
 from airflow_provider_kmigrate.audit.reduction.history import Control, History
-from airflow_provider_kmigrate.core.audit.verdict import Ground, Level, Outcome
+from airflow_provider_kmigrate.core.audit.verdict import BEFORE_THE_STEP, Ground, Level, Outcome
 from airflow_provider_kmigrate.core.events import Change, Ownership, TopicPartition
 from airflow_provider_kmigrate.core.ledger import Case, Facts
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
@@ -78,14 +78,21 @@ def _not_owned(
         suspects = view.table.filter(_outside(view.table, owned))
         pieces = view.closer(engine, {TopicPartition(*pair) for pair in _pairs(suspects)})
         found += (piece.filter(_outside(piece, owned)) for piece in pieces)
-    rows = pa.concat_tables(found) if found else None
-    if rows is None or not rows.num_rows:
+    if not found:
         return
-    count = int((column(rows, "o_hi") - column(rows, "o_lo") + 1).sum())
-    text = f"{count} records were delivered to a member that did not own their partition."
-    reason = Reason("A09", text, "Two members may have worked on them.", "Look at the group's rebalances at that time.")
-    outcome = Outcome.INCONCLUSIVE if doubted else Outcome.FAIL
-    yield Ground(outcome, reason, level, count, _delivery_cases(rows, policy.max_cases))
+    rows = pa.concat_tables(found)
+    since = -1 if policy.demand.since is None else policy.demand.since
+    over = column(rows, "t_hi") + policy.skew_ms < since
+    yield from _strangers(rows.filter(pa.array(over)), Outcome.PASS, policy, level, before=BEFORE_THE_STEP)
+    yield from _strangers(rows.filter(pa.array(~over)), Outcome.INCONCLUSIVE if doubted else Outcome.FAIL, policy, level)
+
+
+def _strangers(rows: pa.Table, outcome: Outcome, policy: Policy, level: Level, *, before: str = "") -> Iterator[Ground]:
+    if rows.num_rows:
+        count = int((column(rows, "o_hi") - column(rows, "o_lo") + 1).sum())
+        text = f"{before}{count} records were delivered to a member that did not own their partition."
+        reason = Reason("A09", text, "Two members may have worked on them.", "Look at the group's rebalances at that time.")
+        yield Ground(outcome, reason, level, count, _delivery_cases(rows, policy.max_cases))
 
 
 def _intervals(changes: Iterable[Ownership]) -> pa.Table:

@@ -52,7 +52,8 @@ def joined(facts: Facts, limit: int) -> Facts:
     findings: dict[str, Any] = {name: getattr(facts, name) for name in FINDINGS}
     for name, found in findings.items():
         findings[name] = Finding(found.count, join(found.cases)[:limit])
-    return replace(facts, **findings)
+    earlier = {name: Finding(found.count, join(found.cases)[:limit]) for name, found in facts.earlier.items()}
+    return replace(facts, **findings, earlier=earlier)
 
 
 def join(cases: Iterable[Case]) -> tuple[Case, ...]:

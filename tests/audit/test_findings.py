@@ -157,6 +157,24 @@ def test_what_was_not_owned_is_found_behind_an_unbroken_chain(engine: Engine) ->
     )
 
 
+@pytest.mark.parametrize(("begun", "first"), [(0, 30), (1, 50)])
+def test_what_was_not_owned_before_the_step_is_shown_alone(engine: Engine, begun: int, first: int) -> None:
+    """Twice it delivered what was not its own: once before the second step, once in it."""
+    history, begins = calm(), [calm().now]
+    for at in (30, 50):
+        history.own("g", "m", Change.RELEASED)
+        history.ack("p", 0, at, at, 10)
+        history.deliver("g", "m", 0, at, 10, at)
+        begins.append(history.now + 101)
+        history.own("g", "m", Change.ACQUIRED)
+        history.ack("p", 0, at + 10, at + 10, 10)
+        history.deliver("g", "m", 0, at + 10, 10, at + 10)
+    result = concluded(history.end(), engine, Policy(demand=Demand(begins[begun])))
+    assert grounds(result)["A09"].examples[0].first == first
+    late = concluded(history.end(), engine, Policy(demand=Demand(begins[2])))
+    assert (late.verdict.outcome, grounds(late, Outcome.PASS)["A09"].count) == (Outcome.PASS, 20)
+
+
 @pytest.mark.parametrize(("late_ms", "codes"), [(-1, set()), (1, {"A09"})])
 def test_who_delivers_after_the_end_that_it_tells_of_itself_is_found(engine: Engine, late_ms: int, codes: set[str]) -> None:
     """It slept, another one took over, and it says when it is awake until when it owned."""

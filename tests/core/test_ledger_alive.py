@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.events import Ack, Change, SendFailure, Start
-from airflow_provider_kmigrate.core.ledger import Demand, Verdict, balance
-from tests.core.histories import History, calm, codes, counts
+from airflow_provider_kmigrate.core.audit.verdict import Level, Outcome, combine, of_facts
+from airflow_provider_kmigrate.core.events import Ack, Change, Ownership, SendFailure, Start, TopicPartition
+from airflow_provider_kmigrate.core.ledger import Demand, Facts, Verdict, balance
+from tests.core.histories import TOPIC, History, calm, codes, counts
 from tests.core.test_ledger_histories import fine_histories
 
 
@@ -267,3 +270,113 @@ def test_lines_from_before_the_step_are_named_where_they_matter() -> None:
     history.deliver("g", "m2", 0, 50, 10, 50)
     facts = balance(history.events, refused_before=["x"], alive_since=begun, demand=demand)
     assert (facts.verdict, codes(facts)) == (Verdict.INCONCLUSIVE, {"L01", "L05"})
+
+
+def read_again(history: History) -> None:
+    history.deliver("g", "m", 0, 25, 5, 25)
+
+
+def read_late(history: History) -> None:
+    """Offset 30 comes behind 35."""
+    history.ack("p", 0, 30, 30, 10)
+    history.deliver("g", "m", 0, 35, 5, 35)
+    history.deliver("g", "m", 0, 30, 5, 30)
+
+
+def committed_early(history: History) -> None:
+    history.ack("p", 0, 30, 30, 5)
+    history.commit("g", "m", 0, 35)
+    history.deliver("g", "m", 0, 30, 5, 30)
+
+
+def owned_twice(history: History) -> None:
+    history.consumer("n", "g")
+    history.own("g", "m", Change.ACQUIRED)
+    history.own("g", "n", Change.ACQUIRED)
+    history.own("g", "m", Change.RELEASED)
+
+
+def lost(history: History) -> None:
+    history.ack("p", 0, 30, 30, 10)
+    history.deliver("g", "m", 0, 35, 5, 35)
+
+
+def stored_twice(history: History) -> None:
+    history.deliver("g", "m", 0, 30, 2, 28)
+
+
+def outcome(facts: Facts) -> Outcome:
+    grounds, health = of_facts(facts, Level.PRODUCER)
+    return combine(grounds, [health], required=[Level.PRODUCER]).outcome
+
+
+@pytest.mark.parametrize(
+    ("fault", "name", "timed"),
+    [
+        (read_again, "redelivered", True),
+        (read_late, "reordered", True),
+        (committed_early, "overrun", True),
+        (owned_twice, "double_owned", True),
+        (lost, "lost", False),
+        (stored_twice, "stored_twice", False),
+    ],
+)
+@pytest.mark.parametrize("gap", [-1, 1])
+def test_what_was_over_before_the_step_is_shown_and_fails_nothing(
+    fault: Callable[[History], None], name: str, gap: int, *, timed: bool
+) -> None:
+    """A loss has no time, nor has what lies in the log: those count at any age. One millisecond within the skew may be of the step."""
+    history = calm()
+    fault(history)
+    begun = history.now + 100 + gap
+    history.ack("p", 1, 0, 100, 5)
+    history.deliver("g", "m", 1, 0, 5, 100)
+    history.own("g", "n", Change.RELEASED) if fault is owned_twice else None
+    facts = balance(history.end(), demand=Demand(begun))
+    if timed and gap > 0:
+        assert (facts.verdict, counts(facts), list(facts.earlier)) == (Verdict.PASS, {}, [name])
+        grounds, _ = of_facts(facts, Level.PRODUCER)
+        assert [ground.reason.text[:15] for ground in grounds] == ["Before the step"]
+    else:
+        assert (facts.verdict, facts.earlier) == (Verdict.FAIL, {})
+        assert name in counts(facts)
+    assert outcome(facts).value == facts.verdict.value
+    assert balance(history.end(), demand=Demand()).verdict is Verdict.FAIL, "without a step nothing is before it"
+
+
+@pytest.mark.parametrize(("first", "verdict"), [(40, Verdict.PASS), (42, Verdict.INCONCLUSIVE)])
+def test_a_client_that_was_killed_long_ago_is_in_the_way_of_no_step(first: int, verdict: Verdict) -> None:
+    """Its records came again to its successor, and look late by its unwritten deliveries; a loss is asked about all the same."""
+    history = calm()
+    history.ack("p", 0, 30, 30, 10)
+    history.consumer("n", "g")
+    history.deliver("g", "n", 0, 25, 5, 25)
+    history.deliver("g", "n", 0, 35, 5, 35)
+    history.deliver("g", "n", 0, 30, 5, 30)
+    history.now += 600_000
+    begun = history.now
+    history.ack("p", 0, 40, 40, 5)
+    history.deliver("g", "n", 0, first, 45 - first, first)
+    events = history.end("m")
+    assert balance(events, demand=Demand(begun)).verdict is verdict
+    assert balance(events).verdict is Verdict.FAIL
+
+
+def test_whoever_begins_anew_in_another_folder_is_judged_by_that_alone() -> None:
+    """All clients were restarted; the consumer goes on from its commit, behind which records of the old producer lay."""
+    history = History()
+    history.producer("p2")
+    history.consumer("m2", "g")
+    stamp = history.stamp("m2")
+    history.events.append(Ownership(stamp, "g", "m2", 2, Change.ACQUIRED, (TopicPartition(TOPIC, 0),), 0, None, (35,)))
+    history.deliver("g", "m2", 0, 35, 5)
+    history.ack("p2", 0, 40, 0, 5)
+    history.deliver("g", "m2", 0, 40, 5)
+    history.own("g", "m2", Change.RELEASED)
+    assert balance(history.end()).verdict is Verdict.PASS
+
+
+def test_a_file_that_is_moved_away_alone_leaves_its_changes_of_owner_without_a_beginning() -> None:
+    events = calm().end()
+    left = [event for event in events if event.stamp.writer != "m" or isinstance(event, Ownership)]
+    assert codes(balance(left)) >= {"L03", "L04"}

@@ -18,9 +18,9 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import IntEnum, StrEnum
-from typing import Any
+from typing import Any, Final
 
-from airflow_provider_kmigrate.core.ledger.facts import Case, Facts
+from airflow_provider_kmigrate.core.ledger.facts import Case, Facts, Finding
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Refused
 
@@ -210,6 +210,7 @@ def combine(
 
 
 # The numbers are those of the audit's checks.
+BEFORE_THE_STEP: Final = "Before the step began, so not of its doing: "
 _VIOLATIONS: Mapping[str, Reason] = {
     "lost": Reason(
         "A01", "{} acknowledged records were lost.", "They are gone, or a group read past them and was not given them."
@@ -238,14 +239,19 @@ def violation_code(name: str) -> str:
 
 def of_facts(facts: Facts, level: Level) -> tuple[tuple[Ground, ...], LevelHealth]:
     """A ledger's facts as `combine` takes them. The ledger has already judged what absence may show: nothing is taken back again."""
-    violations = facts.violations
-    broken = [
-        Ground(Outcome.FAIL, replace(reason, text=reason.text.format(found.count)), level, found.count, found.cases)
-        for name, reason in _VIOLATIONS.items()
-        if (found := violations.get(name))
-    ]
+    broken = _violations(Outcome.FAIL, facts.violations, level)
+    earlier = _violations(Outcome.PASS, facts.earlier, level, before=BEFORE_THE_STEP)
     doubts = [Ground(Outcome.INCONCLUSIVE, reason, level) for reason in facts.reasons]
-    return (*broken, *doubts), LevelHealth(level, facts.acked + sum(facts.delivered.values()))
+    return (*broken, *earlier, *doubts), LevelHealth(level, facts.acked + sum(facts.delivered.values()))
+
+
+def _violations(outcome: Outcome, findings: Mapping[str, Finding], level: Level, *, before: str = "") -> list[Ground]:
+    """`before`: with what the sentence of each begins."""
+    return [
+        Ground(outcome, replace(reason, text=before + reason.text.format(found.count)), level, found.count, found.cases)
+        for name, reason in _VIOLATIONS.items()
+        if (found := findings.get(name))
+    ]
 
 
 def _gravity(ground: Ground) -> tuple[int, str, str]:

@@ -36,6 +36,7 @@ class _Piles:
     double_owned: list[Case] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
     of_others: list[GroupPartition] = field(default_factory=list)
+    earlier: dict[str, list[Case]] = field(default_factory=dict)  # by the name of the finding
     doubts: dict[Reason, None] = field(default_factory=dict)  # from before the step, that matter
     open_questions: dict[tuple[str, str], list[Case]] = field(default_factory=dict)  # (code, group) -> what is not known
 
@@ -47,6 +48,15 @@ class _Limits:
     window: Window | None
     times: Times
     mixed: tuple[str, ...] = ()
+
+    def is_over(self, case: Case) -> bool:
+        """It ended before the step began. What has no time, such as a record stored twice, may be of the step."""
+        since = self.times.since
+        return since is not None and case.to_ms is not None and case.to_ms + self.skew_ms < since
+
+    def split(self, cases: Sequence[Case]) -> tuple[list[Case], list[Case]]:
+        """Those that may be of the step, and those from before it."""
+        return [case for case in cases if not self.is_over(case)], [case for case in cases if self.is_over(case)]
 
 
 def balance(
@@ -71,7 +81,8 @@ def balance(
     `alive_since` (ms since the epoch) is for a look at clients that run on: a writer that gave a sign of life since then needs no
     stop, and what was acknowledged since then may be unread. None: everybody must have stopped, and read everything.
 
-    `demand`: what evidence there must be at least. `now_ms`: when the events had been read; None: not known. `newest`: of the
+    `demand`: what evidence there must be at least. What was delivered again, too late or after its own commit, or owned twice, and was over
+    before `demand.since`, is in `Facts.earlier`; a loss has no time, so it counts whenever it happened. `now_ms`: when the events had been read; None: not known. `newest`: of the
     whole evidence, where these events are what was left of it.
     """
     times = Times(alive_since, None if now_ms is None else now_ms + skew_ms, demand.since)
@@ -83,7 +94,7 @@ def balance(
         for key in book.partitions_of(group):
             _check_group(book, key, piles, limits, health)
     _check_logs(book, piles)
-    _check_owners(book, piles, skew_ms)
+    _check_owners(book, piles, limits)
     return _facts(book, health, piles, limits, tuple(unmet(demand, newest or Newest.of(book), book.failures)))
 
 
@@ -108,13 +119,13 @@ def _check_group(book: Book, key: GroupPartition, piles: _Piles, limits: _Limits
         return
     read = _read(book, key, mixed=mixed)
     absent, found = missing(read), walk(read, limits.skew_ms, limits.window)
-    piles.redelivered += found.redelivered
+    _note(piles, "redelivered", found.redelivered, limits)
     _ask(piles, _UNREAD, [case for case in absent.unread if not _fresh(case, limits.times.alive_since)])
     _ask(piles, _UNCLEAR, absent.unclear)
     trusted = health.trusts(key.group)
     if trusted:
         absent = _unread_files(book, read, absent, piles, limits)
-        if absent.lost or found.reordered or found.overrun:
+        if absent.lost or limits.split([*found.reordered, *found.overrun])[0]:
             doubts = health.old_doubts(key.group)
             piles.doubts.update(dict.fromkeys(doubts))
             trusted = not doubts
@@ -126,9 +137,17 @@ def _check_group(book: Book, key: GroupPartition, piles: _Piles, limits: _Limits
     else:
         piles.lost += absent.lost
     if trusted:  # an earlier delivery that was not written down would make a later one look out of order
-        piles.reordered += found.reordered
-        piles.overrun += [*found.overrun, *_committed_over(read, absent)]
+        _note(piles, "reordered", found.reordered, limits)
+        _note(piles, "overrun", found.overrun, limits)
+        piles.overrun += _committed_over(read, absent)
     piles.gaps += _gaps(book, read, absent, found)
+
+
+def _note(piles: _Piles, name: str, cases: Sequence[Case], limits: _Limits) -> None:
+    now, before = limits.split(cases)
+    getattr(piles, name).extend(now)
+    if before:
+        piles.earlier.setdefault(name, []).extend(before)
 
 
 def _unread_files(book: Book, read: Read, absent: Missing, piles: _Piles, limits: _Limits) -> Missing:
@@ -181,10 +200,10 @@ def _check_logs(book: Book, piles: _Piles) -> None:
         piles.reordered += flaws.reordered
 
 
-def _check_owners(book: Book, piles: _Piles, skew_ms: int) -> None:
+def _check_owners(book: Book, piles: _Piles, limits: _Limits) -> None:
     last_ms = {name: writer.last_ms for name, writer in book.writers.items()}
     for where, changes in book.ownership.items():
-        piles.double_owned += double_owned(where, changes, last_ms, skew_ms)
+        _note(piles, "double_owned", double_owned(where, changes, last_ms, limits.skew_ms), limits)
 
 
 _TEXTS: Final = {
@@ -231,6 +250,7 @@ def _facts(book: Book, health: Health, piles: _Piles, limits: _Limits, lacking: 
         produce=_produce(book, limits),
         of_others=tuple(piles.of_others),
         gaps=tuple(sorted(piles.gaps, key=lambda gap: (-gap.ms, gap.group, gap.topic, gap.partition))),
+        earlier={name: Finding.of(cases, limit) for name, cases in sorted(piles.earlier.items())},
     )
 
 

@@ -108,6 +108,7 @@ class Facts:
     - `double_owned`: a partition with two owners in one group
 
     `of_others`: group, topic and partition that were not judged, because only members that write no events owned them.
+    `earlier`: findings of the same names that were over before the step began; the step is not to blame for them.
     """
 
     complete: bool
@@ -126,6 +127,7 @@ class Facts:
     produce: Produce = Produce()
     gaps: tuple[Gap, ...] = ()
     of_others: tuple[tuple[str, str, int], ...] = ()
+    earlier: Mapping[str, Finding] = field(default_factory=dict)
 
     @property
     def duplicated(self) -> int:
