@@ -32,6 +32,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from airflow_provider_kmigrate.consumer.assignment import COORDINATOR_MOVED, Assignment, Patience, place
 from airflow_provider_kmigrate.consumer.event_log import EventLog, Sink, new_writer
+from airflow_provider_kmigrate.consumer.pulse import BEAT_S, Pulse
 from airflow_provider_kmigrate.consumer.record import Content
 from airflow_provider_kmigrate.consumer.runs import DeliveryRuns
 from airflow_provider_kmigrate.core.events import UNKNOWN_OFFSET, Change, Commit, Position, Role, Start, TopicPartition
@@ -62,7 +63,8 @@ class AuditedConsumer:
 
     `reset` is its auto.offset.reset; None where it is not known: then nothing is claimed about what the group had to be delivered
     before its first record, and partitions without a commit are left to librdkafka. `incremental`: see `Assignment`. Deliveries are written every `batch_s`
-    seconds and before every commit. `identify` gives the number of a record that carries one. Raises where the sink cannot be
+    seconds and before every commit; where nobody polls for `beat_s` seconds a thread does, and gives the signs of life (`consumer.pulse`), unless it
+    `must_write`: nobody could be told that it cannot. `identify` gives the number of a record that carries one. Raises where the sink cannot be
     written at the very beginning.
     """
 
@@ -75,6 +77,7 @@ class AuditedConsumer:
         incremental: bool | None = None,
         writer: str | None = None,
         batch_s: float = 1.0,
+        beat_s: float = BEAT_S,
         identify: Identify | None = None,
         patience: Patience | None = None,
         must_write: bool = False,
@@ -94,6 +97,8 @@ class AuditedConsumer:
         self._started = self._closed = False
         self._next_write = time.monotonic() + batch_s
         self._lock = threading.RLock()
+        self._pulse = Pulse(self._beat, beat_s)
+        self._beats = not must_write
 
     @classmethod
     def of(
@@ -151,11 +156,13 @@ class AuditedConsumer:
     def _begin(self, topics: Iterable[str]) -> None:
         """A further subscription is another start: its topics must be delivered too."""
         names = tuple(sorted(topics))
-        self._started = True
+        first, self._started = not self._started, True
         reset = "earliest" if self._reset in {"earliest", "smallest", "beginning"} else "latest"
         stamp, clock = self.log.stamp(), self.log.clock.reading()
         self.log.write(Start(stamp, Role.CONSUMER, clock, group=self.group, topics=names, reset=reset))
         self.log.flush()
+        if first and self._beats:
+            self._pulse.start()
 
     def poll(self, timeout: float | None = None) -> Message | None:
         """As the consumer's. A long wait is cut into pieces of `batch_s`, so that what was delivered is written meanwhile."""
@@ -202,6 +209,14 @@ class AuditedConsumer:
         self.log.remark("consumer-error", f"{error.name()}: {error.str()}")
         if error.code() in COORDINATOR_MOVED:
             self._assignment.coordinator_moved()
+
+    def _beat(self) -> None:
+        """What was delivered is written first: a sign of life says that nothing older is unwritten."""
+        with self._lock:
+            if not self._pulse.stopped and time.monotonic() > self._next_write + self._batch_s:
+                self._write()
+                self.log.beat()
+                self.log.flush()
 
     def _write(self) -> None:
         with self._lock:
@@ -337,10 +352,12 @@ class AuditedConsumer:
         try:
             self._consumer.close()  # revokes, which writes and releases
         finally:
-            if not self._closed and self._started:
-                self._closed = True
-                self._write()
-                self.log.close(clean=clean, reason=reason)
+            with self._lock:
+                self._pulse.stop()
+                if not self._closed and self._started:
+                    self._closed = True
+                    self._write()
+                    self.log.close(clean=clean, reason=reason)
 
 
 def _is_incremental(properties: Mapping[str, Any]) -> bool:

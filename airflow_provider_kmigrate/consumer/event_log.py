@@ -92,8 +92,9 @@ class EventLog:
 
     def beat(self) -> None:
         """A sign of life."""
-        slip_s, self._slip_s = self._slip_s, 0.0
-        self.write(Heartbeat(self.stamp(), self.clock.reading(), round(slip_s * 1000)))
+        with self._lock:
+            slip_s, self._slip_s = self._slip_s, 0.0
+            self.write(Heartbeat(self.stamp(), self.clock.reading(), round(slip_s * 1000)))
 
     def flush(self) -> None:
         """To the sink."""

@@ -23,6 +23,7 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from airflow_provider_kmigrate.consumer.audited import Identify, place_of
 from airflow_provider_kmigrate.consumer.event_log import EventLog, Sink, new_writer
+from airflow_provider_kmigrate.consumer.pulse import BEAT_S, Pulse
 from airflow_provider_kmigrate.consumer.record import Content
 from airflow_provider_kmigrate.consumer.runs import AckRuns
 from airflow_provider_kmigrate.core.events import Role, Start, TopicPartition
@@ -34,7 +35,8 @@ class AuditedProducer:
     """As `producer` is; methods that are not in here are the producer's own.
 
     `on_delivery` is called for every record that has no callback of its own: one in the producer's properties is not called.
-    Acknowledgements are written every `batch_s` seconds, when `poll` or `flush` is called. `each_latency`: see `AckRuns`.
+    Acknowledgements are written every `batch_s` seconds, when `poll` or `flush` is called; where neither is for `beat_s` seconds, a thread
+    gives the signs of life (`consumer.pulse`). With `must_write` there is none: nobody could be told that it cannot write. `each_latency`: see `AckRuns`.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class AuditedProducer:
         writer: str | None = None,
         on_delivery: OnDelivery | None = None,
         batch_s: float = 1.0,
+        beat_s: float = BEAT_S,
         each_latency: bool = False,
         identify: Identify | None = None,
         topics: Iterable[str] = (),
@@ -65,6 +68,9 @@ class AuditedProducer:
         stamp, clock = self.log.stamp(), self.log.clock.reading()
         self.log.write(Start(stamp, Role.PRODUCER, clock, topics=tuple(topics)))
         self.log.flush()
+        self._pulse = Pulse(self._beat, beat_s)
+        if not must_write:
+            self._pulse.start()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._producer, name)
@@ -160,6 +166,13 @@ class AuditedProducer:
             self.log.beat()
             self._write()
 
+    def _beat(self) -> None:
+        with self._lock:
+            if not self._pulse.stopped and time.monotonic() > self._next_write + self._batch_s:
+                self._write()
+                self.log.beat()
+                self.log.flush()
+
     def _write(self) -> None:
         with self._lock:
             self.log.write(*self._runs.drain(self.log.stamp))
@@ -195,4 +208,6 @@ class AuditedProducer:
         left = self.flush(timeout)
         if left:
             reason = f"{left} records were neither acknowledged nor given up within {timeout:g} s"
-        self.log.close(clean=not reason, reason=reason)
+        with self._lock:
+            self._pulse.stop()
+            self.log.close(clean=not reason, reason=reason)
