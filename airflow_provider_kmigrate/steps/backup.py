@@ -34,7 +34,7 @@ _ENCODING = "iso-8859-1"  # what Kafka reads properties files as; keeps every by
 
 
 class BackupStore:
-    """The backup of one cluster. Raises `Refused` where a file is missing or altered, `Failed` where it cannot be written."""
+    """The backup of one cluster. Raises `Refused` where a file is missing, altered or not readable, `Failed` where it cannot be written."""
 
     def __init__(self, folder: Path, cluster: str, cluster_id: str) -> None:
         # A cluster id may begin with a dash, which is fine for a folder but not for commands; hence the name in front.
@@ -76,8 +76,7 @@ class BackupStore:
         return _digest(text.encode(_ENCODING)) in self._written(node)
 
     def _written(self, node: NodeSpec) -> tuple[str, ...]:
-        path = self._list(node)
-        return tuple(path.read_text().split()) if path.exists() else ()
+        return tuple((self._bytes(self._list(node)) or b"").decode().split())
 
     def _list(self, node: NodeSpec) -> Path:
         return self.folder / f"{node.role}-{node.id}.written"
@@ -121,12 +120,23 @@ class BackupStore:
         return names
 
     def _manifest(self) -> dict[str, str]:
-        try:
-            document = json.loads((self.folder / "manifest.json").read_text())
-        except FileNotFoundError:
+        path = self.folder / "manifest.json"
+        if (data := self._bytes(path)) is None:
             return {}
-        files: dict[str, str] = document["files"]
+        try:
+            files: dict[str, str] = json.loads(data)["files"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._altered(path) from error
         return files
+
+    def _bytes(self, path: Path) -> bytes | None:
+        """None where there is no such file; another user's is refused in words, not with the system's error."""
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise _refused(_unreadable(path, error)) from error
 
     def _write(self, name: str, data: bytes) -> None:
         atomic.make_folder(self.folder, _PRIVATE)
@@ -138,20 +148,23 @@ class BackupStore:
     def _read(self, name: str) -> bytes:
         known = self._manifest().get(name)
         path = self.folder / name
-        if known is None or not path.exists():
+        data = self._bytes(path)
+        if known is None or data is None:
             raise self._missing(path)
-        data = path.read_bytes()
         if _digest(data) != known:
             raise self._altered(path)
         return data
 
     def _missing(self, path: Path) -> Refused:
         why = "Later stages of the file, and the way back, are rendered from the original."
-        remedy = "Run the backup task on this worker, or let the backup folder be shared by all workers ([kmigrate] folder)."
+        remedy = (
+            "Put the folder ([kmigrate] folder) where every worker and the triggerer see it. Was it lost: clear `backup` where no broker"
+            " has moved, else see O01 in the runbook."
+        )
         return _refused(Reason("O01", f"The backup {path} is missing.", why, remedy))
 
     def _altered(self, path: Path) -> Refused:
-        remedy = "Restore it from your own backup; its SHA-256 stands in manifest.json."
+        remedy = "Restore it, from your own backup or the node's *.bak; its SHA-256 stands in manifest.json."
         return _refused(Reason("O02", f"The backup {path} was altered.", "Its hash is not the one it was saved with.", remedy))
 
 
@@ -162,13 +175,19 @@ def _unwritable(folder: Path, error: Exception) -> Reason:
     return Reason("O05", text, why, remedy)
 
 
+def _unreadable(path: Path, error: Exception) -> Reason:
+    text = f"{path} of the backup cannot be read by the user that this task runs as: {error}."
+    why = "It belongs to another user, as after a command that was run as root; every later stage is rendered from it."
+    return Reason("O05", text, why, "Give it to Airflow's user (chown), as the folder's other files; then clear this task.")
+
+
 def edited(node: NodeSpec, keys: Iterable[str], original: Path) -> Reason:
     """O03: a broker's file that somebody has edited since the backup was made."""
     text = f"The properties of {node.name} were changed since the backup was made, at {', '.join(keys)}."
     why = "Every later stage, and the way back, are rendered from the backup's original: the change would be gone after the next restart."
     remedy = (
-        f"Is it wanted: make the same change in a copy of {original}, and store the copy with `python -m "
-        "airflow_provider_kmigrate.steps.originals`, as the runbook says; else restore the file. Then clear the task."
+        f"Is it wanted: make the same change in the original, with `python -m airflow_provider_kmigrate.steps.originals"
+        f" {original.parent} {node.id}`, as Airflow's user; else restore the file. Then clear the task."
     )
     return Reason("O03", text, why, remedy)
 

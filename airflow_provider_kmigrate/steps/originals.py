@@ -1,14 +1,21 @@
-"""`python -m airflow_provider_kmigrate.steps.originals BACKUP BROKER FILE`: a broker's original in the backup takes in an edit.
+"""`python -m airflow_provider_kmigrate.steps.originals BACKUP BROKER [FILE]`: a broker's original in the backup takes in an edit.
 
-BACKUP is the folder `<folder>/backup/<cluster>_<cluster id>`, FILE the original with the edit made. The one before is kept beside it. Ends
-with 0 where it is stored, 1 where it is refused. Looks at no node: its file must have the same edit, by whoever made it.
+BACKUP is the folder `<folder>/backup/<cluster>_<cluster id>`, FILE the original with the edit made; without it an editor opens on a copy. The one
+before is kept beside it. With `--lost` FILE is the first one of a backup that is gone. Ends with 0 where it is stored, 1 where it is refused. Looks at
+no node: its file must have the same edit, by whoever made it. To be run as Airflow's user, whose files these are.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import pwd
+import shlex
+import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from airflow_provider_kmigrate.clients import atomic
@@ -25,42 +32,118 @@ _ID = 22  # characters of a cluster id
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m airflow_provider_kmigrate.steps.originals", description=(__doc__ or "").split("\n")[0]
-    )
-    parser.add_argument("backup", type=Path, metavar="BACKUP", help="<folder>/backup/<cluster>_<cluster id>")
-    parser.add_argument("broker", type=int, metavar="BROKER", help="the broker's id")
-    parser.add_argument("file", type=Path, metavar="FILE", help="its original, with the edit made")
-    chosen = parser.parse_args(argv)
+    chosen = _parser().parse_intermixed_args(argv)
     try:
-        sys.stdout.write(take_in(chosen.backup, chosen.broker, chosen.file))
+        _refuse_as_stranger(chosen.backup)
+        store, node = _store(chosen.backup), NodeSpec(chosen.broker, Role.BROKER, "", 0, HostSpec("local", ""))
+        if chosen.lost:
+            text = bring_in(store, node, chosen.file, chosen.metadata_version)
+        elif chosen.file is not None:
+            text = take_in(store, node, chosen.file)
+        else:
+            with _edited(store.original(node)) as copy:
+                text = take_in(store, node, copy)
+        sys.stdout.write(text)
     except KMigrateError as error:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0
 
 
-def take_in(backup: Path, broker: int, file: Path) -> str:
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m airflow_provider_kmigrate.steps.originals", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument("backup", type=Path, metavar="BACKUP", help="<folder>/backup/<cluster>_<cluster id>")
+    parser.add_argument("broker", type=int, metavar="BROKER", help="the broker's id")
+    parser.add_argument(
+        "file", type=Path, nargs="?", metavar="FILE", help="its original, with the edit made; absent: $EDITOR opens"
+    )
+    parser.add_argument("--lost", action="store_true", help="the backup is gone, and FILE is its first original")
+    parser.add_argument(
+        "--metadata-version", metavar="V", help="with --lost: what `kafka-features.sh describe` shows, such as 3.9-IV0"
+    )
+    return parser
+
+
+def take_in(store: BackupStore, node: NodeSpec, file: Path) -> str:
     """Store `file` as the broker's original; which keys changed, in words. Raises `Refused`, and `Failed` where it cannot be read."""
-    folder = backup.resolve()
-    store = BackupStore(folder.parent, folder.name[: -_ID - 1], folder.name[-_ID:])
-    node = NodeSpec(broker, Role.BROKER, "", 0, HostSpec("local", ""))
-    old, new = store.original(node), files.read(str(file))
-    if new is None or (stage_of(parse(new)), node_id(parse(new))) != (Stage.ZOOKEEPER, node_id(parse(old))):
-        raise Refused.because(_no_original(file, broker))
+    old = store.original(node)
+    new = _original(node, file, node_id(parse(old)))
+    if new == old:
+        return f"The original of broker {node.id} is this already; nothing was changed.\n"
     kept = Path(files.backup_name(str(store.path(node)), old))
     atomic.replace(kept, old.encode(files.ENCODING))
     store.replace_original(node, new)
     changes = "".join(f"    {change}\n" for change in diff(old, new)) or "    nothing but comments or order\n"
-    return f"Stored as the original of broker {broker}; the one before is {kept}:\n{changes}"
+    return f"Stored as the original of broker {node.id}; the one before is {kept}:\n{changes}"
+
+
+def bring_in(store: BackupStore, node: NodeSpec, file: Path | None, version: str | None) -> str:
+    """Store `file` as the broker's first original, and the metadata version where one is given. Refuses where there is an original."""
+    if file is None or store.path(node).exists():
+        raise Refused.because(_not_lost(store, node))
+    new = _original(node, file, node.id)
+    if version is not None:
+        store.keep_version(version)
+    digest = store.replace_original(node, new)
+    return f"Stored as the original of broker {node.id} in {store.folder}, SHA-256 {digest}.\n"
+
+
+def _store(backup: Path) -> BackupStore:
+    folder = backup.resolve()
+    if folder.name[-_ID - 1 : -_ID] != "_":
+        raise Refused.because(
+            Reason("O01", f"{folder} is no backup's folder.", "", "Name <folder>/backup/<cluster>_<cluster id>.")
+        )
+    return BackupStore(folder.parent, folder.name[: -_ID - 1], folder.name[-_ID:])
+
+
+def _original(node: NodeSpec, file: Path, expected: int | None) -> str:
+    new = files.read(str(file))
+    if new is None or (stage_of(parse(new)), node_id(parse(new))) != (Stage.ZOOKEEPER, expected):
+        raise Refused.because(_no_original(file, node.id))
+    return new
+
+
+@contextmanager
+def _edited(original: str) -> Iterator[Path]:
+    """A copy that a person has edited; private, and gone afterwards: it may hold secrets."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "original.properties"
+        atomic.replace(copy, original.encode(files.ENCODING))
+        editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+        subprocess.run([*shlex.split(editor), str(copy)], check=False)
+        yield copy
+
+
+def _refuse_as_stranger(backup: Path) -> None:
+    """Root's files would be closed to Airflow's user: every later task of both ways would fail."""
+    owner = next(place for place in (backup.resolve(), *backup.resolve().parents) if place.exists()).stat().st_uid
+    if owner == os.geteuid():
+        return
+    text = f"{backup} belongs to {_name(owner)}, and this is {_name(os.geteuid())}."
+    why = "What is written here is for its writer alone; Airflow's user could not read its own backup any more."
+    raise Refused.because(Reason("O05", text, why, f"Run it as that user: sudo -u {_name(owner)} ..."))
+
+
+def _name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"#{uid}"
+
+
+def _not_lost(store: BackupStore, node: NodeSpec) -> Reason:
+    text = f"{store.path(node)} is there already, or no FILE is named."
+    return Reason("O04", text, "--lost is for a backup that is gone.", "Leave --lost out to take an edit in, or name the file.")
 
 
 def _no_original(file: Path, broker: int) -> Reason:
     text = f"{file} is not there, or no original of broker {broker}: that is its file before the migration, with the same id."
     why = "Every later stage, and the way back, are rendered from it."
-    return Reason(
-        "O04", text, why, "Copy the original from the backup's folder, make your change in the copy, and name the copy."
-    )
+    remedy = "Name the original with your change made in it, or name no file and make the change in the editor; with --lost the node's right *.bak."
+    return Reason("O04", text, why, remedy)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """`python -m airflow_provider_kmigrate.steps.rendered CLUSTER BACKUP ROLE ID STAGE`: print the properties file of any node in any stage.
 
 For a machine that replaces one that is gone for good: its file is not there to be edited. CLUSTER is the cluster file, BACKUP the folder
-`<folder>/backup/<cluster>_<cluster id>`, ROLE `broker` or `controller`, STAGE as the log names it. The file may hold secrets. Ends with 0, or with 1
-and the reason.
+`<folder>/backup/<cluster>_<cluster id>`, ROLE `broker` or `controller`, STAGE zookeeper, migration or kraft, for a controller migration or
+final. The file may hold secrets. Ends with 0, or with 1 and the reason.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 import json
 import os
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -53,6 +54,31 @@ def test_an_altered_original_is_refused(store):
         with pytest.raises(Refused) as refused:
             read()
         assert code(refused) == "O02"
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "broker-0.properties", "broker-0.written"])
+def test_what_another_user_has_written_is_refused_in_words(store, name, monkeypatch):
+    store.keep_original(NODE, "a=1\n")
+    store.keep_written(NODE, "a=2\n")
+    read = Path.read_bytes
+
+    def denied(path):
+        if path.name == name:
+            raise PermissionError(13, "Permission denied", str(path))
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", denied)
+    with pytest.raises(Refused, match="Permission denied") as refused:
+        store.original(NODE), store.wrote(NODE, "a=2\n")
+    assert code(refused) == "O05"
+
+
+def test_a_manifest_that_is_none_is_altered(store):
+    store.keep_original(NODE, "a=1\n")
+    (store.folder / "manifest.json").write_text("{")
+    with pytest.raises(Refused) as refused:
+        store.original(NODE)
+    assert code(refused) == "O02"
 
 
 def test_zookeepers_tree_is_kept_with_its_hash(store):

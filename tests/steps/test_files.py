@@ -1,5 +1,7 @@
 """What somebody edited since the backup is never reverted silently, and a controller's file never replaces somebody else's."""
 
+import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -132,6 +134,46 @@ def test_an_edit_that_is_wanted_is_taken_into_the_original(tmp_path: Path, capsy
         assert world.backup.original(node.spec) == original + SECRET
         assert [kept.read_text() for kept in world.backup.folder.glob(f"broker-{number}.properties.*.bak")] == [original]
     assert "broker-0.properties" in world.backup.verify()
+
+
+def test_without_a_file_an_editor_opens_on_a_private_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, world = begun(tmp_path)
+    editor = tmp_path / "editor"
+    editor.write_text(f"#!/bin/sh\nstat -c %a $1 > {tmp_path}/mode\necho '{SECRET.strip()}' >> $1\n")
+    editor.chmod(0o755)
+    monkeypatch.setenv("VISUAL", str(editor))
+    before = world.backup.original(world.spec.brokers[1])
+    assert main([str(world.backup.folder), "1"]) == 0
+    assert world.backup.original(world.spec.brokers[1]) == before + SECRET
+    assert (tmp_path / "mode").read_text() == "600\n"
+
+
+def test_a_backup_that_is_lost_is_made_again_from_the_files_of_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cluster, world = begun(tmp_path)
+    saved = {node: world.backup.original(node) for node in cluster.spec.brokers}
+    folder, version, rendered = world.backup.folder, world.backup.version(), broker(cluster, 0).text
+    shutil.rmtree(folder)
+    for node, text in saved.items():
+        (tmp_path / "wrong").write_text(rendered)
+        (tmp_path / "bak").write_text(text)
+        lost = [str(folder), str(node.id), "--lost", "--metadata-version", version]
+        assert main([*lost, str(tmp_path / "wrong")]) == 1, "a file of a later stage"
+        assert main([*lost, str(tmp_path / "bak")]) == 0
+        assert main([*lost, str(tmp_path / "bak")]) == 1, "it is not lost any more"
+    assert "[O04]" in capsys.readouterr().err
+    install(world, cluster.spec.brokers[0], Stage.KRAFT)
+    assert stage_of(parse(broker(cluster, 0).text)) is Stage.KRAFT
+
+
+def test_another_users_backup_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Written by root it would be closed to Airflow's user."""
+    _, world = begun(tmp_path)
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    assert main([str(world.backup.folder), "1", str(world.backup.path(world.spec.brokers[1]))]) == 1
+    assert "[O05]" in (told := capsys.readouterr().err)
+    assert "sudo -u" in told
 
 
 @pytest.mark.parametrize("wrong", ["rendered", "of another broker", "absent"])
