@@ -14,7 +14,7 @@ from airflow_provider_kmigrate.core.files import meta_properties
 from airflow_provider_kmigrate.core.files.config_matrix import stage_on_disk
 from airflow_provider_kmigrate.core.forward import broker_canary, leaders, roll, stuck_leader
 from airflow_provider_kmigrate.core.gates import as_decision
-from airflow_provider_kmigrate.core.model import Act, BrokerMode, ClusterView, Decision, Done, Look, Reason, Refuse, Wait
+from airflow_provider_kmigrate.core.model import Act, BrokerMode, ClusterView, Decision, Done, Look, Reason, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.phase import kraft_owns
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut
 from airflow_provider_kmigrate.steps.dual_write import CURES, Reviving
@@ -65,7 +65,7 @@ class RollBroker(OfNode):
     """Bring one broker into migration mode or into KRaft mode; `core.forward.roll.decide_restart` says when, and what is left."""
 
     looks = ROLL_LOOKS
-    elsewhere = frozenset({"free", "elect"})
+    elsewhere = frozenset({Verb.FREE, Verb.ELECT})
     back = False  # the way back does not stop at a file that somebody has edited
 
     def __init__(
@@ -111,7 +111,7 @@ class RollBroker(OfNode):
         if not gate.met:
             return Wait((*getattr(decision, "reasons", ()), *gate.reasons))
         text = f"Broker {leader} takes {self.node.name} back for none of its partitions: it is restarted."
-        return Act("free", text)
+        return Act(Verb.FREE, text)
 
     def _led(self, view: ClusterView, decision: Decision) -> Decision:
         """The cure where a takeover has left partitions of this broker without a leader; `core.forward.leaders` says why that happens."""
@@ -119,7 +119,7 @@ class RollBroker(OfNode):
         if not self._left_out.saw(view.taken_at, there=bool(left)):
             return decision
         return Act(
-            "elect", f"{self.node.name} is back, but {len(left)} of its partitions have no leader: the takeover left them out."
+            Verb.ELECT, f"{self.node.name} is back, but {len(left)} of its partitions have no leader: the takeover left them out."
         )
 
     def _baked(self, view: ClusterView, done: Done) -> Decision:
@@ -133,22 +133,30 @@ class RollBroker(OfNode):
         return Wait((Reason("T04", text, "What its new mode does to the cluster is seen on one broker first."),), healthy=True)
 
     def act(self, world: World, act: Act) -> None:
-        if act.verb == "free":
-            self._free(world)
-            return
-        if act.verb == "elect":
-            self._elect(world)
-            return
-        if act.verb == "take back":
-            self._take_back(world)
+        match act.verb:
+            case Verb.FREE:
+                self._free(world)
+            case Verb.ELECT:
+                self._elect(world)
+            case Verb.TAKE_BACK:
+                self._take_back(world)
+            case Verb.START | Verb.REWRITE | Verb.RESTART:
+                self._own(world, act.verb)
+            case _:
+                super().act(world, act)
+
+    def _own(self, world: World, verb: Verb) -> None:
+        """What is done to this broker itself: its file, then its process."""
         if self.target is BrokerMode.MIGRATION:
             note_registered(world, self.node.id)
-        if act.verb == "start":
+        if verb is not Verb.START:
+            install(world, self.node, roll.STAGE[self.target], back=self.back)
+        if verb is Verb.START:
             self._start(world)
-            return
-        install(world, self.node, roll.STAGE[self.target], back=self.back)
-        if act.verb == "rewrite":
-            return
+        if verb is Verb.RESTART:
+            self._restart(world)
+
+    def _restart(self, world: World) -> None:
         self._green.held = 0.0  # of a restart before this one
         seconds = stop(world, self.node)
         world.say(f"{self.node.name} stopped after {seconds:.1f} s.")
@@ -241,7 +249,7 @@ class BringBack(RollBroker):
     """One broker back to migration mode, for which the dual-write is to move, or to its original file."""
 
     back = True
-    elsewhere = RollBroker.elsewhere | {"raise"} | CURES
+    elsewhere = RollBroker.elsewhere | {Verb.RAISE} | CURES
 
     def __init__(self, node: NodeSpec, target: BrokerMode, policy: Policy, renewed: int = 0) -> None:
         super().__init__(node, target, policy)
@@ -275,10 +283,10 @@ class BringBack(RollBroker):
         if not self._deaf.saw(view.taken_at, there=out):
             return decision
         text = f"{self.node.name} is back, and not taken into its ISRs: partition states are raised, and a controller elected that tells them."
-        return Act("raise", text)
+        return Act(Verb.RAISE, text)
 
     def act(self, world: World, act: Act) -> None:
-        if act.verb == "raise":
+        if act.verb is Verb.RAISE:
             self._raise(world)
         elif not self._reviving.acted(world, self.name, act):
             super().act(world, act)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.files.config_matrix import Stage
 from airflow_provider_kmigrate.core.forward import provision
-from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Look
+from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Look, Verb
 from airflow_provider_kmigrate.core.phase import ended
 from airflow_provider_kmigrate.steps.compared import KINDS
 from airflow_provider_kmigrate.steps.files import install
@@ -33,16 +33,17 @@ class ProvisionController(OfNode):
 
     def act(self, world: World, act: Act) -> None:
         host = world.tools.host(self.node)
-        if act.verb == "reflag":
+        if act.verb not in {Verb.START, Verb.REWRITE, Verb.REFLAG, Verb.PROVISION}:
+            super().act(world, act)
+        if act.verb is Verb.REFLAG:
             forget_unflagged(world, self.node.id)
-        if act.verb != "start":
+        if act.verb is not Verb.START:
             install(world, self.node, Stage.CONTROLLER_MIGRATION)
-        if act.verb == "rewrite":
-            return
-        if act.verb == "provision":
+        if act.verb is Verb.PROVISION:
             self._forget(world)
             host.format_storage(self.node, self._cluster_id, world.backup.version(), world.fence.token)
-        host.start(self.node, world.fence.token)
+        if act.verb is not Verb.REWRITE:
+            host.start(self.node, world.fence.token)
 
     def _forget(self, world: World) -> None:
         """Notes of an earlier migration that was cleaned up by hand: the last broker would be waited for before the first one."""
@@ -91,17 +92,18 @@ class FinalizeController(OfNode):
         return provision.decide_finalize(view, self._moved.saw(view, first), self.node.id, self._approved)
 
     def act(self, world: World, act: Act) -> None:
-        if act.verb == "restart" and not self._over:
+        if act.verb not in {Verb.START, Verb.REWRITE, Verb.RESTART}:
+            super().act(world, act)
+        if act.verb is Verb.RESTART and not self._over:
             refuse_if_lost(self.name, world.spec, world.backup, world.journal)
             note_unflagged(world, self.node.id)
-        if act.verb != "start":
+        if act.verb is not Verb.START:
             install(world, self.node, Stage.CONTROLLER_FINAL)
-        if act.verb == "rewrite":
-            return
-        if act.verb == "restart":
+        if act.verb is Verb.RESTART:
             seconds = stop(world, self.node)
             world.say(f"{self.node.name} stopped after {seconds:.1f} s.")
-        start(world, self.node)
+        if act.verb is not Verb.REWRITE:
+            start(world, self.node)
 
     def traces(self, world: World) -> str:
         return world.tools.host(self.node).log_tail(self.node)

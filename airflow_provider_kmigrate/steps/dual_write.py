@@ -6,9 +6,9 @@ from airflow_provider_kmigrate.clients.half_made import half_made, make_whole
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
 from airflow_provider_kmigrate.core.back import rollback
 from airflow_provider_kmigrate.core.files.config_matrix import Stage
-from airflow_provider_kmigrate.core.forward.standstill import FAIL_OVER, MEND, Standstill, may_cure
+from airflow_provider_kmigrate.core.forward.standstill import Standstill, may_cure
 from airflow_provider_kmigrate.core.identity import unidentified
-from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Look, Refuse
+from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Look, Refuse, Verb
 from airflow_provider_kmigrate.exceptions import Failed
 from airflow_provider_kmigrate.steps.files import install
 from airflow_provider_kmigrate.steps.journal import told
@@ -16,8 +16,7 @@ from airflow_provider_kmigrate.steps.run import World, refuse_if_stopped, refuse
 from airflow_provider_kmigrate.steps.starting import ours, start, stop
 
 DOWN_LOOKS = Look.BROKERS | Look.CONTROLLERS | Look.ZOOKEEPER | Look.QUORUM | Look.PROCESSES | Look.FILES
-_START = "start controller"
-CURES = frozenset({_START, MEND, FAIL_OVER})
+CURES = frozenset({Verb.START_CONTROLLER, Verb.MEND, Verb.FAIL_OVER})
 """Verbs of `Reviving`."""
 _BEING_MADE = 5.0  # seconds, in which a topic that is just being made is whole
 
@@ -53,26 +52,27 @@ class Reviving:
 
     def acted(self, world: World, name: str, act: Act) -> bool:
         """Whether this act was one of its own. `name`: the step's."""
-        if act.verb == _START:
-            start_what_is_down(world, name)
-        elif act.verb in {MEND, FAIL_OVER}:
-            cure(world, name, act.verb)
-        else:
-            return False
+        match act.verb:
+            case Verb.START_CONTROLLER:
+                start_what_is_down(world, name)
+            case Verb.MEND | Verb.FAIL_OVER:
+                cure(world, name, act.verb)
+            case _:
+                return False
         return True
 
 
 def _of_controller(decision: Decision) -> Decision:
-    return Act(_START, decision.text) if isinstance(decision, Act) else decision
+    return Act(Verb.START_CONTROLLER, decision.text) if isinstance(decision, Act) else decision
 
 
-def cure(world: World, name: str, verb: str) -> None:
+def cure(world: World, name: str, verb: Verb) -> None:
     """Complete what ZooKeeper holds in part, and where that is not all, have another controller lead. `name`: the step's.
 
     Raises `Failed` where something stays incomplete: a failover would end a dual-write that still moves, and cure none.
     """
     _complete(world, name)
-    if verb == FAIL_OVER:
+    if verb is Verb.FAIL_OVER:
         fail_over(world, name)
 
 

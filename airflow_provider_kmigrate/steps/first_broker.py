@@ -8,7 +8,7 @@ from dataclasses import astuple
 
 from airflow_provider_kmigrate.core.forward import broker_canary, roll
 from airflow_provider_kmigrate.core.forward.broker_canary import LOOKS, Sample
-from airflow_provider_kmigrate.core.model import Act, BrokerMode, ClusterView, Decision, Done, Reason, Wait
+from airflow_provider_kmigrate.core.model import Act, BrokerMode, ClusterView, Decision, Done, Reason, Verb, Wait
 
 _KEPT = 3000  # looks; ten minutes of them, or more
 
@@ -46,7 +46,7 @@ class FirstBroker:
         return decision
 
     def _measured_before(self, view: ClusterView, act: Act) -> Decision:
-        if act.verb != "restart":
+        if act.verb is not Verb.RESTART:
             return act
         self.forget()
         self._before.append(broker_canary.sample(view))
@@ -61,4 +61,4 @@ class FirstBroker:
         self.sure, self.worse = verdict.sure, self.worse or verdict.reasons
         if not self.worse:
             return decision
-        return Act("take back", " ".join(reason.text for reason in self.worse))
+        return Act(Verb.TAKE_BACK, " ".join(reason.text for reason in self.worse))

@@ -16,13 +16,12 @@ from airflow_provider_kmigrate.core.groups.health import Health
 from airflow_provider_kmigrate.core.groups.looks import Looks, Past
 from airflow_provider_kmigrate.core.groups.members import unread
 from airflow_provider_kmigrate.core.groups.move import Goal
-from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Done, Look, Reason, Refuse, Wait
+from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Done, Look, Reason, Refuse, Verb, Wait
 from airflow_provider_kmigrate.exceptions import Failed
 from airflow_provider_kmigrate.steps.green import Green
 from airflow_provider_kmigrate.steps.run import Step, World
 
 _LOOKS = Look.ZOOKEEPER | Look.GROUP_MEMBERS
-_COPY = "copy offsets"
 _SHARE = 0.9  # of the patience: a canary that never comes to rest goes back before the step gives up
 _BEFORE = {MemberKind.MIGRATING: MemberKind.OLD, MemberKind.PLAIN: MemberKind.MIGRATING}
 
@@ -233,7 +232,7 @@ class SwitchInstance(_Watching):
         decision = self._to(looks, before, hurry=True)
         if isinstance(decision, Act):
             text = f"{self._instance.name} goes back to {before}: {' '.join(reason.text for reason in self._worse)}"
-            return Act("take back" if decision.verb == "switch" else decision.verb, text)
+            return Act(Verb.TAKE_BACK if decision.verb is Verb.SWITCH else decision.verb, text)
         if isinstance(decision, Done):
             self._back_again, self.begun = True, False
             text = (
@@ -246,10 +245,12 @@ class SwitchInstance(_Watching):
         return decision
 
     def act(self, world: World, act: Act) -> None:
-        kind = _BEFORE[self._target] if act.verb == "take back" else self._target
-        if act.verb == _COPY:
+        kind = _BEFORE[self._target] if act.verb is Verb.TAKE_BACK else self._target
+        if act.verb is Verb.COPY_OFFSETS:
             copy_offsets(world, self.group.name)
             return
+        if act.verb not in {Verb.SWITCH, Verb.TAKE_BACK}:
+            super().act(world, act)
         self._asked = kind  # also where it fails half-way: what became of it, its members tell
         self._former = self._joined
         self._anew()
@@ -324,7 +325,8 @@ class GroupBack(OfGroup):
         decision = self._decided(looks, *move)
         if isinstance(decision, Act):
             instance, to = move
-            return Act(f"{decision.verb if decision.verb == _COPY else 'bring'} {instance or 'mode'} to {to}", decision.text)
+            verb = Verb.COPY_OFFSETS if decision.verb is Verb.COPY_OFFSETS else Verb.BRING
+            return Act(verb, decision.text, f"{instance or 'mode'} to {to}")
         if isinstance(decision, Done):
             self._asked = None
             return Wait((Reason("T10", decision.text, "The next move of the way back follows."),), healthy=True)
@@ -340,7 +342,7 @@ class GroupBack(OfGroup):
         if self._move is None:
             raise Failed(f"{self.name}: asked to {act.verb} before anything was decided")
         instance, to = self._move
-        if act.verb.startswith(_COPY):
+        if act.verb is Verb.COPY_OFFSETS:
             copy_offsets(world, self.group.name)
         elif isinstance(to, Mode):
             group_mode.write(world.tools.zk, self.group.name, to, world.fence)

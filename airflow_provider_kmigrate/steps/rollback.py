@@ -24,6 +24,7 @@ from airflow_provider_kmigrate.core.model import (
     Malformed,
     Migration,
     Refuse,
+    Verb,
     Wait,
     ZkController,
     ZkView,
@@ -143,13 +144,14 @@ class RestoreFlag(OfNode):
         return rollback.decide_flag(view, self.node.id)
 
     def act(self, world: World, act: Act) -> None:
+        if act.verb not in {Verb.START, Verb.REWRITE, Verb.RESTART}:
+            super().act(world, act)
         forget_unflagged(world, self.node.id)
         install(world, self.node, Stage.CONTROLLER_MIGRATION)
-        if act.verb == "rewrite":
-            return
-        if act.verb == "restart":
+        if act.verb is Verb.RESTART:
             stop(world, self.node)
-        start(world, self.node)
+        if act.verb is not Verb.REWRITE:
+            start(world, self.node)
 
     def traces(self, world: World) -> str:
         return world.tools.host(self.node).log_tail(self.node)
@@ -174,10 +176,13 @@ class Reconcile(Step):
         return self._standstill.cured(view, rollback.decide_reconcile(view, self._before or first))
 
     def act(self, world: World, act: Act) -> None:
-        if act.verb == "start":
-            start_what_is_down(world, self.name)
-        else:
-            cure(world, self.name, act.verb)
+        match act.verb:
+            case Verb.START:
+                start_what_is_down(world, self.name)
+            case Verb.MEND | Verb.FAIL_OVER:
+                cure(world, self.name, act.verb)
+            case _:
+                super().act(world, act)
 
 
 class Healed(Equivalent):

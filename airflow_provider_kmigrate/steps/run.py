@@ -16,7 +16,19 @@ from typing import Protocol
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec, Role
 from airflow_provider_kmigrate.core.forward.watch import alarming
 from airflow_provider_kmigrate.core.identity import strangers, unidentified
-from airflow_provider_kmigrate.core.model import Act, Broker, ClusterView, Controller, Decision, Done, Look, Reason, Refuse, Wait
+from airflow_provider_kmigrate.core.model import (
+    Act,
+    Broker,
+    ClusterView,
+    Controller,
+    Decision,
+    Done,
+    Look,
+    Reason,
+    Refuse,
+    Verb,
+    Wait,
+)
 from airflow_provider_kmigrate.core.preflight.surroundings import Surroundings
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut, Unavailable, WrongCluster
 from airflow_provider_kmigrate.observe import Tools
@@ -26,7 +38,6 @@ from airflow_provider_kmigrate.steps.journal import Journal, evidence, told
 
 MAX_VIEW_AGE = 5.0  # seconds; older views allow no act
 SETTLING = 5.0  # seconds after a look without ZooKeeper
-_HARMLESS = frozenset({"start", "elect"})  # they bring something up
 _REPEAT = 10.0  # seconds after which an unchanged reason is said again
 
 
@@ -100,7 +111,7 @@ class Step(ABC):
     memory: float = 0.0  # seconds of looks that a judgement needs in one life, which no shorter watch may cut off
     acts_after: float = 0.0  # seconds of looks that an act needs in one life, which ends with the wait: read anew at each look
     waited: float = 0.0  # seconds that count against the patience, of earlier runs of the same wait too
-    most_acts: int = 5  # more of the same verb would not help
+    most_acts: int = 5  # more of the same act would not help
     samples: int = 1  # how many looks in a row must say Done
     interval: float = 0.2  # seconds between looks
     nodes: tuple[NodeSpec, ...] = ()  # whose hosts are asked for processes and files; none: every node's
@@ -118,7 +129,7 @@ class Step(ABC):
 
     def act(self, world: World, act: Act) -> None:
         """Do what `decide` asked for; idempotent, and safe to be killed in."""
-        raise AssertionError(f"{self.name} only waits, but was asked to {act.verb} in {world.spec.name}")
+        raise AssertionError(f"{self.name} was asked to {act.verb} in {world.spec.name}, which is none of its acts")
 
     def undo(self) -> None:  # noqa: B027 - most steps remember nothing of what they decided
         """The act that was decided on last is left to another process: forget that it was decided on."""
@@ -136,7 +147,7 @@ class OfNode(Step):
     """
 
     node: NodeSpec
-    elsewhere: frozenset[str] = frozenset()
+    elsewhere: frozenset[Verb] = frozenset()
 
     def of_ours(self, view: ClusterView, decision: Decision) -> Decision:
         """The decision, or a wait where it is an act on a node of which that was not read."""
@@ -198,15 +209,15 @@ def _act(step: Step, world: World, view: ClusterView, decision: Act, diary: _Dia
     refuse_strangers(step.name, world, view)
     world.fence.check()
     refuse_if_stopped(step.name, world)
-    if diary.times(decision.verb) >= step.most_acts:
-        told_again = f"{step.name}: did '{decision.verb}' {step.most_acts} times in vain. {decision.text}"
+    if diary.times(decision) >= step.most_acts:
+        told_again = f"{step.name}: did '{decision.named}' {step.most_acts} times in vain. {decision.text}"
         raise Failed(f"{told_again} {step.traces(world)}".strip())
-    world.journal.write("act", step.name, f"{decision.verb}: {decision.text}", **evidence(view))
+    world.journal.write("act", step.name, f"{decision.named}: {decision.text}", **evidence(view))
     started = world.clock.monotonic()
     try:
         step.act(world, decision)
     except KMigrateError as error:
-        world.journal.write("failed", step.name, f"{decision.verb}: {error}")
+        world.journal.write("failed", step.name, f"{decision.named}: {error}")
         raise
     diary.acted(decision, world.clock.monotonic() - started)
 
@@ -255,7 +266,7 @@ class _Diary:
         now = self._world.clock.monotonic()
         if view.zk is None and self._step.looks & Look.ZOOKEEPER:
             self._lost = now
-        if view.zk is None or not isinstance(decision, Act) or decision.verb in _HARMLESS or now - self._lost >= SETTLING:
+        if view.zk is None or not isinstance(decision, Act) or decision.verb.brings_up or now - self._lost >= SETTLING:
             return decision
         text = f"ZooKeeper did not answer a look {now - self._lost:.0f} s ago: {SETTLING:.0f} s are waited for what that has changed."
         why = "Sessions that ended meanwhile take brokers out of their ISRs a moment after its return."
@@ -281,13 +292,13 @@ class _Diary:
 
     def acted(self, decision: Act, seconds: float) -> None:
         self._idle_since = self._well = self._world.clock.monotonic()
-        self._acts.append(decision.verb)
-        self._world.journal.write("acted", self._step.name, decision.verb, seconds=round(seconds, 3))
-        self._world.say(f"Did '{decision.verb}' in {seconds:.1f} s.")
+        self._acts.append(decision.named)
+        self._world.journal.write("acted", self._step.name, decision.named, seconds=round(seconds, 3))
+        self._world.say(f"Did '{decision.named}' in {seconds:.1f} s.")
 
-    def times(self, verb: str) -> int:
+    def times(self, decision: Act) -> int:
         """How often this run has done it."""
-        return self._acts.count(verb)
+        return self._acts.count(decision.named)
 
     def waited(self) -> float:
         """Seconds without an act or a healthy look, over all runs of this wait."""
@@ -316,7 +327,7 @@ def _key(decision: Decision) -> object:
 
 def _words(decision: Decision) -> str:
     if isinstance(decision, Act):
-        return f"Decided to {decision.verb}: {decision.text}"
+        return f"Decided to {decision.named}: {decision.text}"
     if isinstance(decision, Done):
         return decision.text
     return f"{'Waiting' if isinstance(decision, Wait) else 'Refused'}: {told(decision.reasons)}"

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.forward import leaders, waiting
 from airflow_provider_kmigrate.core.gates import Gate, as_decision, leaderless
-from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Done, Look, Reason, Refuse, Wait
+from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Done, Look, Reason, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.steps.compared import KINDS, Compared
 from airflow_provider_kmigrate.steps.dual_write import Reviving
@@ -107,7 +107,7 @@ class Copied(_DualWriting):
         return self.cured(view, waiting.copied(view, first))
 
     def act(self, world: World, act: Act) -> None:
-        if act.verb == "elect":
+        if act.verb is Verb.ELECT:
             world.tools.admin.elect_preferred(leaderless(world.observer.look(Look.PARTITIONS)))
         else:
             super().act(world, act)

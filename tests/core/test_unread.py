@@ -21,6 +21,7 @@ from airflow_provider_kmigrate.core.model import (
     NodeFiles,
     Partition,
     Quorum,
+    Verb,
     Wait,
 )
 from airflow_provider_kmigrate.steps.brokers import BringBack, RollBroker
@@ -104,7 +105,7 @@ def test_a_cure_asks_once_more_and_spares_what_it_cannot_see(tmp_path: Path, ver
     tools = SimpleNamespace(**{**vars(world.tools), "wire": lambda _node: SimpleNamespace(replica_lags=lambda: lags)})
     looks = SimpleNamespace(look=lambda *_args: replace(view, partitions=None) if shown == "no partitions" else view)
     before = cluster.nodes[Role.BROKER, 1].stops, cluster.controller_epoch
-    step.act(replace(world, tools=tools, observer=looks), Act(verb, "it has lasted"))
+    step.act(replace(world, tools=tools, observer=looks), Act(Verb(verb), "it has lasted"))
     assert (cluster.nodes[Role.BROKER, 1].stops, cluster.controller_epoch) == before
 
 

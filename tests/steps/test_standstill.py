@@ -10,8 +10,8 @@ import pytest
 from airflow_provider_kmigrate.clients.zookeeper import Znode
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
 from airflow_provider_kmigrate.core.cluster import Role
-from airflow_provider_kmigrate.core.forward.standstill import FAIL_OVER, FORGOTTEN_AFTER, MEND, MOST_CURES, PATIENCE, Standstill
-from airflow_provider_kmigrate.core.model import Act, BrokerMode, Done, Look, Reason, Wait
+from airflow_provider_kmigrate.core.forward.standstill import FORGOTTEN_AFTER, MOST_CURES, PATIENCE, Standstill
+from airflow_provider_kmigrate.core.model import Act, BrokerMode, Done, Look, Reason, Verb, Wait
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, Fenced, Refused, TimedOut
 from airflow_provider_kmigrate.steps.brokers import BringBack
 from airflow_provider_kmigrate.steps.rollback import Reconcile, run_rollback
@@ -68,7 +68,7 @@ def dual(tmp_path):
     return cluster
 
 
-@pytest.mark.parametrize(("what", "verb"), [(ended, FAIL_OVER), (half_made_and_elected, MEND)])
+@pytest.mark.parametrize(("what", "verb"), [(ended, Verb.FAIL_OVER), (half_made_and_elected, Verb.MEND)])
 def test_a_soak_brings_it_to_life_and_begins_again(tmp_path, dual, what, verb):
     what(dual)
     world, soak = dual.world(tmp_path), Soak(30.0, held=29.0, interval=1.0)
@@ -76,7 +76,7 @@ def test_a_soak_brings_it_to_life_and_begins_again(tmp_path, dual, what, verb):
     assert isinstance(run_step(soak, world), Done)
     assert soak.renewed == 1
     assert dual.clock.time - began > PATIENCE + 30.0
-    assert dual.epoch == before + (verb == FAIL_OVER)
+    assert dual.epoch == before + (verb == Verb.FAIL_OVER)
     assert dual.disasters == []
 
 
@@ -245,7 +245,7 @@ def still(cluster: SimCluster, standstill: Standstill, seconds: float):
 
 def test_each_cure_has_twice_the_time_of_the_one_before_and_there_are_few(dual):
     times = [still(dual, Standstill(times), 1000.0) for times in range(MOST_CURES + 1)]
-    assert times == [(21, FAIL_OVER), (41, FAIL_OVER), (81, FAIL_OVER), None]
+    assert times == [(21, Verb.FAIL_OVER), (41, Verb.FAIL_OVER), (81, Verb.FAIL_OVER), None]
 
 
 def test_a_full_sync_of_many_partitions_may_read_for_long(dual):

@@ -42,6 +42,7 @@ from airflow_provider_kmigrate.core.model import (
     ProcessState,
     Reason,
     Refuse,
+    Verb,
     Wait,
     ZkController,
     ZkView,
@@ -80,7 +81,7 @@ def decide_flag(view: ClusterView, controller_id: int) -> Decision:
     gate = together((gates.quorum_leads(view), back_gates.others_answer(view, controller_id)))
     if not gate.met:
         return as_decision(gate, "")
-    restart = Act("restart", f"Controller {controller_id} stands by without the migration flag: elected, it would finalize.")
+    restart = Act(Verb.RESTART, f"Controller {controller_id} stands by without the migration flag: elected, it would finalize.")
     return end_unseen(view, controller) or restart
 
 
@@ -90,7 +91,7 @@ def _brought_back(view: ClusterView, controller: Controller) -> Decision:
         return Wait((Reason("G00", f"Could not read the directory of controller {controller.id}.", "Unknown is not healthy."),))
     if not controller.files.has_metadata_log:
         return Done(f"Controller {controller.id} is down and its directory is empty; it is not needed any more.")
-    start = Act("start", f"Controller {controller.id} is down and has this migration's log.")
+    start = Act(Verb.START, f"Controller {controller.id} is down and has this migration's log.")
     flagged = stage_on_disk(controller.files) is Stage.CONTROLLER_MIGRATION
     return start if flagged else end_unseen(view, controller) or start
 
@@ -113,7 +114,7 @@ def _once(view: ClusterView, first: ClusterView) -> Decision:
     if not isinstance(view.zk and view.zk.migration, Migration) or gates.dual_write_lag(view) is None:
         return Wait((gates.no_dual_write("/migration does not show a finished copy yet."),))
     if first.quorum is None or view.quorum.leader_epoch <= first.quorum.leader_epoch:
-        return Act("fail over", f"Controller {view.quorum.leader_id} leads: its successor writes ZooKeeper anew (KIP-866).")
+        return Act(Verb.FAIL_OVER, f"Controller {view.quorum.leader_id} leads: its successor writes ZooKeeper anew (KIP-866).")
     gate = gates.dual_write_alive(view, first)
     return as_decision(gate, f"Controller {view.quorum.leader_id} leads since a failover, and the dual-write moves.")
 
@@ -178,7 +179,7 @@ def _back(view: ClusterView, broker: Broker, target: BrokerMode, passing: Gate) 
     gate = together((passing, gates.process_known(broker), roll.nobody_reassigns(view)))
     if gate.met:
         return Act(
-            "restart", f"Broker {broker.id} may stop: every partition keeps enough in-sync replicas and every gate is open."
+            Verb.RESTART, f"Broker {broker.id} may stop: every partition keeps enough in-sync replicas and every gate is open."
         )
     return as_decision(gate, "")
 
@@ -189,11 +190,11 @@ def _down(broker: Broker, stage: Stage) -> Decision:
         return roll.session_not_over(broker)
     found = stage_on_disk(broker.files)
     if found is stage:
-        return Act("start", f"Broker {broker.id} is stopped and has the file of stage {stage}.")
+        return Act(Verb.START, f"Broker {broker.id} is stopped and has the file of stage {stage}.")
     if found is None:
         return Wait((Reason("G00", f"Could not read the properties of broker {broker.id}.", "Unknown is not healthy."),))
     return Act(
-        "restart", f"Broker {broker.id} is down with the file of stage {found}; it starts again with that of stage {stage}."
+        Verb.RESTART, f"Broker {broker.id} is down with the file of stage {found}; it starts again with that of stage {stage}."
     )
 
 
@@ -235,7 +236,7 @@ def decide_stop(view: ClusterView, before: ClusterView, controller_id: int, term
     gate = _spared(view, controller)
     gate = losses.before_stop(view, before, terms) if gate.met else gate
     if gate.met:
-        return Act("stop", f"No broker needs controller {controller_id} any more, and nothing would be lost with it.")
+        return Act(Verb.STOP, f"No broker needs controller {controller_id} any more, and nothing would be lost with it.")
     return as_decision(gate, "")
 
 
@@ -288,7 +289,7 @@ def decide_hand_over(view: ClusterView, first: ClusterView, terms: Terms = SAFE)
     )
     gate = losses.before_hand_over(view, first, terms) if gate.met else gate
     if gate.met:
-        return Act("hand over", "Every controller is stopped, nothing writes /migration, no broker is in KRaft mode.")
+        return Act(Verb.HAND_OVER, "Every controller is stopped, nothing writes /migration, no broker is in KRaft mode.")
     waits = {reason.code for reason in gate.reasons} == {"T05"}
     return Wait(gate.reasons, healthy=True) if waits else as_decision(gate, "")
 
@@ -322,7 +323,7 @@ def decide_led(view: ClusterView) -> Decision:
         return as_decision(gate, "")
     without = gates.no_leaderless(view)
     if not without.met and view.partitions is not None:
-        return Act("elect", f"{len(gates.leaderless(view))} partitions have no leader.")
+        return Act(Verb.ELECT, f"{len(gates.leaderless(view))} partitions have no leader.")
     controller = roll.zookeeper_controller(view)
     return as_decision(without, f"Broker {controller} is the ZooKeeper controller, and every broker names it.")
 
@@ -348,7 +349,7 @@ def decide_wipe(view: ClusterView, controller_id: int) -> Decision:
     text = (
         f"{', '.join(directories.in_use(controller))} of controller {controller_id}: an old quorum would take the cluster over."
     )
-    return Act("wipe", text)
+    return Act(Verb.WIPE, text)
 
 
 def _left(code: str, text: str, task: str) -> Gate:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from airflow_provider_kmigrate.core.files.config_matrix import Stage, node_id, stage_of
-from airflow_provider_kmigrate.core.model import Act, Decision, NodeFiles, Reason, Wait
+from airflow_provider_kmigrate.core.model import Act, Decision, NodeFiles, Reason, Verb, Wait
 
 __all__ = ["misfiled", "whose_else"]
 
@@ -24,7 +24,7 @@ def misfiled(name: str, files: NodeFiles, stage: Stage) -> Decision | None:
     found = stage_of(files.properties)
     if found is stage:
         return None
-    return Act("rewrite", f"{name.capitalize()} runs as it should, but its file is of stage {found}: it gets its own again.")
+    return Act(Verb.REWRITE, f"{name.capitalize()} runs as it should, but its file is of stage {found}: it gets its own again.")
 
 
 def whose_else(controller_id: int, properties: Mapping[str, str] | None) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Done, Partition, Reason, Wait
+from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Done, Partition, Reason, Verb, Wait
 from airflow_provider_kmigrate.core.phase import kraft_owns
 
 LEFT_OUT_FOR = 10.0  # seconds; a partition whose only replica has just been unfenced has a leader within one
@@ -26,7 +26,7 @@ def decide_leaders(view: ClusterView) -> Decision:
     left = not_preferred(view)
     if not left:
         return Done("Every partition is led by its preferred replica.")
-    return Act("elect", f"{len(left)} partitions are not led by their preferred replica.")
+    return Act(Verb.ELECT, f"{len(left)} partitions are not led by their preferred replica.")
 
 
 def left_out(view: ClusterView, broker: int) -> tuple[Partition, ...]:

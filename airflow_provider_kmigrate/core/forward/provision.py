@@ -21,6 +21,7 @@ from airflow_provider_kmigrate.core.model import (
     ProcessState,
     Reason,
     Refuse,
+    Verb,
     Wait,
 )
 from airflow_provider_kmigrate.core.phase import Intent, Permit, Phase, ended, kraft_owns, permit, refusal, still_open, where
@@ -64,12 +65,12 @@ def _restart(view: ClusterView, controller: Controller) -> Decision | None:
         why = "Brokers in migration mode would follow a quorum that ZooKeeper knows nothing of."
         return Refuse((Reason("G04", text, why, "Let the rollback come to its end first; then a new migration may begin."),))
     if stage is Stage.CONTROLLER_MIGRATION or (stage is Stage.CONTROLLER_FINAL and _ending(view)):
-        return Act("start", f"Controller {controller.id} is down, its directory and its file are of this migration.")
+        return Act(Verb.START, f"Controller {controller.id} is down, its directory and its file are of this migration.")
     if stage is Stage.CONTROLLER_FINAL:
         if (unseen := end_unseen(view, controller)) is not None:
             return unseen
         text = f"Controller {controller.id} is down with final properties, but nothing is finalized: it gets the flag back."
-        return Act("reflag", text)
+        return Act(Verb.REFLAG, text)
     return None
 
 
@@ -145,7 +146,7 @@ def _provision(view: ClusterView, controller: Controller, cluster_id: str, allow
         (gates.fresh_migration(view), gates.empty_controllers(view, (controller.id,)), _same_cluster(controller, cluster_id))
     )
     if gate.met:
-        return Act("provision", f"Controller {controller.id} has an empty directory and no earlier migration left a trace.")
+        return Act(Verb.PROVISION, f"Controller {controller.id} has an empty directory and no earlier migration left a trace.")
     return gates.unmet(gate)
 
 
@@ -174,7 +175,7 @@ def decide_finalize(view: ClusterView, before: ClusterView, controller_id: int, 
         )
     if controller.process.state is ProcessState.STOPPED and stage_on_disk(controller.files) is Stage.CONTROLLER_FINAL:
         return Act(
-            "start", f"Controller {controller_id} is stopped and has its final properties: an interrupted restart goes on."
+            Verb.START, f"Controller {controller_id} is stopped and has its final properties: an interrupted restart goes on."
         )
     return _out_of_turn(view) or _may_finalize(view, before, controller, approved)
 
@@ -212,10 +213,10 @@ def _may_finalize(view: ClusterView, before: ClusterView, controller: Controller
     seen = f"Controller {controller.id}: every broker runs in KRaft mode, all controllers answer"
     if over:
         return Act(
-            "restart",
+            Verb.RESTART,
             f"{seen}; the leader has no flag, so the migration is over, and what was approved is not compared any more.",
         )
-    return Act("restart", f"{seen}, all is as it was approved.{waiting.changed_since(view, approved)}")
+    return Act(Verb.RESTART, f"{seen}, all is as it was approved.{waiting.changed_since(view, approved)}")
 
 
 def compares_before_finalizing(view: ClusterView, controller_id: int) -> bool:

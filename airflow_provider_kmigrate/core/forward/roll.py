@@ -33,6 +33,7 @@ from airflow_provider_kmigrate.core.model import (
     ProcessState,
     Reason,
     Refuse,
+    Verb,
     Wait,
     ZkController,
 )
@@ -249,9 +250,9 @@ def _stopped(view: ClusterView, broker: Broker, target: BrokerMode) -> Decision:
     if (ours or stage is Stage.MIGRATION) and broker.in_zookeeper is not False:
         return session_not_over(broker)
     if stage in _STAGES[target]:
-        return Act("start", f"Broker {broker.id} is stopped and has its new properties: an interrupted restart goes on.")
+        return Act(Verb.START, f"Broker {broker.id} is stopped and has its new properties: an interrupted restart goes on.")
     if ours:
-        return Act("start", f"Broker {broker.id} was being taken back and is stopped: it starts again in {back} mode.")
+        return Act(Verb.START, f"Broker {broker.id} was being taken back and is stopped: it starts again in {back} mode.")
     text = f"Broker {broker.id} is down, and not by this step: its properties are not the new ones."
     return Wait(
         (
@@ -284,7 +285,7 @@ def _ready(view: ClusterView, broker: Broker, target: BrokerMode) -> Decision:
     if gate.met:
         alarm = gates.alarm_of_living(view) if target is BrokerMode.KRAFT else ""
         text = f"Broker {broker.id} may stop: every partition keeps enough in-sync replicas and every gate is open.{alarm}"
-        return Act("restart", text)
+        return Act(Verb.RESTART, text)
     return gates.unmet(gate)
 
 

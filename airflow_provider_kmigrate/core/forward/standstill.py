@@ -14,14 +14,13 @@ from __future__ import annotations
 from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.gates import Gate, together
 from airflow_provider_kmigrate.core.metadata.equivalence import Kind
-from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Migration, Refuse, Wait
+from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Migration, Refuse, Verb, Wait
 
 PATIENCE = 20.0  # seconds; /migration moves every 0.5 s
 _A_PARTITION = 0.002  # seconds more for each: a full sync reads all states, and writes only what differs
 _MANY = 100_000  # partitions, where it is not known how many there are
 MOST_CURES = 3  # what they did not cure, another one would not
 FORGOTTEN_AFTER = 600.0  # seconds of health: what ends it later is another trouble
-MEND, FAIL_OVER = "mend", "fail over"
 _LACKING = frozenset({Kind.EXTRA_TOPIC.value, Kind.LEADER.value})  # nobody can have meant what ZooKeeper has instead
 
 
@@ -67,7 +66,7 @@ class Standstill:
         if not gate.met:
             self.pending = False
             return Wait((*decision.reasons, *gate.reasons))
-        verb = FAIL_OVER if view.taken_at - self._untouched.taken_at >= patience else MEND
+        verb = Verb.FAIL_OVER if view.taken_at - self._untouched.taken_at >= patience else Verb.MEND
         return self._begun(verb, f"The dual-write stands still although ZooKeeper answers: {told[0]}")
 
     def found(self, view: ClusterView, refusal: Refuse) -> Decision:
@@ -78,9 +77,9 @@ class Standstill:
         lacking = {reason.code for reason in refusal.reasons} <= _LACKING
         if not lacking or self.times >= MOST_CURES or not may_cure(view).met:
             return refusal
-        return self._begun(FAIL_OVER, f"A new leader writes to ZooKeeper what was lost: {refusal.reasons[0].text}")
+        return self._begun(Verb.FAIL_OVER, f"A new leader writes to ZooKeeper what was lost: {refusal.reasons[0].text}")
 
-    def _begun(self, verb: str, text: str) -> Act:
+    def _begun(self, verb: Verb, text: str) -> Act:
         self.times += 1  # before it is begun: who remembers it knows what a life that ended in it has left
         self._decided = True
         self._since = self._untouched = None

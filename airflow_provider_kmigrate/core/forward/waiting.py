@@ -11,7 +11,7 @@ from airflow_provider_kmigrate.core.gates import MET, Gate, Standing, as_decisio
 from airflow_provider_kmigrate.core.identity import strangers
 from airflow_provider_kmigrate.core.listing import listed
 from airflow_provider_kmigrate.core.metadata import kinds as equivalence_kinds
-from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Done, Migration, Reason, Refuse, Wait
+from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Done, Migration, Reason, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.phase import (
     Intent,
     Permit,
@@ -94,7 +94,7 @@ def _led(view: ClusterView) -> Decision:
         return Done("Metadata is copied, the dual-write to ZooKeeper moves, every partition has a leader.")
     if view.partitions is None:
         return Wait(gate.reasons)
-    return Act("elect", f"The takeover left {len(gates.leaderless(view))} partitions without a leader.")
+    return Act(Verb.ELECT, f"The takeover left {len(gates.leaderless(view))} partitions without a leader.")
 
 
 def lag_small(view: ClusterView, first: ClusterView, limit: int) -> Decision:

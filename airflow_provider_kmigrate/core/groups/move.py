@@ -29,7 +29,7 @@ from airflow_provider_kmigrate.core.groups.members import (
     unread,
 )
 from airflow_provider_kmigrate.core.groups.stores import compared
-from airflow_provider_kmigrate.core.model import Act, Decision, Done, Reason, Refuse, Wait
+from airflow_provider_kmigrate.core.model import Act, Decision, Done, Reason, Refuse, Verb, Wait
 
 _BOTH = "Old consumers follow ZooKeeper, plain ones Kafka: both would read every partition."
 _ONE_AT_A_TIME = "Switch the others first: the way is old, migrating, mode kafka, plain, and back the same way."
@@ -105,7 +105,7 @@ def _switch_now(looks: Looks, group: GroupSpec, instance: str, target: MemberKin
     if waits:
         return Wait(waits)
     text = f"{instance} of group {group.name}, until now {_words(kinds)}, becomes {_named(target)}."
-    return compared(looks, group, target) or Act("switch", text)
+    return compared(looks, group, target) or Act(Verb.SWITCH, text)
 
 
 def forbidden(seen: GroupSeen, group: GroupSpec, instance: str, target: MemberKind) -> tuple[Reason, ...]:
@@ -151,7 +151,7 @@ def set_mode(looks: Looks, group: GroupSpec, mode: Mode, *, blind: bool = False)
     waits = restless(seen, group) if not back and not seen.of_kind(MemberKind.PLAIN) else ()
     if waits:
         return Wait(waits)
-    return Act("set mode", f"Group {group.name}: mode {_as_written(seen.zk)} -> {mode}; {standing(seen)}.")
+    return Act(Verb.SET_MODE, f"Group {group.name}: mode {_as_written(seen.zk)} -> {mode}; {standing(seen)}.")
 
 
 def written(seen: GroupSeen | None, mode: Mode) -> bool:
@@ -329,7 +329,7 @@ def clean_up(seen: GroupSeen | None, group: GroupSpec) -> Decision:
     if seen.zk.mode_version >= 0:
         if not all_plain(seen, group):
             return Wait(stopped(seen, group.name) or away(seen, group))
-        return Act("clean up", f"Group {group.name} has left ZooKeeper: {standing(seen)}.")
+        return Act(Verb.CLEAN_UP, f"Group {group.name} has left ZooKeeper: {standing(seen)}.")
     return Done(f"Nothing of group {group.name} is left in ZooKeeper but its last offsets.")
 
 

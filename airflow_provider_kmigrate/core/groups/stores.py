@@ -8,7 +8,7 @@ from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.groups.looks import OFFSETS_SETTLE, Looks
 from airflow_provider_kmigrate.core.groups.members import held_in_kafka, places, read_by, unread
 from airflow_provider_kmigrate.core.groups.offsets import larger
-from airflow_provider_kmigrate.core.model import Act, Decision, Reason, Refuse, Wait
+from airflow_provider_kmigrate.core.model import Act, Decision, Reason, Refuse, Verb, Wait
 
 _COMMITS = "Migrating members write both stores; look at their logs for commits that fail."
 
@@ -48,7 +48,7 @@ def _with_offsets(looks: Looks, group: GroupSpec, target: MemberKind, behind: fr
     store, other = ("ZooKeeper", "Kafka") if target is MemberKind.OLD else ("Kafka", "ZooKeeper")
     text = f"Group {group.name}: {store}'s offsets of {places(behind)} are behind {other}'s."
     if target is MemberKind.OLD and looks.at - looks.first_at >= OFFSETS_SETTLE:
-        return Act("copy offsets", f"{text} The instance would read their records once more.")
+        return Act(Verb.COPY_OFFSETS, f"{text} The instance would read their records once more.")
     return Wait((Reason("K60", text, f"The next member that is {target} would read their records once more.", _COMMITS),))
 
 

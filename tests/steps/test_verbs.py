@@ -1,0 +1,51 @@
+"""An act that a step does not know is done by none: a misspelt or foreign verb must not end as a restart."""
+
+from pathlib import Path
+
+import pytest
+
+from airflow_provider_kmigrate.core.model import Act, BrokerMode, Verb
+from airflow_provider_kmigrate.steps.brokers import BringBack, RollBroker, TakeBack
+from airflow_provider_kmigrate.steps.controllers import FinalizeController, ProvisionController
+from airflow_provider_kmigrate.steps.rollback import Reconcile, RestoreFlag
+from airflow_provider_kmigrate.steps.run import Step
+from airflow_provider_kmigrate.steps.waits import Copied, Soak
+from benchmarks import direct
+from tests.steps.sim import SimCluster
+
+OF_A_NODE = {Verb.START, Verb.REWRITE, Verb.RESTART}
+CURES = {Verb.START_CONTROLLER, Verb.MEND, Verb.FAIL_OVER}
+OF_A_BROKER = OF_A_NODE | {Verb.FREE, Verb.ELECT, Verb.TAKE_BACK}
+
+
+def steps(cluster: SimCluster) -> list[tuple[Step, set[Verb]]]:
+    broker, controller, policy = cluster.spec.brokers[0], cluster.spec.controllers[0], cluster.spec.policy
+    return [
+        (RollBroker(broker, BrokerMode.KRAFT, policy), OF_A_BROKER),
+        (BringBack(broker, BrokerMode.MIGRATION, policy), OF_A_BROKER | CURES | {Verb.RAISE}),
+        (TakeBack(broker, BrokerMode.MIGRATION, policy), OF_A_BROKER | CURES | {Verb.RAISE}),
+        (ProvisionController(controller, cluster.spec.cluster_id), {Verb.START, Verb.REWRITE, Verb.REFLAG, Verb.PROVISION}),
+        (FinalizeController(controller), OF_A_NODE),
+        (RestoreFlag(controller), OF_A_NODE),
+        (Reconcile(cluster.spec.controllers), {Verb.START, Verb.MEND, Verb.FAIL_OVER}),
+        (Copied(), CURES | {Verb.ELECT}),
+        (Soak(1.0), CURES),
+    ]
+
+
+@pytest.mark.parametrize("number", range(9))
+def test_a_foreign_verb_changes_nothing(tmp_path: Path, number: int) -> None:
+    cluster = SimCluster()
+    direct.to_dual_write(cluster.world(tmp_path))
+    world = cluster.world(tmp_path)
+    step, known = steps(cluster)[number]
+    before = {key: (node.text, node.running, node.starts, node.stops) for key, node in cluster.nodes.items()}
+    for verb in set(Verb) - known:
+        with pytest.raises(AssertionError, match=verb):
+            step.act(world, Act(verb, "not its own"))
+    assert before == {key: (node.text, node.running, node.starts, node.stops) for key, node in cluster.nodes.items()}
+
+
+def test_acts_are_counted_and_told_by_what_they_are_about() -> None:
+    assert Act(Verb.BRING, "", "app0 to old").named == "bring app0 to old"
+    assert Act(Verb.RESTART, "").named == "restart"
