@@ -14,13 +14,14 @@ from airflow_provider_kmigrate.clients.tools import Tools, opened
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.forward.provision import postponed_controller
 from airflow_provider_kmigrate.core.forward.roll import next_to_roll
-from airflow_provider_kmigrate.core.model import BrokerMode, Done, Look, Wait
+from airflow_provider_kmigrate.core.model import BrokerMode, Done, Wait
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
 from airflow_provider_kmigrate.observe import Observer
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.backup import BackupStore
 from airflow_provider_kmigrate.steps.brokers import ROLL_LOOKS
 from airflow_provider_kmigrate.steps.catalog import build
+from airflow_provider_kmigrate.steps.in_turn import active_last, one_by_one
 from airflow_provider_kmigrate.steps.journal import FileJournal
 from airflow_provider_kmigrate.steps.prepare import run_backup, run_preflight
 from airflow_provider_kmigrate.steps.run import World, run_step
@@ -84,8 +85,7 @@ def provision(here: World) -> None:
 
 def roll(here: World, target: BrokerMode) -> None:
     """Every broker that is not there yet, the ZooKeeper controller last."""
-    while (node := to_roll(here, target)) is not None:
-        step(here, "roll", node=node, target=target)
+    one_by_one(here, target, lambda node: build(here.spec, "roll", {"node": node.id, "target": target}))
     step(here, "leaders")
     step(here, "registered")
 
@@ -100,9 +100,7 @@ def copy(here: World) -> None:
 
 
 def finalize(here: World) -> None:
-    view = here.observer.look(Look.CONTROLLERS | Look.QUORUM)
-    for node in sorted(here.spec.controllers, key=lambda node: bool(postponed_controller(view, node.id))):
-        step(here, "finalize", node=node.id)
+    active_last(here, postponed_controller, lambda node: build(here.spec, "finalize", {"node": node.id}))
     step(here, "finalized")
 
 

@@ -50,7 +50,7 @@ goes on with a new run; before `hand_over` the migration may go forward again in
 
 
 def build(spec: ClusterSpec) -> DAG:
-    """The DAG `kmigrate_rollback__<cluster>`, for manual runs, one at a time."""
+    """The DAG `kmigrate_rollback__<cluster>`, for manual runs, one at a time; its groups are those of `core.back.sequence`."""
     with DAG(
         dag_id=f"kmigrate_rollback__{spec.name}",
         schedule=None,
@@ -105,7 +105,8 @@ def _back(spec: ClusterSpec, name: str, target: BrokerMode) -> TaskGroup:
         if target is BrokerMode.ZOOKEEPER:
             tasks.append(BringBackOperator(cluster_file=spec.path, task_id="postponed", target=target, **approved()))
             tasks.append(PreferredLeadersOperator(cluster_file=spec.path, task_id="leaders", **goes_on()))
-        chain(*tasks, WaitAllBrokersRegisteredSensor(cluster_file=spec.path, task_id="registered", **goes_on()))
+            tasks.append(WaitAllBrokersRegisteredSensor(cluster_file=spec.path, task_id="registered", **goes_on()))
+        chain(*tasks)
     return group
 
 

@@ -24,9 +24,9 @@ from airflow_provider_kmigrate.observe import Observer
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.backup import BackupStore
 from airflow_provider_kmigrate.steps.journal import FileJournal
+from airflow_provider_kmigrate.steps.lacking import lacking, refuse_if_lost
 from airflow_provider_kmigrate.steps.run import Clock, Fencing, Observing, SystemClock, World
 from airflow_provider_kmigrate.steps.watch import LOOKS
-from airflow_provider_kmigrate.steps.way_back import lacking, refuse_if_lost
 
 _OVER = {"success", "failed"}
 

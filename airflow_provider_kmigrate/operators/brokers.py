@@ -7,12 +7,13 @@ from typing import Any
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowSkipException
 
-from airflow_provider_kmigrate.core.forward.roll import next_to_roll, postponed
-from airflow_provider_kmigrate.core.model import BrokerMode, Done
+from airflow_provider_kmigrate.core.forward.roll import postponed
+from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.operators.step import StepOperator
 from airflow_provider_kmigrate.steps.brokers import ROLL_LOOKS
 from airflow_provider_kmigrate.steps.catalog import build
-from airflow_provider_kmigrate.steps.run import World, run_step
+from airflow_provider_kmigrate.steps.in_turn import one_by_one
+from airflow_provider_kmigrate.steps.run import World
 
 
 class BrokerStepOperator(StepOperator):
@@ -45,15 +46,7 @@ class RollBrokerOperator(BrokerStepOperator):
         target = BrokerMode(self.target)
         order = [node.id for node in world.spec.brokers]
         if self.broker is None:
-            return self._roll_the_rest(world, order, target)
+            return one_by_one(world, target, lambda node: build(world.spec, self.kind, {"node": node.id, "target": target}))
         if why := postponed(world.observer.look(ROLL_LOOKS), self.broker, order, target):
             raise AirflowSkipException(why)
         return super().run_in(world, arguments)
-
-    def _roll_the_rest(self, world: World, order: list[int], target: BrokerMode) -> Done:
-        rolled = []
-        while (node := next_to_roll(world.observer.look(ROLL_LOOKS), order, target)) is not None:
-            run_step(build(world.spec, self.kind, {"node": node, "target": target}), world)
-            rolled.append(node)
-        text = f"Rolled at the end: {', '.join(map(str, rolled))}." if rolled else "No broker was left."
-        return Done(text)

@@ -14,7 +14,8 @@ from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.hooks.verdicts import JUDGED_AT
 from airflow_provider_kmigrate.operators.step import StepOperator
 from airflow_provider_kmigrate.steps.catalog import build
-from airflow_provider_kmigrate.steps.run import World, run_step
+from airflow_provider_kmigrate.steps.in_turn import active_last
+from airflow_provider_kmigrate.steps.run import Step, World, run_step
 
 
 class ProvisionControllersOperator(StepOperator):
@@ -59,11 +60,10 @@ class FinalizeControllerOperator(StepOperator):
         if not begun and (old := too_old(arguments["judged_at"], world.clock.now())) is not None:
             raise Refused.because(old)
         if self.controller is None:
-            left = sorted(world.spec.controllers, key=lambda node: bool(postponed_controller(view, node.id)))
-            return [self._finalized(world, node.id, arguments) for node in left][-1]
+            return active_last(world, postponed_controller, lambda node: self._step(world, node.id, arguments))
         if why := postponed_controller(view, self.controller):
             raise AirflowSkipException(why)
-        return self._finalized(world, self.controller, arguments)
+        return run_step(self._step(world, self.controller, arguments), world)
 
-    def _finalized(self, world: World, node: int, arguments: dict[str, Any]) -> object:
-        return run_step(build(world.spec, self.kind, {"node": node, "approved": arguments["approved"]}), world)
+    def _step(self, world: World, node: int, arguments: dict[str, Any]) -> Step:
+        return build(world.spec, self.kind, {"node": node, "approved": arguments["approved"]})

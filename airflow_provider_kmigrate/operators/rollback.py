@@ -18,8 +18,9 @@ from airflow_provider_kmigrate.operators.brokers import BrokerStepOperator
 from airflow_provider_kmigrate.operators.step import StepOperator
 from airflow_provider_kmigrate.steps.brokers import BringBack
 from airflow_provider_kmigrate.steps.catalog import build, terms_of
-from airflow_provider_kmigrate.steps.rollback import bring_back_the_rest, planned, run_rollback, stop_controllers
+from airflow_provider_kmigrate.steps.rollback import bring_back_the_rest, planned, stop_controllers
 from airflow_provider_kmigrate.steps.run import World, run_step
+from airflow_provider_kmigrate.steps.whole_way_back import run_rollback
 
 
 def _asked(context: Context) -> dict[str, Any]:

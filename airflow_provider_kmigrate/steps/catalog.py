@@ -81,6 +81,11 @@ def terms_of(spec: ClusterSpec, arguments: Arguments) -> Terms:
     return Terms(failover, lossy=bool(accepted))
 
 
+def asked_by(spec: ClusterSpec, terms: Terms) -> dict[str, Any]:
+    """The arguments that state these terms, as a run's conf does: what `terms_of` reads."""
+    return {"skip_failover": not terms.failover, "accept_loss": spec.cluster_id if terms.lossy else ""}
+
+
 def _stop_controller(spec: ClusterSpec, arguments: Arguments) -> Step:
     return StopController(spec.node(Role.CONTROLLER, arguments["node"]), spec.controllers, terms_of(spec, arguments))
 

@@ -9,11 +9,11 @@ from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Loo
 from airflow_provider_kmigrate.core.phase import ended
 from airflow_provider_kmigrate.steps.compared import KINDS
 from airflow_provider_kmigrate.steps.files import install
+from airflow_provider_kmigrate.steps.lacking import refuse_if_lost
 from airflow_provider_kmigrate.steps.moved import MovedSince
 from airflow_provider_kmigrate.steps.notes import forget_unflagged, note_unflagged, notes_deleted
 from airflow_provider_kmigrate.steps.run import OfNode, World
 from airflow_provider_kmigrate.steps.starting import start, stop
-from airflow_provider_kmigrate.steps.way_back import refuse_if_lost
 
 
 class ProvisionController(OfNode):

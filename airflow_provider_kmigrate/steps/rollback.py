@@ -10,9 +10,8 @@ from airflow_provider_kmigrate.core.back import losses, rollback
 from airflow_provider_kmigrate.core.back import plan as back_plan
 from airflow_provider_kmigrate.core.back.losses import SAFE, Terms
 from airflow_provider_kmigrate.core.back.rollback import HandOver
-from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
+from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.files.config_matrix import Stage, stage_on_disk
-from airflow_provider_kmigrate.core.forward.roll import next_to_roll
 from airflow_provider_kmigrate.core.forward.standstill import Standstill
 from airflow_provider_kmigrate.core.model import (
     Act,
@@ -34,14 +33,15 @@ from airflow_provider_kmigrate.steps.brokers import BringBack
 from airflow_provider_kmigrate.steps.compared import KINDS
 from airflow_provider_kmigrate.steps.dual_write import DOWN_LOOKS, cure, start_what_is_down
 from airflow_provider_kmigrate.steps.files import install
+from airflow_provider_kmigrate.steps.in_turn import active_last, one_by_one
 from airflow_provider_kmigrate.steps.journal import told
+from airflow_provider_kmigrate.steps.lacking import lacking
 from airflow_provider_kmigrate.steps.moved import MovedSince
 from airflow_provider_kmigrate.steps.notes import forget_unflagged, notes_deleted
 from airflow_provider_kmigrate.steps.partition_states import raise_states
-from airflow_provider_kmigrate.steps.run import OfNode, Step, World, run_step
+from airflow_provider_kmigrate.steps.run import OfNode, Step, World
 from airflow_provider_kmigrate.steps.starting import start, stop
 from airflow_provider_kmigrate.steps.waits import Equivalent
-from airflow_provider_kmigrate.steps.way_back import lacking
 
 _POSITION = Look.BROKERS | Look.CONTROLLERS | Look.ZOOKEEPER | Look.QUORUM
 _NODES = Look.PROCESSES | Look.FILES
@@ -86,45 +86,15 @@ def _refuse_what_is_lacking(world: World, view: ClusterView) -> None:
     world.backup.prove_writable()
 
 
-def run_rollback(world: World, terms: Terms = SAFE) -> Done:
-    """The whole way back in its order, from wherever the cluster is; raises as its steps do."""
-    steps = run_plan(world)
-    controllers, brokers = world.spec.controllers, world.spec.brokers
-    if terms.failover:
-        for node in controllers:
-            run_step(RestoreFlag(node), world)
-        run_step(Reconcile(controllers), world)
-    run_step(Healed(world.spec.policy.copy_timeout, terms), world)
-    for node in brokers:
-        run_step(BringBack(node, BrokerMode.MIGRATION, world.spec.policy), world)
-    stop_controllers(world, terms)
-    run_step(GiveBack(controllers, terms), world)
-    run_step(ZooKeeperLeads(), world)
-    for (
-        node
-    ) in controllers:  # before any broker forgets them: with every broker registered, one that starts would take over at once
-        run_step(WipeController(node), world)
-    bring_back_the_rest(world)
-    done = run_step(RolledBack(), world)
-    world.fence.release()
-    return Done(f"{getattr(done, 'text', '')} Steps taken: {len(steps)}.")
-
-
 def stop_controllers(world: World, terms: Terms = SAFE) -> Done:
     """Every controller that still runs, the active one last."""
-    view = world.observer.look(Look.CONTROLLERS | Look.QUORUM)
-    for node in sorted(world.spec.controllers, key=lambda node: bool(rollback.postponed_stop(view, node.id))):
-        run_step(StopController(node, world.spec.controllers, terms), world)
+    active_last(world, rollback.postponed_stop, lambda node: StopController(node, world.spec.controllers, terms))
     return Done("Every controller is stopped.")
 
 
 def bring_back_the_rest(world: World) -> Done:
     """Every broker that is not yet a plain ZooKeeper broker, the ZooKeeper controller last."""
-    order, target, done = [node.id for node in world.spec.brokers], BrokerMode.ZOOKEEPER, []
-    while (node := next_to_roll(world.observer.look(BringBack.looks), order, target)) is not None:
-        run_step(BringBack(world.spec.node(Role.BROKER, node), target, world.spec.policy), world)
-        done.append(node)
-    return Done(f"Brought back at the end: {', '.join(map(str, done))}." if done else "No broker was left.")
+    return one_by_one(world, BrokerMode.ZOOKEEPER, lambda node: BringBack(node, BrokerMode.ZOOKEEPER, world.spec.policy))
 
 
 class RestoreFlag(OfNode):

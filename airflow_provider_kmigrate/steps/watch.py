@@ -6,8 +6,8 @@ from airflow_provider_kmigrate.core.forward import watch
 from airflow_provider_kmigrate.core.model import Done, Look
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from airflow_provider_kmigrate.steps.journal import told
+from airflow_provider_kmigrate.steps.lacking import lacking
 from airflow_provider_kmigrate.steps.run import World
-from airflow_provider_kmigrate.steps.way_back import lacking
 
 LOOKS = Look.BROKERS | Look.CONTROLLERS | Look.ZOOKEEPER | Look.QUORUM
 

@@ -11,6 +11,7 @@ import pytest
 from airflow.sdk import DAG, TriggerRule
 from airflow.serialization.serialized_objects import DagSerialization
 
+from airflow_provider_kmigrate.core.back.sequence import WAY_BACK
 from airflow_provider_kmigrate.core.cluster import Role
 from airflow_provider_kmigrate.core.model import BrokerMode, TopicMetadata
 from airflow_provider_kmigrate.core.phase import Phase, where
@@ -19,6 +20,7 @@ from airflow_provider_kmigrate.operators.approval import LEAVE, ROLL_BACK
 from airflow_provider_kmigrate.operators.rollback import RollbackOperator
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.backup import BackupStore
+from airflow_provider_kmigrate.steps.run import World
 from tests.provider.simulated import Rehearsal, rehearsal
 from tests.provider.test_approval import Person
 from tests.provider.test_dags import names, tasks
@@ -30,6 +32,12 @@ DAG_ID = "kmigrate_rollback__sim"
 APPROVED = {"approve_rollback": CLUSTER_ID}
 RunDag = Callable[..., Any]
 Rehearse = Callable[..., Rehearsal]
+
+
+def one_does_not_start(cluster: SimCluster, world: World) -> None:
+    """As some brokers in migration mode; one of them has failed in it, which may be why one goes back."""
+    some_in_migration(cluster, world)
+    cluster.stop(cluster.spec.brokers[-1])
 
 
 def dag_of(brokers: int, controllers: int, where_: Path) -> DAG:
@@ -61,13 +69,23 @@ class TestShape:
         dag.check_cycle()
         quorum = range(3000, 3000 + controllers)
         expected = ["plan", "approve", *(f"heal.flag_{node}" for node in quorum), "heal.failover", "heal.equivalence"]
-        expected += [f"to_migration.broker_{node}" for node in range(brokers)] + ["to_migration.registered"]
+        expected += [f"to_migration.broker_{node}" for node in range(brokers)]
         expected += [f"stop_controllers.controller_{node}" for node in quorum] + ["stop_controllers.active_last"]
         expected += ["hand_over.transaction", "hand_over.zookeeper_leads"]
         expected += [f"wipe.controller_{node}" for node in quorum]
         expected += [f"to_zookeeper.broker_{node}" for node in range(brokers)]
         expected += [f"to_zookeeper.{name}" for name in ("postponed", "leaders", "registered")] + ["rolled_back"]
         assert names(dag) == expected
+
+    def test_it_takes_the_legs_that_one_task_alone_takes_too(self, tmp_path: Path) -> None:
+        """In their order, with a task for each node of a leg, in that leg's mode, and one more for those that have their turn last."""
+        dag = dag_of(2, 3, tmp_path)
+        made = [dag.get_task(name) for name in names(dag) if name not in {"plan", "approve"}]
+        each = {Role.BROKER: 2, Role.CONTROLLER: 3, None: 1}
+        assert [(task.task_id.rpartition(".")[0], task.kind, getattr(task, "target", None)) for task in made] == [
+            (leg.group, leg.kind, leg.target) for leg in WAY_BACK for _ in range(each[leg.each] + leg.rest)
+        ]
+        assert {task.kind for task in made if getattr(task, "heals", False)} == {leg.kind for leg in WAY_BACK if leg.heals}
 
     def test_what_may_be_skipped_does_not_skip_the_rest(self, tmp_path: Path) -> None:
         dag = dag_of(3, 3, tmp_path)
@@ -84,7 +102,9 @@ class TestShape:
 
 class TestRuns:
     @pytest.mark.slow
-    @pytest.mark.parametrize("phase", [some_in_migration, some_kraft, finalization_begun], ids=lambda phase: phase.__name__)
+    @pytest.mark.parametrize(
+        "phase", [some_in_migration, one_does_not_start, some_kraft, finalization_begun], ids=lambda phase: phase.__name__
+    )
     def test_back_from_a_phase(self, begun: Callable[..., Any], run_dag: RunDag, phase: Callable[..., None]) -> None:
         sim, dag = begun(phase)
         run = run_dag(dag, run_conf=APPROVED)

@@ -13,8 +13,9 @@ from airflow_provider_kmigrate.core.back.losses import Terms
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
 from airflow_provider_kmigrate.core.model import ClusterView, Look, TopicMetadata
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut
-from airflow_provider_kmigrate.steps.rollback import GiveBack, StopController, run_plan, run_rollback, stop_controllers
+from airflow_provider_kmigrate.steps.rollback import GiveBack, StopController, run_plan, stop_controllers
 from airflow_provider_kmigrate.steps.run import World, run_step
+from airflow_provider_kmigrate.steps.whole_way_back import run_rollback
 from tests.steps.sim import SimCluster
 from tests.steps.test_rollback import all_in_migration, check_back
 

@@ -23,11 +23,11 @@ from airflow_provider_kmigrate.steps.rollback import (
     WipeController,
     ZooKeeperLeads,
     run_plan,
-    run_rollback,
     stop_controllers,
 )
 from airflow_provider_kmigrate.steps.run import run_step
 from airflow_provider_kmigrate.steps.waits import Copied
+from airflow_provider_kmigrate.steps.whole_way_back import run_rollback
 from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import Health, Killed, Mortal
 from tests.steps.test_migration import EVERYTHING, check_end, finalize, forward, roll
@@ -107,6 +107,7 @@ def test_every_phase_has_a_way_back_and_forward_again(tmp_path, phase, brokers, 
     phase(cluster, cluster.world(tmp_path))
     run_rollback(cluster.world(tmp_path))
     check_back(cluster)
+    assert all(row.leader == row.replicas[0] for row in cluster.look(EVERYTHING).partitions), "led as before the rolls"
     forward(cluster, cluster.world(tmp_path))
     assert cluster.disasters == []
     assert where(cluster.look(EVERYTHING)).phase is Phase.FINALIZED

@@ -14,9 +14,10 @@ from airflow_provider_kmigrate.core.forward.standstill import FORGOTTEN_AFTER, M
 from airflow_provider_kmigrate.core.model import Act, BrokerMode, Done, Look, Reason, Verb, Wait
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, Fenced, Refused, TimedOut
 from airflow_provider_kmigrate.steps.brokers import BringBack
-from airflow_provider_kmigrate.steps.rollback import Reconcile, run_rollback
+from airflow_provider_kmigrate.steps.rollback import Reconcile
 from airflow_provider_kmigrate.steps.run import run_step
 from airflow_provider_kmigrate.steps.waits import Copied, Soak
+from airflow_provider_kmigrate.steps.whole_way_back import run_rollback
 from benchmarks import direct
 from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import Killed

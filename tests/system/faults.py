@@ -168,7 +168,7 @@ def second_roll(journey: Journey) -> None:
 
 
 def back(journey: Journey) -> None:
-    """To ZooKeeper, in the order of `steps.rollback.run_rollback`; those of its steps that change something are killed, but for those that
+    """To ZooKeeper, in the order of `steps.whole_way_back.run_rollback`; those of its steps that change something are killed, but for those that
     restore a flag (nothing to do here), stop a controller and elect.
     """
     journey.enter("rollback")

@@ -15,7 +15,7 @@ from airflow_provider_kmigrate.localcluster import clocks
 from airflow_provider_kmigrate.localcluster.cluster import lent
 from airflow_provider_kmigrate.localcluster.plan import Shape
 from airflow_provider_kmigrate.steps.prepare import look_preflight, run_backup
-from airflow_provider_kmigrate.steps.rollback import run_rollback
+from airflow_provider_kmigrate.steps.whole_way_back import run_rollback
 from benchmarks import direct
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(300)]

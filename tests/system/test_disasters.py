@@ -25,7 +25,7 @@ from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.localcluster.cluster import lent
 from airflow_provider_kmigrate.localcluster.plan import Shape
 from airflow_provider_kmigrate.steps.prepare import run_preflight
-from airflow_provider_kmigrate.steps.rollback import run_rollback
+from airflow_provider_kmigrate.steps.whole_way_back import run_rollback
 from benchmarks import direct
 from tests.system.by_hand import ByHand, process_of
 from tests.system.road import (

@@ -26,8 +26,9 @@ from airflow_provider_kmigrate.exceptions import Refused, TimedOut
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
 from airflow_provider_kmigrate.localcluster.plan import Shape
 from airflow_provider_kmigrate.steps.prepare import run_preflight
-from airflow_provider_kmigrate.steps.rollback import StopController, run_rollback, stop_controllers
+from airflow_provider_kmigrate.steps.rollback import StopController, stop_controllers
 from airflow_provider_kmigrate.steps.run import World
+from airflow_provider_kmigrate.steps.whole_way_back import run_rollback
 from benchmarks import direct
 from benchmarks.rehearsal import Rehearsal, rehearsing
 from tests.system import evidence
