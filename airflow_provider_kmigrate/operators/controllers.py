@@ -7,15 +7,13 @@ from typing import Any
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowSkipException
 
-from airflow_provider_kmigrate.core.audit.verdict import too_old
-from airflow_provider_kmigrate.core.forward.provision import postponed_controller
+from airflow_provider_kmigrate.core.forward.provision import may_begin, postponed_controller
 from airflow_provider_kmigrate.core.model import Look
-from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.hooks.verdicts import JUDGED_AT
 from airflow_provider_kmigrate.operators.step import StepOperator
 from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.in_turn import active_last
-from airflow_provider_kmigrate.steps.run import Step, World, run_step
+from airflow_provider_kmigrate.steps.run import Step, World, demand, run_step
 
 
 class ProvisionControllersOperator(StepOperator):
@@ -55,10 +53,8 @@ class FinalizeControllerOperator(StepOperator):
         }
 
     def run_in(self, world: World, arguments: dict[str, Any]) -> object:
-        view = world.observer.look(Look.CONTROLLERS | Look.QUORUM)
-        begun = any(controller.migration_flag is False for controller in view.controllers.values())
-        if not begun and (old := too_old(arguments["judged_at"], world.clock.now())) is not None:
-            raise Refused.because(old)
+        view = world.observer.look(Look.BROKERS | Look.CONTROLLERS | Look.QUORUM | Look.ZOOKEEPER)
+        demand(may_begin(view, arguments["judged_at"], world.clock.now()))
         if self.controller is None:
             return active_last(world, postponed_controller, lambda node: self._step(world, node.id, arguments))
         if why := postponed_controller(view, self.controller):

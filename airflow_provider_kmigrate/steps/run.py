@@ -15,6 +15,7 @@ from typing import Protocol
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec, Role
 from airflow_provider_kmigrate.core.forward.watch import alarming
+from airflow_provider_kmigrate.core.gates import Gate, Standing
 from airflow_provider_kmigrate.core.identity import strangers, unidentified
 from airflow_provider_kmigrate.core.model import (
     Act,
@@ -220,6 +221,15 @@ def _act(step: Step, world: World, view: ClusterView, decision: Act, diary: _Dia
         world.journal.write("failed", step.name, f"{decision.named}: {error}")
         raise
     diary.acted(decision, world.clock.monotonic() - started)
+
+
+def demand(gate: Gate) -> None:
+    """Raises `Refused` where a gate is not met and never will be by itself, `Unavailable` where it may be at another try."""
+    if gate.met:
+        return
+    if gate.standing is Standing.NEVER:
+        raise Refused.because(*gate.reasons)
+    raise Unavailable(told(gate.reasons))
 
 
 def refuse_strangers(name: str, world: World, view: ClusterView) -> None:

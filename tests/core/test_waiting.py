@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from airflow_provider_kmigrate.core.audit.verdict import VERDICT_HOLDS
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.forward import waiting
 from airflow_provider_kmigrate.core.forward.leaders import batch, decide_leaders, left_out, not_preferred
-from airflow_provider_kmigrate.core.forward.provision import decide_finalize, decide_provision, postponed_controller
+from airflow_provider_kmigrate.core.forward.provision import decide_finalize, decide_provision, may_begin, postponed_controller
 from airflow_provider_kmigrate.core.gates import Standing
 from airflow_provider_kmigrate.core.identity import strangers
 from airflow_provider_kmigrate.core.model import (
@@ -273,6 +274,34 @@ def test_no_restart_of_the_leader_is_advised_while_a_standby_without_the_flag_mi
     assert "Restart the active controller" in advice[0]
     assert "Restart the active controller" not in advice[1]
     assert "Restart no controller" in advice[1]
+
+
+@pytest.mark.parametrize(
+    ("view", "old", "standing"),
+    [
+        (DUAL, True, Standing.NEVER),
+        (DUAL, False, Standing.MET),
+        (BEGUN, True, Standing.NEVER),  # somebody else took that flag
+        (with_zk(BEGUN, unflagged=frozenset({3001})), True, Standing.MET),
+        (
+            with_zk(cluster([KRAFT] * 3, (True, None, True), 90), unflagged=frozenset({3001})),
+            True,
+            Standing.MET,
+        ),  # down, and ours
+        (with_zk(DUAL, unflagged=frozenset({3001})), True, Standing.NEVER),  # noted, and nothing done
+        (with_zk(cluster([KRAFT] * 3, (True, False, False), 90), unflagged=frozenset({3001})), True, Standing.NEVER),
+        (replace(BEGUN, zk=None), True, Standing.NOT_YET),
+        (FINAL, True, Standing.MET),
+        (replace(FINAL, zk=None), True, Standing.MET),
+    ],
+)
+def test_a_finalization_begins_on_an_audit_that_is_not_too_old(view, old, standing):
+    now = 10_000_000.0
+    gate = may_begin(view, now - (VERDICT_HOLDS + 1 if old else 60), now)
+    assert gate.standing is standing
+    assert may_begin(view, None, now).met, "without an audit"
+    if standing is Standing.NEVER:
+        assert [reason.code for reason in gate.reasons] == ["H08"]
 
 
 def test_the_active_controller_is_finalized_last():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from airflow_provider_kmigrate.core import gates
+from airflow_provider_kmigrate.core.audit.verdict import too_old
 from airflow_provider_kmigrate.core.files.config_matrix import Stage, stage_on_disk
 from airflow_provider_kmigrate.core.files.directories import not_its_own
 from airflow_provider_kmigrate.core.files.node_file import misfiled
@@ -159,6 +160,22 @@ def _same_cluster(controller: Controller, cluster_id: str) -> gates.Gate:
     return gates.never(
         Reason("I01", f"{text}, not for {cluster_id}.", "It belongs to another cluster.", "Correct log_dir in the cluster file.")
     )
+
+
+def may_begin(view: ClusterView, judged_at: float | None, now: float) -> gates.Gate:
+    """H08: the audit that the approval showed is not too old, or controllers are without their flag already, by our own doing.
+
+    A flag that somebody else took is no finalization that was begun. `judged_at`, `now`: seconds since the epoch; None: no audit was made, or a
+    person let its task pass in spite of it.
+    """
+    old = too_old(judged_at, now)
+    if old is None or ended(view):
+        return gates.MET
+    if view.zk is None:
+        return gates.not_yet(Reason("G00", "Could not read ZooKeeper.", "It says whether the finalization was begun."), old)
+    bare = {c.id for c in view.controllers.values() if c.migration_flag is False}
+    ours = {c.id for c in view.controllers.values() if c.id in view.zk.unflagged and not c.migration_flag}
+    return gates.MET if ours and bare <= ours else gates.never(old)
 
 
 def decide_finalize(view: ClusterView, before: ClusterView, controller_id: int, approved: str = "") -> Decision:
