@@ -9,7 +9,6 @@ import base64
 import json
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 from airflow_provider_kmigrate.core.model import BrokerMode, Malformed, Migration, PartitionMetadata, TopicMetadata, ZkController
 from airflow_provider_kmigrate.exceptions import Failed
@@ -55,16 +54,6 @@ def migration(data: bytes, version: int, created_at: float = 0.0) -> Migration |
             created_at=created_at,
         ),
     )
-
-
-def endpoint(path: str, data: bytes) -> tuple[str, int] | Malformed:
-    """/brokers/ids/<id>: host and port of the first endpoint (version 5; without a PLAINTEXT listener `host` is null)."""
-
-    def first(fields: Mapping[str, Any]) -> tuple[str, int]:
-        url = urlsplit(fields["endpoints"][0])
-        return _text(url.hostname), _int(url.port)
-
-    return _parse(path, data, first)
 
 
 def topic(name: str, data: bytes) -> TopicMetadata | Malformed:

@@ -164,13 +164,6 @@ class ZooKeeper:
         """What the first broker of this cluster chose."""
         return self._identity(*self._session.read("cluster id", Read(Kind.DATA, "/"), Read(Kind.DATA, "/cluster/id")))
 
-    def broker_endpoints(self) -> dict[int, tuple[str, int]]:
-        """Host and port of the first endpoint of every broker that is registered now, which KRaft brokers are not."""
-        (names,) = self._session.read("broker ids", Read(Kind.CHILDREN, "/brokers/ids"))
-        paths = {f"/brokers/ids/{number}": number for number in _broker_ids(names)}
-        seen = self._session.stream("broker endpoints", Kind.DATA, paths)
-        return {paths[path]: _sound(znodes.endpoint(path, _data(found))) for path, found in seen}
-
     def topics(self) -> dict[str, TopicMetadata]:
         """Every topic with its overrides and each partition's replicas, leader (-1: none, or never elected) and ISR."""
         (names,) = self._session.read("topics", Read(Kind.CHILDREN, "/brokers/topics"))

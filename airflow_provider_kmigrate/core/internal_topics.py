@@ -17,12 +17,7 @@ def java_hash(text: str) -> int:
     return total - 2**32 if total & 2**31 else total
 
 
-def partition_for(group: str, count: int) -> int:
-    """The group's partition among `count`; Kafka's `Utils.abs` takes the one number without an absolute value for 0."""
-    return magnitude(group) % count
-
-
 def magnitude(group: str) -> int:
-    """Of which the partition is the remainder."""
+    """A group's partition is the remainder of this by their count; Kafka's `Utils.abs` takes the one number without an absolute value for 0."""
     number = java_hash(group)
     return 0 if number == _MIN_INT else abs(number)

@@ -13,7 +13,7 @@ from airflow_provider_kmigrate.core.cluster import NodeSpec, Policy
 from airflow_provider_kmigrate.core.files import meta_properties
 from airflow_provider_kmigrate.core.files.config_matrix import stage_on_disk
 from airflow_provider_kmigrate.core.forward import broker_canary, leaders, roll, stuck_leader
-from airflow_provider_kmigrate.core.gates import as_decision
+from airflow_provider_kmigrate.core.gates import unmet
 from airflow_provider_kmigrate.core.model import Act, BrokerMode, ClusterView, Decision, Done, Look, Reason, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.phase import kraft_owns
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut
@@ -126,7 +126,7 @@ class RollBroker(OfNode):
         gate = roll.may_bake(view)
         self._green.saw(view, gate.met)
         if not gate.met:
-            return as_decision(gate, "")
+            return unmet(gate)
         if self.held >= self._bake and self._first.sure:
             return done
         text = f"{self.node.name} bakes as the first of this pass: green for {self.held:.0f} of {self._bake:.0f} s."

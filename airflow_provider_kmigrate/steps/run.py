@@ -341,16 +341,3 @@ def _words(decision: Decision) -> str:
     if isinstance(decision, Done):
         return decision.text
     return f"{'Waiting' if isinstance(decision, Wait) else 'Refused'}: {told(decision.reasons)}"
-
-
-def settle(check: Callable[[], bool], clock: Clock, timeout: float, what: str) -> None:
-    """Wait until `check` holds; an `Unavailable` answer counts as no. Raises `TimedOut`."""
-    deadline = clock.monotonic() + timeout
-    while clock.monotonic() < deadline:
-        try:
-            if check():
-                return
-        except Unavailable:
-            pass
-        clock.sleep(0.1)
-    raise TimedOut(f"Waited {timeout:.0f} s in vain: {what}")

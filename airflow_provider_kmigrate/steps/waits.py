@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.forward import leaders, waiting
-from airflow_provider_kmigrate.core.gates import Gate, as_decision, leaderless
+from airflow_provider_kmigrate.core.gates import Gate, leaderless, unmet
 from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Done, Look, Reason, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.steps.compared import KINDS, Compared
@@ -201,7 +201,7 @@ class Soak(_DualWriting):
 
     def _judged(self, view: ClusterView, gate: Gate) -> Decision:
         if not gate.met:
-            return as_decision(gate, "")
+            return unmet(gate)
         if self.held >= self.seconds:
             return Done(waiting.soaked(view, self.held))
         return Wait((Reason("T01", f"Soaking: green for {self.held:.0f} of {self.seconds:.0f} s."),), healthy=True)

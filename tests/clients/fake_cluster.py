@@ -12,7 +12,7 @@ from kafka.protocol.admin import ListPartitionReassignmentsRequest, ListPartitio
 from airflow_provider_kmigrate.clients.tools import Tools
 from airflow_provider_kmigrate.clients.wire import ApiVersions, Led, NodeMetadata, NotLeader
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, HostSpec, NodeSpec, Role
-from airflow_provider_kmigrate.core.internal_topics import OFFSETS_TOPIC, partition_for
+from airflow_provider_kmigrate.core.internal_topics import OFFSETS_TOPIC, magnitude
 from airflow_provider_kmigrate.core.model import (
     ClusterView,
     Look,
@@ -82,7 +82,7 @@ class FakeWire:
 
     def find_coordinators(self, groups: tuple[str, ...]) -> dict[str, int | None]:
         leaders = self._say("find_coordinators", self.offsets_leaders)
-        return {group: leaders[partition_for(group, self.offsets_count)] for group in groups}
+        return {group: leaders[magnitude(group) % self.offsets_count] for group in groups}
 
     def ask(self, request: type, *_: int, **__: Any) -> Any:
         assert request is ListPartitionReassignmentsRequest

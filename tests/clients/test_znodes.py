@@ -17,7 +17,6 @@ PARSERS: dict[str, Callable[[bytes], Any]] = {
     "cluster id": znodes.cluster_id,
     "controller": lambda data: znodes.controller(data, ephemeral=True),
     "migration": lambda data: znodes.migration(data, 3),
-    "endpoint": lambda data: znodes.endpoint("/brokers/ids/1", data),
     "topic": lambda data: znodes.topic("t", data),
     "state": lambda data: znodes.partition_state("/s", data),
     "configs": lambda data: znodes.configs("/config/topics/t", data),
@@ -66,10 +65,6 @@ class TestAsKafkaWrites:
     def test_a_note_that_nobody_can_read_is_not_taken_for_none(self, data: bytes) -> None:
         with pytest.raises(Failed, match="taken back"):
             znodes.taken_back(data)
-
-    def test_an_endpoint_without_a_plain_listener(self) -> None:
-        data = b'{"listener_security_protocol_map":{"S":"SSL"},"endpoints":["S://b1.example:9093"],"port":-1,"host":null}'
-        assert znodes.endpoint("/brokers/ids/1", data) == ("b1.example", 9093)
 
     def test_a_topic(self) -> None:
         data = b'{"removing_replicas":{},"partitions":{"0":[1,2]},"topic_id":"abc","adding_replicas":{},"version":3}'

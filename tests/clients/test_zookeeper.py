@@ -291,11 +291,6 @@ class TestRealTree:
         assert tree["/a/b/c"] == b"7"
         assert set(tree) == {"/", "/a", "/a/b", "/a/b/c", "/cluster", "/cluster/id", "/controller", "/controller_epoch"}
 
-    def test_endpoints_of_registered_brokers(self, own_chroot: ZooKeeperSettings, kazoo_client: KazooClient) -> None:
-        kazoo_client.create("/brokers/ids/4", b'{"endpoints":["PLAINTEXT://h:9092"]}', makepath=True)
-        with ZooKeeper(own_chroot) as client:
-            assert client.broker_endpoints() == {4: ("h", 9092)}
-
     def test_the_same_answers_one_by_one(self, own_chroot: ZooKeeperSettings, kazoo_client: KazooClient) -> None:
         kazoo_client.create("/brokers/topics/t", b'{"partitions":{"0":[1]},"topic_id":"x"}', makepath=True)
         with ZooKeeper(own_chroot) as many, ZooKeeper(own_chroot) as single:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.core.coordinator import Agreement, possible_counts, probe_groups, uniform
-from airflow_provider_kmigrate.core.internal_topics import java_hash, partition_for
+from airflow_provider_kmigrate.core.internal_topics import java_hash, magnitude
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_hashes_are_those_of_java_17(text: str, expected: int) -> None:
     [("polygenelubricants", 50, 0), ("consumer_group", 55, 53), ("test_consumer_group", 65, 17), ("a", 1, 0)],
 )
 def test_partitions_are_those_of_kafka(group: str, count: int, expected: int) -> None:
-    assert partition_for(group, count) == expected
+    assert magnitude(group) % count == expected
 
 
 def test_probes_are_distinct_and_recognisable() -> None:
@@ -48,7 +48,7 @@ def test_probes_are_distinct_and_recognisable() -> None:
 
 def answers_of(count: int, leaders: Mapping[int, int]) -> dict[str, int | None]:
     """What FindCoordinator says on a broker that uses this count."""
-    return {group: leaders.get(partition_for(group, count)) for group in probe_groups()}
+    return {group: leaders.get(magnitude(group) % count) for group in probe_groups()}
 
 
 @settings(max_examples=25, deadline=None)

@@ -28,7 +28,7 @@ from airflow_provider_kmigrate.core.files import directories
 from airflow_provider_kmigrate.core.files.config_matrix import Stage, stage_on_disk
 from airflow_provider_kmigrate.core.forward import roll
 from airflow_provider_kmigrate.core.forward.provision import end_unseen, keeps_flag
-from airflow_provider_kmigrate.core.gates import MET, Gate, as_decision, never, not_yet, together
+from airflow_provider_kmigrate.core.gates import MET, Gate, as_decision, never, not_yet, together, unmet
 from airflow_provider_kmigrate.core.listing import listed
 from airflow_provider_kmigrate.core.model import (
     Act,
@@ -80,7 +80,7 @@ def decide_flag(view: ClusterView, controller_id: int) -> Decision:
         return Wait((Reason("R10", text, "It starts, or it hangs.", "Its log says why it does not get on."),))
     gate = together((gates.quorum_leads(view), back_gates.others_answer(view, controller_id)))
     if not gate.met:
-        return as_decision(gate, "")
+        return unmet(gate)
     restart = Act(Verb.RESTART, f"Controller {controller_id} stands by without the migration flag: elected, it would finalize.")
     return end_unseen(view, controller) or restart
 
@@ -110,7 +110,7 @@ def decide_reconcile(view: ClusterView, first: ClusterView) -> Decision:
 def _once(view: ClusterView, first: ClusterView) -> Decision:
     gate = together((gates.all_flagged(view), gates.no_client_metrics(view), gates.quorum_healthy(view)))
     if not gate.met or view.quorum is None:
-        return as_decision(gate, "")
+        return unmet(gate)
     if not isinstance(view.zk and view.zk.migration, Migration) or gates.dual_write_lag(view) is None:
         return Wait((gates.no_dual_write("/migration does not show a finished copy yet."),))
     if first.quorum is None or view.quorum.leader_epoch <= first.quorum.leader_epoch:
@@ -181,7 +181,7 @@ def _back(view: ClusterView, broker: Broker, target: BrokerMode, passing: Gate) 
         return Act(
             Verb.RESTART, f"Broker {broker.id} may stop: every partition keeps enough in-sync replicas and every gate is open."
         )
-    return as_decision(gate, "")
+    return unmet(gate)
 
 
 def _down(broker: Broker, stage: Stage) -> Decision:
@@ -237,7 +237,7 @@ def decide_stop(view: ClusterView, before: ClusterView, controller_id: int, term
     gate = losses.before_stop(view, before, terms) if gate.met else gate
     if gate.met:
         return Act(Verb.STOP, f"No broker needs controller {controller_id} any more, and nothing would be lost with it.")
-    return as_decision(gate, "")
+    return unmet(gate)
 
 
 def compares_before_stop(view: ClusterView, controller_id: int) -> bool:
@@ -291,7 +291,7 @@ def decide_hand_over(view: ClusterView, first: ClusterView, terms: Terms = SAFE)
     if gate.met:
         return Act(Verb.HAND_OVER, "Every controller is stopped, nothing writes /migration, no broker is in KRaft mode.")
     waits = {reason.code for reason in gate.reasons} == {"T05"}
-    return Wait(gate.reasons, healthy=True) if waits else as_decision(gate, "")
+    return Wait(gate.reasons, healthy=True) if waits else unmet(gate)
 
 
 def hand_over(zk: ZkView, state_epoch: int) -> HandOver:
@@ -320,7 +320,7 @@ def decide_led(view: ClusterView) -> Decision:
         return ended
     gate = together((back_gates.names_the_controller(view), gates.epochs_known(view), back_gates.states_in_reach(view)))
     if not gate.met:
-        return as_decision(gate, "")
+        return unmet(gate)
     without = gates.no_leaderless(view)
     if not without.met and view.partitions is not None:
         return Act(Verb.ELECT, f"{len(gates.leaderless(view))} partitions have no leader.")
@@ -338,7 +338,7 @@ def decide_wipe(view: ClusterView, controller_id: int) -> Decision:
         return Refuse((Reason("G30", text, "Its controllers' log may still be needed.", "Run the steps before this one."),))
     gate = back_gates.controller_down(controller)
     if not gate.met:
-        return as_decision(gate, "")
+        return unmet(gate)
     if controller.files.meta is None or controller.files.has_metadata_log is None:
         return Wait((Reason("G00", f"Could not read the directory of controller {controller_id}.", "Unknown is not healthy."),))
     if back_gates.empty(controller):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.forward import roll
-from airflow_provider_kmigrate.core.gates import MET, Gate, Standing, as_decision, not_yet, together
+from airflow_provider_kmigrate.core.gates import MET, Gate, Standing, as_decision, not_yet, together, unmet
 from airflow_provider_kmigrate.core.identity import strangers
 from airflow_provider_kmigrate.core.listing import listed
 from airflow_provider_kmigrate.core.metadata import kinds as equivalence_kinds
@@ -76,7 +76,7 @@ def copied(view: ClusterView, first: ClusterView) -> Decision:
         return over
     gate = gates.dual_write_alive(view, first)
     if not gate.met:
-        return as_decision(gate, "")
+        return unmet(gate)
     return _led(view)
 
 
