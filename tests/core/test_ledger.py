@@ -281,8 +281,35 @@ def test_markers_between_records_are_not_loss() -> None:
     history = calm()
     history.ack("p", 0, 31, 30, 4)
     history.ack("p", 0, 37, 34, 4)
-    history.inexact("g", "m", 31, 40, 8)
+    history.deliver("g", "m", 0, 31, 4)
+    history.deliver("g", "m", 0, 37, 4)
     assert balance(history.end()).verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "count", "hidden"),
+    [
+        (31, 40, 8, 2),  # two markers; or two records of others came, and two of ours did not
+        (31, 40, 9, 1),  # at least one is another's
+        (31, 38, 7, 1),
+        (35, 36, 1, 0),  # nothing of ours is there
+    ],
+)
+def test_a_run_over_gaps_may_hide_as_many_as_others_records_fit_in(first: int, last: int, count: int, hidden: int) -> None:
+    """A lost record and one that nobody told of cancel each other in a count: equal numbers are no proof."""
+    history = calm()
+    history.ack("p", 0, 31, 30, 4)
+    history.ack("p", 0, 37, 34, 4)
+    history.inexact("g", "m", first, last, count)
+    if not hidden:
+        history.deliver("g", "m", 0, 31, 4)
+        history.deliver("g", "m", 0, 37, 4)
+    elif last < 40:
+        history.deliver("g", "m", 0, 39, 2)
+    facts = balance(history.end())
+    assert facts.unseen.count == hidden
+    assert "L12" in codes(facts) or not hidden
+    assert "lost" not in counts(facts)
 
 
 def test_a_run_that_is_short_is_loss_though_not_of_which() -> None:

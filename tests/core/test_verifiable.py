@@ -33,8 +33,8 @@ CONSUMER = """\
 {"timestamp":1795241479000,"name":"startup_complete"}
 {"timestamp":1795241479100,"name":"partitions_revoked","partitions":[]}
 {"timestamp":1795241479200,"name":"partitions_assigned","partitions":[{"topic":"st","partition":0},{"topic":"st","partition":1}]}
+{"timestamp":1795241479299,"name":"record_data","key":null,"value":"1","topic":"st","partition":0,"offset":0}
 {"timestamp":1795241479300,"name":"records_consumed","count":8,"partitions":[{"topic":"st","partition":0,"count":5,"minOffset":0,"maxOffset":4},{"topic":"st","partition":1,"count":3,"minOffset":10,"maxOffset":12}]}
-{"timestamp":1795241479301,"name":"record_data","key":null,"value":"1","topic":"st","partition":0,"offset":0}
 {"timestamp":1795241479310,"name":"offsets_committed","offsets":[{"topic":"st","partition":0,"offset":5}],"success":true}
 {"timestamp":1795241479400,"name":"records_consumed","count":2,"partitions":[{"topic":"st","partition":0,"count":2,"minOffset":5,"maxOffset":7}]}
 {"timestamp":1795241479410,"name":"offsets_committed","offsets":[],"success":false,"error":"rebalance"}
@@ -100,6 +100,32 @@ def test_consumer_lines() -> None:
     assert [event.stamp.event_seq for event in events] == list(range(len(events)))
 
 
+def verbose(*offsets: int, count: int | None = None) -> list[str]:
+    told = [
+        {"timestamp": 1, "name": "record_data", "key": None, "value": "1", "topic": "st", "partition": 0, "offset": at}
+        for at in offsets
+    ]
+    part = {"topic": "st", "partition": 0, "count": count or len(offsets), "minOffset": min(offsets), "maxOffset": max(offsets)}
+    return [json.dumps(line) for line in (*told, {"timestamp": 2, "name": "records_consumed", "count": 1, "partitions": [part]})]
+
+
+def test_verbose_output_tells_which_records_a_poll_over_gaps_held() -> None:
+    events = list(consumer_events([*verbose(3, 4, 6, 9), *verbose(11, 12)], "vc1", "vg", ["st"]))
+    assert [(run.first, run.last, run.count, run.seq) for run in events if isinstance(run, DeliveryRun)] == [
+        (3, 4, 2, 0),
+        (6, 6, 1, 2),
+        (9, 9, 1, 3),
+        (11, 12, 2, 4),
+    ]
+    assert [event.stamp.event_seq for event in events] == list(range(4))
+
+
+def test_records_that_are_not_all_told_leave_the_sum() -> None:
+    (run,) = consumer_events(verbose(3, 9, count=5), "vc1", "vg", ["st"])
+    assert isinstance(run, DeliveryRun)
+    assert (run.first, run.last, run.count) == (3, 9, 5)
+
+
 def test_an_unreadable_line_leaves_a_hole() -> None:
     broken = [line[:60] if "minOffset" in line else line for line in CONSUMER]
     events = list(consumer_events(broken, "vc1", "vg", ["st"]))
@@ -108,7 +134,7 @@ def test_an_unreadable_line_leaves_a_hole() -> None:
 
 
 def test_a_contradiction_leaves_a_hole_too() -> None:
-    backwards = CONSUMER[3].replace('"minOffset":0', '"minOffset":9')
+    backwards = CONSUMER[4].replace('"minOffset":0', '"minOffset":9')
     (remark,) = consumer_events([backwards], "vc1", "vg", ["st"])
     assert isinstance(remark, Remark)
     assert remark.stamp.event_seq > 0

@@ -3,6 +3,9 @@
 Both tools mix log lines into their output; what does not begin with a brace is skipped. A line that begins as JSON and cannot
 be read may have been anything, so it leaves a hole in the writer's numbers and the ledger stays incomplete.
 
+With `--verbose` the VerifiableConsumer prints each record of a poll, before the poll's sum: only then can it be told which records a poll
+over gaps held (3.9.2's `onRecordsReceived`).
+
 What these tools cannot tell: when a record was sent (only that it was acknowledged), whose records were delivered, generations,
 and the order of ownership changes other than by time.
 """
@@ -30,6 +33,7 @@ from airflow_provider_kmigrate.core.events import (
     Stop,
     TopicPartition,
 )
+from airflow_provider_kmigrate.core.intervals import size, union
 
 UNREADABLE: Final = "verifiable-unreadable"
 UNKNOWN: Final = "verifiable-unknown"
@@ -129,13 +133,14 @@ class _ConsumerTool(_Tool):
             "partitions_assigned": lambda value: self._ownership(value, Change.ACQUIRED),
             "partitions_revoked": lambda value: self._ownership(value, Change.RELEASED),
             "records_consumed": self._runs,
-            "record_data": lambda _: (),  # --verbose: each record of a run once more
+            "record_data": self._record,
             "offsets_committed": self._commit,
             "shutdown_complete": self._stop,
         }
         super().__init__(writer, translators)
         self._group, self._topics, self._reset = group, tuple(topics), reset
         self._delivered: Counter[TopicPartition] = Counter()
+        self._told: list[tuple[TopicPartition, int]] = []  # records of the poll whose sum comes next
 
     def _start(self, value: _Json) -> Iterable[Event]:
         return [Start(self._stamp(value), Role.CONSUMER, group=self._group, topics=self._topics, reset=self._reset)]
@@ -144,12 +149,15 @@ class _ConsumerTool(_Tool):
         partitions = tuple(_topic_partition(part) for part in value["partitions"])
         return [Ownership(self._stamp(value), self._group, self.writer, None, change, partitions)]
 
-    def _runs(self, value: _Json) -> Iterable[Event]:
-        return [self._run(value, part) for part in value["partitions"]]
+    def _record(self, value: _Json) -> Iterable[Event]:
+        self._told.append((_topic_partition(value), int(value["offset"])))
+        return ()
 
-    def _run(self, value: _Json, part: _Json) -> DeliveryRun:
-        key, count = _topic_partition(part), int(part["count"])
-        first, last = int(part["minOffset"]), int(part["maxOffset"])
+    def _runs(self, value: _Json) -> Iterable[Event]:
+        told, self._told = self._told, []
+        return [self._run(value, *run) for part in value["partitions"] for run in _islands(part, told)]
+
+    def _run(self, value: _Json, key: TopicPartition, first: int, last: int, count: int) -> DeliveryRun:
         stamp, seq = self._stamp(value), self._delivered[key]
         self._delivered[key] += count
         return DeliveryRun(stamp, self._group, self.writer, None, *key, first, last, count, seq, stamp.t_ms, stamp.t_ms)
@@ -161,6 +169,15 @@ class _ConsumerTool(_Tool):
 
     def _stop(self, value: _Json) -> Iterable[Event]:
         return [Stop(self._stamp(value), clean=True)]
+
+
+def _islands(part: _Json, told: Sequence[tuple[TopicPartition, int]]) -> list[tuple[TopicPartition, int, int, int]]:
+    """What a poll delivered of a partition as unbroken runs, where all its records were told; else as the one run of its sum."""
+    key, count = _topic_partition(part), int(part["count"])
+    first, last = int(part["minOffset"]), int(part["maxOffset"])
+    offsets = [offset for where, offset in told if where == key]
+    whole = bool(offsets) and offsets == sorted(set(offsets)) and (len(offsets), offsets[0], offsets[-1]) == (count, first, last)
+    return [(key, *span, size([span])) for span in union((at, at) for at in offsets)] if whole else [(key, first, last, count)]
 
 
 def _topic_partition(part: _Json) -> TopicPartition:

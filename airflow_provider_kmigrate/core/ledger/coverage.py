@@ -76,11 +76,15 @@ def _by_offset(read: Read, acked: list[Span]) -> tuple[list[Span], list[Case], l
         if run.count > run.last - run.first:
             continue
         due = size(clip((run.first, run.last), acked))
-        case = _case(read, run.first, run.last, abs(due - run.count))
+        others = (
+            run.last - run.first + 1 - due
+        )  # at most so many records of others may be among them, in place of as many of ours
+        hidden = due - max(0, run.count - others)
+        case = _case(read, run.first, run.last, due - run.count if due > run.count else hidden)
         case = replace(case, members=(run.member,), from_ms=run.t_first_ms, to_ms=run.t_last_ms, note=INEXACT)
         if due > run.count:
             short.append(case)
-        elif 0 < due < run.count:  # records of others are among them, so some of ours may not be
+        elif hidden:
             unclear.append(case)
     return union((run.first, run.last) for run in anonymous), short, unclear
 
