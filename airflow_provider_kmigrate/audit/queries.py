@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from airflow_provider_kmigrate.audit.algebra import Ints, mix_sql
 from airflow_provider_kmigrate.audit.schema import EVENTS, Pile
+from airflow_provider_kmigrate.core.ledger.health import SLOT_MS, STEADY_SLOTS
 
 LOG_BLOCK_BITS: Final = 12
 _BLOCKS: Final = (1 << 40) - 1
@@ -121,6 +122,14 @@ DELIVERIES: Final = """
 SELECT /*+ BROADCAST(wanted) */ events.consumer_group AS consumer_group, events.member AS member, events.topic AS topic,
   events.part AS part, events.lo AS o_lo, events.hi AS o_hi, events.t_first_ms AS t_lo, events.t_last_ms AS t_hi
 FROM events JOIN wanted ON events.topic = wanted.topic AND events.part = wanted.part WHERE events.pile = 'delivery'"""
+
+
+def ack_slots(since: int) -> AboutPiles:
+    """The stretches of time, before the step that began then, in which a record of a producer's partition was acknowledged."""
+    text = f"""
+SELECT DISTINCT producer, topic, part, CAST(floor(t_last_ms / {SLOT_MS}) AS BIGINT) AS slot
+FROM events WHERE pile = 'ack' AND t_last_ms < {since} AND t_last_ms >= {since - STEADY_SLOTS * SLOT_MS}"""
+    return _about(text, (Pile.ACK,), "producer topic part slot")
 
 
 def waits(window: tuple[int, int] | None) -> AboutPiles:

@@ -29,6 +29,7 @@ from airflow_provider_kmigrate.core.model import Reason
 from tests.audit.random_histories import packed
 from tests.audit.random_records import SingleRecords, single_records
 from tests.core.histories import History
+from tests.core.test_ledger_alive import BEGAN, steady
 
 SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 4))]
 ALL = Policy(max_cases=sys.maxsize)
@@ -154,6 +155,16 @@ def test_files_that_were_read_at_different_times(engine: Engine, seed: int) -> N
     assert found >= {"L05", "L17"}, "this pack does not ask enough"
 
 
+@pytest.mark.parametrize("stops", [None, 1])
+def test_partitions_that_fell_silent(engine: Engine, stops: int | None) -> None:
+    events = [*steady(stops=stops).events, *packed(20, 26)]
+    for since in (BEGAN, BEGAN + 100_000, None):
+        policy = replace(ALL, alive_since=BEGAN, demand=Demand(since))
+        facts = told_by_ledger(events, policy)
+        assert any("written steadily" in reason for reason in facts["reasons"]) == (stops is not None and since == BEGAN)
+        assert differences(of_polls(events, engine, policy), facts) == {}
+
+
 @pytest.mark.parametrize("share", [0.3, 0.7, 1.1])
 def test_evidence_of_some_age(engine: Engine, share: float, tmp_path: Path) -> None:
     events, story = packed(60, 22), single_records(60, 23)
@@ -165,8 +176,9 @@ def test_evidence_of_some_age(engine: Engine, share: float, tmp_path: Path) -> N
     failing.producer("px")
     failing.events.append(SendFailure(failing.stamp("px"), "px", "t", 0, 0, 4, "REQUEST_TIMED_OUT", None, since))
     events = [*events, *failing.end()]
-    facts = told_by_ledger(events, policy)
-    assert {reason[:3] for reason in facts["reasons"]} >= {"L14", "L16"}
-    assert differences(of_polls(events, engine, policy), facts) == {}
+    for asked in (policy, replace(policy, demand=replace(policy.demand, everywhere=True))):
+        facts = told_by_ledger(events, asked)
+        assert {reason[:3] for reason in facts["reasons"]} >= {"L14", "L16"}
+        assert differences(of_polls(events, engine, asked), facts) == {}
     found = of_records(story, engine, tmp_path, policy)
     assert any("nobody" in reason for reason in found["reasons"])

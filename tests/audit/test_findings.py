@@ -26,6 +26,7 @@ from airflow_provider_kmigrate.exceptions import Refused
 from tests.audit.random_histories import packed
 from tests.audit.random_records import SingleRecords, single_records
 from tests.core.histories import History, calm, with_a_canary
+from tests.core.test_ledger_alive import BEGAN, steady
 
 
 def concluded(events: Sequence[Event], engine: Engine, policy: Policy | None = None) -> Result:
@@ -328,6 +329,15 @@ def test_clients_that_run_on_put_nothing_in_doubt(engine: Engine) -> None:
     assert (facts.acked, facts.delivered, facts.gaps) == (ledger.acked, ledger.delivered, ledger.gaps)
     killed = run([Source(Level.PROBE, events=tuple(history.events))], replace(policy, alive_since=history.now + 60_000), engine)
     assert set(grounds(killed)) >= {"A13", "L05"}
+
+
+def test_our_own_probe_has_evidence_of_each_partition(duck: Engine) -> None:
+    """It stands for every broker; of users' clients only what they wrote steadily is asked for."""
+    for stops, level, expected in ((None, Level.PROBE, set()), (1, Level.PROBE, {"L14"}), (1, Level.PRODUCER, set())):
+        events = steady(stops=stops, beat_ms=20_000).events
+        source = Source(level, events=tuple(events))
+        result = run([source], Policy(alive_since=BEGAN, demand=Demand(BEGAN)), duck)
+        assert set(grounds(result)) == expected
 
 
 def test_a_torn_line_from_before_the_step(duck: Engine, tmp_path: Path) -> None:

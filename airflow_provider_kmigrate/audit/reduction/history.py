@@ -115,18 +115,18 @@ class History:
     deliveries: list[Deliveries] = field(default_factory=list)
 
     def saw(self, acks: pa.Table, deliveries: pa.Table) -> None:
-        """Take note of the newest evidence; both have t_hi, `acks` a producer and a place, `deliveries` a consumer_group."""
+        """Take note of the newest evidence; both have t_hi and a place, `acks` a producer, `deliveries` a consumer_group."""
         for *sending, t_ms in _latest(acks, "producer", "topic", "part"):
             self.newest.note_ack((sending[0], sending[1], sending[2]), t_ms)
-        for group, t_ms in _latest(deliveries, "consumer_group"):
-            self.newest.note_delivery(group, t_ms)
+        for *key, t_ms in _latest(deliveries, "consumer_group", "topic", "part"):
+            self.newest.note_delivery(GroupPartition(*key), t_ms)
 
     def add(self, other: History) -> None:
         """Add what another part of the same evidence came to."""
         for sending, t_ms in other.newest.acked.items():
             self.newest.note_ack(sending, t_ms)
-        for group, t_ms in other.newest.delivered.items():
-            self.newest.note_delivery(group, t_ms)
+        for key, t_ms in other.newest.delivered.items():
+            self.newest.note_delivery(key, t_ms)
         self.events += other.events
         self.acked += other.acked
         self.delivered.update(other.delivered)

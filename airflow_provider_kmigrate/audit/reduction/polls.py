@@ -23,6 +23,7 @@ from airflow_provider_kmigrate.audit.schema import Pile
 from airflow_provider_kmigrate.core.audit.event_lines import decode
 from airflow_provider_kmigrate.core.events import Clock, Event, Heartbeat, Stamp, TopicPartition
 from airflow_provider_kmigrate.core.ledger.facts import Gap
+from airflow_provider_kmigrate.core.ledger.health import Sending
 
 
 def reduce(engine: Engine, control: Control, policy: Policy, also: Collection[TopicPartition] = ()) -> History:
@@ -37,7 +38,16 @@ def reduce(engine: Engine, control: Control, policy: Policy, also: Collection[To
     refused, before = control.refusals(policy.demand.since)
     history = History(renumbered(events, whole), refused, before, left_out=sorted(left_out), deliveries=[polls.deliveries])
     polls.count_the_rest(history, judged | left_out)
+    history.newest.slots |= _slots(engine, policy.demand.since) if history.newest.fell_silent(policy.demand.since) else {}
     return history
+
+
+def _slots(engine: Engine, since: int | None) -> dict[Sending, frozenset[int]]:
+    """When before the step producers had records of each partition acknowledged, in stretches of `SLOT_MS`."""
+    found: dict[Sending, set[int]] = {}
+    for row in engine.ask(queries.ack_slots(since or 0)).to_pylist():
+        found.setdefault((row["producer"], row["topic"], row["part"]), set()).add(row["slot"])
+    return {sending: frozenset(slots) for sending, slots in found.items()}
 
 
 def _writers(engine: Engine, control: Control, policy: Policy) -> tuple[set[str], list[str], list[Stamp]]:

@@ -95,7 +95,7 @@ def balance(
             _check_group(book, key, piles, limits, health)
     _check_logs(book, piles)
     _check_owners(book, piles, limits)
-    return _facts(book, health, piles, limits, tuple(unmet(demand, newest or Newest.of(book), book.failures)))
+    return _facts(book, health, piles, limits, tuple(unmet(demand, newest or Newest.of(book, demand.since), book.failures)))
 
 
 def _read(book: Book, key: GroupPartition, *, mixed: bool) -> Read:

@@ -16,7 +16,8 @@ L10   no consumer group was seen
 L11   a group was not delivered everything that was acknowledged, and it cannot be said that it is lost
 L12   a run with gaps that cannot be told from loss
 L13   a compacted log: undelivered records may have been removed lawfully
-L14   nothing was acknowledged, or nothing delivered, since the time from which on there must be evidence
+L14   nothing was acknowledged, or nothing delivered, since the time from which on there must be evidence; or not on a partition
+      that was written steadily until then
 L15   a writer's clock is ahead of the audit's: how old its signs of life are cannot be told
 L16   a producer's last word on a partition, since that time, is that sends failed
 L17   what looks lost may have been delivered by a member that runs on, whose newest events were not read yet
@@ -30,9 +31,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from airflow_provider_kmigrate.core.events import DeliveryRun, SendFailure
+from airflow_provider_kmigrate.core.events import DeliveryRun, SendFailure, TopicPartition
 from airflow_provider_kmigrate.core.intervals import size
-from airflow_provider_kmigrate.core.ledger.book import Book, Writer
+from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition, Writer
 from airflow_provider_kmigrate.core.model import Reason
 
 _WHY_AUDIT = "What this writer saw and did not write down is unknown"
@@ -84,58 +85,127 @@ class Demand:
     """What evidence there must be: an acknowledgement and a delivery not before `since` (ms since the epoch; None: of any age).
 
     With `groups` each of them must have a delivery of its own. Of `mixed` groups some members write no events: what was theirs is not asked
-    for, nor are partitions that no other member owned.
+    for, nor are partitions that no other member owned. `everywhere`: both are wanted of each partition that was ever written, as by
+    senders that write all of them all the time.
     """
 
     since: int | None = None
     groups: tuple[str, ...] = ()
     mixed: tuple[str, ...] = ()
+    everywhere: bool = False
 
 
 Sending = tuple[str, str, int]  # a producer, and the topic and partition that it writes
 ANY_EVIDENCE: Final = Demand()
+SLOT_MS: Final = 10_000
+STEADY_SLOTS: Final = 60  # so long before the step it is looked whether a partition was written steadily
+_LEAST_SLOTS: Final = 12
+_STEADY: Final = 0.9  # of the slots; then a minute without a record happens by chance once in a million
+_SILENT_MS: Final = 60_000
 
 
 @dataclass(slots=True)
 class Newest:
-    """When a record was last acknowledged, to which producer and of which partition, and last delivered to each group."""
+    """When a record was last acknowledged, to which producer and of which partition, and last delivered of it to each group.
+
+    `slots` of those that `fell_silent`: the numbers of the stretches of `SLOT_MS` before the step in which something was acknowledged.
+    """
 
     acked: dict[Sending, int] = field(default_factory=dict)
-    delivered: dict[str, int] = field(default_factory=dict)
+    delivered: dict[GroupPartition, int] = field(default_factory=dict)
+    slots: dict[Sending, frozenset[int]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, book: Book) -> Newest:
+    def of(cls, book: Book, since: int | None = None) -> Newest:
         found = cls()
         for where, acks in book.acks.items():
             for ack in acks:
                 found.note_ack((ack.producer, *where), ack.t_acked_ms)
         for key, runs in book.runs.items():
-            found.note_delivery(key.group, max(run.t_last_ms for run in runs))
+            found.note_delivery(key, max(run.t_last_ms for run in runs))
+        for sending in found.fell_silent(since):
+            mine = (ack.t_acked_ms for ack in book.acks[TopicPartition(*sending[1:])] if ack.producer == sending[0])
+            found.slots[sending] = frozenset(t_ms // SLOT_MS for t_ms in mine)
+        return found
+
+    def fell_silent(self, since: int | None) -> list[Sending]:
+        """Partitions of producers, written shortly before the step and not since, for a minute in which the producer wrote others of the topic."""
+        if since is None:
+            return []
+        latest: dict[tuple[str, str], int] = {}
+        for (producer, topic, _), t_ms in self.acked.items():
+            latest[producer, topic] = max(t_ms, latest.get((producer, topic), t_ms))
+        silent = (at for at, t_ms in sorted(self.acked.items()) if since - _SILENT_MS <= t_ms < since)
+        return [at for at in silent if latest[at[:2]] >= since + _SILENT_MS]
+
+    def was_steady(self, sending: Sending, since: int) -> bool:
+        """Until its last record there it wrote that partition in nearly each stretch of the time before the step."""
+        recent = {slot for slot in self.slots.get(sending, ()) if slot * SLOT_MS >= since - STEADY_SLOTS * SLOT_MS}
+        return len(recent) >= max(_LEAST_SLOTS, _STEADY * (max(recent, default=0) - min(recent, default=0) + 1))
+
+    def last_delivered(self) -> dict[str, int]:
+        """To each group."""
+        found: dict[str, int] = {}
+        for key, t_ms in self.delivered.items():
+            found[key.group] = max(t_ms, found.get(key.group, t_ms))
         return found
 
     def note_ack(self, sending: Sending, t_ms: int) -> None:
         self.acked[sending] = max(self.acked.get(sending, t_ms), t_ms)
 
-    def note_delivery(self, group: str, t_ms: int) -> None:
-        self.delivered[group] = max(self.delivered.get(group, t_ms), t_ms)
+    def note_delivery(self, key: GroupPartition, t_ms: int) -> None:
+        self.delivered[key] = max(self.delivered.get(key, t_ms), t_ms)
 
 
 def unmet(demand: Demand, newest: Newest, failures: Iterable[SendFailure]) -> Iterator[Reason]:
     """What is demanded and not there. Where there is nothing at all, others say so (L09, L10), but of a group that is demanded."""
-    since, delivered = demand.since, max(newest.delivered.values(), default=None)
+    since, groups = demand.since, newest.last_delivered()
+    delivered = max(groups.values(), default=None)
     if since is not None:
         acked = max(newest.acked.values(), default=since)
         if acked < since:
             yield _old(f"no record was acknowledged since the step began, the last one {_ago(since - acked)} before")
         if delivered is not None and delivered < since:
             yield _old(f"no record was delivered since the step began, the last one {_ago(since - delivered)} before")
+        if demand.everywhere and acked >= since:
+            yield from _not_everywhere(since, newest, groups)
+        yield from _fallen_silent(since, newest)
         yield from _still_failing(since, newest, failures)
     for group in sorted(set(demand.groups)):
-        last = newest.delivered.get(group)
+        last = groups.get(group)
         if last is None:
             yield _old(f"group {group} was delivered no record, by any client that writes events")
         elif since is not None and last < since and delivered is not None and delivered >= since:
             yield _old(f"group {group} was delivered no record since the step began, the last one {_ago(since - last)} before")
+
+
+def _not_everywhere(since: int, newest: Newest, groups: Iterable[str]) -> Iterator[Reason]:
+    """One partition that goes on shows nothing of the others, and of the brokers that lead them."""
+    acked: dict[TopicPartition, int] = {}
+    for sending, t_ms in newest.acked.items():
+        place = TopicPartition(*sending[1:])
+        acked[place] = max(t_ms, acked.get(place, t_ms))
+    late = [place.name for place, t_ms in sorted(acked.items()) if t_ms < since]
+    if late:
+        yield _old(f"no record of {len(late)} of {len(acked)} partitions was acknowledged since the step began, first {late[0]}")
+    for group in sorted(groups):
+        dry = [place.name for place in sorted(acked) if newest.delivered.get(GroupPartition(group, *place), since - 1) < since]
+        if dry:
+            yield _old(
+                f"group {group} was delivered no record of {len(dry)} of {len(acked)} partitions since the step began, first {dry[0]}"
+            )
+
+
+def _fallen_silent(since: int, newest: Newest) -> Iterator[Reason]:
+    """A producer that is blocked on one partition is told of no failure until it gives its records up."""
+    found = [sending for sending in newest.fell_silent(since) if newest.was_steady(sending, since)]
+    if found:
+        producer, topic, partition = found[0]
+        text = f"{len(found)} partitions of producers were written steadily before the step and not since it began, "
+        text += f"first {topic}-{partition} by {producer}, which writes others of the topic"
+        why = "What it sends there may wait for an acknowledgement that does not come"
+        remedy = "Look whether these partitions have leaders, and what the producer has queued; one acknowledged record clears it"
+        yield Reason("L14", text, why, remedy)
 
 
 def _still_failing(since: int, newest: Newest, failures: Iterable[SendFailure]) -> Iterator[Reason]:
