@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+from kazoo.exceptions import BadVersionError, ConnectionLoss, NoNodeError
+
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.consumer.migrating.zookeeper import GroupSession
+from airflow_provider_kmigrate.exceptions import Unreachable
 from tests.consumer.wire_zookeeper import SYNC, WireZooKeeper
 from tests.waiting import wait_until
 
@@ -23,3 +29,24 @@ def test_a_follower_that_has_lost_its_leader_gives_no_sign_of_life() -> None:
         wait_until(lambda: signs, "a sign of life")
         session.close()
     assert [(found, timeout) for found, _, timeout in signs] == [(0x1234, 6.0)]
+
+
+class Answering(GroupSession):
+    """Connected, and told one thing whatever it asks."""
+
+    connected = True  # type: ignore[assignment]
+    answer: Exception = ConnectionLoss()
+
+    def _got(self, what: str, result: Any) -> Any:
+        raise self.answer
+
+
+@pytest.mark.parametrize("answer", [NoNodeError(), BadVersionError()])
+def test_a_znode_that_is_gone_or_has_another_version_is_not_written(answer: Exception) -> None:
+    session = Answering(ZooKeeperSettings("127.0.0.1:1"), lambda _: None, lambda _: None)
+    session.answer = answer
+    assert session.write("/owner", b"", 3) is None
+    assert not session.delete("/owner", 3)
+    session.answer = ConnectionLoss()
+    with pytest.raises(Unreachable):
+        session.write("/owner", b"", 3)

@@ -16,14 +16,14 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
+from kazoo.exceptions import BadVersionError, KazooException, NodeExistsError, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState, KeeperState, WatchedEvent
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.zookeeper_session import access, error_for
-from airflow_provider_kmigrate.exceptions import AuthenticationFailed, KMigrateError, TimedOut, Unreachable
+from airflow_provider_kmigrate.exceptions import AuthenticationFailed, TimedOut, Unreachable
 
 _log = logging.getLogger(__name__)
 ANSWER_S: Final = 4.0
@@ -134,14 +134,14 @@ class GroupSession:
             raise TimedOut(f"{self.where}: {what}: no answer within {ANSWER_S:g} s") from error
 
     def call(self, what: str, act: Callable[[KazooClient], Any]) -> Any:
-        """The answer to one asynchronous request; `NoNodeError` and `NodeExistsError` pass, the rest of kazoo's becomes ours."""
+        """The answer to one asynchronous request; what it says of the znode passes (absent, there, other version), the rest of kazoo's becomes ours."""
         if self._refused:
             raise AuthenticationFailed(f"{self.where}: {what}: our identity is refused")
         if not self.connected:
             raise Unreachable(f"{self.where}: {what}: not connected")
         try:
             return self._got(what, act(self._client))
-        except (NoNodeError, NodeExistsError):
+        except (NoNodeError, NodeExistsError, BadVersionError):
             raise
         except KazooException as error:
             raise error_for(error, f"{self.where}: {what}") from error
@@ -207,12 +207,8 @@ class GroupSession:
     def _versioned(self, act: Callable[[KazooClient], Any], answer: Callable[[Any], int], what: str) -> int | None:
         try:
             return answer(self.call(what, act))
-        except NoNodeError:
+        except (NoNodeError, BadVersionError):
             return None
-        except KMigrateError as error:
-            if type(error.__cause__).__name__ == "BadVersionError":
-                return None
-            raise
 
     def make_together(self, nodes: Mapping[str, bytes]) -> bool:
         """Ephemeral znodes, all or none, whose parents exist; False where one exists already."""
