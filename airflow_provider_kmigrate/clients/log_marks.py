@@ -139,7 +139,9 @@ def _marks(
 ) -> dict[TopicPartition, LogMark]:
     first = _offsets(admin, wheres, OffsetSpec.earliest, timeout)
     last = _offsets(admin, wheres, OffsetSpec.latest, timeout, isolation)
-    return {where: _mark(first[where], last[where], pattern) for where in wheres}
+    ages = pattern.retention_ms not in {None, -1}
+    newest = _offsets(admin, wheres, OffsetSpec.max_timestamp, timeout) if ages else {}
+    return {where: _mark(first[where], last[where], newest.get(where), pattern) for where in wheres}
 
 
 def _offsets(
@@ -164,8 +166,11 @@ def _or_error(future: Future[Any], timeout: float) -> Any:
         return "ListOffsets: no such partition"
 
 
-def _mark(first: Any, last: Any, pattern: LogMark) -> LogMark:
+def _mark(first: Any, last: Any, newest: Any, pattern: LogMark) -> LogMark:
+    """`newest` may be missing: brokers before 3.0 do not tell it, and an empty log has none."""
     for answer in (first, last):
         if isinstance(answer, KMigrateError | str):
             return replace(pattern, unread=str(answer))
+    newest_ms = getattr(newest, "timestamp", -1)
+    pattern = replace(pattern, newest_ms=newest_ms if newest_ms >= 0 else None)
     return replace(pattern, start=first.offset, end=last.offset, leader_epoch=last.leader_epoch)

@@ -225,6 +225,7 @@ def test_a_look_that_is_left_for_the_next_audit(spark: SparkSession, properties:
     assert codes(second, third) == {"D10": 1_500}
     mark = second.logs.marks[TopicPartition("grows", 0)]
     assert (mark.retention_ms, mark.retention_bytes, mark.compacted) == (604_800_000, -1, False)
+    assert 0 <= second.logs.taken_ms - (mark.newest_ms or 0) < 600_000
     offsets = [mark for where, mark in second.commits.marks.items() if where.topic == "__consumer_offsets"]
     assert {(mark.retention_ms, mark.compacted) for mark in offsets} == {(-1, True)}
 

@@ -198,6 +198,28 @@ def test_what_retention_cannot_have_removed(
     assert grounds[code].outcome is (Outcome.PASS if code == "D09" else Outcome.INCONCLUSIVE)
 
 
+@pytest.mark.parametrize(
+    ("newest_ms", "now_ms", "code"),
+    [
+        (-40 * 60_000, 25 * 60_000, "D09"),  # an hour's batch, 40 minutes old at the look; kept for an hour
+        (-40 * 60_000, 19 * 60_000, "D17"),
+        (-1, 3_600_000, "D09"),
+        (-1, 3_599_998, "D17"),
+        (None, 3_599_999, "D17"),  # nobody told: as if it had just been written
+        (None, 3_600_000, "D09"),
+        (60_000, 3_600_000, "D17"),  # by the producer's own clock
+    ],
+)
+def test_a_log_that_expired_whole_is_as_old_as_its_newest_record(newest_ms: int | None, now_ms: int, code: str) -> None:
+    before = look({P0: full(35)})
+    after = look({P0: full(60, start=35)}, before)
+    limits = {"retention_ms": 3_600_000, "retention_bytes": -1}
+    before = replace(before, marks={P0: replace(before.marks[P0], newest_ms=newest_ms, **limits)}, taken_ms=0)
+    after = replace(after, marks={P0: replace(after.marks[P0], **limits)}, taken_ms=now_ms)
+    before = fingerprint.from_dict(json.loads(json.dumps(fingerprint.as_dict(before))))
+    assert {ground.reason.code for ground in compare(before, after)[0]} & {"D09", "D17"} == {code}
+
+
 spans = st.tuples(st.integers(0, 300), st.integers(0, 300)).map(sorted)
 
 
@@ -240,10 +262,42 @@ def test_a_renewed_look_hashes_only_what_is_new() -> None:
 
 
 def test_compaction_removes_and_never_changes() -> None:
+    """Half of the blocks are whole: those, the end and the epoch are compared, and a gate passes."""
     log = full(35, compacted=True)
-    found, _ = judged(log, without(log, 3, 11))
-    assert (found["D08"].outcome, found["D08"].count) == (Outcome.INCONCLUSIVE, 2)
+    found, equal = judged(log, without(log, 3, 11))
+    assert (found["D08"].outcome, found["D08"].count, equal) == (Outcome.PASS, 2, 15)
+    assert "42.9 % of the offsets compared" in found["D10"].reason.text
+    grounds, health = compare(before := look({P0: log}), look({P0: without(log, 3, 11)}, before))
+    assert combine(grounds, [health], required=[Level.LOG]).outcome is Outcome.PASS
     assert codes(log, replace(log, records={**log.records, 3: "other"})) == {"D02"}
+    assert codes(log, replace(without(log, 3, 22), end=22)) >= {"D03"}
+    assert codes(replace(log, epoch=7), replace(without(log, 3), epoch=6)) >= {"D04"}
+
+
+@pytest.mark.parametrize("compacted", [True, False])
+def test_a_clean_up_that_was_changed_explains_nothing(*, compacted: bool) -> None:
+    """As where a topic's setting is lost on the way: then records go that nobody wanted to go."""
+    log = full(35, compacted=compacted)
+    found, _ = judged(log, replace(without(log, 3, 11), compacted=not compacted))
+    assert (found["D19"].outcome, found["D19"].count) == (Outcome.INCONCLUSIVE, 2)
+    assert codes(log, replace(log, compacted=not compacted)) == set()
+
+
+def test_a_topic_that_is_not_asked_for_any_more_is_left_out_and_named() -> None:
+    """Deleted on purpose, and taken out of the file: then it is no loss. One that is still named is."""
+    other = TopicPartition("gone", 0)
+    before = look({P0: full(35), other: full(20)})
+    after = look({P0: full(35)}, before)
+    by_topics = {
+        topics: {ground.reason.code: ground for ground in compare(before, after, topics)[0]}
+        for topics in (None, ("t",), ("t", "gone"))
+    }
+    assert by_topics[None].keys() == by_topics["t", "gone"].keys() == {"D05", "D10"}
+    found = by_topics["t",]
+    assert found.keys() == {"D10", "D18"}
+    assert (found["D18"].outcome, found["D18"].examples[0].topic) == (Outcome.PASS, "gone")
+    assert "every offset compared" in found["D10"].reason.text
+    assert compare(before, after, ("t",))[1].events == 35
 
 
 def test_nothing_is_no_proof() -> None:

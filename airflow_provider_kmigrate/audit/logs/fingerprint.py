@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -248,9 +248,9 @@ def _tracker() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
     return track
 
 
-def compare(before: LogLook, after: LogLook) -> tuple[tuple[Ground, ...], LevelHealth]:
-    """What became of logs and commits, as `core.audit.verdict.combine` takes it."""
-    grounds, health = fingerprint.compare(before.logs, after.logs)
+def compare(before: LogLook, after: LogLook, topics: Collection[str] | None = None) -> tuple[tuple[Ground, ...], LevelHealth]:
+    """What became of logs and commits, as `core.audit.verdict.combine` takes it. `topics`: those still asked for; None: all of `before`."""
+    grounds, health = fingerprint.compare(before.logs, after.logs, topics)
     ends = {where: mark.end for where, mark in after.logs.marks.items()}
     waiting = Waiting({where: mark.end for where, mark in before.logs.marks.items()}, after.settled)
     return (*grounds, *judge_commits(before.commits, after.commits, ends, waiting=waiting)), health

@@ -5,14 +5,15 @@ order-free hash of them, offsets and times included: equal prints mean equal rec
 about 2^-64). Cutting at fixed places keeps blocks comparable when retention moves the beginning of a log: blocks it reached are
 named and left out, the others stay.
 
-What compaction removes is no loss, so a block of a compacted topic may hold fewer records afterwards, and then shows nothing. Reads
+What compaction removes is no loss, so a block of a compacted topic may hold fewer records afterwards, and then shows nothing: it is named and left
+out, while the log's end, its epoch and its blocks that are whole are compared as ever. Reads
 are uncommitted: what an aborted transaction wrote lies in the log too, and does not depend on when it is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from airflow_provider_kmigrate.core.audit.log_blocks import Fingerprint, LogMark, Print, covered
@@ -26,20 +27,31 @@ VERSION: Final = 2
 _CASES: Final = 20
 
 
-def compare(before: Fingerprint, after: Fingerprint) -> tuple[tuple[Ground, ...], LevelHealth]:
+def compare(
+    before: Fingerprint, after: Fingerprint, topics: Collection[str] | None = None
+) -> tuple[tuple[Ground, ...], LevelHealth]:
     """What became of the logs of `before`, as `core.audit.verdict.combine` takes it.
 
-    `after` must have hashed what `remaining` says. Raises `Refused` where the two cannot be compared.
+    `after` must have hashed what `remaining` says. `topics`: those that are still asked for; None: all of `before`. Raises `Refused` where the two cannot be compared.
     """
     if (before.cluster_id, before.block) != (after.cluster_id, after.block):
         one, other = (f"{each.cluster_id} in blocks of {each.block}" for each in (before, after))
         text = f"Fingerprints of {one} and of {other} cannot be compared."
         raise Refused.because(Reason("D00", text, remedy="Take both of one cluster, with one release."))
-    found = _Findings(elapsed_ms=after.taken_ms - before.taken_ms)
+    found = _Findings(then_ms=before.taken_ms, now_ms=after.taken_ms)
+    for where, mark in before.marks.items():
+        if topics is not None and where.topic not in topics:
+            found.add("D18", where, (mark.start, mark.end), mark.end - mark.start, "not asked for any more")
+    before = _only(before, {case.topic for case in found.cases.get("D18", ())})
     for where, mark in sorted(before.marks.items()):
         _compare_marks(where, mark, after.marks.get(where), found)
         _compare_blocks(where, before, after, found)
     return (*found.grounds(), *found.compared(before)), LevelHealth(Level.LOG, found.equal)
+
+
+def _only(look: Fingerprint, left_out: Collection[str]) -> Fingerprint:
+    marks = {where: mark for where, mark in look.marks.items() if where.topic not in left_out}
+    return replace(look, marks=marks, prints={where: blocks for where, blocks in look.prints.items() if where in marks})
 
 
 def compare_marks(before: Mapping[TopicPartition, LogMark], after: Mapping[TopicPartition, LogMark]) -> list[Ground]:
@@ -56,7 +68,8 @@ class _Findings:
 
     cases: dict[str, list[Case]] = field(default_factory=dict)
     equal: int = 0
-    elapsed_ms: int | None = None  # between the two looks
+    then_ms: int | None = None  # when the two looks were taken
+    now_ms: int | None = None
 
     def add(self, code: str, where: TopicPartition, span: tuple[int, int], count: int, note: str) -> None:
         """`span` is from .. before."""
@@ -87,7 +100,7 @@ class _Findings:
             end - begin
             for where, blocks in before.prints.items()
             for begin, end in covered(before.marks[where], blocks, before.block)
-        )
+        ) - sum(case.last - case.first + 1 for case in self.cases.get("D08", ()))
         share = f"{100 * hashed / offsets:.3g} % of the offsets" if hashed < offsets else "every offset"
         text = f"{self.equal} records of {len(before.prints)} partitions are there unchanged ({share} compared)."
         return Ground(Outcome.PASS, Reason("D10", text), Level.LOG, self.equal)
@@ -145,11 +158,11 @@ _TABLE: Final = (
         "Wait until each has a leader, and take the fingerprint again.",
     ),
     (
-        Outcome.INCONCLUSIVE,
+        Outcome.PASS,
         "D08",
-        "{total} records of {partitions} compacted partitions are not there any more.",
+        "{total} records of {partitions} compacted partitions are not there any more; the blocks that held them were left out of the comparison.",
         "Compaction removes records, so this shows neither that they were lost nor that they were not.",
-        "Audit these topics with the probe or with wrapped clients.",
+        "",
     ),
     (
         Outcome.PASS,
@@ -162,8 +175,22 @@ _TABLE: Final = (
         Outcome.INCONCLUSIVE,
         "D17",
         "The beginning of {partitions} logs is gone, {total} offsets, and their retention does not explain it.",
-        "It has no limit, was changed meanwhile, or has not had the time to remove records that had just been written.",
+        "It has no limit, was changed meanwhile, or has not had the time to remove the newest of them.",
         "Look who deleted records or changed retention.ms or retention.bytes; if it was on purpose, take a new look.",
+    ),
+    (
+        Outcome.PASS,
+        "D18",
+        "{partitions} partitions of the look before were left out: their topics are not asked for any more.",
+        "Nothing is known of what became of them.",
+        "",
+    ),
+    (
+        Outcome.INCONCLUSIVE,
+        "D19",
+        "{total} records of {partitions} partitions are not there any more, whose cleanup.policy was changed to or from compaction.",
+        "What compaction may have removed, and since when, is not known.",
+        "Set cleanup.policy to what it should be at once; if it was changed on purpose, take a new look.",
     ),
 )
 
@@ -186,14 +213,20 @@ def _compare_ends(where: TopicPartition, mark: LogMark, now: LogMark, found: _Fi
     if mark.leader_epoch is not None and now.leader_epoch is not None and now.leader_epoch < mark.leader_epoch:
         found.add("D04", where, (now.end, now.end), 1, f"epoch {now.leader_epoch} after {mark.leader_epoch}")
     if now.start > mark.start:
-        gone, doubt = min(now.start, mark.end), _unexplained(mark, now, found.elapsed_ms)
+        gone, doubt = min(now.start, mark.end), _unexplained(mark, now, _age_ms(mark, found))
         note = f"the log begins at {now.start}, began at {mark.start}{doubt}"
         found.add("D17" if doubt else "D09", where, (mark.start, gone), gone - mark.start, note)
 
 
-def _unexplained(mark: LogMark, now: LogMark, elapsed_ms: int | None) -> str:
+def _age_ms(mark: LogMark, found: _Findings) -> int | None:
+    """How old the newest record of then is now; where nobody told when that was written, as if it had been just then."""
+    newest = found.then_ms if mark.newest_ms is None else mark.newest_ms
+    return None if newest is None or found.now_ms is None else found.now_ms - newest
+
+
+def _unexplained(mark: LogMark, now: LogMark, age_ms: int | None) -> str:
     """Why retention cannot have removed that; empty where it can. Old records are removed at any time, so time speaks only against the
-    removal of everything: a part of it had just been written. How many bytes there were is not known.
+    removal of everything, the newest record with it. How many bytes there were is not known.
     """
     was, limits = ((each.retention_ms, each.retention_bytes) for each in (mark, now))
     if None in {*was, *limits}:
@@ -204,8 +237,8 @@ def _unexplained(mark: LogMark, now: LogMark, elapsed_ms: int | None) -> str:
     if limit_ms == limit_bytes == -1:
         return "; its retention has no limit"
     whole = now.start >= mark.end
-    if whole and limit_bytes == -1 and limit_ms is not None and elapsed_ms is not None and elapsed_ms < limit_ms:
-        return f"; everything, after {elapsed_ms} ms of the {limit_ms} ms that records are kept"
+    if whole and limit_bytes == -1 and limit_ms is not None and age_ms is not None and age_ms < limit_ms:
+        return f"; everything, its newest record after {age_ms} ms of the {limit_ms} ms that records are kept"
     return ""
 
 
@@ -217,8 +250,11 @@ def _compare_blocks(where: TopicPartition, before: Fingerprint, after: Fingerpri
         span = next(covered(mark, (number,), before.block))
         if now.start <= span[0]:
             is_now = after.prints.get(where, {}).get(number, Print(0))
-            compacted = mark.compacted or now.compacted
-            _compare_block(where, span, was, is_now, found, truncated=now.end < span[1], compacted=compacted)
+            fewer = _FEWER.get((mark.compacted, now.compacted), "D19")
+            _compare_block(where, span, was, is_now, found, truncated=now.end < span[1], fewer=fewer)
+
+
+_FEWER: Final = {(False, False): "D01", (True, True): "D08"}  # compacted then, and now
 
 
 def _is_other(mark: LogMark, now: LogMark) -> bool:
@@ -226,16 +262,15 @@ def _is_other(mark: LogMark, now: LogMark) -> bool:
 
 
 def _compare_block(
-    where: TopicPartition, span: tuple[int, int], was: Print, now: Print, found: _Findings, *, truncated: bool, compacted: bool
+    where: TopicPartition, span: tuple[int, int], was: Print, now: Print, found: _Findings, *, truncated: bool, fewer: str
 ) -> None:
+    """`fewer`: the code for records that are missing."""
     if was == now:
         found.equal += was.records
     elif now.records >= was.records:
         found.add("D02", where, span, was.records, f"{was.records} records before, {now.records} now, with other contents")
-    elif compacted:
-        found.add("D08", where, span, was.records - now.records, "compacted")
-    elif not truncated:  # what lies behind the log's end is named as truncated
-        found.add("D01", where, span, was.records - now.records, f"{now.records} records of {was.records}")
+    elif fewer != "D01" or not truncated:  # what lies behind the log's end is named as truncated
+        found.add(fewer, where, span, was.records - now.records, f"{now.records} records of {was.records}")
 
 
 def as_dict(fingerprint: Fingerprint) -> dict[str, Any]:

@@ -31,7 +31,8 @@ class LogMark:
     """A partition's log: offsets from `start` to before `end`; `leader_epoch` of its last record, `topic_id` where known.
 
     `unread` says why nothing could be read, such as that there was no leader; offsets are 0 then. `retention_ms`, `retention_bytes`:
-    the limits beyond which its beginning is removed, -1: none, None: not known.
+    the limits beyond which its beginning is removed, -1: none, None: not known. `newest_ms`: the latest timestamp of a record in it, from which
+    retention counts; None: not told, or there is none.
     """
 
     start: int = 0
@@ -42,6 +43,7 @@ class LogMark:
     unread: str = ""
     retention_ms: int | None = None
     retention_bytes: int | None = None
+    newest_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
