@@ -49,7 +49,8 @@ class LogsRequest:
     """Level L0. `properties`: a file with librdkafka's properties as JSON, which may hold secrets and therefore is no part of this.
 
     `before`: where the look before the step is; `audit.logs.look` leaves it there. `renewed`: where audits before this one left theirs when
-    they passed, in their order; the last that is there is compared with instead. `sample` as for `core.audit.fingerprint`.
+    they passed, in their order; the last that is there is compared with instead. `sample` as for `core.audit.fingerprint`. `rewinding`: groups
+    whose commits go back on purpose.
     """
 
     properties: str
@@ -57,6 +58,7 @@ class LogsRequest:
     before: str
     renewed: tuple[str, ...] = ()
     sample: Sample = field(default_factory=Sample)
+    rewinding: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +163,7 @@ def _logs(value: Any) -> LogsRequest | None:
     readers: dict[str, Callable[[Any], Any]] = {
         "topics": _all(str),
         "renewed": _all(str),
+        "rewinding": _all(str),
         "sample": lambda item: _made(Sample, item, {}),
     }
     return None if value is None else _made(LogsRequest, value, readers)

@@ -180,7 +180,7 @@ class AuditSpec:
     events (probe; producers: they and the consumers; consumers: the same, of which less is claimed). `schedule`: a cron expression or a preset; empty: only by hand. Where an audit is INCONCLUSIVE it is made again
     `extensions` times, each `extend_by` seconds later. `probe`: a migration sends and receives records of its own (level L1).
     `behind`: clients that gave a sign of life in so many seconds run on, and may be so far behind the end of a log. `canary`: a group's
-    canary instances are compared with the others.
+    canary instances are compared with the others. `rewinding`: groups whose commits go back on purpose.
     """
 
     conn_id: str
@@ -189,6 +189,7 @@ class AuditSpec:
     ledgers: tuple[str, ...] = ()
     events_topic: str = ""
     topics: tuple[str, ...] = ()
+    rewinding: tuple[str, ...] = ()
     share: float = 1.0
     jars: tuple[str, ...] = ()
     level: str = "producers"

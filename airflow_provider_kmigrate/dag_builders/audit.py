@@ -249,7 +249,15 @@ def _logs(spec: ClusterSpec, audit: AuditSpec, earlier: Sequence[str] = ()) -> d
     if not audit.topics:
         return {}
     before, *renewed = (f"{_result(spec, audit, step)}/look.json" for step in (_LOOK, *earlier))
-    return {"logs": {"topics": list(audit.topics), "before": before, "renewed": renewed, "sample": {"share": audit.share}}}
+    return {
+        "logs": {
+            "topics": list(audit.topics),
+            "before": before,
+            "renewed": renewed,
+            "rewinding": list(audit.rewinding),
+            "sample": {"share": audit.share},
+        }
+    }
 
 
 def _has_events(audit: AuditSpec) -> bool:

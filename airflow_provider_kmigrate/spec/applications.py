@@ -215,6 +215,11 @@ class Audit(Section):
         description="a list of topics whose logs a migration fingerprints and compares",
         examples=[["orders"]],
     )
+    rewinding: tuple[str, ...] = Field(
+        default=(),
+        description="a list of consumer groups that go back to earlier offsets on purpose, such as loaders that read all at each start",
+        examples=[["table-loader"]],
+    )
     share: Share = Field(default=_AUDIT.share, description="which part of each log, above 0, at most 1 (all)", examples=[0.05])
     jars: tuple[Location, ...] = Field(
         default=(),

@@ -84,6 +84,16 @@ def test_a_commit_that_goes_back() -> None:
     assert "record 2 of" in ground.examples[0].note
 
 
+def test_a_group_that_goes_back_on_purpose_is_shown_and_only_that() -> None:
+    before, after = commits(500, 3, 5), commits(900, 4, 9, 7, begin=2)
+    found = {ground.reason.code: ground for ground in judge_commits(before, after, {P0: 0}, rewinding=["g"])}
+    assert (found["D11"].outcome, found["D11"].count) == (Outcome.PASS, 2)
+    (other,) = judge_commits(before, after, {P0: 0}, rewinding=["h"])
+    assert other.outcome is Outcome.FAIL
+    (still,) = judge_commits(commits(500, 5), commits(70_000), {P0: 9}, rewinding=["g"])
+    assert still.reason.code == "D13", "nothing else is forgiven"
+
+
 def test_only_steps_count_not_what_was_removed_between() -> None:
     found = codes_of(commits(500, 5), commits(900, None, begin=1))
     assert (found["D12"].outcome, found["D12"].examples[0].first) == (Outcome.INCONCLUSIVE, 5)

@@ -251,7 +251,7 @@ class TestRuns:
         connection("sim_kafka", "kafka", extra={"bootstrap.servers": "127.0.0.1:1", "sasl.password": "s3cr3t"})
         connection("sim_zookeeper", "kmigrate_zookeeper", host="127.0.0.1:1")
         sim = rehearse()
-        audited(sim, spark, topics=["t"], share=0.5, jars=["/jars/a.jar", "/jars/b.jar"])
+        audited(sim, spark, topics=["t"], share=0.5, rewinding=["loader"], jars=["/jars/a.jar", "/jars/b.jar"])
         spark.concludes(Outcome.PASS)
         dag = migration(sim)
         assert dag.task_dict["look_at_logs"].downstream_task_ids == {"first_roll.broker_0"}
@@ -260,7 +260,7 @@ class TestRuns:
         assert len(asked) == len(GATES)
         assert len({logs.before for logs in asked if logs}) == 1
         assert [[Path(left).parts[-3] for left in logs.renewed] for logs in asked if logs] == [list(GATES[:n]) for n in range(4)]
-        assert {(logs.topics, logs.sample.share) for logs in asked if logs} == {(("t",), 0.5)}
+        assert {(logs.topics, logs.sample.share, logs.rewinding) for logs in asked if logs} == {(("t",), 0.5, ("loader",))}
         kept = [path for path in (sim.path.parent.parent / "result").rglob("*") if path.is_file()]
         assert not [path for path in kept if "s3cr3t" in path.read_text() or path.name.startswith("kafka-")]
 

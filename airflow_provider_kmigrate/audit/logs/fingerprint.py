@@ -248,12 +248,16 @@ def _tracker() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
     return track
 
 
-def compare(before: LogLook, after: LogLook, topics: Collection[str] | None = None) -> tuple[tuple[Ground, ...], LevelHealth]:
-    """What became of logs and commits, as `core.audit.verdict.combine` takes it. `topics`: those still asked for; None: all of `before`."""
+def compare(
+    before: LogLook, after: LogLook, topics: Collection[str] | None = None, *, rewinding: Collection[str] = ()
+) -> tuple[tuple[Ground, ...], LevelHealth]:
+    """What became of logs and commits, as `core.audit.verdict.combine` takes it. `topics`: those still asked for; None: all of `before`.
+    `rewinding` as for `judge_commits`.
+    """
     grounds, health = fingerprint.compare(before.logs, after.logs, topics)
     ends = {where: mark.end for where, mark in after.logs.marks.items()}
     waiting = Waiting({where: mark.end for where, mark in before.logs.marks.items()}, after.settled)
-    return (*grounds, *judge_commits(before.commits, after.commits, ends, waiting=waiting)), health
+    return (*grounds, *judge_commits(before.commits, after.commits, ends, waiting=waiting, rewinding=rewinding)), health
 
 
 def as_dict(look: LogLook) -> dict[str, Any]:

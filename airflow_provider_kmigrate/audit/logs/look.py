@@ -47,7 +47,8 @@ def compared(session: SparkSession, wanted: LogsRequest) -> Compared:
     left = [place for place in wanted.renewed if Path(place).exists()]
     before = fingerprint.from_dict(_read(left[-1] if left else wanted.before))
     after = fingerprint.take(session, properties(wanted), wanted.topics, before=before)
-    return Compared(before, after, *fingerprint.compare(before, after, wanted.topics))
+    grounds, health = fingerprint.compare(before, after, wanted.topics, rewinding=wanted.rewinding)
+    return Compared(before, after, grounds, health)
 
 
 def taken(session: SparkSession, wanted: LogsRequest) -> LogLook:

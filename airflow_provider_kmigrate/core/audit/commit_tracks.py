@@ -6,7 +6,8 @@ removed in between is the jump told (D12). Wrapped consumers see it (level L2).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
@@ -77,15 +78,21 @@ _UNKNOWN: Final = Waiting({}, {})
 
 
 def judge_commits(
-    before: CommitLook, after: CommitLook, ends: Ends, patience: Patience = PATIENCE, waiting: Waiting = _UNKNOWN
+    before: CommitLook,
+    after: CommitLook,
+    ends: Ends,
+    patience: Patience = PATIENCE,
+    waiting: Waiting = _UNKNOWN,
+    *,
+    rewinding: Collection[str] = (),
 ) -> list[Ground]:
     """What the commits since `before` show; `ends` are the logs' ends at the look after it, so that what came meanwhile waits too.
-    Without `waiting` no group is said to have stopped in between.
+    Without `waiting` no group is said to have stopped in between. `rewinding`: groups that go back on purpose, of which that is shown alone.
     """
     now = before.joined(after)
     return [
         *compare_marks(before.marks, after.marks),
-        *_gone_back(before, after),
+        *_gone_back(before, after, rewinding),
         *_removed(before, after, now, patience),
         *_ground(
             Outcome.INCONCLUSIVE, _STALLED, [*_stalled(before, now, ends, patience), *_stopped(before, after, waiting, patience)]
@@ -105,8 +112,10 @@ _BACK: Final = Reason(
     "D11",
     "{} commits went back behind an offset that their group had committed before.",
     "The group is delivered those records again; two members that both own a partition look like this, and so does a reset by hand.",
-    "If nobody reset these groups' offsets, look which members committed, and whether two coordinators served the group.",
+    "If nobody reset these groups' offsets, look which members committed, and whether two coordinators served the group. Groups that read from the "
+    "beginning on purpose: name them as `rewinding` in the cluster file's `audit`.",
 )
+_REWOUND: Final = replace(_BACK, text="{} commits went back, of groups that the cluster file names as `rewinding`.", remedy="")
 _REMOVED: Final = Reason(
     "D12",
     "{} committed offsets were removed and not set again.",
@@ -133,14 +142,18 @@ _UNREADABLE: Final = Reason(
 )
 
 
-def _gone_back(before: CommitLook, after: CommitLook) -> list[Ground]:
-    cases, count = [], 0
+def _gone_back(before: CommitLook, after: CommitLook, rewinding: Collection[str]) -> list[Ground]:
+    cases: dict[bool, list[Case]] = {True: [], False: []}
+    counts = Counter[bool]()
     for reader, track in after.tracks.items():
-        known = _set(before, reader)
+        known, meant = _set(before, reader), reader.group in rewinding
         steps = [*(known.back_to(track) if known else ()), *track.backs]
-        count += track.back_count + (len(steps) - len(track.backs))
-        cases += [_case(reader, step) for step in steps]
-    return _ground(Outcome.FAIL, _BACK, cases, count)
+        counts[meant] += track.back_count + (len(steps) - len(track.backs))
+        cases[meant] += [_case(reader, step) for step in steps]
+    return [
+        *_ground(Outcome.FAIL, _BACK, cases[False], counts[False]),
+        *_ground(Outcome.PASS, _REWOUND, cases[True], counts[True]),
+    ]
 
 
 def _set(look: CommitLook, reader: Reader) -> Track | None:
