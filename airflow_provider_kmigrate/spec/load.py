@@ -73,7 +73,19 @@ def load_folder(folder: str | Path) -> Folder:
 
 
 def advice(spec: ClusterSpec) -> tuple[Reason, ...]:
-    """What is allowed but unwise, as warnings for the first log line and the preflight."""
+    """What is allowed but unwise, as warnings."""
+    return (*_unwise_quorum(spec), *without_wipe(spec))
+
+
+def without_wipe(spec: ClusterSpec) -> tuple[Reason, ...]:
+    """M02: controllers that a rollback could not finish with."""
+    lacking = [node for node in spec.controllers if node.hosts.driver == "command" and not node.hosts.wipe]
+    why = "A rollback ends with moving the controllers' directories away: an old quorum that starts again deletes topics."
+    text = "The cluster file has no wipe command for {} (hosts: {{wipe: ...}})."
+    return tuple(Reason("M02", text.format(node.name), why, "Add the command; nothing was changed.") for node in lacking)
+
+
+def _unwise_quorum(spec: ClusterSpec) -> tuple[Reason, ...]:
     count = len(spec.controllers)
     if count == 1:
         why = "While it restarts, or after its disk is lost, there is no controller at all."

@@ -57,28 +57,28 @@ class Hosts(Section):
     )
     status: Command = Field(
         default=(),
-        description="a command that ends with 0 when the node runs and with 3 when it does not",
+        description="a command that ends with 0 when the node runs, and with 3 and a line `inactive` or `failed` when it is stopped",
         examples=["ssh {host} systemctl is-active kafka"],
     )
     read: Command = Field(
         default=(),
         description="a command that prints the file {path}; without it the file is on Airflow's machine",
-        examples=["ssh {host} cat {path}"],
+        examples=["ssh {host} sudo /usr/local/sbin/kmigrate-node read {path}"],
     )
     write: Command = Field(
         default=(),
         description="a command that replaces the file {path} by its standard input",
-        examples=["ssh {host} put {path}"],
+        examples=["ssh {host} sudo /usr/local/sbin/kmigrate-node write {path}"],
     )
     format: Command = Field(
         default=(),
-        description="a command that formats a controller's directory",
-        examples=["ssh {host} kafka-storage.sh format --cluster-id={cluster_id} -r {release} -c {properties}"],
+        description="a command that formats a controller's directory, as Kafka's user",
+        examples=["ssh {host} sudo /usr/local/sbin/kmigrate-node format {properties} {cluster_id} {release}"],
     )
     wipe: Command = Field(
         default=(),
-        description="a command that takes a controller's directory {path} out of the way; a rollback needs it",
-        examples=["ssh {host} sudo mv {path} {path}.rolled-back"],
+        description="a command that takes a controller's directory {path} out of the way, each time to another name; a rollback needs it",
+        examples=["ssh {host} sudo /usr/local/sbin/kmigrate-node wipe {path}"],
     )
     conn_id: str | None = Field(
         default=None,
@@ -168,7 +168,7 @@ class Caution(Section):
     )
     max_hybrid: Duration = Field(
         default=_DEFAULT.max_hybrid,
-        description="the longest time with brokers of both modes, as seconds or 4h, 90m; after it every look raises an alarm (T06)",
+        description="the longest time from the start of the controllers until the last broker runs in KRaft mode, as seconds or 4h, 90m; after it every look raises an alarm (T06)",
         examples=["4h"],
     )
     canary_bake: Duration = Field(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from airflow_provider_kmigrate.core.model import ClusterView, Migration, Reason
+from airflow_provider_kmigrate.exceptions import Refused
 
 
 class Journal(Protocol):
@@ -26,7 +27,23 @@ class FileJournal:
 
     def __init__(self, path: Path, run: str, now: Callable[[], float]) -> None:
         self._path, self._run, self._now = path, run, now
-        path.parent.mkdir(parents=True, exist_ok=True)
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Raises `Refused` (O06) where nothing could be written: found out here, nothing has been done yet."""
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            written = self._path if self._path.exists() else self._path.parent
+            closed = "" if os.access(written, os.W_OK) else f"no right to write {written}"
+        except OSError as error:
+            closed = str(error)
+        if closed:
+            text = f"The journal cannot be written by the user that this runs as: {closed}."
+            why = "Each act is written down before it is made; backups lie in the same folder."
+            remedy = (
+                "Give Airflow's user [kmigrate] folder, on this machine, every worker and the triggerer; then clear the task."
+            )
+            raise Refused.because(Reason("O06", text, why, remedy))
 
     def begin(self) -> None:
         """The run's first line, once: whoever asks what the run restarts can tell its journal from one that is kept elsewhere."""

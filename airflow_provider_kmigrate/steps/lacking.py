@@ -8,6 +8,7 @@ from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
 from airflow_provider_kmigrate.core.files.config_matrix import Stage
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.spec import without_wipe
 from airflow_provider_kmigrate.steps.backup import BackupStore
 from airflow_provider_kmigrate.steps.files import text_of
 from airflow_provider_kmigrate.steps.journal import Journal, told
@@ -31,11 +32,7 @@ def refuse_if_lost(name: str, spec: ClusterSpec, backup: BackupStore, journal: J
 def _reasons(spec: ClusterSpec, backup: BackupStore, brokers: Iterable[NodeSpec]) -> Iterator[Reason]:
     for node in brokers:
         yield from _refusals(lambda node=node: text_of(spec, backup, node, Stage.ZOOKEEPER))  # type: ignore[misc]
-    for controller in spec.controllers:
-        if controller.hosts.driver == "command" and not controller.hosts.wipe:
-            text = f"The cluster file has no wipe command for {controller.name} (hosts: {{wipe: [...]}})."
-            why = "A rollback ends with moving the controllers' directories away: an old quorum that starts again deletes topics."
-            yield Reason("M02", text, why, "Add the command; nothing was changed.")
+    yield from without_wipe(spec)
 
 
 def _refusals(attempt: Callable[[], object]) -> tuple[Reason, ...]:

@@ -65,7 +65,10 @@ class StepTrigger(BaseTrigger):
             outcome, text = "ready", "There is something to do."
         except (Refused, TimedOut) as error:
             outcome, text = "refused", str(error)
-        except KMigrateError as error:
+        except (
+            KMigrateError,
+            OSError,
+        ) as error:  # a full disk under the journal, say: the task looks, and says it in its own log
             outcome, text = "unavailable", str(error)
         waited = step.waited if step else self.arguments.get("waited", 0.0)
         kept = {"held": getattr(step, "held", None), "waited": waited}

@@ -378,8 +378,12 @@ class TestAdvice:
         cluster = with_controllers(count)
         assert [reason.code for reason in spec.advice(cluster)] == codes
 
+    def test_a_command_that_only_the_way_back_needs_is_missed_at_once(self) -> None:
+        assert {reason.code for reason in spec.advice(spec.loads(GOOD))} == {"F50", "M02"}
+
 
 def with_controllers(count: int) -> ClusterSpec:
     data = yaml.safe_load(GOOD)
+    data["hosts"]["wipe"] = "ssh {host} sudo kmigrate-node wipe {path}"
     data["controllers"] = [{"id": 3000 + n, "host": f"ctl{n}", "log_dir": "/var/lib/kraft"} for n in range(count)]
     return spec.loads(yaml.safe_dump(data))

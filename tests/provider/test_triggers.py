@@ -98,7 +98,12 @@ def test_soaked_time_is_handed_back(rehearse: Rehearse, tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("failure", "outcome"), [(Refused("[N01] no such connection"), "refused"), (Unreachable("nobody there"), "unavailable")]
+    ("failure", "outcome"),
+    [
+        (Refused("[N01] no such connection"), "refused"),
+        (Unreachable("nobody there"), "unavailable"),
+        (OSError(28, "No space left on device"), "unavailable"),
+    ],
 )
 def test_what_is_in_its_way_is_told(rehearse: Rehearse, failure: Exception, outcome: str) -> None:
     sim = rehearse()
@@ -112,6 +117,12 @@ def test_what_is_in_its_way_is_told(rehearse: Rehearse, failure: Exception, outc
         "renewed": 0,
         "watched": [],
     }
+
+
+def test_a_triggerer_that_may_not_write_the_journal_is_refused_in_words(rehearse: Rehearse, tmp_path: Any) -> None:
+    (tmp_path / "kmigrate").write_text("in its place\n")
+    found = event(trigger(rehearse()))
+    assert (found["outcome"], "[O06]" in found["text"], "triggerer" in found["text"]) == ("refused", True, True)
 
 
 def test_a_broken_cluster_file_is_refused(rehearse: Rehearse) -> None:

@@ -11,9 +11,9 @@ __all__ = ["overdue"]
 
 
 def overdue(view: ClusterView, max_hybrid: float, now: float) -> Reason | None:
-    """The alarm (T06) of a cluster that KRaft has owned for more than `max_hybrid` seconds while brokers are left in migration mode.
+    """The alarm (T06) of a cluster that KRaft owns, whose controllers came more than `max_hybrid` seconds ago, while brokers are left in migration mode.
 
-    Counted from the birth of /migration, minutes before the first broker's second restart, because that outlives every run of ours;
+    Counted from the birth of /migration, because that outlives every run of ours, and every election: when KRaft took over is written nowhere.
     `now` in seconds since the epoch. Neither the soak, with all brokers on KRaft, nor a view without ZooKeeper gives one.
     """
     left = sorted(broker.id for broker in view.brokers.values() if broker.mode is BrokerMode.MIGRATION)
@@ -23,6 +23,6 @@ def overdue(view: ClusterView, max_hybrid: float, now: float) -> Reason | None:
     if not began or now - began <= max_hybrid:
         return None
     since = datetime.fromtimestamp(began, UTC).isoformat(timespec="minutes")
-    text = f"KRaft has owned the cluster since {since}, longer than policy.max_hybrid ({max_hybrid / 3600:g} h), and brokers are left in migration mode: {left}."
+    text = f"The controllers came {since}, longer ago than policy.max_hybrid ({max_hybrid / 3600:g} h), and brokers are left in migration mode: {left}."
     why = "Every election and every tool that writes to ZooKeeper is a chance for the two stores to part; this was meant to be short."
     return Reason("T06", text, why, "Let the second roll go on, or start the rollback; or raise policy.max_hybrid, knowing why.")
