@@ -1,4 +1,4 @@
-"""`python -m airflow_provider_kmigrate.spec FILE_OR_FOLDER...` checks cluster files; `--schema` prints their JSON Schema."""
+"""`python -m airflow_provider_kmigrate.spec FILE_OR_FOLDER...` checks cluster files; `--schema` prints their JSON Schema, `--reference` the page of their keys."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.exceptions import SpecError
 from airflow_provider_kmigrate.spec import Folder, advice, load, load_folder, schema
+from airflow_provider_kmigrate.spec.reference import reference
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -17,9 +18,12 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m airflow_provider_kmigrate.spec", description="Check cluster files.")
     parser.add_argument("paths", nargs="*", type=Path, metavar="FILE_OR_FOLDER")
     parser.add_argument("--schema", action="store_true", help="print the JSON Schema for editors")
+    parser.add_argument("--reference", action="store_true", help="print docs/cluster-file.md: every key with its default")
     arguments = parser.parse_args(argv)
     if arguments.schema:
         sys.stdout.write(json.dumps(schema(), indent=2) + "\n")
+    if arguments.reference:
+        sys.stdout.write(reference())
     results = [load_folder(path) if path.is_dir() else _one(path) for path in arguments.paths]
     for spec in (spec for result in results for spec in result.specs):
         sys.stdout.write("\n".join((_summary(spec), *map(str, advice(spec)))) + "\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
-from typing import Any, get_args
+from typing import Any
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -13,10 +13,11 @@ from pydantic_core import ErrorDetails
 
 from airflow_provider_kmigrate.spec.model import ClusterFile
 from airflow_provider_kmigrate.spec.problems import Loc, Problem, shown
+from airflow_provider_kmigrate.spec.reference import section as section_of
 from airflow_provider_kmigrate.spec.values import COMMAND_ERROR
 
 _SSH = "use `driver: command` with commands such as `ssh {host} ...`; a driver of its own for SSH comes later"
-_LATER = ("groups", "max_parallel")
+_LATER = ("max_parallel",)
 
 
 def problems_of(error: ValidationError, line: Callable[[Loc], int]) -> list[Problem]:
@@ -56,7 +57,7 @@ def _found(loc: Loc, value: object) -> str:
 
 
 def _code(details: ErrorDetails, loc: Loc) -> str:
-    later = details["type"] in {"too_long", "less_than_equal"} and loc[-1] in _LATER
+    later = details["type"] == "less_than_equal" and loc[-1] in _LATER
     return "F07" if later or _is_ssh(details) else "F04"
 
 
@@ -87,13 +88,7 @@ def _field(loc: Loc) -> tuple[type[BaseModel] | None, FieldInfo | None]:
             field = None
         elif inner is not None:
             section, field = inner, inner.model_fields.get(part)
-            inner = _section(field.annotation) if field else None
+            inner = section_of(field.annotation) if field else None
         else:
             field = FieldInfo(description="text")
     return section, field
-
-
-def _section(annotation: object) -> type[BaseModel] | None:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next((found for found in map(_section, get_args(annotation)) if found), None)

@@ -187,9 +187,16 @@ class Caution(Section):
     max_parallel: Count = Field(
         default=_DEFAULT.max_parallel, description="1: this version restarts one node at a time", examples=[1], le=1
     )
-    fast_failover: bool = Field(default=_DEFAULT.fast_failover, description="true or false", examples=[False], strict=True)
+    fast_failover: bool = Field(
+        default=_DEFAULT.fast_failover,
+        description="true or false: shorter waits of fetches and heartbeats in the files that the rolls write, and elections in batches",
+        examples=[False],
+        strict=True,
+    )
     elect_batch: Count = Field(
-        default=_DEFAULT.elect_batch, description="partitions per preferred election, a whole number from 1", examples=[10]
+        default=_DEFAULT.elect_batch,
+        description="partitions per preferred election under fast_failover, a whole number from 1",
+        examples=[10],
     )
     start_timeout: Interval = Field(
         default=_DEFAULT.start_timeout,

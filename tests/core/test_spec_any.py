@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from airflow_provider_kmigrate import spec
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.exceptions import SpecError
+from airflow_provider_kmigrate.spec.reference import reference
 from tests.core.test_spec import GOOD, changed
 
 
@@ -27,6 +28,12 @@ class TestSchema:
     def test_the_shipped_schema_is_the_models(self) -> None:
         hint = f"run: python -m airflow_provider_kmigrate.spec --schema > {self.shipped.name}"
         assert json.loads(self.shipped.read_text(encoding="utf-8")) == spec.schema(), hint
+
+    def test_the_page_of_all_keys_is_the_models(self) -> None:
+        page = Path(__file__).parents[2] / "docs" / "cluster-file.md"
+        hint = f"run: python -m airflow_provider_kmigrate.spec --reference > docs/{page.name}"
+        assert page.read_text(encoding="utf-8") == reference(), hint
+        assert reference().count("](#") == reference().count("\n## ") - 1, "each section has its link"
 
     def test_it_accepts_the_good_file_and_refuses_unknown_keys(self) -> None:
         validator = jsonschema.Draft202012Validator(spec.schema())
