@@ -87,7 +87,10 @@ def _wrong(broker: int, possible: frozenset[int], topic_count: int) -> Reason:
         "The topic was expanded, or created from another broker's configuration, since that broker started. Restarting brokers makes them "
         "disagree: groups are consumed twice, not at all, or lose their committed offsets."
     )
-    remedy = "Do not restart any broker; expand the topic properly first (runbook: offsets topic)."
+    remedy = (
+        "Restart no broker now. In a planned window: stop the groups, save their offsets, restart every broker, set the offsets again"
+        " (K01 in the runbook)."
+    )
     return Reason("K01", text, why, remedy)
 
 

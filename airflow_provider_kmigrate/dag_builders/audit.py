@@ -39,7 +39,7 @@ _SCHEDULED = "scheduled"
 _BEGAN = "kmigrate_began_ms"
 _WAY_BACK = (
     "Nothing behind this task has been started, and the cluster serves as it is. Until 'finalize' begins everything can be taken "
-    "back: hold here, look at the findings, and decide on the rollback (the way back from this phase: docs/runbook.md, 'Where am I?')."
+    "back: hold here, look at the findings, and decide on the rollback (the way back from this phase: `python -m airflow_provider_kmigrate.runbook`, section 2)."
 )
 _NO_WAY_BACK = (
     "The cluster is finalized: a rollback to ZooKeeper is not possible any more. Keep the event files and the backup, and look at the "
@@ -171,7 +171,7 @@ def missing(spec: ClusterSpec) -> SpecError | None:
     if spec.audit is None or find_spec("airflow.providers.apache.spark") is not None:
         return None
     text = f"{spec.path} has an `audit`, and Airflow's Spark provider is not installed."
-    why = "Its audits fail, and with them a migration after its first roll."
+    why = "Its audits fail, and with them a migration: before its first roll where `topics` are named, else after it."
     return SpecError.because(Reason("F08", text, why, "pip install 'airflow-provider-kmigrate[spark]', or take the section out."))
 
 

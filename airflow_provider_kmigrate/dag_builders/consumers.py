@@ -66,7 +66,7 @@ mode goes back to ZooKeeper, offsets that only Kafka has are copied, migrating m
 """
 _ADVICE = (
     "After a FAIL the group is taken back by the task behind this one. Without a clear answer nothing is taken back: give the audit more "
-    "evidence and clear it, or take the group back by kmigrate_consumers_back. No other instance and no other group was touched."
+    "evidence and clear it, or take the group back by kmigrate_consumers_back__{cluster}. No other instance and no other group was touched."
 )
 
 
@@ -128,7 +128,9 @@ def _switched(spec: ClusterSpec, group: GroupSpec, target: MemberKind, goal: Goa
     first = _switch(spec, group, canary.name, target, bake=True)
     name = f"canary_{target}"
     compared, mixed = audit.canary_of(spec, group), target is MemberKind.MIGRATING  # old consumers write no events
-    gate = audit.group_gate(spec, group.name, name, _ADVICE, after=first.task_id, canary=compared, mixed=mixed)
+    gate = audit.group_gate(
+        spec, group.name, name, _ADVICE.format(cluster=spec.name), after=first.task_id, canary=compared, mixed=mixed
+    )
     if gate:
         _goes_back(spec, group, name, goal, [], gate=gate)
         chain(*gate)
@@ -159,7 +161,7 @@ def _watched(spec: ClusterSpec, group: GroupSpec, name: str, goal: Goal, *change
         cluster_file=spec.path, task_id=f"watch_{name}", group=group.name, wave=group.wave, **goes_on(), **audit.begins(spec)
     )
     begun = [*change, watch][0]
-    gate = audit.group_gate(spec, group.name, name, _ADVICE, after=begun.task_id)
+    gate = audit.group_gate(spec, group.name, name, _ADVICE.format(cluster=spec.name), after=begun.task_id)
     _goes_back(spec, group, name, goal, [*change, watch], gate=gate)
     return [*change, watch, *gate]
 

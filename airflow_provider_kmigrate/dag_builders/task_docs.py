@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 _RED = (
-    "**Red:** its log ends with a code, what was seen, why it matters and what to do next. Mend that, then clear this task: "
+    "**Red:** its log ends with a code, what was seen, why it matters and what to do next; `python -m airflow_provider_kmigrate.runbook CODE` says more. "
+    "Mend that, then clear this task: "
     "it looks at the cluster and does only what is left."
 )
 _NODE = re.compile(r"_\d+$")

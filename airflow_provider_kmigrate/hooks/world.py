@@ -51,7 +51,7 @@ opener: ContextVar[Callable[[ClusterSpec], AbstractContextManager[Access]]] = Co
 
 
 def folder() -> Path:
-    """`[kmigrate] folder`: journals and backups; by default `kmigrate` in Airflow's home. Shared by all workers, if there are several."""
+    """`[kmigrate] folder`: journals and backups; by default `kmigrate` beside the DAGs folder. Shared by all workers, if there are several."""
     default = Path(conf.get("core", "dags_folder")).parent / "kmigrate"
     return Path(conf.get("kmigrate", "folder", fallback="") or default).expanduser()
 

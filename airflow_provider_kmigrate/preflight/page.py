@@ -91,5 +91,5 @@ def _unread(texts: Iterable[str]) -> str:
 def _about(json_name: str) -> str:
     return (
         '<section id="about"><h2>About this page</h2><p>Nothing was changed, and no lock was taken. What each code means for the person '
-        f'on call stands in kmigrate\'s runbook. The same as JSON: <a href="{safe(json_name)}">{safe(json_name)}</a>.</p></section>'
+        f'on call stands in the runbook (<code>python -m airflow_provider_kmigrate.runbook CODE</code>). The same as JSON: <a href="{safe(json_name)}">{safe(json_name)}</a>.</p></section>'
     )

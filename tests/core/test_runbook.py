@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_provider_kmigrate import runbook
 from airflow_provider_kmigrate.core.findings.group_rules import GROUP_RULES
 from airflow_provider_kmigrate.core.findings.rules import RULES
 from airflow_provider_kmigrate.core.model import Reason
@@ -179,6 +180,16 @@ def test_what_the_runbook_refers_to_is_there() -> None:
     heads = re.findall(r"^#+ (.+)$", prose, re.MULTILINE)
     anchors = {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
     assert set(re.findall(r"\]\(#([^)]+)\)", prose)) - anchors == set(), "links"
+
+
+def test_an_entry_can_be_read_where_no_repository_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert runbook.main(["G05", "[P06]"]) == 0
+    told = capsys.readouterr().out
+    assert [told.count(f"### {code} ") for code in ("G05", "P06", "G06")] == [1, 1, 0]
+    assert told.count("**Never.**") == 2
+    assert runbook.main(["G99"]) == 1
+    assert "no entry G99" in capsys.readouterr().out
+    assert "    runbook.md\n" in (ROOT / "setup.cfg").read_text(encoding="utf-8"), "what is installed has it too"
 
 
 @pytest.mark.parametrize("block", re.findall(r"^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL))
