@@ -182,6 +182,16 @@ def test_what_the_runbook_refers_to_is_there() -> None:
     assert set(re.findall(r"\]\(#([^)]+)\)", prose)) - anchors == set(), "links"
 
 
+def test_its_commands_say_whom_they_ask() -> None:
+    """Without a bootstrap address each of Kafka's tools ends with an error; those that never ask anybody, or must not be used, are left out."""
+    spans = [*re.findall(r"`(kafka-[^`]+)`", TEXT), *re.findall(r"^ *(kafka-.+)$", TEXT, re.MULTILINE)]
+    asking = [
+        " ".join(span.split()) for span in spans if " --" in span and not span.startswith(("kafka-storage", "kafka-dump-log"))
+    ]
+    assert len(asking) > 30
+    assert [each for each in asking if not re.search(r"--bootstrap-|--zookeeper$|--authorizer-properties", each)] == []
+
+
 def test_an_entry_can_be_read_where_no_repository_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert runbook.main(["G05", "[P06]"]) == 0
     told = capsys.readouterr().out
