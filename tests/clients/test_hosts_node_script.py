@@ -43,7 +43,8 @@ def readme(tmp_path: Path) -> HostSpec:
 
 def _here(command: tuple[str, ...]) -> tuple[str, ...]:
     assert command[:2] == ("ssh", "{host}")
-    return command[3:] if command[2] == "sudo" else command[2:]
+    words = command[3:] if command[2] == "sudo" else command[2:]
+    return (words[0].removeprefix("/usr/local/sbin/"), *words[1:])
 
 
 @pytest.fixture

@@ -1,0 +1,63 @@
+"""What README and the operator's guide show is what is read: each connection, each piece of a cluster file."""
+
+import re
+import shlex
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+import yaml
+
+from airflow_provider_kmigrate import spec
+from airflow_provider_kmigrate.clients.connections import controller_security, kafka_settings, zookeeper_settings
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+GUIDE = (ROOT / "docs" / "operators-guide.md").read_text(encoding="utf-8")
+READ = {"kmigrate_zookeeper": zookeeper_settings, "kafka": kafka_settings, "kmigrate_controller": controller_security}
+
+
+def blocks(text: str, kind: str) -> list[str]:
+    return [dedent(block) for block in re.findall(rf"^ *```{kind}\n(.*?)^ *```", text, re.MULTILINE | re.DOTALL)]
+
+
+def added(text: str) -> list[list[str]]:
+    """The words of each `airflow connections add`."""
+    shown = "\n".join(blocks(text, "console")).replace("\\\n", " ")
+    commands = [
+        shlex.split(part)[2:]
+        for part in re.findall(r"^\$ (airflow connections add .*?)(?=^\S|\Z)", shown, re.MULTILINE | re.DOTALL)
+    ]
+    return [words[1:] for words in commands]
+
+
+def connection(words: list[str]) -> tuple[str, dict[str, Any]]:
+    """The id, and the fields as Airflow has them."""
+    options = dict(zip(words[1::2], words[2::2], strict=True))
+    return words[0], {name.removeprefix("--conn-").replace("type", "conn_type"): value for name, value in options.items()}
+
+
+@pytest.mark.parametrize("words", [*added(README), *added(GUIDE)], ids=lambda words: words[0])
+def test_connections(words: list[str]) -> None:
+    conn_id, fields = connection(words)
+    READ[fields["conn_type"]](conn_id, fields)  # type: ignore[operator]
+
+
+def test_all_of_them_were_found() -> None:
+    assert [words[0] for words in (*added(README), *added(GUIDE))] == [
+        "prod_zk",
+        "prod_kafka",
+        "prod_zk",
+        "prod_kafka",
+        "prod_controllers",
+    ]
+
+
+def test_cluster_files() -> None:
+    (whole,) = (yaml.safe_load(block) for block in blocks(README, "yaml"))
+    assert spec.advice(spec.loads(yaml.safe_dump(whole))) == ()
+    pieces = blocks(GUIDE, "yaml")
+    assert len(pieces) >= 4
+    for piece in pieces:
+        assert spec.loads(yaml.safe_dump(whole | yaml.safe_load(piece)))
