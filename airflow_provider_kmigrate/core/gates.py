@@ -28,6 +28,7 @@ from airflow_provider_kmigrate.core.model import (
     ZkController,
 )
 from airflow_provider_kmigrate.core.phase import UNFLAGGED
+from airflow_provider_kmigrate.core.unread import not_read
 
 BRING_BACK = "Start it with its own directory and the flag in its file; restart no other one meanwhile."
 """What to do about a controller that does not answer (G23)."""
@@ -98,7 +99,7 @@ def process_known(node: Broker | Controller) -> Gate:
 def fresh_migration(view: ClusterView) -> Gate:
     """G3: no trace of an earlier migration before controllers start: /migration absent, or -1 as fresh controllers write it."""
     if view.zk is None:
-        return not_yet(_unread("ZooKeeper"))
+        return not_yet(not_read("ZooKeeper"))
     migration = view.zk.migration
     if migration is None or (isinstance(migration, Migration) and migration.metadata_offset <= 0):
         return MET
@@ -119,7 +120,7 @@ def empty_controllers(view: ClusterView, ids: Collection[int]) -> Gate:
 def _empty_controller(view: ClusterView, controller: int) -> Gate:
     seen = view.controllers.get(controller)
     if seen is None or seen.files.has_metadata_log is None:
-        return not_yet(_unread(f"the metadata directory of controller {controller}"))
+        return not_yet(not_read(f"the metadata directory of controller {controller}"))
     started = isinstance(view.zk.migration, Migration) if view.zk else False
     if not seen.files.has_metadata_log or started:
         return MET
@@ -175,7 +176,7 @@ def no_quorum(text: str) -> Reason:
 def all_in_migration_mode(view: ClusterView, but: Collection[int] = ()) -> Gate:
     """G8: every broker registered in ZooKeeper, `but` the named ones, answers as a broker in migration mode."""
     if view.zk is None:
-        return not_yet(_unread("ZooKeeper"))
+        return not_yet(not_read("ZooKeeper"))
     registered = sorted(set(view.zk.broker_ids) - set(but))
     plain = [b for b in registered if b not in view.brokers or view.brokers[b].mode is not BrokerMode.MIGRATION]
     if not plain:
@@ -187,7 +188,7 @@ def all_in_migration_mode(view: ClusterView, but: Collection[int] = ()) -> Gate:
 def dual_write_alive(view: ClusterView, before: ClusterView | None) -> Gate:
     """G7: /migration carries the leader's epoch and its offset moved since `before`; the claim alone is no proof."""
     if view.zk is None or view.quorum is None:
-        return not_yet(_unread("ZooKeeper" if view.zk is None else "the KRaft quorum"))
+        return not_yet(not_read("ZooKeeper" if view.zk is None else "the KRaft quorum"))
     migration = view.zk.migration
     if not isinstance(migration, Migration) or migration.metadata_offset <= 0:
         return not_yet(no_dual_write("The copy from ZooKeeper to KRaft is not finished."))
@@ -226,7 +227,7 @@ def lag_below(view: ClusterView, limit: int) -> Gate:
     """The last dual-written offset is at most `limit` records behind the high watermark; never proof of equality (G6)."""
     lag = dual_write_lag(view)
     if lag is None:
-        return not_yet(_unread("the dual-write lag"))
+        return not_yet(not_read("the dual-write lag"))
     if lag <= limit:
         return MET
     why = "ZooKeeper is behind KRaft: what is missing there would be lost by a rollback."
@@ -243,7 +244,7 @@ def dual_write_lag(view: ClusterView) -> int | None:
 def no_client_metrics(view: ClusterView) -> Gate:
     """G9: no client-metrics subscription; one wedges the migration driver at its next failover (measured)."""
     if view.client_metrics is None:
-        return not_yet(_unread("the client-metrics subscriptions"))
+        return not_yet(not_read("the client-metrics subscriptions"))
     if not view.client_metrics:
         return MET
     why = "At the next controller failover the dual-write to ZooKeeper stops until they are deleted."
@@ -255,13 +256,13 @@ def epochs_known(view: ClusterView, *, states: bool = True) -> Gate:
     """The controller epochs in ZooKeeper and in the partition `states` were read: whoever gives the cluster back raises one above the others."""
     if view.zk is not None and view.zk.controller_epoch is not None and (view.state_epoch is not None or not states):
         return MET
-    return not_yet(Reason("G00", "Could not read the controller epochs.", "A controller with a lower one could change nothing."))
+    return not_yet(not_read("the controller epochs", why="A controller with a lower one could change nothing."))
 
 
 def no_leaderless(view: ClusterView) -> Gate:
     """G13: every partition has a leader."""
     if view.partitions is None:
-        return not_yet(_unread("the partitions"))
+        return not_yet(not_read("the partitions"))
     without = leaderless(view)
     if not without:
         return MET
@@ -278,7 +279,7 @@ def leaderless(view: ClusterView) -> tuple[Partition, ...]:
 def no_live_groups(view: ClusterView) -> Gate:
     """No consumer group lives on ZooKeeper when the last ZooKeeper-mode broker leaves: those consumers would starve (measured)."""
     if view.zk is None:
-        return not_yet(_unread("ZooKeeper"))
+        return not_yet(not_read("ZooKeeper"))
     if not view.zk.live_groups:
         return MET
     text = f"Groups still coordinate through ZooKeeper: {living(view)}."
@@ -347,7 +348,7 @@ def left_in_charge(view: ClusterView, broker: int, stop_seconds: float) -> Gate:
     broker that nobody hears (measured). A partition whose only in-sync replica was this broker has nowhere to go and does not count.
     """
     if view.partitions is None:
-        return not_yet(_unread("the partitions"))
+        return not_yet(not_read("the partitions"))
     stuck = [p for p in view.partitions if p.leader == broker and set(p.isr) - {broker}]
     if not stuck or stop_seconds < slow_stop_limit(len(view.partitions)):
         return MET
@@ -362,10 +363,6 @@ def left_in_charge(view: ClusterView, broker: int, stop_seconds: float) -> Gate:
 def slow_stop_limit(partitions: int) -> float:
     """Seconds from which a stop is an alarm: 10, more with many partitions (12-14 s at 10,000, measured)."""
     return 10.0 + partitions / 2000
-
-
-def _unread(what: str) -> Reason:
-    return Reason("G00", f"Could not read {what}.", "Unknown is not healthy.")
 
 
 def _names(partitions: Collection[Partition], limit: int = 8) -> str:

@@ -21,6 +21,7 @@ from airflow_provider_kmigrate.core.model import (
     Wait,
 )
 from airflow_provider_kmigrate.core.phase import ended, kraft_owns, malformed, where
+from airflow_provider_kmigrate.core.unread import not_read
 
 STILL_FOR = 2.0  # seconds without a change of /migration; a leader writes every 0.5 s, and every process was seen stopped
 
@@ -102,13 +103,13 @@ def nothing_ended(view: ClusterView) -> Gate:
     unread = [c.id for c in controllers if c.files == NodeFiles()]  # a file that is not there is no final one
     if final or not unread:
         return never(unseen(view, final[0])) if final else MET
-    return not_yet(Reason("G00", f"Could not read the files of controllers {listed(unread)}.", "Unknown is not healthy."))
+    return not_yet(not_read(f"the files of controllers {listed(unread)}"))
 
 
 def migration_still(view: ClusterView, first: ClusterView) -> Gate:
     """G29: nobody has written /migration for `STILL_FOR` seconds since `first`."""
     if view.zk is None or first.zk is None:
-        return not_yet(Reason("G00", "Could not read ZooKeeper.", "Unknown is not healthy."))
+        return not_yet(not_read("ZooKeeper"))
     if view.zk.migration != first.zk.migration:
         text = "/migration still moves, although every controller of the cluster file is stopped."
         return never(

@@ -48,6 +48,7 @@ from airflow_provider_kmigrate.core.model import (
     ZkView,
 )
 from airflow_provider_kmigrate.core.phase import Phase, kraft_owns, where
+from airflow_provider_kmigrate.core.unread import not_read
 
 _BACK = {BrokerMode.MIGRATION: Stage.MIGRATION, BrokerMode.ZOOKEEPER: Stage.ZOOKEEPER}
 
@@ -88,7 +89,7 @@ def decide_flag(view: ClusterView, controller_id: int) -> Decision:
 def _brought_back(view: ClusterView, controller: Controller) -> Decision:
     """With the file that it has where that has the flag; any other gets it only if it is not over."""
     if controller.files.has_metadata_log is None:
-        return Wait((Reason("G00", f"Could not read the directory of controller {controller.id}.", "Unknown is not healthy."),))
+        return Wait((not_read(f"the directory of controller {controller.id}"),))
     if not controller.files.has_metadata_log:
         return Done(f"Controller {controller.id} is down and its directory is empty; it is not needed any more.")
     start = Act(Verb.START, f"Controller {controller.id} is down and has this migration's log.")
@@ -192,7 +193,7 @@ def _down(broker: Broker, stage: Stage) -> Decision:
     if found is stage:
         return Act(Verb.START, f"Broker {broker.id} is stopped and has the file of stage {stage}.")
     if found is None:
-        return Wait((Reason("G00", f"Could not read the properties of broker {broker.id}.", "Unknown is not healthy."),))
+        return Wait((not_read(f"the properties of broker {broker.id}"),))
     return Act(
         Verb.RESTART, f"Broker {broker.id} is down with the file of stage {found}; it starts again with that of stage {stage}."
     )
@@ -340,7 +341,7 @@ def decide_wipe(view: ClusterView, controller_id: int) -> Decision:
     if not gate.met:
         return unmet(gate)
     if controller.files.meta is None or controller.files.has_metadata_log is None:
-        return Wait((Reason("G00", f"Could not read the directory of controller {controller_id}.", "Unknown is not healthy."),))
+        return Wait((not_read(f"the directory of controller {controller_id}"),))
     if back_gates.empty(controller):
         theirs = directories.told(directories.of_others(controller_id, controller.files.meta))
         return Done(
@@ -367,7 +368,7 @@ def decide_rolled_back(view: ClusterView) -> Decision:
     krafts = back_gates.migration_left(view) or kraft_owns(view)
     traces = _left("G30", "/migration or /controller is still KRaft's.", "stop_controllers.active_last") if krafts else MET
     unread = sorted(c.id for c in view.controllers.values() if c.files.meta is None or c.files.has_metadata_log is None)
-    unknown = not_yet(Reason("G00", f"Could not read the directories of controllers {listed(unread)}.")) if unread else MET
+    unknown = not_yet(not_read(f"the directories of controllers {listed(unread)}")) if unread else MET
     used = sorted(c.id for c in view.controllers.values() if not back_gates.empty(c))
     full = _left("G04", f"Controllers whose directories are not empty: {listed(used)}.", "wipe.controller_N") if used else MET
     gate = together(

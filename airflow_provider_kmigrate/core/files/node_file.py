@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from airflow_provider_kmigrate.core.files.config_matrix import Stage, node_id, stage_of
-from airflow_provider_kmigrate.core.model import Act, Decision, NodeFiles, Reason, Verb, Wait
+from airflow_provider_kmigrate.core.model import Act, Decision, NodeFiles, Verb, Wait
+from airflow_provider_kmigrate.core.unread import not_read
 
 __all__ = ["misfiled", "whose_else"]
 
@@ -20,7 +21,7 @@ def misfiled(name: str, files: NodeFiles, stage: Stage) -> Decision | None:
     A file that was not read is waited for.
     """
     if files.properties is None:
-        return Wait((Reason("G00", f"Could not read the properties of {name}.", "Unknown is not healthy."),))
+        return Wait((not_read(f"the properties of {name}"),))
     found = stage_of(files.properties)
     if found is stage:
         return None

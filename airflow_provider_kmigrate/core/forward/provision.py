@@ -26,6 +26,7 @@ from airflow_provider_kmigrate.core.model import (
     Wait,
 )
 from airflow_provider_kmigrate.core.phase import Intent, Permit, Phase, ended, kraft_owns, permit, refusal, still_open, where
+from airflow_provider_kmigrate.core.unread import not_read
 
 
 def decide_provision(view: ClusterView, controller_id: int, cluster_id: str) -> Decision:
@@ -172,7 +173,7 @@ def may_begin(view: ClusterView, judged_at: float | None, now: float) -> gates.G
     if old is None or ended(view):
         return gates.MET
     if view.zk is None:
-        return gates.not_yet(Reason("G00", "Could not read ZooKeeper.", "It says whether the finalization was begun."), old)
+        return gates.not_yet(not_read("ZooKeeper", why="It says whether the finalization was begun."), old)
     bare = {c.id for c in view.controllers.values() if c.migration_flag is False}
     ours = {c.id for c in view.controllers.values() if c.id in view.zk.unflagged and not c.migration_flag}
     return gates.MET if ours and bare <= ours else gates.never(old)

@@ -49,6 +49,7 @@ from airflow_provider_kmigrate.core.phase import (
     refusal,
     where,
 )
+from airflow_provider_kmigrate.core.unread import not_read
 
 STAGE = {BrokerMode.ZOOKEEPER: Stage.ZOOKEEPER, BrokerMode.MIGRATION: Stage.MIGRATION, BrokerMode.KRAFT: Stage.KRAFT}
 _STAGES = {BrokerMode.MIGRATION: (Stage.MIGRATION, Stage.KRAFT), BrokerMode.KRAFT: (Stage.KRAFT,)}  # of the target, or beyond
@@ -64,14 +65,14 @@ def may_stop(view: ClusterView, ids: Collection[int]) -> Gate:
     """
     if view.partitions is None or view.min_insync is None:
         what = "the partitions" if view.partitions is None else "min.insync.replicas of the topics"
-        return not_yet(Reason("S00", f"Could not read {what}.", "Unknown is not healthy."))
+        return not_yet(not_read(what, "S00"))
     return together((_nobody_else_down(view, ids), _nothing_out_of_sync(view.partitions), _enough_left(view, set(ids))))
 
 
 def in_sync(view: ClusterView) -> Gate:
     """Whether every replica of every partition is in its ISR, so that none is below its min.insync.replicas either."""
     if view.partitions is None:
-        return not_yet(Reason("S00", "Could not read the partitions.", "Unknown is not healthy."))
+        return not_yet(not_read("the partitions", "S00"))
     return _nothing_out_of_sync(view.partitions)
 
 
@@ -99,9 +100,7 @@ def _enough_left(view: ClusterView, ids: set[int]) -> Gate:
     unread = sorted({p.topic for p in view.partitions or () if p.topic not in (view.min_insync or {}) and ids & set(p.replicas)})
     if unread:
         shown = ", ".join(unread[:6]) + (", ..." if len(unread) > 6 else "")
-        return not_yet(
-            Reason("S00", f"Could not read min.insync.replicas of {shown}.", "Just made or deleted; unknown is not healthy.")
-        )
+        return not_yet(not_read(f"min.insync.replicas of {shown}", "S00", "Just made or deleted; unknown is not healthy."))
     short = [p for p in view.partitions or () if _left_short(p, ids, (view.min_insync or {}).get(p.topic))]
     if not short:
         return MET
@@ -122,7 +121,7 @@ def _left_short(partition: Partition, ids: set[int], min_insync: int | None) -> 
 def nobody_reassigns(view: ClusterView) -> Gate:
     """Whether nobody moves partitions: who stops brokers meanwhile decides over data that is not where it is meant to be."""
     if view.moving is None:
-        return not_yet(Reason("S00", "Could not read the reassignments.", "Unknown is not healthy."))
+        return not_yet(not_read("the reassignments", "S00"))
     if not view.moving:
         return MET
     shown = ", ".join(view.moving[:6]) + (", ..." if len(view.moving) > 6 else "")
@@ -345,7 +344,7 @@ def _unfenced(view: ClusterView, broker: Broker) -> Gate:
 
 def _in_every_isr(view: ClusterView, broker: int) -> Gate:
     if view.partitions is None:
-        return not_yet(Reason("S00", "Could not read the partitions.", "Unknown is not healthy."))
+        return not_yet(not_read("the partitions", "S00"))
     out = view.lacking(broker)
     if not out:
         return MET

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from airflow_provider_kmigrate.core.gates import MET, Gate, not_yet, together
 from airflow_provider_kmigrate.core.listing import listed
 from airflow_provider_kmigrate.core.model import ClusterView, Partition, Reason, ZkController
+from airflow_provider_kmigrate.core.unread import not_read
 
 PATIENCE = 20.0  # seconds; a follower that has caught up is taken back within one. Below the 30 s after which a task defers: only tasks act
 CAUGHT_UP = 1000  # records behind the leader's high watermark that traffic explains
@@ -90,7 +91,7 @@ def _owner_answers(view: ClusterView, leader: int) -> Gate:
     """A broker that is stopped while its controller is away waits 300 s (G11)."""
     controller = view.zk.controller if view.zk else None
     if not isinstance(controller, ZkController):
-        return not_yet(Reason("G00", "Could not read who is controller.", "Unknown is not healthy."))
+        return not_yet(not_read("who is controller"))
     answering = [c for c in view.controllers.values() if c.answers]
     named = view.brokers[leader].controller_id == controller.broker_id if leader in view.brokers else False
     if len(answering) * 2 > len(view.controllers) if controller.is_kraft else named:

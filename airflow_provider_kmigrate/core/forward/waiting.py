@@ -24,6 +24,7 @@ from airflow_provider_kmigrate.core.phase import (
     refusal,
     where,
 )
+from airflow_provider_kmigrate.core.unread import not_read
 
 
 def controllers_ready(view: ClusterView) -> Decision:
@@ -36,7 +37,7 @@ def controllers_ready(view: ClusterView) -> Decision:
 
 def _begun(view: ClusterView) -> Gate:
     if view.zk is None:
-        return not_yet(Reason("G00", "Could not read ZooKeeper.", "Unknown is not healthy."))
+        return not_yet(not_read("ZooKeeper"))
     if where(view).phase is Phase.STALE:
         return gates.fresh_migration(view)
     if isinstance(view.zk.migration, Migration):
@@ -48,7 +49,7 @@ def _begun(view: ClusterView) -> Gate:
 def brokers_registered(view: ClusterView, expected: frozenset[int]) -> Decision:
     """Every expected broker is registered, unfenced and known to all others, whatever its mode."""
     if view.zk is None:
-        return Wait((Reason("G00", "Could not read ZooKeeper.", "Unknown is not healthy."),))
+        return Wait((not_read("ZooKeeper"),))
     absent = sorted(node for node in expected if node not in view.brokers or view.brokers[node].mode is None)
     everyone = {broker.id for broker in view.running_brokers()}
     unknown = sorted(b.id for b in view.running_brokers() if b.id in expected and everyone - (b.listed_by or frozenset()))

@@ -14,6 +14,7 @@ from airflow_provider_kmigrate.core.metadata import equivalence
 from airflow_provider_kmigrate.core.metadata.equivalence import Difference, Kind
 from airflow_provider_kmigrate.core.metadata.stored import HIGHEST, PRODUCER_IDS
 from airflow_provider_kmigrate.core.model import ClusterView, Reason, Stored, StoredKind
+from airflow_provider_kmigrate.core.unread import not_read
 
 _CODES = {
     StoredKind.BROKER_SETTINGS: Kind.BROKER_SETTING,
@@ -54,7 +55,7 @@ def _ids_beyond(stored: Stored) -> tuple[Difference, ...]:
 
 def unread(view: ClusterView) -> tuple[Reason, ...]:
     """What cannot be compared because a side of it was not read; why, is among the view's unknowns."""
-    topics = () if view.topics is not None else (Reason("G00", "Could not read the topics of both sides.", _UNKNOWN),)
+    topics = () if view.topics is not None else (not_read("the topics of both sides"),)
     missing = [str(kind) for kind in StoredKind if kind not in (view.stored or {})]
     if not missing:
         return topics
