@@ -25,6 +25,7 @@ from airflow_provider_kmigrate.audit.result import Audited, Result
 from airflow_provider_kmigrate.audit.sources.source import Source, attach
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.core.audit.canary_series import CanaryPlan
+from airflow_provider_kmigrate.core.audit.events_kept import limits
 from airflow_provider_kmigrate.core.audit.verdict import (
     CanaryVerdict,
     Ground,
@@ -56,10 +57,11 @@ def run(
     engine: Engine,
     *,
     also: Sequence[Finding] = (),
+    notes: Sequence[Ground] = (),
     pictured: bool = False,
     canary: CanaryPlan | None = None,
 ) -> Result:
-    """Audit every source and conclude, from `also` too. `pictured`: keep events for a report. `canary`: compare its group's members.
+    """Audit every source and conclude, from `also` and `notes`, which are about no level, too. `pictured`: keep events for a report. `canary`: compare its group's members.
 
     Raises `Refused` where a schema version or a name is unknown, `Failed` where a source cannot be read. No source, or nothing in
     one, is INCONCLUSIVE.
@@ -68,7 +70,7 @@ def run(
     found = [*also, *(Finding(source.grounds, source.health) for source in audited)]
     accounts = [finding.health for finding in found]
     required = {account.level for account in accounts} if policy.required is None else policy.required
-    grounds = [ground for finding in found for ground in finding.grounds]
+    grounds = [*notes, *(ground for finding in found for ground in finding.grounds)]
     judged = next((source.canary for source in audited if source.canary is not None), None)
     return Result(combine(grounds, accounts, judged, required=required), audited)
 
@@ -154,11 +156,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         wanted = request.load(options.request)
         with _engine(wanted) as engine:
             _wait(options.begin, options.within)
+            notes: list[Ground] = []
             if wanted.stream:
-                wanted = replace(wanted, sources=_take_in(wanted.stream, engine, wanted.sources))
+                sources, notes = _take_in(wanted.stream, engine, wanted.sources)
+                wanted = replace(wanted, sources=sources)
             also, leave = _logs(wanted.logs, engine, options.folder) if wanted.logs else ([], None)
             pictured = wanted.report is not None
-            result = run(wanted.sources, wanted.policy, engine, also=also, pictured=pictured, canary=wanted.canary)
+            result = run(wanted.sources, wanted.policy, engine, also=also, notes=notes, pictured=pictured, canary=wanted.canary)
             if leave and result.verdict.outcome is Outcome.PASS:
                 leave()
         if wanted.report:
@@ -180,17 +184,19 @@ def _wait(begin: Path | None, within: float) -> None:
         time.sleep(0.1)
 
 
-def _take_in(wanted: StreamRequest, engine: Engine, sources: Sequence[Source]) -> tuple[Source, ...]:
-    """The sources; without the topic's ledger as long as nobody has written to the topic: then there is none."""
+def _take_in(wanted: StreamRequest, engine: Engine, sources: Sequence[Source]) -> tuple[tuple[Source, ...], list[Ground]]:
+    """The sources; without the topic's ledger as long as nobody has written to the topic: then there is none. And what the topic does not keep."""
     from airflow_provider_kmigrate.audit.logs import look  # noqa: PLC0415  # need Spark
     from airflow_provider_kmigrate.audit.sources import storage, stream  # noqa: PLC0415  # need Spark
 
     plan = stream.StreamPlan(wanted.topic, wanted.folder, wanted.checkpoint)
     session = _spark(engine)
-    stream.EventStream(session, look.properties(wanted), plan).catch_up()
+    events = stream.EventStream(session, look.properties(wanted), plan)
+    events.catch_up()
     written = any(name.startswith("pile=") for name in storage.Storage(session).names(wanted.folder))
     gone = set() if written else {wanted.folder}
-    return tuple(replace(source, ledgers=tuple(place for place in source.ledgers if place not in gone)) for source in sources)
+    left = (replace(source, ledgers=tuple(place for place in source.ledgers if place not in gone)) for source in sources)
+    return tuple(left), limits(wanted.topic, events.marks())
 
 
 def _logs(wanted: LogsRequest, engine: Engine, folder: Path) -> tuple[list[Finding], Callable[[], None]]:

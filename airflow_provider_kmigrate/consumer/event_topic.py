@@ -1,5 +1,7 @@
 """Events in a Kafka topic: a record a line, its key the writer.
 
+The topic must keep them all: retention.ms and retention.bytes are -1, and it is not compacted.
+
 A writer's events stay in one partition, in order. The changes of ownership of a group all go to one partition as well, and each is
 acknowledged before the member goes on: the offset of the record is then the place in the order that no clock is needed for, which
 whoever reads the topic sets as `position`. Other events are sent without waiting, so that a stalled audit topic does not stall

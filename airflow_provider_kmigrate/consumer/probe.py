@@ -80,7 +80,14 @@ class Probe:
         if ended or not found:
             text = f"The probe in {self.folder} has ended: {', '.join(ended) or 'it was killed before it started anything'}."
             why = "What it did not see since then cannot be made up for."
-            raise Refused.because(Reason("Y05", text, why, "Read its verdict, and start the next one in another folder."))
+            raise Refused.because(
+                Reason(
+                    "Y05",
+                    text,
+                    why,
+                    "In a migration a new run has a probe of its own, or `probe: false` goes on without (runbook, Y05); else start the next one in another folder.",
+                )
+            )
 
     def status(self) -> dict[str, Process]:
         """Both processes, by writer; nothing before the first start."""

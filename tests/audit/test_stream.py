@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 pytest.importorskip("py4j", reason="only Spark's own environment has it")
 
 from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
@@ -26,6 +28,7 @@ from airflow_provider_kmigrate.audit.sources.stream import EventStream, StreamPl
 from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
 from airflow_provider_kmigrate.consumer.event_topic import TopicSink
 from airflow_provider_kmigrate.core.audit.event_lines import decode, encode
+from airflow_provider_kmigrate.core.audit.events_kept import limits
 from airflow_provider_kmigrate.core.events import Change, Event, Ownership, Role, Stamp, Start, TopicPartition
 from airflow_provider_kmigrate.core.ledger import Verdict, balance
 from airflow_provider_kmigrate.exceptions import Failed, Refused
@@ -210,6 +213,53 @@ def test_checkpoints_and_outputs_that_do_not_belong_together_are_refused(
     (Path(plan.checkpoint) / ".kmigrate-stream.json.crc").unlink()
     with pytest.raises(Refused):
         EventStream(spark, properties, plan).start()
+
+
+def test_a_checkpoint_or_an_output_that_was_restored_is_refused(
+    spark: SparkSession, properties: Mapping[str, str], plan: StreamPlan, tmp_path: Path
+) -> None:
+    """Three batches; a copy of the time after the first one would have Spark pass over the events that come next."""
+    old = tmp_path / "old"
+    for number in range(3):
+        send(properties, plan.topic, lines(history(f"x{number}", 2)))
+        EventStream(spark, properties, plan).catch_up()
+        if number == 0:
+            shutil.copytree(plan.checkpoint, old / "checkpoint")
+            shutil.copytree(plan.folder, old / "folder")
+    new = tmp_path / "new"
+    new.mkdir()
+    for name, place in (("checkpoint", plan.checkpoint), ("folder", plan.folder)):
+        Path(place).rename(new / name)
+        shutil.copytree(old / name, place)
+        with pytest.raises(Refused, match="an older one") as error:
+            EventStream(spark, properties, plan).catch_up()
+        assert code(error) == "X03"
+        shutil.rmtree(place)
+        (new / name).rename(place)
+    for name in ("0", ".0.crc"):  # as Spark does, of all but the last hundred
+        (Path(plan.checkpoint) / "commits" / name).unlink()
+    EventStream(spark, properties, plan).catch_up()
+    Path(plan.folder).rename(tmp_path / "gone")
+    with pytest.raises(Refused, match="is gone"):
+        EventStream(spark, properties, plan).catch_up()
+
+
+def test_events_that_nobody_took_in_before_they_were_removed(
+    spark: SparkSession, properties: Mapping[str, str], plan: StreamPlan
+) -> None:
+    send(properties, plan.topic, lines(history("x", 2)))
+    stream = EventStream(spark, properties, plan)
+    stream.catch_up()
+    assert [ground.reason.code for ground in limits(plan.topic, stream.marks())] == ["X13"], "Kafka's own seven days"
+    send(properties, plan.topic, lines(history("y", 2)))
+    ends = {where: mark.end for where, mark in stream.marks().items()}
+    removed = [KafkaPartition(*where, end) for where, end in ends.items()]
+    admin = AdminClient(dict(properties))
+    for future in admin.delete_records(removed).values():
+        future.result(30)
+    with pytest.raises(Refused) as error:
+        EventStream(spark, properties, plan).catch_up()
+    assert code(error) == "X12"
 
 
 def test_a_topic_that_is_not_there_and_a_query_that_ended(

@@ -2,8 +2,8 @@
 
 Spark's own file sink and checkpoint make it exact: a query that is killed anywhere goes on where its last whole batch ended. That
 holds as long as topic, checkpoint and output stay together, and Spark does not check that they do: an old checkpoint skips what
-another topic holds, a new checkpoint beside an old output drops its first batches without a word. So they are tied together by a
-file in the checkpoint, and whatever does not fit is refused.
+another topic holds, a new or a restored checkpoint beside an output that is further drops batches without a word. So they are tied together by a
+file in the checkpoint, their last batches are compared, and what does not fit is refused.
 
 What is no event is a row like every other, in the piles `refused` and `version`, with the reason and its place in the topic.
 """
@@ -15,6 +15,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -26,10 +27,13 @@ from airflow_provider_kmigrate.audit.schema import EVENTS, rows_of, rows_of_line
 from airflow_provider_kmigrate.audit.session import ship_package
 from airflow_provider_kmigrate.audit.sources.kafka_source import READING, options_of, spark_errors
 from airflow_provider_kmigrate.audit.sources.storage import Storage
-from airflow_provider_kmigrate.clients.log_marks import cluster_id
+from airflow_provider_kmigrate.clients.log_marks import cluster_id, read_marks
 from airflow_provider_kmigrate.core.audit.event_lines import BadEvent, decode
-from airflow_provider_kmigrate.core.events import Ownership
+from airflow_provider_kmigrate.core.audit.events_kept import misfit, newest_written, refuse_removed
+from airflow_provider_kmigrate.core.audit.log_blocks import LogMark
+from airflow_provider_kmigrate.core.events import Ownership, TopicPartition
 from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.spark.hold import batch_offsets
 from airflow_provider_kmigrate.exceptions import Failed, Refused, TimedOut
 
 _VERSION: Final = 1
@@ -80,6 +84,7 @@ class EventStream:
         self._every_s = every_s
         self._options = {**options_of(properties), **_SETTINGS, **(spark_options or {}), "subscribe": plan.topic}
         self._cluster_id = cluster_id(properties)
+        self._read_marks = partial(read_marks, properties, [plan.topic])
         self._query: StreamingQuery | None = None
 
     def start(self) -> None:
@@ -88,8 +93,9 @@ class EventStream:
         self._begin({"processingTime": f"{self._every_s} seconds"})
 
     def catch_up(self, timeout: float = 600.0) -> None:
-        """Take in what the topic holds now, and end. Raises `Failed`, or `TimedOut` after `timeout` seconds."""
+        """Take in what the topic holds now, and end. Raises `Failed`, `TimedOut` after `timeout` seconds, `Refused` (X03, X12)."""
         self._tie()
+        refuse_removed(self.marks(), self._place())
         self._begin({"availableNow": True})
         query = self._running()
         with spark_errors("the event stream ended"):
@@ -153,6 +159,16 @@ class EventStream:
             query.stop()
         return self.standing()
 
+    def marks(self) -> Mapping[TopicPartition, LogMark]:
+        """The topic's logs now."""
+        return self._read_marks()
+
+    def _place(self) -> Mapping[TopicPartition, int]:
+        """Up to where the topic is in the output; nothing before the first batch."""
+        done = self.standing().done
+        text = None if done is None else self._storage.read(f"{self.plan.checkpoint}/offsets/{done}")
+        return batch_offsets(text) if text else {}
+
     def standing(self) -> Standing:
         """How far the checkpoint is."""
         return standing(self._storage, self.plan.checkpoint)
@@ -166,8 +182,9 @@ class EventStream:
             self._storage.write(path, json.dumps(mine))
         elif (theirs := _parse(text)) != mine:
             raise _unfit(f"the checkpoint {self.plan.checkpoint} belongs to another query: {theirs}, this one is {mine}")
-        elif self._storage.exists(f"{self.plan.checkpoint}/commits/0") and not self._storage.exists(self._log):
-            raise _unfit(f"the output {self.plan.folder} of the checkpoint {self.plan.checkpoint} is gone")
+        at = self.standing()
+        if why := misfit(at.begun, at.done, newest_written(self._storage.names(self._log))):
+            raise _unfit(f"the output {self.plan.folder} of the checkpoint {self.plan.checkpoint} {why}")
 
     @property
     def _log(self) -> str:

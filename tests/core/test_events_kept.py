@@ -1,0 +1,67 @@
+"""An events topic, a checkpoint and an output: when they belong together, and what the topic's settings remove."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_kmigrate.core.audit.events_kept import limits, misfit, newest_written, refuse_removed
+from airflow_provider_kmigrate.core.audit.log_blocks import LogMark
+from airflow_provider_kmigrate.core.audit.verdict import Outcome
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.exceptions import Refused
+
+P0, P1 = TopicPartition("e", 0), TopicPartition("e", 1)
+
+
+@pytest.mark.parametrize(
+    ("begun", "done", "written", "word"),
+    [
+        (None, None, None, ""),  # new
+        (0, None, None, ""),  # killed in its first batch, before and behind the sink
+        (0, None, 0, ""),
+        (8, 8, 8, ""),
+        (9, 8, 8, ""),
+        (9, 8, 9, ""),
+        (5, 5, 8, "an older one"),  # a checkpoint that was restored
+        (6, 5, 8, "an older one"),
+        (None, None, 3, "an older one"),
+        (8, 8, 5, "an older one"),  # an output that was restored
+        (8, 8, None, "is gone"),
+        (120, 120, None, "is gone"),  # Spark has removed the first of its own files by then
+    ],
+)
+def test_a_checkpoint_and_its_output(begun: int | None, done: int | None, written: int | None, word: str) -> None:
+    found = misfit(begun, done, written)
+    assert word in found
+    assert bool(word) == bool(found)
+
+
+def test_the_last_batch_of_an_output() -> None:
+    assert newest_written(["0", "9.compact", "10", ".10.crc", "_tmp"]) == 10
+    assert newest_written(["9.compact"]) == 9
+    assert newest_written([]) is None
+
+
+def test_events_that_were_removed_before_they_were_taken_in() -> None:
+    marks = {P0: LogMark(start=10, end=20), P1: LogMark(start=7, end=9)}
+    refuse_removed(marks, {P0: 10, P1: 8})
+    refuse_removed(marks, {})
+    refuse_removed({}, {P0: 3})
+    with pytest.raises(Refused, match="e-0 begins at 10, and was read up to 9") as error:
+        refuse_removed(marks, {P0: 9, P1: 8})
+    assert [reason.code for reason in error.value.reasons] == ["X12"]
+
+
+@pytest.mark.parametrize(
+    ("mark", "outcome"),
+    [
+        (LogMark(retention_ms=-1, retention_bytes=-1), None),
+        (LogMark(retention_ms=604_800_000, retention_bytes=-1), Outcome.PASS),
+        (LogMark(retention_ms=-1, retention_bytes=1_000), Outcome.PASS),
+        (LogMark(retention_ms=-1, retention_bytes=-1, compacted=True), Outcome.INCONCLUSIVE),
+        (LogMark(unread="no leader"), None),
+    ],
+)
+def test_what_the_topic_does_not_keep_is_said(mark: LogMark, outcome: Outcome | None) -> None:
+    found = limits("e", {P0: mark, P1: LogMark(retention_ms=-1, retention_bytes=-1)})
+    assert [(ground.reason.code, ground.outcome) for ground in found] == ([("X13", outcome)] if outcome else [])
