@@ -49,7 +49,7 @@ _CLUSTER_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who holds the cluster; `since` is ISO 8601 in UTC, `host` where the run took it, both for people only."""
+    """Who owns the cluster; `since` is ISO 8601 in UTC, `host` where the run took it, both for people only."""
 
     owner: str
     since: str
@@ -102,7 +102,7 @@ class Fence:
         """Grows with every taking, by whomever; raises `Fenced` before `take`."""
         if self._token is None:
             text = f"run {self._me} has not taken the fence of {self._root}"
-            raise Fenced.because(Reason("H04", text, "Only the run that holds the cluster may act."))
+            raise Fenced.because(Reason("H04", text, "Only the run that owns the cluster may act."))
         return self._token
 
     def take(self) -> int:
@@ -122,7 +122,7 @@ class Fence:
         """Raise `Fenced` when anybody has taken the fence since; one round trip."""
         found = self._zookeeper.read(self.path)
         if found is None or found[1] != self.token:
-            text = f"token {self.token} of run {self._me} is outdated; the cluster is held by {self.holder() or 'nobody'}"
+            text = f"token {self.token} of run {self._me} is outdated; the cluster is owned by {self.holder() or 'nobody'}"
             raise Fenced.because(outdated(text))
 
     def leave(self) -> None:
@@ -190,7 +190,7 @@ class Fence:
         return json.dumps(asdict(Owner(self._me, now, f"{socket.gethostname()}:{os.getpid()}"))).encode()
 
     def _refusal(self, held: Owner) -> Fenced:
-        text = f"The cluster is held by {held}"
+        text = f"The cluster is owned by {held}"
         why = "Two runs that change one cluster at the same time can lose data."
         if self.alive():
             reason = Reason("H01", f"{text}; a process of it is alive.", why, "Wait until that run has ended.")

@@ -66,7 +66,7 @@ class Reason:
     E   ZooKeeper and KRaft compared (equivalence)
     F   the cluster file
     G   gates before and between steps
-    H   who holds the cluster (the fence)
+    H   who owns the cluster (the fence)
     I   identity: is it the cluster that was named
     J   users' Spark jobs: what could hurt them, and holding them
     K   coordinators and groups: the count of __consumer_offsets, how ready groups are

@@ -39,7 +39,7 @@ _SCHEDULED = "scheduled"
 _BEGAN = "kmigrate_began_ms"
 _WAY_BACK = (
     "Nothing behind this task has been started, and the cluster serves as it is. Until 'finalize' begins everything can be taken "
-    "back: hold here, look at the findings, and decide on the rollback (the way back from this phase: `python -m airflow_provider_kmigrate.runbook`, section 2)."
+    "back: stay here, look at the findings, and decide on the rollback (the way back from this phase: `python -m airflow_provider_kmigrate.runbook`, section 2)."
 )
 _NO_WAY_BACK = (
     "The cluster is finalized: a rollback to ZooKeeper is not possible any more. Keep the event files and the backup, and look at the "

@@ -48,7 +48,7 @@ brokers of cluster `{cluster_id}` leave ZooKeeper. Groups: {groups}.
 | clean_up | the mode and empty folders in ZooKeeper are deleted | gone; the last offsets stay |
 
 A canary that makes its group worse goes back alone. After a verdict of FAIL, a mode under which the group does not settle, or a group that
-stops committing, `back_*` takes the group back. `kmigrate_consumers_back__{name}` takes groups back by hand, from anywhere. To hold everything: Variable `kmigrate_stop__{name}`.
+stops committing, `back_*` takes the group back. `kmigrate_consumers_back__{name}` takes groups back by hand, from anywhere. To stop everything: Variable `kmigrate_stop__{name}`.
 A run with conf `{{"wave": 1}}` moves that wave only; groups that were moved are left alone, so that a schedule goes on where it was.
 """
 

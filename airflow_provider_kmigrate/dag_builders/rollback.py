@@ -35,7 +35,7 @@ and does what is left; where there is nothing to take back `plan` refuses, and n
 
 | group | what happens | over when |
 | --- | --- | --- |
-| plan, approve | reads only; refused where another run holds the cluster; a person sees the steps | a person (or the run's conf) says yes |
+| plan, approve | reads only; refused where another run owns the cluster; a person sees the steps | a person (or the run's conf) says yes |
 | heal | controllers that lost their flag get it back; the active one is restarted | ZooKeeper and KRaft store the same |
 | hold_for, resume_after | Spark jobs of the cluster file stand still meanwhile | the job runs again from where it stopped |
 | to_migration | each KRaft broker restarts as a ZooKeeper broker in migration mode | back in every ISR |
@@ -44,7 +44,7 @@ and does what is left; where there is nothing to take back `plan` refuses, and n
 | wipe | the controllers' directories are set aside: one that came up again would take the cluster over | empty |
 | to_zookeeper | each broker restarts with its original file | back in every ISR |
 
-The run that migrated must be over (mark it as failed first): one run at a time holds the cluster. A rollback that was left half-way
+The run that migrated must be over (mark it as failed first): one run at a time owns the cluster. A rollback that was left half-way
 goes on with a new run; before `hand_over` the migration may go forward again instead.
 """
 

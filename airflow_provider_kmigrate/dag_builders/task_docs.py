@@ -48,7 +48,7 @@ _DOCS = {
     "soak": "Watches dual-write for `policy.min_soak`. Every gate must stay green; one red look and the time begins again. Most of "
     "it waits in the triggerer, without a worker; what has been soaked survives restarts of both.",
     "approve": "Asks a person, with the evidence, whether to go past the **point of no return**. Answer under *Required Actions*. "
-    "Nothing is changed while it waits, however long.\n\n**Hold** turns this task red and changes nothing. To be asked again with "
+    "Nothing is changed while it waits, however long.\n\n**Stay in dual-write** turns this task red and changes nothing. To be asked again with "
     "fresh evidence, clear `before_approval` and what follows.",
     "controller": "Restarts this controller without the migration flag. The first such controller that is elected ends the migration "
     "for good.\n\n**Skipped:** this is the active controller; `active_last` restarts it, one election in all.",

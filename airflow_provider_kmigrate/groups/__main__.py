@@ -47,7 +47,7 @@ from airflow_provider_kmigrate.groups.report import copied, document, table
 from airflow_provider_kmigrate.spec import load
 
 _TAKEN = (
-    "The cluster was held by {}. Its task that is under way is refused from now on; the next one would take the cluster again: mark that run "
+    "The cluster was owned by {}. Its task that is under way is refused from now on; the next one would take the cluster again: mark that run "
     "failed, or set the kill switch, if you have not."
 )
 _WAIT = 5.0  # seconds between the two looks; below an auto commit's interval, so that a standstill is a suspicion only

@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.steps.journal import told
 
-FINALIZE, HOLD = "Finalize", "Hold"
+FINALIZE, STAY = "Finalize", "Stay in dual-write"
 ROLL_BACK, LEAVE = "Roll back", "Leave as it is"
 TAKE_BACK = "Take back"
 
@@ -23,7 +23,7 @@ and no rollback is possible afterwards.
 
 * **{finalize}**: restart the controllers without the migration flag, one at a time. Whenever you answer: before each restart all of this is
   looked at again, and it waits where something is not so any more.
-* **{hold}**: stay in dual-write. This run ends; clear `before_approval` and what follows to be asked again with fresh evidence.
+* **{stay}**: change nothing. This run ends; clear `before_approval` and what follows to be asked again with fresh evidence.
 """
 
 
@@ -103,11 +103,11 @@ class ApproveFinalizationOperator(_ApproveOperator):
     For rehearsals, and for those who decided before: `approve_finalization: <cluster id>` in the run's conf.
     """
 
-    given_as, yes, no = "approve_finalization", FINALIZE, HOLD
-    refused = "Held: the cluster stays in dual-write. Clear before_approval to be asked again."
+    given_as, yes, no = "approve_finalization", FINALIZE, STAY
+    refused = "Left in dual-write: nothing was changed. Clear before_approval to be asked again."
 
     def __init__(self, *, cluster: str, cluster_id: str, evidence: str, **kwargs: Any) -> None:
-        body = _BODY.format(name=cluster, cluster_id=cluster_id, evidence=evidence, finalize=FINALIZE, hold=HOLD)
+        body = _BODY.format(name=cluster, cluster_id=cluster_id, evidence=evidence, finalize=FINALIZE, stay=STAY)
         subject = f"Finalize the migration of Kafka cluster {cluster} to KRaft?"
         super().__init__(**{"cluster_id": cluster_id, "subject": subject, "body": body, **kwargs})
 

@@ -21,7 +21,7 @@ from sqlalchemy import select
 from sqlalchemy.exc import OperationalError
 
 from airflow_provider_kmigrate.dag_builders import zk_to_kraft
-from airflow_provider_kmigrate.operators.approval import FINALIZE, HOLD, ApproveFinalizationOperator
+from airflow_provider_kmigrate.operators.approval import FINALIZE, STAY, ApproveFinalizationOperator
 from airflow_provider_kmigrate.spec import load
 from tests.provider.simulated import Rehearsal, rehearsal
 from tests.steps.sim import SimCluster
@@ -96,25 +96,25 @@ def test_finalize_passes(run_dag: RunDag) -> None:
     state, asked, _ = answered(run_dag, FINALIZE)
     assert state == "success"
     assert asked is not None
-    assert asked.options == [HOLD, FINALIZE]
+    assert asked.options == [STAY, FINALIZE]
     assert not asked.defaults, "silence is never taken for a yes"
     assert CLUSTER_ID in (asked.body or "")
     assert "* soak: 42 h" in (asked.body or ""), "the evidence is rendered"
 
 
 def test_hold_fails_without_asking_again(run_dag: RunDag) -> None:
-    state, _, instance = answered(run_dag, HOLD)
+    state, _, instance = answered(run_dag, STAY)
     assert (state, instance.try_number) == ("failed", 1)
 
 
 def test_a_run_that_names_the_cluster_is_not_asked(run_dag: RunDag) -> None:
-    state, asked, _ = answered(run_dag, HOLD, run_conf={"approve_finalization": CLUSTER_ID})
+    state, asked, _ = answered(run_dag, STAY, run_conf={"approve_finalization": CLUSTER_ID})
     assert (state, asked) == ("success", None)
 
 
 @pytest.mark.parametrize("text", ["yes", CLUSTER_ID.lower(), f"{CLUSTER_ID} "])
 def test_any_other_text_is_no_approval(run_dag: RunDag, text: str) -> None:
-    state, asked, _ = answered(run_dag, HOLD, run_conf={"approve_finalization": text})
+    state, asked, _ = answered(run_dag, STAY, run_conf={"approve_finalization": text})
     assert state == "failed"
     assert asked is not None
 
@@ -150,7 +150,7 @@ def test_a_migration_that_is_held_and_approved_later_ends_in_a_second_run(
 
     sim = rehearse()
     dag = folder.dags_of(sim.path.parent)["kmigrate_zk_to_kraft__sim"]
-    with Person(dag.dag_id, HOLD).at_work() as person:
+    with Person(dag.dag_id, STAY).at_work() as person:
         run = run_dag(dag)
     states = {instance.task_id: str(instance.state) for instance in run.get_task_instances()}
     assert str(run.state) == "failed"

@@ -174,7 +174,7 @@ class TestRefusals:
         forward = alone(BackupOperator, sim.path)
         forward.get_task("task").execute(context(forward))
         before = set(sim.ensemble.znodes)
-        with pytest.raises(AirflowFailException, match=r"\[H02\].*held by run alone_"):
+        with pytest.raises(AirflowFailException, match=r"\[H02\].*owned by run alone_"):
             plan_of(sim)
         assert set(sim.ensemble.znodes) == before
 

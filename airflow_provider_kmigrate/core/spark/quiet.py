@@ -1,6 +1,6 @@
 """Is a step of kmigrate under way that others should not start beside? For users' own DAGs, decided from the cluster and the journals.
 
-It is quiet when no run holds the cluster, or when the run that does has changed nothing for a while, everything it changed was
+It is quiet when no run owns the cluster, or when the run that does has changed nothing for a while, everything it changed was
 seen well again, and every partition has its replicas in sync. Soaking and waiting for a person are quiet, the pause between two
 restarts of a roll is not.
 """
@@ -15,13 +15,13 @@ from airflow_provider_kmigrate.core import journal_lines
 from airflow_provider_kmigrate.core.journal_lines import ActSpan, Line, unsettled
 from airflow_provider_kmigrate.core.model import ClusterView, Decision, Done, Partition, Reason, Wait
 
-RECENT_MS: Final = 3_600_000  # how old an act may be to count when ZooKeeper cannot say who holds the cluster
+RECENT_MS: Final = 3_600_000  # how old an act may be to count when ZooKeeper cannot say who owns the cluster
 _REMEDY = "It goes on by itself; if it does not, look at that run's task."
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The run that holds the cluster; None: nobody. Not `known`: ZooKeeper could not be asked, or is gone after a migration."""
+    """The run that owns the cluster; None: nobody. Not `known`: ZooKeeper could not be asked, or is gone after a migration."""
 
     run: str | None = None
     known: bool = True
@@ -30,10 +30,10 @@ class Holder:
 def decide(view: ClusterView, lines: Sequence[Line], holder: Holder, now_ms: int, calm_ms: int) -> Decision:
     """`Done` when it is quiet. `lines` are those of all journals of the cluster, `calm_ms` is how long nothing may have been changed.
 
-    A run that holds the cluster and has written no line is one whose journal is not seen from here: every step writes some.
+    A run that owns the cluster and has written no line is one whose journal is not seen from here: every step writes some.
     """
     if holder.known and holder.run is None:
-        return Done("No run of kmigrate holds the cluster.")
+        return Done("No run of kmigrate owns the cluster.")
     if holder.run is not None and all(line.run != holder.run for line in lines):
         return Wait((_unseen(holder.run),))
     own = [act for act in journal_lines.acts(lines) if _counts(act, holder, now_ms)]
@@ -43,7 +43,7 @@ def decide(view: ClusterView, lines: Sequence[Line], holder: Holder, now_ms: int
 
 
 def _unseen(run: str) -> Reason:
-    text = f"Run {run} holds the cluster, and its journal is not in this worker's folder."
+    text = f"Run {run} owns the cluster, and its journal is not in this worker's folder."
     remedy = "If it lasts: [kmigrate] folder must be the same place, shared, for all workers."
     return Reason("Q05", text, "What it restarts just now cannot be told.", remedy)
 
