@@ -44,6 +44,23 @@ def test_connections(words: list[str]) -> None:
     READ[fields["conn_type"]](conn_id, fields)  # type: ignore[operator]
 
 
+def anchors(text: str) -> set[str]:
+    heads = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda page: page.name)
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    broken = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        name, _, anchor = target.partition("#")
+        there = page.parent / name if name else page
+        if "://" not in target and not (there.exists() and (not anchor or anchor in anchors(there.read_text(encoding="utf-8")))):
+            broken.append(target)
+    assert broken == []
+
+
 def test_all_of_them_were_found() -> None:
     assert [words[0] for words in (*added(README), *added(GUIDE))] == [
         "prod_zk",
