@@ -64,6 +64,11 @@ def groups_in(zk: Tree, names: Collection[str] | None = None) -> dict[str, ZkGro
     return found
 
 
+def is_number(child: str) -> bool:
+    """Whether a znode's name is a partition's number. Anybody may have made another one; to Python `²` is a digit, and no number."""
+    return child.isascii() and child.isdigit()
+
+
 def _thread(znode: Znode) -> str:
     return znode.data.decode(errors="replace")
 
@@ -91,7 +96,7 @@ def _places(zk: Tree, folders: Mapping[str, str], parse: Callable[[Znode], Parse
         f"{path}/{child}": (topics[path][0], TopicPartition(topics[path][1], int(child)))
         for path, children in zk.families(topics)
         for child in children
-        if child.isascii() and child.isdigit()
+        if is_number(child)
     }
     found: dict[str, dict[TopicPartition, Parsed]] = {name: {} for name in folders}
     for path, znode in zk.nodes(where):

@@ -351,10 +351,10 @@ def test_a_reset_that_is_none_is_passed_over_and_a_newer_one_stays(zookeeper: Me
     ("theirs", "reset", "after"),
     [(b"4", None, b"12"), (b"", None, b"12"), (None, None, b"12"), (b"90", None, b"90"), (b"90", b"3", b"12")],
 )
-def test_a_commit_is_written_over_an_old_consumers_that_woke_too_late_and_over_no_higher_one(
+def test_a_commit_is_written_over_an_old_consumers_that_woke_too_late_and_over_a_higher_one_by_the_next(
     zookeeper: MemoryZooKeeper, theirs: bytes | None, reset: bytes | None, after: bytes
 ) -> None:
-    """R14: what it commits after its session asks nobody. An offset goes back only where an operator says so."""
+    """R14: what it commits after its session asks nobody."""
     session = zookeeper.connect(ZooKeeperSettings("memory"), lambda _: None, lambda _: None)
     session.start()
     znodes = GroupZnodes(session, "g", "g_a", Registration("static", {"t": 1}), migrates=True, internal_too=False)
@@ -373,6 +373,8 @@ def test_a_commit_is_written_over_an_old_consumers_that_woke_too_late_and_over_n
     assert (zookeeper.nodes[path].data if path in zookeeper.nodes else None) == theirs
     assert znodes.write_offset(where, 12, lambda: True)
     assert zookeeper.nodes[path].data == after
+    assert znodes.write_offset(where, 13, lambda: True)
+    assert zookeeper.nodes[path].data == b"13", "the holder's, which has delivered what comes next"
 
 
 def test_an_offset_that_is_overwritten_at_each_try_is_told_as_not_committed(zookeeper: MemoryZooKeeper) -> None:

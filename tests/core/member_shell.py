@@ -24,7 +24,7 @@ class Shell:
 
     def __init__(self, world: World, name: str, registration: Registration, strategy: Strategy) -> None:
         self.world = world
-        self.member = Member(Settings(name, registration, strategy, poll_limit=1e9))
+        self.member = Member(Settings(name, registration, strategy, poll_limit=1e9, late_commit=10.0))
         self.session = world.zk.session(world.now)
         self.paused = self.cut = False
         self.known_cut = False
@@ -212,9 +212,14 @@ class Shell:
         if not current(self.member, action.where, action.generation):
             return
         for store in action.stores:
-            if store is w.Store.KAFKA:
+            if store is w.Store.KAFKA and not self.world.kafka_takes:
+                self.world.given_up.append((self.world.now, action.where, action.offset))
+                failed.add(store)
+            elif store is w.Store.KAFKA:
+                self.world.committed(store, action.where, self.name, action.generation, action.offset)
                 self.world.kafka_offsets[action.where] = action.offset
             elif self.world.zk.offsets.get(action.where, (0, -1))[1] == self.versions.get(action.where):
+                self.world.committed(store, action.where, self.name, action.generation, action.offset)
                 self.versions[action.where] += 1
                 self.world.zk.offsets[action.where] = (action.offset, self.versions[action.where])
             else:

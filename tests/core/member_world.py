@@ -19,6 +19,7 @@ from tests.core.member_zookeeper import TIMEOUT, Node, ZooKeeper
 
 TRIES = 4  # an old consumer's rebalance.max.retries
 BACKOFF = 2.0
+LATE = 8.0  # seconds for which a commit that nobody waited for may still take effect in Kafka
 
 
 class World:
@@ -26,6 +27,11 @@ class World:
         self.zk = ZooKeeper(topics)
         self.now = 100.0
         self.kafka_offsets: dict[TopicPartition, int] = {}
+        self.kafka_takes = True  # commits; of one that it does not take nobody knows whether it takes it later
+        self.given_up: list[tuple[float, TopicPartition, int]] = []  # when, and what; it may take effect for `LATE` seconds
+        self.writers: dict[
+            tuple[w.Store, TopicPartition], tuple[str, int, int]
+        ] = {}  # the last one's name, generation and offset
         self.delivered: dict[TopicPartition, int] = defaultdict(int)  # how far anybody ever came
         self.members: dict[str, Shell] = {}
         self.old: dict[str, OldConsumer] = {}
@@ -66,6 +72,7 @@ class World:
         for shell in self.members.values():
             shell.ping()
         self.now += seconds
+        self.given_up = [each for each in self.given_up if self.now - each[0] < LATE]
         for old in self.old.values():
             if old.session in self.zk.heard:
                 self.zk.heard[old.session] = self.now
@@ -96,6 +103,19 @@ class World:
         self.delivered[where] = max(self.delivered[where], position + 1)
         return position + 1
 
+    def committed(self, store: w.Store, where: TopicPartition, name: str, generation: int, offset: int) -> None:
+        """A member commits: what it committed itself, as long as it owned the partition, it never takes back."""
+        last_name, last_generation, last = self.writers.get((store, where), (name, generation, offset))
+        own = (last_name, last_generation) == (name, generation)
+        assert not own or offset >= last, f"{name} commits {where} to {store} at {offset} after {last}"
+        self.writers[store, where] = (name, generation, offset)
+
+    def lands(self, choice: int) -> None:
+        """A commit that was given up takes effect after all."""
+        if self.given_up:
+            _, where, offset = self.given_up.pop(choice % len(self.given_up))
+            self.kafka_offsets[where] = offset
+
     def view(self, session: int) -> w.GroupView:
         registrations = {name: node.data for name, node in self.zk.ids.items()}
         migrating = frozenset(self.zk.migrating)
@@ -105,6 +125,7 @@ class World:
 
     def quiesce(self) -> None:
         """Everybody runs, nothing new happens, until all is still for longer than any time-out."""
+        self.kafka_takes = True
         for shell in self.members.values():
             shell.paused, shell.cut = False, False
         still = 0.0
@@ -214,6 +235,12 @@ class Coordinator:
         if self.revoking is None and name in self.assignment:
             del self.assignment[name]
             self.world.members[name].tell(w.KafkaLost())
+
+    def change_over(self, name: str) -> None:
+        """One of the two consumers that a member has while its list of assignors changes is put out; the other one has all by now."""
+        if self.revoking is None and name in self.assignment:
+            self.world.members[name].tell(w.KafkaLost())
+            self.world.members[name].tell(w.KafkaAssigned(self.assignment[name]))
 
     def once(self) -> bool:
         if self.revoking is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -134,6 +135,18 @@ class Members(RuleBasedStateMachine):
     def mode_is_set(self, data: bytes | None) -> None:
         self.world.set_mode(data)
 
+    @rule(choice=CHOICE, data=st.sampled_from([b"kafka", None]), steps=st.integers(0, 4))
+    def mode_is_set_and_a_member_loses_one_of_its_two_places_in_kafka(self, choice: int, data: bytes | None, steps: int) -> None:
+        """While its list of assignors changes it has two embedded consumers; what it wants under that mode may be claimed already."""
+        self.world.set_mode(data)
+        shell = self._shell(choice)
+        for _ in range(steps if shell else 0):
+            shell.act()
+            shell.hear()
+            self.one_owner()
+        if shell:
+            self.world.coordinator.change_over(shell.name)
+
     # ---------------------------------------------------------------------------------------------------------- steps
 
     @rule(choice=CHOICE, which=CHOICE, steps=st.integers(1, 12))
@@ -183,6 +196,29 @@ class Members(RuleBasedStateMachine):
         if shell:
             shell.commit()
 
+    @rule(
+        choice=CHOICE,
+        takes=st.lists(st.booleans(), min_size=1, max_size=3),
+        seconds=st.sampled_from([0.1, 1.0, 2.5]),
+        which=CHOICE,
+    )
+    def application_works_while_the_coordinator_falters(self, choice: int, takes: list[bool], seconds: float, which: int) -> None:
+        """Some commits fail, and what the application asks for next may be under way when they are due again, or when they take effect."""
+        shell = self._shell(choice)
+        for taken in takes if shell else ():
+            self.world.kafka_takes = taken
+            shell.deliver()
+            shell.commit()
+            for _ in range(6):
+                shell.hear(which)
+            self.world.pass_time(seconds)
+            for step in (shell.hear, shell.act):
+                for i in range(12):
+                    step(which + i)
+                    self.one_owner()
+        if takes[-1]:
+            self.world.lands(which)
+
     # ----------------------------------------------------------------------------------------------------- what holds
 
     @invariant()
@@ -210,6 +246,14 @@ class Members(RuleBasedStateMachine):
         }
         assert {where: node.data for where, node in world.zk.owners.items()} == expected
         assert all(shell.member.settled for shell in world.members.values())
+        self._both_stores_agree()
+
+    def _both_stores_agree(self) -> None:
+        """Of what a member holds that began or committed since: or a plain consumer would begin behind it."""
+        for shell in self.world.members.values():
+            for where in shell.active:
+                at = self.world.zk.offsets.get(where, (None, -1))[0]
+                assert at is None or self.world.kafka_offsets.get(where) == at, f"{where}: Kafka has another offset than {at}"
 
     def _expected(self) -> dict:
         """Who must own what, by the mode and the assignor of it."""
@@ -248,3 +292,35 @@ def test_a_claim_that_finds_the_znode_of_an_earlier_one_of_its_own_names_the_rig
     state.member_hears(choice=1, steps=1, which=1)
     state.teardown()
     assert {node.data for node in state.world.zk.owners.values()} == {"g_c-2-0", "g_c-2-1", "g_c-3-0"}
+
+
+def _at_rest(mode: bytes | None = b"kafka", members: int = 1) -> Members:
+    state = Members()
+    state.begin(strategy=Strategy.RANGE, members=[Registration("static", {"t": 1})] * members, old=[], mode=mode)
+    return state
+
+
+def test_a_commit_that_was_given_up_and_takes_effect_later_is_committed_over() -> None:
+    state = _at_rest()
+    state.application_works_while_the_coordinator_falters(choice=0, takes=[False, True], seconds=1.0, which=0)
+    assert len(set(state.world.kafka_offsets.values())) == 2, "one partition's went back"
+    state.teardown()
+
+
+def test_an_owed_commit_and_a_newer_one_under_way_end_with_the_newer_one() -> None:
+    for seconds in (0.1, 1.0):
+        state = _at_rest()
+        state.application_works_while_the_coordinator_falters(choice=0, takes=[False], seconds=0.1, which=0)
+        state.application_works_while_the_coordinator_falters(choice=0, takes=[True], seconds=seconds, which=0)
+        state.teardown()
+
+
+@pytest.mark.parametrize("steps", range(0, 12, 2))
+def test_a_place_in_kafka_that_is_lost_in_the_middle_of_a_toggle_leaves_both_stores_written(steps: int) -> None:
+    state = _at_rest(mode=None, members=2)
+    state.mode_is_set_and_a_member_loses_one_of_its_two_places_in_kafka(choice=0, data=b"kafka", steps=steps)
+    state.world.quiesce()
+    for shell in state.world.members.values():
+        shell.deliver()
+        shell.commit()
+    state.teardown()

@@ -92,7 +92,7 @@ class EmbeddedConsumer:
         return answer
 
     def commit(self, where: TopicPartition, offset: int) -> Future[bool]:
-        """Whether the coordinator took it, as this member's."""
+        """Whether the coordinator took it, as this member's. Who waits no longer cancels it: what is not under way then is never sent."""
         answer: Future[bool] = Future()
         self._ask(_Commit(where, offset, answer))
         return answer
@@ -107,6 +107,8 @@ class EmbeddedConsumer:
         with contextlib.suppress(queue.Empty):
             while True:
                 one = self._asked.get_nowait()
+                if not one.answer.set_running_or_notify_cancel():
+                    continue
                 if isinstance(one, _Commit):
                     one.answer.set_result(False)
                 else:
@@ -201,6 +203,7 @@ class EmbeddedConsumer:
             asked.append(self._asked.get(timeout=wait))
             while len(asked) < _BATCH:
                 asked.append(self._asked.get_nowait())
+        asked = [one for one in asked if one.answer.set_running_or_notify_cancel()]
         reads = [one for one in asked if isinstance(one, _Read)]
         commits = [one for one in asked if isinstance(one, _Commit)]
         if commits and self._joined:

@@ -50,6 +50,7 @@ _COMMIT_S: Final = (
 )
 _READ_S: Final = 6.0
 _SECOND_S: Final = 0.5  # where ZooKeeper has the offset already; a commit waits behind the JoinGroup of its own connection
+_LATE_S: Final = 5.0  # beyond a session of the Kafka group, for which librdkafka tries to send one commit
 _HUNG: Final = 70  # exit status
 
 Connect = Callable[[ZooKeeperSettings, StateChanged, Watched], GroupSession]
@@ -75,6 +76,7 @@ class Shell:
             settings.strategy,
             settings.internal_too,
             poll_limit=settings.poll_limit,
+            late_commit=settings.kafka_session + _LATE_S,
         )
         self.member = Member(core)
         self.inbox: deque[Inbox] = deque()
@@ -339,7 +341,7 @@ class Shell:
         try:
             if store is w.Store.ZOOKEEPER:
                 return self._znodes.write_offset(action.where, action.offset, ours)
-            return self._kafka is None or self._kafka.commit(action.where, action.offset).result(_wait(action))
+            return self._kafka is None or _taken(self._kafka.commit(action.where, action.offset), _wait(action))
         except (KMigrateError, FutureTimeout) as error:
             _log.info("commit of %s to %s: %s", action.where, store.value, error)
             return False
@@ -367,6 +369,14 @@ class Shell:
             return True
 
         self._lanes.add(key, job)
+
+
+def _taken(commit: Future[bool], wait: float) -> bool:
+    """One that nobody waits for any more must not be sent after its partition was released. What librdkafka has it still may send."""
+    try:
+        return commit.result(wait)
+    finally:
+        commit.cancel()
 
 
 def _wait(action: w.Commit) -> float:

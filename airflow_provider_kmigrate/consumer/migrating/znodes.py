@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from airflow_provider_kmigrate.clients import znodes
+from airflow_provider_kmigrate.clients.group_znodes import is_number
 from airflow_provider_kmigrate.consumer.migrating.zookeeper import GroupSession, Znode
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember, foreign, topics_of
 from airflow_provider_kmigrate.core.coordination.registration import (
@@ -60,7 +61,7 @@ class GroupZnodes:
         """The partition whose owner's znode this is."""
         rest = path.removeprefix(f"{self.paths.root}/owners/")
         topic, _, partition = rest.rpartition("/")
-        return TopicPartition(topic, int(partition)) if rest != path and topic and partition.isdigit() else None
+        return TopicPartition(topic, int(partition)) if rest != path and topic and is_number(partition) else None
 
     # ------------------------------------------------------------------------------------------------------ registration
 
@@ -132,7 +133,7 @@ class GroupZnodes:
 
     def _owned(self, topics: Iterable[str]) -> frozenset[TopicPartition]:
         owners = {topic: self._zk.children(f"{self.paths.root}/owners/{topic}") for topic in topics}
-        return frozenset(TopicPartition(topic, int(name)) for topic, names in owners.items() for name in names if name.isdigit())
+        return frozenset(TopicPartition(topic, int(name)) for topic, names in owners.items() for name in names if is_number(name))
 
     # ------------------------------------------------------------------------------------------------------------ owners
 
@@ -197,8 +198,8 @@ class GroupZnodes:
             self._resets.pop(where, None)
 
     def write_offset(self, where: TopicPartition, offset: int, still_ours: Callable[[], bool]) -> bool:
-        """Commit by version. A writer who knows no owners (an old consumer that woke too late, R14) is written over, and lowered only
-        where an operator has reset the offset.
+        """Commit by version. A writer who knows no owners (an old consumer that woke too late, R14) is written over; where it
+        wrote more than this, and no operator has reset the offset, only by the next commit.
         """
         if self._written.get(where) == offset:
             return True

@@ -144,8 +144,11 @@ class _Turn(Turn):
 
     @on.register
     def _(self, _event: w.KafkaLost) -> None:
-        if self.member.mode is Mode.KAFKA:
-            self.held = {where: replace(held, fenced=True) for where, held in self.held.items()}
+        if (
+            self.member.mode is Mode.KAFKA
+        ):  # a claim that is under way is not of what was lost: its place may have been given anew by now
+            lost = {where: replace(held, fenced=True) for where, held in self.held.items() if held.stage is not Stage.CLAIMING}
+            self.held |= lost
         self._be(kafka=frozenset())
         self._retarget()
 
@@ -213,27 +216,29 @@ class _Turn(Turn):
             return
         offset = start_offset(event)
         self._do(w.Start(event.where, held.generation, offset))
-        if event.reset is not None:
-            self._to(event.where, Stage.DELIVERING, stale=frozenset(Store))
-            self._do(w.Commit(event.where, held.generation, event.reset, self._stores(held)))
-            return
-        self._to(event.where, Stage.DELIVERING)
-        if offset is not None and event.kafka != offset:  # else a plain consumer of an idle partition starts at auto.offset.reset
-            self._do(w.Commit(event.where, held.generation, offset, (Store.KAFKA,)))
+        reset = event.reset is not None
+        later = self.now + self.member.settings.late_commit
+        self._to(event.where, Stage.DELIVERING, stale=frozenset(Store if reset else ()), once_more=later)
+        if offset is not None and (
+            reset or event.kafka != offset
+        ):  # else a plain one of an idle partition starts at auto.offset.reset
+            self._commit(event.where, offset, self._stores(held) if reset else (Store.KAFKA,))
 
     @on.register
     def _(self, event: w.Stopped) -> None:
         held = self._current(event)
         if held is None or held.stage is not Stage.STOPPING:
             return
-        self._to(event.where, Stage.RELEASING if event.offset is None else Stage.COMMITTING, final=event.offset)
+        final = held.last if event.offset is None and held.owed else event.offset
+        self._to(event.where, Stage.RELEASING if final is None else Stage.COMMITTING, final=final)
         if self.member.live:
             self._give_up(event.where, self.held[event.where])
 
     def _give_up(self, where: TopicPartition, held: Held) -> None:
         """The last two steps wait until the session is proven: only a holder commits."""
         if held.stage is Stage.COMMITTING and held.final is not None:
-            self._again(where, w.Commit(where, held.generation, held.final, self._stores(held)))
+            self.held[where] = replace(held, asked=self.now, waits=True)
+            self._commit(where, held.final, self._stores(held))
         else:
             self._again(where, w.Release(where, held.generation))
 
@@ -243,9 +248,15 @@ class _Turn(Turn):
         if held is None or held.stage not in {Stage.DELIVERING, Stage.CHECKING, Stage.STOPPING}:
             self._do(w.Raise(Alarm.LATE_COMMIT, f"{event.where.name} at {event.offset}"))
         elif self.member.live:
-            self._do(w.Commit(event.where, held.generation, event.offset, self._stores(held)))
+            self._commit(event.where, event.offset, self._stores(held))
         else:
-            self.held[event.where] = replace(held, owed=(event.offset, frozenset(Store)))
+            self.held[event.where] = replace(held, last=event.offset, owed=frozenset(Store))
+
+    def _commit(self, where: TopicPartition, offset: int, to: tuple[Store, ...]) -> None:
+        """From now on this is what counts: what an earlier one could not tell a store is told by this one, or never."""
+        held = self.held[where]
+        self.held[where] = replace(held, last=offset, owed=frozenset() if offset != held.last else held.owed - set(to))
+        self._do(w.Commit(where, held.generation, offset, to))
 
     @on.register
     def _(self, event: w.CommitDone) -> None:
@@ -253,12 +264,12 @@ class _Turn(Turn):
         if held is None:
             return
         held = self._made_good(event, held)
+        if Store.KAFKA in event.failed:  # it may take effect later, over a newer one of another connection
+            self.held[event.where] = held = replace(held, once_more=self.now + self.member.settings.late_commit)
         if held.stage is Stage.COMMITTING and event.offset == held.final:
             self._committed(event)
-        elif event.failed:
-            self.held[event.where] = replace(held, owed=(event.offset, event.failed), asked=self.now)
-        elif held.owed and held.owed[0] <= event.offset:
-            self.held[event.where] = replace(held, owed=None)
+        elif event.offset == held.last:  # else a newer one is under way, which says what is owed
+            self.held[event.where] = replace(held, owed=event.failed, asked=self.now if event.failed else held.asked)
 
     def _made_good(self, event: w.CommitDone, held: Held) -> Held:
         """Where an operator reset the offset, the larger of both stores counts again once each has taken a commit since."""
@@ -303,16 +314,23 @@ class _Turn(Turn):
         for where, held in self._in(Stage.DELIVERING):
             if held.owed and self._due(held, settings.owed_retry):
                 self._pay(where, held)
+            elif not held.owed and held.once_more is not None and self.now >= held.once_more:
+                self._tell_kafka_again(where, held)
         if self.member.registered and self.now - self.member.looked >= settings.look_every:
             self._be(looked=self.now)
             self._do(w.Look())
 
     def _pay(self, where: TopicPartition, held: Held) -> None:
         """Try the store again that did not take a commit, while the partition is still ours."""
-        assert held.owed  # noqa: S101  # the caller looked
-        offset, failed = held.owed
+        assert held.last is not None  # noqa: S101  # what is owed is that
         self.held[where] = replace(held, asked=self.now)
-        self._do(w.Commit(where, held.generation, offset, tuple(s for s in self._stores(held) if s in failed)))
+        self._commit(where, held.last, tuple(store for store in self._stores(held) if store in held.owed))
+
+    def _tell_kafka_again(self, where: TopicPartition, held: Held) -> None:
+        """A commit that was given up, by the holder before or by us, may have taken effect since; by now none can any more."""
+        self.held[where] = replace(held, once_more=None)
+        if held.last is not None:
+            self._commit(where, held.last, (Store.KAFKA,))
 
     def _mind_the_time(self) -> None:
         settings = self.member.settings

@@ -36,8 +36,9 @@ LEAVING: Final = frozenset({Stage.STOPPING, Stage.COMMITTING, Stage.RELEASING})
 class Held:
     """One partition. `since`: when its stage began; `asked`: when its last action was given; `waits`: an answer is awaited.
 
-    `final`: the offset of its last commit; `owed`: an offset that some store did not take; `fenced`: Kafka takes none of its commits;
-    `stale`: stores that may still hold an offset from before an operator's reset, which is not forgotten while there are any.
+    `last`: the offset that was to be committed last, `owed`: the stores that did not take it, `final`: the one with which it is let go.
+    `once_more`: when `last` is told Kafka again; `fenced`: Kafka takes none of its commits; `stale`: stores that may still hold an offset
+    from before an operator's reset, which is not forgotten while there are any.
     """
 
     generation: int
@@ -46,15 +47,19 @@ class Held:
     since: float
     asked: float
     waits: bool = True
+    last: int | None = None
+    owed: frozenset[Store] = frozenset()
     final: int | None = None
-    owed: tuple[int, frozenset[Store]] | None = None
+    once_more: float | None = None
     fenced: bool = False
     stale: frozenset[Store] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Seconds, where it is time. `poll_limit` is max.poll.interval.ms less a margin; `slow` what an old consumer surely waits."""
+    """Seconds, where it is time. `poll_limit` is max.poll.interval.ms less a margin; `slow` what an old consumer surely waits;
+    `late_commit`: so long a commit that nobody waits for any more may still take effect in Kafka.
+    """
 
     consumer: str
     registration: Registration
@@ -64,6 +69,7 @@ class Settings:
     retry: float = 0.05
     slow: float = 4.0
     owed_retry: float = 1.0
+    late_commit: float = 50.0
     look_every: float = 5.0
     unowned: float = 15.0
 

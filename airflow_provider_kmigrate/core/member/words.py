@@ -152,7 +152,9 @@ class CommitAsked:
 
 @dataclass(frozen=True, slots=True)
 class CommitDone:
-    """What became of a Commit; it is told only when nothing of it can take effect later."""
+    """What became of a Commit. One that a store did not take in time may still take effect in Kafka for `Settings.late_commit` seconds, in
+    ZooKeeper never: it is written there by version.
+    """
 
     where: TopicPartition
     generation: int

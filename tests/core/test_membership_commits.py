@@ -1,0 +1,82 @@
+"""The migrating member's commits that fail, are overtaken, or that nobody waits for any more: what it committed never goes back."""
+
+from __future__ import annotations
+
+from airflow_provider_kmigrate.core.member import words as w
+from airflow_provider_kmigrate.core.member.words import Store
+from tests.core.member_talk import ALONE, KAFKA, SESSION, SHARED, T0, T1, Talk
+
+
+def commits(said: tuple[w.Action, ...]) -> list[w.Commit]:
+    return [action for action in said if isinstance(action, w.Commit)]
+
+
+def test_an_owed_commit_never_overtakes_a_newer_one() -> None:
+    """The coordinator fails one, the application commits the next, and that is still under way when the first is due again."""
+    talk = Talk().delivering(KAFKA, frozenset({T0}))
+    talk.tell(w.CommitAsked(T0, 1, 120), w.CommitDone(T0, 1, 120, frozenset({Store.KAFKA})))
+    talk.now = 0.9
+    talk.alive()
+    assert talk.tell(w.CommitAsked(T0, 1, 130)) == (w.Commit(T0, 1, 130, (Store.KAFKA, Store.ZOOKEEPER)),)
+    assert commits(talk.after(0.2)) == []
+
+
+def test_what_fails_after_a_newer_one_was_asked_for_is_not_owed() -> None:
+    talk = Talk().delivering(KAFKA, frozenset({T0}))
+    talk.tell(w.CommitAsked(T0, 1, 120), w.CommitAsked(T0, 1, 110))  # an application may go back by itself
+    talk.tell(w.CommitDone(T0, 1, 120, frozenset({Store.KAFKA})))
+    talk.alive()
+    assert commits(talk.after(1.5)) == [], "the newer one goes to all stores"
+    talk.tell(w.CommitDone(T0, 1, 110, frozenset({Store.KAFKA})))
+    assert commits(talk.after(1.5)) == [w.Commit(T0, 1, 110, (Store.KAFKA,))]
+    talk.tell(w.CommitAsked(T0, 1, 150), w.CommitDone(T0, 1, 110, frozenset({Store.KAFKA})))
+    assert commits(talk.after(1.0)) == []
+
+
+def test_kafka_is_told_once_more_when_no_commit_that_was_given_up_can_take_effect_any_more() -> None:
+    """The holder before may have given up its last one, and so may we: by another connection it comes after ours."""
+    talk = Talk(late_commit=10.0).delivering(SHARED)
+    talk.tell(w.CommitAsked(T0, 1, 120), w.CommitDone(T0, 1, 120))
+    for second in range(1, 10):
+        talk.now = float(second)
+        talk.alive()
+        assert commits(talk.tell(w.Tick())) == []
+    talk.now = 10.0
+    talk.alive()
+    assert commits(talk.tell(w.Tick())) == [w.Commit(T0, 1, 120, (Store.KAFKA,))]
+    talk.tell(w.CommitDone(T0, 1, 120))
+    talk.now = 13.0
+    talk.alive()
+    assert commits(talk.tell(w.Tick())) == []
+
+
+def test_what_nobody_committed_is_not_told_either() -> None:
+    """An application may keep its offsets elsewhere, or commit them in transactions."""
+    talk = Talk(late_commit=2.0).delivering(SHARED)
+    assert commits(talk.after(3.0)) == []
+
+
+def test_what_is_still_owed_is_committed_when_its_partition_is_let_go() -> None:
+    talk = Talk().delivering(ALONE)
+    talk.tell(w.CommitAsked(T1, 2, 9), w.CommitDone(T1, 2, 9, frozenset({Store.KAFKA})), w.Seen(SHARED))
+    assert commits(talk.tell(w.Stopped(T1, 2, None))) == [w.Commit(T1, 2, 9, (Store.ZOOKEEPER, Store.KAFKA))]
+    assert talk.tell(w.CommitDone(T1, 2, 9)) == (w.Release(T1, 2),)
+
+
+def test_what_was_put_off_for_lack_of_a_connection_is_over_with_the_next_commit() -> None:
+    talk = Talk().delivering(SHARED)
+    talk.tell(w.Suspended(), w.CommitAsked(T0, 1, 9))
+    talk.now = 0.5
+    talk.alive()
+    talk.tell(w.OwnerIs(T0, 1, SESSION), w.CommitAsked(T0, 1, 12))
+    assert commits(talk.after(1.0)) == []
+
+
+def test_a_claim_that_is_under_way_while_kafka_loses_the_member_commits_to_both_stores_afterwards() -> None:
+    """As when one of two embedded consumers is put out while the other one has been given the partition."""
+    talk = Talk()
+    talk.tell(w.Polled())
+    talk.registered(KAFKA)
+    talk.tell(w.KafkaAssigned(frozenset({T0})), w.KafkaLost(), w.KafkaAssigned(frozenset({T0})))
+    talk.gain(T0)
+    assert commits(talk.tell(w.CommitAsked(T0, 1, 9))) == [w.Commit(T0, 1, 9, (Store.KAFKA, Store.ZOOKEEPER))]
