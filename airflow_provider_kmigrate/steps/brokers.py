@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import astuple
 from functools import partial
 from typing import NoReturn
 
@@ -13,16 +14,16 @@ from airflow_provider_kmigrate.core.cluster import NodeSpec, Policy
 from airflow_provider_kmigrate.core.files import meta_properties
 from airflow_provider_kmigrate.core.files.config_matrix import stage_on_disk
 from airflow_provider_kmigrate.core.forward import broker_canary, leaders, roll, stuck_leader
+from airflow_provider_kmigrate.core.forward.first_broker import FirstBroker
+from airflow_provider_kmigrate.core.forward.green import Green
+from airflow_provider_kmigrate.core.forward.moved import MovedSince, moved_since
 from airflow_provider_kmigrate.core.gates import unmet
 from airflow_provider_kmigrate.core.model import Act, BrokerMode, ClusterView, Decision, Done, Look, Reason, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.phase import kraft_owns
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut
 from airflow_provider_kmigrate.steps.dual_write import CURES, Reviving
 from airflow_provider_kmigrate.steps.files import install
-from airflow_provider_kmigrate.steps.first_broker import FirstBroker
-from airflow_provider_kmigrate.steps.green import Green
 from airflow_provider_kmigrate.steps.journal import told
-from airflow_provider_kmigrate.steps.moved import MovedSince
 from airflow_provider_kmigrate.steps.notes import note_registered, note_taken_back
 from airflow_provider_kmigrate.steps.partition_states import elect_anew
 from airflow_provider_kmigrate.steps.run import OfNode, World, run_step
@@ -77,7 +78,7 @@ class RollBroker(OfNode):
         self.patience = policy.start_timeout
         self.nodes = (node,)
         self._green = Green(held, self.interval)
-        self._first = FirstBroker(node.id, target, policy.canary_bake, held, worse)
+        self._first = FirstBroker(node.id, target, policy.canary_bake, held, tuple(Reason(*each) for each in worse))
         self._stuck = _Lasting(stuck_leader.PATIENCE)  # one leader has not taken this broker back
         self._left_out = _Lasting(leaders.LEFT_OUT_FOR)  # partitions of this broker have no leader
 
@@ -89,7 +90,7 @@ class RollBroker(OfNode):
     @property
     def worse(self) -> list[list[str]]:
         """Why the first broker of the pass has to go back, as JSON values, so that another process can do it."""
-        return self._first.told()
+        return [list(astuple(reason)) for reason in self._first.worse]
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         return self._led(view, self._freed(view, self.next(view, first)))
@@ -97,7 +98,7 @@ class RollBroker(OfNode):
     def next(self, view: ClusterView, first: ClusterView) -> Decision:
         """What is left to do, if every leader does its part."""
         del first
-        decision = self._first.saw(view, roll.decide_restart(view, self.node.id, self.target))
+        self._first, decision = self._first.saw(view, roll.decide_restart(view, self.node.id, self.target))
         if isinstance(decision, Done) and roll.is_canary(view, self.node.id, self.target):
             return self._baked(view, decision)
         return decision
@@ -124,7 +125,7 @@ class RollBroker(OfNode):
 
     def _baked(self, view: ClusterView, done: Done) -> Decision:
         gate = roll.may_bake(view)
-        self._green.saw(view, gate.met)
+        self._green = self._green.saw(view.taken_at, green=gate.met)
         if not gate.met:
             return unmet(gate)
         if self.held >= self._bake and self._first.sure:
@@ -157,7 +158,7 @@ class RollBroker(OfNode):
             self._restart(world)
 
     def _restart(self, world: World) -> None:
-        self._green.held = 0.0  # of a restart before this one
+        self._green = self._green.forgotten()  # of a restart before this one
         seconds = stop(world, self.node)
         world.say(f"{self.node.name} stopped after {seconds:.1f} s.")
         moved = self._left_in_charge(world, seconds)
@@ -213,7 +214,7 @@ class RollBroker(OfNode):
     def _take_back(self, world: World) -> NoReturn:
         """The way back's own step for this one broker, to its end. Whatever comes of it, this run does not go on."""
         worse, mode = self._first.worse, broker_canary.before(self.target)
-        self._green.held = 0.0  # whatever was watched, was watched in vain
+        self._green = self._green.forgotten()  # whatever was watched, was watched in vain
         try:
             run_step(TakeBack(self.node, mode, self._policy), world)
             end = (broker_canary.taken_back(world.observer.look(Look.ZOOKEEPER), self.node.id, mode),)
@@ -254,7 +255,7 @@ class BringBack(RollBroker):
     def __init__(self, node: NodeSpec, target: BrokerMode, policy: Policy, renewed: int = 0) -> None:
         super().__init__(node, target, policy)
         self.name = f"{node.name} back to {target}"
-        self._moved = MovedSince()
+        self._moved: MovedSince | None = None
         self._deaf = _Lasting(_DEAF_FOR)  # this broker is not taken back after ZooKeeper got the cluster
         self._reviving = Reviving(renewed)
         self._tried = False  # a cure that only this life knows of
@@ -275,7 +276,8 @@ class BringBack(RollBroker):
         self._reviving.standstill.undo()
 
     def next(self, view: ClusterView, first: ClusterView) -> Decision:
-        return rollback.decide_back(view, self._moved.saw(view, first), self.node.id, self.target)
+        self._moved = moved_since(self._moved, view, first)
+        return rollback.decide_back(view, self._moved.old, self.node.id, self.target)
 
     def _heard(self, view: ClusterView, decision: Decision) -> Decision:
         """The cure where brokers skip what the ZooKeeper controller says; `clients.partition_states` says why that happens."""
@@ -324,7 +326,8 @@ class TakeBack(BringBack):
         self.name = f"{node.name} alone back to {target}"
 
     def next(self, view: ClusterView, first: ClusterView) -> Decision:
-        decision = rollback.decide_alone(view, self._moved.saw(view, first), self.node.id, self.target)
+        self._moved = moved_since(self._moved, view, first)
+        decision = rollback.decide_alone(view, self._moved.old, self.node.id, self.target)
         untouched = stage_on_disk(view.brokers[self.node.id].files) is not roll.STAGE[self.target]
         if isinstance(decision, Wait) and untouched and view.taken_at - first.taken_at > _WAY_BACK_WITHIN:
             return Refuse(decision.reasons)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.files.config_matrix import Stage
 from airflow_provider_kmigrate.core.forward import provision
+from airflow_provider_kmigrate.core.forward.compared import KINDS
+from airflow_provider_kmigrate.core.forward.moved import MovedSince, moved_since
 from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Look, Verb
 from airflow_provider_kmigrate.core.phase import ended
-from airflow_provider_kmigrate.steps.compared import KINDS
 from airflow_provider_kmigrate.steps.files import install
 from airflow_provider_kmigrate.steps.lacking import refuse_if_lost
-from airflow_provider_kmigrate.steps.moved import MovedSince
 from airflow_provider_kmigrate.steps.notes import forget_unflagged, note_unflagged, notes_deleted
 from airflow_provider_kmigrate.steps.run import OfNode, World
 from airflow_provider_kmigrate.steps.starting import start, stop
@@ -81,7 +81,7 @@ class FinalizeController(OfNode):
         self.node, self._approved = node, approved
         self.name = f"finalize {node.name}"
         self.nodes = (node,)
-        self._moved = MovedSince()
+        self._moved: MovedSince | None = None
         self._over = False
 
     def dear(self, view: ClusterView) -> Look:
@@ -89,7 +89,8 @@ class FinalizeController(OfNode):
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         self._over = ended(view)
-        return provision.decide_finalize(view, self._moved.saw(view, first), self.node.id, self._approved)
+        self._moved = moved_since(self._moved, view, first)
+        return provision.decide_finalize(view, self._moved.old, self.node.id, self._approved)
 
     def act(self, world: World, act: Act) -> None:
         if act.verb not in {Verb.START, Verb.REWRITE, Verb.RESTART}:

@@ -10,6 +10,7 @@ from airflow_provider_kmigrate.clients.zookeeper import Delete, ZooKeeper
 from airflow_provider_kmigrate.core.cluster import GroupSpec
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind
 from airflow_provider_kmigrate.core.coordination.registration import GroupPaths, Mode
+from airflow_provider_kmigrate.core.forward.green import Green, counted
 from airflow_provider_kmigrate.core.groups import health as group_health
 from airflow_provider_kmigrate.core.groups import move as group_move
 from airflow_provider_kmigrate.core.groups.health import Health
@@ -18,7 +19,6 @@ from airflow_provider_kmigrate.core.groups.members import unread
 from airflow_provider_kmigrate.core.groups.move import Goal
 from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Done, Look, Reason, Refuse, Verb, Wait
 from airflow_provider_kmigrate.exceptions import Failed
-from airflow_provider_kmigrate.steps.green import Green
 from airflow_provider_kmigrate.steps.run import Step, World
 
 _LOOKS = Look.ZOOKEEPER | Look.GROUP_MEMBERS
@@ -83,17 +83,17 @@ class _Watching(OfGroup):
 
     def _saw(self, view: ClusterView, well: bool) -> tuple[Reason, ...]:
         """Take in a look in which all was known; what is to be said of a watch that comes to no end."""
-        self._seconds += min(view.taken_at - self._at, 3 * self.interval + 5.0) if self._at is not None else 0.0
+        self._seconds += counted(self._at, view.taken_at, self.interval)
         self._times += self._was_well and not well
         self._at, self._was_well = view.taken_at, well
-        self._green.saw(view, well)
+        self._green = self._green.saw(view.taken_at, green=well)
         return group_health.never_well(self.group, self._seconds, self._times, self._wanted)
 
     def _blind(self, view: ClusterView) -> None:
         """Nobody could look: that is not well, and not ill either."""
         self._seconds = max(0.0, self._seconds - self.held)
         self._at, self._was_well = None, False
-        self._green.saw(view, False)
+        self._green = self._green.saw(view.taken_at, green=False)
         self._health = group_health.unknown(self._health, view.taken_at)
 
 

@@ -12,6 +12,8 @@ from airflow_provider_kmigrate.core.back.losses import SAFE, Terms
 from airflow_provider_kmigrate.core.back.rollback import HandOver
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.files.config_matrix import Stage, stage_on_disk
+from airflow_provider_kmigrate.core.forward.compared import KINDS
+from airflow_provider_kmigrate.core.forward.moved import MovedSince, moved_since
 from airflow_provider_kmigrate.core.forward.standstill import Standstill
 from airflow_provider_kmigrate.core.model import (
     Act,
@@ -30,13 +32,11 @@ from airflow_provider_kmigrate.core.model import (
 )
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from airflow_provider_kmigrate.steps.brokers import BringBack
-from airflow_provider_kmigrate.steps.compared import KINDS
 from airflow_provider_kmigrate.steps.dual_write import DOWN_LOOKS, cure, start_what_is_down
 from airflow_provider_kmigrate.steps.files import install
 from airflow_provider_kmigrate.steps.in_turn import active_last, one_by_one
 from airflow_provider_kmigrate.steps.journal import told
 from airflow_provider_kmigrate.steps.lacking import lacking
-from airflow_provider_kmigrate.steps.moved import MovedSince
 from airflow_provider_kmigrate.steps.notes import forget_unflagged, notes_deleted
 from airflow_provider_kmigrate.steps.partition_states import raise_states
 from airflow_provider_kmigrate.steps.run import OfNode, Step, World
@@ -178,13 +178,14 @@ class StopController(OfNode):
         self.node, self._terms = node, terms
         self.name = f"stop {node.name}"
         self.nodes = controllers
-        self._moved = MovedSince()
+        self._moved: MovedSince | None = None
 
     def dear(self, view: ClusterView) -> Look:
         return KINDS | Look.FILES if rollback.compares_before_stop(view, self.node.id) else Look(0)
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
-        return rollback.decide_stop(view, self._moved.saw(view, first), self.node.id, self._terms)
+        self._moved = moved_since(self._moved, view, first)
+        return rollback.decide_stop(view, self._moved.old, self.node.id, self._terms)
 
     def act(self, world: World, act: Act) -> None:
         del act

@@ -6,13 +6,13 @@ from collections.abc import Collection
 
 from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.forward import leaders, waiting
+from airflow_provider_kmigrate.core.forward.compared import KINDS, Compared
+from airflow_provider_kmigrate.core.forward.green import Green
+from airflow_provider_kmigrate.core.forward.moved import MovedSince, moved_since
 from airflow_provider_kmigrate.core.gates import Gate, leaderless, unmet
 from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Done, Look, Reason, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.phase import Phase, where
-from airflow_provider_kmigrate.steps.compared import KINDS, Compared
 from airflow_provider_kmigrate.steps.dual_write import Reviving
-from airflow_provider_kmigrate.steps.green import Green
-from airflow_provider_kmigrate.steps.moved import MovedSince
 from airflow_provider_kmigrate.steps.run import Step, World
 
 _POSITION = Look.BROKERS | Look.CONTROLLERS | Look.ZOOKEEPER | Look.QUORUM
@@ -182,7 +182,7 @@ class Soak(_DualWriting):
         self.interval = min(2.0, max(0.2, seconds / 10)) if interval is None else interval
         self._green = Green(held, self.interval)
         self._compared = Compared()
-        self._moved = MovedSince()
+        self._moved: MovedSince | None = None
 
     @property
     def held(self) -> float:
@@ -192,11 +192,12 @@ class Soak(_DualWriting):
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         if (past := waiting.past_soak(view)) is not None:
             return past
-        gate = self._gate(view, self._moved.saw(view, first))
-        self._green.saw(view, gate.met)
+        self._moved = moved_since(self._moved, view, first)
+        gate = self._gate(view, self._moved.old)
+        self._green = self._green.saw(view.taken_at, green=gate.met)
         decision = self._judged(view, gate)
         if isinstance(decision, Refuse):
-            self._green.forget()
+            self._green = self._green.forgotten()
         return self._reviving.standstill.found(view, decision) if isinstance(decision, Refuse) else self.cured(view, decision)
 
     def _judged(self, view: ClusterView, gate: Gate) -> Decision:
@@ -209,9 +210,9 @@ class Soak(_DualWriting):
     def _gate(self, view: ClusterView, before: ClusterView) -> Gate:
         gate = waiting.soaking(view, before, self._lag_limit)
         if gate.met:
-            gate = self._compared.saw(view)
+            self._compared, gate = self._compared.saw(view)
         else:
-            self._compared.forget(view)
+            self._compared = self._compared.forgotten(view)
         self.always = _SOAKING | KINDS if self._compared.due else _SOAKING
         return gate
 
@@ -229,7 +230,5 @@ class Finalized(Step):
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         del first
-        moved = self._still is None or self._still.zk is None or view.zk is None or self._still.zk.migration != view.zk.migration
-        if moved or self._still is None:
-            self._still = view
+        self._still = waiting.still_since(self._still, view)
         return waiting.finalized(view, self._still)

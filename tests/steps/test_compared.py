@@ -10,71 +10,18 @@ from typing import TypeVar
 import pytest
 
 from airflow_provider_kmigrate.core.cluster import NodeSpec
+from airflow_provider_kmigrate.core.forward.compared import KINDS
 from airflow_provider_kmigrate.core.forward.standstill import MOST_CURES
-from airflow_provider_kmigrate.core.gates import Standing
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Done, Look, Stored, StoredKind, TopicMetadata
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Done, Look, TopicMetadata
 from airflow_provider_kmigrate.exceptions import Refused
-from airflow_provider_kmigrate.steps.compared import KINDS, Compared
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
 from airflow_provider_kmigrate.steps.run import World, run_step
 from airflow_provider_kmigrate.steps.waits import Copied, Soak
+from tests.core.test_kept import DIFFERENT, NOTHING
 from tests.steps.sim import SimCluster
 from tests.steps.test_migration import roll
 
-NOTHING = {kind: Stored({}) for kind in StoredKind}
-EQUAL = ClusterView(0.0, topics=({}, {}), stored=NOTHING)
-DIFFERENT = replace(EQUAL, stored={**NOTHING, StoredKind.QUOTAS: Stored({"user a": {"producer_byte_rate": "1"}})})
-OTHER = replace(EQUAL, topics=({}, {"t": TopicMetadata("t", "id", {})}))
-UNREAD = ClusterView(0.0)
 Made = TypeVar("Made", bound="Losing")
-
-
-def after_a_look() -> Compared:
-    """The first look of a soak reads not all kinds: whether the dual-write moves is not seen yet."""
-    compared = Compared()
-    assert not compared.due
-    compared.saw(replace(UNREAD, taken_at=-1.0))
-    return compared
-
-
-def standings(*views: tuple[float, ClusterView]) -> list[tuple[bool, Standing]]:
-    """For each look after a first one: whether all kinds were to be read, and what follows."""
-    compared = after_a_look()
-    return [(compared.due, compared.saw(replace(view, taken_at=at)).standing) for at, view in views]
-
-
-MET, NOT_YET, NEVER = Standing.MET, Standing.NOT_YET, Standing.NEVER
-
-
-def test_equal_sides_are_compared_now_and_then() -> None:
-    looks = standings(*((at, EQUAL) for at in (0.0, 2.0, 299.0, 301.0, 303.0)))
-    assert looks == [(True, MET), (False, MET), (False, MET), (False, MET), (True, MET)]
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "expected"),
-    [
-        (DIFFERENT, DIFFERENT, NEVER),
-        (DIFFERENT, EQUAL, MET),
-        (DIFFERENT, OTHER, MET),
-        (UNREAD, UNREAD, NOT_YET),
-        (UNREAD, EQUAL, MET),
-        (UNREAD, DIFFERENT, MET),
-    ],
-)
-def test_what_is_found_is_looked_at_again_soon(first: ClusterView, second: ClusterView, expected: Standing) -> None:
-    looks = standings((0.0, first), (2.0, first), (16.0, first), (18.0, second))
-    assert looks == [(True, MET), (False, MET), (False, MET), (True, expected)]
-
-
-def test_a_red_look_between_two_comparisons_forgets_the_first() -> None:
-    compared = after_a_look()
-    compared.saw(DIFFERENT)
-    compared.forget(replace(DIFFERENT, taken_at=5.0))
-    assert not compared.due
-    compared.saw(replace(DIFFERENT, taken_at=20.0))
-    assert compared.due
-    assert compared.saw(replace(DIFFERENT, taken_at=21.0)).met, "the dual-write may have lagged in the look before"
 
 
 class Losing(SimCluster):

@@ -7,34 +7,13 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_kmigrate.core.forward.roll import decide_restart
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look, Refuse, Wait
+from airflow_provider_kmigrate.core.model import BrokerMode, Refuse, Wait
 from airflow_provider_kmigrate.exceptions import TimedOut
 from airflow_provider_kmigrate.steps.brokers import ROLL_LOOKS, BringBack
-from airflow_provider_kmigrate.steps.moved import WINDOW, MovedSince
 from airflow_provider_kmigrate.steps.run import run_step
 from airflow_provider_kmigrate.steps.waits import Soak
 from benchmarks import direct
 from tests.steps.sim import SimCluster
-
-
-def view(seconds: float, *, read: bool = True) -> ClusterView:
-    seen = SimCluster().look(Look.ZOOKEEPER)
-    return replace(seen, taken_at=seconds, zk=seen.zk if read else None)
-
-
-def test_it_is_the_first_look_at_first_and_later_one_that_is_young_enough():
-    since, looks = MovedSince(), [view(float(second)) for second in range(60)]
-    ages = [look.taken_at - since.saw(look, looks[0]).taken_at for look in looks]
-    assert ages[: int(WINDOW) + 1] == [float(second) for second in range(int(WINDOW) + 1)]
-    assert all(WINDOW <= age <= 2 * WINDOW for age in ages[int(2 * WINDOW) :])
-
-
-def test_looks_without_zookeeper_are_not_compared_with():
-    since, first = MovedSince(), view(0.0)
-    for second in range(1, 100):
-        assert since.saw(view(float(second), read=False), first) is first
-    assert since.saw(view(100.0), first) is first
-    assert since.saw(view(100.0 + WINDOW), first).taken_at == 100.0
 
 
 class Dying(SimCluster):

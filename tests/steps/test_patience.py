@@ -12,7 +12,6 @@ from airflow_provider_kmigrate.exceptions import Failed, TimedOut
 from airflow_provider_kmigrate.observe import unknowns
 from airflow_provider_kmigrate.steps.brokers import RollBroker
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
-from airflow_provider_kmigrate.steps.green import Green
 from airflow_provider_kmigrate.steps.run import Step, run_step
 from tests.steps.sim import SimCluster
 from tests.steps.sim_hands import SimHost
@@ -172,26 +171,6 @@ def test_a_broker_that_dies_at_every_start_is_started_a_few_times_and_its_log_is
     with pytest.raises(Failed, match="the end of the log of broker 0"):
         run_step(RollBroker(cluster.spec.brokers[0], BrokerMode.MIGRATION, Policy(canary_bake=0.0)), world)
     assert cluster.nodes[Role.BROKER, 0].starts == 1 + 5
-
-
-def looked(green, cluster, looks):
-    """Show it looks as (seconds to pass first, green or not)."""
-    for seconds, is_green in looks:
-        cluster.clock.sleep(seconds)
-        green.saw(replace(cluster.look(Look.BROKERS), taken_at=cluster.clock.time), is_green)
-    return green.held
-
-
-@pytest.mark.parametrize(
-    ("looks", "held"),
-    [
-        ([(0, False), (2, True), (2, True)], 50.0 + 2),  # a movement has to be seen first
-        ([(0, False), (6, False), (6, False), (2, True)], 0.0),  # red for good
-        ([(0, True), (2, True), (2, False), (2, True)], 0.0),
-    ],
-)
-def test_only_the_first_moments_of_a_life_may_be_red(looks, held):
-    assert looked(Green(50.0, 2.0), SimCluster(), looks) == pytest.approx(held, abs=0.2)
 
 
 class Unread(SimCluster):

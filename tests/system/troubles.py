@@ -18,8 +18,8 @@ from kazoo.handlers.threading import KazooTimeoutError
 
 from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
 from airflow_provider_kmigrate.core.cluster import NodeSpec
+from airflow_provider_kmigrate.core.forward import moved
 from airflow_provider_kmigrate.core.model import Look
-from airflow_provider_kmigrate.steps import moved
 from tests.system import disks, proxy
 from tests.system.journey import Journey, Trouble
 from tests.system.linked import OF_CONTROLLERS, ZOOKEEPER, between, to

@@ -203,6 +203,13 @@ def changed_since(view: ClusterView, approved: str) -> str:
     return f" Since the approval: it said {approved!r}, and now: {now}" if approved and approved != now else ""
 
 
+def still_since(so_far: ClusterView | None, view: ClusterView) -> ClusterView:
+    """Since which look /migration has not moved, as far as `so_far` and this look tell; this one where either did not read ZooKeeper."""
+    if so_far is None or so_far.zk is None or view.zk is None or so_far.zk.migration != view.zk.migration:
+        return view
+    return so_far
+
+
 def finalized(view: ClusterView, first: ClusterView) -> Decision:
     """Every controller answers without the flag, one leads, and /migration does not move any more."""
     position = where(view)

@@ -1,0 +1,124 @@
+"""What is kept of the looks of one life: how long it was green, which look movement is measured from, when both sides are compared."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from airflow_provider_kmigrate.core.forward.compared import Compared
+from airflow_provider_kmigrate.core.forward.green import Green, counted
+from airflow_provider_kmigrate.core.forward.moved import WINDOW, MovedSince, moved_since
+from airflow_provider_kmigrate.core.forward.waiting import still_since
+from airflow_provider_kmigrate.core.gates import Standing
+from airflow_provider_kmigrate.core.model import ClusterView, Stored, StoredKind, TopicMetadata
+from tests.core.views import ZK, cluster, migration, with_zk
+
+NOTHING = {kind: Stored({}) for kind in StoredKind}
+EQUAL = ClusterView(0.0, topics=({}, {}), stored=NOTHING)
+DIFFERENT = replace(EQUAL, stored={**NOTHING, StoredKind.QUOTAS: Stored({"user a": {"producer_byte_rate": "1"}})})
+OTHER = replace(EQUAL, topics=({}, {"t": TopicMetadata("t", "id", {})}))
+UNREAD = ClusterView(0.0)
+MET, NOT_YET, NEVER = Standing.MET, Standing.NOT_YET, Standing.NEVER
+
+
+@pytest.mark.parametrize(
+    ("looks", "held"),
+    [
+        ([(0, False), (2, True), (4, True)], 50.0 + 2),  # a movement has to be seen first
+        ([(0, False), (6, False), (12, False), (14, True)], 0.0),  # red for good
+        ([(0, True), (2, True), (4, False), (6, True)], 0.0),
+        ([(0, True), (2, True), (1000, True)], 50.0 + 2 + 3 * 2 + 5),  # in a gap nobody has looked
+    ],
+)
+def test_only_the_first_moments_of_a_life_may_be_red(looks: list[tuple[float, bool]], held: float) -> None:
+    green = Green(50.0, 2.0)
+    for at, is_green in looks:
+        green = green.saw(at, green=is_green)
+    assert green.held == held
+
+
+def test_the_first_look_of_a_life_counts_for_nothing() -> None:
+    assert counted(None, 1000.0, 2.0) == 0.0
+
+
+def view(seconds: float, *, read: bool = True) -> ClusterView:
+    seen = cluster([ZK])
+    return replace(seen, taken_at=seconds, zk=seen.zk if read else None)
+
+
+def test_it_is_the_first_look_at_first_and_later_one_that_is_young_enough() -> None:
+    since: MovedSince | None = None
+    looks, ages = [view(float(second)) for second in range(60)], []
+    for look in looks:
+        since = moved_since(since, look, looks[0])
+        ages.append(look.taken_at - since.old.taken_at)
+    assert ages[: int(WINDOW) + 1] == [float(second) for second in range(int(WINDOW) + 1)]
+    assert all(WINDOW <= age <= 2 * WINDOW for age in ages[int(2 * WINDOW) :])
+
+
+def test_looks_without_zookeeper_are_not_compared_with() -> None:
+    first = view(0.0)
+    since = moved_since(None, first, first)
+    for second in range(1, 100):
+        since = moved_since(since, view(float(second), read=False), first)
+        assert since.old is first
+    since = moved_since(since, view(100.0), first)
+    assert since.old is first
+    assert moved_since(since, view(100.0 + WINDOW), first).old.taken_at == 100.0
+
+
+def test_since_when_migration_stands_still() -> None:
+    first, later = view(0.0), view(1.0)
+    assert still_since(None, first) is first
+    assert still_since(first, later) is first
+    for anew in (with_zk(later, migration=migration(7)), view(1.0, read=False)):
+        assert still_since(first, anew) is anew
+    assert still_since(view(0.0, read=False), later) is later
+
+
+def after_a_look() -> Compared:
+    """The first look of a soak reads not all kinds: whether the dual-write moves is not seen yet."""
+    compared = Compared()
+    assert not compared.due
+    return compared.saw(replace(UNREAD, taken_at=-1.0))[0]
+
+
+def standings(*views: tuple[float, ClusterView]) -> list[tuple[bool, Standing]]:
+    """For each look after a first one: whether all kinds were to be read, and what follows."""
+    compared, found = after_a_look(), []
+    for at, seen in views:
+        due = compared.due
+        compared, gate = compared.saw(replace(seen, taken_at=at))
+        found.append((due, gate.standing))
+    return found
+
+
+def test_equal_sides_are_compared_now_and_then() -> None:
+    looks = standings(*((at, EQUAL) for at in (0.0, 2.0, 299.0, 301.0, 303.0)))
+    assert looks == [(True, MET), (False, MET), (False, MET), (False, MET), (True, MET)]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        (DIFFERENT, DIFFERENT, NEVER),
+        (DIFFERENT, EQUAL, MET),
+        (DIFFERENT, OTHER, MET),
+        (UNREAD, UNREAD, NOT_YET),
+        (UNREAD, EQUAL, MET),
+        (UNREAD, DIFFERENT, MET),
+    ],
+)
+def test_what_is_found_is_looked_at_again_soon(first: ClusterView, second: ClusterView, expected: Standing) -> None:
+    looks = standings((0.0, first), (2.0, first), (16.0, first), (18.0, second))
+    assert looks == [(True, MET), (False, MET), (False, MET), (True, expected)]
+
+
+def test_a_red_look_between_two_comparisons_forgets_the_first() -> None:
+    compared, _ = after_a_look().saw(DIFFERENT)
+    compared = compared.forgotten(replace(DIFFERENT, taken_at=5.0))
+    assert not compared.due
+    compared, _ = compared.saw(replace(DIFFERENT, taken_at=20.0))
+    assert compared.due
+    assert compared.saw(replace(DIFFERENT, taken_at=21.0))[1].met, "the dual-write may have lagged in the look before"
