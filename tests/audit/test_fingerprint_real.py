@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from airflow_provider_kmigrate.audit.sources.kafka_source import options_of
 from airflow_provider_kmigrate.clients.hosts import host_for
 from airflow_provider_kmigrate.clients.log_marks import ends_at, read_marks
 from airflow_provider_kmigrate.core.audit.log_blocks import LogMark, Print, Sample
-from airflow_provider_kmigrate.core.audit.offset_tracks import Reader
+from airflow_provider_kmigrate.core.audit.offset_tracks import Reader, Track
 from airflow_provider_kmigrate.core.audit.verdict import Level, Outcome, combine
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.exceptions import Refused
@@ -209,6 +209,35 @@ def test_offsets_that_a_transaction_did_not_commit(spark: SparkSession, properti
         assert after.commits.tracks[Reader("eos", "t", 0)].last == 350, "the look goes on where the open one began"
     finally:
         consumer.close()
+
+
+def test_a_group_that_has_read_a_transactional_log_waits_for_nothing(spark: SparkSession, properties: Mapping[str, str]) -> None:
+    """It committed behind the last record; behind that lies the transaction's marker, then what another one aborted."""
+    create(properties, "rests")
+    place, producer = TopicPartition("rests", 0), Producer({**properties, "transactional.id": "rests"})
+    producer.init_transactions(30)
+
+    def transaction(end: Callable[[float], None]) -> None:
+        producer.begin_transaction()
+        for _ in range(5):
+            producer.produce("rests", "v", partition=0)
+        producer.flush(30)
+        end(30)
+
+    transaction(producer.commit_transaction)
+    first = take(spark, properties, ["rests"])
+    track = {Reader("rests", *place): Track.of(5, first.commits.taken_ms)}
+    before = replace(
+        first, commits=replace(first.commits, tracks=track, members={"rests": 1}, taken_ms=first.commits.taken_ms - 70_000)
+    )
+    transaction(producer.abort_transaction)
+    after = take(spark, properties, ["rests"], before=before)
+    assert (after.logs.marks[place].end, after.ends[place]) == (12, 5)
+    assert "D13" not in codes(before, after)
+    transaction(producer.commit_transaction)
+    waits = take(spark, properties, ["rests"], before=before)
+    assert waits.ends[place] == 17
+    assert codes(before, waits)["D13"] == 1
 
 
 def test_a_look_that_is_left_for_the_next_audit(spark: SparkSession, properties: Mapping[str, str]) -> None:

@@ -11,7 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.core.audit import commit_tracks
-from airflow_provider_kmigrate.core.audit.commit_tracks import CommitLook, Patience, Waiting, judge_commits
+from airflow_provider_kmigrate.core.audit.commit_tracks import (
+    CommitLook,
+    Patience,
+    Waiting,
+    end_of_records,
+    judge_commits,
+    standing_still,
+)
 from airflow_provider_kmigrate.core.audit.log_blocks import LogMark
 from airflow_provider_kmigrate.core.audit.offset_tracks import Reader, Step, Track, Tracks
 from airflow_provider_kmigrate.core.audit.offsets_records import (
@@ -92,6 +99,28 @@ def test_a_group_that_goes_back_on_purpose_is_shown_and_only_that() -> None:
     assert other.outcome is Outcome.FAIL
     (still,) = judge_commits(commits(500, 5), commits(70_000), {P0: 9}, rewinding=["g"])
     assert still.reason.code == "D13", "nothing else is forgiven"
+
+
+@pytest.mark.parametrize(
+    ("offsets", "begin", "end", "found"),
+    [
+        ([], 10, 11, 10),  # one marker behind the last record
+        ([10, 12], 10, 14, 13),
+        ([10, 12], 10, 12, 11),  # as it was a minute ago
+        ([10, 12], 10, 10, 10),
+        ([], 10, 8, 8),
+    ],
+)
+def test_a_log_ends_behind_its_last_record(offsets: list[int], begin: int, end: int, found: int) -> None:
+    assert end_of_records(offsets, begin, end) == found
+
+
+def test_a_group_that_has_read_all_does_not_stand_still_before_a_marker() -> None:
+    """It commits behind each record, so it never comes to the end of a transactional log."""
+    before, after = commits(500, 10), commits(70_500)
+    assert [case.first for case in standing_still(before, after, {P0: 11})] == [10]
+    assert codes_of(before, after, end_of_records([], 10, 11)) == {}
+    assert codes_of(before, after, end_of_records([10], 10, 12)).keys() == {"D13"}
 
 
 def test_only_steps_count_not_what_was_removed_between() -> None:

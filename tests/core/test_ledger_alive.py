@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.core.audit.verdict import Level, Outcome, combine, of_facts
-from airflow_provider_kmigrate.core.events import Ack, Change, Ownership, SendFailure, Start, TopicPartition
+from airflow_provider_kmigrate.core.events import Ack, Change, Clock, Heartbeat, Ownership, SendFailure, Start, TopicPartition
 from airflow_provider_kmigrate.core.ledger import Demand, Facts, Verdict, balance
 from tests.core.histories import TOPIC, History, calm, codes, counts
 from tests.core.test_ledger_histories import fine_histories
@@ -360,6 +360,18 @@ def test_a_client_that_was_killed_long_ago_is_in_the_way_of_no_step(first: int, 
     events = history.end("m")
     assert balance(events, demand=Demand(begun)).verdict is verdict
     assert balance(events).verdict is Verdict.FAIL
+
+
+@pytest.mark.parametrize(("lag_ms", "words"), [(0, ""), (900_000, "900 s behind"), (-60_000, "60 s ahead of")])
+def test_a_machine_that_slept_is_told_from_a_client_that_was_killed(lag_ms: int, words: str) -> None:
+    """Its steady clock stood still meanwhile; it lives, and looks as if it had been killed then."""
+    history = calm()
+    stamp = history.stamp("m")
+    history.events.append(Heartbeat(stamp, Clock(stamp.t_ms + lag_ms, 7)))
+    (reason,) = [
+        reason for reason in balance(history.end("m"), alive_since=history.now + 900_000).reasons if " has no stop" in reason.text
+    ]
+    assert (reason.code, words in reason.text, "clock" in reason.text) == ("L05", True, bool(words))
 
 
 def test_whoever_begins_anew_in_another_folder_is_judged_by_that_alone() -> None:

@@ -22,7 +22,15 @@ from airflow_provider_kmigrate.audit.session import ship_package
 from airflow_provider_kmigrate.audit.sources.kafka_source import Spans, options_of, read_spans, spark_errors
 from airflow_provider_kmigrate.clients.log_marks import cluster_id, ends_at, read_marks
 from airflow_provider_kmigrate.core.audit import commit_tracks, fingerprint
-from airflow_provider_kmigrate.core.audit.commit_tracks import PATIENCE, CommitLook, Waiting, judge_commits
+from airflow_provider_kmigrate.core.audit.commit_tracks import (
+    PATIENCE,
+    CommitLook,
+    Patience,
+    Waiting,
+    end_of_records,
+    judge_commits,
+    standing_still,
+)
 from airflow_provider_kmigrate.core.audit.log_blocks import (
     BLOCK,
     Fingerprint,
@@ -41,6 +49,7 @@ from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
+_FEW: Final = 1_000  # offsets that are read to see whether any of them is a record's
 _TRIES: Final = 3  # a read fails where retention removes what it is reading; then the logs' beginnings are read again
 
 # Null and empty are told apart by their lengths; xxhash64 passes over nulls, so that without them a key could pass for a value.
@@ -59,11 +68,14 @@ _TRACKS_SCHEMA: Final = "partition int, place long, row string"
 
 @dataclass(frozen=True, slots=True)
 class LogLook:
-    """Everything of level L0 at one time. `settled`: before which offsets records had waited for as long as a group may; it is not kept."""
+    """Everything of level L0 at one time. `settled`: before which offsets records had waited for as long as a group may; `ends`: where records end
+    before their log does. Those two are not kept.
+    """
 
     logs: Fingerprint
     commits: CommitLook
     settled: Mapping[TopicPartition, int] = field(default_factory=dict)
+    ends: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 def take(
@@ -99,7 +111,10 @@ def take(
         if before is None:
             _refuse_gaps(names, marks)
         logs = Fingerprint(_now_ms(), cluster_id(properties), marks, prints, before.logs.block if before else block)
-        return LogLook(logs, commits, _settled(properties, marks, commits.taken_ms) if before else {})
+        if before is None:
+            return LogLook(logs, commits)
+        look = LogLook(logs, commits, _settled(properties, marks, commits.taken_ms))
+        return without_markers(session, properties, options, before, look)
     raise AssertionError("unreachable")
 
 
@@ -107,6 +122,50 @@ def _settled(properties: Mapping[str, str], marks: Mapping[TopicPartition, LogMa
     """A partition that does not tell counts whole: what waits there may have waited for long."""
     ends = {where: mark.end for where, mark in marks.items() if not mark.unread}
     return ends | {where: min(at, ends[where]) for where, at in ends_at(properties, ends, now_ms - PATIENCE.stalled).items()}
+
+
+def without_markers(
+    session: SparkSession, properties: Mapping[str, str], options: Mapping[str, str], before: LogLook, look: LogLook
+) -> LogLook:
+    """The look, with the ends of the records where a group seems to stand still before a few offsets that may hold none."""
+    cases = standing_still(before.commits, look.commits, *_waiting(before, look))
+    spans: dict[TopicPartition, tuple[int, int]] = {}
+    for case in cases:
+        where, end = TopicPartition(case.topic, case.partition), look.logs.marks[TopicPartition(case.topic, case.partition)].end
+        spans[where] = min(case.first, spans.get(where, (case.first, end))[0]), end
+    stable = read_marks(properties, {where.topic for where in spans}, isolation=IsolationLevel.READ_COMMITTED) if spans else {}
+    few = {
+        where: (begin, end)
+        for where, (begin, end) in spans.items()
+        if end - begin <= _FEW and where in stable and not stable[where].unread and stable[where].end >= end
+    }
+    try:
+        found = _offsets_in(session, options, few)
+    except Failed:  # retention took them meanwhile: then they count as records
+        return look
+    settled = {where: end_of_records(found[where], few[where][0], end) for where, end in look.settled.items() if where in few}
+    ends = {where: end_of_records(found[where], begin, end) for where, (begin, end) in few.items()}
+    return replace(look, settled={**look.settled, **settled}, ends=ends)
+
+
+def _offsets_in(
+    session: SparkSession, options: Mapping[str, str], spans: Mapping[TopicPartition, tuple[int, int]]
+) -> dict[TopicPartition, list[int]]:
+    """Of the records, neither of markers nor of what was aborted."""
+    found: dict[TopicPartition, list[int]] = {where: [] for where in spans}
+    with spark_errors("Spark could not read the ends of the logs"):
+        pieces = {where: [span] for where, span in spans.items()}
+        records = read_spans(session, options, pieces, isolation="read_committed") if spans else None
+        table = None if records is None else records.select("topic", "partition", "offset").toArrow()
+    for topic, partition, offset in zip(*(column.to_pylist() for column in table.columns), strict=True) if table else ():
+        found[TopicPartition(topic, partition)].append(offset)
+    return found
+
+
+def _waiting(before: LogLook, look: LogLook) -> tuple[Mapping[TopicPartition, int], Patience, Waiting]:
+    """The ends before which records wait, as `judge_commits` takes them."""
+    ends, known = ({where: mark.end for where, mark in each.logs.marks.items()} for each in (look, before))
+    return {**ends, **look.ends}, PATIENCE, Waiting(known, look.settled)
 
 
 def _refuse_gaps(topics: Sequence[str], marks: Mapping[TopicPartition, LogMark]) -> None:
@@ -255,9 +314,7 @@ def compare(
     `rewinding` as for `judge_commits`.
     """
     grounds, health = fingerprint.compare(before.logs, after.logs, topics)
-    ends = {where: mark.end for where, mark in after.logs.marks.items()}
-    waiting = Waiting({where: mark.end for where, mark in before.logs.marks.items()}, after.settled)
-    return (*grounds, *judge_commits(before.commits, after.commits, ends, waiting=waiting, rewinding=rewinding)), health
+    return (*grounds, *judge_commits(before.commits, after.commits, *_waiting(before, after), rewinding=rewinding)), health
 
 
 def as_dict(look: LogLook) -> dict[str, Any]:

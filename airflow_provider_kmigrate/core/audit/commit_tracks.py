@@ -94,11 +94,24 @@ def judge_commits(
         *compare_marks(before.marks, after.marks),
         *_gone_back(before, after, rewinding),
         *_removed(before, after, now, patience),
-        *_ground(
-            Outcome.INCONCLUSIVE, _STALLED, [*_stalled(before, now, ends, patience), *_stopped(before, after, waiting, patience)]
-        ),
+        *_ground(Outcome.INCONCLUSIVE, _STALLED, standing_still(before, after, ends, patience, waiting)),
         *_unread(before, after),
     ]
+
+
+def standing_still(
+    before: CommitLook, after: CommitLook, ends: Ends, patience: Patience = PATIENCE, waiting: Waiting = _UNKNOWN
+) -> list[Case]:
+    """Groups before whose commits logs end, by `ends` and `waiting`, and which do not move."""
+    return [*_stalled(before, before.joined(after), ends, patience), *_stopped(before, after, waiting, patience)]
+
+
+def end_of_records(offsets: Iterable[int], begin: int, end: int) -> int:
+    """Where a log ends without what lies behind its last record: markers of transactions, and what aborted ones wrote.
+
+    `offsets` are those of its records from `begin` on. A group that commits behind each record, as librdkafka does, never comes to `end`.
+    """
+    return max((offset + 1 for offset in offsets if offset < end), default=min(begin, end))
 
 
 def _ground(outcome: Outcome, reason: Reason, cases: Iterable[Case], count: int | None = None) -> list[Ground]:

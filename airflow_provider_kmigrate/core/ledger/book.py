@@ -14,6 +14,7 @@ from airflow_provider_kmigrate.core.events import (
     DeliveryRun,
     Event,
     Expect,
+    Heartbeat,
     Latencies,
     LogExtent,
     Ownership,
@@ -71,6 +72,12 @@ class Writer:
     def stop(self) -> Stop | None:
         last = self.events[max(self.events)]
         return last if isinstance(last, Stop) else None
+
+    @property
+    def clock_lag_ms(self) -> int:
+        """By how much the times of its events were behind its machine's clock, by its last heartbeat."""
+        last = max((event for event in self.events.values() if isinstance(event, Heartbeat)), key=_number, default=None)
+        return 0 if last is None else last.clock.epoch_ms - last.stamp.t_ms
 
     def missing(self) -> list[Span]:
         """Numbers below its last one under which there is no event."""
@@ -178,6 +185,10 @@ class Book:
 
     def reads_from_latest(self, group: str) -> bool:
         return any(start.reset == "latest" for start in self.starts if start.group == group)
+
+
+def _number(event: Event) -> int:
+    return event.stamp.event_seq
 
 
 def _matches(pattern: str, topic: str) -> bool:

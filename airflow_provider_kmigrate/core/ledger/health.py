@@ -37,6 +37,8 @@ from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition, Wri
 from airflow_provider_kmigrate.core.model import Reason
 
 _WHY_AUDIT = "What this writer saw and did not write down is unknown"
+_LAG_MS: Final = 5_000
+_WHY_LAG: Final = "Its machine slept, or its clock was set since it began: by such times it cannot be told whether it runs on"
 _WHY_RUNNING = "What it was about to do may have happened and is not in its events"
 
 
@@ -277,7 +279,13 @@ def _writer_flaws(writer: Writer) -> Iterator[Reason]:
 def _stop_flaws(writer: Writer) -> Iterator[Reason]:
     stop = writer.stop
     if stop is None:
-        yield Reason("L05", f"{writer.name} has no stop as its last event", _WHY_RUNNING)
+        text = f"{writer.name} has no stop as its last event"
+        lag_ms = writer.clock_lag_ms
+        if abs(lag_ms) < _LAG_MS:
+            yield Reason("L05", text, _WHY_RUNNING)
+        else:
+            text += f", and its times are {_ago(abs(lag_ms))} {'behind' if lag_ms > 0 else 'ahead of'} its machine's clock"
+            yield Reason("L05", text, _WHY_LAG, "Restart it; then audit again")
     elif not stop.clean:
         yield Reason("L06", f"{writer.name} stopped with its record not whole: {stop.reason}", _WHY_AUDIT)
 
