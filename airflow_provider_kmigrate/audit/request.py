@@ -25,7 +25,7 @@ from typing import Any, Final, NoReturn, TypeVar
 from airflow_provider_kmigrate.audit.policy import Policy
 from airflow_provider_kmigrate.audit.sources.source import RecordTables, Source, ToolOutput
 from airflow_provider_kmigrate.core.audit.canary_series import CanaryPlan
-from airflow_provider_kmigrate.core.audit.log_blocks import Sample
+from airflow_provider_kmigrate.core.audit.log_blocks import BLOCK, Sample
 from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.core.ledger import Demand
 from airflow_provider_kmigrate.core.model import Reason
@@ -49,15 +49,17 @@ class LogsRequest:
     """Level L0. `properties`: a file with librdkafka's properties as JSON, which may hold secrets and therefore is no part of this.
 
     `before`: where the look before the step is; `audit.logs.look` leaves it there. `renewed`: where audits before this one left theirs when
-    they passed, in their order; the last that is there is compared with instead. `sample` as for `core.audit.fingerprint`. `rewinding`: groups
-    whose commits go back on purpose.
+    they passed, in their order; the last that is there is compared with instead. `topics`: None for all but `ignored` ones and those of Kafka and kmigrate themselves.
+    `sample` and `block` as for `core.audit.log_blocks`. `rewinding`: groups whose commits go back on purpose.
     """
 
     properties: str
-    topics: tuple[str, ...]
+    topics: tuple[str, ...] | None
     before: str
     renewed: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
     sample: Sample = field(default_factory=Sample)
+    block: int = BLOCK
     rewinding: tuple[str, ...] = ()
 
 
@@ -161,8 +163,9 @@ def _spark(value: Any) -> SparkRequest:
 
 def _logs(value: Any) -> LogsRequest | None:
     readers: dict[str, Callable[[Any], Any]] = {
-        "topics": _all(str),
+        "topics": lambda names: None if names is None else _all(str)(names),
         "renewed": _all(str),
+        "ignored": _all(str),
         "rewinding": _all(str),
         "sample": lambda item: _made(Sample, item, {}),
     }

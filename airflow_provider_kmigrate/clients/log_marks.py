@@ -32,6 +32,11 @@ def cluster_id(properties: Mapping[str, Any], timeout: float = 30.0) -> str:
     return str(_asked("DescribeCluster", admin.describe_cluster(request_timeout=timeout), timeout).cluster_id)
 
 
+def topic_names(properties: Mapping[str, Any], timeout: float = 30.0) -> list[str]:
+    """All topics of the cluster, internal ones too. Raises ours."""
+    return sorted(_topics(connect(properties), timeout))
+
+
 def read_marks(
     properties: Mapping[str, Any],
     topics: Iterable[str],
@@ -61,13 +66,9 @@ def log_ends(admin: AdminClient, wheres: Iterable[TopicPartition], timeout: floa
     wanted = set(wheres)
     if not wanted:
         return {}
-    try:
-        topics = admin.list_topics(timeout=timeout).topics
-    except KafkaException as error:
-        raise error_of(error.args[0], "Metadata") from error
     led = {
         TopicPartition(name, index)
-        for name, topic in topics.items()
+        for name, topic in _topics(admin, timeout).items()
         for index, one in topic.partitions.items()
         if one.leader >= 0
     }
@@ -76,6 +77,14 @@ def log_ends(admin: AdminClient, wheres: Iterable[TopicPartition], timeout: floa
         answers = _offsets(admin, some, OffsetSpec.latest, timeout)
         ends |= {where: answer.offset for where, answer in answers.items() if not isinstance(answer, KMigrateError | str)}
     return ends
+
+
+def _topics(admin: AdminClient, timeout: float) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = admin.list_topics(timeout=timeout).topics
+    except KafkaException as error:
+        raise error_of(error.args[0], "Metadata") from error
+    return found
 
 
 def ends_at(

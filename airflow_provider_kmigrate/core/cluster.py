@@ -175,8 +175,9 @@ class AuditSpec:
     `events_topic` is a topic of the cluster to which clients write their events: each audit takes it in from where the last one left it.
 
     `conn_id`: Airflow's Spark connection, which has master and deploy mode. `result`: a folder that workers and Spark's driver
-    share. `topics`: whose logs a migration fingerprints before its first roll and compares after each phase, `share` of them or all;
-    Spark reads them with `jars`, paths or URIs. `environment`: Spark's own Python environment on the workers; empty: what the PATH has. `level`: who wrote the
+    share. `topics`: whose logs a migration fingerprints before its first roll and compares after each phase, `share` of them or all; None: all
+    topics but `ignored` ones and those of Kafka and kmigrate themselves, and of each partition the newest records alone where no `share` is
+    given. Spark reads them with `jars`, paths or URIs. `environment`: Spark's own Python environment on the workers; empty: what the PATH has. `level`: who wrote the
     events (probe; producers: they and the consumers; consumers: the same, of which less is claimed). `schedule`: a cron expression or a preset; empty: only by hand. Where an audit is INCONCLUSIVE it is made again
     `extensions` times, each `extend_by` seconds later. `probe`: a migration sends and receives records of its own (level L1).
     `behind`: clients that gave a sign of life in so many seconds run on, and may be so far behind the end of a log. `canary`: a group's
@@ -188,9 +189,10 @@ class AuditSpec:
     events: tuple[str, ...] = ()
     ledgers: tuple[str, ...] = ()
     events_topic: str = ""
-    topics: tuple[str, ...] = ()
+    topics: tuple[str, ...] | None = None
+    ignored: tuple[str, ...] = ()
     rewinding: tuple[str, ...] = ()
-    share: float = 1.0
+    share: float | None = None
     jars: tuple[str, ...] = ()
     level: str = "producers"
     tolerated: tuple[str, ...] = ()

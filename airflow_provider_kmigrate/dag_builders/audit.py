@@ -35,6 +35,7 @@ lies in `{result}`. Red is a finding, or evidence that stayed too thin; the log 
 _LEVELS = {"probe": Level.PROBE, "consumers": Level.CONSUMER, "producers": Level.PRODUCER}
 _RUN = "{{ run_id | replace(':', '_') | replace('+', '_') }}"
 _LOOK = "look_at_logs"
+_TAIL = 1_000  # offsets of each partition, and up to as many again, since it begins where a block does
 _SCHEDULED = "scheduled"
 _BEGAN = "kmigrate_began_ms"
 _WAY_BACK = (
@@ -83,9 +84,9 @@ def probe_ends(spec: ClusterSpec) -> list[BaseOperator]:
 
 
 def look(spec: ClusterSpec) -> list[BaseOperator]:
-    """The look at the logs with which the gates compare; nothing where the file names no topics for it."""
+    """The look at the logs with which the gates compare; nothing where the file has an empty list of topics for it."""
     audit = spec.audit
-    if audit is None or not audit.topics:
+    if audit is None or audit.topics == ():
         return []
     request, result = {**_request(spec, audit, _LOOK), "stream": None, **_logs(spec, audit)}, _result(spec, audit, _LOOK)
     again: dict[str, Any] = {
@@ -171,7 +172,7 @@ def missing(spec: ClusterSpec) -> SpecError | None:
     if spec.audit is None or find_spec("airflow.providers.apache.spark") is not None:
         return None
     text = f"{spec.path} has an `audit`, and Airflow's Spark provider is not installed."
-    why = "Its audits fail, and with them a migration: before its first roll where `topics` are named, else after it."
+    why = "Its audits fail, and with them a migration: before its first roll, or after it where `topics` is empty."
     return SpecError.because(Reason("F08", text, why, "pip install 'airflow-provider-kmigrate[spark]', or take the section out."))
 
 
@@ -246,18 +247,26 @@ def _stream(spec: ClusterSpec, audit: AuditSpec, step: str) -> dict[str, Any] | 
 
 def _logs(spec: ClusterSpec, audit: AuditSpec, earlier: Sequence[str] = ()) -> dict[str, Any]:
     """The part of a request that compares logs with what they were before the first roll, or when the last gate passed."""
-    if not audit.topics:
+    if audit.topics == ():
         return {}
     before, *renewed = (f"{_result(spec, audit, step)}/look.json" for step in (_LOOK, *earlier))
     return {
         "logs": {
-            "topics": list(audit.topics),
+            "topics": None if audit.topics is None else list(audit.topics),
+            "ignored": list(audit.ignored),
             "before": before,
             "renewed": renewed,
             "rewinding": list(audit.rewinding),
-            "sample": {"share": audit.share},
+            **_sample(audit),
         }
     }
+
+
+def _sample(audit: AuditSpec) -> dict[str, Any]:
+    """Named topics are read whole; of all topics of a cluster what was written last, which is what an unclean election cuts off."""
+    if audit.share is not None:
+        return {"sample": {"share": audit.share}}
+    return {"sample": {"share": 1.0}} if audit.topics else {"sample": {"share": 0.0, "tail": _TAIL}, "block": _TAIL}
 
 
 def _has_events(audit: AuditSpec) -> bool:

@@ -57,7 +57,7 @@ _DOCS = {
     "lets go of the cluster. ZooKeeper may be switched off afterwards.",
     "spark_job_risks": "Looks what could hurt the Spark jobs of the cluster file in the rolls, and changes nothing. Red where a job must "
     "not be rolled like this.",
-    "look_at_logs": "Has Spark take a fingerprint of the logs of `audit.topics` and of all commits, with which every later audit of this "
+    "look_at_logs": "Has Spark take a fingerprint of the logs of `audit.topics`, or of the newest records of all topics, and of all commits, with which every later audit of this "
     "run compares. It is taken once: after the first roll it is too late.",
     "audit": "Submits the audit to Spark. Where it is inconclusive it is made again later, with more evidence: the task is *up for "
     "retry* meanwhile, as often as `audit.extensions` says.",

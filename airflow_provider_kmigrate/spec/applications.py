@@ -210,17 +210,26 @@ class Audit(Section):
         pattern=r"^[A-Za-z0-9_.\-]+$",
         max_length=249,
     )
-    topics: tuple[str, ...] = Field(
-        default=(),
-        description="a list of topics whose logs a migration fingerprints and compares",
+    topics: tuple[str, ...] | None = Field(
+        default=None,
+        description="a list of topics whose logs a migration fingerprints and compares; left out: of all topics the newest records; []: none",
         examples=[["orders"]],
+    )
+    ignored: tuple[str, ...] = Field(
+        default=(),
+        description="a list of topics that may come and go, so that nobody compares them where `topics` is left out",
+        examples=[["scratch"]],
     )
     rewinding: tuple[str, ...] = Field(
         default=(),
         description="a list of consumer groups that go back to earlier offsets on purpose, such as loaders that read all at each start",
         examples=[["table-loader"]],
     )
-    share: Share = Field(default=_AUDIT.share, description="which part of each log, above 0, at most 1 (all)", examples=[0.05])
+    share: Share | None = Field(
+        default=None,
+        description="which part of each log, above 0, at most 1 (all, the default for named topics); the newest records always",
+        examples=[0.05],
+    )
     jars: tuple[Location, ...] = Field(
         default=(),
         description="a list of absolute paths or URIs of the jars with which Spark reads Kafka",

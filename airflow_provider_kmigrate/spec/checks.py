@@ -207,7 +207,7 @@ def _audit(data: object, line: Line) -> Iterator[Problem]:
     """An audit of nothing would be INCONCLUSIVE for ever."""
     section = data.get("audit") if isinstance(data, dict) else None
     if isinstance(section, dict) and not any(
-        section.get(key, key == "probe") for key in ("events", "ledgers", "events_topic", "topics", "probe")
+        section.get(key, key in {"probe", "topics"}) for key in ("events", "ledgers", "events_topic", "topics", "probe")
     ):
         yield Problem(
             code="F03",

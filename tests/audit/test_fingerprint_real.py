@@ -279,6 +279,39 @@ def test_each_audit_compares_with_what_the_last_one_left(
     assert not Path(places[2]).exists(), "the look before is the better one"
 
 
+def test_without_a_list_the_newest_records_of_every_topic_are_compared(
+    spark: SparkSession, properties: Mapping[str, str], tmp_path: Path
+) -> None:
+    """Also of one that is made meanwhile; Kafka's own, kmigrate's and the ignored ones may come and go."""
+    admin = AdminClient(dict(properties))
+    for topic in ("stays", "scratch", "kmigrate-own"):
+        create(properties, topic)
+        fill(properties, topic, 900)
+    (tmp_path / "kafka.json").write_text(json.dumps(dict(properties)))
+    places = [tmp_path / name / "look.json" for name in ("first", "gate1")]
+    newest = {"ignored": ("scratch",), "sample": Sample(0.0, tail=100), "block": 100}
+    wanted = LogsRequest(str(tmp_path / "kafka.json"), None, str(places[0]), (str(places[1]),), **newest)  # type: ignore[arg-type]
+    first = look.taken(spark, wanted).logs
+    names = {where.topic for where in first.marks}
+    assert {"stays", "t"} <= names
+    assert not names & {"scratch", "kmigrate-own", "__consumer_offsets"}
+    prints = [first.prints[TopicPartition("stays", partition)] for partition in range(PARTITIONS)]
+    assert [sorted(blocks) for blocks in prints] == [[2]] * PARTITIONS, "of 300 records the last 100"
+    admin.delete_topics(["scratch"])["scratch"].result(30)
+    create(properties, "made-since")
+    fill(properties, "made-since", 300)
+    (tmp_path / "gate1").mkdir()
+    found = look.compared(spark, wanted)
+    assert [ground.reason.code for ground in found.grounds if ground.outcome is not Outcome.PASS] == []
+    found.leave(spark, wanted, places[1])
+    admin.delete_topics(["made-since"])["made-since"].result(30)
+    wait_until(lambda: not read_marks(properties, ["made-since"]), "it is gone", timeout=30)
+    (gone,) = [ground for ground in look.compared(spark, wanted).grounds if ground.outcome is Outcome.FAIL]
+    assert (gone.reason.code, {case.topic for case in gone.cases}) == ("D05", {"made-since"})
+    left_out = replace(wanted, ignored=("scratch", "made-since"))
+    assert "D18" in [ground.reason.code for ground in look.compared(spark, left_out).grounds]
+
+
 def test_groups_of_real_members_in_the_offsets_topic(spark: SparkSession, properties: Mapping[str, str], before: LogLook) -> None:
     settings = {**properties, "group.id": "live", "auto.offset.reset": "earliest", "enable.auto.commit": False}
     consumer = Consumer(settings)

@@ -238,7 +238,7 @@ WRONG = [
         "spark_jobs: [{name: g, hold: never, options: {kafka.sasl.jaas.config: x}}]\npolicy:",
         [("F06", 18, "spark_jobs[0].options.kafka.sasl.jaas.config")],
     ),
-    ("policy:", "audit: {conn_id: s, result: /r, probe: false}\npolicy:", [("F03", 18, "audit.events")]),
+    ("policy:", "audit: {conn_id: s, result: /r, probe: false, topics: []}\npolicy:", [("F03", 18, "audit.events")]),
     ("policy:", "audit: {conn_id: s, result: /r, probe: maybe}\npolicy:", [("F04", 18, "audit.probe")]),
     ("policy:", "audit: {conn_id: s, result: /r, topics: [t], share: 1.5}\npolicy:", [("F04", 18, "audit.share")]),
     ("policy:", "audit: {conn_id: s, result: /r, topics: [t], share: 0}\npolicy:", [("F04", 18, "audit.share")]),

@@ -69,11 +69,11 @@ def spark(tmp_path: Path, connection: Callable[..., str]) -> Spark:
 
 
 def audited(sim: Rehearsal, spark: Spark | None = None, **keys: Any) -> None:
-    """Give the simulated cluster's file a section `audit`, without a probe: there are no brokers that it could send to."""
+    """Give the simulated cluster's file a section `audit`, without a probe or a look at logs: there are no brokers that could be asked."""
     where = sim.path.parent.parent
     environment = {"environment": str(spark.home)} if spark else {}
     section = {"conn_id": "spark_here", "result": str(where / "result"), "events": [str(where / "events")]}
-    section |= {"probe": False, **environment, **keys}
+    section |= {"probe": False, "topics": [], **environment, **keys}
     sim.path.write_text(yaml.safe_dump({**document(sim.cluster), "audit": section}))
 
 
@@ -113,6 +113,38 @@ class TestShape:
         assert set(folder.dags_of(sim.path.parent)) == OTHERS
         request = parse(rendered(migration(sim).task_dict["audit_before_approval.audit"].request | {"logs": None}))
         assert request.sources == ()
+
+    @pytest.mark.parametrize(
+        ("keys", "topics", "hashed"),
+        [
+            ({"topics": None, "ignored": ["scratch"]}, None, (0.0, 1_000, 1_000)),
+            ({"topics": None, "share": 0.2}, None, (0.2, 100_000, 10_000)),
+            ({"topics": ["t"]}, ("t",), (1.0, 100_000, 10_000)),
+            ({"topics": ["t"], "share": 0.2}, ("t",), (0.2, 100_000, 10_000)),
+        ],
+    )
+    def test_the_logs_of_all_topics_are_compared_unless_the_file_names_some(
+        self,
+        rehearse: Callable[..., Rehearsal],
+        keys: dict[str, Any],
+        topics: tuple[str, ...] | None,
+        hashed: tuple[float, int, int],
+    ) -> None:
+        """Of named ones everything, of all of a cluster what was written last."""
+        sim = rehearse()
+        audited(sim, **keys)
+        asked = migration(sim).task_dict["look_at_logs"].request
+        logs = parse({**asked, "logs": {**asked["logs"], "properties": "/f"}, "policy": {}}).logs
+        assert logs is not None
+        assert (logs.topics, logs.ignored) == (topics, tuple(keys.get("ignored", ())))
+        assert (logs.sample.share, logs.sample.tail, logs.block) == hashed
+
+    def test_an_empty_list_of_topics_asks_for_no_look(self, rehearse: Callable[..., Rehearsal]) -> None:
+        sim = rehearse()
+        audited(sim, topics=[])
+        tasks = migration(sim).task_dict
+        assert "look_at_logs" not in tasks
+        assert "logs" not in tasks["audit_before_approval.audit"].request
 
     def test_a_topic_of_events_is_taken_in_by_each_audit(self, rehearse: Callable[..., Rehearsal]) -> None:
         """All gates of runs go on from each other; the scheduled audit, which may be made meanwhile, has a checkpoint of its own."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
@@ -22,9 +22,12 @@ from airflow_provider_kmigrate.audit.logs import fingerprint
 from airflow_provider_kmigrate.audit.logs.fingerprint import LogLook
 from airflow_provider_kmigrate.audit.request import LogsRequest, StreamRequest
 from airflow_provider_kmigrate.clients import atomic
+from airflow_provider_kmigrate.clients.log_marks import topic_names
 from airflow_provider_kmigrate.core.audit.verdict import Ground, LevelHealth
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused
+
+_OURS: Final = ("__", "kmigrate-")  # Kafka's own topics, and kmigrate's
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +49,26 @@ def compared(session: SparkSession, wanted: LogsRequest) -> Compared:
     """What became of the logs and commits since the newest look before. Raises ours."""
     left = [place for place in wanted.renewed if Path(place).exists()]
     before = fingerprint.from_dict(_read(left[-1] if left else wanted.before))
-    after = fingerprint.take(session, properties(wanted), wanted.topics, before=before)
-    grounds, health = fingerprint.compare(before, after, wanted.topics, rewinding=wanted.rewinding)
+    then, reach = {where.topic for where in before.logs.marks}, properties(wanted)
+    after = fingerprint.take(session, reach, {*_topics(wanted, reach), *(then if wanted.topics is None else ())}, before=before)
+    asked = then.difference(wanted.ignored) if wanted.topics is None else wanted.topics
+    grounds, health = fingerprint.compare(before, after, asked, rewinding=wanted.rewinding)
     return Compared(before, after, grounds, health)
 
 
 def taken(session: SparkSession, wanted: LogsRequest) -> LogLook:
     """Take the look before the step and keep it. Raises ours."""
-    look = fingerprint.take(session, properties(wanted), wanted.topics, wanted.sample)
+    reach = properties(wanted)
+    look = fingerprint.take(session, reach, _topics(wanted, reach), wanted.sample, block=wanted.block)
     _keep(look, Path(wanted.before))
     return look
+
+
+def _topics(wanted: LogsRequest, reach: Mapping[str, str]) -> Collection[str]:
+    """Those that are named, or all of the users' that there are now."""
+    if wanted.topics is not None:
+        return wanted.topics
+    return {name for name in topic_names(reach) if not name.startswith(_OURS)}.difference(wanted.ignored)
 
 
 def _keep(look: LogLook, place: Path) -> None:
