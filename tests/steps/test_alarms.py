@@ -5,9 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from airflow_provider_kmigrate.core.model import Migration, ZkView
+from airflow_provider_kmigrate.exceptions import Refused, Unavailable
+from airflow_provider_kmigrate.steps.notes import note_unflagged
 from airflow_provider_kmigrate.steps.run import World, run_step
 from airflow_provider_kmigrate.steps.waits import BrokersRegistered, Finalized
+from airflow_provider_kmigrate.steps.watch import run_watch
 from tests.steps.sim import SimCluster
 from tests.steps.test_as_approved import Written
 from tests.steps.test_rollback import all_in_migration, finalization_begun
@@ -55,3 +60,18 @@ def test_a_controller_without_the_flag_is_an_alarm_but_for_the_step_that_takes_i
     quiet: list[str] = []
     run_step(Finalized(), replace(world, say=quiet.append), sync_for=1.0)
     assert not [text for text in quiet if "ALARM" in text and "G05" in text]
+
+
+def test_a_watch_in_the_middle_of_a_finalization_is_red_only_if_that_stays_half_way(tmp_path: Path) -> None:
+    """kmigrate's own note tells its finalization from a flag that was lost."""
+    cluster = SimCluster()
+    world = cluster.world(tmp_path)
+    finalization_begun(cluster, world)
+    with pytest.raises(Refused, match="G05"):
+        run_watch(world)
+    for controller in cluster.look(None).controllers.values():
+        if controller.migration_flag is False:
+            note_unflagged(world, controller.id)
+    with pytest.raises(Unavailable, match="G05") as later:
+        run_watch(world)
+    assert later.value.retriable, "the task looks again, twice"
