@@ -51,6 +51,10 @@ class Look(Flag):
     GROUP_MEMBERS = auto()  # members, mode, owners and offsets of the consumer groups that a step names
     REASSIGNMENTS = auto()  # partitions that somebody is moving, from the controller
 
+    POSITION = BROKERS | CONTROLLERS | ZOOKEEPER | QUORUM  # what tells the phase
+    NODES = PROCESSES | FILES  # what the nodes' hosts tell
+    METADATA = TOPICS | STORED  # all metadata, of both sides
+
 
 @dataclass(frozen=True, slots=True)
 class Reason:

@@ -16,7 +16,7 @@ from airflow_provider_kmigrate.clients.fence import Fence
 from airflow_provider_kmigrate.clients.tools import Tools, opened
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.forward.watch import needs_way_back
-from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.model import Look, Reason
 from airflow_provider_kmigrate.exceptions import Fenced
 from airflow_provider_kmigrate.hooks.switch import stopped
 from airflow_provider_kmigrate.hooks.tools import settings_of
@@ -26,7 +26,6 @@ from airflow_provider_kmigrate.steps.backup import BackupStore
 from airflow_provider_kmigrate.steps.journal import FileJournal
 from airflow_provider_kmigrate.steps.lacking import lacking, refuse_if_lost
 from airflow_provider_kmigrate.steps.run import Clock, Fencing, Observing, SystemClock, World
-from airflow_provider_kmigrate.steps.watch import LOOKS
 
 _OVER = {"success", "failed"}
 
@@ -93,7 +92,7 @@ def refuse_if_way_back_is_lost(name: str, cluster_file: str, context: Context) -
     if not lacking(spec, _backup(spec), spec.brokers):
         return
     with watching(cluster_file, run=run_of(context)) as world:
-        if needs_way_back(world.observer.look(LOOKS)):
+        if needs_way_back(world.observer.look(Look.POSITION)):
             refuse_if_lost(name, spec, world.backup, world.journal)
 
 

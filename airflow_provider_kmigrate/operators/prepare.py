@@ -15,8 +15,6 @@ from airflow_provider_kmigrate.preflight import write
 from airflow_provider_kmigrate.steps.prepare import Preflight, as_json, run_backup, run_preflight
 from airflow_provider_kmigrate.steps.run import World
 
-_POSITION = Look.BROKERS | Look.CONTROLLERS | Look.ZOOKEEPER | Look.QUORUM
-
 
 class PreflightOperator(StepOperator):
     """Read everything that decides whether this cluster may be migrated; fail with all blocking findings at once.
@@ -32,7 +30,7 @@ class PreflightOperator(StepOperator):
 
     def run_in(self, world: World, arguments: dict[str, Any]) -> object:
         del arguments
-        if done := waiting.nothing_left(world.observer.look(_POSITION), world.spec):
+        if done := waiting.nothing_left(world.observer.look(Look.POSITION), world.spec):
             world.say(done)
             behind = sorted(self.get_flat_relative_ids(upstream=False))
             raise DownstreamTasksSkipped(tasks=behind)  # type: ignore[no-untyped-call]

@@ -45,9 +45,9 @@ Arguments = Mapping[str, Any]
 def build(spec: ClusterSpec, kind: str, arguments: Arguments) -> Step:
     """The step `kind` for this cluster; `arguments` hold JSON values, any step's may hold what it has `waited`.
 
-    Raises KeyError for a name that is not in `KINDS`.
+    Raises KeyError for a name that is not in `STEPS`.
     """
-    step = KINDS[kind](spec, arguments)
+    step = STEPS[kind](spec, arguments)
     step.waited = arguments.get("waited", 0.0)
     return step
 
@@ -129,7 +129,7 @@ def _watch_group(spec: ClusterSpec, arguments: Arguments) -> Step:
     return GroupWatched(group, group.bake, arguments.get("held", 0.0), arguments.get("worse", ()), watched)
 
 
-KINDS: Mapping[str, Callable[[ClusterSpec, Arguments], Step]] = {
+STEPS: Mapping[str, Callable[[ClusterSpec, Arguments], Step]] = {
     "provision": _provision,
     "controllers ready": lambda _spec, _arguments: ControllersReady(),
     "roll": _roll,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.files.config_matrix import Stage
 from airflow_provider_kmigrate.core.forward import provision
-from airflow_provider_kmigrate.core.forward.compared import KINDS
 from airflow_provider_kmigrate.core.forward.moved import MovedSince, moved_since
 from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Look, Verb
 from airflow_provider_kmigrate.core.phase import ended
@@ -85,7 +84,7 @@ class FinalizeController(OfNode):
         self._over = False
 
     def dear(self, view: ClusterView) -> Look:
-        return KINDS if provision.compares_before_finalizing(view, self.node.id) else Look(0)
+        return Look.METADATA if provision.compares_before_finalizing(view, self.node.id) else Look(0)
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         self._over = ended(view)

@@ -15,7 +15,7 @@ from airflow_provider_kmigrate.steps.journal import told
 from airflow_provider_kmigrate.steps.run import World, refuse_if_stopped, refuse_strangers
 from airflow_provider_kmigrate.steps.starting import ours, start, stop
 
-DOWN_LOOKS = Look.BROKERS | Look.CONTROLLERS | Look.ZOOKEEPER | Look.QUORUM | Look.PROCESSES | Look.FILES
+DOWN_LOOKS = Look.POSITION | Look.NODES
 CURES = frozenset({Verb.START_CONTROLLER, Verb.MEND, Verb.FAIL_OVER})
 """Verbs of `Reviving`."""
 _BEING_MADE = 5.0  # seconds, in which a topic that is just being made is whole

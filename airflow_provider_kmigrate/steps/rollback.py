@@ -12,7 +12,6 @@ from airflow_provider_kmigrate.core.back.losses import SAFE, Terms
 from airflow_provider_kmigrate.core.back.rollback import HandOver
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.files.config_matrix import Stage, stage_on_disk
-from airflow_provider_kmigrate.core.forward.compared import KINDS
 from airflow_provider_kmigrate.core.forward.moved import MovedSince, moved_since
 from airflow_provider_kmigrate.core.forward.standstill import Standstill
 from airflow_provider_kmigrate.core.model import (
@@ -43,9 +42,6 @@ from airflow_provider_kmigrate.steps.run import OfNode, Step, World
 from airflow_provider_kmigrate.steps.starting import start, stop
 from airflow_provider_kmigrate.steps.waits import Equivalent
 
-_POSITION = Look.BROKERS | Look.CONTROLLERS | Look.ZOOKEEPER | Look.QUORUM
-_NODES = Look.PROCESSES | Look.FILES
-
 
 def run_plan(world: World) -> tuple[str, ...]:
     """The steps of `planned`."""
@@ -58,7 +54,7 @@ def planned(world: World) -> tuple[tuple[str, ...], tuple[str, ...]]:
     Raises `Refused` where there is no way back, where an original that it needs is missing or altered, or the backup cannot be written,
     `Unavailable` where that cannot be told.
     """
-    view = world.observer.look(_POSITION | _NODES | Look.STATE_EPOCH | Look.CLIENT_METRICS | KINDS)
+    view = world.observer.look(Look.POSITION | Look.NODES | Look.STATE_EPOCH | Look.CLIENT_METRICS | Look.METADATA)
     ended = back_gates.over(view)
     if isinstance(ended, Refuse):
         raise Refused(f"rollback: nothing was changed. {told(ended.reasons)}", ended.reasons)
@@ -100,7 +96,7 @@ def bring_back_the_rest(world: World) -> Done:
 class RestoreFlag(OfNode):
     """One controller of a migration under way up and with its flag, so that no election can finalize."""
 
-    looks = _POSITION | _NODES
+    looks = Look.POSITION | Look.NODES
     patience = 180.0
     expected = frozenset({"G05"})
 
@@ -170,7 +166,7 @@ class Healed(Equivalent):
 class StopController(OfNode):
     """One controller stopped, once no broker needs it, and nothing would be lost with it. `controllers`: all of them; none: every node."""
 
-    looks = _POSITION | Look.PARTITIONS | Look.MIN_INSYNC | Look.PROCESSES
+    looks = Look.POSITION | Look.PARTITIONS | Look.MIN_INSYNC | Look.PROCESSES
     interval = 0.5
     patience = 180.0
 
@@ -181,7 +177,7 @@ class StopController(OfNode):
         self._moved: MovedSince | None = None
 
     def dear(self, view: ClusterView) -> Look:
-        return KINDS | Look.FILES if rollback.compares_before_stop(view, self.node.id) else Look(0)
+        return Look.METADATA | Look.FILES if rollback.compares_before_stop(view, self.node.id) else Look(0)
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         self._moved = moved_since(self._moved, view, first)
@@ -198,7 +194,7 @@ class GiveBack(Step):
     """The transaction that gives the cluster to ZooKeeper; what it deletes is saved first, and partition epochs are raised."""
 
     name = "hand over to ZooKeeper"
-    looks = Look.BROKERS | Look.CONTROLLERS | Look.ZOOKEEPER | Look.STATE_EPOCH | Look.TOPICS | _NODES
+    looks = Look.BROKERS | Look.CONTROLLERS | Look.ZOOKEEPER | Look.STATE_EPOCH | Look.TOPICS | Look.NODES
     interval = 0.5
 
     def __init__(self, controllers: tuple[NodeSpec, ...], terms: Terms = SAFE) -> None:
@@ -250,7 +246,7 @@ class ZooKeeperLeads(Step):
 class WipeController(OfNode):
     """One stopped controller's directories out of the way."""
 
-    looks = Look.BROKERS | Look.CONTROLLERS | Look.ZOOKEEPER | _NODES
+    looks = Look.BROKERS | Look.CONTROLLERS | Look.ZOOKEEPER | Look.NODES
 
     def __init__(self, node: NodeSpec) -> None:
         self.node = node
@@ -270,7 +266,7 @@ class RolledBack(Step):
     """As before the migration, and ready for the next one."""
 
     name = "rolled back"
-    looks = _POSITION | _NODES | Look.PARTITIONS | Look.MIN_INSYNC | Look.STATE_EPOCH | Look.GROUPS
+    looks = Look.POSITION | Look.NODES | Look.PARTITIONS | Look.MIN_INSYNC | Look.STATE_EPOCH | Look.GROUPS
     samples = 2
     patience = 180.0
 

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.forward import leaders, waiting
-from airflow_provider_kmigrate.core.forward.compared import KINDS, Compared
+from airflow_provider_kmigrate.core.forward.compared import Compared
 from airflow_provider_kmigrate.core.forward.green import Green
 from airflow_provider_kmigrate.core.forward.moved import MovedSince, moved_since
 from airflow_provider_kmigrate.core.gates import Gate, leaderless, unmet
@@ -15,15 +15,14 @@ from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.steps.dual_write import Reviving
 from airflow_provider_kmigrate.steps.run import Step, World
 
-_POSITION = Look.BROKERS | Look.CONTROLLERS | Look.ZOOKEEPER | Look.QUORUM
-_SOAKING = _POSITION | Look.PARTITIONS | Look.CLIENT_METRICS | Look.GROUPS
+_SOAKING = Look.POSITION | Look.PARTITIONS | Look.CLIENT_METRICS | Look.GROUPS
 
 
 class ControllersReady(Step):
     """All controllers up, flagged and following one leader."""
 
     name = "controllers ready"
-    looks = _POSITION
+    looks = Look.POSITION
     samples = 2
     patience = 180.0
 
@@ -36,7 +35,7 @@ class BrokersRegistered(Step):
     """Every broker of the cluster file is registered and known to all others."""
 
     name = "all brokers registered"
-    looks = _POSITION
+    looks = Look.POSITION
     samples = 2
 
     def __init__(self, expected: Collection[int]) -> None:
@@ -51,7 +50,7 @@ class PhaseReached(Step):
     """The cluster shows one of these phases, `samples` times in a row."""
 
     name = "migration phase"
-    looks = _POSITION
+    looks = Look.POSITION
     samples = 2
 
     def __init__(self, phases: Collection[Phase], patience: float = 600.0) -> None:
@@ -97,7 +96,7 @@ class Copied(_DualWriting):
 
     name = "metadata copy"
     most_acts = 60
-    always = _POSITION | Look.PARTITIONS
+    always = Look.POSITION | Look.PARTITIONS
 
     def __init__(self, patience: float = 600.0, renewed: int = 0) -> None:
         super().__init__(renewed)
@@ -117,7 +116,7 @@ class LagSmall(Step):
     """The dual-write lag is small while /migration moves."""
 
     name = "dual-write lag"
-    looks = _POSITION
+    looks = Look.POSITION
     samples = 2
 
     def __init__(self, limit: int = 10, patience: float = 600.0) -> None:
@@ -131,7 +130,7 @@ class Equivalent(Step):
     """ZooKeeper and KRaft store the same metadata of every kind."""
 
     name = "metadata equivalence"
-    looks = _POSITION | Look.TOPICS | Look.STORED
+    looks = Look.POSITION | Look.METADATA
     interval = 1.0
 
     def __init__(self, patience: float = 600.0) -> None:
@@ -213,7 +212,7 @@ class Soak(_DualWriting):
             self._compared, gate = self._compared.saw(view)
         else:
             self._compared = self._compared.forgotten(view)
-        self.always = _SOAKING | KINDS if self._compared.due else _SOAKING
+        self.always = _SOAKING | Look.METADATA if self._compared.due else _SOAKING
         return gate
 
 
@@ -221,7 +220,7 @@ class Finalized(Step):
     """No controller carries the flag any more, and nothing is written to ZooKeeper."""
 
     name = "finalized"
-    looks = _POSITION | Look.PARTITIONS
+    looks = Look.POSITION | Look.PARTITIONS
     patience = 180.0
     expected = frozenset({"G05"})
 

@@ -9,8 +9,6 @@ from airflow_provider_kmigrate.steps.journal import told
 from airflow_provider_kmigrate.steps.lacking import lacking
 from airflow_provider_kmigrate.steps.run import World
 
-LOOKS = Look.BROKERS | Look.CONTROLLERS | Look.ZOOKEEPER | Look.QUORUM
-
 
 def run_watch(world: World) -> Done:
     """Say where the cluster stands; changes nothing.
@@ -18,7 +16,7 @@ def run_watch(world: World) -> Done:
     Raises `Refused` for what a person must hear of at once: an alarm, a hybrid that lasts too long, a way back that is lost (backup, commands).
     Raises `Unavailable` where nodes of a migration under way do not answer, or kmigrate's own finalization has only begun: look again.
     """
-    view, now = world.observer.look(LOOKS), world.clock.now()
+    view, now = world.observer.look(Look.POSITION), world.clock.now()
     lost = lacking(world.spec, world.backup, world.spec.brokers) if watch.needs_way_back(view) else ()
     reasons = (*watch.at_once(view, world.spec.policy.max_hybrid, now), *lost)
     stands = watch.stands(view, now)

@@ -373,11 +373,11 @@ class TestSoak:
 
 @pytest.mark.parametrize("base", [StepOperator, StepSensor])
 def test_each_class_names_a_step_that_exists(base: type[Any]) -> None:
-    from airflow_provider_kmigrate.steps.catalog import KINDS  # noqa: PLC0415
+    from airflow_provider_kmigrate.steps.catalog import STEPS  # noqa: PLC0415
 
     classes = [*base.__subclasses__(), *(leaf for each in base.__subclasses__() for leaf in each.__subclasses__())]
     kinds = {each.kind for each in classes if "kind" in vars(each)}
-    assert kinds - {"preflight", "backup", "plan", "rollback", "plan groups", "check group", "done", "watch"} <= set(KINDS)
+    assert kinds - {"preflight", "backup", "plan", "rollback", "plan groups", "check group", "done", "watch"} <= set(STEPS)
 
 
 def test_the_simulated_cluster_is_the_cluster_of_its_file(rehearse: Rehearse) -> None:

@@ -10,7 +10,6 @@ from typing import TypeVar
 import pytest
 
 from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.forward.compared import KINDS
 from airflow_provider_kmigrate.core.forward.standstill import MOST_CURES
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Done, Look, TopicMetadata
 from airflow_provider_kmigrate.exceptions import Refused
@@ -33,7 +32,7 @@ class Losing(SimCluster):
 
     def look(self, what: Look, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
         view = super().look(what, nodes)
-        if KINDS not in Look(what):
+        if Look.METADATA not in Look(what):
             self.looks += 1
             return replace(view, topics=None, stored=None)
         self.asked += 1

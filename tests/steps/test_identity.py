@@ -12,7 +12,7 @@ import pytest
 from airflow_provider_kmigrate.core.cluster import Role
 from airflow_provider_kmigrate.core.files.config_matrix import Stage
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
-from airflow_provider_kmigrate.steps.catalog import KINDS, build
+from airflow_provider_kmigrate.steps.catalog import STEPS, build
 from airflow_provider_kmigrate.steps.files import install
 from airflow_provider_kmigrate.steps.rollback import GiveBack, Healed, Reconcile, ZooKeeperLeads, stop_controllers
 from airflow_provider_kmigrate.steps.run import World, run_step
@@ -115,7 +115,7 @@ ON_NO_NODE = {
 
 
 def test_no_kind_of_step_is_left_out() -> None:
-    assert {case.kind for case in CASES} | ON_NO_NODE == set(KINDS)
+    assert {case.kind for case in CASES} | ON_NO_NODE == set(STEPS)
     assert not {case.kind for case in CASES} & ON_NO_NODE
 
 

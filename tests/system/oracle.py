@@ -28,7 +28,6 @@ COMMITS = "I3 committed offsets not back, none lost, none beyond the log"
 EPOCHS = "I4 controller, quorum and leader epochs not back"
 EQUAL = "I5 ZooKeeper and KRaft equal"
 ACCEPTOR = "I13 one count of __consumer_offsets, one acceptor a group"
-_POSITION = Look.BROKERS | Look.CONTROLLERS | Look.QUORUM | Look.ZOOKEEPER
 _PATIENCE_S = 45.0
 _ANSWER_S = 20.0
 QUORUM = "quorum"
@@ -69,7 +68,7 @@ class Oracle:
 
     def _epochs_now(self) -> str | None:
         with linked.world(self.cluster, "looking", acting=False) as world:
-            view = world.observer.look(_POSITION | Look.STATE_EPOCH)
+            view = world.observer.look(Look.POSITION | Look.STATE_EPOCH)
             now: dict[Hashable, int] = _leader_epochs(world)
         now |= _controllers_epochs(view)
         problem = "; ".join(filter(None, (went_back(self._epochs, now, gone=False), _out_of_reach(view))))
@@ -80,9 +79,9 @@ class Oracle:
 
     def _equal(self) -> str | None:
         with linked.world(self.cluster, "looking", acting=False) as world:
-            if not dual_writing(world.observer.look(_POSITION)):
+            if not dual_writing(world.observer.look(Look.POSITION)):
                 return None
-            view = world.observer.look(_POSITION | Look.TOPICS | Look.STORED)
+            view = world.observer.look(Look.POSITION | Look.METADATA)
         if reasons := (*kinds.unread(view), *kinds.found(view)):
             raise NotYet("; ".join(reason.text for reason in reasons))
         return ""

@@ -25,7 +25,6 @@ from tests.system.by_hand import ByHand
 from tests.waiting import wait_for, wait_until
 
 TOPIC, PARTITIONS = "orders", 12
-POSITION = Look.BROKERS | Look.CONTROLLERS | Look.ZOOKEEPER | Look.QUORUM
 SESSION_S = 6.0  # of brokers and controllers in ZooKeeper, instead of 18
 
 

@@ -30,7 +30,6 @@ from benchmarks import direct
 from tests.system.by_hand import ByHand, process_of
 from tests.system.road import (
     PARTITIONS,
-    POSITION,
     TOPIC,
     Point,
     Road,
@@ -167,8 +166,8 @@ class TestFinalizedByAccident:
         with direct.world(road.cluster, "road") as here:
             until_asked(here, {"G05"}, "roll", node=road.last[Point.HYBRID], target=BrokerMode.KRAFT)
             done(here, "restore flag", node=standby.id)
-            hands.kill(controller(hands, leader(road.look(POSITION))))
-            road.wait(lambda view: view.quorum is not None and leader(view) in alive(view), "another leader", POSITION)
+            hands.kill(controller(hands, leader(road.look(Look.POSITION))))
+            road.wait(lambda view: view.quorum is not None and leader(view) in alive(view), "another leader", Look.POSITION)
             assert where(road.look()).phase is Phase.HYBRID
             road.cluster.up()
             done(here, "roll", node=road.last[Point.HYBRID], target=BrokerMode.KRAFT)
@@ -177,29 +176,29 @@ class TestFinalizedByAccident:
         hands = road.at(Point.HYBRID)
         standby, last = unflagged_standby(road, hands), road.last[Point.HYBRID]
         until_elected(road, hands, standby)
-        before = migration(road.look(POSITION))
+        before = migration(road.look(Look.POSITION))
         left = next(node for node in hands.brokers if node.id == last)
         others = ",".join(f"{node.host}:{node.port}" for node in hands.brokers if node.id != last)
         create(others, "since")
         time.sleep(3.0)
-        assert migration(road.look(POSITION)) == before, "nothing is written to ZooKeeper any more"
+        assert migration(road.look(Look.POSITION)) == before, "nothing is written to ZooKeeper any more"
         assert leaders(left, "since") is None, "the broker left behind hears nothing"
         with direct.world(road.cluster, "road") as here:
             with pytest.raises(Refused) as refused:
                 run_rollback(here)
             assert "P12" in codes(refused.value.reasons)
             direct.forward(here)
-            assert where(here.observer.look(POSITION)).phase is Phase.FINALIZED
+            assert where(here.observer.look(Look.POSITION)).phase is Phase.FINALIZED
         road.wait(everybody_in_sync, "all replicas in sync")
         assert written(road.cluster.bootstrap) == set(range(PARTITIONS))
 
 
 def unflagged_standby(road: Road, hands: ByHand) -> NodeSpec:
     """One that does not lead is restarted with its final file, as by somebody too early."""
-    active = leader(road.look(POSITION))
+    active = leader(road.look(Look.POSITION))
     node = next(node for node in hands.controllers if node.id != active)
     hands.restart(node, Stage.CONTROLLER_FINAL)
-    road.wait(lambda view: view.controllers[node.id].migration_flag is False, "it answers without the flag", POSITION)
+    road.wait(lambda view: view.controllers[node.id].migration_flag is False, "it answers without the flag", Look.POSITION)
     return node
 
 
@@ -216,8 +215,8 @@ def until_elected(road: Road, hands: ByHand, wanted: NodeSpec) -> None:
         def led(view: ClusterView, beaten: int = beaten) -> bool:
             return elected(view) > beaten and leader(view) in alive(view) and len(alive(view)) == 3
 
-        road.wait(led, "a leader that was elected since", POSITION)
-        view = road.look(POSITION)
+        road.wait(led, "a leader that was elected since", Look.POSITION)
+        view = road.look(Look.POSITION)
         active, beaten = leader(view), elected(view)
         if active == wanted.id:
             return
@@ -242,11 +241,11 @@ class TestFirstRoll:
         with direct.world(road.cluster, "road") as here:
             until_asked(here, {"G08"}, "roll", node=last.id, target=BrokerMode.MIGRATION)
             hands.restart(last, Stage.MIGRATION)
-            road.wait(kraft_owns, "the controllers take the cluster over", POSITION)
+            road.wait(kraft_owns, "the controllers take the cluster over", Look.POSITION)
             wait_until(lambda: disputed(stray, other) != set(), "the stray broker leads what others lead too")
             acked = sent_through(stray, disputed(stray, other))
             assert acked
-            assert where(here.observer.look(POSITION)).phase is Phase.SPLIT
+            assert where(here.observer.look(Look.POSITION)).phase is Phase.SPLIT
             done(here, "roll", node=stray.id, target=BrokerMode.MIGRATION)
         road.wait(everybody_in_sync, "all replicas in sync")
         lost = acked - readable(road.cluster.bootstrap, b"stray-")
@@ -299,7 +298,7 @@ class TestTakeover:
                     direct.step(here, "roll", node=direct.to_roll(here, BrokerMode.MIGRATION), target=BrokerMode.MIGRATION)
                 last = direct.to_roll(here, BrokerMode.MIGRATION)
                 done(here, "roll", node=last, target=BrokerMode.MIGRATION)
-                view = here.observer.look(POSITION | Look.PARTITIONS)
+                view = here.observer.look(Look.POSITION | Look.PARTITIONS)
             said = (tmp_path / "kmigrate" / "journal" / "run.jsonl").read_text()
             assert kraft_owns(view)
             assert "the takeover left them out" in said, "the disaster was not there"

@@ -11,13 +11,12 @@ from kafka.protocol.admin import IncrementalAlterConfigsRequest
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.gates import dual_write_lag
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Done, ZkController
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Done, Look, ZkController
 from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.run import World, run_step
 from benchmarks import direct
 from tests.system.by_hand import ByHand
 from tests.system.road import (
-    POSITION,
     SESSION_S,
     Point,
     Road,
@@ -51,7 +50,7 @@ class TestDualWrite:
         with direct.world(road.cluster, "road") as here:
             said = " ".join(map(str, asked(here, "equivalent", 8.0)))
             assert all(topic in said for topic in lost), said
-            lag = dual_write_lag(here.observer.look(POSITION))
+            lag = dual_write_lag(here.observer.look(Look.POSITION))
             assert lag is not None
             assert lag <= 10
             done(here, "reconcile")
@@ -63,11 +62,11 @@ class TestDualWrite:
         subscribe(hands.brokers[0], "3000")
         with direct.world(road.cluster, "road") as here:
             assert "G09" in codes(asked(here, "soak", seconds=60))
-            hands.kill(controller(hands, leader(here.observer.look(POSITION))))
-            road.wait(claimed, "another leader, which ZooKeeper knows: what it has to write comes next", POSITION)
-            before = here.observer.look(POSITION)
+            hands.kill(controller(hands, leader(here.observer.look(Look.POSITION))))
+            road.wait(claimed, "another leader, which ZooKeeper knows: what it has to write comes next", Look.POSITION)
+            before = here.observer.look(Look.POSITION)
             assert "G07" in codes(asked(here, "lag", 8.0))
-            after = here.observer.look(POSITION)
+            after = here.observer.look(Look.POSITION)
             assert migration(after).metadata_offset == migration(before).metadata_offset, "wedged"
             assert after.quorum is not None
             assert before.quorum is not None
@@ -87,7 +86,7 @@ class TestItEnds:
 
     def test_a_lost_answer_ends_it_until_another_controller_leads(self, road: Road) -> None:
         hands = road.at(Point.DUAL_WRITE)
-        before = leader(road.look(POSITION))
+        before = leader(road.look(Look.POSITION))
         with hands.zookeeper() as zookeeper:  # as by a write whose answer did not arrive
             zookeeper.set("/migration", zookeeper.get("/migration")[0])
         with direct.world(road.cluster, "road") as here:
@@ -96,7 +95,7 @@ class TestItEnds:
             time.sleep(5.0)
             assert "unwritten" not in road.topics_in_zookeeper()
             done(here, "soak", seconds=2)
-            assert leader(here.observer.look(POSITION)) != before
+            assert leader(here.observer.look(Look.POSITION)) != before
             done(here, "equivalent")
         assert "unwritten" in road.topics_in_zookeeper()
 
@@ -107,11 +106,11 @@ class TestItEnds:
             done(here, "reconcile")
             with hands.zookeeper() as zookeeper:
                 zookeeper.set("/migration", zookeeper.get("/migration")[0])
-            before = leader(here.observer.look(POSITION))
+            before = leader(here.observer.look(Look.POSITION))
             done(here, "back", node=0, target=BrokerMode.MIGRATION)
-            assert leader(here.observer.look(POSITION)) != before
+            assert leader(here.observer.look(Look.POSITION)) != before
             done(here, "back", node=1, target=BrokerMode.MIGRATION)
-            modes = here.observer.look(POSITION).modes()
+            modes = here.observer.look(Look.POSITION).modes()
         assert [modes[number] for number in (0, 1)] == [BrokerMode.MIGRATION] * 2
 
     def test_a_topic_that_zookeeper_holds_in_part_ends_it_whoever_leads(self, road: Road) -> None:
@@ -149,10 +148,10 @@ def moves(here: World) -> bool:
 
 def another_leads(road: Road, hands: ByHand) -> None:
     """The active controller is killed and comes back."""
-    active = leader(road.look(POSITION))
+    active = leader(road.look(Look.POSITION))
     hands.kill(controller(hands, active))
     hands.start(controller(hands, active))
-    road.wait(lambda view: len(alive(view)) == 3 and view.quorum is not None and leader(view) != active, "another", POSITION)
+    road.wait(lambda view: len(alive(view)) == 3 and view.quorum is not None and leader(view) != active, "another", Look.POSITION)
 
 
 def made_while_frozen(road: Road, hands: ByHand, attempt: int) -> set[str]:

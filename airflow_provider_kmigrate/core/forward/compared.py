@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 
 from airflow_provider_kmigrate.core.gates import MET, Gate
 from airflow_provider_kmigrate.core.metadata import kinds as equivalence_kinds
-from airflow_provider_kmigrate.core.model import ClusterView, Look
+from airflow_provider_kmigrate.core.model import ClusterView
 
-KINDS = Look.TOPICS | Look.STORED
 _EVERY = 300.0  # seconds between comparisons: of a large cluster each reads megabytes
 _AGAIN = 15.0  # seconds after which what differed, or was not read, must have arrived
 
