@@ -360,6 +360,12 @@ def left_in_charge(view: ClusterView, broker: int, stop_seconds: float) -> Gate:
     return never(Reason("G12", text, why, remedy))
 
 
+def after_stop(view: ClusterView, broker: int, stop_seconds: float) -> Gate:
+    """G12 where it says never; anything else, also what could not be read, keeps no broker down."""
+    gate = left_in_charge(view, broker, stop_seconds)
+    return gate if gate.standing is Standing.NEVER else MET
+
+
 def slow_stop_limit(partitions: int) -> float:
     """Seconds from which a stop is an alarm: 10, more with many partitions (12-14 s at 10,000, measured)."""
     return 10.0 + partitions / 2000

@@ -8,18 +8,17 @@ from functools import partial
 from typing import NoReturn
 
 from airflow_provider_kmigrate.core import gates
-from airflow_provider_kmigrate.core.back import gates as back_gates
+from airflow_provider_kmigrate.core.back import cures as back_cures
 from airflow_provider_kmigrate.core.back import rollback
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Policy
 from airflow_provider_kmigrate.core.files import meta_properties
 from airflow_provider_kmigrate.core.files.config_matrix import stage_on_disk
-from airflow_provider_kmigrate.core.forward import broker_canary, leaders, roll, stuck_leader
+from airflow_provider_kmigrate.core.forward import broker_canary, cures, leaders, roll
+from airflow_provider_kmigrate.core.forward.cures import Troubles
 from airflow_provider_kmigrate.core.forward.first_broker import FirstBroker
 from airflow_provider_kmigrate.core.forward.green import Green
 from airflow_provider_kmigrate.core.forward.moved import MovedSince, moved_since
-from airflow_provider_kmigrate.core.gates import unmet
 from airflow_provider_kmigrate.core.model import Act, BrokerMode, ClusterView, Decision, Done, Look, Reason, Refuse, Verb, Wait
-from airflow_provider_kmigrate.core.phase import kraft_owns
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut
 from airflow_provider_kmigrate.steps.dual_write import CURES, Reviving
 from airflow_provider_kmigrate.steps.files import install
@@ -29,7 +28,6 @@ from airflow_provider_kmigrate.steps.partition_states import elect_anew
 from airflow_provider_kmigrate.steps.run import OfNode, World, run_step
 from airflow_provider_kmigrate.steps.starting import insist, ours, start, stop
 
-_DEAF_FOR = 8.0  # seconds; a follower that has caught up is taken back within one
 _WAY_BACK_WITHIN = 30.0  # seconds for the gates to open before a broker that is worse is left as it is
 
 ROLL_LOOKS = (
@@ -46,41 +44,25 @@ ROLL_LOOKS = (
 )
 
 
-class _Lasting:
-    """What is acted on only once it has lasted for so many seconds; after each act for twice as many."""
-
-    def __init__(self, seconds: float) -> None:
-        self._since: float | None = None
-        self._seconds = seconds
-
-    def saw(self, at: float, *, there: bool) -> bool:
-        """Whether it has lasted long enough, at this time of a look."""
-        self._since = (at if self._since is None else self._since) if there else None
-        return self._since is not None and at - self._since >= self._seconds
-
-    def acted(self) -> None:
-        self._since, self._seconds = None, 2 * self._seconds
-
-
 class RollBroker(OfNode):
     """Bring one broker into migration mode or into KRaft mode; `core.forward.roll.decide_restart` says when, and what is left."""
 
     looks = ROLL_LOOKS
     elsewhere = frozenset({Verb.FREE, Verb.ELECT})
     back = False  # the way back does not stop at a file that somebody has edited
+    cured = staticmethod(cures.cured)
 
     def __init__(
         self, node: NodeSpec, target: BrokerMode, policy: Policy, held: float = 0.0, worse: Sequence[Sequence[str]] = ()
     ) -> None:
         self.node, self.target, self._policy = node, target, policy
         self.name = f"{node.name} to {target}"
-        self.samples, self.interval, self._bake = policy.stable_samples, policy.sample_interval, policy.canary_bake
+        self.samples, self.interval = policy.stable_samples, policy.sample_interval
         self.patience = policy.start_timeout
         self.nodes = (node,)
         self._green = Green(held, self.interval)
         self._first = FirstBroker(node.id, target, policy.canary_bake, held, tuple(Reason(*each) for each in worse))
-        self._stuck = _Lasting(stuck_leader.PATIENCE)  # one leader has not taken this broker back
-        self._left_out = _Lasting(leaders.LEFT_OUT_FOR)  # partitions of this broker have no leader
+        self._troubles = Troubles()
 
     @property
     def held(self) -> float:
@@ -93,7 +75,9 @@ class RollBroker(OfNode):
         return [list(astuple(reason)) for reason in self._first.worse]
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
-        return self._led(view, self._freed(view, self.next(view, first)))
+        judged = self.cured(view, self.node.id, self.next(view, first), self._troubles)
+        self._troubles, self.acts_after = judged.troubles, float("inf") if judged.troubles.tried else 0.0
+        return judged.decision
 
     def next(self, view: ClusterView, first: ClusterView) -> Decision:
         """What is left to do, if every leader does its part."""
@@ -103,37 +87,13 @@ class RollBroker(OfNode):
             return self._baked(view, decision)
         return decision
 
-    def _freed(self, view: ClusterView, decision: Decision) -> Decision:
-        """The cure where one leader has not taken this broker back for long; `core.forward.stuck_leader` says why that happens."""
-        leader = stuck_leader.stuck_leader(view, self.node.id) if _only_out_of_isrs(decision) else None
-        if not self._stuck.saw(view.taken_at, there=leader is not None) or leader is None:
-            return decision
-        gate = stuck_leader.may_restart(view, self.node.id, leader)
-        if not gate.met:
-            return Wait((*getattr(decision, "reasons", ()), *gate.reasons))
-        text = f"Broker {leader} takes {self.node.name} back for none of its partitions: it is restarted."
-        return Act(Verb.FREE, text)
-
-    def _led(self, view: ClusterView, decision: Decision) -> Decision:
-        """The cure where a takeover has left partitions of this broker without a leader; `core.forward.leaders` says why that happens."""
-        left = leaders.left_out(view, self.node.id) if _only_out_of_isrs(decision) else ()
-        if not self._left_out.saw(view.taken_at, there=bool(left)):
-            return decision
-        return Act(
-            Verb.ELECT, f"{self.node.name} is back, but {len(left)} of its partitions have no leader: the takeover left them out."
-        )
-
     def _baked(self, view: ClusterView, done: Done) -> Decision:
         gate = roll.may_bake(view)
         self._green = self._green.saw(view.taken_at, green=gate.met)
-        if not gate.met:
-            return unmet(gate)
-        if self.held >= self._bake and self._first.sure:
-            return done
-        text = f"{self.node.name} bakes as the first of this pass: green for {self.held:.0f} of {self._bake:.0f} s."
-        return Wait((Reason("T04", text, "What its new mode does to the cluster is seen on one broker first."),), healthy=True)
+        return self._first.baked(done, gate, self.held)
 
     def act(self, world: World, act: Act) -> None:
+        self._troubles = self._troubles.acted(act.verb)  # before it is begun: a try that fails was one
         match act.verb:
             case Verb.FREE:
                 self._free(world)
@@ -176,20 +136,16 @@ class RollBroker(OfNode):
         start(world, self.node)
 
     def _elect(self, world: World) -> None:
-        self._cures(self._left_out)
-        world.tools.admin.elect_preferred(leaders.left_out(world.observer.look(Look.ZOOKEEPER | Look.PARTITIONS), self.node.id))
-
-    def _cures(self, trouble: _Lasting) -> None:
-        """How often a cure was tried is known to this life only: it sees the wait to its end, and is not deferred to begin anew."""
-        trouble.acted()
-        self.acts_after = float("inf")
+        left = leaders.left_out(world.observer.look(Look.ZOOKEEPER | Look.PARTITIONS), self.node.id)
+        world.tools.admin.elect_preferred(left)
 
     def _free(self, world: World) -> None:
-        """Restart the leader with the file it has, unless this broker still catches up with it."""
-        self._cures(self._stuck)
+        """Restart the leader with the file it has, if it is still to blame."""
         view = world.observer.look(Look.BROKERS | Look.PARTITIONS)
-        leader = next((b for b in world.spec.brokers if b.id == stuck_leader.stuck_leader(view, self.node.id)), None)
-        if self._catches_up(world, view) or leader is None:
+        found = cures.to_free(view, self.node.id, world.tools.wire(self.node).replica_lags())
+        leader = next((broker for broker in world.spec.brokers if broker.id == found), None)
+        if leader is None:
+            world.say(str(found))
             return
         if not (gate := ours(world, self.name, leader)).met:
             world.say(f"{leader.name} is not restarted now: {told(gate.reasons)}")
@@ -199,17 +155,6 @@ class RollBroker(OfNode):
         world.say(
             f"{leader.name} stopped after {seconds:.1f} s and started again; look for 'alter-partition' and ERROR in its log."
         )
-
-    def _catches_up(self, world: World, view: ClusterView) -> bool:
-        """Whether this broker is far behind where it is out of the ISR, or that cannot be told: then nobody else is to blame."""
-        behind = stuck_leader.behind(view, self.node.id, world.tools.wire(self.node).replica_lags())
-        if behind is None:
-            world.say(
-                f"How far {self.node.name} is behind could not be read; nothing is done. Are all its log directories online?"
-            )
-        elif behind > stuck_leader.CAUGHT_UP:
-            world.say(f"{self.node.name} is {behind} records behind: it still catches up, nothing is done.")
-        return behind is None or behind > stuck_leader.CAUGHT_UP
 
     def _take_back(self, world: World) -> NoReturn:
         """The way back's own step for this one broker, to its end. Whatever comes of it, this run does not go on."""
@@ -237,28 +182,21 @@ class RollBroker(OfNode):
         except KMigrateError as error:
             world.say(f"Whether the slow stop of {self.node.name} left leaders behind (G12) could not be seen: {error}")
             return gates.MET
-        gate = gates.left_in_charge(view, self.node.id, seconds)
-        return gate if gate.standing is gates.Standing.NEVER else gates.MET
-
-
-def _only_out_of_isrs(decision: Decision) -> bool:
-    """Whether a broker lacks nothing but a place in ISRs, or leaders for its partitions."""
-    return isinstance(decision, Wait) and {reason.code for reason in decision.reasons} == {"R05"}
+        return gates.after_stop(view, self.node.id, seconds)
 
 
 class BringBack(RollBroker):
     """One broker back to migration mode, for which the dual-write is to move, or to its original file."""
 
     back = True
+    cured = staticmethod(back_cures.cured)
     elsewhere = RollBroker.elsewhere | {Verb.RAISE} | CURES
 
     def __init__(self, node: NodeSpec, target: BrokerMode, policy: Policy, renewed: int = 0) -> None:
         super().__init__(node, target, policy)
         self.name = f"{node.name} back to {target}"
         self._moved: MovedSince | None = None
-        self._deaf = _Lasting(_DEAF_FOR)  # this broker is not taken back after ZooKeeper got the cluster
         self._reviving = Reviving(renewed)
-        self._tried = False  # a cure that only this life knows of
 
     @property
     def renewed(self) -> int:
@@ -266,10 +204,10 @@ class BringBack(RollBroker):
         return self._reviving.renewed
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
-        decision = self._reviving.cured(view, self._heard(view, super().decide(view, first)))
+        decision = self._reviving.cured(view, super().decide(view, first))
         self.looks = ROLL_LOOKS | self._reviving.wants
         self.nodes = () if self._reviving.asks_controllers else (self.node,)
-        self.acts_after = float("inf") if self._reviving.sees_to_the_end or self._tried else 0.0
+        self.acts_after = float("inf") if self._reviving.sees_to_the_end else self.acts_after
         return decision
 
     def undo(self) -> None:
@@ -279,28 +217,17 @@ class BringBack(RollBroker):
         self._moved = moved_since(self._moved, view, first)
         return rollback.decide_back(view, self._moved.old, self.node.id, self.target)
 
-    def _heard(self, view: ClusterView, decision: Decision) -> Decision:
-        """The cure where brokers skip what the ZooKeeper controller says; `clients.partition_states` says why that happens."""
-        out = _only_out_of_isrs(decision) and not kraft_owns(view) and not back_gates.migration_left(view)
-        if not self._deaf.saw(view.taken_at, there=out):
-            return decision
-        text = f"{self.node.name} is back, and not taken into its ISRs: partition states are raised, and a controller elected that tells them."
-        return Act(Verb.RAISE, text)
-
     def act(self, world: World, act: Act) -> None:
         if act.verb is Verb.RAISE:
+            self._troubles = self._troubles.acted(act.verb)
             self._raise(world)
         elif not self._reviving.acted(world, self.name, act):
             super().act(world, act)
 
-    def _cures(self, trouble: _Lasting) -> None:
-        super()._cures(trouble)
-        self._tried = True
-
     def _raise(self, world: World) -> None:
-        self._cures(self._deaf)
-        view = world.observer.look(Look.PARTITIONS)
-        if self._catches_up(world, view) or not view.lacking(self.node.id):
+        view, lags = world.observer.look(Look.PARTITIONS), world.tools.wire(self.node).replica_lags()
+        if why_not := cures.to_tell(view, self.node.id, lags):
+            world.say(why_not)
             return
         elect_anew(world)
 

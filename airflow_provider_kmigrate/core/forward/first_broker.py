@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from airflow_provider_kmigrate.core.forward import broker_canary, roll
 from airflow_provider_kmigrate.core.forward.broker_canary import LOOKS, Sample
+from airflow_provider_kmigrate.core.gates import Gate, unmet
 from airflow_provider_kmigrate.core.model import Act, BrokerMode, ClusterView, Decision, Done, Reason, Verb, Wait
 
 _KEPT = 3000  # looks; ten minutes of them, or more
@@ -32,6 +33,15 @@ class FirstBroker:
     def sure(self) -> bool:
         """Whether enough was seen to go on, as far as it is judged at all."""
         return self.fine or self.bake == 0
+
+    def baked(self, done: Done, gate: Gate, green: float) -> Decision:
+        """Done once everything was `green` for as many seconds as it bakes, and enough was seen; `gate`: what must stay true meanwhile."""
+        if not gate.met:
+            return unmet(gate)
+        if green >= self.bake and self.sure:
+            return done
+        text = f"Broker {self.broker} bakes as the first of this pass: green for {green:.0f} of {self.bake:.0f} s."
+        return Wait((Reason("T04", text, "What its new mode does to the cluster is seen on one broker first."),), healthy=True)
 
     def saw(self, view: ClusterView, decision: Decision) -> tuple[FirstBroker, Decision]:
         """With one look more, and what would be decided without this; what is decided with it."""

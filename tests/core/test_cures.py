@@ -1,0 +1,115 @@
+"""The cures of a broker that is back and lacks only its ISRs, or leaders: each after its patience, never two at one look."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from airflow_provider_kmigrate.core.back import cures as back_cures
+from airflow_provider_kmigrate.core.forward import cures
+from airflow_provider_kmigrate.core.forward.cures import DEAF_FOR, Troubles, to_free, to_tell
+from airflow_provider_kmigrate.core.forward.leaders import LEFT_OUT_FOR
+from airflow_provider_kmigrate.core.forward.stuck_leader import CAUGHT_UP, PATIENCE
+from airflow_provider_kmigrate.core.lasting import Lasting
+from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Partition, Reason, Verb, Wait
+from tests.core.back_views import DUAL, handed_over
+from tests.core.views import ZK
+
+OUT = Wait((Reason("R05", "out of its ISRs"),))
+MORE = Wait((Reason("R05", "out of its ISRs"), Reason("S01", "another broker is down")))
+
+
+def rows(view: ClusterView, **changes: object) -> ClusterView:
+    """Broker 0's first partition differs so; the others are well."""
+    seen = tuple(replace(p, **changes) if p.index == 0 else p for p in view.partitions or () if p.index in {0, 2})
+    return replace(view, partitions=seen)
+
+
+STUCK, HEADLESS = rows(DUAL, isr=(1, 2), leader=1), rows(DUAL, leader=-1)
+DEAF = rows(handed_over([ZK] * 3), isr=(1, 2), leader=-1)  # no leader: nobody is stuck
+WELL = rows(DUAL)
+CASES = {Verb.FREE: (STUCK, PATIENCE), Verb.ELECT: (HEADLESS, LEFT_OUT_FOR), Verb.RAISE: (DEAF, DEAF_FOR)}
+
+
+def history(
+    looks: list[tuple[float, ClusterView, Decision]], troubles: Troubles | None = None
+) -> tuple[list[Verb | None], Troubles]:
+    """Which cure is decided on at each look; as the steps do, a cure that is decided on is done."""
+    done, troubles = [], troubles or Troubles()
+    for at, view, decision in looks:
+        judged = back_cures.cured(replace(view, taken_at=at), 0, decision, troubles)
+        found, troubles = judged.decision, judged.troubles
+        assert isinstance(found, Act) or found == decision
+        done.append(found.verb if isinstance(found, Act) else None)
+        troubles = troubles.acted(found.verb) if isinstance(found, Act) else troubles
+    return done, troubles
+
+
+@pytest.mark.parametrize("verb", CASES)
+def test_each_comes_after_its_patience_and_twice_as_late_the_second_time(verb: Verb) -> None:
+    view, patience = CASES[verb]
+    times = (0.0, patience - 0.1, patience, patience + 1, 3 * patience, 3 * patience + 1)
+    done, troubles = history([(at, view, OUT) for at in times])
+    assert done == [None, None, verb, None, None, verb]
+    assert troubles.tried
+
+
+@pytest.mark.parametrize("verb", CASES)
+@pytest.mark.parametrize("between", [(WELL, OUT), (None, MORE)])
+def test_a_look_between_in_which_it_is_not_so_begins_anew(verb: Verb, between: tuple[ClusterView | None, Decision]) -> None:
+    view, patience = CASES[verb]
+    if verb is Verb.RAISE and between[0] is WELL:
+        between = (replace(DEAF, zk=WELL.zk), OUT)  # KRaft owns the cluster
+    other = (patience / 2, between[0] or view, between[1])
+    done, _ = history([(0.0, view, OUT), other, (patience, view, OUT), (patience * 1.4, view, OUT)])
+    assert done == [None] * 4
+
+
+def test_the_way_forward_has_no_controller_elected_that_tells_states() -> None:
+    troubles = Troubles()
+    for at in (0.0, DEAF_FOR, 3 * DEAF_FOR):
+        judged = cures.cured(replace(DEAF, taken_at=at), 0, OUT, troubles)
+        assert judged.decision == OUT
+        troubles = judged.troubles
+
+
+def test_what_speaks_against_the_leaders_restart_is_said_behind_the_wait() -> None:
+    silent = replace(STUCK, brokers={**STUCK.brokers, 2: replace(STUCK.brokers[2], mode=None)})
+    troubles = cures.cured(replace(silent, taken_at=0.0), 0, OUT, Troubles()).troubles
+    judged = cures.cured(replace(silent, taken_at=PATIENCE), 0, OUT, troubles)
+    assert isinstance(judged.decision, Wait)
+    assert [reason.code for reason in judged.decision.reasons] == ["R05", "S01"]
+
+
+LAGS = {("t", 0): 0, ("t", 2): 0}
+
+
+@pytest.mark.parametrize(
+    ("view", "lags", "leader", "told"),
+    [
+        (STUCK, LAGS, 1, ""),
+        (STUCK, {**LAGS, ("t", 0): CAUGHT_UP + 1}, "catches up", "catches up"),
+        (STUCK, {}, "could not be read", "could not be read"),
+        (replace(STUCK, partitions=None), LAGS, "No leader keeps", "could not be read"),
+        (WELL, LAGS, "No leader keeps", "back in its ISRs"),
+    ],
+)
+def test_it_is_asked_once_more_just_before(
+    view: ClusterView, lags: dict[tuple[str, int], int], leader: int | str, told: str
+) -> None:
+    found, why_not = to_free(view, 0, lags), to_tell(view, 0, lags)
+    assert found == leader if isinstance(leader, int) else leader in str(found)
+    assert told in why_not if told else not why_not
+
+
+def test_a_partition_of_others_says_nothing_of_this_broker() -> None:
+    others = Partition("u", 0, 1, (1, 2), (1, 2))
+    assert to_free(replace(STUCK, partitions=(*(STUCK.partitions or ()), others)), 0, LAGS) == 1
+
+
+def test_lasting() -> None:
+    lasting = Lasting(5.0).saw(1.0, there=True).saw(3.0, there=True)
+    assert [lasting.due(at) for at in (5.9, 6.0)] == [False, True]
+    assert not lasting.saw(4.0, there=False).due(100.0)
+    assert lasting.acted() == Lasting(10.0)
