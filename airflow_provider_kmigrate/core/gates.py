@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from airflow_provider_kmigrate.core.listing import listed
+from airflow_provider_kmigrate.core.listing import listed, some
 from airflow_provider_kmigrate.core.model import (
     Broker,
     BrokerMode,
@@ -266,7 +266,7 @@ def no_leaderless(view: ClusterView) -> Gate:
     without = leaderless(view)
     if not without:
         return MET
-    text = f"{len(without)} partitions have no leader: {_names(without)}."
+    text = f"{len(without)} partitions have no leader: {some(p.name for p in sorted(without))}."
     remedy = "Bring back the brokers of their last ISRs; never an unclean election."
     return not_yet(Reason("G13", text, "They accept no write and no read.", remedy))
 
@@ -306,8 +306,7 @@ def mover(cluster: str) -> str:
 def living(view: ClusterView, limit: int = 10) -> str:
     """The groups that live on ZooKeeper, with how many members of which kind; empty where there is none, or none was read."""
     groups, members = (view.zk.live_groups, view.zk.live_members) if view.zk is not None else ((), {})
-    named = [f"{group} ({members[group]})" if group in members else group for group in groups[:limit]]
-    return ", ".join(named) + (f" and {len(groups) - limit} more" if len(groups) > limit else "")
+    return some((f"{group} ({members[group]})" if group in members else group for group in groups), limit)
 
 
 def alarm_of_living(view: ClusterView) -> str:
@@ -354,9 +353,7 @@ def left_in_charge(view: ClusterView, broker: int, stop_seconds: float) -> Gate:
         return MET
     why = "The controller could not move them: suspect a wrong controller epoch or a broker cut off from its controller."
     remedy = "Look for 'already written by another controller' in the brokers' logs before stopping anything else."
-    text = (
-        f"The stop of broker {broker} took {stop_seconds:.1f} s and left it leader of {len(stuck)} partitions: {_names(stuck)}."
-    )
+    text = f"The stop of broker {broker} took {stop_seconds:.1f} s and left it leader of {len(stuck)} partitions: {some(p.name for p in sorted(stuck))}."
     return never(Reason("G12", text, why, remedy))
 
 
@@ -369,8 +366,3 @@ def after_stop(view: ClusterView, broker: int, stop_seconds: float) -> Gate:
 def slow_stop_limit(partitions: int) -> float:
     """Seconds from which a stop is an alarm: 10, more with many partitions (12-14 s at 10,000, measured)."""
     return 10.0 + partitions / 2000
-
-
-def _names(partitions: Collection[Partition], limit: int = 8) -> str:
-    named = ", ".join(partition.name for partition in sorted(partitions)[:limit])
-    return f"{named}, ..." if len(partitions) > limit else named

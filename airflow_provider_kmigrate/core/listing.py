@@ -12,7 +12,7 @@ def listed(items: Iterable[object]) -> str:
     return ", ".join(map(str, items))
 
 
-def some(items: Iterable[object], shown: int = _SHOWN) -> str:
-    """The first of them by name, the others counted."""
+def some(items: Iterable[object], shown: int = _SHOWN, apart: str = ", ") -> str:
+    """The first of them by name, the others counted; `apart`: what stands between two."""
     named = [str(item) for item in items]
-    return ", ".join(named[:shown]) + (f" and {len(named) - shown} more" if len(named) > shown else "")
+    return apart.join(named[:shown]) + (f" and {len(named) - shown} more" if len(named) > shown else "")

@@ -8,6 +8,7 @@ from airflow_provider_kmigrate.core.back import rollback
 from airflow_provider_kmigrate.core.files.config_matrix import Stage
 from airflow_provider_kmigrate.core.forward.standstill import Standstill, may_cure
 from airflow_provider_kmigrate.core.identity import unidentified
+from airflow_provider_kmigrate.core.listing import some
 from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Look, Refuse, Verb
 from airflow_provider_kmigrate.exceptions import Failed
 from airflow_provider_kmigrate.steps.files import install
@@ -87,9 +88,9 @@ def _complete(world: World, name: str) -> None:
     made = sum(_made(world, path) for path in found)
     left = tuple(path for path in half_made(world.tools.zk) if path in found)
     text = f"{made} partitions had no state in ZooKeeper, at which every controller fails: made, to be written over"
-    world.say(f"{text} ({', '.join(found[:5])}).")
+    world.say(f"{text} ({some(found)}).")
     if left:
-        text = f"{len(left)} partitions have no state in ZooKeeper, and it could not be made: {', '.join(left[:5])}."
+        text = f"{len(left)} partitions have no state in ZooKeeper, and it could not be made: {some(left)}."
         raise Failed(f"{name}: {text} No failover was made: each controller that is elected fails at them, for ever.")
 
 

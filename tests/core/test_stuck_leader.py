@@ -83,3 +83,11 @@ def test_in_migration_mode_the_controllers_must_answer():
     assert may_restart(view, 0, 2).met
     silent = {node: replace(c, answers=False) for node, c in view.controllers.items()}
     assert codes(may_restart(replace(view, controllers=silent), 0, 2)) == {"G28"}
+
+
+def test_what_else_is_amiss_is_counted_not_cut():
+    """Eight names alone would read as all of them."""
+    view = seen({2})
+    amiss = tuple(replace(view.partitions[0], topic="u", index=n, replicas=(0, 1, 2), isr=(1, 2), leader=1) for n in range(20))
+    gate = may_restart(replace(view, partitions=(*view.partitions, *amiss)), 0, 2)
+    assert "and 12 more" in gate.reasons[0].text

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.forward import waiting
 from airflow_provider_kmigrate.core.gates import MET, Gate, never, not_yet, together
+from airflow_provider_kmigrate.core.listing import some
 from airflow_provider_kmigrate.core.metadata import equivalence, kinds
 from airflow_provider_kmigrate.core.metadata.equivalence import Difference, Kind
 from airflow_provider_kmigrate.core.model import (
@@ -120,7 +121,7 @@ def _told_no_more(view: ClusterView) -> bool:
 
 def _unheard(view: ClusterView) -> str:
     missing = [difference.entity for difference in _topics(view) if difference.kind is Kind.MISSING_TOPIC and difference.counts]
-    return f" The broker that was asked has not heard of {len(missing)} of them: {', '.join(missing[:5])}." if missing else ""
+    return f" The broker that was asked has not heard of {len(missing)} of them: {some(missing)}." if missing else ""
 
 
 def holds_more(view: ClusterView) -> bool:

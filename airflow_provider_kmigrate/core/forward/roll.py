@@ -21,7 +21,7 @@ from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.files.config_matrix import Stage, stage_on_disk
 from airflow_provider_kmigrate.core.files.node_file import misfiled
 from airflow_provider_kmigrate.core.gates import MET, Gate, never, not_yet, together
-from airflow_provider_kmigrate.core.listing import listed
+from airflow_provider_kmigrate.core.listing import listed, some
 from airflow_provider_kmigrate.core.model import (
     Act,
     Broker,
@@ -92,19 +92,18 @@ def _nothing_out_of_sync(partitions: Sequence[Partition]) -> Gate:
     behind = [p for p in partitions if p.under_replicated or p.leader < 0]
     if not behind:
         return MET
-    text = f"{len(behind)} partitions are under-replicated: {_explained(behind)}."
+    text = f"{len(behind)} partitions are under-replicated: {_in_full(behind)}."
     return not_yet(Reason("S02", text, "Another stop could make them unavailable.", "Wait until every replica is in its ISR."))
 
 
 def _enough_left(view: ClusterView, ids: set[int]) -> Gate:
     unread = sorted({p.topic for p in view.partitions or () if p.topic not in (view.min_insync or {}) and ids & set(p.replicas)})
     if unread:
-        shown = ", ".join(unread[:6]) + (", ..." if len(unread) > 6 else "")
-        return not_yet(not_read(f"min.insync.replicas of {shown}", "S00", "Just made or deleted; unknown is not healthy."))
+        return not_yet(not_read(f"min.insync.replicas of {some(unread)}", "S00", "Just made or deleted; unknown is not healthy."))
     short = [p for p in view.partitions or () if _left_short(p, ids, (view.min_insync or {}).get(p.topic))]
     if not short:
         return MET
-    text = f"Without broker {listed(sorted(ids))} these would have fewer in-sync replicas than min.insync.replicas: {_explained(short)}."
+    text = f"Without broker {listed(sorted(ids))} these would have fewer in-sync replicas than min.insync.replicas: {_in_full(short)}."
     reason = Reason("S03", text, "Producers with acks=all would be refused.", "Wait for the ISR, or stop fewer brokers together.")
     # With every replica in sync waiting cannot help: the set itself is wrong.
     return not_yet(reason) if any(partition.under_replicated for partition in short) else never(reason)
@@ -124,8 +123,7 @@ def nobody_reassigns(view: ClusterView) -> Gate:
         return not_yet(not_read("the reassignments", "S00"))
     if not view.moving:
         return MET
-    shown = ", ".join(view.moving[:6]) + (", ..." if len(view.moving) > 6 else "")
-    text = f"{len(view.moving)} partitions are being reassigned: {shown}."
+    text = f"{len(view.moving)} partitions are being reassigned: {some(view.moving)}."
     why = "Somebody else acts on the cluster, and a restart in the middle draws the move out or undoes the copy."
     return not_yet(Reason("S04", text, why, "Let it finish or cancel it; stop what starts them (Cruise Control, a script)."))
 
@@ -349,7 +347,7 @@ def _in_every_isr(view: ClusterView, broker: int) -> Gate:
     if not out:
         return MET
     return not_yet(
-        _not_back("R05", f"Broker {broker} is not back in the ISR of {len(out)} partitions: {_explained(out)}.", _CATCHES_UP)
+        _not_back("R05", f"Broker {broker} is not back in the ISR of {len(out)} partitions: {_in_full(out)}.", _CATCHES_UP)
     )
 
 
@@ -357,8 +355,5 @@ def _not_back(code: str, text: str, remedy: str) -> Reason:
     return Reason(code, text, "Until it is back no other broker may be stopped.", remedy)
 
 
-def _explained(partitions: Sequence[Partition], limit: int = 6) -> str:
-    shown = ", ".join(
-        f"{p.name} (leader {p.leader}, replicas {list(p.replicas)}, ISR {list(p.isr)})" for p in sorted(partitions)[:limit]
-    )
-    return f"{shown}, ..." if len(partitions) > limit else shown
+def _in_full(partitions: Sequence[Partition]) -> str:
+    return some((f"{p.name} (leader {p.leader}, replicas {list(p.replicas)}, ISR {list(p.isr)})" for p in sorted(partitions)), 6)

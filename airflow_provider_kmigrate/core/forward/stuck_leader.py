@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from airflow_provider_kmigrate.core.gates import MET, Gate, not_yet, together
-from airflow_provider_kmigrate.core.listing import listed
+from airflow_provider_kmigrate.core.listing import listed, some
 from airflow_provider_kmigrate.core.model import ClusterView, Partition, Reason, ZkController
 from airflow_provider_kmigrate.core.unread import not_read
 
@@ -64,7 +64,7 @@ def _nobody_down(view: ClusterView) -> Gate:
 def _only_this(view: ClusterView, follower: int, leader: int) -> Gate:
     rows = [p for p in view.partitions or () if p.under_replicated]
     others = [p.name for p in rows if not _explained(p, follower, leader) and not _unwritable(view, p, leader)]
-    return MET if not others else not_yet(Reason("S02", f"Other partitions are under-replicated too: {', '.join(others[:8])}."))
+    return MET if not others else not_yet(Reason("S02", f"Other partitions are under-replicated too: {some(others)}."))
 
 
 def _explained(partition: Partition, follower: int, leader: int) -> bool:
@@ -84,7 +84,7 @@ def _others_in_sync(view: ClusterView, leader: int) -> Gate:
     alone = [p.name for p in view.partitions or () if _alone(p, leader) and not _unwritable(view, p, leader)]
     if not alone:
         return MET
-    return not_yet(Reason("S03", f"Broker {leader} is the only one in sync for {len(alone)} partitions: {', '.join(alone[:8])}."))
+    return not_yet(Reason("S03", f"Broker {leader} is the only one in sync for {len(alone)} partitions: {some(alone)}."))
 
 
 def _owner_answers(view: ClusterView, leader: int) -> Gate:

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from airflow_provider_kmigrate.core.listing import some
 from airflow_provider_kmigrate.core.model import PartitionMetadata, Reason, TopicMetadata
 
 __all__ = ["Difference", "Kind", "PartitionMetadata", "TopicMetadata", "compare", "compare_settings", "lasting", "reasons"]
@@ -118,9 +119,7 @@ def reasons(differences: Iterable[Difference], shown: int = 5) -> tuple[Reason, 
 
 
 def _summary(kind: Kind, found: list[Difference], shown: int) -> Reason:
-    more = "; ..." if len(found) > shown else ""
-    examples = "; ".join(map(str, found[:shown]))
-    return Reason(str(kind), f"{len(found)} {_SUMMARIES[kind]}: {examples}{more}.", _WHY, _REMEDY)
+    return Reason(str(kind), f"{len(found)} {_SUMMARIES[kind]}: {some(found, shown, '; ')}.", _WHY, _REMEDY)
 
 
 def _compare_topic(

@@ -39,7 +39,7 @@ def may_resume(before: Checkpoint, now: Checkpoint, logs: Logs, topic_ids: Mappi
         return Refuse(broken)
     unknown = sorted(where.name for where in now.offsets if logs[where].unread)
     if unknown:
-        text = f"Where these logs end could not be read: {', '.join(unknown[:10])}."
+        text = f"Where these logs end could not be read: {some(unknown)}."
         return Wait((Reason("J08", text, "The job would fail, or go on past what was truncated."),))
     return Done(f"All {len(now.offsets)} logs hold the place where the job stopped.")
 
