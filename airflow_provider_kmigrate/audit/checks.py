@@ -9,6 +9,7 @@ A11   in some generation the partitions were not shared evenly (at most one more
 A13   doubtful partitions that there was no room to judge
 A14   records that producers gave up, which is shown and fails nothing: they were acknowledged to nobody
 A15   partitions that were not judged: only members that write no events owned them, in a group that is being moved
+A16   offsets that a group passed over and of which no wrapped producer told, which is shown and fails nothing
 ====  ======================================================================================================
 """
 
@@ -64,6 +65,8 @@ def grounds(
         yield Ground(Outcome.PASS, Reason("A14", text, why), level, facts.send_failures)
     if facts.of_others:
         yield _of_others(facts, level)
+    if facts.passed_over.count:
+        yield _passed_over(facts, level)
     if history.left_out:
         yield _left_out(history, level)
 
@@ -256,6 +259,13 @@ def _of_others(facts: Facts, level: Level) -> Ground:
     more = f" and {len(facts.of_others) - 5} more" if len(facts.of_others) > 5 else ""
     text = f"Partitions that only members without events owned were not judged: {named}{more}."
     return Ground(Outcome.PASS, Reason("A15", text, "What they were delivered is not known."), level, len(facts.of_others))
+
+
+def _passed_over(facts: Facts, level: Level) -> Ground:
+    found = facts.passed_over
+    text = f"{found.count} offsets between deliveries were passed over, and no wrapped producer told of records there."
+    why = "They are transactions' markers, aborted or compacted records; or records of producers that write no events, which were skipped."
+    return Ground(Outcome.PASS, Reason("A16", text, why), level, found.count, found.cases)
 
 
 def hand_overs(control: Control) -> int:

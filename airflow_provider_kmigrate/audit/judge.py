@@ -44,6 +44,7 @@ def judge(history: History, policy: Policy) -> Facts:
         acked=facts.acked + history.acked,
         delivered=dict(delivered),
         gaps=tuple(gaps),
+        passed_over=facts.passed_over.with_largest(history.passed_over, policy.max_cases),
     )
 
 

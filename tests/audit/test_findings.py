@@ -331,6 +331,20 @@ def test_clients_that_run_on_put_nothing_in_doubt(engine: Engine) -> None:
     assert set(grounds(killed)) >= {"A13", "L05"}
 
 
+@pytest.mark.parametrize("skipped", [1, 5])
+def test_what_a_group_passed_over_without_a_word_of_any_producer_is_shown(engine: Engine, skipped: int) -> None:
+    """Records of a producer that is not wrapped, or a transaction's markers: the counts of deliveries are unbroken either way."""
+    history = calm()
+    history.ack("p", 0, 30 + skipped, 30, 10)
+    history.deliver("g", "m", 0, 30 + skipped, 10, 30)
+    result = concluded(history.end(), engine)
+    shown = grounds(result, Outcome.PASS)["A16"]
+    assert (result.verdict.outcome, shown.count) == (Outcome.PASS, skipped)
+    assert [(case.group, case.first, case.last) for case in shown.examples] == [("g", 30, 29 + skipped)]
+    assert result.sources[0].facts == balance(history.events)
+    assert "A16" not in grounds(concluded(calm().end(), engine), Outcome.PASS)
+
+
 def test_our_own_probe_has_evidence_of_each_partition(duck: Engine) -> None:
     """It stands for every broker; of users' clients only what they wrote steadily is asked for."""
     for stops, level, expected in ((None, Level.PROBE, set()), (1, Level.PROBE, {"L14"}), (1, Level.PRODUCER, set())):

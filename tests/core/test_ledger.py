@@ -312,6 +312,20 @@ def test_a_run_over_gaps_may_hide_as_many_as_others_records_fit_in(first: int, l
     assert "lost" not in counts(facts)
 
 
+def test_offsets_that_were_passed_over_are_told_largest_first() -> None:
+    history = calm()
+    for first, seq in ((31, 30), (45, 34)):
+        history.ack("p", 0, first, seq, 4)
+        history.deliver("g", "m", 0, first, 4, seq)
+    passed = balance(history.end()).passed_over
+    assert (passed.count, [(case.first, case.last) for case in passed.cases]) == (11, [(35, 44), (30, 30)])
+    history = calm()
+    history.ack("p", 0, 30, 30, 10)
+    history.deliver("g", "m", 0, 35, 5, 35)
+    facts = balance(history.end())
+    assert (facts.lost.count, facts.passed_over.count) == (5, 0), "what was acknowledged is lost, not passed over"
+
+
 def test_a_run_that_is_short_is_loss_though_not_of_which() -> None:
     history = calm()
     history.ack("p", 0, 30, 30, 10)

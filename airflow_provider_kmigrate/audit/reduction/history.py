@@ -16,7 +16,7 @@ from airflow_provider_kmigrate.audit.schema import Pile
 from airflow_provider_kmigrate.core.audit.event_lines import decode
 from airflow_provider_kmigrate.core.events import Event, Stamp, Start, Stop, TopicPartition
 from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition
-from airflow_provider_kmigrate.core.ledger.facts import Gap
+from airflow_provider_kmigrate.core.ledger.facts import Finding, Gap
 from airflow_provider_kmigrate.core.ledger.health import Newest
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Refused
@@ -113,6 +113,7 @@ class History:
     places: set[TopicPartition] = field(default_factory=set)
     left_out: list[TopicPartition] = field(default_factory=list)
     deliveries: list[Deliveries] = field(default_factory=list)
+    passed_over: Finding = field(default_factory=Finding)  # of event lines; of single records the log itself is read
 
     def saw(self, acks: pa.Table, deliveries: pa.Table) -> None:
         """Take note of the newest evidence; both have t_hi and a place, `acks` a producer, `deliveries` a consumer_group."""

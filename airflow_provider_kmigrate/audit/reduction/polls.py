@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_provider_kmigrate.audit import queries
-from airflow_provider_kmigrate.audit.algebra import Flags, Ints, Spans, codes, column, unbroken
+from airflow_provider_kmigrate.audit.algebra import Flags, Ints, Spans, codes, column, sizes, unbroken
 from airflow_provider_kmigrate.audit.engines.engine import Engine
 from airflow_provider_kmigrate.audit.policy import Policy
 from airflow_provider_kmigrate.audit.reduction import screen
@@ -22,7 +22,7 @@ from airflow_provider_kmigrate.audit.reduction.naming import Naming
 from airflow_provider_kmigrate.audit.schema import Pile
 from airflow_provider_kmigrate.core.audit.event_lines import decode
 from airflow_provider_kmigrate.core.events import Clock, Event, Heartbeat, Stamp, TopicPartition
-from airflow_provider_kmigrate.core.ledger.facts import Gap
+from airflow_provider_kmigrate.core.ledger.facts import Case, Finding, Gap
 from airflow_provider_kmigrate.core.ledger.health import Sending
 
 
@@ -146,8 +146,22 @@ class _Polls:
         return readers
 
     def _undelivered(self) -> Ints:
-        acked = Spans(self._names.places_in(self._acks), column(self._acks, "o_lo"), column(self._acks, "o_hi"))
-        return screen.undelivered(acked, self._chains, self._names.place_of).key
+        return screen.undelivered(self._acked(), self._chains, self._names.place_of).key
+
+    def _acked(self) -> Spans:
+        return Spans(self._names.places_in(self._acks), column(self._acks, "o_lo"), column(self._acks, "o_hi"))
+
+    def _passed_over(self, gone: Sequence[int]) -> Finding:
+        """As the ledger's, of the places that it does not see; the largest gaps as cases."""
+        names, mixed = list(self._names.readers), self._policy.demand.mixed
+        others = [number for number, name in enumerate(names) if name.group in mixed]
+        chains = self._chains.take(~np.isin(self._chains.place, gone) & ~np.isin(self._chains.reader, others))
+        gaps = screen.passed_over(self._acked(), chains, self._names.place_of)
+        largest = gaps.take(np.argsort(-sizes(gaps), kind="stable")[: self._policy.max_cases])
+        rows = zip(*(values.tolist() for values in (*largest, sizes(largest))), strict=True)
+        named = ((names[reader], first, last, count) for reader, first, last, count in rows)
+        cases = (Case(at.topic, at.partition, first, last, count, group=at.group) for at, first, last, count in named)
+        return Finding(int(sizes(gaps).sum()), tuple(cases))
 
     def _disputed(self) -> Ints:
         """An acknowledgement claims its offsets for its producer, a delivery only where it knows the producer."""
@@ -190,6 +204,7 @@ class _Polls:
         totals = rest.group_by("consumer_group").aggregate([("total", "sum")])
         history.delivered.update(dict(zip(totals["consumer_group"].to_pylist(), totals["total_sum"].to_pylist(), strict=True)))
         history.gaps += self._gaps(judged)
+        history.passed_over = self._passed_over(gone)
 
     def _gaps(self, judged: set[TopicPartition]) -> Iterator[Gap]:
         for row in self._waits.to_pylist():

@@ -62,11 +62,28 @@ def uncounted(chains: Chains) -> Ints:
 
 def undelivered(acked: Spans, delivered: Chains, place_of: Ints) -> Spans:
     """By reader, what was acknowledged in its place (the key of `acked`) and never delivered to it."""
+    return subtract(_owed(acked, place_of), _of_readers(delivered))
+
+
+def passed_over(acked: Spans, delivered: Chains, place_of: Ints) -> Spans:
+    """By reader, what lies between its deliveries and was neither delivered to it nor acknowledged."""
+    readers, row = np.unique(delivered.reader, return_inverse=True)
+    first, last = np.full(len(readers), np.iinfo(np.int64).max), np.full(len(readers), -1)
+    np.minimum.at(first, row, delivered.first)
+    np.maximum.at(last, row, delivered.last)
+    return subtract(subtract(Spans(readers, first, last), _of_readers(delivered)), _owed(acked, place_of))
+
+
+def _of_readers(delivered: Chains) -> Spans:
+    return Spans(delivered.reader, delivered.first, delivered.last)
+
+
+def _owed(acked: Spans, place_of: Ints) -> Spans:
+    """What was acknowledged, of each reader of its place."""
     rows = acked.take(np.argsort(acked.key, kind="stable"))
     begin, end = np.searchsorted(rows.key, place_of, "left"), np.searchsorted(rows.key, place_of, "right")
     picked = ranges(begin, end)
-    owed = Spans(np.repeat(np.arange(len(place_of)), end - begin), rows.first[picked], rows.last[picked])
-    return subtract(owed, Spans(delivered.reader, delivered.first, delivered.last))
+    return Spans(np.repeat(np.arange(len(place_of)), end - begin), rows.first[picked], rows.last[picked])
 
 
 def disputed(place: Ints, producer: Ints, shift: Ints, first: Ints, last: Ints) -> Ints:

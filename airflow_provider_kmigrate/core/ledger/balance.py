@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from airflow_provider_kmigrate.core.events import Event
 from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition
-from airflow_provider_kmigrate.core.ledger.coverage import Missing, Read, maybe_delivered, missing, part_of
+from airflow_provider_kmigrate.core.ledger.coverage import Missing, Read, maybe_delivered, missing, part_of, passed_over
 from airflow_provider_kmigrate.core.ledger.facts import Case, Facts, Finding, Gap, Produce
 from airflow_provider_kmigrate.core.ledger.health import ANY_EVIDENCE, Demand, Health, Newest, Times, examine, unmet
 from airflow_provider_kmigrate.core.ledger.log import inspect
@@ -36,6 +37,7 @@ class _Piles:
     double_owned: list[Case] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
     of_others: list[GroupPartition] = field(default_factory=list)
+    passed_over: list[Case] = field(default_factory=list)
     earlier: dict[str, list[Case]] = field(default_factory=dict)  # by the name of the finding
     doubts: dict[Reason, None] = field(default_factory=dict)  # from before the step, that matter
     open_questions: dict[tuple[str, str], list[Case]] = field(default_factory=dict)  # (code, group) -> what is not known
@@ -122,6 +124,7 @@ def _check_group(book: Book, key: GroupPartition, piles: _Piles, limits: _Limits
     _note(piles, "redelivered", found.redelivered, limits)
     _ask(piles, _UNREAD, [case for case in absent.unread if not _fresh(case, limits.times.alive_since)])
     _ask(piles, _UNCLEAR, absent.unclear)
+    piles.passed_over += [] if mixed else passed_over(read)
     trusted = health.trusts(key.group)
     if trusted:
         absent = _unread_files(book, read, absent, piles, limits)
@@ -249,6 +252,7 @@ def _facts(book: Book, health: Health, piles: _Piles, limits: _Limits, lacking: 
         double_owned=Finding.of(piles.double_owned, limit),
         produce=_produce(book, limits),
         of_others=tuple(piles.of_others),
+        passed_over=Finding.of(piles.passed_over, sys.maxsize).with_largest(Finding(), limit),
         gaps=tuple(sorted(piles.gaps, key=lambda gap: (-gap.ms, gap.group, gap.topic, gap.partition))),
         earlier={name: Finding.of(cases, limit) for name, cases in sorted(piles.earlier.items())},
     )

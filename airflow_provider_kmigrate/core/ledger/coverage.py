@@ -89,6 +89,14 @@ def _by_offset(read: Read, acked: list[Span]) -> tuple[list[Span], list[Case], l
     return union((run.first, run.last) for run in anonymous), short, unclear
 
 
+def passed_over(read: Read) -> list[Case]:
+    """Gaps between the deliveries, as far as no producer told of records in them."""
+    delivered = union((run.first, run.last) for run in read.runs)
+    whole = [(delivered[0][0], delivered[-1][1])] if delivered else []
+    told = union((ack.first, ack.last) for ack in read.acks if ack.located)
+    return [_case(read, *span, size([span])) for span in subtract(subtract(whole, delivered), told)]
+
+
 def _case(read: Read, first: int, last: int, count: int) -> Case:
     return Case(read.topic, read.partition, first, last, count, group=read.group)
 

@@ -58,6 +58,11 @@ class Finding:
     def of(cls, cases: Sequence[Case], limit: int) -> Finding:
         return cls(sum(case.count for case in cases), tuple(sorted(cases, key=lambda case: case.order)[:limit]))
 
+    def with_largest(self, other: Finding, limit: int) -> Finding:
+        """Both, the cases with most records first."""
+        cases = sorted((*self.cases, *other.cases), key=lambda case: (-case.count, case.order))
+        return Finding(self.count + other.count, tuple(cases[:limit]))
+
 
 @dataclass(frozen=True, slots=True)
 class Gap:
@@ -108,6 +113,8 @@ class Facts:
     - `double_owned`: a partition with two owners in one group
 
     `of_others`: group, topic and partition that were not judged, because only members that write no events owned them.
+    `passed_over`: offsets between a group's deliveries that it was not delivered and of which no producer told, the largest gaps first: control
+    records, aborted and compacted ones, or records of producers that write no events. Not of groups some members of which write no events.
     `earlier`: findings of the same names that were over before the step began; the step is not to blame for them.
     """
 
@@ -127,6 +134,7 @@ class Facts:
     produce: Produce = Produce()
     gaps: tuple[Gap, ...] = ()
     of_others: tuple[tuple[str, str, int], ...] = ()
+    passed_over: Finding = Finding()
     earlier: Mapping[str, Finding] = field(default_factory=dict)
 
     @property
