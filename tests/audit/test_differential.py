@@ -29,7 +29,7 @@ from airflow_provider_kmigrate.core.model import Reason
 from tests.audit.random_histories import packed
 from tests.audit.random_records import SingleRecords, single_records
 from tests.core.histories import History
-from tests.core.test_ledger_alive import BEGAN, steady
+from tests.core.test_ledger_evidence import BEGAN, steady
 
 SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 4))]
 ALL = Policy(max_cases=sys.maxsize)

@@ -26,7 +26,7 @@ from airflow_provider_kmigrate.exceptions import Refused
 from tests.audit.random_histories import packed
 from tests.audit.random_records import SingleRecords, single_records
 from tests.core.histories import History, calm, with_a_canary
-from tests.core.test_ledger_alive import BEGAN, steady
+from tests.core.test_ledger_evidence import BEGAN, steady
 
 
 def concluded(events: Sequence[Event], engine: Engine, policy: Policy | None = None) -> Result:

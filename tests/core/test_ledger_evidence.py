@@ -1,0 +1,84 @@
+"""What evidence there must be since a step began: of each partition that is written all the time, not of any one."""
+
+from __future__ import annotations
+
+from airflow_provider_kmigrate.core.events import Change
+from airflow_provider_kmigrate.core.ledger import Demand, balance
+from tests.core.histories import History
+
+BEGAN = 5_000_000
+PARTITIONS = 3
+
+
+def steady(
+    *,
+    stops: int | None = None,
+    dry: int | None = None,
+    until: int = BEGAN + 300_000,
+    beat_ms: int = 2_000,
+    last: int = BEGAN - 5_000,
+) -> History:
+    """From ten minutes before a step on all partitions are written and read; one is written until the step only, or read until then."""
+    history = History(now=BEGAN - 600_000)
+    history.consumer("m", "g")
+    history.producer("p")
+    history.own("g", "m", Change.ACQUIRED, range(PARTITIONS))
+    for offset, begin in enumerate(range(BEGAN - 590_000, until, beat_ms)):
+        history.now = begin
+        for partition in range(PARTITIONS):
+            if partition != stops or begin < last:
+                history.ack("p", partition, offset, offset, 1)
+                history.now -= 1_000
+                if partition != dry or begin < BEGAN:
+                    history.deliver("g", "m", partition, offset, 1, offset)
+                    history.now -= 1_000
+    return history
+
+
+def told(history: History, *, everywhere: bool) -> list[str]:
+    """What L14 says, of clients that all run on."""
+    facts = balance(history.events, demand=Demand(BEGAN, everywhere=everywhere), alive_since=BEGAN)
+    return [reason.text for reason in facts.reasons if reason.code == "L14"]
+
+
+def test_a_sender_of_fixed_rate_has_evidence_of_each_partition() -> None:
+    """As of our own probe, which stands for every broker: one partition that goes on is none of the others."""
+    assert told(steady(), everywhere=True) == []
+    acked, delivered, silent = told(steady(stops=1), everywhere=True)
+    assert acked == "no record of 1 of 3 partitions was acknowledged since the step began, first t-1"
+    assert delivered == "group g was delivered no record of 1 of 3 partitions since the step began, first t-1"
+    assert "t-1 by p" in silent
+    (delivered,) = told(steady(dry=2), everywhere=True)
+    assert "first t-2" in delivered
+    only_before = [text for text in told(steady(until=BEGAN), everywhere=True) if "partitions" in text]
+    assert only_before == [], "that nothing came at all is said once"
+
+
+def test_a_partition_that_was_written_steadily_and_then_not() -> None:
+    """Its leader is gone, and no record was given up yet: no failure is told, and nothing is missing."""
+    (text,) = told(steady(stops=1), everywhere=False)
+    assert text.startswith(
+        "1 partitions of producers were written steadily before the step and not since it began, first t-1 by p"
+    )
+
+
+def test_partitions_that_may_be_silent() -> None:
+    assert told(steady(stops=1, until=BEGAN + 50_000), everywhere=False) == [], "not for long"
+    assert told(steady(stops=1, beat_ms=15_000), everywhere=False) == [], "it was not written steadily"
+    assert told(steady(stops=1, last=BEGAN - 90_000), everywhere=False) == [], "it was silent well before the step"
+    ended = steady(until=BEGAN)
+    ended.producer("q")
+    for number in range(40):
+        ended.now = BEGAN + 5_000 * number
+        ended.ack("q", 0, 10_000 + number, number, 1)
+        ended.deliver("g", "m", 0, 10_000 + number, 1)
+    assert told(ended, everywhere=False) == [], "its producer writes nothing any more"
+    burst = History(now=BEGAN - 40_000)
+    burst.consumer("m", "g")
+    burst.producer("p")
+    for number in range(20):
+        burst.ack("p", 1, number, number, 1)
+    burst.now = BEGAN + 120_000
+    burst.ack("p", 0, 0, 0, 1)
+    burst.deliver("g", "m", 0, 0, 1, 0)
+    assert told(burst, everywhere=False) == [], "a batch, and a batch of another partition"
