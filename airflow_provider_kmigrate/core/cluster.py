@@ -182,6 +182,7 @@ class AuditSpec:
     `extensions` times, each `extend_by` seconds later. `probe`: a migration sends and receives records of its own (level L1).
     `behind`: clients that gave a sign of life in so many seconds run on, and may be so far behind the end of a log. `canary`: a group's
     canary instances are compared with the others. `rewinding`: groups whose commits go back on purpose.
+    `judged_from`: scheduled audits fail by what came later than this ISO time only; empty: by all that the events hold.
     """
 
     conn_id: str
@@ -198,6 +199,7 @@ class AuditSpec:
     tolerated: tuple[str, ...] = ()
     environment: str = ""
     schedule: str = ""
+    judged_from: str = ""
     extensions: int = 6
     extend_by: float = 600.0
     probe: bool = True

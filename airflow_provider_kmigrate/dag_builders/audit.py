@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Any
@@ -61,7 +61,8 @@ def build(spec: ClusterSpec) -> DAG | None:
         tags=["kmigrate", "kafka", "audit", spec.name],
         doc_md=_DOC.format(name=spec.name, cluster_id=spec.cluster_id, result=audit.result),
     ) as dag:
-        chain(*_tasks(spec, audit, _SCHEDULED, ""))
+        demand = {"since": round(1000 * datetime.fromisoformat(audit.judged_from).timestamp())} if audit.judged_from else None
+        chain(*_tasks(spec, audit, _SCHEDULED, "", demand=demand))
     for task in dag.tasks:
         if isinstance(task, BaseOperator):
             task.doc_md = doc(task.task_id)

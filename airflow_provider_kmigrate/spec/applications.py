@@ -19,6 +19,7 @@ from airflow_provider_kmigrate.spec.values import (
     Interval,
     Location,
     Margin,
+    Moment,
     Properties,
     Schedule,
     Share,
@@ -250,6 +251,11 @@ class Audit(Section):
     )
     schedule: Schedule | None = Field(
         default=None, description="five fields of cron, or @hourly, @daily, @weekly, @monthly", examples=["0 * * * *"]
+    )
+    judged_from: Moment | None = Field(
+        default=None,
+        description="a time of UTC such as 2026-01-31T12:00Z: scheduled audits show what was over before it and fail by what came later",
+        examples=["2026-01-31T12:00Z"],
     )
     extensions: Annotated[int, Field(ge=0, le=1000, strict=True)] = Field(
         default=_AUDIT.extensions,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+from contextlib import suppress
+from datetime import datetime
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, ValidationInfo, WithJsonSchema
@@ -12,6 +14,7 @@ from pydantic_core import PydanticCustomError
 COMMAND_ERROR: Literal["command"] = "command"  # its context has `found`, and `expected` where the description does not say it
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _DURATION = r"^(?:[0-9]+(?:\.[0-9]+)?|(?:[0-9]+(?:\.[0-9]+)?(?:ms|s|m|h|d))+)$"
+_MOMENT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(?::[0-9]{2})?Z$"
 _PRESETS = ("@hourly", "@daily", "@weekly", "@monthly")
 _CRON = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))  # minute, hour, day, month, day of the week
 _PLACEHOLDER = re.compile(r"(?<![${])\{(\w+)\}(?!\})")  # neither ${SHELL} nor {{template}}
@@ -68,6 +71,15 @@ def _schedule(value: object) -> object:
     raise PydanticCustomError(COMMAND_ERROR, COMMAND_ERROR, {"found": f"{str(value)[:40]!r}, which is no schedule"})
 
 
+def _moment(value: object) -> object:
+    """A day and a time of UTC."""
+    if isinstance(value, str) and re.fullmatch(_MOMENT, value):
+        with suppress(ValueError):
+            datetime.fromisoformat(value)
+            return value
+    raise PydanticCustomError(COMMAND_ERROR, COMMAND_ERROR, {"found": f"{str(value)[:40]!r}"})
+
+
 def _in_range(field: str, limits: tuple[int, int]) -> bool:
     """One field of cron: `*`, numbers, ranges, lists and steps; no names."""
     for part in field.split(","):
@@ -111,6 +123,7 @@ Margin = Annotated[
     BeforeValidator(_number),
     WithJsonSchema({"type": "number", "exclusiveMinimum": 1, "maximum": 100}),
 ]
+Moment = Annotated[str, BeforeValidator(_moment), WithJsonSchema({"type": "string", "pattern": _MOMENT})]
 Schedule = Annotated[str, BeforeValidator(_schedule)]
 Location = Annotated[str, Field(pattern=r"^(?:/|[a-z][a-z0-9+.-]*://)[^\x00-\x1f]*$")]
 Window = Annotated[str, Field(pattern=r"^(?:[01][0-9]|2[0-3]):[0-5][0-9]-(?:[01][0-9]|2[0-3]):[0-5][0-9]$")]

@@ -244,6 +244,13 @@ WRONG = [
     ("policy:", "audit: {conn_id: s, result: /r, topics: [t], share: 0}\npolicy:", [("F04", 18, "audit.share")]),
     ("policy:", "audit: {conn_id: s, result: /r, canary: {margin: 1}}\npolicy:", [("F04", 18, "audit.canary.margin")]),
     ("policy:", "audit: {conn_id: s, result: /r, canary: {window: 39}}\npolicy:", [("F04", 18, "audit.canary.window")]),
+    ("policy:", "audit: {conn_id: s, result: /r, judged_from: 2026-13-31T12:00Z}\npolicy:", [("F04", 18, "audit.judged_from")]),
+    (
+        "policy:",
+        "audit: {conn_id: s, result: /r, judged_from: '2026-01-31T12:00+01:00'}\npolicy:",
+        [("F04", 18, "audit.judged_from")],
+    ),
+    ("policy:", "audit: {conn_id: s, result: /r, judged_from: 2026-01-31}\npolicy:", [("F04", 18, "audit.judged_from")]),
     ("policy:", "audit: {conn_id: s, result: /r, topics: [t], share: true}\npolicy:", [("F04", 18, "audit.share")]),
     ("policy:", "audit: {result: /r, events: [/e]}\npolicy:", [("F03", 18, "audit.conn_id")]),
     ("policy:", "audit: {conn_id: s, result: r, events: [/e]}\npolicy:", [("F04", 18, "audit.result")]),

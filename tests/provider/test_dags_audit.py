@@ -107,6 +107,14 @@ class TestShape:
         assert [task.task_id for task in dag.tasks if not task.doc_md] == []
         assert set(DagSerialization.from_dict(DagSerialization.to_dict(dag)).task_dict) == {"audit", "verdict"}
 
+    def test_scheduled_audits_judge_from_a_time_on(self, rehearse: Callable[..., Rehearsal]) -> None:
+        sim = rehearse()
+        for given, since in (({}, None), ({"judged_from": "2026-01-31T12:00Z"}, 1_769_860_800_000)):
+            audited(sim, **given)
+            made = audit.build(load(str(sim.path)))
+            assert made is not None
+            assert parse(made.task_dict["audit"].request).policy.demand.since == since
+
     def test_topics_alone_are_for_migrations(self, rehearse: Callable[..., Rehearsal]) -> None:
         sim = rehearse()
         audited(sim, events=[], topics=["t"])
