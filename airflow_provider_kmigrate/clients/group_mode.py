@@ -7,15 +7,21 @@ from airflow_provider_kmigrate.core.coordination.registration import GroupPaths,
 from airflow_provider_kmigrate.exceptions import Failed
 
 
+def make_folders(zk: ZooKeeper, group: str, holding: Holding) -> None:
+    """Those above what is ours of a group."""
+    root = GroupPaths(group).root
+    for folder in (CONSUMERS, root, f"{root}/migration"):
+        if zk.read(folder) is None:
+            zk.commit([Create(folder)], holding=holding)
+
+
 def write(zk: ZooKeeper, group: str, mode: Mode, holding: Holding) -> None:
     """Exactly the word, from the version that was read, under the fence, and read back.
 
     Raises `Changed` where another one writes meanwhile, `Fenced`, and `Failed` where it reads otherwise afterwards.
     """
     paths = GroupPaths(group)
-    for folder in (CONSUMERS, paths.root, f"{paths.root}/migration"):
-        if zk.read(folder) is None:
-            zk.commit([Create(folder)], holding=holding)
+    make_folders(zk, group, holding)
     found, data = zk.read(paths.mode), str(mode).encode()
     change: Operation = Create(paths.mode, data) if found is None else Set(paths.mode, data, found[1])
     zk.commit([change], holding=holding)

@@ -10,6 +10,7 @@ from airflow_provider_kmigrate.clients import znodes
 from airflow_provider_kmigrate.clients.zookeeper import CONSUMERS, Znode
 from airflow_provider_kmigrate.core.coordination.assignors import topics_of
 from airflow_provider_kmigrate.core.coordination.group_seen import StoredOffset, ZkGroup
+from airflow_provider_kmigrate.core.coordination.hold import read_hold
 from airflow_provider_kmigrate.core.coordination.registration import (
     GroupPaths,
     Registration,
@@ -47,6 +48,8 @@ def groups_in(zk: Tree, names: Collection[str] | None = None) -> dict[str, ZkGro
     modes = dict(zk.nodes(path.mode for path in paths.values()))
     owners = _places(zk, {name: f"{path.root}/owners" for name, path in paths.items()}, _thread)
     offsets = _places(zk, {name: f"{path.root}/offsets" for name, path in paths.items()}, _stored)
+    resets = _places(zk, {name: path.resets for name, path in paths.items()}, _reset)
+    holds = dict(zk.nodes(path.hold for path in paths.values()))
     selected = _selected(zk, registrations)
     found = {}
     for name, path in paths.items():
@@ -60,6 +63,8 @@ def groups_in(zk: Tree, names: Collection[str] | None = None) -> dict[str, ZkGro
             owners[name],
             offsets[name],
             selected[name],
+            read_hold(holds[path.hold].data) if path.hold in holds else None,
+            resets[name],
         )
     return found
 
@@ -71,6 +76,10 @@ def is_number(child: str) -> bool:
 
 def _thread(znode: Znode) -> str:
     return znode.data.decode(errors="replace")
+
+
+def _reset(znode: Znode) -> int | Unreadable:
+    return read_offset(znode.data)
 
 
 def _stored(znode: Znode) -> StoredOffset:

@@ -75,12 +75,16 @@ class Create:
 
 Operation = Set | Delete | Create
 
-#: What may be done to a consumer group: its toggle and its offsets with their persistent parents, and the folders that it leaves empty
+#: What may be done to a consumer group: its toggle, our note that it was taken back, an operator's resets, and its offsets with their persistent parents, and the folders that it leaves empty
 #: (ZooKeeper deletes no other). Never a member's registration or an owner: only their own sessions may tell what these do.
 OF_GROUPS: Final[Mapping[type[Operation], re.Pattern[str]]] = {
-    Create: re.compile(rf"{CONSUMERS}|{_GROUP}(?:/migration(?:/mode)?|/offsets(?:/{_NAME}(?:/[0-9]{{1,10}})?)?)?"),
-    Set: re.compile(rf"{_GROUP}/(?:migration/mode|offsets/{_NAME}/[0-9]{{1,10}})"),
-    Delete: re.compile(rf"{_GROUP}/(?:migration(?:/mode|/ids|/reset(?:/{_NAME}(?:/[0-9]{{1,10}})?)?)?|ids|owners(?:/{_NAME})?)"),
+    Create: re.compile(
+        rf"{CONSUMERS}|{_GROUP}(?:/migration(?:/mode|/hold)?|/(?:offsets|migration/reset)(?:/{_NAME}(?:/[0-9]{{1,10}})?)?)?"
+    ),
+    Set: re.compile(rf"{_GROUP}/(?:migration/(?:mode|hold)|(?:offsets|migration/reset)/{_NAME}/[0-9]{{1,10}})"),
+    Delete: re.compile(
+        rf"{_GROUP}/(?:migration(?:/mode|/hold|/ids|/reset(?:/{_NAME}(?:/[0-9]{{1,10}})?)?)?|ids|owners(?:/{_NAME})?)"
+    ),
 }
 _OF_PARTITIONS: Final[Mapping[type[Operation], re.Pattern[str]]] = {
     Create: re.compile(rf"{_STATE}|/brokers/topics/{_NAME}/partitions(?:/[0-9]{{1,10}})?"),

@@ -388,6 +388,7 @@ class Verb(StrEnum):
     COPY_OFFSETS = "copy offsets"
     BRING = "bring"  # an instance, or the mode, back to what it was
     CLEAN_UP = "clean up"
+    GO_ON = "go on"  # with a group that was taken back
 
     @property
     def brings_up(self) -> bool:

@@ -50,6 +50,7 @@ brokers of cluster `{cluster_id}` leave ZooKeeper. Groups: {groups}.
 A canary that makes its group worse goes back alone. After a verdict of FAIL, a mode under which the group does not settle, or a group that
 stops committing, `back_*` takes the group back. `kmigrate_consumers_back__{name}` takes groups back by hand, from anywhere. To stop everything: Variable `kmigrate_stop__{name}`.
 A run with conf `{{"wave": 1}}` moves that wave only; groups that were moved are left alone, so that a schedule goes on where it was.
+A group that was taken back, by itself or by hand, stops the line (K69) until a person says `{{"go_on": ["<group>"]}}`.
 """
 
 _BACK_DOC = """\
@@ -82,7 +83,7 @@ def build(spec: ClusterSpec) -> DAG | None:
         max_active_runs=1,
         tags=["kmigrate", "kafka", "consumers", spec.name],
         doc_md=_DOC.format(name=spec.name, cluster_id=spec.cluster_id, groups=", ".join(group.name for group in groups)),
-        params={"wave": _wave(groups)},
+        params={"wave": _wave(groups), "go_on": _go_on(groups)},
         default_args={"retries": 1, "retry_delay": timedelta(seconds=15)},
     ) as dag:
         names = [group.name for group in groups]
@@ -236,6 +237,13 @@ def _wave(groups: Sequence[GroupSpec]) -> Param:
         title="Only this wave",
         description=f"Empty: all of them, one after another. Waves of the file: {', '.join(map(str, waves))}.",
     )
+
+
+def _go_on(groups: Sequence[GroupSpec]) -> Param:
+    return Param(
+        None, type=["null", "array"], items={"type": "string"}, examples=[group.name for group in groups], title="Go on with",
+        description="Groups that were taken back and may be moved forward again. Any other one that was taken back is refused (K69).",
+    )  # fmt: skip
 
 
 def _back_params(spec: ClusterSpec, groups: Sequence[str]) -> dict[str, Param]:

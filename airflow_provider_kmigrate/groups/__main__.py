@@ -1,6 +1,6 @@
-"""`python -m airflow_provider_kmigrate.groups scan|copy-offsets|zookeeper-mode`: consumer groups on ZooKeeper.
+"""`python -m airflow_provider_kmigrate.groups scan|copy-offsets|zookeeper-mode|go-on`: consumer groups on ZooKeeper.
 
-They are looked at, their offsets copied, their mode set back. Ends with 0 where nothing blocks (or all was done), 1 where something does
+They are looked at, their offsets copied, their mode set back, and one that was taken back is let go on. Ends with 0 where nothing blocks (or all was done), 1 where something does
 (or it is refused), 2 where it could not be looked at, or the act failed.
 """
 
@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from airflow_provider_kmigrate.clients import group_mode, group_offsets
+from airflow_provider_kmigrate.clients import group_hold, group_mode, group_offsets
 from airflow_provider_kmigrate.clients.connections import (
     KAFKA,
     ZOOKEEPER,
@@ -30,19 +30,22 @@ from airflow_provider_kmigrate.clients.connections import (
 )
 from airflow_provider_kmigrate.clients.fence import Fence
 from airflow_provider_kmigrate.clients.group_reads import seen, topic_settings
+from airflow_provider_kmigrate.clients.group_znodes import groups_in
 from airflow_provider_kmigrate.clients.log_marks import cluster_id
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core.cluster import GroupSpec
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, Store
+from airflow_provider_kmigrate.core.coordination.hold import Hold
 from airflow_provider_kmigrate.core.coordination.registration import Mode
+from airflow_provider_kmigrate.core.groups.hold import go_on
 from airflow_provider_kmigrate.core.groups.looks import Looks, Past
-from airflow_provider_kmigrate.core.groups.members import unheard
+from airflow_provider_kmigrate.core.groups.members import unheard, unread
 from airflow_provider_kmigrate.core.groups.move import set_mode, written
 from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, plan
 from airflow_provider_kmigrate.core.groups.scan import GroupScan, TwoLooks, scan
 from airflow_provider_kmigrate.core.model import Act, Decision, Done, Reason, Refuse, Wait
-from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, Unavailable, WrongCluster
+from airflow_provider_kmigrate.exceptions import Fenced, KMigrateError, Refused, Unavailable, WrongCluster
 from airflow_provider_kmigrate.groups.report import copied, document, table
 from airflow_provider_kmigrate.spec import load
 
@@ -121,14 +124,28 @@ def _copy(zk: ZooKeeper, properties: Mapping[str, Any], chosen: argparse.Namespa
     return 0
 
 
+def _go_on(zk: ZooKeeper, properties: Mapping[str, Any], chosen: argparse.Namespace) -> int:
+    del properties
+    with _held(zk, chosen) as fence:
+        for name in chosen.group:
+            decision = go_on(GroupSeen(name, groups_in(zk, [name])[name]), name)
+            if isinstance(decision, Act):
+                group_hold.forget(zk, name, fence)
+            sys.stdout.write(f"{getattr(decision, 'text', '') or _reasons(decision)}\n")
+    return 0
+
+
+def _owner(chosen: argparse.Namespace) -> str:
+    return f"groups {chosen.command}/{getpass.getuser()}@{socket.gethostname()}:{os.getpid()}"
+
+
 @contextmanager
 def _held(zk: ZooKeeper, chosen: argparse.Namespace) -> Iterator[Fence]:
     """The cluster is this command's own meanwhile, and free afterwards."""
     if chosen.take_over:
         taken = Fence(zk, zk.cluster_id(), f"groups {chosen.command}").break_lock()
         sys.stdout.write(f"{_TAKEN.format(taken)}\n" if taken else "")
-    owner = f"groups {chosen.command}/{getpass.getuser()}@{socket.gethostname()}:{os.getpid()}"
-    with Fence(zk, zk.cluster_id(), owner) as fence:
+    with Fence(zk, zk.cluster_id(), _owner(chosen)) as fence:
         try:
             yield fence
         finally:
@@ -146,16 +163,19 @@ def set_back(
     deadline = time.monotonic() + chosen.wait
     groups = [_Emergency(zk, look, name, sleep) for name in chosen.group]
     with _held(zk, chosen) as fence:
-        unwritten = [group for group in groups if not group.write(fence, force=chosen.force)]
-        for group in unwritten:
-            sys.stdout.write(f"{group.name}: nothing was written yet. {_reasons(group.decision)}\n")
-        while unwritten and time.monotonic() < deadline:
+        left = [group for group in groups if not group.tries(fence, chosen)]
+        for group in left:
+            sys.stdout.write(f"{group.name}: nothing was written yet. {group.said}\n")
+        while left and time.monotonic() < deadline:
             sleep(0.5)
-            unwritten = [group for group in unwritten if not group.write(fence, force=chosen.force)]
-    for group in unwritten:
-        sys.stdout.write(f"{group.name}: NOTHING WAS WRITTEN. {_reasons(group.decision)}\n")
-    settled = [group.settles(deadline) for group in groups if group not in unwritten]
-    return 0 if all(settled) and not unwritten else 2
+            left = [group for group in left if not group.tries(fence, chosen)]
+    for group in groups:
+        if not group.stands:
+            sys.stdout.write(f"{group.name}: NOTHING WAS WRITTEN. {group.said}\n")
+    settled = [group.settles(deadline) for group in groups if group.stands]
+    if any(group.refused for group in groups):
+        return 1
+    return 0 if all(settled) and not left else 2
 
 
 class _Emergency:
@@ -163,31 +183,50 @@ class _Emergency:
 
     def __init__(self, zk: ZooKeeper, look: Callable[[str], GroupSeen], name: str, sleep: Callable[[float], None]) -> None:
         self.name = name
-        self.decision: Decision = Wait(())
+        self.stands = self.refused = False
+        self.said = ""  # why nothing was written
         self._zk, self._seen, self._sleep = zk, look, sleep
         self._group, self._past = GroupSpec(name, ()), Past()
 
-    def write(self, fence: Fence, *, force: bool) -> bool:
-        """Whether the mode stands there now. `force`: also where the members in Kafka cannot be read. Raises `Refused`."""
+    def tries(self, fence: Fence, chosen: argparse.Namespace) -> bool:
+        """Whether there is nothing left to try: the mode stands there now, or is refused. No other group waits for this one."""
+        try:
+            self.stands = self._write(fence, chosen)
+        except Fenced:
+            raise
+        except KMigrateError as error:
+            self.refused, self.said = isinstance(error, Refused), str(error)
+        return self.stands or self.refused
+
+    def _write(self, fence: Fence, chosen: argparse.Namespace) -> bool:
+        """With `--force` also where the members in Kafka cannot be read."""
         looks = self._look()
         unknown = unheard(looks.now) if looks.now else ()
-        self.decision = Refuse(unknown) if unknown else set_mode(looks, self._group, Mode.ZOOKEEPER, blind=force)
-        if isinstance(self.decision, Refuse):
-            raise Refused.because(*self.decision.reasons)
-        if isinstance(self.decision, Act):
+        decision = Refuse(unknown) if unknown else set_mode(looks, self._group, Mode.ZOOKEEPER, blind=chosen.force)
+        self.said = _reasons(decision)
+        if isinstance(decision, Refuse):
+            raise Refused.because(*decision.reasons)
+        if isinstance(decision, Act):
             group_mode.write(self._zk, self.name, Mode.ZOOKEEPER, fence)
-            sys.stdout.write(f"{self.decision.text} Written.\n")
-        return isinstance(self.decision, Act) or written(looks.now, Mode.ZOOKEEPER)
+            sys.stdout.write(f"{decision.text} Written.\n")
+            group_hold.note(self._zk, self.name, Hold(_owner(chosen), "its mode was set back in an emergency."), fence)
+        return isinstance(decision, Act) or written(looks.now, Mode.ZOOKEEPER)
 
     def settles(self, deadline: float) -> bool:
         """Whether the group comes to rest in ZooKeeper mode until then; says what is still to come."""
-        while not isinstance(decision := set_mode(self._look(), self._group, Mode.ZOOKEEPER), Done):
+        while not isinstance(decision := self._settled(), Done):
             if time.monotonic() > deadline:
                 sys.stdout.write(f"{self.name}: {_reasons(decision)}\n")
                 return False
             self._sleep(0.5)
         sys.stdout.write(f"{decision.text}\n")
         return True
+
+    def _settled(self) -> Decision:
+        try:
+            return set_mode(self._look(), self._group, Mode.ZOOKEEPER)
+        except Unavailable:
+            return Wait(unread(None, self.name))
 
     def _look(self) -> Looks:
         now, at = self._seen(self.name), time.monotonic()
@@ -203,6 +242,7 @@ _COMMANDS: Final[Mapping[str, Callable[[ZooKeeper, Mapping[str, Any], argparse.N
     "scan": _scan,
     "copy-offsets": _copy,
     "zookeeper-mode": _zookeeper_mode,
+    "go-on": _go_on,
 }
 
 
@@ -265,10 +305,11 @@ def parser() -> argparse.ArgumentParser:
     setting.add_argument(
         "--force", action="store_true", help="also where the members in Kafka cannot be read: plain ones would read twice"
     )
-    for command in (copying, setting):
+    going = commands.add_parser("go-on", help="groups that were taken back may be moved forward again")
+    for command in (copying, setting, going):
         command.add_argument("--take-over", action="store_true", help="take the cluster from the run of kmigrate that holds it")
     setting.add_argument("--wait", type=_seconds, default=60.0, metavar="SECONDS", help="for the members to come to rest (60)")
-    for command in (looking, copying, setting):
+    for command in (looking, copying, setting, going):
         command.add_argument("cluster", nargs="?", type=Path, metavar="CLUSTER.yaml", help="the cluster file, with --connections")
         command.add_argument("--connections", type=Path, help="JSON file as `airflow connections export` writes it")
         command.add_argument("--zookeeper", metavar="HOSTS[/CHROOT]", help="instead of a cluster file, with --bootstrap")

@@ -132,7 +132,9 @@ def _journal(spec: ClusterSpec, run: str) -> FileJournal:
 
 def _world(spec: ClusterSpec, access: Access, *, fence: Fencing, journal: FileJournal, say: Callable[[str], None]) -> World:
     return World(
-        spec, access.observer, access.tools, fence, journal, _backup(spec), say, access.clock, lambda: stopped(spec.name)
+        *(spec, access.observer, access.tools, fence, journal, _backup(spec), say, access.clock),
+        stopped=lambda: stopped(spec.name),
+        run=journal.run,
     )
 
 

@@ -10,9 +10,10 @@ from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_provider_kmigrate.core.audit.verdict import Outcome, outcome_of
-from airflow_provider_kmigrate.core.coordination.group_seen import MemberKind
+from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind
 from airflow_provider_kmigrate.core.coordination.registration import Mode
 from airflow_provider_kmigrate.core.groups.health import goes_back
+from airflow_provider_kmigrate.core.groups.hold import held
 from airflow_provider_kmigrate.core.groups.members import unread
 from airflow_provider_kmigrate.core.groups.move import Goal, moved, plan
 from airflow_provider_kmigrate.core.groups.windows import not_in_file, other_wave
@@ -22,10 +23,12 @@ from airflow_provider_kmigrate.hooks.verdicts import stored
 from airflow_provider_kmigrate.operators.step import StepOperator
 from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.group_check import GroupChecked
+from airflow_provider_kmigrate.steps.groups import GoOn
 from airflow_provider_kmigrate.steps.journal import told
 from airflow_provider_kmigrate.steps.run import World, run_step
 
 _EVERY_WAVE = 0
+_GO_ON = "go_on"  # of a run's conf: groups that a person lets move forward again
 _CODES = "codes"  # the XCom with what a step was refused for
 _NOTHING_RED = (
     "No step before it found the group worse, and no audit said FAIL: nothing is known that the group would have to be taken back for. "
@@ -35,16 +38,24 @@ _NOTHING_RED = (
 
 
 class _Forward(StepOperator):
-    """A step on the way of groups off ZooKeeper. A run whose conf names another `wave` skips it, and so do groups that are off it."""
+    """A step on the way of groups off ZooKeeper. A run whose conf names another `wave` skips it, and so do groups that are off it.
+
+    A group that another run took back is refused (K69) until a run's conf names it in `go_on`, or `groups go-on` was told.
+    """
 
     ui_color = "#e3f0d8"
     groups: tuple[str, ...]
     wave: int
+    _released: frozenset[str] = frozenset()
 
     def execute(self, context: Context) -> str:
         if other_wave(context["params"].get("wave"), self.wave):
             raise AirflowSkipException(f"This run is not for wave {self.wave}, of which {', '.join(self.groups)} is.")
         return super().execute(context)
+
+    def _execute(self, context: Context, watched: dict[str, Any]) -> str:
+        self._released = frozenset(context["params"].get(_GO_ON) or ())
+        return super()._execute(context, watched)
 
     def refused(self, context: Context, codes: Sequence[str]) -> None:
         """For the task that may take the group back."""
@@ -54,7 +65,16 @@ class _Forward(StepOperator):
         seen = world.observer.look(Look.ZOOKEEPER | Look.GROUP_MEMBERS, groups=self.groups).groups or {}
         if all(moved(seen.get(name), world.spec.group(name)) for name in self.groups):
             raise AirflowSkipException(f"{', '.join(self.groups)} has left ZooKeeper already.")
+        for name in self.groups:
+            self._goes_on(world, seen.get(name), name)
         return self.do(world, arguments)
+
+    def _goes_on(self, world: World, seen: GroupSeen | None, name: str) -> None:
+        reasons = held(seen, world.run)
+        if reasons and name not in self._released:
+            raise Refused.because(*reasons)
+        if reasons:
+            run_step(GoOn(world.spec.group(name)), world)
 
     def do(self, world: World, arguments: dict[str, Any]) -> object:
         """The step itself."""
@@ -215,10 +235,12 @@ class GroupPlanOperator(StepOperator):
 
     def arguments(self, context: Context) -> dict[str, Any]:
         goal = (context["params"].get("goal") or str(Goal.OLD)) if self.back else None
-        return {"goal": goal, "groups": context["params"].get("groups") or None, "wave": context["params"].get("wave")}
+        params = context["params"]
+        groups, released = params.get("groups") or None, params.get(_GO_ON) or ()
+        return {"goal": goal, "groups": groups, "wave": params.get("wave"), _GO_ON: list(released)}
 
     def run_in(self, world: World, arguments: dict[str, Any]) -> object:
-        unknown = not_in_file(world.spec.groups, arguments["wave"], arguments["groups"] or ())
+        unknown = not_in_file(world.spec.groups, arguments["wave"], [*(arguments["groups"] or ()), *arguments[_GO_ON]])
         if unknown:
             raise Refused.because(*unknown)
         names = [name for name in self.groups if name in (arguments["groups"] or self.groups)]

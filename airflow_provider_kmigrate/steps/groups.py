@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import astuple
 
-from airflow_provider_kmigrate.clients import group_mode, group_offsets
+from airflow_provider_kmigrate.clients import group_hold, group_mode, group_offsets
 from airflow_provider_kmigrate.clients.zookeeper import Delete, ZooKeeper
 from airflow_provider_kmigrate.core.cluster import GroupSpec
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind
+from airflow_provider_kmigrate.core.coordination.hold import Hold
 from airflow_provider_kmigrate.core.coordination.registration import GroupPaths, Mode
 from airflow_provider_kmigrate.core.forward.green import Green, counted
 from airflow_provider_kmigrate.core.groups import health as group_health
 from airflow_provider_kmigrate.core.groups import move as group_move
 from airflow_provider_kmigrate.core.groups.health import Health
+from airflow_provider_kmigrate.core.groups.hold import go_on
 from airflow_provider_kmigrate.core.groups.looks import Looks, Past
 from airflow_provider_kmigrate.core.groups.members import unread
 from airflow_provider_kmigrate.core.groups.move import Goal
@@ -251,6 +253,8 @@ class SwitchInstance(_Watching):
             return
         if act.verb not in {Verb.SWITCH, Verb.TAKE_BACK}:
             super().act(world, act)
+        if kind is not self._target:
+            note_held(world, self.group.name, act)
         self._asked = kind  # also where it fails half-way: what became of it, its members tell
         self._former = self._joined
         self._anew()
@@ -342,6 +346,7 @@ class GroupBack(OfGroup):
         if self._move is None:
             raise Failed(f"{self.name}: asked to {act.verb} before anything was decided")
         instance, to = self._move
+        note_held(world, self.group.name, act)
         if act.verb is Verb.COPY_OFFSETS:
             copy_offsets(world, self.group.name)
         elif isinstance(to, Mode):
@@ -367,11 +372,38 @@ class CleanUp(OfGroup):
         paths, zk = GroupPaths(self.group.name), world.tools.zk
         migration = f"{paths.root}/migration"
         # the mode goes last: while it is there, the group is not taken for cleaned up
-        folders = [*_below(zk, f"{migration}/reset", 2), paths.migration_ids, paths.ids, *_below(zk, f"{paths.root}/owners", 1)]
+        folders = [
+            paths.hold,
+            *_below(zk, paths.resets, 2),
+            paths.migration_ids,
+            paths.ids,
+            *_below(zk, f"{paths.root}/owners", 1),
+        ]
         for path in (*folders, paths.mode, migration):
             found = zk.read(path)
             if found is not None:  # ZooKeeper deletes no folder in which anything is
                 zk.commit([Delete(path, found[1])], holding=world.fence)
+
+
+class GoOn(OfGroup):
+    """A person has said that a group that was taken back may be moved forward again."""
+
+    def __init__(self, group: GroupSpec) -> None:
+        super().__init__(group)
+        self.name = f"going on with group {group.name}"
+
+    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+        del first
+        return go_on(self.seen(view), self.group.name)
+
+    def act(self, world: World, act: Act) -> None:
+        del act
+        group_hold.forget(world.tools.zk, self.group.name, world.fence)
+
+
+def note_held(world: World, group: str, act: Act) -> None:
+    """Before anything of the group goes back: no run but this one moves it forward, until a person says so."""
+    group_hold.note(world.tools.zk, group, Hold(world.run, act.text), world.fence)
 
 
 def _below(zk: ZooKeeper, path: str, depth: int) -> list[str]:

@@ -26,7 +26,7 @@ class FileJournal:
     """`{"at": epoch seconds, "run": ..., "kind": ..., "step": ..., "text": ..., ...}` a line, in one file a run."""
 
     def __init__(self, path: Path, run: str, now: Callable[[], float]) -> None:
-        self._path, self._run, self._now = path, run, now
+        self._path, self.run, self._now = path, run, now
         self._prepare()
 
     def _prepare(self) -> None:
@@ -51,7 +51,7 @@ class FileJournal:
             self.write("began", "run", "The run owns the cluster.")
 
     def write(self, kind: str, step: str, text: str, **facts: object) -> None:
-        line = {"at": round(self._now(), 3), "run": self._run, "kind": kind, "step": step, "text": text, **facts}
+        line = {"at": round(self._now(), 3), "run": self.run, "kind": kind, "step": step, "text": text, **facts}
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line, ensure_ascii=False) + "\n")
             file.flush()

@@ -101,6 +101,7 @@ class World:
     say: Callable[[str], None]
     clock: Clock = field(default_factory=SystemClock)
     stopped: Callable[[], str] = lambda: ""  # the kill switch: who or what says that nothing may be done now; empty: nobody
+    run: str = ""  # as the fence and the journal name it
 
 
 class Step(ABC):

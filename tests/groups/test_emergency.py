@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from airflow_provider_kmigrate.clients.group_znodes import groups_in
+from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, KafkaGroup
 from airflow_provider_kmigrate.core.coordination.registration import (
     GroupPaths,
@@ -15,8 +18,9 @@ from airflow_provider_kmigrate.core.coordination.registration import (
     write_registration,
 )
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.exceptions import Fenced, Refused
-from airflow_provider_kmigrate.groups.__main__ import parser, set_back
+from airflow_provider_kmigrate.core.groups.hold import held
+from airflow_provider_kmigrate.exceptions import Fenced
+from airflow_provider_kmigrate.groups.__main__ import _COMMANDS, parser, set_back
 from tests.clients.memory_zookeeper import Ensemble, MemoryZooKeeper
 
 GROUP, WANTS = "billing", Registration("static", {"t": 1})
@@ -31,21 +35,25 @@ class World:
         self.ensemble = Ensemble("id")
         self.zk = MemoryZooKeeper(self.ensemble)
         self._kafka, self._committed = list(kafka or (STABLE,)), committed
+        self.groups: list[str] = []
 
-    def in_kafka_mode(self) -> World:
+    def in_kafka_mode(self, name: str = GROUP) -> World:
+        paths = GroupPaths(name)
+        self.groups.append(name)
         self.ensemble.put("/brokers/topics/t", b'{"version":1,"partitions":{"0":[0]}}')
-        self.ensemble.put(f"{PATHS.ids}/billing_a", write_registration(WANTS))
-        self.ensemble.put(f"{PATHS.root}/owners/t/0", b"billing_a-0")
-        self.ensemble.put(PATHS.mode, b"kafka")
+        self.ensemble.put(f"{paths.ids}/{name}_a", write_registration(WANTS))
+        self.ensemble.put(f"{paths.root}/owners/t/0", f"{name}_a-0".encode())
+        self.ensemble.put(paths.mode, b"kafka")
         self.follow()
         return self
 
     def follow(self, seconds: float = 0.0) -> None:
         """What the member does meanwhile."""
         del seconds
-        mode = self.ensemble.znodes[PATHS.mode]
-        progress = Progress(mode.zxid, mode_of(mode.data), settled=True)
-        self.ensemble.put(f"{PATHS.root}/migration/ids/billing_a", write_progress(WANTS, progress))
+        for name in self.groups:
+            mode = self.ensemble.znodes[GroupPaths(name).mode]
+            progress = Progress(mode.zxid, mode_of(mode.data), settled=True)
+            self.ensemble.put(f"{GroupPaths(name).migration_ids}/{name}_a", write_progress(WANTS, progress))
 
     def look(self, name: str) -> GroupSeen:
         kafka = self._kafka.pop(0) if len(self._kafka) > 1 else self._kafka[0]
@@ -113,11 +121,41 @@ def test_by_force_it_is_written_without_the_members_in_kafka(capsys: pytest.Capt
 
 
 @pytest.mark.parametrize("options", [(), ("--force",)])
-def test_nothing_is_set_for_a_group_that_nobody_knows(options: tuple[str, ...]) -> None:
+def test_nothing_is_set_for_a_group_that_nobody_knows(options: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     world = World(DEAD, committed={})
-    with pytest.raises(Refused, match="K68"):
-        world.set_back(*options)
+    assert world.set_back(*options) == 1
+    assert "NOTHING WAS WRITTEN. [K68]" in heard(capsys)
     assert (world.mode, world.zk.children("/consumers")) == (None, [])
+
+
+def test_a_group_that_is_refused_keeps_no_other_from_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """The first one asked for has a name that nobody knows, the third one a plain consumer."""
+    world = World(DEAD, committed={}).in_kafka_mode("mail").in_kafka_mode("ads")
+    plain = KafkaGroup("Stable", (KafkaMember("uuid", "app", frozenset(), "h"),))
+    look = world.look
+    world.look = lambda name: replace(look(name), kafka=plain) if name == "ads" else look(name)  # type: ignore[method-assign]
+    assert world.set_back("--group", "mail", "--group", "ads", "--group", "mails") == 1
+    said = heard(capsys)
+    assert world.zk.read(GroupPaths("mail").mode) == (b"zookeeper", 1)
+    assert "mail is in zookeeper mode" in said
+    assert "billing: NOTHING WAS WRITTEN. [K68]" in said
+    assert "ads: NOTHING WAS WRITTEN. [K62]" in said
+    assert "mails: NOTHING WAS WRITTEN. [K68]" in said
+
+
+def test_what_a_person_set_back_is_not_moved_forward_by_the_next_run_until_they_say_so(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    world = World(committed={}).in_kafka_mode()
+    world.set_back()
+    (reason,) = held(world.look(GROUP), "dag/run")
+    assert "groups zookeeper-mode/" in reason.text
+    argv = ["go-on", "--zookeeper", "h:1", "--bootstrap", "h:2", "--group", GROUP]
+    for expected in ("may be moved forward again", "is not held"):
+        assert _COMMANDS["go-on"](world.zk, {}, parser().parse_args(argv)) == 0  # type: ignore[arg-type]
+        assert expected in heard(capsys)
+        assert held(world.look(GROUP), "dag/run") == ()
+    assert world.zk.read("/_kmigrate/id/owner") is None, "the cluster is free again"
 
 
 def test_a_run_that_holds_the_cluster_keeps_it_but_for_a_person_who_takes_it(capsys: pytest.CaptureFixture[str]) -> None:

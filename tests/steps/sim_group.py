@@ -16,7 +16,8 @@ from airflow_provider_kmigrate.clients.zookeeper import Create, Delete, Operatio
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, GroupSpec, InstanceSpec
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, KafkaGroup, MemberKind, StoredOffset, ZkGroup
-from airflow_provider_kmigrate.core.coordination.registration import Mode, Progress, Registration
+from airflow_provider_kmigrate.core.coordination.hold import read_hold
+from airflow_provider_kmigrate.core.coordination.registration import Mode, Progress, Registration, read_offset
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.model import ClusterView, Look, ZkView
 from airflow_provider_kmigrate.exceptions import Failed
@@ -174,6 +175,8 @@ class SimGroup:
             {where: f"{self._id(one)}-0" for one in registered for where in (one.busy, one.idle)},
             dict(self._zk_offsets()),
             frozenset(where for one in registered for where in (one.busy, one.idle)),
+            read_hold(self.znodes[f"{self.root}/migration/hold"][0]) if f"{self.root}/migration/hold" in self.znodes else None,
+            {where: read_offset(data) for where, data in self._places("migration/reset")},
         )
         kept = self.clock.time < self.ghosts_until
         in_kafka += [one for one in self.instances.values() if one.kind is None and one.name in self.ghosts and kept]
@@ -257,7 +260,11 @@ class SimGroup:
         return int(self.znodes.get(f"{self.root}/offsets/{where.topic}/{where.partition}", (b"-1",))[0])
 
     def _zk_offsets(self) -> Iterator[tuple[TopicPartition, StoredOffset]]:
+        return ((where, StoredOffset(int(data), 0.0)) for where, data in self._places("offsets"))
+
+    def _places(self, folder: str) -> Iterator[tuple[TopicPartition, bytes]]:
+        """What stands at `<folder>/<topic>/<partition>`."""
         for path, (data, *_) in self.znodes.items():
-            parts = path.removeprefix(f"{self.root}/offsets/").split("/")
-            if path.startswith(f"{self.root}/offsets/") and len(parts) == 2:
-                yield TopicPartition(parts[0], int(parts[1])), StoredOffset(int(data), 0.0)
+            parts = path.removeprefix(f"{self.root}/{folder}/").split("/")
+            if path.startswith(f"{self.root}/{folder}/") and len(parts) == 2:
+                yield TopicPartition(parts[0], int(parts[1])), data

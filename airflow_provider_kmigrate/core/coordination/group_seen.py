@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember, strangers
+from airflow_provider_kmigrate.core.coordination.hold import Hold
 from airflow_provider_kmigrate.core.coordination.registration import (
     Mode,
     Progress,
@@ -56,7 +57,8 @@ class ZkGroup:
 
     `progress`: children of migration/ids, with what each tells of itself (None: nothing that we know). `mode_version`: the data
     version of migration/mode, -1 where there is none; `mode_epoch` its mzxid, 0 where there is none. `partitions`: every existing
-    partition that a readable registration selects.
+    partition that a readable registration selects. `hold`: that it was taken back; `resets`: offsets that an operator recorded and
+    that no holder has made good yet.
     """
 
     registrations: Mapping[str, Registration | Unreadable] = field(default_factory=dict)
@@ -67,6 +69,8 @@ class ZkGroup:
     owners: Mapping[TopicPartition, str] = field(default_factory=dict)  # partition -> thread id
     offsets: Mapping[TopicPartition, StoredOffset] = field(default_factory=dict)
     partitions: frozenset[TopicPartition] = frozenset()
+    hold: Hold | None = None
+    resets: Mapping[TopicPartition, int | Unreadable] = field(default_factory=dict)
 
     @property
     def toggle(self) -> Mode:

@@ -223,5 +223,14 @@ class GroupPaths:
         return f"{self.root}/offsets/{where.topic}/{where.partition}"
 
     def reset(self, where: TopicPartition) -> str:
-        """Where an operator says from which offset on the partition's next holder delivers; only migrating members read it."""
-        return f"{self.root}/migration/reset/{where.topic}/{where.partition}"
+        """Where an operator says from which offset on the partition's next holder delivers; only members of ours read it."""
+        return f"{self.resets}/{where.topic}/{where.partition}"
+
+    @property
+    def resets(self) -> str:
+        return f"{self.root}/migration/reset"
+
+    @property
+    def hold(self) -> str:
+        """Where it says that the group was taken back: it is not moved forward again until a person says so."""
+        return f"{self.root}/migration/hold"

@@ -17,6 +17,7 @@ from enum import StrEnum
 from airflow_provider_kmigrate.core.cluster import GroupSpec
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind, ZkGroup
 from airflow_provider_kmigrate.core.coordination.registration import Mode
+from airflow_provider_kmigrate.core.groups.hold import held
 from airflow_provider_kmigrate.core.groups.looks import ABSENT, Looks
 from airflow_provider_kmigrate.core.groups.members import (
     Cast,
@@ -341,7 +342,8 @@ def plan(seen: GroupSeen, group: GroupSpec, goal: Goal | None = None) -> str:
     if left:
         return f"{standing(seen)}. It cannot be moved: {' '.join(map(str, left))}"
     steps = _forward(seen, everyone) if goal is None else _back(seen, everyone, goal)
-    return f"{standing(seen)}. {'Then ' + ', '.join(steps) if steps else 'Nothing is to be done'}."
+    kept = " ".join(map(str, held(seen))) if goal is None and steps else ""
+    return f"{standing(seen)}. {'Then ' + ', '.join(steps) if steps else 'Nothing is to be done'}. {kept}".strip()
 
 
 def _forward(seen: GroupSeen, everyone: Cast) -> list[str]:

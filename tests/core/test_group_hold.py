@@ -1,0 +1,52 @@
+"""A group that was taken back stays where it is until a person says otherwise."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, ZkGroup
+from airflow_provider_kmigrate.core.coordination.hold import Hold, read_hold, write_hold
+from airflow_provider_kmigrate.core.groups.hold import go_on, held
+from airflow_provider_kmigrate.core.model import Act, Done, Wait
+
+BY = Hold("kmigrate_consumers__x/scheduled__1", "app0 goes back to old: it was worse.")
+
+
+def seen(hold: Hold | None) -> GroupSeen:
+    return GroupSeen("billing", ZkGroup(hold=hold))
+
+
+@pytest.mark.parametrize(
+    ("look", "run", "codes"),
+    [
+        (seen(None), "r", []),
+        (seen(BY), BY.run, []),
+        (seen(BY), "kmigrate_consumers__x/scheduled__2", ["K69"]),
+        (seen(BY), "", ["K69"]),
+        (seen(Hold("", "?")), "", ["K69"]),
+        (GroupSeen("billing"), "r", []),
+        (None, "r", []),
+    ],
+    ids=["never", "its own run", "another run", "nobody's", "unreadable", "not read", "no look"],
+)
+def test_who_may_go_on(look: GroupSeen | None, run: str, codes: list[str]) -> None:
+    assert [reason.code for reason in held(look, run)] == codes
+
+
+def test_the_refusal_says_who_took_it_back_why_and_how_to_go_on() -> None:
+    (reason,) = held(seen(BY), "r")
+    assert BY.run in reason.text
+    assert BY.why in reason.text
+    assert '{"go_on": ["billing"]}' in reason.remedy
+    assert "groups go-on --group billing" in reason.remedy
+
+
+@pytest.mark.parametrize(("look", "kind"), [(None, Wait), (GroupSeen("billing"), Wait), (seen(None), Done), (seen(BY), Act)])
+def test_going_on(look: GroupSeen | None, kind: type) -> None:
+    assert isinstance(go_on(look, "billing"), kind)
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"run": "r"}', b"\xff"])
+def test_a_note_that_cannot_be_read_holds_too(data: bytes) -> None:
+    assert read_hold(data).run == ""
+    assert read_hold(write_hold(BY)) == BY

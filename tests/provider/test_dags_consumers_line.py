@@ -1,0 +1,45 @@
+"""What went back is not moved forward again by the next run of a schedule."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.provider.group_dags import APPROVED, BACK, Group, RunDag, dag_of
+from tests.provider.test_dags import tasks
+from tests.steps.sim_group import MIGRATING, OLD, PLAIN, ROOT, SimGroup
+
+HOLD = f"{ROOT}/migration/hold"
+
+
+def test_a_canary_that_went_back_stops_the_line_across_runs_until_a_person_says_go_on(made: Group, run_dag: RunDag) -> None:
+    group = SimGroup(2, ill=frozenset({MIGRATING}))
+    there = made(group, SimGroup(1, "mail"))
+    assert tasks(run_dag(dag_of(there)))["billing.to_migrating_app0"] == "failed"
+    assert b"goes back to old" in group.znodes[HOLD][0]
+    starts = [one.starts for one in group.instances.values()]
+    for conf in ({}, {"go_on": ["mail"]}):
+        states = tasks(run_dag(dag_of(there), run_conf=conf))
+        assert (states["plan"], states["billing.check"]) == ("success", "failed")
+        assert states["mail.to_migrating_app0"] == "upstream_failed"
+    assert [one.starts for one in group.instances.values()] == starts
+    assert there.groups["mail"].kinds() == [OLD]
+
+    group.ill = frozenset()
+    assert str(run_dag(dag_of(there), run_conf={"go_on": ["billing"]}).state) == "success"
+    assert group.kinds() == [PLAIN, PLAIN]
+    assert HOLD not in group.znodes
+
+
+def test_a_group_that_the_file_does_not_have_is_not_gone_on_with(made: Group, run_dag: RunDag) -> None:
+    assert tasks(run_dag(dag_of(made(SimGroup(1))), run_conf={"go_on": ["bilings"]}))["plan"] == "failed"
+
+
+@pytest.mark.slow
+def test_what_a_person_took_back_is_not_moved_forward_by_the_next_run(made: Group, run_dag: RunDag) -> None:
+    group = SimGroup(2)
+    there = made(group)
+    run_dag(dag_of(there))
+    assert str(run_dag(dag_of(there, BACK), run_conf=APPROVED).state) == "success"
+    starts = [one.starts for one in group.instances.values()]
+    assert tasks(run_dag(dag_of(there)))["billing.check"] == "failed"
+    assert (group.kinds(), [one.starts for one in group.instances.values()]) == ([OLD, OLD], starts)
