@@ -25,8 +25,8 @@ from airflow_provider_kmigrate.steps.files import install
 from airflow_provider_kmigrate.steps.journal import told
 from airflow_provider_kmigrate.steps.notes import note_registered, note_taken_back
 from airflow_provider_kmigrate.steps.partition_states import elect_anew
+from airflow_provider_kmigrate.steps.restarts import insist, ours, restart, start, stop
 from airflow_provider_kmigrate.steps.run import OfNode, World, run_step
-from airflow_provider_kmigrate.steps.starting import insist, ours, start, stop
 
 _WAY_BACK_WITHIN = 30.0  # seconds for the gates to open before a broker that is worse is left as it is
 
@@ -150,11 +150,8 @@ class RollBroker(OfNode):
         if not (gate := ours(world, self.name, leader)).met:
             world.say(f"{leader.name} is not restarted now: {told(gate.reasons)}")
             return
-        seconds = stop(world, leader)
-        start(world, leader)
-        world.say(
-            f"{leader.name} stopped after {seconds:.1f} s and started again; look for 'alter-partition' and ERROR in its log."
-        )
+        restart(world, leader)
+        world.say(f"{leader.name} is started again; look for 'alter-partition' and ERROR in its log.")
 
     def _take_back(self, world: World) -> NoReturn:
         """The way back's own step for this one broker, to its end. Whatever comes of it, this run does not go on."""
@@ -169,9 +166,6 @@ class RollBroker(OfNode):
 
     def while_down(self, world: World) -> None:
         """What else has to be done on the node's machine between stop and start."""
-
-    def traces(self, world: World) -> str:
-        return world.tools.host(self.node).log_tail(self.node)
 
     def _left_in_charge(self, world: World, seconds: float) -> gates.Gate:
         """G12, looked at only after a slow stop: a look costs time in which the broker is down. One that fails must not keep it down."""

@@ -11,8 +11,8 @@ from airflow_provider_kmigrate.core.phase import ended
 from airflow_provider_kmigrate.steps.files import install
 from airflow_provider_kmigrate.steps.lacking import refuse_if_lost
 from airflow_provider_kmigrate.steps.notes import forget_unflagged, note_unflagged, notes_deleted
+from airflow_provider_kmigrate.steps.restarts import apply, start
 from airflow_provider_kmigrate.steps.run import OfNode, World
-from airflow_provider_kmigrate.steps.starting import start, stop
 
 
 class ProvisionController(OfNode):
@@ -31,7 +31,6 @@ class ProvisionController(OfNode):
         return provision.decide_provision(view, self.node.id, self._cluster_id)
 
     def act(self, world: World, act: Act) -> None:
-        host = world.tools.host(self.node)
         if act.verb not in {Verb.START, Verb.REWRITE, Verb.REFLAG, Verb.PROVISION}:
             super().act(world, act)
         if act.verb is Verb.REFLAG:
@@ -40,9 +39,10 @@ class ProvisionController(OfNode):
             install(world, self.node, Stage.CONTROLLER_MIGRATION)
         if act.verb is Verb.PROVISION:
             self._forget(world)
+            host = world.tools.host(self.node)
             host.format_storage(self.node, self._cluster_id, world.backup.version(), world.fence.token)
         if act.verb is not Verb.REWRITE:
-            host.start(self.node, world.fence.token)
+            start(world, self.node)
 
     def _forget(self, world: World) -> None:
         """Notes of an earlier migration that was cleaned up by hand: the last broker would be waited for before the first one."""
@@ -50,9 +50,6 @@ class ProvisionController(OfNode):
         if left:
             world.tools.zk.commit(left, holding=world.fence)
             world.say("Notes of an earlier migration's brokers removed: these controllers are the first of a new one.")
-
-    def traces(self, world: World) -> str:
-        return world.tools.host(self.node).log_tail(self.node)
 
 
 class FinalizeController(OfNode):
@@ -97,13 +94,4 @@ class FinalizeController(OfNode):
         if act.verb is Verb.RESTART and not self._over:
             refuse_if_lost(self.name, world.spec, world.backup, world.journal)
             note_unflagged(world, self.node.id)
-        if act.verb is not Verb.START:
-            install(world, self.node, Stage.CONTROLLER_FINAL)
-        if act.verb is Verb.RESTART:
-            seconds = stop(world, self.node)
-            world.say(f"{self.node.name} stopped after {seconds:.1f} s.")
-        if act.verb is not Verb.REWRITE:
-            start(world, self.node)
-
-    def traces(self, world: World) -> str:
-        return world.tools.host(self.node).log_tail(self.node)
+        apply(world, self.node, Stage.CONTROLLER_FINAL, act.verb)

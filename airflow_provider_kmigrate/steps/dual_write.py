@@ -13,8 +13,8 @@ from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Loo
 from airflow_provider_kmigrate.exceptions import Failed
 from airflow_provider_kmigrate.steps.files import install
 from airflow_provider_kmigrate.steps.journal import told
+from airflow_provider_kmigrate.steps.restarts import apply, ours, start
 from airflow_provider_kmigrate.steps.run import World, refuse_if_stopped, refuse_strangers
-from airflow_provider_kmigrate.steps.starting import ours, start, stop
 
 DOWN_LOOKS = Look.POSITION | Look.NODES
 CURES = frozenset({Verb.START_CONTROLLER, Verb.MEND, Verb.FAIL_OVER})
@@ -117,9 +117,7 @@ def fail_over(world: World, name: str) -> None:
         return
     world.fence.check()
     refuse_if_stopped(name, world)
-    install(world, leader, Stage.CONTROLLER_MIGRATION)
-    world.say(f"{leader.name} stopped after {stop(world, leader):.1f} s.")
-    start(world, leader)
+    apply(world, leader, Stage.CONTROLLER_MIGRATION, Verb.RESTART)
 
 
 def start_what_is_down(world: World, name: str) -> None:
@@ -138,4 +136,4 @@ def start_what_is_down(world: World, name: str) -> None:
             and not unidentified(view.controllers[node.id])
         ):
             install(world, node, Stage.CONTROLLER_MIGRATION)
-            world.tools.host(node).start(node, world.fence.token)
+            start(world, node)

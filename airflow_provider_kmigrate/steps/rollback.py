@@ -38,8 +38,8 @@ from airflow_provider_kmigrate.steps.journal import told
 from airflow_provider_kmigrate.steps.lacking import lacking
 from airflow_provider_kmigrate.steps.notes import forget_unflagged, notes_deleted
 from airflow_provider_kmigrate.steps.partition_states import raise_states
+from airflow_provider_kmigrate.steps.restarts import apply
 from airflow_provider_kmigrate.steps.run import OfNode, Step, World
-from airflow_provider_kmigrate.steps.starting import start, stop
 from airflow_provider_kmigrate.steps.waits import Equivalent
 
 
@@ -113,14 +113,9 @@ class RestoreFlag(OfNode):
         if act.verb not in {Verb.START, Verb.REWRITE, Verb.RESTART}:
             super().act(world, act)
         forget_unflagged(world, self.node.id)
-        install(world, self.node, Stage.CONTROLLER_MIGRATION)
-        if act.verb is Verb.RESTART:
-            stop(world, self.node)
-        if act.verb is not Verb.REWRITE:
-            start(world, self.node)
-
-    def traces(self, world: World) -> str:
-        return world.tools.host(self.node).log_tail(self.node)
+        if act.verb is Verb.START:  # it may have lost the flag before it went down
+            install(world, self.node, Stage.CONTROLLER_MIGRATION)
+        apply(world, self.node, Stage.CONTROLLER_MIGRATION, act.verb)
 
 
 class Reconcile(Step):

@@ -145,7 +145,7 @@ class Step(ABC):
 class OfNode(Step):
     """A step of one node, whose files and process its acts change: none comes before a look that shows whose directories its machine holds.
 
-    `elsewhere`: verbs that leave this node alone; which other node such an act changes it finds out itself (`starting.ours`).
+    `elsewhere`: verbs that leave this node alone; which other node such an act changes it finds out itself (`restarts.ours`).
     """
 
     node: NodeSpec
@@ -158,6 +158,9 @@ class OfNode(Step):
         nodes: Mapping[int, Broker | Controller] = view.brokers if self.node.role is Role.BROKER else view.controllers
         unknown = unidentified(nodes[self.node.id]) if self.node.id in nodes else ()
         return Wait(unknown) if unknown else decision
+
+    def traces(self, world: World) -> str:
+        return world.tools.host(self.node).log_tail(self.node)
 
 
 def run_step(

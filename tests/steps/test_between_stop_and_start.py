@@ -12,7 +12,8 @@ from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look, NodeFiles
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, KMigrateError, Unreachable
 from airflow_provider_kmigrate.steps.brokers import BringBack, RollBroker
-from airflow_provider_kmigrate.steps.controllers import FinalizeController
+from airflow_provider_kmigrate.steps.controllers import FinalizeController, ProvisionController
+from airflow_provider_kmigrate.steps.dual_write import start_what_is_down
 from airflow_provider_kmigrate.steps.rollback import GiveBack, RestoreFlag, ZooKeeperLeads, stop_controllers
 from airflow_provider_kmigrate.steps.run import World, run_step
 from tests.steps.sim import SimCluster
@@ -80,7 +81,32 @@ def standby(cluster: SimCluster) -> NodeSpec:
     return next(node for node in cluster.spec.controllers if node.id != cluster.leader)
 
 
-ACTS = [(controllers, one_broker), (all_kraft, finalized), (finalization_begun, flagged)]
+def untouched(cluster: SimCluster, world: World) -> None:
+    """Before anything."""
+
+
+def one_controller(cluster: SimCluster, world: World) -> None:
+    """Formatted, and not yet started, when its host falters."""
+    run_step(ProvisionController(cluster.spec.controllers[0], cluster.spec.cluster_id), world)
+
+
+def one_down(cluster: SimCluster, world: World) -> None:
+    """As a failover leaves a controller that was killed between its stop and start."""
+    all_kraft(cluster, world)
+    cluster.stop(standby(cluster))
+
+
+def brought_up(cluster: SimCluster, world: World) -> None:
+    start_what_is_down(world, "copy")
+
+
+ACTS = [
+    (controllers, one_broker),
+    (untouched, one_controller),
+    (one_down, brought_up),
+    (all_kraft, finalized),
+    (finalization_begun, flagged),
+]
 
 
 @pytest.mark.parametrize(("begun", "act"), ACTS, ids=lambda given: given.__name__)
@@ -92,7 +118,8 @@ def test_a_host_that_is_out_of_reach_for_a_moment_is_asked_again(
     failed = faltering(monkeypatch, "start", 3, Unreachable("ssh: connection refused"))
     act(cluster, cluster.world(tmp_path))
     assert failed == [3]
-    assert all(running(cluster, node) for node in cluster.spec.nodes())
+    asked = cluster.spec.brokers + (cluster.spec.controllers[:1] if begun is untouched else cluster.spec.controllers)
+    assert all(running(cluster, node) for node in asked)
 
 
 def test_but_not_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

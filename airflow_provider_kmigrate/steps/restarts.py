@@ -6,10 +6,12 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
+from airflow_provider_kmigrate.core.files.config_matrix import Stage
 from airflow_provider_kmigrate.core.gates import MET, Gate, not_yet
 from airflow_provider_kmigrate.core.identity import unidentified
-from airflow_provider_kmigrate.core.model import Broker, Controller, Look
+from airflow_provider_kmigrate.core.model import Broker, Controller, Look, Verb
 from airflow_provider_kmigrate.exceptions import Unavailable, Unreachable
+from airflow_provider_kmigrate.steps.files import install
 from airflow_provider_kmigrate.steps.run import World, refuse_strangers
 
 Value = TypeVar("Value")
@@ -44,6 +46,27 @@ def stop(world: World, node: NodeSpec) -> float:
 def start(world: World, node: NodeSpec) -> None:
     """Start a node; tried again while its host is out of reach, at most `_TRIES` times. Raises what the last try did, anything else at once."""
     insist(world, f"{node.name} is down and could not be started", lambda: world.tools.host(node).start(node, world.fence.token))
+
+
+def restart(world: World, node: NodeSpec) -> None:
+    """Stop a node, say how long that took, and start it again."""
+    world.say(f"{node.name} stopped after {stop(world, node):.1f} s.")
+    start(world, node)
+
+
+def apply(world: World, node: NodeSpec, stage: Stage, verb: Verb) -> None:
+    """What `verb` asks for: START with the file that the node has; REWRITE the file of that stage; RESTART with it.
+
+    Raises ValueError for any other verb, with nothing done.
+    """
+    if verb not in {Verb.START, Verb.REWRITE, Verb.RESTART}:
+        raise ValueError(f"{verb} is none of a node's file and process")
+    if verb is not Verb.START:
+        install(world, node, stage)
+    if verb is Verb.RESTART:
+        restart(world, node)
+    if verb is Verb.START:
+        start(world, node)
 
 
 def insist(world: World, what: str, do: Callable[[], Value]) -> Value:
