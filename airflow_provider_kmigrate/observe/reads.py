@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 from airflow_provider_kmigrate.clients import group_reads, wire_surroundings
 from airflow_provider_kmigrate.clients.tools import Tools
 from airflow_provider_kmigrate.clients.wire import ApiVersions, Led, NodeMetadata
-from airflow_provider_kmigrate.core import coordinator
+from airflow_provider_kmigrate.core import offsets_topic
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen
 from airflow_provider_kmigrate.core.internal_topics import OFFSETS_TOPIC
@@ -113,10 +113,10 @@ class Reads:
         leaders = wire.leaders(OFFSETS_TOPIC)
         if leaders is None:  # asking for a coordinator would create it
             return frozenset()
-        answers = wire.find_coordinators(coordinator.probe_groups())
+        answers = wire.find_coordinators(offsets_topic.probe_groups())
         if wire.leaders(OFFSETS_TOPIC) != leaders:
             raise Unavailable(f"leaders of {OFFSETS_TOPIC} moved while {node.name} was asked")
-        return coordinator.possible_counts(answers, leaders)
+        return offsets_topic.possible_counts(answers, leaders)
 
     def groups(self, names: Sequence[str]) -> dict[str, GroupSeen]:
         """Consumer groups as both sides show them."""

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.forward.roll import decide_restart, is_canary, leads, may_stop, next_to_roll, postponed
+from airflow_provider_kmigrate.core.forward.roll import decide_restart, is_canary, is_first, may_stop, next_to_roll, postponed
 from airflow_provider_kmigrate.core.gates import Standing
 from airflow_provider_kmigrate.core.model import Act, Done, LiveMembers, NodeFiles, Partition, Process, Refuse, Wait, ZkController
 from tests.core.views import DOWN, KRAFT, MIG, UP, ZK, broker, cluster, migration, partitions, shrunk, with_broker, with_zk
@@ -148,7 +148,7 @@ def test_brokers_left_behind_are_behind_the_first_roll_and_none_of_them_bakes():
     assert isinstance(decide_restart(view, 1, MIG), Done)
     assert next_to_roll(view, [0, 1, 2], KRAFT) == 1
     assert not is_canary(view, 0, KRAFT), "the others' cure is not held up by their own alarm"
-    assert not leads(cluster([MIG, MIG, ZK], (False, True, True), 90), 0, KRAFT)
+    assert not is_first(cluster([MIG, MIG, ZK], (False, True, True), 90), 0, KRAFT)
 
 
 def test_a_plain_broker_cut_off_by_kraft_is_rolled_into_migration_mode():

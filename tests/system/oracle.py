@@ -15,10 +15,10 @@ from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicP
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from airflow_provider_kmigrate.clients import wire_groups
-from airflow_provider_kmigrate.core.coordinator import Agreement, uniform
 from airflow_provider_kmigrate.core.internal_topics import OFFSETS_TOPIC
 from airflow_provider_kmigrate.core.metadata import kinds
 from airflow_provider_kmigrate.core.model import ClusterView, Look, Migration, ZkController
+from airflow_provider_kmigrate.core.offsets_topic import Agreement, uniform
 from airflow_provider_kmigrate.exceptions import KMigrateError
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
 from airflow_provider_kmigrate.steps.run import World

@@ -45,7 +45,7 @@ class FirstBroker:
 
     def saw(self, view: ClusterView, decision: Decision) -> tuple[FirstBroker, Decision]:
         """With one look more, and what would be decided without this; what is decided with it."""
-        if self.bake == 0 or not roll.leads(view, self.broker, self.target):
+        if self.bake == 0 or not roll.is_first(view, self.broker, self.target):
             return self, decision
         if isinstance(decision, Act):
             return self._measured_before(view, decision)

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from airflow_provider_kmigrate.core import coordinator, gates, identity
+from airflow_provider_kmigrate.core import gates, identity, offsets_topic
 from airflow_provider_kmigrate.core.back import gates as back_gates
-from airflow_provider_kmigrate.core.coordinator import Agreement
 from airflow_provider_kmigrate.core.files.config_matrix import Stage, node_id, problems, setting, stage_of
 from airflow_provider_kmigrate.core.findings.finding import Finding, Severity, blocks, warns
 from airflow_provider_kmigrate.core.internal_topics import OFFSETS_TOPIC
 from airflow_provider_kmigrate.core.listing import some
 from airflow_provider_kmigrate.core.model import Broker, BrokerMode, ClusterView, Look, ProcessState, Reason
+from airflow_provider_kmigrate.core.offsets_topic import Agreement
 from airflow_provider_kmigrate.core.phase import kraft_owns
 from airflow_provider_kmigrate.core.preflight import actors as preflight_actors
 from airflow_provider_kmigrate.core.preflight import alike as preflight_alike
@@ -203,7 +203,7 @@ def _coordinators(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]
             )
         return
     unchanged = view.zk is not None and view.zk.offsets_topic_version == 0
-    verdict = coordinator.uniform(view.offsets_counts, topic_count, sorted(_listed(facts)), counts if unchanged else None)
+    verdict = offsets_topic.uniform(view.offsets_counts, topic_count, sorted(_listed(facts)), counts if unchanged else None)
     severity = Severity.WARN if verdict.agreement is Agreement.DEGENERATE else Severity.BLOCK
     for reason in verdict.reasons:
         yield Finding(reason, severity, "KIP-895; GroupCoordinator startup")
