@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 
 from airflow_provider_kmigrate.core.cluster import GroupSpec
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen
-from airflow_provider_kmigrate.core.findings.finding import Severity
-from airflow_provider_kmigrate.core.groups.members import unread
-from airflow_provider_kmigrate.core.groups.scan import TwoLooks, scan
-from airflow_provider_kmigrate.core.model import ClusterView, Decision, Done, Reason, Refuse, Wait
+from airflow_provider_kmigrate.core.groups import check
+from airflow_provider_kmigrate.core.groups.scan import TwoLooks
+from airflow_provider_kmigrate.core.model import ClusterView, Decision
 from airflow_provider_kmigrate.steps.groups import OfGroup
 
 TopicSettings = Callable[[Iterable[str]], Mapping[str, Mapping[str, str]]]
@@ -27,26 +26,15 @@ class GroupChecked(OfGroup):
         super().__init__(group)
         self.name = f"check of group {group.name}"
         self._settings = settings
-        self._before: tuple[GroupSeen, float] | None = None  # the first look in which nothing was unknown
+        self._before: tuple[GroupSeen, float] | None = None  # the first whole look
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         for one in (first, view):
-            seen = self.seen(one)
-            if self._before is None and seen is not None and not unread(seen, self.group.name, ends=True):
-                self._before = seen, one.taken_at
-        now = self.seen(view)
-        missing = unread(now, self.group.name, ends=True)
-        if missing or now is None or self._before is None:
-            return Wait(missing)
-        before, at = self._before
-        gap = view.taken_at - at
-        if gap < self.group.commit_within:
-            text = f"Group {self.group.name} is looked at again in {self.group.commit_within - gap:.0f} s."
-            return Wait((Reason("T11", text, "Only offsets that move show that somebody consumes."),), healthy=True)
-        topics = {where.topic for where in now.zk.partitions} if now.zk else set[str]()
-        found = scan(TwoLooks(now, before, gap, self._settings(topics)))
-        blocking = tuple(finding.reason for finding in found.findings if finding.severity is Severity.BLOCK)
-        if blocking:
-            return Refuse(blocking)
-        told = " ".join(map(str, found.findings))
-        return Done(f"Group {self.group.name} ({found.standing}) may be moved. {told or 'Nothing speaks against it.'}")
+            self._before = self._before or check.whole(self.seen(one), one.taken_at, self.group)
+        now, before = self.seen(view), self._before
+        if (wait := check.waits(now, view.taken_at, before, self.group)) is not None:
+            return wait
+        if now is None or before is None:
+            raise AssertionError("two whole looks are judged")
+        settings = self._settings(check.topics(now))
+        return check.judged(TwoLooks(now, before[0], view.taken_at - before[1], settings), self.group)
