@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import socket
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -167,10 +168,11 @@ class TestNoServer:
 
     def test_two_threads_ask_before_kazoos_own_thread_connects(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """A client that has not begun calls itself CLOSED, as one that has given up."""
-        connect = ConnectionHandler._connect_loop
+        connect, asked, both = ConnectionHandler._connect_loop, threading.Event(), threading.Event()
 
         def late(handler: ConnectionHandler, retry: object) -> object:
-            time.sleep(0.5)
+            asked.set()
+            both.wait(20)
             return connect(handler, retry)
 
         monkeypatch.setattr(ConnectionHandler, "_connect_loop", late)
@@ -178,9 +180,10 @@ class TestNoServer:
             settings = ZooKeeperSettings(f"127.0.0.1:{silent.getsockname()[1]}", connect_timeout=1.0)
             with ZooKeeper(settings) as zookeeper:
                 first = pool.submit(zookeeper.children, "/brokers/ids")
-                time.sleep(0.1)
+                assert asked.wait(20)
                 second = pool.submit(zookeeper.children, "/brokers/ids")
                 assert {type(future.exception()) for future in (first, second)} == {TimedOut}
+                both.set()
 
 
 @pytest.mark.cluster
