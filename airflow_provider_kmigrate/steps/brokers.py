@@ -205,7 +205,7 @@ class BringBack(RollBroker):
         return decision
 
     def undo(self) -> None:
-        self._reviving.standstill.undo()
+        self._reviving.undo()
 
     def next(self, view: ClusterView, first: ClusterView) -> Decision:
         self._moved = moved_since(self._moved, view, first)

@@ -10,41 +10,49 @@ from airflow_provider_kmigrate.core.forward.standstill import Standstill, may_cu
 from airflow_provider_kmigrate.core.identity import unidentified
 from airflow_provider_kmigrate.core.listing import some
 from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Look, Refuse, Verb
+from airflow_provider_kmigrate.core.reviving import DOWN_LOOKS, revived
 from airflow_provider_kmigrate.exceptions import Failed
 from airflow_provider_kmigrate.steps.files import install
 from airflow_provider_kmigrate.steps.journal import told
 from airflow_provider_kmigrate.steps.restarts import apply, ours, start
 from airflow_provider_kmigrate.steps.run import World, refuse_if_stopped, refuse_strangers
 
-DOWN_LOOKS = Look.POSITION | Look.NODES
 CURES = frozenset({Verb.START_CONTROLLER, Verb.MEND, Verb.FAIL_OVER})
 """Verbs of `Reviving`."""
 _BEING_MADE = 5.0  # seconds, in which a topic that is just being made is whole
 
 
 class Reviving:
-    """What a step does that needs a dual-write that moves: it sees to one that has ended for good, and to what such a cure has left."""
+    """`core.reviving`, over the looks of one life, and what its acts do."""
 
     def __init__(self, renewed: int = 0) -> None:
-        self.standstill = Standstill(renewed)
-        self.sees_to_the_end = False  # a cure comes, if it goes on so: only a task makes it, so none defers before
+        self._standstill = Standstill(renewed)
         self.wants = Look(0)  # what the next look is to tell beside the step's own
 
     @property
     def renewed(self) -> int:
         """How often it was cured."""
-        return self.standstill.times
+        return self._standstill.times
+
+    @property
+    def sees_to_the_end(self) -> bool:
+        """A cure comes, if it goes on so: only a task makes it, so none defers before."""
+        return self._standstill.pending
 
     def cured(self, view: ClusterView, decision: Decision) -> Decision:
-        """The decision, or the cure. A controller that is down after one was left so by a life that ended in it; others are not ours."""
-        begun = self.renewed > 0
-        down = rollback.still_down(view) if begun and not isinstance(decision, Refuse) else None
-        decision = self.standstill.cured(view, _of_controller(down[1]) if down else decision)
-        silent = any(not controller.answers for controller in view.controllers.values())
-        self.wants = DOWN_LOOKS if begun and silent else Look(0)
-        self.wants |= Look.CLIENT_METRICS if self.standstill.suspected else Look(0)
-        self.sees_to_the_end = self.standstill.pending
+        """The decision, or the cure."""
+        found = revived(view, decision, self._standstill)
+        self._standstill, self.wants = found.standstill, found.wants
+        return found.decision
+
+    def found(self, view: ClusterView, refusal: Refuse) -> Decision:
+        """The refusal of a difference that lasts, or its cure."""
+        self._standstill, decision = self._standstill.found(view, refusal)
         return decision
+
+    def undo(self) -> None:
+        """The cure that was decided on last is left to another process."""
+        self._standstill = self._standstill.undone()
 
     @property
     def asks_controllers(self) -> bool:
@@ -61,10 +69,6 @@ class Reviving:
             case _:
                 return False
         return True
-
-
-def _of_controller(decision: Decision) -> Decision:
-    return Act(Verb.START_CONTROLLER, decision.text) if isinstance(decision, Act) else decision
 
 
 def cure(world: World, name: str, verb: Verb) -> None:

@@ -29,9 +29,10 @@ from airflow_provider_kmigrate.core.model import (
     ZkController,
     ZkView,
 )
+from airflow_provider_kmigrate.core.reviving import DOWN_LOOKS
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from airflow_provider_kmigrate.steps.brokers import BringBack
-from airflow_provider_kmigrate.steps.dual_write import DOWN_LOOKS, cure, start_what_is_down
+from airflow_provider_kmigrate.steps.dual_write import cure, start_what_is_down
 from airflow_provider_kmigrate.steps.files import install
 from airflow_provider_kmigrate.steps.in_turn import active_last, one_by_one
 from airflow_provider_kmigrate.steps.journal import told
@@ -134,7 +135,8 @@ class Reconcile(Step):
         copied = view.zk is not None and isinstance(view.zk.migration, Migration)
         if self._before is None and view.quorum is not None and copied:
             self._before = view
-        return self._standstill.cured(view, rollback.decide_reconcile(view, self._before or first))
+        self._standstill, decision = self._standstill.cured(view, rollback.decide_reconcile(view, self._before or first))
+        return decision
 
     def act(self, world: World, act: Act) -> None:
         match act.verb:

@@ -88,7 +88,7 @@ class _DualWriting(Step):
             super().act(world, act)
 
     def undo(self) -> None:
-        self._reviving.standstill.undo()
+        self._reviving.undo()
 
 
 class Copied(_DualWriting):
@@ -197,7 +197,7 @@ class Soak(_DualWriting):
         decision = self._judged(view, gate)
         if isinstance(decision, Refuse):
             self._green = self._green.forgotten()
-        return self._reviving.standstill.found(view, decision) if isinstance(decision, Refuse) else self.cured(view, decision)
+        return self._reviving.found(view, decision) if isinstance(decision, Refuse) else self.cured(view, decision)
 
     def _judged(self, view: ClusterView, gate: Gate) -> Decision:
         if not gate.met:

@@ -237,11 +237,20 @@ def look(cluster: SimCluster, seconds: float, **changes: object):
     return replace(cluster.look(Look(0)), taken_at=seconds, **changes)
 
 
+def kept(standstill: Standstill, views, decision):
+    """What is decided at each look, and what is kept in the end."""
+    decided = []
+    for view in views:
+        standstill, found = standstill.cured(view, decision)
+        decided.append(found)
+    return decided, standstill
+
+
 def still(cluster: SimCluster, standstill: Standstill, seconds: float):
     """A look a second at a dual-write that has ended; the first that is not just waiting."""
     cluster.ended = cluster.epoch
-    decisions = ((second, standstill.cured(look(cluster, float(second)), WAITS)) for second in range(int(seconds)))
-    return next(((second, decision.verb) for second, decision in decisions if isinstance(decision, Act)), None)
+    decisions, _ = kept(standstill, (look(cluster, float(second)) for second in range(int(seconds))), WAITS)
+    return next(((second, decision.verb) for second, decision in enumerate(decisions) if isinstance(decision, Act)), None)
 
 
 def test_each_cure_has_twice_the_time_of_the_one_before_and_there_are_few(dual):
@@ -251,30 +260,28 @@ def test_each_cure_has_twice_the_time_of_the_one_before_and_there_are_few(dual):
 
 def test_a_full_sync_of_many_partitions_may_read_for_long(dual):
     many = dual.look(Look.PARTITIONS).partitions * 2_000
-    dual.ended, standstill = dual.epoch, Standstill()
-    seen = [standstill.cured(look(dual, float(second), partitions=many), WAITS) for second in range(200)]
+    dual.ended = dual.epoch
+    seen, _ = kept(Standstill(), (look(dual, float(second), partitions=many) for second in range(200)), WAITS)
     after = next(second for second, decision in enumerate(seen) if isinstance(decision, Act))
     assert after == pytest.approx(20 + len(many) / 500, abs=1.0)
 
 
 def test_after_minutes_of_health_it_is_another_trouble(dual):
-    standstill, well = Standstill(MOST_CURES), Wait((Reason("T01", "soaking"),), healthy=True)
-    for second in range(int(FORGOTTEN_AFTER)):
-        standstill.cured(look(dual, float(second)), well)
+    well = Wait((Reason("T01", "soaking"),), healthy=True)
+    _, standstill = kept(Standstill(MOST_CURES), (look(dual, float(second)) for second in range(int(FORGOTTEN_AFTER))), well)
     assert standstill.times == MOST_CURES
-    standstill.cured(look(dual, FORGOTTEN_AFTER), well)
-    assert standstill.times == 0
+    assert standstill.cured(look(dual, FORGOTTEN_AFTER), well)[0].times == 0
 
 
 def test_nothing_is_done_while_zookeeper_does_not_answer_or_the_leader_changes_or_it_moves(dual):
     standstill = Standstill()
-    for second in range(300):
-        zk = None if second % 15 == 0 else dual.zk()
-        assert standstill.cured(look(dual, float(second), zk=zk), WAITS) == WAITS
-    dual.ended = dual.epoch
-    for second in range(300, 600):
-        dual.epoch += second % 15 == 0
-        assert standstill.cured(look(dual, float(second)), WAITS) == WAITS
+    for second in range(600):
+        zk = None if second < 300 and second % 15 == 0 else dual.zk()
+        dual.ended = dual.epoch if second == 300 else dual.ended
+        dual.epoch += second >= 300 and second % 15 == 0
+        changes = {"zk": zk} if second < 300 else {}
+        standstill, decision = standstill.cured(look(dual, float(second), **changes), WAITS)
+        assert decision == WAITS
 
 
 def test_a_quorum_that_is_not_whole_or_a_subscription_holds_it(dual):
@@ -282,17 +289,16 @@ def test_a_quorum_that_is_not_whole_or_a_subscription_holds_it(dual):
     flag = dict(dual.look(Look.CONTROLLERS).controllers)
     flag[3001] = replace(flag[3001], migration_flag=None)
     for change, code in (({"controllers": flag}, "G23"), ({"client_metrics": ("s",)}, "G09"), ({"client_metrics": None}, "G00")):
-        standstill = Standstill()
-        for second in range(60):
-            decision = standstill.cured(look(dual, float(second), **change), WAITS)
+        (*_, decision), _ = kept(Standstill(), (look(dual, float(second), **change) for second in range(60)), WAITS)
         assert isinstance(decision, Wait)
         assert [reason.code for reason in decision.reasons] == ["G07", code]
 
 
 def test_a_wait_for_something_else_is_not_its_business(dual):
-    dual.ended, standstill = dual.epoch, Standstill()
+    dual.ended = dual.epoch
     other = Wait((Reason("G20", "no leader"),))
-    assert all(standstill.cured(look(dual, float(second)), other) is other for second in range(100))
+    decided, _ = kept(Standstill(), (look(dual, float(second)) for second in range(100)), other)
+    assert all(decision is other for decision in decided)
 
 
 @pytest.mark.parametrize(("what", "failovers"), [(ended, 1), (half_made_and_elected, 0)])

@@ -11,6 +11,8 @@ topics were made (Kafka 3.9.2):
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.gates import Gate, together
 from airflow_provider_kmigrate.core.metadata.equivalence import Kind
@@ -24,77 +26,82 @@ FORGOTTEN_AFTER = 600.0  # seconds of health: what ends it later is another trou
 _LACKING = frozenset({Kind.EXTRA_TOPIC.value, Kind.LEADER.value})  # nobody can have meant what ZooKeeper has instead
 
 
+@dataclass(frozen=True, slots=True)
 class Standstill:
-    """Since when /migration stands still, over the looks of one life; `times`: cures that were begun, in earlier lives too."""
+    """Since when /migration stands still, over the looks of one life.
 
-    def __init__(self, times: int = 0) -> None:
-        self.times = times
-        self._since: ClusterView | None = None  # the same leader, nothing dual-written since
-        self._untouched: ClusterView | None = None  # and not tried, either
-        self._well_since: float | None = None
-        self._decided = False  # a cure, at the last look
-        self.pending = False  # whether a cure comes, if it goes on so
+    `times`: cures that were begun, in earlier lives too. `since`: the same leader, and nothing dual-written since that look; `untouched`: and not
+    tried, either. `decided`: a cure, at the last look; `pending`: one comes, if it goes on so.
+    """
+
+    times: int = 0
+    since: ClusterView | None = None
+    untouched: ClusterView | None = None
+    well_since: float | None = None
+    decided: bool = False
+    pending: bool = False
 
     @property
     def suspected(self) -> bool:
         """Whether it did not move between two looks."""
-        return self._since is not None
+        return self.since is not None
 
     def patience(self, partitions: int) -> float:
         """Seconds until the next cure, twice as many each time."""
         return float((PATIENCE + _A_PARTITION * partitions) * 2**self.times)
 
-    def cured(self, view: ClusterView, decision: Decision) -> Decision:
-        """The decision, or the cure where it has waited for the dual-write to move for too long."""
-        self._decided = False
-        told = [reason.text for reason in decision.reasons if reason.code == "G07"] if isinstance(decision, Wait) else []
-        self._forget(view, well=isinstance(decision, Wait) and decision.healthy)
+    def cured(self, view: ClusterView, decision: Decision) -> tuple[Standstill, Decision]:
+        """With one look more; the decision, or the cure where it has waited for the dual-write to move for too long."""
+        known = self._well(view, well=isinstance(decision, Wait) and decision.healthy)
         if view.zk is not None and view.quorum is None:
-            return decision  # a look without the quorum says neither
-        self.pending = False
+            return known, decision  # a look without the quorum says neither
+        told = [reason.text for reason in decision.reasons if reason.code == "G07"] if isinstance(decision, Wait) else []
         if not isinstance(decision, Wait) or not told:
-            self._since = self._untouched = None
-            return decision
-        self._since = self._since if self._since and _same(self._since, view) else view
-        untouched = self._untouched if self._untouched and _same(self._untouched, view) else view
-        self._untouched = untouched if _version(untouched) == _version(view) else view
+            return replace(known, since=None, untouched=None, pending=False), decision
+        known = known.still(view)
+        return known.due(view, decision, told[0]) if known.pending else (known, decision)
+
+    def still(self, view: ClusterView) -> Standstill:
+        """With a look that waits for it to move."""
+        since = self.since if self.since and _same(self.since, view) else view
+        untouched = self.untouched if self.untouched and _same(self.untouched, view) else view
+        untouched = untouched if _version(untouched) == _version(view) else view
+        return replace(self, since=since, untouched=untouched, pending=self.times < MOST_CURES)
+
+    def due(self, view: ClusterView, decision: Wait, told: str) -> tuple[Standstill, Decision]:
+        """The cure, once it has waited for long enough and nothing speaks against it. `told`: what it waits for, in words."""
         patience = self.patience(_MANY if view.partitions is None else len(view.partitions))
-        self.pending = self.times < MOST_CURES
-        if not self.pending or view.taken_at - self._since.taken_at < patience:
-            return decision
+        if self.since is None or self.untouched is None or view.taken_at - self.since.taken_at < patience:
+            return self, decision
         gate = may_cure(view)
         if not gate.met:
-            self.pending = False
-            return Wait((*decision.reasons, *gate.reasons))
-        verb = Verb.FAIL_OVER if view.taken_at - self._untouched.taken_at >= patience else Verb.MEND
-        return self._begun(verb, f"The dual-write stands still although ZooKeeper answers: {told[0]}")
+            return replace(self, pending=False), Wait((*decision.reasons, *gate.reasons))
+        verb = Verb.FAIL_OVER if view.taken_at - self.untouched.taken_at >= patience else Verb.MEND
+        return self._begun(), Act(verb, f"The dual-write stands still although ZooKeeper answers: {told}")
 
-    def found(self, view: ClusterView, refusal: Refuse) -> Decision:
+    def found(self, view: ClusterView, refusal: Refuse) -> tuple[Standstill, Decision]:
         """The refusal of a difference that lasts, or its cure where ZooKeeper merely lacks what KRaft has: it was lost on its way.
 
         Not where ZooKeeper has more, or something else: a new leader would write over it, and somebody may have meant it (D05).
         """
         lacking = {reason.code for reason in refusal.reasons} <= _LACKING
         if not lacking or self.times >= MOST_CURES or not may_cure(view).met:
-            return refusal
-        return self._begun(Verb.FAIL_OVER, f"A new leader writes to ZooKeeper what was lost: {refusal.reasons[0].text}")
+            return self, refusal
+        return self._begun(), Act(Verb.FAIL_OVER, f"A new leader writes to ZooKeeper what was lost: {refusal.reasons[0].text}")
 
-    def _begun(self, verb: Verb, text: str) -> Act:
-        self.times += 1  # before it is begun: who remembers it knows what a life that ended in it has left
-        self._decided = True
-        self._since = self._untouched = None
-        return Act(verb, text)
+    def _begun(self) -> Standstill:
+        """Counted before it is begun: who remembers it knows what a life that ended in it has left."""
+        return replace(self, times=self.times + 1, decided=True, since=None, untouched=None)
 
-    def _forget(self, view: ClusterView, *, well: bool) -> None:
-        began = view.taken_at if self._well_since is None else self._well_since
-        self._well_since = began if well else None
-        if self._well_since is not None and view.taken_at - self._well_since >= FORGOTTEN_AFTER:
-            self.times = 0
+    def _well(self, view: ClusterView, *, well: bool) -> Standstill:
+        """Nothing is decided yet at this look; what was is forgotten after minutes of health."""
+        began = view.taken_at if self.well_since is None else self.well_since
+        forgotten = well and view.taken_at - began >= FORGOTTEN_AFTER
+        return replace(self, decided=False, well_since=began if well else None, times=0 if forgotten else self.times)
 
-    def undo(self) -> None:
+    def undone(self) -> Standstill:
         """What was decided on last was not begun, whether it was a cure or not."""
-        self.times -= self._decided
-        self._decided = False
+        return replace(self, times=self.times - self.decided, decided=False)
 
 
 def may_cure(view: ClusterView) -> Gate:
