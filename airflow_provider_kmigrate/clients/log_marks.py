@@ -43,11 +43,13 @@ def read_marks(
     timeout: float = 30.0,
     *,
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ages: bool = False,
 ) -> dict[TopicPartition, LogMark]:
     """The logs of all partitions of these topics now; by READ_COMMITTED one ends before the first transaction that is still open.
 
     A topic that does not exist is left out; a partition that does not tell has the reason in `unread`. Raises ours where the
-    cluster does not answer at all. `timeout` in seconds, for each request.
+    cluster does not answer at all. `timeout` in seconds, for each request. `ages`: how old the newest record is, too, where retention goes by time:
+    one more request, for which brokers look through the time indexes of the logs.
     """
     admin, marks = connect(properties), dict[TopicPartition, LogMark]()
     for some in batches(sorted(set(topics)), _BATCH):
@@ -57,7 +59,7 @@ def read_marks(
             pattern = replace(policies.get(name, LogMark()), topic_id=known_id(str(topic.topic_id)))
             where = [TopicPartition(name, partition.id) for partition in topic.partitions]
             for part in batches(where, _BATCH):
-                marks |= _marks(admin, part, pattern, isolation, timeout)
+                marks |= _marks(admin, part, pattern, isolation, timeout, ages=ages and pattern.retention_ms not in {None, -1})
     return marks
 
 
@@ -144,11 +146,16 @@ def _policies(admin: AdminClient, topics: Iterable[str], timeout: float) -> dict
 
 
 def _marks(
-    admin: AdminClient, wheres: Sequence[TopicPartition], pattern: LogMark, isolation: IsolationLevel, timeout: float
+    admin: AdminClient,
+    wheres: Sequence[TopicPartition],
+    pattern: LogMark,
+    isolation: IsolationLevel,
+    timeout: float,
+    *,
+    ages: bool,
 ) -> dict[TopicPartition, LogMark]:
     first = _offsets(admin, wheres, OffsetSpec.earliest, timeout)
     last = _offsets(admin, wheres, OffsetSpec.latest, timeout, isolation)
-    ages = pattern.retention_ms not in {None, -1}
     newest = _offsets(admin, wheres, OffsetSpec.max_timestamp, timeout) if ages else {}
     return {where: _mark(first[where], last[where], newest.get(where), pattern) for where in wheres}
 

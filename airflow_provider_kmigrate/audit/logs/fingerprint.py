@@ -100,7 +100,7 @@ def take(
         _refuse_gaps(names, read_marks(properties, names))
     commits = _commits(session, properties, options, before.commits if before else None)
     for left in reversed(range(_TRIES)):
-        marks = read_marks(properties, names)
+        marks = read_marks(properties, names, ages=True)
         spans = _spans(marks, sample or Sample(), before.logs if before else None, block)
         try:
             prints = hash_logs(session, options, spans, before.logs.block if before else block)
