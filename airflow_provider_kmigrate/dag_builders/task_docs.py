@@ -113,7 +113,7 @@ _GROUPS = {
     "window": "Waits until the group's daily window (UTC) is open.",
     "check": "Looks at the group twice, as far apart as its `commit_within`, and says what a person should know before it is moved: how it "
     "shares out, where it commits, which of its topics old consumers cannot read. Changes nothing. **Red:** something blocks the move (K30 "
-    "to K45), such as a registration that nobody can read, a wildcard that Python may read otherwise than Java, or partitions that starve. "
+    "to K46), such as a registration that nobody can read, a wildcard that Python may read otherwise than Java, or partitions that starve. "
     "**Red** with K69: the group was taken back before, by itself or by a person, and stays so until a run's conf names it in `go_on`.",
     "to_migrating": "Has this instance restarted as a migrating member, as soon as its group is at rest: every partition held, nothing being "
     "shared out, no instance missing. Over when it is so again. The first instance bakes: if the group stops committing, or does not come to "

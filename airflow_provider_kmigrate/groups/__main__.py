@@ -1,6 +1,6 @@
-"""`python -m airflow_provider_kmigrate.groups scan|copy-offsets|zookeeper-mode|go-on`: consumer groups on ZooKeeper.
+"""`python -m airflow_provider_kmigrate.groups scan|copy-offsets|zookeeper-mode|go-on|reset`: consumer groups on ZooKeeper.
 
-They are looked at, their offsets copied, their mode set back, and one that was taken back is let go on. Ends with 0 where nothing blocks (or all was done), 1 where something does
+They are looked at, their offsets copied or recorded for the next holders, their mode set back, and those taken back are let go on. Ends with 0 where nothing blocks (or all was done), 1 where something does
 (or it is refused), 2 where it could not be looked at, or the act failed.
 """
 
@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from airflow_provider_kmigrate.clients import group_hold, group_mode, group_offsets
+from airflow_provider_kmigrate.clients import group_hold, group_mode, group_offsets, group_resets
 from airflow_provider_kmigrate.clients.connections import (
     KAFKA,
     ZOOKEEPER,
@@ -30,7 +30,7 @@ from airflow_provider_kmigrate.clients.connections import (
 )
 from airflow_provider_kmigrate.clients.fence import Fence
 from airflow_provider_kmigrate.clients.group_reads import seen, topic_settings
-from airflow_provider_kmigrate.clients.group_znodes import groups_in
+from airflow_provider_kmigrate.clients.group_znodes import groups_in, is_number
 from airflow_provider_kmigrate.clients.log_marks import cluster_id
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
@@ -38,11 +38,13 @@ from airflow_provider_kmigrate.core.cluster import GroupSpec
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, Store
 from airflow_provider_kmigrate.core.coordination.hold import Hold
 from airflow_provider_kmigrate.core.coordination.registration import Mode
+from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.groups.hold import go_on
 from airflow_provider_kmigrate.core.groups.looks import Looks, Past
 from airflow_provider_kmigrate.core.groups.members import unheard, unread
 from airflow_provider_kmigrate.core.groups.move import set_mode, written
 from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, plan
+from airflow_provider_kmigrate.core.groups.resets import pending, unfit
 from airflow_provider_kmigrate.core.groups.scan import GroupScan, TwoLooks, scan
 from airflow_provider_kmigrate.core.model import Act, Decision, Done, Reason, Refuse, Wait
 from airflow_provider_kmigrate.exceptions import Fenced, KMigrateError, Refused, Unavailable, WrongCluster
@@ -122,6 +124,33 @@ def _copy(zk: ZooKeeper, properties: Mapping[str, Any], chosen: argparse.Namespa
                 group_offsets.copy(zk, properties, made, fence)
             sys.stdout.write(copied(made, done=True))
     return 0
+
+
+def _reset(zk: ZooKeeper, properties: Mapping[str, Any], chosen: argparse.Namespace) -> int:
+    """Recorded, taken away, or only told."""
+    name, wanted = chosen.group, dict(chosen.at or ())
+    look = seen(zk, properties, [name])[name]
+    refused = unfit(look, wanted) if wanted else ()
+    if refused:
+        raise Refused.because(*refused)
+    if wanted or chosen.forget:
+        with _held(zk, chosen) as fence:
+            if wanted:
+                group_resets.record(zk, name, wanted, fence)
+            else:
+                group_resets.forget(zk, name, look.zk.resets if look.zk else (), fence)
+        look = GroupSeen(name, groups_in(zk, [name])[name])
+    sys.stdout.write(f"{name}: recorded, and taken up by nobody yet: {pending(look) or 'none'}\n")
+    return 0
+
+
+def _placed(text: str) -> tuple[TopicPartition, int]:
+    """`orders-0=100`."""
+    where, _, offset = text.partition("=")
+    topic, _, partition = where.rpartition("-")
+    if not (topic and is_number(partition) and is_number(offset)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not as orders-0=100")
+    return TopicPartition(topic, int(partition)), int(offset)
 
 
 def _go_on(zk: ZooKeeper, properties: Mapping[str, Any], chosen: argparse.Namespace) -> int:
@@ -243,6 +272,7 @@ _COMMANDS: Final[Mapping[str, Callable[[ZooKeeper, Mapping[str, Any], argparse.N
     "copy-offsets": _copy,
     "zookeeper-mode": _zookeeper_mode,
     "go-on": _go_on,
+    "reset": _reset,
 }
 
 
@@ -306,15 +336,23 @@ def parser() -> argparse.ArgumentParser:
         "--force", action="store_true", help="also where the members in Kafka cannot be read: plain ones would read twice"
     )
     going = commands.add_parser("go-on", help="groups that were taken back may be moved forward again")
-    for command in (copying, setting, going):
+    recording = commands.add_parser("reset", help="from where the next holders of partitions begin, for migrating members")
+    one = recording.add_mutually_exclusive_group()
+    one.add_argument("--at", type=_placed, action="append", metavar="TOPIC-PARTITION=OFFSET", help="may be given several times")
+    one.add_argument(
+        "--forget", action="store_true", help="take away what nobody took up yet; neither: only say what is recorded"
+    )
+    recording.add_argument("--group", required=True)
+    for command in (copying, setting, going, recording):
         command.add_argument("--take-over", action="store_true", help="take the cluster from the run of kmigrate that holds it")
     setting.add_argument("--wait", type=_seconds, default=60.0, metavar="SECONDS", help="for the members to come to rest (60)")
-    for command in (looking, copying, setting, going):
+    for command in (looking, copying, setting, going, recording):
         command.add_argument("cluster", nargs="?", type=Path, metavar="CLUSTER.yaml", help="the cluster file, with --connections")
         command.add_argument("--connections", type=Path, help="JSON file as `airflow connections export` writes it")
         command.add_argument("--zookeeper", metavar="HOSTS[/CHROOT]", help="instead of a cluster file, with --bootstrap")
         command.add_argument("--bootstrap", metavar="HOST:PORT,...", help="brokers, without any security")
-        command.add_argument("--group", action="append", required=command is not looking, help="may be given several times")
+        if command is not recording:
+            command.add_argument("--group", action="append", required=command is not looking, help="may be given several times")
     return made
 
 

@@ -22,8 +22,7 @@ from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, Unreach
 from airflow_provider_kmigrate.hooks.verdicts import stored
 from airflow_provider_kmigrate.operators.step import StepOperator
 from airflow_provider_kmigrate.steps.catalog import build
-from airflow_provider_kmigrate.steps.group_check import GroupChecked
-from airflow_provider_kmigrate.steps.groups import GoOn
+from airflow_provider_kmigrate.steps.group_check import GoOn, GroupChecked
 from airflow_provider_kmigrate.steps.journal import told
 from airflow_provider_kmigrate.steps.run import World, run_step
 
@@ -94,7 +93,7 @@ class _GroupOperator(_Forward):
 
 
 class CheckGroupOperator(_GroupOperator):
-    """Scan a group before anything of it is moved: fail on what blocks it (K30 to K45), and say what else a person should know."""
+    """Scan a group before anything of it is moved: fail on what blocks it (K30 to K46), and say what else a person should know."""
 
     kind = "check group"
     ui_color = "#e6e6fa"

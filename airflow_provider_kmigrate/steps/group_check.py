@@ -1,15 +1,18 @@
-"""What a scan of one group says against moving it, before anything is moved."""
+"""Before anything of a group is moved: what a scan says against it, and whether a person lets it go on that was taken back."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from airflow_provider_kmigrate.clients import group_hold
 from airflow_provider_kmigrate.core.cluster import GroupSpec
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen
 from airflow_provider_kmigrate.core.groups import check
+from airflow_provider_kmigrate.core.groups.hold import go_on
 from airflow_provider_kmigrate.core.groups.scan import TwoLooks
-from airflow_provider_kmigrate.core.model import ClusterView, Decision
+from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision
 from airflow_provider_kmigrate.steps.groups import OfGroup
+from airflow_provider_kmigrate.steps.run import World
 
 TopicSettings = Callable[[Iterable[str]], Mapping[str, Mapping[str, str]]]
 
@@ -38,3 +41,19 @@ class GroupChecked(OfGroup):
             raise AssertionError("two whole looks are judged")
         settings = self._settings(check.topics(now))
         return check.judged(TwoLooks(now, before[0], view.taken_at - before[1], settings), self.group)
+
+
+class GoOn(OfGroup):
+    """A person has said that a group that was taken back may be moved forward again."""
+
+    def __init__(self, group: GroupSpec) -> None:
+        super().__init__(group)
+        self.name = f"going on with group {group.name}"
+
+    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+        del first
+        return go_on(self.seen(view), self.group.name)
+
+    def act(self, world: World, act: Act) -> None:
+        del act
+        group_hold.forget(world.tools.zk, self.group.name, world.fence)

@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import astuple
 
-from airflow_provider_kmigrate.clients import group_hold, group_mode, group_offsets
+from airflow_provider_kmigrate.clients import group_mode, group_offsets
 from airflow_provider_kmigrate.clients.zookeeper import Delete, ZooKeeper
 from airflow_provider_kmigrate.core.cluster import GroupSpec
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind
-from airflow_provider_kmigrate.core.coordination.hold import Hold
 from airflow_provider_kmigrate.core.coordination.registration import GroupPaths, Mode
 from airflow_provider_kmigrate.core.forward.green import Green, counted
 from airflow_provider_kmigrate.core.groups import health as group_health
 from airflow_provider_kmigrate.core.groups import move as group_move
 from airflow_provider_kmigrate.core.groups.health import Health
-from airflow_provider_kmigrate.core.groups.hold import go_on
 from airflow_provider_kmigrate.core.groups.looks import Looks, Past
 from airflow_provider_kmigrate.core.groups.members import unread
 from airflow_provider_kmigrate.core.groups.move import Goal
 from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Done, Look, Reason, Refuse, Verb, Wait
 from airflow_provider_kmigrate.exceptions import Failed
+from airflow_provider_kmigrate.steps.notes import note_held
 from airflow_provider_kmigrate.steps.run import Step, World
 
 _LOOKS = Look.ZOOKEEPER | Look.GROUP_MEMBERS
@@ -374,7 +373,7 @@ class CleanUp(OfGroup):
         # the mode goes last: while it is there, the group is not taken for cleaned up
         folders = [
             paths.hold,
-            *_below(zk, paths.resets, 2),
+            *_below(zk, paths.resets, 1),
             paths.migration_ids,
             paths.ids,
             *_below(zk, f"{paths.root}/owners", 1),
@@ -383,27 +382,6 @@ class CleanUp(OfGroup):
             found = zk.read(path)
             if found is not None:  # ZooKeeper deletes no folder in which anything is
                 zk.commit([Delete(path, found[1])], holding=world.fence)
-
-
-class GoOn(OfGroup):
-    """A person has said that a group that was taken back may be moved forward again."""
-
-    def __init__(self, group: GroupSpec) -> None:
-        super().__init__(group)
-        self.name = f"going on with group {group.name}"
-
-    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
-        del first
-        return go_on(self.seen(view), self.group.name)
-
-    def act(self, world: World, act: Act) -> None:
-        del act
-        group_hold.forget(world.tools.zk, self.group.name, world.fence)
-
-
-def note_held(world: World, group: str, act: Act) -> None:
-    """Before anything of the group goes back: no run but this one moves it forward, until a person says so."""
-    group_hold.note(world.tools.zk, group, Hold(world.run, act.text), world.fence)
 
 
 def _below(zk: ZooKeeper, path: str, depth: int) -> list[str]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 
-from airflow_provider_kmigrate.clients import znodes
+from airflow_provider_kmigrate.clients import group_hold, znodes
 from airflow_provider_kmigrate.clients.zookeeper import NOTES, REGISTERED, TAKEN_BACK, UNFLAGGED, Create, Delete, Set
-from airflow_provider_kmigrate.core.model import BrokerMode
+from airflow_provider_kmigrate.core.coordination.hold import Hold
+from airflow_provider_kmigrate.core.model import Act, BrokerMode
 from airflow_provider_kmigrate.steps.run import World
 
 
@@ -25,6 +26,11 @@ def note_taken_back(world: World, broker: int, mode: BrokerMode) -> None:
     found = world.tools.zk.read(TAKEN_BACK)
     known = znodes.taken_back(found[0]) if found else {}
     _put(world, TAKEN_BACK, {str(one): str(was) for one, was in {**known, broker: mode}.items()}, found)
+
+
+def note_held(world: World, group: str, act: Act) -> None:
+    """Before anything of the group goes back: no run but this one moves it forward, until a person says so."""
+    group_hold.note(world.tools.zk, group, Hold(world.run, act.text), world.fence)
 
 
 def notes_deleted(world: World) -> list[Delete]:

@@ -80,6 +80,8 @@ CASES: list[tuple[str, TwoLooks, set[tuple[str, Severity]]]] = [
     ("another word", TwoLooks(zk(mode_data=b"on")), {("K35", WARN)}),
     ("zookeeper", TwoLooks(zk(mode_data=b"zookeeper")), set()),
     ("kafka, but old members", TwoLooks(zk(mode_data=b"kafka")), {("K45", WARN)}),
+    ("a reset that nobody will take", TwoLooks(zk(resets={PLACES[0]: 3})), {("K46", BLOCK)}),
+    ("a reset", TwoLooks(zk(resets={PLACES[0]: 3}, progress={"g_a": FOLLOWS})), {("K46", WARN)}),
     ("round-robin", TwoLooks(dealt(Strategy.ROUND_ROBIN, "t")), {("K36", WARN)}),
     ("round-robin of 0.10", TwoLooks(dealt(Strategy.ROUND_ROBIN_0_10, "t")), {("K36", WARN)}),
     ("equal hashes", TwoLooks(dealt(Strategy.ROUND_ROBIN, "Aa", "BB")), {("K36", WARN), ("K39", WARN)}),

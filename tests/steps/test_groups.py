@@ -67,10 +67,13 @@ def after(group: SimGroup) -> None:
     )
 
 
-def test_an_operators_reset_that_nobody_took_is_cleaned_up_too() -> None:
+def test_the_folder_of_operators_resets_is_cleaned_up_but_none_that_nobody_took() -> None:
     group = gone(SimGroup(), 5)
     for path in ("migration/reset", "migration/reset/t", "migration/reset/t/0", "ids", "owners", "owners/t"):
         group.znodes[f"{ROOT}/{path}"] = (b"7", 0, 1)
+    with pytest.raises(Refused, match="K75"):
+        run_step(CleanUp(group.spec), group.world())
+    del group.znodes[f"{ROOT}/migration/reset/t/0"]
     run_step(CleanUp(group.spec), group.world())
     assert {path for path in group.znodes if path.startswith(ROOT) and not path.startswith(f"{ROOT}/offsets")} == {ROOT}
 

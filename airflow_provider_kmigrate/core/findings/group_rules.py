@@ -93,4 +93,9 @@ GROUP_RULES: Mapping[str, Rule] = {
         "Restart the old members as migrating ones, or set the mode back to zookeeper.",
         "KIP-125",
     ),
+    "K46": Rule(
+        "The next migrating member that begins such a partition begins there, however old the wish is: all records since come again.",
+        "Restart the migrating members that hold them, if it is wanted still; else take them away (groups reset --forget).",
+        "kmigrate: migration/reset",
+    ),
 }

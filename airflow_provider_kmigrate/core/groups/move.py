@@ -29,6 +29,7 @@ from airflow_provider_kmigrate.core.groups.members import (
     unknown_members,
     unread,
 )
+from airflow_provider_kmigrate.core.groups.resets import not_taken
 from airflow_provider_kmigrate.core.groups.stores import compared
 from airflow_provider_kmigrate.core.model import Act, Decision, Done, Reason, Refuse, Verb, Wait
 
@@ -103,6 +104,7 @@ def _switch_now(looks: Looks, group: GroupSpec, instance: str, target: MemberKin
     if not kinds and looks.absent_for(instance) < ABSENT:
         return Wait((_absent(group, instance, target, kinds),))
     waits = () if hurry else restless(seen, group, but=[instance])
+    waits = waits or (() if hurry or target is MemberKind.MIGRATING else not_taken(seen))
     if waits:
         return Wait(waits)
     text = f"{instance} of group {group.name}, until now {_words(kinds)}, becomes {_named(target)}."
@@ -327,6 +329,8 @@ def clean_up(seen: GroupSeen | None, group: GroupSpec) -> Decision:
     if seen.zk.registrations or seen.zk.progress or seen.zk.owners:
         text = f"Group {group.name} still has members in ZooKeeper: {standing(seen)}."
         return Refuse((Reason("K63", text, "Their znodes are theirs.", "Switch them to plain Kafka consumers first."),))
+    if untaken := not_taken(seen):
+        return Refuse(untaken)
     if seen.zk.mode_version >= 0:
         if not all_plain(seen, group):
             return Wait(stopped(seen, group.name) or away(seen, group))

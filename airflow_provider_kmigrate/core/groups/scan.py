@@ -18,6 +18,7 @@ from airflow_provider_kmigrate.core.coordination.registration import Flaw, Mode,
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.findings.finding import Finding, Severity, blocks, unknown, warns
 from airflow_provider_kmigrate.core.groups.offsets import larger
+from airflow_provider_kmigrate.core.groups.resets import pending
 from airflow_provider_kmigrate.core.listing import some
 
 #: Seconds between two commits of an old consumer, as auto.commit.interval.ms has it; looks closer than that prove no standstill.
@@ -179,6 +180,13 @@ def _mode(looks: TwoLooks) -> Iterator[Finding]:
         yield warns("K45", f"the mode is kafka, and these cannot follow it: {some(member.name for member in old)}")
 
 
+def _resets(looks: TwoLooks) -> Iterator[Finding]:
+    """Without a migrating member nobody takes them up, until the first one comes, which may be in weeks."""
+    if waiting := pending(looks.now):
+        told = warns if looks.now.of_kind(MemberKind.MIGRATING) else blocks
+        yield told("K46", f"an operator recorded offsets that nobody took up: {waiting}")
+
+
 def _assignment(looks: TwoLooks) -> Iterator[Finding]:
     """What is at rest under ZooKeeper shows by which strategy; with one thread all are the same."""
     zk = looks.now.zk
@@ -298,6 +306,6 @@ def _starved(looks: TwoLooks) -> Iterator[Finding]:
 
 
 _CHECKS: Final[Iterable[Callable[[TwoLooks], Iterator[Finding]]]] = (
-    *(_read, _flaws, _subscriptions, _mode, _assignment, _stores, _twice),
+    *(_read, _flaws, _subscriptions, _mode, _resets, _assignment, _stores, _twice),
     *(_topics, _unowned, _offsets, _orphans, _starved),
 )

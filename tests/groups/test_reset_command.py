@@ -1,0 +1,61 @@
+"""`groups reset`: what an operator records for the next holders of partitions, and takes away again."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_kmigrate.clients.group_znodes import groups_in
+from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, KafkaGroup
+from airflow_provider_kmigrate.core.coordination.registration import GroupPaths
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.groups import __main__ as command
+from tests.groups.test_emergency import GROUP, World
+
+PATH = GroupPaths(GROUP).reset(TopicPartition("t", 0))
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    there = World().in_kafka_mode()
+
+    def seen(zk: object, properties: object, names: list[str]) -> dict[str, GroupSeen]:
+        del zk, properties
+        (name,) = names
+        return {name: GroupSeen(name, groups_in(there.zk, [name])[name], KafkaGroup("Stable"), {}, {TopicPartition("t", 0): 10})}
+
+    monkeypatch.setattr(command, "seen", seen)
+    return there
+
+
+def ask(world: World, *options: str) -> int:
+    chosen = command.parser().parse_args(["reset", "--zookeeper", "h:1", "--bootstrap", "h:2", "--group", GROUP, *options])
+    return command._COMMANDS["reset"](world.zk, {}, chosen)  # type: ignore[arg-type]
+
+
+def test_it_is_recorded_told_changed_and_taken_away(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    for options, there, told in (
+        ((), None, "none"),
+        (("--at", "t-0=3"), b"3", "t-0 at 3"),
+        (("--at", "t-0=4"), b"4", "t-0 at 4"),
+        ((), b"4", "t-0 at 4"),
+        (("--forget",), None, "none"),
+        (("--forget",), None, "none"),
+    ):
+        assert ask(world, *options) == 0
+        found = world.zk.read(PATH)
+        assert (found[0] if found else None) == there
+        assert capsys.readouterr().out == f"{GROUP}: recorded, and taken up by nobody yet: {told}\n"
+    assert world.zk.read("/_kmigrate/id/owner") is None, "the cluster is free again"
+
+
+def test_what_nobody_can_take_up_is_refused(world: World) -> None:
+    with pytest.raises(Refused, match="t-0 ends at 10, which 11 is beyond"):
+        ask(world, "--at", "t-0=11")
+    assert world.zk.read(GroupPaths(GROUP).resets) is None
+
+
+@pytest.mark.parametrize("text", ["t=3", "t-0", "t-0=x", "t-²=3", "-0=3", "t-0=-1"])
+def test_what_is_no_partition_with_an_offset_is_asked_for(text: str, world: World) -> None:
+    with pytest.raises(SystemExit):
+        ask(world, "--at", text)
