@@ -333,7 +333,9 @@ def parser() -> argparse.ArgumentParser:
         "zookeeper-mode", help="in an emergency: migration/mode of groups set back to zookeeper, at once"
     )
     setting.add_argument(
-        "--force", action="store_true", help="also where the members in Kafka cannot be read: plain ones would read twice"
+        "--force",
+        action="store_true",
+        help="also where the members in Kafka cannot be read, or one of them is surely dead: plain ones would read twice",
     )
     going = commands.add_parser("go-on", help="groups that were taken back may be moved forward again")
     recording = commands.add_parser("reset", help="from where the next holders of partitions begin, for migrating members")

@@ -46,7 +46,7 @@ def in_kafka(seen: GroupSeen, *names: str) -> GroupSeen:
 
 
 class TestTheKafkaPlaceOfADeadMember:
-    """It looks like a plain consumer's, for the session of 45 s."""
+    """It looks like a plain consumer's, for a session of the application's own length, which nobody can be asked for."""
 
     @pytest.mark.parametrize(
         ("seen", "instance", "target", "code"),
@@ -67,9 +67,15 @@ class TestTheKafkaPlaceOfADeadMember:
             decision = set_mode(found, SPEC, target) if isinstance(target, Mode) else switch(found, SPEC, instance, target)
             return verdict(decision)
 
-        assert at(ABSENT - 1) == "wait K66"
-        assert at(ABSENT).startswith("never")
-        assert code in at(ABSENT)
+        assert at(ABSENT) == "wait K66"
+        assert at(SPEC.switch_timeout - 1) == "wait K66", "a session may well be minutes"
+        assert at(SPEC.switch_timeout).startswith("never")
+        assert code in at(SPEC.switch_timeout)
+
+    def test_who_knows_that_it_is_dead_need_not_wait_in_an_emergency(self) -> None:
+        seen = in_kafka(group("", "m", "kafka"), "g_a")
+        assert verdict(set_mode(looks(seen, age=1.0), SPEC, Mode.ZOOKEEPER, blind=True)) == "set mode"
+        assert verdict(set_mode(looks(in_kafka(seen, "x"), age=1.0), SPEC, Mode.ZOOKEEPER, blind=True)) == "never K62"
 
     def test_beside_other_plain_ones_in_mode_kafka_it_is_taken_for_one(self) -> None:
         seen = in_kafka(group("", "p", "kafka"), "g_a")

@@ -11,7 +11,7 @@ from airflow_provider_kmigrate.core.coordination.registration import Mode
 from airflow_provider_kmigrate.core.groups.members import cast, unread
 
 OFFSETS_SETTLE = 5.0  # seconds after which an offset that one store had must be in the other, too
-ABSENT = 45.0  # seconds without any member after which an instance is restarted once more; a dead one's session lasts as long
+ABSENT = 45.0  # seconds without any member after which an instance is restarted once more; a dead one's session lasts as long by default
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +38,8 @@ class Looks:
     def without_ghosts(self, group: GroupSpec) -> GroupSeen | None:
         """The group without plain members that may be dead migrating ones: their places in Kafka, which it keeps for a session.
 
-        Such a place is called by a consumer id of the group, and is gone within `ABSENT`. It is taken for a plain member's where the mode
-        is kafka and others are plain, too.
+        Such a place is called by a consumer id of the group, and is gone within a session, whose length is the application's own: it is waited for as
+        long as for a member that starts. It is taken for a plain member's where the mode is kafka and others are plain, too.
         """
         seen = self.now
         if seen is None or seen.zk is None or seen.kafka is None:
@@ -48,7 +48,8 @@ class Looks:
         called = [member for member in plain if member.name.startswith(f"{group.name}_")]
         if seen.zk.toggle is Mode.KAFKA and len(called) < len(plain):
             return seen
-        ghosts = {member.life for member in called if self.at - self.plain.get(member.life, self.at) < ABSENT}
+        limit = max(ABSENT, group.switch_timeout)
+        ghosts = {member.life for member in called if self.at - self.plain.get(member.life, self.at) < limit}
         living = tuple(member for member in seen.kafka.members if member.member_id not in ghosts)
         return replace(seen, kafka=replace(seen.kafka, members=living))
 

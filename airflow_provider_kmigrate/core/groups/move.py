@@ -85,9 +85,21 @@ def _kept_from(looks: Looks, group: GroupSpec, forbids: Callable[[GroupSeen], tu
     living = looks.without_ghosts(group)
     if living is None or forbids(living):
         return Refuse(never)
-    text = f"Group {group.name}: a place in Kafka that looks like a plain consumer's is called like a migrating member."
-    why = f"Kafka keeps a dead one's place for its session. If it were alive: {never[0].text}"
-    return Wait((Reason("K66", text, why, f"Nothing: within {ABSENT:.0f} s it is gone, or refused as what it looks like."),))
+    called = ", ".join(
+        member.name for member in looks.now.of_kind(MemberKind.PLAIN) if member not in living.of_kind(MemberKind.PLAIN)
+    )
+    text = f"Group {group.name}: {called} has a place in Kafka like a plain consumer's, and is called like a migrating member."
+    why = f"Kafka keeps a dead one's place for its session (session.timeout.ms, {ABSENT:.0f} s by default). If it were alive: {never[0].text}"
+    return Wait(
+        (
+            Reason(
+                "K66",
+                text,
+                why,
+                "If it died, nothing: its place goes with its session. If it lives it is a plain consumer: stop it.",
+            ),
+        )
+    )
 
 
 def _switch_forbidden(seen: GroupSeen, group: GroupSpec, instance: str, target: MemberKind) -> tuple[Reason, ...]:
@@ -138,7 +150,8 @@ def forbidden(seen: GroupSeen, group: GroupSpec, instance: str, target: MemberKi
 def set_mode(looks: Looks, group: GroupSpec, mode: Mode, *, blind: bool = False) -> Decision:
     """The group's migration/mode as wanted, and every member at rest under it. Act: "set mode".
 
-    `blind`: a person takes it upon them that the members in Kafka could not be read; it says nothing then of who is at rest.
+    `blind`: a person takes it upon them that the members in Kafka could not be read, or that those that may be dead are; it says nothing
+    then of who is at rest.
     """
     seen = looks.now
     missing = unread(seen, group.name, offsets=False, kafka=not blind)
@@ -147,7 +160,7 @@ def set_mode(looks: Looks, group: GroupSpec, mode: Mode, *, blind: bool = False)
     if written(seen, mode):
         return rested(seen, group, f"Group {group.name} is in {mode} mode, and all of its members have settled in it.")
     kept = _kept_from(looks, group, lambda one: _mode_forbidden(one, group, mode))
-    if kept:
+    if kept and not (blind and isinstance(kept, Wait)):
         return kept
     back = mode is Mode.ZOOKEEPER
     # with plain members alone the mode is the first move of a way back, which may be for one that died
