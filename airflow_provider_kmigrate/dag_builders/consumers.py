@@ -100,7 +100,7 @@ def _group(spec: ClusterSpec, group: GroupSpec) -> tuple[BaseOperator, BaseOpera
     """One group's tasks; the first and the last of its way."""
     with TaskGroup(group.name.replace(".", "_")):
         # the group before may have been skipped: a window that were skipped with it would be no window
-        begin = [WindowSensor(task_id="window", window=group.window, wave=group.wave, **goes_on())] if group.window else []
+        begin = [_window(spec, group)] if group.window else []
         mode = SetModeOperator(
             cluster_file=spec.path,
             task_id="mode_kafka",
@@ -121,6 +121,12 @@ def _group(spec: ClusterSpec, group: GroupSpec) -> tuple[BaseOperator, BaseOpera
         ]
         chain(*way)
     return way[0], way[-1]
+
+
+def _window(spec: ClusterSpec, group: GroupSpec) -> BaseOperator:
+    return WindowSensor(
+        cluster_file=spec.path, task_id="window", group=group.name, window=group.window, wave=group.wave, **goes_on()
+    )
 
 
 def _switched(spec: ClusterSpec, group: GroupSpec, target: MemberKind, goal: Goal) -> list[BaseOperator]:

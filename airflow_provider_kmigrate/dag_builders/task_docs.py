@@ -110,7 +110,8 @@ _ROLLBACK = {
 _GROUPS = {
     "plan": "Looks at every group: who is in it, as what, under which mode, and says what is left to do; changes nothing.",
     "approve": "Shows the plan and asks a person. Answer under *Required Actions*; nothing is changed while it waits.",
-    "window": "Waits until the group's daily window (UTC) is open.",
+    "window": "Waits until the group's daily window (UTC) is open. It says when the group may be begun: what was begun goes on after it.\n\n"
+    "**Skipped:** the group has left ZooKeeper.",
     "check": "Looks at the group twice, as far apart as its `commit_within`, and says what a person should know before it is moved: how it "
     "shares out, where it commits, which of its topics old consumers cannot read. Changes nothing. **Red:** something blocks the move (K30 "
     "to K46), such as a registration that nobody can read, a wildcard that Python may read otherwise than Java, or partitions that starve. "
