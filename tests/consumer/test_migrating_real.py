@@ -126,14 +126,22 @@ def test_two_members_share_a_topic_and_commit_to_both_stores(
     assert in_kafka(properties, group) == ends
 
 
-def test_the_toggle_goes_there_and_back_under_load(
-    cluster: LocalCluster, zookeeper: KazooClient, group: str, pair: tuple[Member, Member], tmp_path: Path
+@pytest.mark.parametrize("times", [2, pytest.param(10, marks=[pytest.mark.long, pytest.mark.timeout(400)])])
+def test_the_toggle_goes_there_and_back_under_load(  # noqa: PLR0917  # fixtures
+    cluster: LocalCluster,
+    zookeeper: KazooClient,
+    properties: dict[str, Any],
+    pair: tuple[Member, Member],
+    tmp_path: Path,
+    times: int,
 ) -> None:
+    """R12: twenty toggles in the long one."""
+    group = properties["group.id"]
     mode = f"/consumers/{group}/migration/mode"
     zookeeper.create(mode, b"", makepath=True)
     with Load(cluster.bootstrap, tmp_path, group, PARTITIONS) as load:
         wait_until(lambda: metric(pair, "KafkaOwnedPartitionsCount") == [3, 3], "Kafka has shared out, too")
-        for data, count in ((b"kafka", 1), (b"zookeeper", 0)) * 2:
+        for data, count in ((b"kafka", 1), (b"zookeeper", 0)) * times:
             before = load.sent
             zookeeper.set(mode, data)
             wait_until(lambda count=count: metric(pair, "ActiveKafkaCoordinationCount") == [count] * 2, "both follow")
@@ -145,6 +153,9 @@ def test_the_toggle_goes_there_and_back_under_load(
     assert found.delivered == {group: load.sent}
     assert not found.violations
     assert pair[0].late == pair[1].late == []
+    assert (
+        in_zookeeper(zookeeper, group) == in_kafka(properties, group) == dict.fromkeys(range(PARTITIONS), load.sent // PARTITIONS)
+    )
 
 
 def test_a_member_that_is_killed_leaves_its_partitions_to_the_other(

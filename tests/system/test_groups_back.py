@@ -44,6 +44,7 @@ WAY: list[tuple[str, dict[str, Any]]] = [
     ("clean up", {"group": GROUP}),
 ]
 STANDS = [[OLD, OLD], [MIGRATING, OLD], *[[MIGRATING, MIGRATING]] * 2, [MIGRATING, PLAIN], *[[PLAIN, PLAIN]] * 2]
+MODES = [Mode.ZOOKEEPER] * 3 + [Mode.KAFKA] * 3 + [Mode.ZOOKEEPER]  # the last one has left no znode
 BACK: tuple[str, dict[str, Any]] = ("group back", {"group": GROUP, "goal": Goal.OLD})
 
 
@@ -59,6 +60,9 @@ def forward(rehearsal: Rehearsal, far: int) -> None:
         for kind, arguments in WAY[:far]:
             direct.step(world, kind, **arguments)
     assert sorted(kinds(rehearsal)) == sorted(STANDS[far])
+    now = look(rehearsal).zk
+    assert now is not None
+    assert now.mode is MODES[far]
 
 
 def lives(rehearsal: Rehearsal) -> int:
@@ -77,7 +81,8 @@ def check_back(rehearsal: Rehearsal) -> None:
     assert now.zk is not None
     assert now.committed is not None
     assert [member.kind for member in now.members or ()] == [OLD, OLD]
-    assert now.zk.toggle is Mode.ZOOKEEPER
+    assert now.zk.toggle is now.zk.mode is Mode.ZOOKEEPER
+    assert now.zk.mode_data in {None, b"zookeeper"}
     assert not now.zk.progress
     assert len(now.zk.owners) == PARTITIONS
     stored = now.in_zookeeper
