@@ -20,17 +20,24 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--schema", action="store_true", help="print the JSON Schema for editors")
     parser.add_argument("--reference", action="store_true", help="print docs/cluster-file.md: every key with its default")
     arguments = parser.parse_args(argv)
+    if not (arguments.paths or arguments.schema or arguments.reference):
+        parser.error("name a FILE_OR_FOLDER to check")
     if arguments.schema:
         sys.stdout.write(json.dumps(schema(), indent=2) + "\n")
     if arguments.reference:
         sys.stdout.write(reference())
     results = [load_folder(path) if path.is_dir() else _one(path) for path in arguments.paths]
+    empty = [path for path, result in zip(arguments.paths, results, strict=True) if result == Folder((), ())]
     for spec in (spec for result in results for spec in result.specs):
         sys.stdout.write("\n".join((_summary(spec), *map(str, advice(spec)))) + "\n")
     errors = [error for result in results for error in result.errors]
     for error in errors:
         sys.stderr.write(f"{error}\n")
-    return 1 if errors else 0
+    for path in empty:
+        sys.stderr.write(
+            f"{path}: no cluster file: nothing ends with .yaml or .yml directly in it. Name the folder that has them, or a file.\n"
+        )
+    return 1 if errors or empty else 0
 
 
 def _one(path: Path) -> Folder:

@@ -197,9 +197,29 @@ def test_an_entry_can_be_read_where_no_repository_is(capsys: pytest.CaptureFixtu
     told = capsys.readouterr().out
     assert [told.count(f"### {code} ") for code in ("G05", "P06", "G06")] == [1, 1, 0]
     assert told.count("**Never.**") == 2
-    assert runbook.main(["G99"]) == 1
-    assert "no entry G99" in capsys.readouterr().out
     assert "    runbook.md\n" in (ROOT / "setup.cfg").read_text(encoding="utf-8"), "what is installed has it too"
+
+
+def test_a_code_may_be_typed_in_any_case(capsys: pytest.CaptureFixture[str]) -> None:
+    assert runbook.main(["g05", "b9D"]) == 0
+    told = capsys.readouterr().out
+    assert [told.count(f"### {code} ") for code in ("G05", "B9d")] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [("G14", r"no entry G14\. Of G it has G00, .*G13, G20, .*"), ("nonsense", r"no entry nonsense\. A code is .*G05.*")],
+)
+def test_a_code_without_an_entry_says_which_there_are(code: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert runbook.main([code]) == 1
+    assert re.search(told, capsys.readouterr().out)
+
+
+def test_it_says_how_it_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        runbook.main(["--help"])
+    assert end.value.code == 0
+    assert "G05" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("block", re.findall(r"^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL))

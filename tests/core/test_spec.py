@@ -378,6 +378,15 @@ class TestFiles:
         assert main([str(tmp_path / "a.yaml"), str(tmp_path / "b.yaml")]) == 1
         assert "b.yaml:1: x:" in capsys.readouterr().err
 
+    def test_the_command_does_not_call_nothing_right(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        (tmp_path / "prod.yml.bak").write_text(GOOD, encoding="utf-8")
+        assert main([str(tmp_path)]) == 1
+        assert f"{tmp_path}: no cluster file" in capsys.readouterr().err
+        with pytest.raises(SystemExit) as end:
+            main([])
+        assert end.value.code == 2
+        assert "FILE_OR_FOLDER" in capsys.readouterr().err
+
 
 class TestAdvice:
     @pytest.mark.parametrize(("count", "codes"), [(1, ["F50"]), (2, ["F50"]), (3, []), (4, ["F50"]), (5, [])])
