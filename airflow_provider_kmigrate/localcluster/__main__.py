@@ -91,8 +91,26 @@ def _up(cluster: LocalCluster, arguments: argparse.Namespace) -> int:
     print(f"  brokers      {cluster.bootstrap}")
     print(f"  cluster file {found.spec_path}")
     print(f"  connections  {found.connections_path}")
-    print(f"next: migrate it, or `python -m airflow_provider_kmigrate.localcluster down --dir {arguments.dir}`")
+    print(next_steps(found))
     return 0
+
+
+def next_steps(found: plan.Plan) -> str:
+    """What can be typed now, in the folder in which `up` was."""
+    python, folder, spec, connections = map(_typed, (Path(sys.executable), found.folder, found.spec_path, found.connections_path))
+    package = "airflow_provider_kmigrate"
+    return f"""may it be migrated?
+  {python} -m {package}.preflight {spec} --connections {connections}
+migrate it: an Airflow with this package and the files of dags/ needs these two; `make airflow` does it all on a cluster of its own
+  airflow connections import {connections}
+  export AIRFLOW__KMIGRATE__CLUSTERS_FOLDER={found.spec_path.parent.absolute()}
+stop it
+  {python} -m {package}.localcluster down --dir {folder}"""
+
+
+def _typed(path: Path) -> str:
+    """As short as it can be typed here."""
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 def _status(cluster: LocalCluster, _: argparse.Namespace) -> int:

@@ -283,6 +283,23 @@ def test_kafka_home_is_used_without_maven(tools: Path, tmp_path: Path, monkeypat
     assert [path.name for path in jars.jars()] == ["kafka_2.13-3.9.2.jar"]
 
 
+def test_what_can_be_done_with_it_can_be_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every path is there, and the Python is the one that has the package: no newcomer's shell has another of that name."""
+    monkeypatch.setattr(sys, "executable", str(tmp_path / ".venv/bin/python"))
+    monkeypatch.chdir(tmp_path)
+    found = planned(tmp_path / "build/here")
+    export.write(found)
+    told = cli.next_steps(found)
+    assert (
+        "  .venv/bin/python -m airflow_provider_kmigrate.preflight build/here/clusters/demo.yaml --connections build/here/conn"
+        in told
+    )
+    assert "  .venv/bin/python -m airflow_provider_kmigrate.localcluster down --dir build/here\n" in f"{told}\n"
+    paths = [Path(word) for word in told.replace("=", " ").split() if "build/" in word]
+    assert len(paths) == 5
+    assert [path for path in paths if not path.exists()] == []
+
+
 def test_the_module_runs_without_airflow(tmp_path: Path) -> None:
     """The command line must start quickly, and where there is no Airflow."""
     code = "import sys; from airflow_provider_kmigrate.localcluster.__main__ import main; print([m for m in sys.modules if m.split('.')[0] == 'airflow'])"
