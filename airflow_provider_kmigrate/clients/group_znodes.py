@@ -43,8 +43,8 @@ def groups_in(zk: Tree, names: Collection[str] | None = None) -> dict[str, ZkGro
     """
     there = zk.children(CONSUMERS)  # brings a server that lags behind up to date
     paths = {name: GroupPaths(name) for name in sorted(there if names is None else names)}
-    progress = _children(zk, {name: path.migration_ids for name, path in paths.items()}, read_progress)
-    registrations = _children(zk, {name: path.ids for name, path in paths.items()}, read_registration)
+    progress, _ = _children(zk, {name: path.migration_ids for name, path in paths.items()}, read_progress)
+    registrations, joined = _children(zk, {name: path.ids for name, path in paths.items()}, read_registration)
     modes = dict(zk.nodes(path.mode for path in paths.values()))
     owners = _places(zk, {name: f"{path.root}/owners" for name, path in paths.items()}, _thread)
     offsets = _places(zk, {name: f"{path.root}/offsets" for name, path in paths.items()}, _stored)
@@ -65,6 +65,7 @@ def groups_in(zk: Tree, names: Collection[str] | None = None) -> dict[str, ZkGro
             selected[name],
             read_hold(holds[path.hold].data) if path.hold in holds else None,
             resets[name],
+            name in joined,
         )
     return found
 
@@ -86,15 +87,17 @@ def _stored(znode: Znode) -> StoredOffset:
     return StoredOffset(read_offset(znode.data), znode.changed_at)
 
 
-def _children(zk: Tree, folders: Mapping[str, str], parse: Callable[[bytes], Parsed]) -> dict[str, dict[str, Parsed]]:
-    """Of each group the children of its folder; those that went meanwhile are left out."""
+def _children(
+    zk: Tree, folders: Mapping[str, str], parse: Callable[[bytes], Parsed]
+) -> tuple[dict[str, dict[str, Parsed]], frozenset[str]]:
+    """Of each group the children of its folder; those that went meanwhile are left out. And the groups that have the folder."""
     families = dict(zk.families(folders.values()))
     where = {f"{folder}/{child}": (name, child) for name, folder in folders.items() for child in families.get(folder, ())}
     found: dict[str, dict[str, Parsed]] = {name: {} for name in folders}
     for path, znode in zk.nodes(where):
         name, child = where[path]
         found[name][child] = parse(znode.data)
-    return found
+    return found, frozenset(name for name, folder in folders.items() if folder in families)
 
 
 def _places(zk: Tree, folders: Mapping[str, str], parse: Callable[[Znode], Parsed]) -> dict[str, dict[TopicPartition, Parsed]]:

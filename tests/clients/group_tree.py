@@ -22,7 +22,7 @@ class GroupTree:
         return sorted({name.split("/")[0] for name in below})
 
     def families(self, paths: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
-        return ((path, found) for path in paths if (found := self.children(path)))
+        return ((path, found) for path in paths if (found := self.children(path)) or path in self._nodes)
 
     def nodes(self, paths: Iterable[str]) -> Iterator[tuple[str, Znode]]:
         for path in paths:

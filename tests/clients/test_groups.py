@@ -8,6 +8,7 @@ from airflow_provider_kmigrate.clients.group_reads import seen
 from airflow_provider_kmigrate.clients.group_znodes import groups_in
 from airflow_provider_kmigrate.clients.groups import of_zookeeper
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, StoredOffset, ZkGroup
+from airflow_provider_kmigrate.core.coordination.hold import Hold, write_hold
 from airflow_provider_kmigrate.core.coordination.registration import (
     Flaw,
     Mode,
@@ -38,6 +39,8 @@ TREE = {
     "/consumers/g/owners/t/1": b"g_old-0",
     "/consumers/g/owners/t/0-1": b"pykafka",
     "/consumers/g/offsets/t/0": b"12",
+    "/consumers/g/migration/hold": write_hold(Hold("dag/run", "it was worse")),
+    "/consumers/g/migration/reset/t/0": b"3",
     "/consumers/g/offsets/t/1": b"not a number",
     "/consumers/stopped/offsets/t/0": b"3",
     "/consumers/never/ids": b"",
@@ -52,12 +55,15 @@ G = ZkGroup(
     {ONE: "g_old-0"},
     {ZERO: StoredOffset(12, 99.0), ONE: StoredOffset(Unreadable(Flaw.NOT_A_NUMBER, "not a number"), 99.0)},
     frozenset({ZERO, ONE, TopicPartition("wide", 0)}),
+    Hold("dag/run", "it was worse"),
+    {ZERO: 3},
+    joined=True,
 )
 
 
 def test_everything_of_all_groups() -> None:
     stopped = ZkGroup(offsets={ZERO: StoredOffset(3, 99.0)})
-    assert groups_in(GroupTree(TREE)) == {"g": G, "never": ZkGroup(), "stopped": stopped}
+    assert groups_in(GroupTree(TREE)) == {"g": G, "never": ZkGroup(joined=True), "stopped": stopped}
 
 
 def test_a_member_that_joins_meanwhile_looks_like_one_that_cannot_migrate() -> None:

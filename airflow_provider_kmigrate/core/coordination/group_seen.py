@@ -58,7 +58,7 @@ class ZkGroup:
     `progress`: children of migration/ids, with what each tells of itself (None: nothing that we know). `mode_version`: the data
     version of migration/mode, -1 where there is none; `mode_epoch` its mzxid, 0 where there is none. `partitions`: every existing
     partition that a readable registration selects. `hold`: that it was taken back; `resets`: offsets that an operator recorded and
-    that no holder has made good yet.
+    that no holder has made good yet. `joined`: members have been in it since it was last cleaned up: the folder `ids` stays behind.
     """
 
     registrations: Mapping[str, Registration | Unreadable] = field(default_factory=dict)
@@ -71,6 +71,7 @@ class ZkGroup:
     partitions: frozenset[TopicPartition] = frozenset()
     hold: Hold | None = None
     resets: Mapping[TopicPartition, int | Unreadable] = field(default_factory=dict)
+    joined: bool = False
 
     @property
     def toggle(self) -> Mode:

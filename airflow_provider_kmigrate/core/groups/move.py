@@ -319,12 +319,13 @@ def all_plain(seen: GroupSeen | None, group: GroupSpec) -> bool:
 def moved(seen: GroupSeen | None, group: GroupSpec) -> bool:
     """Whether the group has left ZooKeeper, with nothing left over; False where that is not known.
 
-    Of one whose application is stopped the offsets tell: Kafka has them, and none that ZooKeeper kept is ahead.
+    Of one whose application is stopped the offsets tell: Kafka has them, and none that ZooKeeper kept is ahead. Not so where its members'
+    folder is there still: then they may have been copied while its old consumers were stopped, which come back.
     """
     if unread(seen, group.name) or seen is None or seen.zk is None or seen.zk.mode_version >= 0:
         return False
     ahead = any(offset > (seen.committed or {}).get(where, offset) for where, offset in seen.in_zookeeper.items())
-    return all_plain(seen, group) or (not seen.members and bool(seen.committed) and not ahead)
+    return all_plain(seen, group) or (not seen.members and not seen.zk.joined and bool(seen.committed) and not ahead)
 
 
 def standing(seen: GroupSeen) -> str:

@@ -1,0 +1,32 @@
+"""Whether a group has left ZooKeeper, so that nothing of it is touched any more."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen
+from airflow_provider_kmigrate.core.groups.move import moved
+from tests.core.test_group_move import SPEC, T0, T1, changed, group
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        (group("p", "p"), True),
+        (group("p", "p", "kafka"), False),
+        (group("p", "o"), False),
+        (group(), True),
+        (changed(group(), joined=True), False),
+        (changed(group("p", "p"), joined=True), True),
+        (group(committed={}), False),
+        (group(committed={T0: 5, T1: 10}), False),
+        (group(committed=None), False),
+        (None, False),
+    ],
+    ids=[
+        *("plain", "not cleaned up", "an old one", "stopped", "old ones stopped, and their offsets copied"),
+        *("plain since, by hand", "never in Kafka", "ZooKeeper is ahead", "unread", "not looked at"),
+    ],
+)
+def test_what_has_left_zookeeper(seen: GroupSeen | None, expected: bool) -> None:
+    assert moved(seen, SPEC) is expected
