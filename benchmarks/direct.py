@@ -12,8 +12,8 @@ from airflow_provider_kmigrate.clients.connections import lookup_in, read_connec
 from airflow_provider_kmigrate.clients.fence import Fence
 from airflow_provider_kmigrate.clients.tools import Tools, opened
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
-from airflow_provider_kmigrate.core.forward.provision import postponed_controller
 from airflow_provider_kmigrate.core.forward.roll import next_to_roll
+from airflow_provider_kmigrate.core.forward.sequence import WAY_FORWARD
 from airflow_provider_kmigrate.core.model import BrokerMode, Done, Wait
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
 from airflow_provider_kmigrate.observe import Observer
@@ -21,8 +21,8 @@ from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.backup import BackupStore
 from airflow_provider_kmigrate.steps.brokers import ROLL_LOOKS
 from airflow_provider_kmigrate.steps.catalog import build
-from airflow_provider_kmigrate.steps.in_turn import active_last, one_by_one
 from airflow_provider_kmigrate.steps.journal import FileJournal
+from airflow_provider_kmigrate.steps.legs import run_leg
 from airflow_provider_kmigrate.steps.prepare import run_backup, run_preflight
 from airflow_provider_kmigrate.steps.run import World, run_step
 
@@ -77,17 +77,20 @@ def prepare(here: World) -> None:
     run_backup(here)
 
 
+def go(here: World, group: str) -> None:
+    """One group of the DAG's tasks."""
+    for leg in WAY_FORWARD:
+        if leg.group == group:
+            run_leg(here, leg, {})
+
+
 def provision(here: World) -> None:
-    for node in here.spec.controllers:
-        step(here, "provision", node=node.id)
-    step(here, "controllers ready")
+    go(here, "controllers")
 
 
 def roll(here: World, target: BrokerMode) -> None:
     """Every broker that is not there yet, the ZooKeeper controller last."""
-    one_by_one(here, target, lambda node: build(here.spec, "roll", {"node": node.id, "target": target}))
-    step(here, "leaders")
-    step(here, "registered")
+    go(here, "first_roll" if target is BrokerMode.MIGRATION else "second_roll")
 
 
 def to_roll(here: World, target: BrokerMode) -> int | None:
@@ -95,13 +98,11 @@ def to_roll(here: World, target: BrokerMode) -> int | None:
 
 
 def copy(here: World) -> None:
-    for kind in ("copied", "lag", "equivalent"):
-        step(here, kind)
+    go(here, "copy")
 
 
 def finalize(here: World) -> None:
-    active_last(here, postponed_controller, lambda node: build(here.spec, "finalize", {"node": node.id}))
-    step(here, "finalized")
+    go(here, "finalize")
 
 
 def to_copied(here: World) -> None:
@@ -126,7 +127,6 @@ def to_dual_write(here: World) -> None:
 
 def forward(here: World) -> None:
     """The whole DAG."""
-    to_dual_write(here)
-    for kind in ("soak", "lag", "equivalent"):
-        step(here, kind)
-    finalize(here)
+    prepare(here)
+    for leg in WAY_FORWARD:
+        run_leg(here, leg, {})

@@ -12,9 +12,9 @@ from typing import Any
 from airflow.sdk import DAG, BaseOperator, Param, TaskGroup, chain
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
+from airflow_provider_kmigrate.core.forward.waiting import COPIED
 from airflow_provider_kmigrate.core.gates import mover
 from airflow_provider_kmigrate.core.model import BrokerMode
-from airflow_provider_kmigrate.core.phase import Phase
 from airflow_provider_kmigrate.dag_builders import audit, spark_jobs
 from airflow_provider_kmigrate.dag_builders.chaining import approved, goes_on
 from airflow_provider_kmigrate.dag_builders.task_docs import doc
@@ -71,7 +71,7 @@ _AUDITED = "* audit: {{ ti.xcom_pull(task_ids='audit_before_approval.verdict') }
 
 
 def build(spec: ClusterSpec) -> DAG:
-    """The DAG `kmigrate_zk_to_kraft__<cluster>`, for manual runs, one at a time."""
+    """The DAG `kmigrate_zk_to_kraft__<cluster>`, for manual runs, one at a time; its groups are those of `core.forward.sequence`."""
     with DAG(
         dag_id=f"kmigrate_zk_to_kraft__{spec.name}",
         schedule=None,
@@ -161,10 +161,9 @@ def _roll(spec: ClusterSpec, name: str, target: BrokerMode) -> TaskGroup:
 
 def _copy(spec: ClusterSpec) -> TaskGroup:
     with TaskGroup("copy") as group:
-        phases = [Phase.DUAL_WRITE_ZOOKEEPER, Phase.HYBRID, Phase.DUAL_WRITE, Phase.FINALIZING, Phase.FINALIZED, Phase.STRANDED]
         chain(
             MetadataCopyOperator(cluster_file=spec.path, task_id="copied"),
-            MigrationPhaseSensor(cluster_file=spec.path, task_id="phase", phases=phases),
+            MigrationPhaseSensor(cluster_file=spec.path, task_id="phase", phases=COPIED),
             VerifyDualWriteLagSensor(cluster_file=spec.path, task_id="dual_write_lag"),
             MetadataEquivalenceSensor(cluster_file=spec.path, task_id="equivalence"),
         )

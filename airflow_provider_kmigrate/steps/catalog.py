@@ -9,6 +9,7 @@ from airflow_provider_kmigrate.core.back.losses import Terms, misstated
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec, Role
 from airflow_provider_kmigrate.core.coordination.group_seen import MemberKind
 from airflow_provider_kmigrate.core.coordination.registration import Mode
+from airflow_provider_kmigrate.core.forward.waiting import COPIED
 from airflow_provider_kmigrate.core.groups.move import Goal
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.core.phase import Phase
@@ -97,7 +98,7 @@ def _registered(spec: ClusterSpec, arguments: Arguments) -> Step:
 
 def _phase(spec: ClusterSpec, arguments: Arguments) -> Step:
     del spec
-    return PhaseReached([Phase(phase) for phase in arguments["phases"]], arguments.get("patience", 600.0))
+    return PhaseReached([Phase(phase) for phase in arguments.get("phases", COPIED)], arguments.get("patience", 600.0))
 
 
 def _lag(spec: ClusterSpec, arguments: Arguments) -> Step:

@@ -23,7 +23,7 @@ from airflow_provider_kmigrate.steps.backup import BackupStore
 from airflow_provider_kmigrate.steps.run import World
 from tests.provider.simulated import Rehearsal, rehearsal
 from tests.provider.test_approval import Person
-from tests.provider.test_dags import names, tasks
+from tests.provider.test_dags import legs_of, names, tasks, tasks_of
 from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import CLUSTER_ID
 from tests.steps.test_rollback import all_in_migration, all_kraft, check_back, finalization_begun, some_in_migration, some_kraft
@@ -81,10 +81,7 @@ class TestShape:
         """In their order, with a task for each node of a leg, in that leg's mode, and one more for those that have their turn last."""
         dag = dag_of(2, 3, tmp_path)
         made = [dag.get_task(name) for name in names(dag) if name not in {"plan", "approve"}]
-        each = {Role.BROKER: 2, Role.CONTROLLER: 3, None: 1}
-        assert [(task.task_id.rpartition(".")[0], task.kind, getattr(task, "target", None)) for task in made] == [
-            (leg.group, leg.kind, leg.target) for leg in WAY_BACK for _ in range(each[leg.each] + leg.rest)
-        ]
+        assert legs_of(made) == tasks_of(WAY_BACK, brokers=2, controllers=3)
         assert {task.kind for task in made if getattr(task, "heals", False)} == {leg.kind for leg in WAY_BACK if leg.heals}
 
     def test_what_may_be_skipped_does_not_skip_the_rest(self, tmp_path: Path) -> None:

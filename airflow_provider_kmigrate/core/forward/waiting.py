@@ -26,6 +26,16 @@ from airflow_provider_kmigrate.core.phase import (
 )
 from airflow_provider_kmigrate.core.unread import not_read
 
+COPIED = (
+    Phase.DUAL_WRITE_ZOOKEEPER,
+    Phase.HYBRID,
+    Phase.DUAL_WRITE,
+    Phase.FINALIZING,
+    Phase.FINALIZED,
+    Phase.STRANDED,
+)
+"""The phases of which one shows that the copy is over."""
+
 
 def controllers_ready(view: ClusterView) -> Decision:
     """Every controller answers with the flag, a leader is there, /migration shows a fresh migration (or one under way)."""
