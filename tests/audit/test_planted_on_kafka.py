@@ -133,7 +133,8 @@ def removed(scene: Scene) -> None:
     scene.send(0, COUNT - 1)
     with scene.member() as member:
         scene.read(member, 39)
-    for future in AdminClient(scene.properties).delete_records([KafkaPartition(scene.name, 0, 60)]).values():
+    admin = AdminClient(scene.properties)  # a client that nothing refers to ends with its requests
+    for future in admin.delete_records([KafkaPartition(scene.name, 0, 60)]).values():
         future.result(30)
     with scene.member() as member:
         scene.read(member, COUNT - 1)
