@@ -293,7 +293,7 @@ def test_without_a_list_the_newest_records_of_every_topic_are_compared(
     wanted = LogsRequest(str(tmp_path / "kafka.json"), None, str(places[0]), (str(places[1]),), **newest)  # type: ignore[arg-type]
     first = look.taken(spark, wanted).logs
     names = {where.topic for where in first.marks}
-    assert {"stays", "t"} <= names
+    assert "stays" in names
     assert not names & {"scratch", "kmigrate-own", "__consumer_offsets"}
     prints = [first.prints[TopicPartition("stays", partition)] for partition in range(PARTITIONS)]
     assert [sorted(blocks) for blocks in prints] == [[2]] * PARTITIONS, "of 300 records the last 100"
@@ -307,7 +307,7 @@ def test_without_a_list_the_newest_records_of_every_topic_are_compared(
     admin.delete_topics(["made-since"])["made-since"].result(30)
     wait_until(lambda: not read_marks(properties, ["made-since"]), "it is gone", timeout=30)
     (gone,) = [ground for ground in look.compared(spark, wanted).grounds if ground.outcome is Outcome.FAIL]
-    assert (gone.reason.code, {case.topic for case in gone.cases}) == ("D05", {"made-since"})
+    assert (gone.reason.code, {case.topic for case in gone.examples}) == ("D05", {"made-since"})
     left_out = replace(wanted, ignored=("scratch", "made-since"))
     assert "D18" in [ground.reason.code for ground in look.compared(spark, left_out).grounds]
 
