@@ -45,6 +45,7 @@ class _Forward(StepOperator):
     ui_color = "#e3f0d8"
     groups: tuple[str, ...]
     wave: int
+    onward = True  # not the mode of a way back, which a group that was taken back may need
     _released: frozenset[str] = frozenset()
 
     def execute(self, context: Context) -> str:
@@ -69,7 +70,7 @@ class _Forward(StepOperator):
         return self.do(world, arguments)
 
     def _goes_on(self, world: World, seen: GroupSeen | None, name: str) -> None:
-        reasons = held(seen, world.run)
+        reasons = held(seen, world.run) if self.onward else ()
         if reasons and name not in self._released:
             raise Refused.because(*reasons)
         if reasons:
@@ -134,6 +135,7 @@ class SetModeOperator(_Forward):
     def __init__(self, *, groups: Sequence[str], mode: Mode | str, wave: int = _EVERY_WAVE, **kwargs: Any) -> None:
         super().__init__(**{"deferrable": False, **kwargs})
         self.groups, self.mode, self.wave = tuple(groups), str(mode), wave
+        self.onward = Mode(mode) is Mode.KAFKA
 
     def do(self, world: World, arguments: dict[str, Any]) -> object:
         del arguments

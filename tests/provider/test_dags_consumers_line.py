@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from airflow.sdk import DAG
 
+from airflow_provider_kmigrate.core.coordination.hold import Hold, write_hold
+from airflow_provider_kmigrate.operators.groups import SetModeOperator
 from tests.provider.group_dags import APPROVED, BACK, Group, RunDag, dag_of
 from tests.provider.test_dags import tasks
 from tests.steps.sim_group import MIGRATING, OLD, PLAIN, ROOT, SimGroup
+from tests.steps.test_groups import gone
 
 HOLD = f"{ROOT}/migration/hold"
 
@@ -32,6 +36,19 @@ def test_a_canary_that_went_back_stops_the_line_across_runs_until_a_person_says_
 
 def test_a_group_that_the_file_does_not_have_is_not_gone_on_with(made: Group, run_dag: RunDag) -> None:
     assert tasks(run_dag(dag_of(made(SimGroup(1))), run_conf={"go_on": ["bilings"]}))["plan"] == "failed"
+
+
+@pytest.mark.parametrize(("mode", "state"), [("kafka", "failed"), ("zookeeper", "success")])
+def test_the_mode_of_a_way_back_is_set_of_a_group_that_was_taken_back_too(
+    made: Group, run_dag: RunDag, mode: str, state: str
+) -> None:
+    group = gone(SimGroup(2), 2)
+    group.znodes[HOLD] = (write_hold(Hold("another/run", "it was worse")), 0, 1)
+    there = made(group)
+    group.token = 0
+    with DAG(dag_id=f"own_{mode}", schedule=None) as dag:
+        SetModeOperator(cluster_file=str(there.path), task_id="mode", groups=["billing"], mode=mode)
+    assert tasks(run_dag(dag)) == {"mode": state}
 
 
 @pytest.mark.slow
