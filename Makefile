@@ -72,11 +72,11 @@ disasters: setup ## the known disasters, made by hand on real brokers, and kmigr
 spark-cluster: setup setup-spark ## the audit's tests on a Spark cluster: a master and two executors in processes of their own (a quarter of an hour)
 	KMIGRATE_SPARK_MASTER='local-cluster[2,1,1024]' PYTHONPATH=. PYSPARK_PYTHON=$(CURDIR)/$(SPARK_BIN)/python $(SPARK_BIN)/python -m pytest -q -m "not long" tests/audit
 
-demo: setup setup-spark ## a real cluster is migrated by the DAG under load; ends with Spark's verdict and a report
+demo: setup setup-spark ## a real cluster is migrated by the DAG under load; ends with Spark's verdict and a report (four minutes)
 	$(BIN)/python -m benchmarks.demo --dir $(DEMO_DIR)
 
-airflow: setup ## Airflow's pages on a local cluster, with the DAGs in it; Ctrl-C ends it all
-	$(BIN)/python -m benchmarks.airflow_ui --dir $(AIRFLOW_DIR)
+airflow: setup ## Airflow's pages on a local cluster, with the DAGs in it; Ctrl-C ends it all. Under load: make airflow ARGS=--load; ARGS=--help has the rest
+	$(BIN)/python -m benchmarks.airflow_ui --dir $(AIRFLOW_DIR) $(ARGS)
 
 bench: setup setup-spark ## every benchmark, or one: make bench BENCH=overhead
 	$(BIN)/python -m benchmarks $(BENCH)

@@ -284,7 +284,7 @@ def hello(airflow: Airflow, rehearsal: Rehearsal, *, load: bool) -> str:
         brokers=plan.shape.brokers,
         controllers=plan.shape.controllers,
         partitions=sum(topic.partitions for topic in rehearsal.topics),
-        load=f"{rehearsal.rate:.0f} records/s flow" if load else "no load (see --load)",
+        load=f"{rehearsal.rate:.0f} records/s flow" if load else "no load (ARGS=--load has some)",
         spec=plan.spec_path,
         kmigrate=airflow.kmigrate,
         logs=airflow.home,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from airflow.sdk import BaseOperator, TaskGroup
@@ -24,36 +25,30 @@ def risks(spec: ClusterSpec) -> list[BaseOperator]:
 
 def hold(spec: ClusterSpec, step: str, **arguments: Any) -> list[TaskGroup]:
     """Each job that may be held is, where its policy and its topics ask for it. A job that is not skips its task."""
-    return _group(
-        f"hold_for_{step}",
-        (
-            HoldSparkJobOperator(
-                cluster_file=spec.path, task_id=name, job=name, why=f"{step} of cluster {spec.name}", **arguments
-            )
-            for name in _held(spec)
-        ),
-    )
+    common = {"cluster_file": spec.path, "why": f"{step} of cluster {spec.name}", **arguments}
+    return _group(f"hold_for_{step}", _held(spec), partial(HoldSparkJobOperator, **common))
 
 
 def progress(spec: ClusterSpec, step: str) -> list[TaskGroup]:
     """Each job that is not held shows that it lives; those of which nothing can be seen are left out."""
     seen = [job.name for job in spec.spark_jobs if job.checkpoint]
-    tasks = (SparkJobProgressOperator(cluster_file=spec.path, task_id=name, job=name) for name in seen)
-    return _group(f"progress_after_{step}", tasks)
+    return _group(f"progress_after_{step}", seen, partial(SparkJobProgressOperator, cluster_file=spec.path))
 
 
 def resume(spec: ClusterSpec, step: str) -> list[TaskGroup]:
     """Each job that was held goes on."""
-    tasks = (ResumeSparkJobOperator(cluster_file=spec.path, task_id=name, job=name) for name in _held(spec))
-    return _group(f"resume_after_{step}", tasks)
+    return _group(f"resume_after_{step}", _held(spec), partial(ResumeSparkJobOperator, cluster_file=spec.path))
 
 
 def _held(spec: ClusterSpec) -> list[str]:
     return [job.name for job in spec.spark_jobs if job.hold is not HoldPolicy.NEVER]
 
 
-def _group(name: str, tasks: Iterable[BaseOperator]) -> list[TaskGroup]:
-    """`tasks` are made inside of the group; a group without tasks is none."""
+def _group(name: str, jobs: Sequence[str], operator: Callable[..., BaseOperator]) -> list[TaskGroup]:
+    """A task a job; none without jobs: Airflow's grid shows a group without tasks, too, above the first task and without a state for ever."""
+    if not jobs:
+        return []
     with TaskGroup(name) as group:
-        made = list(tasks)
-    return [group] if made else []
+        for job in jobs:
+            operator(task_id=job, job=job)
+    return [group]

@@ -21,6 +21,8 @@ and no rollback is possible afterwards.
 
 {evidence}
 
+The answers:
+
 * **{finalize}**: restart the controllers without the migration flag, one at a time. Whenever you answer: before each restart all of this is
   looked at again, and it waits where something is not so any more.
 * **{stay}**: change nothing. This run ends; clear `before_approval` and what follows to be asked again with fresh evidence.

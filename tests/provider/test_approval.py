@@ -100,6 +100,7 @@ def test_finalize_passes(run_dag: RunDag) -> None:
     assert not asked.defaults, "silence is never taken for a yes"
     assert CLUSTER_ID in (asked.body or "")
     assert "* soak: 42 h" in (asked.body or ""), "the evidence is rendered"
+    assert "* soak: 42 h\n\nThe answers:\n\n* **Finalize**" in (asked.body or ""), "no answer is a point in the list of the evidence"
 
 
 def test_hold_fails_without_asking_again(run_dag: RunDag) -> None:

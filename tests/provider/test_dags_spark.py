@@ -119,6 +119,14 @@ class TestShape:
     def test_without_jobs_there_is_nothing_of_it(self, rehearse: Callable[..., Rehearsal]) -> None:
         assert not [task for task in chained(listed(rehearse())) if "hold" in task or "spark" in task or "progress" in task]
 
+    def test_without_jobs_the_pages_have_no_empty_rows_of_it(self, rehearse: Callable[..., Rehearsal]) -> None:
+        """A group without tasks is a row of the grid all the same, above the first task and without a state for ever."""
+        unseen = {"name": "unseen", "hold": "never"}
+        sim = rehearse()
+        for dag in (listed(sim), listed(sim, unseen), rollback.build(load(str(sim.path)))):
+            groups = dag.task_group.get_task_group_dict()
+            assert [name for name, group in groups.items() if not group.children] == []
+
 
 def _skip(_: object) -> None:
     raise AirflowSkipException("a person set it to skipped")
