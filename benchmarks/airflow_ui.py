@@ -46,10 +46,11 @@ cluster file      {spec}
 journal, backup   {kmigrate}
 logs              {logs} (Airflow), {cluster} (the nodes)
 
-  1. Dags, {dag}: Trigger. Leave "Approve finalization beforehand" empty to be asked.
-  2. Open the run and its graph: every node of the cluster is a task. Click one for its log.
-  3. When `approve` waits: Required Actions, read the evidence, choose Finalize.
-  4. Admin, Connections: Test {name}_zookeeper and {name}_kafka.
+  1. Admin, Connections: Test {name}_zookeeper and {name}_kafka.
+  2. Dags, kmigrate_preflight__{name}: Trigger. It only looks; its log says where the page is.
+  3. Dags, {dag}: Trigger. Leave "Approve finalization beforehand" empty to be asked.
+  4. Open the run and its graph: every node of the cluster is a task. Click one for its log.
+  5. When `approve` waits: Required Actions, read the evidence, choose Finalize; or go back: kmigrate_rollback__{name}.
 
 Ctrl-C ends Airflow and the cluster.
 """

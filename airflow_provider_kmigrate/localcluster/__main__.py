@@ -123,6 +123,9 @@ def _status(cluster: LocalCluster, _: argparse.Namespace) -> int:
 
 
 def _down(cluster: LocalCluster, _: argparse.Namespace) -> int:
+    if not plan.exists(cluster.folder):
+        print(f"no local cluster in {cluster.folder}; --dir names another folder")
+        return 0
     cluster.down()
     print(f"nothing of {cluster.folder} runs; its data and logs are kept, `up` continues, `clean` removes them")
     return 0

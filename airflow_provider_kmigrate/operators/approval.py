@@ -94,6 +94,8 @@ class _ApproveOperator(HITLOperator):
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> Any:
         answer = super().execute_complete(context, event)
+        by = (answer["responded_by_user"] or {}).get("name", "somebody whom Airflow does not name")
+        self.log.info("Answered %s by %s.", ", ".join(answer["chosen_options"]), by)
         if answer["chosen_options"] != [self.yes]:
             raise AirflowFailException(self.refused)
         return answer

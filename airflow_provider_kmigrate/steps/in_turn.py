@@ -21,7 +21,9 @@ def one_by_one(world: World, target: BrokerMode, step: Callable[[NodeSpec], Step
     while (number := next_to_roll(world.observer.look(ROLL_LOOKS), order, target)) is not None:
         run_step(step(world.spec.node(Role.BROKER, number)), world)
         done.append(number)
-    return Done(f"Restarted at the end: {listed(done)}." if done else "No broker was left.")
+    text = f"Restarted at the end: {listed(done)}." if done else "No broker was left."
+    world.say(f"Done: {text}")
+    return Done(text)
 
 
 def active_last(world: World, postponed: Callable[[ClusterView, int], str], step: Callable[[NodeSpec], Step]) -> Done | Wait:

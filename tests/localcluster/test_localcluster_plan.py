@@ -300,6 +300,11 @@ def test_what_can_be_done_with_it_can_be_typed(tmp_path: Path, monkeypatch: pyte
     assert [path for path in paths if not path.exists()] == []
 
 
+def test_where_no_cluster_is_none_is_said_to_be_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["down", "--dir", str(tmp_path / "none")]) == 0
+    assert f"no local cluster in {tmp_path}/none" in capsys.readouterr().out
+
+
 def test_the_module_runs_without_airflow(tmp_path: Path) -> None:
     """The command line must start quickly, and where there is no Airflow."""
     code = "import sys; from airflow_provider_kmigrate.localcluster.__main__ import main; print([m for m in sys.modules if m.split('.')[0] == 'airflow'])"

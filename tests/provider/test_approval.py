@@ -9,6 +9,7 @@ from pathlib import Path
 from threading import Event, Thread
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from airflow.models.hitl import HITLDetail
@@ -100,12 +101,22 @@ def test_finalize_passes(run_dag: RunDag) -> None:
     assert not asked.defaults, "silence is never taken for a yes"
     assert CLUSTER_ID in (asked.body or "")
     assert "* soak: 42 h" in (asked.body or ""), "the evidence is rendered"
-    assert "* soak: 42 h\n\nThe answers:\n\n* **Finalize**" in (asked.body or ""), "no answer is a point in the list of the evidence"
+    assert "* soak: 42 h\n\nThe answers:\n\n* **Finalize**" in (asked.body or ""), (
+        "no answer is a point in the list of the evidence"
+    )
 
 
 def test_hold_fails_without_asking_again(run_dag: RunDag) -> None:
     state, _, instance = answered(run_dag, STAY)
     assert (state, instance.try_number) == ("failed", 1)
+
+
+@pytest.mark.parametrize(("user", "told"), [({"id": "7", "name": "ann"}, "ann"), (None, "somebody whom Airflow does not name")])
+def test_its_log_says_who_answered_what(user: object, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ApproveFinalizationOperator, "log", log := Mock())
+    event = {"chosen_options": [FINALIZE], "params_input": {}, "responded_at": timezone.utcnow(), "responded_by_user": user}
+    gate().get_task("approve").execute_complete({}, event)  # type: ignore[attr-defined]
+    log.info.assert_called_with("Answered %s by %s.", FINALIZE, told)
 
 
 def test_a_run_that_names_the_cluster_is_not_asked(run_dag: RunDag) -> None:

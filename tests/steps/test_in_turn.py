@@ -1,0 +1,17 @@
+"""Several nodes in one task: its log says what came of it, also where nothing was left to do."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from airflow_provider_kmigrate.core.model import BrokerMode
+from airflow_provider_kmigrate.steps.brokers import RollBroker
+from airflow_provider_kmigrate.steps.in_turn import one_by_one
+from tests.steps.sim import SimCluster
+
+
+def test_the_log_of_the_last_one_of_a_pass_is_never_empty(tmp_path: Path) -> None:
+    cluster, said = SimCluster(), list[str]()
+    world = replace(cluster.world(tmp_path), say=said.append)
+    mode = BrokerMode.ZOOKEEPER
+    one_by_one(world, mode, lambda node: RollBroker(node, mode, cluster.spec.policy))
+    assert said == ["Done: No broker was left."]
