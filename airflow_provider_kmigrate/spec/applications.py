@@ -5,7 +5,7 @@ As in `model`, a field's description is what a message calls "expected", and its
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, StrictBool
 
@@ -184,6 +184,7 @@ class Canary(Section):
 
 
 _AUDIT = AuditSpec("", "")
+Finding: TypeAlias = Literal["lost", "diverged", "stored_twice", "overrun", "redelivered", "reordered", "double_owned"]
 
 
 class Audit(Section):
@@ -241,8 +242,10 @@ class Audit(Section):
         description="what the events prove: probe (kmigrate's own), producers (they and the consumers wrote them), or only consumers' claims of those",
         examples=["producers"],
     )
-    tolerated: tuple[str, ...] = Field(
-        default=(), description="a list of findings that are shown and do not fail", examples=[["redelivered"]]
+    tolerated: tuple[Finding, ...] = Field(
+        default=(),
+        description="a list of findings that are shown and do not fail: lost, diverged, stored_twice, overrun, redelivered, reordered or double_owned",
+        examples=[["redelivered"]],
     )
     environment: FilePath | None = Field(
         default=None,

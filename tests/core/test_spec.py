@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import fields
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
 
 from airflow_provider_kmigrate import spec
+from airflow_provider_kmigrate.core.audit.verdict import violation_code
 from airflow_provider_kmigrate.core.cluster import (
     AuditSpec,
     CanarySpec,
@@ -21,6 +23,7 @@ from airflow_provider_kmigrate.core.cluster import (
     SparkJobSpec,
 )
 from airflow_provider_kmigrate.exceptions import SpecError
+from airflow_provider_kmigrate.spec import applications
 from airflow_provider_kmigrate.spec.__main__ import main
 from airflow_provider_kmigrate.spec.model import Audit, Caution, Hosts, SparkJob
 
@@ -130,6 +133,10 @@ spark_jobs:
         )  # fmt: skip
         assert watched == SparkJobSpec("watched", hold=HoldPolicy.NEVER)
         assert spec.loads(GOOD + section).spark_job("watched") is not None
+
+    def test_every_finding_of_a_ledger_may_be_tolerated(self) -> None:
+        names = get_args(applications.Finding)
+        assert [violation_code(name) for name in names] == [f"A{number:02}" for number in (1, 2, 3, 5, 6, 7, 8)]
 
     def test_an_audit_is_there_only_where_the_file_has_one(self) -> None:
         section = "audit: {conn_id: spark, result: /r, events: [/e], schedule: '*/10 6-20 * * 1,3', extend_by: 5m}\n"
@@ -252,6 +259,7 @@ WRONG = [
     ),
     ("policy:", "audit: {conn_id: s, result: /r, judged_from: 2026-01-31}\npolicy:", [("F04", 18, "audit.judged_from")]),
     ("policy:", "audit: {conn_id: s, result: /r, topics: [t], share: true}\npolicy:", [("F04", 18, "audit.share")]),
+    ("policy:", "audit: {conn_id: s, result: /r, tolerated: [redelivery]}\npolicy:", [("F04", 18, "audit.tolerated[0]")]),
     ("policy:", "audit: {result: /r, events: [/e]}\npolicy:", [("F03", 18, "audit.conn_id")]),
     ("policy:", "audit: {conn_id: s, result: r, events: [/e]}\npolicy:", [("F04", 18, "audit.result")]),
     ("policy:", "audit: {conn_id: s, result: /r, events: [/e], level: logs}\npolicy:", [("F04", 18, "audit.level")]),
