@@ -30,6 +30,9 @@ def run(name: str, arguments: list[str]) -> list[str]:
 
 def main() -> int:
     name, *arguments = sys.argv[1:] or ["all"]
+    if name in {"-h", "--help"}:
+        print(f"{__doc__}\nThere are: {', '.join(NAMES)}")
+        return 0
     if name != "all" and name not in NAMES:
         print(f"There is no benchmark {name!r}; there are: {', '.join(NAMES)}", file=sys.stderr)
         return 2

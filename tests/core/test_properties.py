@@ -142,3 +142,9 @@ def test_a_diff_shows_only_values_that_are_no_secrets() -> None:
         "+ node.id=1",
         f"~ ssl.keystore.password: {HIDDEN} -> {HIDDEN}",
     ]
+
+
+def test_the_durability_that_controllers_inherit_is_shown() -> None:
+    """Their first file is where to see it; it holds no secret."""
+    keys = ("num.partitions", "default.replication.factor", "min.insync.replicas", "unclean.leader.election.enable")
+    assert [change.after for change in diff("", "".join(f"{key}=2\n" for key in keys))] == ["2"] * len(keys)
