@@ -251,7 +251,7 @@ def test_a_group_on_its_way_is_told_by_its_standing_and_blocks_nowhere(
             wait_until(lambda: plain.poll(0.1) is None and plain.assignment(), "the plain one has its part")
             look()
             assert main(back) == 1, "not under plain members"
-            assert "K62" in capsys.readouterr().err
+            assert "NOTHING WAS WRITTEN. [K62]" in capsys.readouterr().out
         finally:
             plain.close()
         wait_until(lambda: len(one.owned) == len(two.owned) == 2, "each owns half once more")
