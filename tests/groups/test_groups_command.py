@@ -231,6 +231,8 @@ def test_a_group_on_its_way_is_told_by_its_standing_and_blocks_nowhere(
 
     client = KazooClient(cluster.zookeeper)
     client.start()
+    if client.exists("/consumers/moving"):  # a try before this one
+        client.delete("/consumers/moving", recursive=True)
     with (
         ZooKeeper(ZooKeeperSettings(cluster.plan.zookeeper, "/kafka")) as zk,
         Migrating(migrating, tmp_path, ["t"]) as one,
