@@ -89,7 +89,10 @@ def look(spec: ClusterSpec) -> list[BaseOperator]:
     audit = spec.audit
     if audit is None or audit.topics == ():
         return []
-    request, result = {**_request(spec, audit, _LOOK), "stream": None, **_logs(spec, audit)}, _result(spec, audit, _LOOK)
+    request, result = (
+        {**_request(spec, audit, _LOOK), "stream": None, "report": None, **_logs(spec, audit)},
+        _result(spec, audit, _LOOK),
+    )
     again: dict[str, Any] = {
         "retries": audit.extensions,
         "retry_delay": timedelta(seconds=audit.extend_by),
@@ -235,7 +238,8 @@ def _request(
     policy: dict[str, Any] = {"tolerated": list(audit.tolerated), "running_ms": round(audit.behind * 1000)}
     policy |= {"demand": dict(demand)} if demand else {}
     sources = [*([source] if _has_events(audit) else []), *([ours] if probe else [])]
-    return {"policy": policy, "sources": sources, "stream": stream}
+    report = {"cluster": spec.name, "cluster_id": spec.cluster_id, "run": _RUN}
+    return {"policy": policy, "sources": sources, "stream": stream, "report": report}
 
 
 def _stream(spec: ClusterSpec, audit: AuditSpec, step: str) -> dict[str, Any] | None:

@@ -124,10 +124,14 @@ def _only_looks() -> Fenced:
     )
 
 
-def _journal(spec: ClusterSpec, run: str) -> FileJournal:
-    # A run id may hold colons and slashes, which are no good in a file's name.
+def journal_of(cluster: str, run: str) -> Path:
+    """Where the journal of a run is. A run id may hold colons and slashes, which are no good in a file's name."""
     name = "".join(c if c.isalnum() or c in "-_." else "_" for c in run)
-    return FileJournal(folder() / "journal" / spec.name / f"{name}.jsonl", run, time.time)
+    return folder() / "journal" / cluster / f"{name}.jsonl"
+
+
+def _journal(spec: ClusterSpec, run: str) -> FileJournal:
+    return FileJournal(journal_of(spec.name, run), run, time.time)
 
 
 def _world(spec: ClusterSpec, access: Access, *, fence: Fencing, journal: FileJournal, say: Callable[[str], None]) -> World:

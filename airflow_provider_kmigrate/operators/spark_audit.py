@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 import zipfile
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
@@ -18,7 +19,7 @@ import airflow_provider_kmigrate
 from airflow_provider_kmigrate.core.audit.verdict import Outcome, may_change, outcome_of
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.hooks.tools import settings_of
-from airflow_provider_kmigrate.hooks.world import folder
+from airflow_provider_kmigrate.hooks.world import folder, journal_of, run_of
 from airflow_provider_kmigrate.spec import load
 
 try:
@@ -94,7 +95,8 @@ class SparkAuditOperator(_AuditJob):
     an INCONCLUSIVE one is made again: the task is retried, as often and as late as its `retries` and `retry_delay` say, and holds
     no worker meanwhile. Master and deploy mode come from the Spark connection. `environment`: the folder of Spark's own Python
     environment on the worker, which has `bin/spark-submit`; without it both are found on the PATH. `cluster_file`: whose Kafka
-    connection a request with `logs` is completed with. All arguments of SparkSubmitOperator are taken.
+    connection a request with `logs` is completed with. A request with a `report` gets the journal of its run, too: the page shows what
+    was done when. All arguments of SparkSubmitOperator are taken.
     """
 
     program = "job"
@@ -107,13 +109,24 @@ class SparkAuditOperator(_AuditJob):
         place = Path(self.result)
         for earlier in ("verdict.json", "look.json"):  # must not be taken for this one's
             (place / earlier).unlink(missing_ok=True)
+        self._take_journal(context, place)
         self.submit(context, str(place))
         document = self._verdict(place / "verdict.json")
         outcome, headline = outcome_of(document), str(document["headline"])
-        self.log.info("The audit says %s.", outcome)
+        page = f" Its page: {place / 'report.html'}" if self.request.get("report") else ""
+        self.log.info("The audit says %s.%s", outcome, page)
         if self.extends and outcome is Outcome.INCONCLUSIVE and may_change(document) and _may_retry(context):
             raise AirflowException(f"{headline} The audit is made again, with more evidence.")
         return headline
+
+    def _take_journal(self, context: Context, place: Path) -> None:
+        """A copy beside the result, where the driver finds what the run did when, for the page; a run that only looks has none."""
+        wanted = self.request.get("report")
+        journal = journal_of(wanted["cluster"], run_of(context)) if wanted else None
+        if journal is not None and journal.exists():
+            place.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(journal, place / "journal.jsonl")
+            self.request["report"] = {**wanted, "journals": [str(place / "journal.jsonl")]}
 
     def _verdict(self, verdict: Path) -> dict[str, Any]:
         try:

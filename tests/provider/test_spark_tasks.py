@@ -316,6 +316,19 @@ class TestAudit:
         assert "airflow_provider_kmigrate/audit/report/page.html" in names
         assert not [name for name in names if name.endswith(".pyc") or "/hooks/" in name]
 
+    def test_the_page_gets_the_journal_of_its_run_alone(self, run: Callable[..., Any], tmp_path: Path) -> None:
+        """The driver may be on a machine that sees the results only. A run that has done nothing has no journal."""
+        kept = tmp_path / "kmigrate" / "journal" / "prod"
+        kept.mkdir(parents=True)
+        run(sources=[], report={"cluster": "prod"})
+        assert json.loads((tmp_path / "result" / "request.json").read_text())["report"] == {"cluster": "prod"}
+        for name in ("test_manual__1", "test_manual__2"):
+            (kept / f"{name}.jsonl").write_text(f"{name}\n")
+        run(sources=[], report={"cluster": "prod"})
+        copied = tmp_path / "result" / "journal.jsonl"
+        assert json.loads((tmp_path / "result" / "request.json").read_text())["report"]["journals"] == [str(copied)]
+        assert copied.read_text() == "test_manual__1\n"
+
     def test_an_earlier_verdict_is_never_taken_for_this_ones(self, run: Callable[..., Any]) -> None:
         run(sources=[])
         with pytest.raises(AirflowFailException, match="no verdict"):

@@ -106,6 +106,10 @@ def test_every_gate_passes_at_every_level(audited: Outcome) -> None:
         assert verdict["outcome"] == "PASS", verdict
         levels = (Level.LOG, Level.PROBE, Level.CONSUMER, Level.PRODUCER)
         assert verdict["levels"] == {level.label: "PASS" for level in levels}, verdict
+        page = json.loads((path.parent / "report.json").read_text())
+        assert page["verdict"]["outcome"] == "PASS"
+        assert page["phases"], "of the run's journal"
+        assert 0 < (path.parent / "report.html").stat().st_size < 2_000_000
 
 
 def test_the_job_was_held_for_both_rolls_and_its_sink_is_exact(audited: Outcome) -> None:
