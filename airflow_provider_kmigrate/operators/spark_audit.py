@@ -121,7 +121,7 @@ class SparkAuditOperator(_AuditJob):
 
     def _take_journal(self, context: Context, place: Path) -> None:
         """A copy beside the result, where the driver finds what the run did when, for the page; a run that only looks has none."""
-        wanted = self.request.get("report")
+        wanted = dict(self.request.get("report") or {})
         journal = journal_of(wanted["cluster"], run_of(context)) if wanted else None
         if journal is not None and journal.exists():
             place.mkdir(parents=True, exist_ok=True)

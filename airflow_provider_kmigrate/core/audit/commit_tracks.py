@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import Any, Final, NamedTuple
 
 from airflow_provider_kmigrate.core.audit.fingerprint import compare_marks, marks_as_list, marks_from_list, refuse_other
@@ -19,8 +20,9 @@ from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.ledger.facts import Case
 from airflow_provider_kmigrate.core.model import Reason
 
-VERSION: Final = 2
+VERSION: Final = 3
 _CASES: Final = 20
+_FEW: Final = 2  # late commits of a partition between two looks: more of them look like two members that both own it
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,12 @@ _BACK: Final = Reason(
     "beginning on purpose: name them as `rewinding` in the cluster file's `audit`.",
 )
 _REWOUND: Final = replace(_BACK, text="{} commits went back, of groups that the cluster file names as `rewinding`.", remedy="")
+_LATE: Final = Reason(
+    "D20",
+    "{} commits took effect behind newer ones of the same members.",
+    "A client tried a commit again that it had sent before them, as where a coordinator moves; a member that began in between was given those records again.",
+    "Nothing where the group has gone on since. Where a partition is idle, its next member reads those few records again.",
+)
 _REMOVED: Final = Reason(
     "D12",
     "{} committed offsets were removed and not set again.",
@@ -155,18 +163,34 @@ _UNREADABLE: Final = Reason(
 )
 
 
+class _Back(Enum):
+    """What a step back shows, and what is said of it."""
+
+    BACK = (Outcome.FAIL, _BACK)
+    LATE = (Outcome.INCONCLUSIVE, _LATE)
+    OVERTAKEN = (Outcome.PASS, _LATE)
+    MEANT = (Outcome.PASS, _REWOUND)
+
+
 def _gone_back(before: CommitLook, after: CommitLook, rewinding: Collection[str]) -> list[Ground]:
-    cases: dict[bool, list[Case]] = {True: [], False: []}
-    counts = Counter[bool]()
+    """A late commit that was overtaken since is shown alone; where it was not, nobody knows yet."""
+    cases: dict[_Back, list[Case]] = {kind: [] for kind in _Back}
+    counts = Counter[_Back]()
     for reader, track in after.tracks.items():
         known, meant = _set(before, reader), reader.group in rewinding
-        steps = [*(known.back_to(track) if known else ()), *track.backs]
-        counts[meant] += track.back_count + (len(steps) - len(track.backs))
-        cases[meant] += [_case(reader, step) for step in steps]
-    return [
-        *_ground(Outcome.FAIL, _BACK, cases[False], counts[False]),
-        *_ground(Outcome.PASS, _REWOUND, cases[True], counts[True]),
-    ]
+        steps = [*known.back_to(track), *(step.behind(known) for step in track.backs)] if known else track.backs
+        counts[_Back.MEANT if meant else _Back.BACK] += track.back_count - len(track.backs)  # of which no more is known
+        for step in steps:
+            kind = _Back.MEANT if meant else _kind(step, track)
+            counts[kind] += 1
+            cases[kind].append(_case(reader, step))
+    return [ground for kind in _Back for ground in _ground(*kind.value, cases[kind], counts[kind])]
+
+
+def _kind(step: Step, track: Track) -> _Back:
+    if not step.late or track.back_count > _FEW:
+        return _Back.BACK
+    return _Back.OVERTAKEN if (track.closing or 0) >= step.before else _Back.LATE
 
 
 def _set(look: CommitLook, reader: Reader) -> Track | None:

@@ -23,15 +23,32 @@ from airflow_provider_kmigrate.core.audit.offsets_records import (
 )
 
 _KEPT: Final = 5  # steps that are kept of a track
+_RECENT: Final = 4  # offsets that are kept of a track, the last ones
+_LATE_MS: Final = 60_000  # so long a client may try to send one commit (librdkafka: for a session of the group)
 
 
 class Step(NamedTuple):
-    """A commit that was not where the one before it was. `place`: offset of its record in `__consumer_offsets`."""
+    """A commit that was not where the one before it was. `place`: offset of its record in `__consumer_offsets`; `prior`: the few offsets that
+    had been set before `before`, and when.
+    """
 
     before: int
     after: int
     t_ms: int
     place: int
+    prior: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def late(self) -> bool:
+        """It lies not below what was committed a few commits, and at most a minute, before: one that was sent earlier and tried again
+        where the coordinator moved looks so (librdkafka; seen when a broker was restarted).
+        """
+        lately = [offset for offset, t_ms in self.prior if self.t_ms - t_ms <= _LATE_MS]
+        return min(lately, default=self.before) <= self.after < self.before
+
+    def behind(self, earlier: Track) -> Step:
+        """The same, by what came earlier too."""
+        return self._replace(prior=(*earlier.recent, *self.prior)[-(_RECENT - 1) :])
 
 
 class Opening(NamedTuple):
@@ -57,7 +74,7 @@ class Track:
     `first_ms`, `last_ms`: when the coordinator stored those. `backs` are the first few of `back_count` steps back; `agains` of
     `again_count` offsets that were removed and set again higher. `opening` and `closing` are the first and the last offset that was
     set at all, whatever was removed before or since. `moved_ms`: since when it is `closing`; commits of the same offset do not move.
-    `pause`: the longest time between two of these records.
+    `pause`: the longest time between two of these records. `recent`: the last few offsets that were set, and when.
     """
 
     first: int | None
@@ -73,12 +90,15 @@ class Track:
     closing: int | None = None
     moved_ms: int = 0
     pause: int = 0
+    recent: tuple[tuple[int, int], ...] = ()
 
     @classmethod
     def of(cls, offset: int | None, t_ms: int, place: int = 0) -> Track:
         """One record; `offset` None: a removal."""
         opening = None if offset is None else Opening(offset, t_ms, place)
-        return cls(offset, offset, t_ms, t_ms, opening=opening, closing=offset, moved_ms=0 if offset is None else t_ms)
+        if opening is None:
+            return cls(None, None, t_ms, t_ms)
+        return cls(offset, offset, t_ms, t_ms, opening=opening, closing=offset, moved_ms=t_ms, recent=((opening.offset, t_ms),))
 
     def then(self, later: Track) -> Track:
         """Both stretches as one; `later` is the next one."""
@@ -89,14 +109,15 @@ class Track:
             self.first_ms,
             later.last_ms,
             self.count + later.count,
-            (*self.backs, *back, *later.backs)[:_KEPT],
+            (*self.backs, *back, *(step.behind(self) for step in later.backs))[:_KEPT],
             self.back_count + len(back) + later.back_count,
-            (*self.agains, *again, *later.agains)[:_KEPT],
+            (*self.agains, *again, *(step.behind(self) for step in later.agains))[:_KEPT],
             self.again_count + len(again) + later.again_count,
             self.opening or later.opening,
             self.closing if later.closing is None else later.closing,
             self._moved_ms(later),
             max(self.pause, later.pause, later.first_ms - self.last_ms),
+            (*self.recent, *later.recent)[-_RECENT:],
         )
 
     def _moved_ms(self, later: Track) -> int:
@@ -117,7 +138,9 @@ class Track:
         return (step,) if step and removed and step.after > step.before else ()
 
     def _step(self, later: Track) -> Step | None:
-        return None if self.closing is None or later.opening is None else Step(self.closing, *later.opening)
+        if self.closing is None or later.opening is None:
+            return None
+        return Step(self.closing, *later.opening, prior=self.recent[:-1])
 
 
 @dataclass(slots=True)
@@ -182,6 +205,14 @@ class Tracks:
 
 def _track(row: Sequence[Any]) -> Track:
     first, last, first_ms, last_ms, count, backs, back_count, agains, again_count, opening, *rest = row
-    back, again = (tuple(Step(*step) for step in found) for found in (backs, agains))
-    begins = Opening(*opening) if opening else None
-    return Track(first, last, first_ms, last_ms, count, back, back_count, again, again_count, begins, *rest)
+    closing, moved_ms, pause, recent = rest
+    back, again = (
+        tuple(Step(before, after, t_ms, place, _pairs(prior)) for before, after, t_ms, place, prior in steps)
+        for steps in (backs, agains)
+    )
+    ends = Opening(*opening) if opening else None, closing, moved_ms, pause
+    return Track(first, last, first_ms, last_ms, count, back, back_count, again, again_count, *ends, _pairs(recent))
+
+
+def _pairs(rows: Sequence[Sequence[int]]) -> tuple[tuple[int, int], ...]:
+    return tuple((offset, t_ms) for offset, t_ms in rows)
