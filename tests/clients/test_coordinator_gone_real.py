@@ -48,9 +48,9 @@ class Looks(Beside):
                 self.found.append(None)
 
     def told(self) -> set[str]:
-        """Whose members and offsets the newest look has."""
+        """Whose members, and what they committed, the newest look has. A look from before the commit has an empty answer, which is none."""
         newest = (self.found or [None])[-1] or {}
-        return {name for name, one in newest.items() if one.described is not None and one.committed is not None}
+        return {name for name, one in newest.items() if one.described is not None and one.committed == COMMITTED}
 
 
 def kill(node: NodeSpec) -> None:
