@@ -140,6 +140,11 @@ class Broker:
     files: NodeFiles = NodeFiles()
     answered_in: float | None = field(default=None, compare=False)  # seconds that its ApiVersions answer took
 
+    @property
+    def starts(self) -> bool:
+        """Whether it runs, as its host says, and does not answer: it starts, or it hangs."""
+        return self.process.state is ProcessState.RUNNING and self.mode is None
+
 
 @dataclass(frozen=True, slots=True)
 class Controller:
@@ -150,6 +155,11 @@ class Controller:
     answers: bool = False
     migration_flag: bool | None = None
     files: NodeFiles = NodeFiles()
+
+    @property
+    def starts(self) -> bool:
+        """As a broker's."""
+        return self.process.state is ProcessState.RUNNING and not self.answers
 
 
 @dataclass(frozen=True, slots=True)

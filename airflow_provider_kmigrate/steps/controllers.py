@@ -69,7 +69,6 @@ class FinalizeController(OfNode):
         | Look.PROCESSES
         | Look.FILES
     )
-    interval = 0.5
     patience = 180.0
     expected = frozenset({"G05"})
 

@@ -39,6 +39,8 @@ from airflow_provider_kmigrate.steps.journal import Journal, evidence, told
 
 MAX_VIEW_AGE = 5.0  # seconds; older views allow no act
 SETTLING = 5.0  # seconds after a look without ZooKeeper
+_STARTING = 2.0  # seconds in which no more than whether it answers is asked while a node starts
+_ANSWERS = Look.PROCESSES | Look.BROKERS | Look.CONTROLLERS
 _REPEAT = 10.0  # seconds after which an unchanged reason is said again
 
 
@@ -136,6 +138,11 @@ class Step(ABC):
     def undo(self) -> None:  # noqa: B027 - most steps remember nothing of what they decided
         """The act that was decided on last is left to another process: forget that it was decided on."""
 
+    def starts(self, view: ClusterView) -> bool:
+        """Whether a node that an act of this step has started runs and does not answer: only its own start can change that."""
+        del view
+        return False
+
     def traces(self, world: World) -> str:
         """What says why acting was in vain, such as the end of a node's log."""
         del world
@@ -155,9 +162,17 @@ class OfNode(Step):
         """The decision, or a wait where it is an act on a node of which that was not read."""
         if not isinstance(decision, Act) or decision.verb in self.elsewhere:
             return decision
-        nodes: Mapping[int, Broker | Controller] = view.brokers if self.node.role is Role.BROKER else view.controllers
-        unknown = unidentified(nodes[self.node.id]) if self.node.id in nodes else ()
+        seen = self._seen(view)
+        unknown = unidentified(seen) if seen else ()
         return Wait(unknown) if unknown else decision
+
+    def starts(self, view: ClusterView) -> bool:
+        seen = self._seen(view)
+        return seen is not None and seen.starts
+
+    def _seen(self, view: ClusterView) -> Broker | Controller | None:
+        nodes: Mapping[int, Broker | Controller] = view.brokers if self.node.role is Role.BROKER else view.controllers
+        return nodes.get(self.node.id)
 
     def traces(self, world: World) -> str:
         return world.tools.host(self.node).log_tail(self.node)
@@ -174,7 +189,7 @@ def run_step(
     """
     diary = _Diary(step, world)
     first: ClusterView | None = None
-    good = 0
+    good, starting = 0, False
     while True:
         view = world.observer.look(step.looks, step.nodes, step.groups)
         if dear := step.dear(view):
@@ -192,6 +207,7 @@ def run_step(
             return diary.done(decision)
         if isinstance(decision, Act):
             _act(step, world, view, decision, diary)
+            starting = True
             continue
         if isinstance(decision, Wait):
             step.waited = diary.waited()
@@ -201,6 +217,19 @@ def run_step(
             if diary.idle() >= max(sync_for, step.acts_after):
                 return decision
         world.clock.sleep(step.interval)
+        starting = starting and step.starts(view) and not _answers(step, world)
+
+
+def _answers(step: Step, world: World) -> bool:
+    """Ask a node that was just started only whether it answers, until it does, for a while: looks at everything, four a second, cost a
+    machine with two cores so much that a broker took a third longer to start (measured).
+    """
+    until = world.clock.monotonic() + _STARTING
+    while step.starts(world.observer.look(_ANSWERS, step.nodes)):
+        if world.clock.monotonic() > until:
+            return False
+        world.clock.sleep(step.interval)
+    return True
 
 
 def _act(step: Step, world: World, view: ClusterView, decision: Act, diary: _Diary) -> None:

@@ -1,0 +1,63 @@
+"""A node that was just started is only asked whether it answers: whole looks would take from it what it starts with."""
+
+from dataclasses import replace
+
+import pytest
+
+from airflow_provider_kmigrate.core.cluster import Policy
+from airflow_provider_kmigrate.core.model import BrokerMode, Look
+from airflow_provider_kmigrate.exceptions import TimedOut
+from airflow_provider_kmigrate.steps.brokers import ROLL_LOOKS
+from airflow_provider_kmigrate.steps.run import run_step
+from tests.steps.sim_nodes import Health, well
+from tests.steps.test_first_broker import CANARY, ready, step
+
+TARGET = BrokerMode.MIGRATION
+
+
+class Asked:
+    """What each look of a cluster asked for, and whether the broker answered it."""
+
+    def __init__(self, cluster) -> None:
+        self.cluster, self.looks = cluster, []
+
+    def look(self, what, nodes=(), groups=()):
+        view = self.cluster.look(what, nodes, groups)
+        self.looks.append((what, view.brokers[CANARY].mode, view.taken_at))
+        return view
+
+
+def rolled(tmp_path, silent: int | None) -> Asked:
+    """A roll of one broker that says nothing for so many looks after its restart; None: for ever."""
+    cluster = ready(tmp_path, TARGET)
+    cluster.spec = replace(cluster.spec, policy=Policy(canary_bake=0.0, start_timeout=60.0))
+    begins: list[int] = []
+
+    def starting(broker: int, mode: BrokerMode, look: int) -> Health:
+        if (broker, mode) != (CANARY, TARGET):
+            return well(broker, mode, look)
+        begins.append(look)
+        return Health(seconds=None if silent is None or look - begins[0] < silent else 0.005)
+
+    cluster.health = starting
+    asked = Asked(cluster)
+    try:
+        run_step(step(cluster, TARGET), replace(cluster.world(tmp_path), observer=asked))
+    finally:
+        asked.looks = [look for look in asked.looks if look[1] is not BrokerMode.ZOOKEEPER]  # since its restart
+    return asked
+
+
+def test_everything_is_looked_at_now_and_then_while_it_starts_and_at_each_look_once_it_answers(tmp_path):
+    looks = rolled(tmp_path, silent=40).looks
+    silent = [what for what, mode, _ in looks if mode is None]
+    whole = [what for what in silent if what & ROLL_LOOKS == ROLL_LOOKS]
+    assert len(silent) > 4 * len(whole) > 0
+    assert all(not what & (Look.PARTITIONS | Look.ZOOKEEPER) for what in silent if what not in whole)
+    answered = [what for what, mode, _ in looks if mode is TARGET]
+    assert all(what & ROLL_LOOKS == ROLL_LOOKS for what in answered[1:]), "nothing is concluded from a narrow look"
+
+
+def test_one_that_never_answers_is_given_up_as_ever(tmp_path):
+    with pytest.raises(TimedOut, match="R01"):
+        rolled(tmp_path, silent=None)
