@@ -15,6 +15,7 @@ from tests.steps.test_groups import gone
 HOLD = f"{ROOT}/migration/hold"
 
 
+@pytest.mark.slow
 def test_a_canary_that_went_back_stops_the_line_across_runs_until_a_person_says_go_on(made: Group, run_dag: RunDag) -> None:
     group = SimGroup(2, ill=frozenset({MIGRATING}))
     there = made(group, SimGroup(1, "mail"))

@@ -22,6 +22,7 @@ from tests.provider.test_dags_rollback import begun  # noqa: F401
 from tests.steps.sim import SimCluster
 from tests.steps.test_rollback import all_kraft, some_kraft
 
+pytestmark = pytest.mark.slow
 RunDag = Callable[..., Any]
 Change = Callable[[ClusterView], ClusterView]
 

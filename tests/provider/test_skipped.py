@@ -21,6 +21,7 @@ def skipped(dag, name):
     dag.get_task(name).pre_execute = skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["soak", "approve", "before_approval.way_back", "second_roll.leaders"])
 def test_nothing_is_finalized_that_nobody_approved(rehearse, run_dag, name):
     sim = rehearse()
