@@ -12,6 +12,7 @@ AIRFLOW_DIR := build/airflow
 GATED := tests/system/test_audited_migration.py tests/system/test_consumers_audited.py
 DISASTERS := tests/system/test_disasters.py tests/system/test_dual_write.py tests/system/test_secured.py
 export AIRFLOW__CORE__LOAD_EXAMPLES ?= False
+unexport PYTHONDONTWRITEBYTECODE  # where it is set, each of some hundred processes compiles every module anew
 
 .DEFAULT_GOAL := help
 .PHONY: help prerequisites setup setup-spark lint check test long gated disasters spark-cluster demo airflow bench faults cluster cluster-down clean
@@ -52,12 +53,12 @@ lint: $(STAMP) ## format, lint, layers, types
 	$(BIN)/mypy
 
 check: lint ## fast lane: that, and every test without a cluster but the slow ones
-	$(BIN)/pytest -q -n 2 --dist loadfile -m "not cluster and not slow" --ignore tests/audit
+	$(BIN)/pytest -q -n 3 --dist loadfile -m "not cluster and not slow" --ignore tests/audit
 
 test: setup setup-spark ## the audit on Spark, real clusters, and every test without one (half an hour)
 	PYTHONPATH=. PYSPARK_PYTHON=$(CURDIR)/$(SPARK_BIN)/python $(SPARK_BIN)/python -m pytest -q -n 2 --dist loadfile -m "not long" tests/audit
 	$(BIN)/pytest -q -m "cluster and not long" --ignore tests/audit
-	$(BIN)/pytest -q -n 2 --dist loadfile -m "not cluster" --ignore tests/audit
+	$(BIN)/pytest -q -n 3 --dist loadfile -m "not cluster" --ignore tests/audit
 
 long: setup setup-spark ## real clusters for minutes each: the way back by its DAG and forward again, five brokers in racks, groups back from everywhere and in every mix; more random histories
 	PYTHONPATH=. PYSPARK_PYTHON=$(CURDIR)/$(SPARK_BIN)/python $(SPARK_BIN)/python -m pytest -q -n 2 -m long tests/audit

@@ -5,6 +5,7 @@ import importlib
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -49,12 +50,10 @@ SHARED = {
 }
 
 
+@cache
 def modules() -> dict[str, ast.Module]:
     """Path below the package -> its syntax tree."""
     return {str(path.relative_to(PACKAGE)): ast.parse(path.read_text(encoding="utf-8")) for path in PACKAGE.rglob("*.py")}
-
-
-MODULES = modules()
 
 
 def codes_in(tree: ast.Module, skipped: Collection[int] = ()) -> set[str]:
@@ -79,8 +78,14 @@ def given_in(tree: ast.Module) -> set[str]:
     return codes_in(tree, looked_for(tree))
 
 
-GIVEN = {name: given_in(tree) for name, tree in MODULES.items()}
-ALL = set().union(*GIVEN.values())
+@cache
+def given() -> dict[str, set[str]]:
+    return {name: given_in(tree) for name, tree in modules().items()}
+
+
+@cache
+def every() -> set[str]:
+    return set().union(*given().values())
 
 
 def calls(tree: ast.Module, *names: str) -> Iterator[ast.Call]:
@@ -114,8 +119,8 @@ def room(module: str) -> str:
 def test_every_code_has_one_entry_and_every_entry_a_code() -> None:
     written = Counter(ENTRY.findall(TEXT))
     assert {code for code, times in written.items() if times > 1} == set(), "written twice"
-    assert ALL - written.keys() == set(), "given by the package, but not in the runbook"
-    assert written.keys() - ALL == set(), "in the runbook, but given by nobody"
+    assert every() - written.keys() == set(), "given by the package, but not in the runbook"
+    assert written.keys() - every() == set(), "in the runbook, but given by nobody"
 
 
 def test_every_entry_says_all_that_the_person_on_call_needs() -> None:
@@ -126,18 +131,18 @@ def test_every_entry_says_all_that_the_person_on_call_needs() -> None:
 def test_entries_stand_in_order_under_their_letter() -> None:
     written = re.findall(rf"^##(?:#)? ((?:{CODE.pattern})|[A-Z](?=: \S))", TEXT, re.MULTILINE)
     assert written == sorted(written, key=lambda code: (code[0], int(re.sub(r"\D", "", code) or -1), code))
-    assert [letter for letter in written if len(letter) == 1] == sorted({code[0] for code in ALL})
+    assert [letter for letter in written if len(letter) == 1] == sorted({code[0] for code in every()})
 
 
 def test_the_letters_are_agreed() -> None:
-    used = sorted({code[0] for code in ALL})
+    used = sorted({code[0] for code in every()})
     assert letters(TEXT, r"^\| \[([A-Z])\]\(") == used, "the table at the top of the runbook"
     assert letters(Reason.__doc__ or "", r"^ +([A-Z])   \S") == used, "the docstring of Reason"
 
 
 def test_one_code_means_one_thing() -> None:
     rooms = defaultdict(set)
-    for module, codes in GIVEN.items():
+    for module, codes in given().items():
         for code in codes - RULES.keys() - GROUP_RULES.keys():  # whoever gives a code of these gives its one rule
             rooms[code].add(room(module))
     several = {code: sorted(places) for code, places in rooms.items() if len(places) > 1}
@@ -149,7 +154,7 @@ def test_codes_are_written_out() -> None:
     """A code that is put together at run time would escape this test."""
     computed = [
         f"{module}:{call.lineno}"
-        for module, tree in MODULES.items()
+        for module, tree in modules().items()
         for call in calls(tree, "Reason", "Problem", "blocks", "warns", "unknown")
         for code in [*call.args[:1], *(keyword.value for keyword in call.keywords if keyword.arg == "code")]
         if isinstance(code, ast.JoinedStr | ast.BinOp)
@@ -158,14 +163,14 @@ def test_codes_are_written_out() -> None:
 
 
 def test_a_code_that_is_looked_for_can_be_given() -> None:
-    for module, tree in MODULES.items():
-        assert codes_in(tree) - ALL == set(), module
+    for module, tree in modules().items():
+        assert codes_in(tree) - every() == set(), module
 
 
 def test_every_refusal_has_its_reasons() -> None:
     bare = [
         f"{module}:{call.lineno}"
-        for module, tree in MODULES.items()
+        for module, tree in modules().items()
         if not module.startswith(DEVELOPERS)
         for call in calls(tree, *REFUSALS)
         if len(call.args) + len(call.keywords) < 2
@@ -176,7 +181,7 @@ def test_every_refusal_has_its_reasons() -> None:
 def test_what_the_runbook_refers_to_is_there() -> None:
     prose = re.sub(r"```.*?```", "", TEXT, flags=re.DOTALL)
     named = set(re.findall(r"\b[A-Z]\d{2}[a-z]?\b|\bB\d[a-z]\b", prose))
-    assert named - ALL == set(), "codes"
+    assert named - every() == set(), "codes"
     heads = re.findall(r"^#+ (.+)$", prose, re.MULTILINE)
     anchors = {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
     assert set(re.findall(r"\]\(#([^)]+)\)", prose)) - anchors == set(), "links"

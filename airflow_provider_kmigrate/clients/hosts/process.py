@@ -175,9 +175,14 @@ class NodeProcess:
 
 
 def _lives(started: _Started) -> bool:
+    alive = _runs(started)
     child = _children.get(started.pid)
-    if child is not None and child.poll() is not None:
+    if child is not None and not alive and child.poll() is not None:  # looked at before it is reaped: it may end between the two
         _children.pop(started.pid, None)
+    return alive
+
+
+def _runs(started: _Started) -> bool:
     try:
         return _birth(started.pid) == started.birth and psutil.Process(started.pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
