@@ -1,6 +1,6 @@
 """What the migrating consumer costs and how fast it hands over, on a real broker. Parts: `--part throughput old toggle faults`, or all.
 
-`throughput`: a million small records by a plain consumer and by a migrating one in turn, record by record and in batches; a ratio is
+`throughput`: two million small records by a plain consumer and by a migrating one in turn, record by record and in batches; a ratio is
 of the medians of one run on one machine, above 1 where the migrating one is faster. Both with their own defaults, and (`tuned_`) with
 one `fetch.queue.backoff.ms`: librdkafka's second of it hides what either costs. `old`, `toggle`: see `handover_group`; `faults`: see
 `handover_faults`. `double_owned` (ms) and `lost` (records) are of all parts that were run; `benchmarks` fails where they are not 0. An old
@@ -42,8 +42,9 @@ Read = Callable[[Any], int]  # from a consumer, how many records
 def main(arguments: Sequence[str], build: Path) -> dict[str, object]:
     """The flat figures of `handover.json`."""
     parser = argparse.ArgumentParser(prog="handover")
-    parser.add_argument("--records", type=int, default=1_000_000)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--records", type=int, default=2_000_000, help="of the throughput: what a second or two suffice for")
+    parser.add_argument("--reads", type=int, default=5, help="how often each of both reads all of them")
+    parser.add_argument("--rounds", type=int, default=3, help="of each other part")
     parser.add_argument("--part", nargs="+", choices=_PARTS, default=list(_PARTS))
     chosen = parser.parse_args(arguments)
     folder, figures = build / "handover", dict[str, object]()
@@ -57,8 +58,8 @@ def main(arguments: Sequence[str], build: Path) -> dict[str, object]:
             figures |= hurt(cut, Path(events) / "faults", chosen.rounds)
         if "throughput" in chosen.part:
             _fill(cluster, chosen.records)
-            figures |= _throughput(cluster, chosen.records, chosen.rounds, "", {})
-            figures |= _throughput(cluster, chosen.records, chosen.rounds, "tuned_", {"fetch.queue.backoff.ms": 50})
+            figures |= _throughput(cluster, chosen.records, chosen.reads, "", {})
+            figures |= _throughput(cluster, chosen.records, chosen.reads, "tuned_", {"fetch.queue.backoff.ms": 50})
     return figures | {name: sum(int(str(value)) for key, value in figures.items() if key.endswith(f"_{name}")) for name in _SUMS}
 
 
@@ -76,7 +77,7 @@ def _cluster(folder: Path) -> Iterator[Cut]:
 def _throughput(cluster: LocalCluster, records: int, rounds: int, prefix: str, more: Mapping[str, Any]) -> dict[str, object]:
     """With each one's own defaults, or with `more` for both."""
     reads: dict[str, Read] = {"poll": _one, "consume": _some}
-    figures: dict[str, object] = {"records": records, "rounds": rounds}
+    figures: dict[str, object] = {"records": records, "reads": rounds}
     for name, read in reads.items():
         found: dict[str, list[float]] = {"kafka": [], "migrating": []}
         for number in range(rounds):

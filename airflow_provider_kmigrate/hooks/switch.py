@@ -27,10 +27,10 @@ def stopped(cluster: str) -> str:
             said = Variable.get(name, default=None)
             if said is not None:
                 return f"Variable {name} says {str(said).strip()[:_SHOWN]!r}"
-        listed = [name for name in names if name in set(Variable.keys(prefix=_ALL))]
+        there = set(Variable.keys(prefix=_ALL))
     except Exception as error:  # noqa: BLE001  # of whatever kind: unread is not off
         raise _unread(cluster, f"{type(error).__name__}: {error}") from None
-    if listed:
+    if listed := [name for name in names if name in there]:
         raise _unread(cluster, f"Variable {listed[0]} is there, but its value did not come")
     return ""
 

@@ -21,6 +21,7 @@ from airflow_provider_kmigrate.triggers.step import StepTrigger
 
 _HELD, _WAITED, _WORSE, _RENEWED, _VERDICT, _WATCHED = "held", "waited", "worse", "renewed", "verdict", "watched"
 _BEGUN = "begun"
+_KEPT = "watch"  # the key in Airflow's task state store
 _BEGINNING: Mapping[str, Any] = {_HELD: 0.0, _RENEWED: 0, _VERDICT: [], _WATCHED: [], _BEGUN: False}
 
 
@@ -137,15 +138,16 @@ class _Memory:
 
     def __init__(self, context: Context) -> None:
         self._store: Any = context["task_state_store"]
-        found = {name: self._store.get(name, begins) for name, begins in _BEGINNING.items()}
+        kept = self._store.get(_KEPT, {})  # all under one key: each is a request to Airflow's API
+        found = {name: (kept if isinstance(kept, dict) else {}).get(name, begins) for name, begins in _BEGINNING.items()}
         self.all = {name: value if _like(value, _BEGINNING[name]) else _BEGINNING[name] for name, value in found.items()}
 
     def keep(self, values: Mapping[str, Any]) -> None:
-        """Those of them that it remembers; what did not change is not written."""
-        for name in self.all.keys() & values.keys():
-            if values[name] is not None and values[name] != self.all[name]:
-                self._store.set(name, values[name], retention=NEVER_EXPIRE)
-                self.all[name] = values[name]
+        """Those of them that it remembers; where nothing changed, nothing is written."""
+        new = {name: values[name] for name in self.all.keys() & values.keys() if values[name] is not None}
+        if self.all | new != self.all:
+            self.all |= new
+            self._store.set(_KEPT, dict(self.all), retention=NEVER_EXPIRE)
 
 
 def _like(value: object, beginning: object) -> bool:

@@ -80,7 +80,8 @@ class FinalizeController(OfNode):
         self._over = False
 
     def dear(self, view: ClusterView) -> Look:
-        return Look.METADATA if provision.compares_before_finalizing(view, self.node.id) else Look(0)
+        before = self._moved.old if self._moved else view
+        return Look.METADATA if provision.compares_before_finalizing(view, before, self.node.id) else Look(0)
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         self._over = ended(view)

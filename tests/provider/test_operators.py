@@ -324,7 +324,7 @@ class TestSoak:
     ) -> None:
         """Also while the triggerer watches, whose machine need not have the backup; the time soaked so far is kept."""
         task = (dag := alone(SoakOperator, sim.path)).get_task("task")
-        there = context(dag) | {"task_state_store": Memory(held=100.0)}
+        there = context(dag) | {"task_state_store": Memory(watch={"held": 100.0})}
         event = {"outcome": "waiting", "text": "", "held": 400.0, "waited": 0.0}
         with pytest.raises(TaskDeferred):
             task.resume(there, event)
@@ -332,7 +332,7 @@ class TestSoak:
         for again in (lambda: task.resume(there, event), lambda: task.execute(there)):
             with pytest.raises(AirflowFailException, match=f"the way back is not open any more.*{code}"):
                 again()
-        assert there["task_state_store"]["held"] == 400.0
+        assert there["task_state_store"]["watch"]["held"] == 400.0
         [journal] = (tmp_path / "kmigrate" / "journal" / "sim").glob("*manual__1.jsonl")
         assert '"kind": "lost"' in journal.read_text()
 
@@ -354,20 +354,20 @@ class TestSoak:
 
     def test_it_is_kept_in_the_state_store_and_cleared_at_the_end(self, sim: Rehearsal) -> None:
         dag = alone(SoakOperator, sim.path, deferrable=False)
-        store = Memory(held=480.0)
+        store = Memory(watch={"held": 480.0})
         began = sim.cluster.clock.time
         dag.get_task("task").execute(context(dag) | {"task_state_store": store})
         assert 20.0 <= sim.cluster.clock.time - began < 30.0
-        assert store["held"] == 0.0, "a task that is cleared soaks again"
+        assert store["watch"]["held"] == 0.0, "a task that is cleared soaks again"
 
     def test_what_is_not_green_takes_it_away_before_the_wait_goes_on(self, sim: Rehearsal) -> None:
         dag = alone(SoakOperator, sim.path)
-        store = Memory(held=480.0)
+        store = Memory(watch={"held": 480.0})
         sim.cluster.stop(sim.cluster.spec.controllers[0])
         sim.cluster.stop(sim.cluster.spec.controllers[1])
         with pytest.raises(TaskDeferred) as deferred:
             dag.get_task("task").execute(context(dag) | {"task_state_store": store})
-        assert store["held"] == 0.0
+        assert store["watch"]["held"] == 0.0
         assert deferred.value.trigger.arguments["held"] == 0.0
 
 

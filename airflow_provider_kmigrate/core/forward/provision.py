@@ -28,6 +28,8 @@ from airflow_provider_kmigrate.core.model import (
 from airflow_provider_kmigrate.core.phase import Intent, Permit, Phase, ended, kraft_owns, permit, refusal, still_open, where
 from airflow_provider_kmigrate.core.unread import not_read
 
+_MOVES_WITHIN = 2.0  # seconds; the active controller writes a record every 0.5 s (metadata.max.idle.interval.ms)
+
 
 def decide_provision(view: ClusterView, controller_id: int, cluster_id: str) -> Decision:
     """Formatted with the pinned cluster id, started with the flag, answering. Never formats once brokers have moved."""
@@ -224,7 +226,8 @@ def _may_finalize(view: ClusterView, before: ClusterView, controller: Controller
         return Wait((Reason("R10", text, "It starts, or it hangs.", "Its log says why it does not get on."),))
     over = ended(view)
     there = _all_there(view, controller)
-    still = () if over else (waiting.as_approved(view, before, compared=there.met), _seen_open(view))
+    compared = there.met and _worth_comparing(view, before)
+    still = () if over else (waiting.as_approved(view, before, compared=compared), _seen_open(view))
     gate = together((there, *still))
     if not gate.met:
         return Wait(gate.reasons)
@@ -237,11 +240,17 @@ def _may_finalize(view: ClusterView, before: ClusterView, controller: Controller
     return Act(Verb.RESTART, f"{seen}, all is as it was approved.{waiting.changed_since(view, approved)}")
 
 
-def compares_before_finalizing(view: ClusterView, controller_id: int) -> bool:
-    """Whether only what was approved is left to be compared: reading both sides whole is worth it then."""
+def compares_before_finalizing(view: ClusterView, before: ClusterView, controller_id: int) -> bool:
+    """Whether only what was approved is left to be compared: reading both sides whole is worth it then. `before`: as in `decide_finalize`."""
     controller = view.controllers.get(controller_id, Controller(controller_id))
     flagged = controller.answers and controller.migration_flag is not False
-    return flagged and not ended(view) and _out_of_turn(view) is None and _all_there(view, controller).met
+    there = flagged and not ended(view) and _out_of_turn(view) is None and _all_there(view, controller).met
+    return there and _worth_comparing(view, before)
+
+
+def _worth_comparing(view: ClusterView, before: ClusterView) -> bool:
+    """Not before the dual-write has had its time to move: until then the look is taken again in any case."""
+    return gates.dual_write_alive(view, before).met or view.taken_at - before.taken_at > _MOVES_WITHIN
 
 
 def _all_there(view: ClusterView, controller: Controller) -> gates.Gate:
