@@ -250,7 +250,14 @@ LESS = tuple(replace(row, isr=row.isr[:2]) for row in DUAL.partitions)
     ],
 )
 def test_nothing_is_finalized_on_what_is_not_as_it_was_approved(view, expected):
+    assert outcome(decide_finalize(replace(view, taken_at=DUAL_BEFORE.taken_at + 3), DUAL_BEFORE, 3000)) == expected
+
+
+@pytest.mark.parametrize(("after", "expected"), [(0.3, (Wait, ["T02"])), (3.0, (Wait, ["G34", "G07"]))])
+def test_a_dual_write_that_has_had_no_time_to_move_is_no_alarm(after, expected):
+    view = replace(equal(with_zk(DUAL, migration=migration(80))), taken_at=DUAL_BEFORE.taken_at + after)
     assert outcome(decide_finalize(view, DUAL_BEFORE, 3000)) == expected
+    assert not decide_finalize(view, DUAL_BEFORE, 3000).healthy or after < 1, "only the first moment is without worry"
 
 
 def test_what_changed_since_the_approval_is_said():

@@ -226,8 +226,9 @@ def _may_finalize(view: ClusterView, before: ClusterView, controller: Controller
         return Wait((Reason("R10", text, "It starts, or it hangs.", "Its log says why it does not get on."),))
     over = ended(view)
     there = _all_there(view, controller)
-    compared = there.met and _worth_comparing(view, before)
-    still = () if over else (waiting.as_approved(view, before, compared=compared), _seen_open(view))
+    if there.met and not over and not _worth_comparing(view, before):
+        return Wait((waiting.watching(),), healthy=True)
+    still = () if over else (waiting.as_approved(view, before, compared=there.met), _seen_open(view))
     gate = together((there, *still))
     if not gate.met:
         return Wait(gate.reasons)

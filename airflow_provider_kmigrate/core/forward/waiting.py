@@ -238,11 +238,16 @@ def nothing_left(view: ClusterView, spec: ClusterSpec) -> str:
     return f"Cluster {spec.name} is finalized already: {numbers} run without ZooKeeper. There is nothing to do."
 
 
+def watching() -> Reason:
+    """T02: two looks are needed, and so far there is one, or the second came too soon to say anything."""
+    return Reason("T02", "Watching /migration for a moment: whether it moves is seen only by looking twice.")
+
+
 def _frozen(view: ClusterView, first: ClusterView) -> Gate:
     if view.zk is None or first.zk is None:  # ZooKeeper may be switched off now
         return MET
     if view.taken_at - first.taken_at < 1.5:  # the leader writes a record every 0.5 s, so 1.5 s without one is still
-        return not_yet(Reason("T02", "Watching /migration for a moment."))
+        return not_yet(watching())
     if view.zk.migration == first.zk.migration:
         return MET
     text = "/migration still moves: a controller with the flag writes to ZooKeeper."
