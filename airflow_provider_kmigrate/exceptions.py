@@ -14,7 +14,7 @@
     ├── AuthenticationFailed   stop: fix the identity or its rights; no retry helps
     └── Failed                 stop: the act itself failed; the text says where its log is
 
-Refusals that a plan can foresee are values (`core.model.Refuse`), not exceptions; `Refused` carries them across I/O code.
+Refusals that a plan can foresee are values (`core.decision.Refuse`), not exceptions; `Refused` carries them across I/O code.
 """
 
 from __future__ import annotations

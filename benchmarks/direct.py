@@ -12,9 +12,10 @@ from airflow_provider_kmigrate.clients.connections import lookup_in, read_connec
 from airflow_provider_kmigrate.clients.fence import Fence
 from airflow_provider_kmigrate.clients.tools import Tools, opened
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
+from airflow_provider_kmigrate.core.decision import Done, Wait
 from airflow_provider_kmigrate.core.forward.roll import next_to_roll
 from airflow_provider_kmigrate.core.forward.sequence import WAY_FORWARD
-from airflow_provider_kmigrate.core.model import BrokerMode, Done, Wait
+from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
 from airflow_provider_kmigrate.observe import Observer
 from airflow_provider_kmigrate.spec import load

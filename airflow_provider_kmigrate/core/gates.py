@@ -10,21 +10,18 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from airflow_provider_kmigrate.core.decision import Decision, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.listing import listed, some
 from airflow_provider_kmigrate.core.model import (
     Broker,
     BrokerMode,
     ClusterView,
     Controller,
-    Decision,
-    Done,
     Malformed,
     Migration,
     Partition,
     ProcessState,
     Reason,
-    Refuse,
-    Wait,
     ZkController,
 )
 from airflow_provider_kmigrate.core.phase import UNFLAGGED

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from airflow_provider_kmigrate.core.back.rollback import still_down
+from airflow_provider_kmigrate.core.decision import Act, Decision, Refuse, Verb
 from airflow_provider_kmigrate.core.forward.standstill import Standstill
-from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Look, Refuse, Verb
+from airflow_provider_kmigrate.core.model import ClusterView, Look
 
 DOWN_LOOKS = Look.POSITION | Look.NODES
 """What tells that a controller is down, and whether it may be started."""

@@ -38,6 +38,7 @@ from airflow_provider_kmigrate.core.cluster import GroupSpec
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, Store
 from airflow_provider_kmigrate.core.coordination.hold import Hold
 from airflow_provider_kmigrate.core.coordination.registration import Mode
+from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.groups.hold import go_on
 from airflow_provider_kmigrate.core.groups.looks import Looks, Past
@@ -46,7 +47,7 @@ from airflow_provider_kmigrate.core.groups.move import set_mode, written
 from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, plan
 from airflow_provider_kmigrate.core.groups.resets import pending, unfit
 from airflow_provider_kmigrate.core.groups.scan import GroupScan, TwoLooks, scan
-from airflow_provider_kmigrate.core.model import Act, Decision, Done, Reason, Refuse, Wait
+from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Fenced, KMigrateError, Refused, Unavailable, WrongCluster
 from airflow_provider_kmigrate.groups.report import copied, document, table
 from airflow_provider_kmigrate.spec import load

@@ -7,7 +7,7 @@ from typing import Any
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_provider_kmigrate.core.model import Done
+from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.hooks.world import refuse_if_way_back_is_lost
 from airflow_provider_kmigrate.operators.step import StepOperator

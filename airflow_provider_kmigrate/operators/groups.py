@@ -12,12 +12,13 @@ from airflow.sdk.exceptions import AirflowSkipException
 from airflow_provider_kmigrate.core.audit.verdict import Outcome, outcome_of
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind
 from airflow_provider_kmigrate.core.coordination.registration import Mode
+from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.groups.health import goes_back
 from airflow_provider_kmigrate.core.groups.hold import held
 from airflow_provider_kmigrate.core.groups.members import unread
 from airflow_provider_kmigrate.core.groups.move import Goal, moved, plan
 from airflow_provider_kmigrate.core.groups.windows import not_in_file, other_wave
-from airflow_provider_kmigrate.core.model import Done, Look
+from airflow_provider_kmigrate.core.model import Look
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, Unreachable
 from airflow_provider_kmigrate.hooks.verdicts import stored
 from airflow_provider_kmigrate.operators.step import StepOperator

@@ -10,8 +10,9 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_provider_kmigrate.core.back.plan import NOTHING
 from airflow_provider_kmigrate.core.back.rollback import postponed_stop
+from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.forward.roll import postponed
-from airflow_provider_kmigrate.core.model import BrokerMode, Done, Look
+from airflow_provider_kmigrate.core.model import BrokerMode, Look
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.hooks.world import asking
 from airflow_provider_kmigrate.operators.brokers import BrokerStepOperator

@@ -11,7 +11,7 @@ from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
-from airflow_provider_kmigrate.core.model import Done, Wait
+from airflow_provider_kmigrate.core.decision import Done, Wait
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, Refused
 from airflow_provider_kmigrate.hooks.world import acting, run_of, watching
 from airflow_provider_kmigrate.operators.approval import demand_answer

@@ -8,7 +8,7 @@ from typing import Any
 from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_provider_kmigrate.core.model import Wait
+from airflow_provider_kmigrate.core.decision import Wait
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused
 from airflow_provider_kmigrate.hooks.world import folder, watching
 from airflow_provider_kmigrate.steps import quiet

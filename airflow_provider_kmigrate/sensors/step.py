@@ -9,7 +9,7 @@ from typing import Any
 from airflow.sdk import BaseSensorOperator, Context
 from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_provider_kmigrate.core.model import Wait
+from airflow_provider_kmigrate.core.decision import Wait
 from airflow_provider_kmigrate.core.phase import Phase
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused, TimedOut
 from airflow_provider_kmigrate.hooks.world import watching

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 
 from airflow_provider_kmigrate.core.audit.log_blocks import LogMark
 from airflow_provider_kmigrate.core.cluster import SparkJobSpec
+from airflow_provider_kmigrate.core.decision import Decision, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.model import Decision, Done, Reason, Refuse, Wait
+from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.spark import hold as spark_hold
 from airflow_provider_kmigrate.core.spark import resume as spark_resume
 from airflow_provider_kmigrate.core.spark.hold import HELD, HOLD, STATE, Checkpoint, HeldRecord, Hold, JobReport, JobState, Signs

@@ -11,6 +11,7 @@ from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.back import cures as back_cures
 from airflow_provider_kmigrate.core.back import rollback
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Policy
+from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.files import meta_properties
 from airflow_provider_kmigrate.core.files.config_matrix import stage_on_disk
 from airflow_provider_kmigrate.core.forward import broker_canary, cures, leaders, roll
@@ -18,7 +19,7 @@ from airflow_provider_kmigrate.core.forward.cures import Troubles
 from airflow_provider_kmigrate.core.forward.first_broker import FirstBroker
 from airflow_provider_kmigrate.core.forward.green import Green
 from airflow_provider_kmigrate.core.forward.moved import MovedSince, moved_since
-from airflow_provider_kmigrate.core.model import Act, BrokerMode, ClusterView, Decision, Done, Look, Reason, Refuse, Verb, Wait
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look, Reason
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut
 from airflow_provider_kmigrate.steps.dual_write import CURES, Reviving
 from airflow_provider_kmigrate.steps.files import install

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from airflow_provider_kmigrate.core.cluster import NodeSpec
+from airflow_provider_kmigrate.core.decision import Act, Decision, Verb
 from airflow_provider_kmigrate.core.files.config_matrix import Stage
 from airflow_provider_kmigrate.core.forward import provision
 from airflow_provider_kmigrate.core.forward.moved import MovedSince, moved_since
-from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Look, Verb
+from airflow_provider_kmigrate.core.model import ClusterView, Look
 from airflow_provider_kmigrate.core.phase import ended
 from airflow_provider_kmigrate.steps.files import install
 from airflow_provider_kmigrate.steps.lacking import refuse_if_lost

@@ -5,11 +5,12 @@ from __future__ import annotations
 from airflow_provider_kmigrate.clients.half_made import half_made, make_whole
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
 from airflow_provider_kmigrate.core.back import rollback
+from airflow_provider_kmigrate.core.decision import Act, Decision, Refuse, Verb
 from airflow_provider_kmigrate.core.files.config_matrix import Stage
 from airflow_provider_kmigrate.core.forward.standstill import Standstill, may_cure
 from airflow_provider_kmigrate.core.identity import unidentified
 from airflow_provider_kmigrate.core.listing import some
-from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Look, Refuse, Verb
+from airflow_provider_kmigrate.core.model import ClusterView, Look
 from airflow_provider_kmigrate.core.reviving import DOWN_LOOKS, revived
 from airflow_provider_kmigrate.exceptions import Failed
 from airflow_provider_kmigrate.steps.files import install

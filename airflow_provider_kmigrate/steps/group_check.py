@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Mapping
 from airflow_provider_kmigrate.clients import group_hold
 from airflow_provider_kmigrate.core.cluster import GroupSpec
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen
+from airflow_provider_kmigrate.core.decision import Act, Decision
 from airflow_provider_kmigrate.core.groups import check
 from airflow_provider_kmigrate.core.groups.hold import go_on
 from airflow_provider_kmigrate.core.groups.scan import TwoLooks
-from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision
+from airflow_provider_kmigrate.core.model import ClusterView
 from airflow_provider_kmigrate.steps.groups import OfGroup
 from airflow_provider_kmigrate.steps.run import World
 

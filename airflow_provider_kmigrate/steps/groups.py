@@ -10,6 +10,7 @@ from airflow_provider_kmigrate.clients.zookeeper import Delete, ZooKeeper
 from airflow_provider_kmigrate.core.cluster import GroupSpec
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind
 from airflow_provider_kmigrate.core.coordination.registration import GroupPaths, Mode
+from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.forward.green import Green, counted
 from airflow_provider_kmigrate.core.groups import health as group_health
 from airflow_provider_kmigrate.core.groups import move as group_move
@@ -17,7 +18,7 @@ from airflow_provider_kmigrate.core.groups.health import Health
 from airflow_provider_kmigrate.core.groups.looks import Looks, Past
 from airflow_provider_kmigrate.core.groups.members import unread
 from airflow_provider_kmigrate.core.groups.move import Goal
-from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Done, Look, Reason, Refuse, Verb, Wait
+from airflow_provider_kmigrate.core.model import ClusterView, Look, Reason
 from airflow_provider_kmigrate.exceptions import Failed
 from airflow_provider_kmigrate.steps.notes import note_held
 from airflow_provider_kmigrate.steps.run import Step, World

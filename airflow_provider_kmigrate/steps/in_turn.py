@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
+from airflow_provider_kmigrate.core.decision import Done, Wait
 from airflow_provider_kmigrate.core.forward.roll import next_to_roll
 from airflow_provider_kmigrate.core.listing import listed
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Done, Look, Wait
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look
 from airflow_provider_kmigrate.steps.brokers import ROLL_LOOKS
 from airflow_provider_kmigrate.steps.run import Step, World, run_step
 

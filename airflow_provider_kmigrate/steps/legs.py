@@ -8,9 +8,9 @@ from typing import Any
 
 from airflow_provider_kmigrate.core.back.rollback import postponed_stop
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
+from airflow_provider_kmigrate.core.decision import Done, Wait
 from airflow_provider_kmigrate.core.forward.provision import postponed_controller
 from airflow_provider_kmigrate.core.legs import Leg
-from airflow_provider_kmigrate.core.model import Done, Wait
 from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.in_turn import active_last, one_by_one
 from airflow_provider_kmigrate.steps.run import Step, World, run_step

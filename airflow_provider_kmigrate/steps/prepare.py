@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.files.config_matrix import Stage, stage_of
 from airflow_provider_kmigrate.core.files.properties import parse
 from airflow_provider_kmigrate.core.findings.finding import Finding, Severity
-from airflow_provider_kmigrate.core.model import ClusterView, Done, Look, Reason
+from airflow_provider_kmigrate.core.model import ClusterView, Look, Reason
 from airflow_provider_kmigrate.core.preflight import checks as preflight
 from airflow_provider_kmigrate.core.preflight.checks import PreflightFacts
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused, Unavailable

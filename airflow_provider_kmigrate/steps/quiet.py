@@ -7,7 +7,8 @@ from pathlib import Path
 
 from airflow_provider_kmigrate.clients.fence import Fence
 from airflow_provider_kmigrate.core import journal_lines
-from airflow_provider_kmigrate.core.model import Decision, Look
+from airflow_provider_kmigrate.core.decision import Decision
+from airflow_provider_kmigrate.core.model import Look
 from airflow_provider_kmigrate.core.spark import quiet
 from airflow_provider_kmigrate.exceptions import Unavailable
 from airflow_provider_kmigrate.steps.run import World

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
+from airflow_provider_kmigrate.core.decision import Verb
 from airflow_provider_kmigrate.core.files.config_matrix import Stage
 from airflow_provider_kmigrate.core.gates import MET, Gate, not_yet
 from airflow_provider_kmigrate.core.identity import unidentified
-from airflow_provider_kmigrate.core.model import Broker, Controller, Look, Verb
+from airflow_provider_kmigrate.core.model import Broker, Controller, Look
 from airflow_provider_kmigrate.exceptions import Unavailable, Unreachable
 from airflow_provider_kmigrate.steps.files import install
 from airflow_provider_kmigrate.steps.run import World, refuse_strangers

@@ -11,24 +11,11 @@ from airflow_provider_kmigrate.core.back import plan as back_plan
 from airflow_provider_kmigrate.core.back.losses import SAFE, Terms
 from airflow_provider_kmigrate.core.back.rollback import HandOver
 from airflow_provider_kmigrate.core.cluster import NodeSpec
+from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.files.config_matrix import Stage, stage_on_disk
 from airflow_provider_kmigrate.core.forward.moved import MovedSince, moved_since
 from airflow_provider_kmigrate.core.forward.standstill import Standstill
-from airflow_provider_kmigrate.core.model import (
-    Act,
-    BrokerMode,
-    ClusterView,
-    Decision,
-    Done,
-    Look,
-    Malformed,
-    Migration,
-    Refuse,
-    Verb,
-    Wait,
-    ZkController,
-    ZkView,
-)
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look, Malformed, Migration, ZkController, ZkView
 from airflow_provider_kmigrate.core.reviving import DOWN_LOOKS
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from airflow_provider_kmigrate.steps.brokers import BringBack

@@ -14,22 +14,11 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec, Role
+from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.forward.watch import alarming
 from airflow_provider_kmigrate.core.gates import Gate, Standing
 from airflow_provider_kmigrate.core.identity import strangers, unidentified
-from airflow_provider_kmigrate.core.model import (
-    Act,
-    Broker,
-    ClusterView,
-    Controller,
-    Decision,
-    Done,
-    Look,
-    Reason,
-    Refuse,
-    Verb,
-    Wait,
-)
+from airflow_provider_kmigrate.core.model import Broker, ClusterView, Controller, Look, Reason
 from airflow_provider_kmigrate.core.preflight.surroundings import Surroundings
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut, Unavailable, WrongCluster
 from airflow_provider_kmigrate.observe import Tools

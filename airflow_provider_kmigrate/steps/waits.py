@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from airflow_provider_kmigrate.core import gates
+from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.forward import leaders, waiting
 from airflow_provider_kmigrate.core.forward.compared import Compared
 from airflow_provider_kmigrate.core.forward.green import Green
 from airflow_provider_kmigrate.core.forward.moved import MovedSince, moved_since
 from airflow_provider_kmigrate.core.gates import Gate, leaderless, unmet
-from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Done, Look, Reason, Refuse, Verb, Wait
+from airflow_provider_kmigrate.core.model import ClusterView, Look, Reason
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.steps.dual_write import Reviving
 from airflow_provider_kmigrate.steps.run import Step, World

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.forward import watch
-from airflow_provider_kmigrate.core.model import Done, Look
+from airflow_provider_kmigrate.core.model import Look
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from airflow_provider_kmigrate.steps.journal import told
 from airflow_provider_kmigrate.steps.lacking import lacking

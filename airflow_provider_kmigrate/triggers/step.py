@@ -10,7 +10,7 @@ from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from airflow_provider_kmigrate.core.model import Wait
+from airflow_provider_kmigrate.core.decision import Wait
 from airflow_provider_kmigrate.exceptions import Fenced, KMigrateError, Refused, TimedOut
 from airflow_provider_kmigrate.hooks.world import watching
 from airflow_provider_kmigrate.steps.catalog import build

@@ -21,10 +21,10 @@ from airflow_provider_kmigrate.clients.zookeeper_session import Changed
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.core.coordination.group_seen import KafkaGroup, MemberKind, Store
 from airflow_provider_kmigrate.core.coordination.registration import Registration
+from airflow_provider_kmigrate.core.decision import Refuse
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, plan
 from airflow_provider_kmigrate.core.groups.scan import TwoLooks, scan
-from airflow_provider_kmigrate.core.model import Refuse
 from airflow_provider_kmigrate.exceptions import Fenced, Refused
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
 from airflow_provider_kmigrate.localcluster.plan import Shape

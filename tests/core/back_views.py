@@ -2,16 +2,8 @@
 
 from dataclasses import replace
 
-from airflow_provider_kmigrate.core.model import (
-    Act,
-    Controller,
-    NodeFiles,
-    Process,
-    ProcessState,
-    Stored,
-    StoredKind,
-    TopicMetadata,
-)
+from airflow_provider_kmigrate.core.decision import Act
+from airflow_provider_kmigrate.core.model import Controller, NodeFiles, Process, ProcessState, Stored, StoredKind, TopicMetadata
 from tests.core.views import KRAFT, MIG, cluster, migration, with_broker, with_zk
 
 UP3, OFF3 = (True, True, True), (None, None, None)

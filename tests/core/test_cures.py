@@ -7,12 +7,13 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_kmigrate.core.back import cures as back_cures
+from airflow_provider_kmigrate.core.decision import Act, Decision, Verb, Wait
 from airflow_provider_kmigrate.core.forward import cures
 from airflow_provider_kmigrate.core.forward.cures import DEAF_FOR, Troubles, to_free, to_tell
 from airflow_provider_kmigrate.core.forward.leaders import LEFT_OUT_FOR
 from airflow_provider_kmigrate.core.forward.stuck_leader import CAUGHT_UP, PATIENCE
 from airflow_provider_kmigrate.core.lasting import Lasting
-from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Partition, Reason, Verb, Wait
+from airflow_provider_kmigrate.core.model import ClusterView, Partition, Reason
 from tests.core.back_views import DUAL, handed_over
 from tests.core.views import ZK
 

@@ -18,6 +18,7 @@ from airflow_provider_kmigrate.core.coordination.group_seen import (
     ZkGroup,
 )
 from airflow_provider_kmigrate.core.coordination.registration import Flaw, Mode, Progress, Registration, Unreadable
+from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.groups.looks import ABSENT, Looks, Past
 from airflow_provider_kmigrate.core.groups.members import cast, unheard
@@ -34,7 +35,6 @@ from airflow_provider_kmigrate.core.groups.move import (
     switch,
 )
 from airflow_provider_kmigrate.core.groups.windows import is_open, not_in_file, other_wave
-from airflow_provider_kmigrate.core.model import Act, Decision, Done, Refuse, Wait
 
 OLD, MIGRATING, PLAIN = MemberKind.OLD, MemberKind.MIGRATING, MemberKind.PLAIN
 SPEC = GroupSpec("g", (InstanceSpec("a"), InstanceSpec("b")), commit_within=100.0)

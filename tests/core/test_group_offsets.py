@@ -9,9 +9,9 @@ import pytest
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, KafkaGroup, Store, StoredOffset, ZkGroup
 from airflow_provider_kmigrate.core.coordination.registration import Flaw, Mode, Progress, Registration, Unreadable
+from airflow_provider_kmigrate.core.decision import Refuse
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, OffsetWrite, missing, outdated, plan, raised
-from airflow_provider_kmigrate.core.model import Refuse
 
 A, B, C = (TopicPartition("t", index) for index in range(3))
 KAFKA, ZOOKEEPER = Store.KAFKA, Store.ZOOKEEPER

@@ -7,14 +7,8 @@ import pytest
 from airflow_provider_kmigrate.core.back import losses, rollback
 from airflow_provider_kmigrate.core.back import plan as back_plan
 from airflow_provider_kmigrate.core.back.losses import Terms
-from airflow_provider_kmigrate.core.model import (
-    Act,
-    Done,
-    Refuse,
-    TopicMetadata,
-    Wait,
-    ZkController,
-)
+from airflow_provider_kmigrate.core.decision import Act, Done, Refuse, Wait
+from airflow_provider_kmigrate.core.model import TopicMetadata, ZkController
 from tests.core.back_views import (
     ALL_MIG,
     HYBRID,

@@ -7,8 +7,9 @@ import pytest
 
 from airflow_provider_kmigrate.core.back import gates as back_gates
 from airflow_provider_kmigrate.core.back import rollback
+from airflow_provider_kmigrate.core.decision import Act, Done, Refuse
 from airflow_provider_kmigrate.core.forward import provision
-from airflow_provider_kmigrate.core.model import Act, Controller, Done, NodeFiles, Process, ProcessState, Refuse
+from airflow_provider_kmigrate.core.model import Controller, NodeFiles, Process, ProcessState
 from airflow_provider_kmigrate.core.preflight.checks import findings
 from tests.core.test_preflight import CLUSTER_ID, Case, config, healthy
 

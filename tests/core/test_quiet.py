@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_provider_kmigrate.core.decision import Done, Wait
 from airflow_provider_kmigrate.core.journal_lines import Line
-from airflow_provider_kmigrate.core.model import ClusterView, Done, Partition, Wait
+from airflow_provider_kmigrate.core.model import ClusterView, Partition
 from airflow_provider_kmigrate.core.spark.quiet import RECENT_MS, Holder, decide
 
 NOW, CALM = 10_000_000, 30_000

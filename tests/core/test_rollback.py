@@ -9,17 +9,14 @@ from hypothesis import strategies as st
 from airflow_provider_kmigrate.core.back import gates as back_gates
 from airflow_provider_kmigrate.core.back import plan as back_plan
 from airflow_provider_kmigrate.core.back import rollback
+from airflow_provider_kmigrate.core.decision import Act, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.model import (
-    Act,
     BrokerMode,
-    Done,
     LiveMembers,
     Malformed,
     Migration,
     NodeFiles,
     Quorum,
-    Refuse,
-    Wait,
     ZkController,
     ZkView,
 )

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.core.audit.log_blocks import LogMark
+from airflow_provider_kmigrate.core.decision import Decision, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.model import Decision, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.spark import hold as spark_hold
 from airflow_provider_kmigrate.core.spark import resume as spark_resume
 from airflow_provider_kmigrate.core.spark.hold import Checkpoint, HeldRecord, Hold, JobReport, JobState, Signs

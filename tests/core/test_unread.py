@@ -10,20 +10,9 @@ import pytest
 
 from airflow_provider_kmigrate.core.back import rollback
 from airflow_provider_kmigrate.core.cluster import Policy, Role
+from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Verb, Wait
 from airflow_provider_kmigrate.core.forward import provision, roll, waiting
-from airflow_provider_kmigrate.core.model import (
-    Act,
-    BrokerMode,
-    ClusterView,
-    Decision,
-    Done,
-    Look,
-    NodeFiles,
-    Partition,
-    Quorum,
-    Verb,
-    Wait,
-)
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look, NodeFiles, Partition, Quorum
 from airflow_provider_kmigrate.steps.brokers import BringBack, RollBroker
 from benchmarks import direct
 from tests.core.back_views import DUAL, STOPPED, equal, handed_over, later

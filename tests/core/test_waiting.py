@@ -6,24 +6,21 @@ import pytest
 
 from airflow_provider_kmigrate.core.audit.verdict import VERDICT_HOLDS
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
+from airflow_provider_kmigrate.core.decision import Act, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.forward import waiting
 from airflow_provider_kmigrate.core.forward.leaders import batch, decide_leaders, left_out, not_preferred
 from airflow_provider_kmigrate.core.forward.provision import decide_finalize, decide_provision, may_begin, postponed_controller
 from airflow_provider_kmigrate.core.gates import Standing
 from airflow_provider_kmigrate.core.identity import strangers
 from airflow_provider_kmigrate.core.model import (
-    Act,
     ClusterView,
-    Done,
     NodeFiles,
     Partition,
     Process,
     Quorum,
-    Refuse,
     Stored,
     StoredKind,
     TopicMetadata,
-    Wait,
 )
 from tests.core.views import DOWN, KRAFT, MIG, UP, ZK, cluster, controller, migration, with_broker, with_controller, with_zk
 

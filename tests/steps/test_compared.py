@@ -10,8 +10,9 @@ from typing import TypeVar
 import pytest
 
 from airflow_provider_kmigrate.core.cluster import NodeSpec
+from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.forward.standstill import MOST_CURES
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Done, Look, TopicMetadata
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look, TopicMetadata
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
 from airflow_provider_kmigrate.steps.run import World, run_step

@@ -6,9 +6,10 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_kmigrate.core.cluster import Policy, Role
+from airflow_provider_kmigrate.core.decision import Act, Done, Wait
 from airflow_provider_kmigrate.core.files.config_matrix import Stage
 from airflow_provider_kmigrate.core.forward.broker_canary import SETTLING, WINDOW
-from airflow_provider_kmigrate.core.model import Act, BrokerMode, Done, Reason, Wait
+from airflow_provider_kmigrate.core.model import BrokerMode, Reason
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.brokers import RollBroker
 from airflow_provider_kmigrate.steps.controllers import ProvisionController

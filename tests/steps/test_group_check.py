@@ -6,7 +6,8 @@ import pytest
 
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, StoredOffset
 from airflow_provider_kmigrate.core.coordination.registration import Flaw, Registration, Unreadable
-from airflow_provider_kmigrate.core.model import ClusterView, Decision, Done, Refuse, Wait
+from airflow_provider_kmigrate.core.decision import Decision, Done, Refuse, Wait
+from airflow_provider_kmigrate.core.model import ClusterView
 from airflow_provider_kmigrate.steps.group_check import GroupChecked
 from tests.core.test_group_move import SPEC, STATIC, T0, T1, changed, group, verdict
 

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_kmigrate.core.cluster import Policy, Role
-from airflow_provider_kmigrate.core.model import Act, BrokerMode, ClusterView, Decision, Done, Look, Reason, Verb, Wait
+from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Verb, Wait
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look, Reason
 from airflow_provider_kmigrate.exceptions import Failed, TimedOut
 from airflow_provider_kmigrate.observe import unknowns
 from airflow_provider_kmigrate.steps.brokers import RollBroker

@@ -10,8 +10,9 @@ import pytest
 from airflow_provider_kmigrate.clients.zookeeper import Znode
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
 from airflow_provider_kmigrate.core.cluster import Role
+from airflow_provider_kmigrate.core.decision import Act, Done, Verb, Wait
 from airflow_provider_kmigrate.core.forward.standstill import FORGOTTEN_AFTER, MOST_CURES, PATIENCE, Standstill
-from airflow_provider_kmigrate.core.model import Act, BrokerMode, Done, Look, Reason, Verb, Wait
+from airflow_provider_kmigrate.core.model import BrokerMode, Look, Reason
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, Fenced, Refused, TimedOut
 from airflow_provider_kmigrate.steps.brokers import BringBack
 from airflow_provider_kmigrate.steps.rollback import Reconcile

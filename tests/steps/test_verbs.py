@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.core.model import Act, BrokerMode, Verb
+from airflow_provider_kmigrate.core.decision import Act, Verb
+from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.steps.brokers import BringBack, RollBroker, TakeBack
 from airflow_provider_kmigrate.steps.controllers import FinalizeController, ProvisionController
 from airflow_provider_kmigrate.steps.rollback import Reconcile, RestoreFlag

@@ -12,7 +12,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, To
 
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Done, Look, Migration, Reason, Wait
+from airflow_provider_kmigrate.core.decision import Done, Wait
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look, Migration, Reason
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.localcluster import config, plan
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster

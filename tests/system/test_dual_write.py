@@ -10,8 +10,9 @@ from kafka.protocol.admin import IncrementalAlterConfigsRequest
 
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.core.cluster import NodeSpec
+from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.gates import dual_write_lag
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Done, Look, ZkController
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look, ZkController
 from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.run import World, run_step
 from benchmarks import direct

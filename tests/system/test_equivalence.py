@@ -25,9 +25,10 @@ from kazoo.client import KazooClient
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.core.cluster import NodeSpec
+from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.gates import Standing
 from airflow_provider_kmigrate.core.metadata.kinds import differences, lost, same, unread
-from airflow_provider_kmigrate.core.model import ClusterView, Done, Look, Stored, StoredKind
+from airflow_provider_kmigrate.core.model import ClusterView, Look, Stored, StoredKind
 from airflow_provider_kmigrate.localcluster import config, plan
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
 from airflow_provider_kmigrate.localcluster.plan import Shape

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from airflow_provider_kmigrate.core.back import gates as back_gates
+from airflow_provider_kmigrate.core.decision import Act, Decision, Verb
 from airflow_provider_kmigrate.core.forward import cures
 from airflow_provider_kmigrate.core.forward.cures import Judged, Troubles, out_of_isrs
-from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Verb
+from airflow_provider_kmigrate.core.model import ClusterView
 from airflow_provider_kmigrate.core.phase import kraft_owns
 
 

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
+from airflow_provider_kmigrate.core.decision import Decision, Refuse, Wait
 from airflow_provider_kmigrate.core.files import directories
 from airflow_provider_kmigrate.core.files.config_matrix import Stage, stage_on_disk
 from airflow_provider_kmigrate.core.forward import roll
 from airflow_provider_kmigrate.core.forward.provision import unseen
 from airflow_provider_kmigrate.core.gates import BRING_BACK, MET, Gate, never, not_yet, together
 from airflow_provider_kmigrate.core.listing import listed
-from airflow_provider_kmigrate.core.model import (
-    BrokerMode,
-    ClusterView,
-    Controller,
-    Decision,
-    Malformed,
-    NodeFiles,
-    ProcessState,
-    Reason,
-    Refuse,
-    Wait,
-)
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Controller, Malformed, NodeFiles, ProcessState, Reason
 from airflow_provider_kmigrate.core.phase import ended, kraft_owns, malformed, where
 from airflow_provider_kmigrate.core.unread import not_read
 

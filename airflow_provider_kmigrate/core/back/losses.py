@@ -12,22 +12,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from airflow_provider_kmigrate.core import gates
+from airflow_provider_kmigrate.core.decision import Decision, Done, Wait
 from airflow_provider_kmigrate.core.forward import waiting
 from airflow_provider_kmigrate.core.gates import MET, Gate, never, not_yet, together
 from airflow_provider_kmigrate.core.listing import some
 from airflow_provider_kmigrate.core.metadata import equivalence, kinds
 from airflow_provider_kmigrate.core.metadata.equivalence import Difference, Kind
-from airflow_provider_kmigrate.core.model import (
-    BrokerMode,
-    ClusterView,
-    Decision,
-    Done,
-    Migration,
-    ProcessState,
-    Reason,
-    Wait,
-    ZkController,
-)
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Migration, ProcessState, Reason, ZkController
 from airflow_provider_kmigrate.core.phase import ended, kraft_owns
 
 

@@ -24,6 +24,7 @@ from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.back import gates as back_gates
 from airflow_provider_kmigrate.core.back import losses
 from airflow_provider_kmigrate.core.back.losses import SAFE, Terms
+from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.files import directories
 from airflow_provider_kmigrate.core.files.config_matrix import Stage, stage_on_disk
 from airflow_provider_kmigrate.core.forward import roll
@@ -31,19 +32,13 @@ from airflow_provider_kmigrate.core.forward.provision import end_unseen, keeps_f
 from airflow_provider_kmigrate.core.gates import MET, Gate, as_decision, never, not_yet, together, unmet
 from airflow_provider_kmigrate.core.listing import listed
 from airflow_provider_kmigrate.core.model import (
-    Act,
     Broker,
     BrokerMode,
     ClusterView,
     Controller,
-    Decision,
-    Done,
     Migration,
     ProcessState,
     Reason,
-    Refuse,
-    Verb,
-    Wait,
     ZkController,
     ZkView,
 )

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from airflow_provider_kmigrate.core.decision import Act, Decision, Verb, Wait
 from airflow_provider_kmigrate.core.files.config_matrix import Stage, node_id, stage_of
-from airflow_provider_kmigrate.core.model import Act, Decision, NodeFiles, Verb, Wait
+from airflow_provider_kmigrate.core.model import NodeFiles
 from airflow_provider_kmigrate.core.unread import not_read
 
 __all__ = ["misfiled", "whose_else"]

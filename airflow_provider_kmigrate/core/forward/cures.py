@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TypeGuard
 
+from airflow_provider_kmigrate.core.decision import Act, Decision, Verb, Wait
 from airflow_provider_kmigrate.core.forward import leaders, stuck_leader
 from airflow_provider_kmigrate.core.lasting import Lasting
-from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Verb, Wait
+from airflow_provider_kmigrate.core.model import ClusterView
 
 DEAF_FOR = 8.0  # seconds; a follower that has caught up is taken back within one
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Verb, Wait
 from airflow_provider_kmigrate.core.forward import broker_canary, roll
 from airflow_provider_kmigrate.core.forward.broker_canary import LOOKS, Sample
 from airflow_provider_kmigrate.core.gates import Gate, unmet
-from airflow_provider_kmigrate.core.model import Act, BrokerMode, ClusterView, Decision, Done, Reason, Verb, Wait
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Reason
 
 _KEPT = 3000  # looks; ten minutes of them, or more
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Done, Partition, Verb, Wait
+from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Verb, Wait
+from airflow_provider_kmigrate.core.model import ClusterView, Partition
 from airflow_provider_kmigrate.core.phase import kraft_owns
 from airflow_provider_kmigrate.core.unread import not_read
 

@@ -6,25 +6,14 @@ from collections.abc import Mapping
 
 from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.audit.verdict import too_old
+from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.files.config_matrix import Stage, stage_on_disk
 from airflow_provider_kmigrate.core.files.directories import not_its_own
 from airflow_provider_kmigrate.core.files.node_file import misfiled
 from airflow_provider_kmigrate.core.forward import waiting
 from airflow_provider_kmigrate.core.gates import together
 from airflow_provider_kmigrate.core.listing import listed
-from airflow_provider_kmigrate.core.model import (
-    Act,
-    BrokerMode,
-    ClusterView,
-    Controller,
-    Decision,
-    Done,
-    ProcessState,
-    Reason,
-    Refuse,
-    Verb,
-    Wait,
-)
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Controller, ProcessState, Reason
 from airflow_provider_kmigrate.core.phase import Intent, Permit, Phase, ended, kraft_owns, permit, refusal, still_open, where
 from airflow_provider_kmigrate.core.unread import not_read
 

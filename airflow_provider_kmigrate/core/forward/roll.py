@@ -18,25 +18,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from airflow_provider_kmigrate.core import gates
+from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.files.config_matrix import Stage, stage_on_disk
 from airflow_provider_kmigrate.core.files.node_file import misfiled
 from airflow_provider_kmigrate.core.gates import MET, Gate, never, not_yet, together
 from airflow_provider_kmigrate.core.listing import listed, some
-from airflow_provider_kmigrate.core.model import (
-    Act,
-    Broker,
-    BrokerMode,
-    ClusterView,
-    Decision,
-    Done,
-    Partition,
-    ProcessState,
-    Reason,
-    Refuse,
-    Verb,
-    Wait,
-    ZkController,
-)
+from airflow_provider_kmigrate.core.model import Broker, BrokerMode, ClusterView, Partition, ProcessState, Reason, ZkController
 from airflow_provider_kmigrate.core.phase import (
     Intent,
     Permit,

@@ -14,9 +14,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from airflow_provider_kmigrate.core import gates
+from airflow_provider_kmigrate.core.decision import Act, Decision, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.gates import Gate, together
 from airflow_provider_kmigrate.core.metadata.equivalence import Kind
-from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Migration, Refuse, Verb, Wait
+from airflow_provider_kmigrate.core.model import ClusterView, Migration
 
 PATIENCE = 20.0  # seconds; /migration moves every 0.5 s
 _A_PARTITION = 0.002  # seconds more for each: a full sync reads all states, and writes only what differs

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
+from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.forward import roll
 from airflow_provider_kmigrate.core.gates import MET, Gate, Standing, as_decision, not_yet, together, unmet
 from airflow_provider_kmigrate.core.identity import strangers
 from airflow_provider_kmigrate.core.listing import listed
 from airflow_provider_kmigrate.core.metadata import kinds as equivalence_kinds
-from airflow_provider_kmigrate.core.model import Act, ClusterView, Decision, Done, Migration, Reason, Refuse, Verb, Wait
+from airflow_provider_kmigrate.core.model import ClusterView, Migration, Reason
 from airflow_provider_kmigrate.core.phase import (
     Intent,
     Permit,

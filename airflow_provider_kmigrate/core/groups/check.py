@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from airflow_provider_kmigrate.core.cluster import GroupSpec
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen
+from airflow_provider_kmigrate.core.decision import Decision, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.findings.finding import Severity
 from airflow_provider_kmigrate.core.groups.members import unread
 from airflow_provider_kmigrate.core.groups.scan import TwoLooks, scan
-from airflow_provider_kmigrate.core.model import Decision, Done, Reason, Refuse, Wait
+from airflow_provider_kmigrate.core.model import Reason
 
 Look = tuple[GroupSeen, float]  # the group, and when it was seen, in seconds
 

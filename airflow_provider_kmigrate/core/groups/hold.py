@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen
+from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Verb, Wait
 from airflow_provider_kmigrate.core.groups.members import unread
-from airflow_provider_kmigrate.core.model import Act, Decision, Done, Reason, Verb, Wait
+from airflow_provider_kmigrate.core.model import Reason
 
 
 def held(seen: GroupSeen | None, run: str = "") -> tuple[Reason, ...]:

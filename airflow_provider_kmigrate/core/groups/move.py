@@ -17,6 +17,7 @@ from enum import StrEnum
 from airflow_provider_kmigrate.core.cluster import GroupSpec
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind, ZkGroup
 from airflow_provider_kmigrate.core.coordination.registration import Mode
+from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.groups.hold import held
 from airflow_provider_kmigrate.core.groups.looks import ABSENT, Looks
 from airflow_provider_kmigrate.core.groups.members import (
@@ -31,7 +32,7 @@ from airflow_provider_kmigrate.core.groups.members import (
 )
 from airflow_provider_kmigrate.core.groups.resets import not_taken
 from airflow_provider_kmigrate.core.groups.stores import compared
-from airflow_provider_kmigrate.core.model import Act, Decision, Done, Reason, Refuse, Verb, Wait
+from airflow_provider_kmigrate.core.model import Reason
 
 _BOTH = "Old consumers follow ZooKeeper, plain ones Kafka: both would read every partition."
 _ONE_AT_A_TIME = "Switch the others first: the way is old, migrating, mode kafka, plain, and back the same way."

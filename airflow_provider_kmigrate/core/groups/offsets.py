@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, Store
 from airflow_provider_kmigrate.core.coordination.registration import Unreadable
+from airflow_provider_kmigrate.core.decision import Refuse
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.listing import some
-from airflow_provider_kmigrate.core.model import Reason, Refuse
+from airflow_provider_kmigrate.core.model import Reason
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from airflow_provider_kmigrate.core.cluster import GroupSpec
 from airflow_provider_kmigrate.core.coordination.group_seen import MemberKind
+from airflow_provider_kmigrate.core.decision import Act, Decision, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.groups.looks import OFFSETS_SETTLE, Looks
 from airflow_provider_kmigrate.core.groups.members import held_in_kafka, places, read_by, unread
 from airflow_provider_kmigrate.core.groups.offsets import larger
-from airflow_provider_kmigrate.core.model import Act, Decision, Reason, Refuse, Verb, Wait
+from airflow_provider_kmigrate.core.model import Reason
 
 _COMMITS = "Migrating members write both stores; look at their logs for commits that fail."
 

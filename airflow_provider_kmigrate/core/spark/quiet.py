@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from airflow_provider_kmigrate.core import journal_lines
+from airflow_provider_kmigrate.core.decision import Decision, Done, Wait
 from airflow_provider_kmigrate.core.journal_lines import ActSpan, Line, unsettled
-from airflow_provider_kmigrate.core.model import ClusterView, Decision, Done, Partition, Reason, Wait
+from airflow_provider_kmigrate.core.model import ClusterView, Partition, Reason
 
 RECENT_MS: Final = 3_600_000  # how old an act may be to count when ZooKeeper cannot say who owns the cluster
 _REMEDY = "It goes on by itself; if it does not, look at that run's task."

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from airflow_provider_kmigrate.core.audit.log_blocks import LogMark
+from airflow_provider_kmigrate.core.decision import Decision, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.listing import some
-from airflow_provider_kmigrate.core.model import Decision, Done, Reason, Refuse, Wait
+from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.spark.hold import (
     SILENT_MS,
     Checkpoint,

@@ -1,0 +1,84 @@
+"""What may be decided about a cluster that was looked at: there is nothing left, wait, no, or do this."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from airflow_provider_kmigrate.core.model import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Nothing is left to do; `text` says what is so."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Not yet; look again later. `reasons` in words that an operator understands.
+
+    `healthy`: everything is as it should be, only time has to pass; such a wait tries nobody's patience.
+    """
+
+    reasons: tuple[Reason, ...]
+    healthy: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Not like this; nothing was changed. Each reason carries its remedy."""
+
+    reasons: tuple[Reason, ...]
+
+
+class Verb(StrEnum):
+    """What a step may be asked to do. Journals hold the values: they stay as they are."""
+
+    START = "start"  # what is stopped, with the file that it has
+    START_CONTROLLER = "start controller"  # one that a failover has left down
+    RESTART = "restart"  # with the file of another stage
+    REWRITE = "rewrite"  # the file of a node that runs as it should
+    REFLAG = "reflag"  # start a controller with its flag given back
+    PROVISION = "provision"
+    STOP = "stop"
+    WIPE = "wipe"
+    ELECT = "elect"  # leaders of partitions
+    FREE = "free"  # restart the leader that takes a broker back for nothing
+    RAISE = "raise"  # partition states, and elect a controller that tells them
+    TAKE_BACK = "take back"  # a canary that is worse: a broker, or an instance of a group
+    MEND = "mend"  # what ZooKeeper holds in part
+    FAIL_OVER = "fail over"
+    HAND_OVER = "hand over"
+    SWITCH = "switch"  # an instance of a group
+    SET_MODE = "set mode"
+    COPY_OFFSETS = "copy offsets"
+    BRING = "bring"  # an instance, or the mode, back to what it was
+    CLEAN_UP = "clean up"
+    GO_ON = "go on"  # with a group that was taken back
+
+    @property
+    def brings_up(self) -> bool:
+        """Whether it only brings something up: that is done also while it is not seen yet what a moment without ZooKeeper has changed."""
+        return self in _BRING_UP
+
+
+_BRING_UP = frozenset({Verb.START, Verb.START_CONTROLLER, Verb.ELECT})
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """Do `verb` now; `text` says why it is safe now. `about`: what of several things, in words, where one step does the verb to each."""
+
+    verb: Verb
+    text: str
+    about: str = ""
+
+    @property
+    def named(self) -> str:
+        """The act in a few words, as the journal has it: repeated often, it is in vain."""
+        return f"{self.verb} {self.about}".strip()
+
+
+Decision = Done | Wait | Refuse | Act
