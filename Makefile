@@ -58,7 +58,7 @@ check: lint ## fast lane: that, and every test without a cluster but the slow on
 test: setup setup-spark ## the audit on Spark, real clusters, and every test without one (half an hour)
 	PYTHONPATH=. PYSPARK_PYTHON=$(CURDIR)/$(SPARK_BIN)/python $(SPARK_BIN)/python -m pytest -q -n 2 --dist loadfile -m "not long" tests/audit
 	$(BIN)/pytest -q -m "cluster and not long" --ignore tests/audit
-	$(BIN)/pytest -q -n 3 --dist loadfile -m "not cluster" --ignore tests/audit
+	$(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m "not cluster" --ignore tests/audit
 
 long: setup setup-spark ## real clusters for minutes each: the way back by its DAG and forward again, five brokers in racks, groups back from everywhere and in every mix; more random histories
 	PYTHONPATH=. PYSPARK_PYTHON=$(CURDIR)/$(SPARK_BIN)/python $(SPARK_BIN)/python -m pytest -q -n 2 -m long tests/audit
