@@ -253,7 +253,9 @@ def searched(folder: Path, brokers: int, controllers: int, most: int, *sought: s
     return search
 
 
-@pytest.mark.parametrize(("brokers", "controllers", "most"), [(1, 1, 2), (2, 1, 1), (1, 3, 1)])
+@pytest.mark.parametrize(
+    ("brokers", "controllers", "most"), [(1, 1, 2), (2, 1, 1), pytest.param(1, 3, 1, marks=pytest.mark.long)]
+)
 def test_no_state_is_a_disaster_and_each_has_a_way_out(tmp_path: Path, brokers: int, controllers: int, most: int) -> None:
     search = searched(tmp_path, brokers, controllers, most)
     assert search.problems == []
