@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import NewTopic
 
 from airflow_provider_kmigrate.clients.wire import Wire
-from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
+from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics, quiet_admin
 from airflow_provider_kmigrate.core.back.losses import Terms
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.files.config_matrix import Stage
@@ -76,6 +77,8 @@ class TestACarelessWayBack:
             hands.start(node)
         wait_until(lambda: "since" not in road.topics_in_zookeeper(), "the old controllers delete the topic from ZooKeeper")
 
+    # By hand nobody mends a leader that takes nobody back, a race in Kafka at each hand-over (docs/measurements.md; met here once).
+    @pytest.mark.flaky(reruns=2)
     def test_a_broker_formatted_anew_does_not_start_again(self, road: Road) -> None:
         """kmigrate writes the file anew: test_rollback.py goes back by the DAG with such a broker."""
         hands = road.at(Point.COPIED)
@@ -178,8 +181,7 @@ class TestFinalizedByAccident:
         until_elected(road, hands, standby)
         before = migration(road.look(Look.POSITION))
         left = next(node for node in hands.brokers if node.id == last)
-        others = ",".join(f"{node.host}:{node.port}" for node in hands.brokers if node.id != last)
-        create(others, "since")
+        create_elsewhere(next(node for node in hands.brokers if node.id != last), "since")
         time.sleep(3.0)
         assert migration(road.look(Look.POSITION)) == before, "nothing is written to ZooKeeper any more"
         assert leaders(left, "since") is None, "the broker left behind hears nothing"
@@ -223,6 +225,13 @@ def until_elected(road: Road, hands: ByHand, wanted: NodeSpec) -> None:
         hands.kill(controller(hands, active))
         hands.start(controller(hands, active))
     raise AssertionError(f"controller {wanted.id} was never elected")
+
+
+def create_elsewhere(node: NodeSpec, topic: str) -> None:
+    """Seen by this broker alone: a client may ask the one that was left behind, which never hears of the topic (met)."""
+    admin = quiet_admin({"bootstrap.servers": f"{node.host}:{node.port}"})
+    admin.create_topics([NewTopic(topic, 3, 3)])[topic].result(30)
+    wait_until(lambda: (found := leaders(node, topic)) and min(found.values()) >= 0, "its partitions are led")
 
 
 def leaders(node: NodeSpec, topic: str) -> dict[int, int] | None:
