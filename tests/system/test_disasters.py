@@ -77,8 +77,6 @@ class TestACarelessWayBack:
             hands.start(node)
         wait_until(lambda: "since" not in road.topics_in_zookeeper(), "the old controllers delete the topic from ZooKeeper")
 
-    # By hand nobody mends a leader that takes nobody back, a race in Kafka at each hand-over (docs/measurements.md; met here once).
-    @pytest.mark.flaky(reruns=2)
     def test_a_broker_formatted_anew_does_not_start_again(self, road: Road) -> None:
         """kmigrate writes the file anew: test_rollback.py goes back by the DAG with such a broker."""
         hands = road.at(Point.COPIED)
@@ -228,7 +226,7 @@ def until_elected(road: Road, hands: ByHand, wanted: NodeSpec) -> None:
 
 
 def create_elsewhere(node: NodeSpec, topic: str) -> None:
-    """Seen by this broker alone: a client may ask the one that was left behind, which never hears of the topic (met)."""
+    """Seen by this broker alone: a client may ask the one that was left behind, which never hears of the topic."""
     admin = quiet_admin({"bootstrap.servers": f"{node.host}:{node.port}"})
     admin.create_topics([NewTopic(topic, 3, 3)])[topic].result(30)
     wait_until(lambda: (found := leaders(node, topic)) and min(found.values()) >= 0, "its partitions are led")
