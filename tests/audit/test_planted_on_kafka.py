@@ -195,12 +195,12 @@ ALSO = {"A01": {"A05"}}  # what is lost behind a commit was committed before it 
 
 @pytest.fixture(scope="module")
 def played(brokers: Brokers, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Every scene, once for all engines."""
+    """Every scene, once for all engines. A second try has topics of its own: what the first one committed would be in its way."""
     folders = {}
     for planted in (each for each in PLANTED if brokers.real or not each.only_real):
         name = planted.plant.__name__
         folders[name] = tmp_path_factory.mktemp(name)
-        planted.plant(Scene(brokers, name, folders[name]))
+        planted.plant(Scene(brokers, folders[name].name, folders[name]))
     return folders
 
 

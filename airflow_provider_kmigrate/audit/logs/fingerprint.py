@@ -45,10 +45,10 @@ from airflow_provider_kmigrate.core.audit.offset_tracks import Tracks
 from airflow_provider_kmigrate.core.audit.offsets_records import RawRecord, Scan
 from airflow_provider_kmigrate.core.audit.verdict import Ground, LevelHealth
 from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.internal_topics import OFFSETS_TOPIC
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 
-OFFSETS_TOPIC: Final = "__consumer_offsets"
 _FEW: Final = 1_000  # offsets that are read to see whether any of them is a record's
 _TRIES: Final = 3  # a read fails where retention removes what it is reading; then the logs' beginnings are read again
 

@@ -7,7 +7,7 @@ removed in between is the jump told (D12). Wrapped consumers see it (level L2).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Final, NamedTuple
@@ -17,12 +17,14 @@ from airflow_provider_kmigrate.core.audit.log_blocks import LogMark
 from airflow_provider_kmigrate.core.audit.offset_tracks import Reader, Step, Track, Tracks
 from airflow_provider_kmigrate.core.audit.verdict import Ground, Level, Outcome
 from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.internal_topics import OFFSETS_TOPIC, magnitude
 from airflow_provider_kmigrate.core.ledger.facts import Case
 from airflow_provider_kmigrate.core.model import Reason
 
 VERSION: Final = 3
 _CASES: Final = 20
-_FEW: Final = 2  # late commits of a partition between two looks: more of them look like two members that both own it
+_FEW: Final = 2  # late commits of a partition while one broker coordinates its group: more of them look like two members that both own it
+_CLOSE: Final = 10  # records of a partition's commits: more than `_FEW` late ones among so many look so too, whatever coordinators did
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,17 +180,34 @@ def _gone_back(before: CommitLook, after: CommitLook, rewinding: Collection[str]
     counts = Counter[_Back]()
     for reader, track in after.tracks.items():
         known, meant = _set(before, reader), reader.group in rewinding
+        terms = 1 + _moves(reader.group, before.marks, after.marks)
         steps = [*known.back_to(track), *(step.behind(known) for step in track.backs)] if known else track.backs
+        often = _often([step.at for step in steps], terms) or track.back_count > len(track.backs)
         counts[_Back.MEANT if meant else _Back.BACK] += track.back_count - len(track.backs)  # of which no more is known
         for step in steps:
-            kind = _Back.MEANT if meant else _kind(step, track)
+            kind = _Back.MEANT if meant else _Back.BACK if often else _kind(step, track)
             counts[kind] += 1
             cases[kind].append(_case(reader, step))
     return [ground for kind in _Back for ground in _ground(*kind.value, cases[kind], counts[kind])]
 
 
+def _often(places: Sequence[int], terms: int) -> bool:
+    """More late commits than a client's that tries again where its coordinator moves. Two owners alternate: theirs lie close together, however
+    seldom both commit, and go on while no coordinator moves.
+    """
+    close = any(later - one < _CLOSE for one, later in zip(places, places[_FEW:], strict=False))
+    return close or len(places) > _FEW * terms
+
+
+def _moves(group: str, before: Mapping[TopicPartition, LogMark], after: Mapping[TopicPartition, LogMark]) -> int:
+    """How often another leader was named for the partition of `__consumer_offsets` in which the group lives; 0 where that is not known."""
+    where = TopicPartition(OFFSETS_TOPIC, magnitude(group) % max(1, len(after)))
+    was, now = (marks[where].leader_epoch if where in marks else None for marks in (before, after))
+    return max(0, now - was) if was is not None and now is not None else 0
+
+
 def _kind(step: Step, track: Track) -> _Back:
-    if not step.late or track.back_count > _FEW:
+    if not step.late:
         return _Back.BACK
     return _Back.OVERTAKEN if (track.closing or 0) >= step.before else _Back.LATE
 

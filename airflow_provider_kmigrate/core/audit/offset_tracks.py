@@ -22,14 +22,14 @@ from airflow_provider_kmigrate.core.audit.offsets_records import (
     Record,
 )
 
-_KEPT: Final = 5  # steps that are kept of a track
+_KEPT: Final = 20  # steps that are kept of a track
 _RECENT: Final = 4  # offsets that are kept of a track, the last ones
 _LATE_MS: Final = 60_000  # so long a client may try to send one commit (librdkafka: for a session of the group)
 
 
 class Step(NamedTuple):
     """A commit that was not where the one before it was. `place`: offset of its record in `__consumer_offsets`; `prior`: the few offsets that
-    had been set before `before`, and when.
+    had been set before `before`, and when; `at`: how many of the track's records lie before it.
     """
 
     before: int
@@ -37,6 +37,7 @@ class Step(NamedTuple):
     t_ms: int
     place: int
     prior: tuple[tuple[int, int], ...] = ()
+    at: int = 0
 
     @property
     def late(self) -> bool:
@@ -48,15 +49,16 @@ class Step(NamedTuple):
 
     def behind(self, earlier: Track) -> Step:
         """The same, by what came earlier too."""
-        return self._replace(prior=(*earlier.recent, *self.prior)[-(_RECENT - 1) :])
+        return self._replace(prior=(*earlier.recent, *self.prior)[-(_RECENT - 1) :], at=earlier.count + self.at)
 
 
 class Opening(NamedTuple):
-    """The first offset that was set in a stretch, and by which record."""
+    """The first offset that was set in a stretch, by which record, and how many of the track's lie before it."""
 
     offset: int
     t_ms: int
     place: int
+    at: int = 0
 
 
 class Reader(NamedTuple):
@@ -113,7 +115,7 @@ class Track:
             self.back_count + len(back) + later.back_count,
             (*self.agains, *again, *(step.behind(self) for step in later.agains))[:_KEPT],
             self.again_count + len(again) + later.again_count,
-            self.opening or later.opening,
+            self.opening or (later.opening and later.opening._replace(at=self.count + later.opening.at)),
             self.closing if later.closing is None else later.closing,
             self._moved_ms(later),
             max(self.pause, later.pause, later.first_ms - self.last_ms),
@@ -140,7 +142,8 @@ class Track:
     def _step(self, later: Track) -> Step | None:
         if self.closing is None or later.opening is None:
             return None
-        return Step(self.closing, *later.opening, prior=self.recent[:-1])
+        offset, t_ms, place, at = later.opening
+        return Step(self.closing, offset, t_ms, place, self.recent[:-1], self.count + at)
 
 
 @dataclass(slots=True)
@@ -207,7 +210,7 @@ def _track(row: Sequence[Any]) -> Track:
     first, last, first_ms, last_ms, count, backs, back_count, agains, again_count, opening, *rest = row
     closing, moved_ms, pause, recent = rest
     back, again = (
-        tuple(Step(before, after, t_ms, place, _pairs(prior)) for before, after, t_ms, place, prior in steps)
+        tuple(Step(before, after, t_ms, place, _pairs(prior), at) for before, after, t_ms, place, prior, at in steps)
         for steps in (backs, agains)
     )
     ends = Opening(*opening) if opening else None, closing, moved_ms, pause
