@@ -94,7 +94,8 @@ class AuditedConsumer:
         self._generation: int | None = None
         self._callbacks: dict[str, Callback | None] = {}
         self._assigned_by_application = False
-        self._started = self._closed = False
+        self._started = self._closing = self._closed = False
+        self._never_began: set[TopicPartition] = set()  # given while it closed
         self._next_write = time.monotonic() + batch_s
         self._lock = threading.RLock()
         self._pulse = Pulse(self._beat, beat_s)
@@ -302,6 +303,13 @@ class AuditedConsumer:
         self.log.slipped(seconds)
 
     def _on_assign(self, _: Consumer, partitions: list[KafkaPartition]) -> None:
+        """While it closes its group is asked nothing: nobody answers (20 s until that was given up, or an error out of `close`; measured, 2.16.1).
+        It is not written that it owned these: it reads none, and librdkafka does not always say that it gave them back.
+        """
+        if self._closing:
+            self._never_began |= {place(one) for one in partitions}
+            self._call("assign", partitions)
+            return
         self._write()  # it belongs to the generation before
         found = membership(self._consumer.consumer_group_metadata())
         self._generation = found.generation if found else None
@@ -342,13 +350,13 @@ class AuditedConsumer:
     def _own(
         self, change: Change, partitions: Sequence[KafkaPartition], *, until_ms: int | None = None, starts: Sequence[int] = ()
     ) -> None:
-        if partitions:
-            self.log.own(
-                self.group, self._generation, change, [place(one) for one in partitions], until_ms=until_ms, starts=starts
-            )
+        places = [where for where in map(place, partitions) if where not in self._never_began]
+        if places:
+            self.log.own(self.group, self._generation, change, places, until_ms=until_ms, starts=starts)
 
     def close(self, *, clean: bool = True, reason: str = "") -> None:
         """As the consumer's; then the last event. May be repeated."""
+        self._closing = True
         try:
             self._consumer.close()  # revokes, which writes and releases
         finally:

@@ -243,6 +243,27 @@ def test_callbacks_get_the_wrapper_and_their_offsets_count(full: MockKafka, tmp_
     assert commit.stamp.event_seq < released.stamp.event_seq
 
 
+def test_a_member_that_is_closed_while_it_is_given_partitions_ends_at_once(full: MockKafka, tmp_path: Path) -> None:
+    """Its group answers nothing any more: a question cost 20 s, or an error out of `close`."""
+    told: list[str] = []
+    # A plain consumer that is closed there does not leave its group either: the next one waits until this session is over.
+    consumer = AuditedConsumer.of(quick(full), FileSink(tmp_path))
+    consumer.subscribe(["t"], on_assign=lambda _, given: told.append(f"given {len(given)}"))
+    time.sleep(2.0)  # it joins by a thread of librdkafka's, and nobody polls: `close` calls the callback
+    began = time.monotonic()
+    consumer.close()
+    assert time.monotonic() - began < 10.0
+    assert told == [f"given {PARTITIONS}"]
+    found = events(tmp_path)
+    assert of(Ownership, found) == [], "it read nothing, and nobody says that it gave them back"
+    assert [(event.clean, event.reason) for event in of(Stop, found)] == [(True, "")]
+    with AuditedConsumer.of(quick(full), FileSink(tmp_path)) as next_one:
+        next_one.subscribe(["t"])
+        read(next_one, ALL)
+    facts = balance(read_events(tmp_path).events)
+    assert (facts.delivered, facts.violations) == ({"g": ALL}, {})
+
+
 def test_partitions_that_are_assigned_by_hand(full: MockKafka, tmp_path: Path) -> None:
     with AuditedConsumer.of(properties(full), FileSink(tmp_path)) as consumer:
         consumer.assign([KafkaPartition("t", 2, 10)])

@@ -116,15 +116,15 @@ def test_an_older_commit_that_takes_effect_late(
     assert {name: ground.outcome for name, ground in found.items()} == {code: outcome}
 
 
-def alive(late: Sequence[int], count: int = 240, apart_ms: int = 1_000, of: int = 50, epochs: tuple[int, int] = (3, 3)) -> set[str]:
+def alive(
+    late: Sequence[int], count: int = 240, apart_ms: int = 1_000, of: int = 50, epochs: tuple[int, int] = (3, 3)
+) -> set[str]:
     """Codes of a group that commits each `apart_ms`, five records on; before the commits of these numbers, the one before them comes again.
 
     Its coordinator's log had these leader epochs at the two looks.
     """
     numbers = [at for number in range(count) for at in ([number, number - 1, number + 1] if number in late else [number])]
-    marks = [
-        {TopicPartition("__consumer_offsets", each): LogMark(0, 9, epoch, "id") for each in range(of)} for epoch in epochs
-    ]
+    marks = [{TopicPartition("__consumer_offsets", each): LogMark(0, 9, epoch, "id") for each in range(of)} for epoch in epochs]
     before = replace(commits(500, 1_000), marks=marks[0])
     found = Tracks.empty()
     for place, number in enumerate(numbers, 1):
