@@ -61,6 +61,10 @@ def whole(view: ClusterView) -> bool:
     return at_home and bool(view.partitions) and not any(partition.under_replicated for partition in view.partitions or ())
 
 
+def partitions_of(topic: str, view: ClusterView) -> int:
+    return sum(partition.topic == topic for partition in view.partitions or ())
+
+
 def pid_of(node: NodeSpec) -> int:
     pid = host_for(node).status(node).pid
     assert pid is not None
@@ -69,7 +73,9 @@ def pid_of(node: NodeSpec) -> int:
 
 class TestHealthy:
     def test_a_whole_look(self, observer: Observer, spec: ClusterSpec, topic: str) -> None:
-        view = wait_for(lambda: observer.look(ALL), whole, "a whole cluster")
+        view = wait_for(
+            lambda: observer.look(ALL), lambda seen: whole(seen) and partitions_of(topic, seen) == 6, "a whole cluster"
+        )
         assert view.unknowns == ()
         assert view.kafka_cluster_id == spec.cluster_id
         assert view.modes() == dict.fromkeys((0, 1, 2), BrokerMode.ZOOKEEPER)
@@ -78,7 +84,6 @@ class TestHealthy:
         assert view.zk.controller.ephemeral
         assert {broker.controller_id for broker in view.brokers.values()} == {view.zk.controller.broker_id}
         assert view.zk.migration is None
-        assert sum(partition.topic == topic for partition in view.partitions or ()) == 6
         wait_for(lambda: observer.look(ALL), lambda seen: (seen.min_insync or {}).get(topic) == 2, "the topic's limit")
 
     def test_looks_are_quick_over_kept_connections(self, observer: Observer, topic: str) -> None:
