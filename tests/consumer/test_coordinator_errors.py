@@ -161,7 +161,7 @@ def test_a_commit_that_is_refused_is_raised_and_made_good(
     watched.fail(Api.OFFSET_COMMIT, code)
     with pytest.raises(KafkaException):
         consumer.commit(asynchronous=False)
-    assert zookeeper.nodes["/consumers/g/offsets/t/0"].data == b"3"
+    wait_until(lambda: zookeeper.nodes["/consumers/g/offsets/t/0"].data == b"3", "ZooKeeper, the second", despite=(KeyError,))
     wait_until(lambda: consumer.poll(0.1) or offsets(watched).get(0) == 3, "Kafka has it, too")
     watched.fill("t", {0: 1})
     got = list[int]()
