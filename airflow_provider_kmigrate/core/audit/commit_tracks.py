@@ -23,12 +23,10 @@ from airflow_provider_kmigrate.core.model import Reason
 
 VERSION: Final = 3
 _CASES: Final = 20
-_FEW: Final = (
-    2  # late commits of a partition while one broker coordinates its group: more of them look like two members that both own it
-)
-_CLOSE: Final = (
-    10  # records of a partition's commits: more than `_FEW` late ones among so many look so too, whatever coordinators did
-)
+# Late commits of a partition while one broker coordinates its group: more of them look like two members that both own it.
+_FEW: Final = 2
+# Records of a partition's commits: more than `_FEW` late ones among so many look so too, whatever coordinators did.
+_CLOSE: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
