@@ -1,4 +1,4 @@
-"""What all tests share: those that take longest begin first, and why a test was tried a second time is printed."""
+"""What all tests share: those that take longest begin first, and a second try begins anew and prints why there was a first one."""
 
 import pytest
 
@@ -6,6 +6,17 @@ import pytest
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """So that no worker is left alone with the long ones at the end."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Function) -> None:
+    """A second try has a cluster of its own: on the first one's it would meet the topics that the first one made, and fail of that."""
+    if getattr(item, "execution_count", 1) == 1:
+        return
+    for definitions in item._fixtureinfo.name2fixturedefs.values():
+        for definition in definitions:
+            if definition.scope == "module":
+                definition.finish(item._request)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -328,7 +328,7 @@ def test_groups_of_real_members_in_the_offsets_topic(spark: SparkSession, proper
 
 
 def test_where_logs_ended_at_a_time(properties: Mapping[str, str]) -> None:
-    create(properties, "times")
+    create(properties, "times", retention_ms="-1")  # or a broker deletes such old records, 30 s after its start
     producer = Producer(dict(properties))
     for when in (1_000, 2_000, 3_000):
         producer.produce("times", b"old", partition=0, timestamp=when)
