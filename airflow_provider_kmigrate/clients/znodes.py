@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from airflow_provider_kmigrate.core.model import BrokerMode, Malformed, Migration, PartitionMetadata, TopicMetadata, ZkController
+from airflow_provider_kmigrate.core.zookeeper_time import Age
 from airflow_provider_kmigrate.exceptions import Failed
 
 Parsed = TypeVar("Parsed")
@@ -40,7 +41,7 @@ def controller_epoch(data: bytes) -> int | None:
         return None
 
 
-def migration(data: bytes, version: int, created_at: float = 0.0) -> Migration | Malformed:
+def migration(data: bytes, version: int, created_at: float = 0.0, age: Age | None = None) -> Migration | Malformed:
     """/migration; null data, which wedges the migration driver for ever (KAFKA-19480), is malformed too."""
     return _parse(
         "/migration",
@@ -52,6 +53,7 @@ def migration(data: bytes, version: int, created_at: float = 0.0) -> Migration |
             metadata_epoch=_int(fields["kraft_metadata_epoch"]),
             version=version,
             created_at=created_at,
+            age=age,
         ),
     )
 

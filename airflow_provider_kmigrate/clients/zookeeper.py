@@ -8,6 +8,7 @@ id cannot be read).
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -15,6 +16,7 @@ from typing import Any, Final, NamedTuple, NoReturn, Protocol, Self, TypeVar
 
 from kazoo.client import TransactionRequest
 from kazoo.exceptions import RolledBackError, RuntimeInconsistency
+from kazoo.protocol.states import ZnodeStat
 from kazoo.security import OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
 from airflow_provider_kmigrate.clients import znodes, zookeeper_surroundings
@@ -22,8 +24,17 @@ from airflow_provider_kmigrate.clients.outdated import outdated
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.zookeeper_reads import Kind, Read
 from airflow_provider_kmigrate.clients.zookeeper_session import Session, error_for
-from airflow_provider_kmigrate.core.model import LiveMembers, Malformed, PartitionMetadata, Reason, TopicMetadata, ZkView
+from airflow_provider_kmigrate.core.model import (
+    LiveMembers,
+    Malformed,
+    Migration,
+    PartitionMetadata,
+    Reason,
+    TopicMetadata,
+    ZkView,
+)
 from airflow_provider_kmigrate.core.preflight.surroundings import ZooKeeperServer, ZooKeeperTree
+from airflow_provider_kmigrate.core.zookeeper_time import LeaderTime, Span, Written
 from airflow_provider_kmigrate.exceptions import Failed, Fenced, Forbidden, WrongCluster
 
 ROOT: Final = "/_kmigrate"
@@ -120,6 +131,7 @@ class ZooKeeper:
     def __init__(self, settings: ZooKeeperSettings, read_timeout: float = 5.0) -> None:
         self._settings = settings
         self._session = Session(settings, read_timeout)
+        self._time: LeaderTime | None = None  # as of our last write
 
     def __enter__(self) -> Self:
         return self
@@ -133,6 +145,7 @@ class ZooKeeper:
 
     def view(self, *, groups: bool = False) -> ZkView:
         """One instant of the tree in one round trip; with `groups` a second one, a moment later."""
+        asked = time.monotonic()
         root, identity, ids, controller, epoch, migration, deletions, moves, offsets, *notes = self._session.read(
             "view",
             Read(Kind.DATA, "/"),
@@ -146,6 +159,7 @@ class ZooKeeper:
             Read(Kind.DATA, "/brokers/topics/__consumer_offsets"),
             *(Read(Kind.DATA, path) for path in NOTES),
         )
+        read = Span(asked, time.monotonic())
         back, known, unflagged = notes
         living = self._live_members() if groups else {}
         return ZkView(
@@ -153,7 +167,7 @@ class ZooKeeper:
             broker_ids=_broker_ids(ids),
             controller=controller and znodes.controller(_data(controller), ephemeral=bool(controller[1].ephemeralOwner)),
             controller_epoch=znodes.controller_epoch(_data(epoch)) if epoch else None,
-            migration=migration and znodes.migration(_data(migration), migration[1].version, migration[1].created),
+            migration=migration and self._migration(migration, read),
             pending_deletions=tuple(sorted(deletions or ())),
             reassigning=moves is not None,
             live_groups=tuple(living),
@@ -163,6 +177,11 @@ class ZooKeeper:
             registered=znodes.node_ids(REGISTERED, _data(known)) if known else frozenset(),
             unflagged=znodes.node_ids(UNFLAGGED, _data(unflagged)) if unflagged else frozenset(),
         )
+
+    def _migration(self, found: tuple[bytes | None, ZnodeStat], read: Span) -> Migration | Malformed:
+        stat = found[1]
+        age = self._time.age(_written(stat), read, self._session.number()) if self._time else None
+        return znodes.migration(_data(found), stat.version, stat.created, age)
 
     def cluster_id(self) -> str:
         """What the first broker of this cluster chose."""
@@ -260,8 +279,13 @@ class ZooKeeper:
             paths.insert(0, holding.path)
         for operation in operations:
             self._add(transaction, operation)
+        asked = time.monotonic()
         results = self._session.result("commit", transaction.commit_async())
+        made = Span(asked, time.monotonic())
         self._check_results(paths, results, fenced=holding is not None)
+        for stat in results:
+            if isinstance(stat, ZnodeStat):
+                self._time = LeaderTime(_written(stat), made, self._session.number())
         return [getattr(result, "version", None) for result in results[-len(operations) :]]
 
     def _identity(self, root: object, found: Any) -> str:
@@ -340,6 +364,10 @@ class ZooKeeper:
 def _data(found: Any) -> bytes:
     """The data of a (data, stat) pair; kazoo gives None for a znode with null data."""
     return found[0] or b""
+
+
+def _written(stat: ZnodeStat) -> Written:
+    return Written(stat.mtime / 1000, stat.mzxid)
 
 
 def _broker_ids(names: Sequence[str] | None) -> tuple[int, ...]:

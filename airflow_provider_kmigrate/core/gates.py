@@ -183,7 +183,7 @@ def all_in_migration_mode(view: ClusterView, but: Collection[int] = ()) -> Gate:
 
 
 def dual_write_alive(view: ClusterView, before: ClusterView | None) -> Gate:
-    """G7: /migration carries the leader's epoch and its offset moved since `before`; the claim alone is no proof."""
+    """G7: /migration carries the leader's epoch, and its offset moved since `before` or it was written just now; the claim alone is no proof."""
     if view.zk is None or view.quorum is None:
         return not_yet(not_read("ZooKeeper" if view.zk is None else "the KRaft quorum"))
     migration = view.zk.migration
@@ -194,7 +194,20 @@ def dual_write_alive(view: ClusterView, before: ClusterView | None) -> Gate:
     if migration.metadata_epoch != view.quorum.leader_epoch:
         text = f"/migration carries epoch {migration.metadata_epoch}, the quorum leader has {view.quorum.leader_epoch}."
         return not_yet(no_dual_write(f"{text} The active controller has not written to ZooKeeper yet."))
-    return _advanced(migration, before)
+    return MET if _written_just_now(view, migration) else _advanced(migration, before)
+
+
+STILL = 1.5
+"""Seconds without a write after which /migration stands still; the active controller writes a record every 0.5 s (metadata.max.idle.interval.ms)."""
+_CAUGHT_UP = 3  # records: as many as a controller without other work writes in so long
+
+
+def _written_just_now(view: ClusterView, migration: Migration) -> bool:
+    """One look's proof: it was written a moment ago and holds all but the last records. The one alone is none: a batch that fails again and
+    again writes it too, and a quorum that does nothing any more leaves no lag.
+    """
+    lag = dual_write_lag(view)
+    return migration.age is not None and migration.age.most < STILL and lag is not None and lag <= _CAUGHT_UP
 
 
 def _advanced(migration: Migration, before: ClusterView | None) -> Gate:

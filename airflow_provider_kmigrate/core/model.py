@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import Flag, StrEnum, auto
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
+from airflow_provider_kmigrate.core.zookeeper_time import Age
+
 if TYPE_CHECKING:
     from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen
 
@@ -191,6 +193,7 @@ class Migration:
     """The znode /migration; `metadata_offset` > 0: the first copy is done. `version` is the znode's data version.
 
     `created_at`: when a controller made the znode, in seconds since the epoch by ZooKeeper's clock; 0.0 where it was not read.
+    `age`: how long ago it was written last, where that is known; written is less than moved: a batch that fails writes it as it is.
     """
 
     kraft_controller_id: int
@@ -199,6 +202,7 @@ class Migration:
     metadata_epoch: int
     version: int = 0
     created_at: float = field(default=0.0, compare=False)
+    age: Age | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

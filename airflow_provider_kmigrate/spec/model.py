@@ -181,7 +181,7 @@ class Caution(Section):
     )
     sample_interval: Interval = Field(
         default=_DEFAULT.sample_interval,
-        description="the time between two looks, above 0, as seconds or 300ms",
+        description="the time between two looks, above 0, as seconds or 300ms; half of it between those that confirm each other",
         examples=["300ms"],
     )
     max_parallel: Count = Field(

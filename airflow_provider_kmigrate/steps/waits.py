@@ -118,7 +118,6 @@ class LagSmall(Step):
 
     name = "dual-write lag"
     looks = Look.POSITION
-    samples = 2
 
     def __init__(self, limit: int = 10, patience: float = 600.0) -> None:
         self._limit, self.patience = limit, patience

@@ -19,6 +19,7 @@ from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.zookeeper import REGISTERED, ROOT, TAKEN_BACK, Create, Delete, Operation, Set, ZooKeeper
 from airflow_provider_kmigrate.clients.zookeeper_session import ERRORS, Changed, error_for
 from airflow_provider_kmigrate.core.model import BrokerMode, LiveMembers, Malformed, Migration, PartitionMetadata, ZkController
+from airflow_provider_kmigrate.core.zookeeper_time import Age
 from airflow_provider_kmigrate.exceptions import (
     AuthenticationFailed,
     Failed,
@@ -241,6 +242,32 @@ class TestRealTree:
         assert (view.pending_deletions, view.reassigning) == (("gone",), True)
         assert view.live_groups == ("alive",)
         assert view.live_members == {"alive": LiveMembers(old=1, migrating=1)}
+
+    def test_how_long_ago_it_was_written(self, own_chroot: ZooKeeperSettings, kazoo_client: KazooClient) -> None:
+        fields = ("kraft_controller_id", "kraft_controller_epoch", "kraft_metadata_offset", "kraft_metadata_epoch")
+        began = time.monotonic()
+        kazoo_client.create("/migration", json.dumps(dict.fromkeys(fields, 1)).encode())
+        written = time.monotonic()
+
+        def age(client: ZooKeeper) -> Age | None:
+            migration = client.view().migration
+            assert isinstance(migration, Migration)
+            return migration.age
+
+        with ZooKeeper(own_chroot) as client:
+            assert age(client) is None, "only a write of ours tells ZooKeeper's time"
+            client.commit([Create(ROOT)])
+            client.commit([Set(ROOT, b"", 0)])
+            asked = time.monotonic()
+            seen = age(client)
+            answered = time.monotonic()
+            assert seen is not None
+            rounded = 0.002  # ZooKeeper's time is in whole milliseconds
+            assert asked - written - rounded <= seen.most
+            assert seen.least <= answered - began + rounded
+            assert 0.0 <= seen.least <= seen.most < seen.least + answered - began
+            client.close()
+            assert age(client) is None, "another session"
 
     def test_what_is_absent_and_what_is_broken(self, own_chroot: ZooKeeperSettings, kazoo_client: KazooClient) -> None:
         kazoo_client.delete("/controller")

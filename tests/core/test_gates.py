@@ -7,6 +7,7 @@ import pytest
 from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.gates import Standing
 from airflow_provider_kmigrate.core.model import ClusterView, LiveMembers, Malformed, NodeFiles, Partition
+from airflow_provider_kmigrate.core.zookeeper_time import Age
 from tests.core.views import CONTROLLERS, KRAFT, MIG, ZK, cluster, controller, migration, with_zk
 
 FLAGGED = (True, True, True)
@@ -15,6 +16,13 @@ DUAL = cluster([MIG, MIG, MIG], FLAGGED, 90)
 ALL_KRAFT = cluster([KRAFT, KRAFT, KRAFT], FLAGGED, 90)
 BLIND = ClusterView(taken_at=0.0)
 EARLIER = cluster([MIG, MIG, MIG], FLAGGED, 80)
+
+
+def written(most: float, offset: int = 89, epoch: int = 5) -> ClusterView:
+    """DUAL, of which ZooKeeper's clock tells too when /migration was written; its last record is 92."""
+    return with_zk(DUAL, migration=replace(migration(offset, epoch=epoch), age=Age(0.0, most)))
+
+
 UNUSED = replace(cluster([ZK, ZK, ZK]), controllers={c: controller(c, None, used=False) for c in CONTROLLERS})
 USED = replace(cluster([ZK, ZK, ZK]), controllers={c: controller(c, None, used=True) for c in CONTROLLERS})
 HEADLESS = replace(DUAL, partitions=(Partition("t", 0, -1, (0,), ()),))
@@ -36,6 +44,16 @@ CASES = [
     ("G7 first look", gates.dual_write_alive(DUAL, None), Standing.NOT_YET),
     ("G7 not copied", gates.dual_write_alive(PRE, None), Standing.NOT_YET),
     ("G7 old epoch", gates.dual_write_alive(with_zk(DUAL, migration=migration(95, epoch=4)), EARLIER), Standing.NOT_YET),
+    ("G7 written just now", gates.dual_write_alive(written(0.4), None), Standing.MET),
+    ("G7 written a while ago", gates.dual_write_alive(written(gates.STILL), None), Standing.NOT_YET),
+    ("G7 written a while ago, and moved", gates.dual_write_alive(written(9.0), EARLIER), Standing.MET),
+    ("G7 written just now, and behind", gates.dual_write_alive(written(0.4, offset=88), None), Standing.NOT_YET),
+    ("G7 written just now, before an election", gates.dual_write_alive(written(0.4, epoch=4), None), Standing.NOT_YET),
+    (
+        "G7 written just now, the quorum unread",
+        gates.dual_write_alive(replace(written(0.4), quorum=None), None),
+        Standing.NOT_YET,
+    ),
     ("G8 all", gates.all_in_migration_mode(DUAL), Standing.MET),
     ("G8 one plain", gates.all_in_migration_mode(cluster([MIG, MIG, ZK], FLAGGED, -1)), Standing.NOT_YET),
     ("G8 one plain, the one to roll", gates.all_in_migration_mode(cluster([MIG, MIG, ZK], FLAGGED, -1), but=(2,)), Standing.MET),

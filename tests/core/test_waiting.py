@@ -22,6 +22,7 @@ from airflow_provider_kmigrate.core.model import (
     StoredKind,
     TopicMetadata,
 )
+from airflow_provider_kmigrate.core.zookeeper_time import Age
 from tests.core.views import DOWN, KRAFT, MIG, UP, ZK, cluster, controller, migration, with_broker, with_controller, with_zk
 
 FLAGGED, BARE = (True, True, True), (False, False, False)
@@ -40,6 +41,11 @@ FLAG_FILE = NodeFiles({"process.roles": "controller", "zookeeper.metadata.migrat
 BARE_FILE = NodeFiles({"process.roles": "controller"}, has_metadata_log=True)
 STORED = {kind: Stored({}) for kind in StoredKind}
 ID = "q1Sh-9_ISia_zwGINzRvyQ"
+
+
+def aged(view, least):
+    """The view, of which ZooKeeper's clock tells too how long ago /migration was written."""
+    return with_zk(view, migration=replace(view.zk.migration, age=Age(least, least + 0.1)))
 
 
 def outcome(decision):
@@ -85,6 +91,8 @@ def outcome(decision):
         (waiting.finalized(replace(FINAL, taken_at=110.0), FINAL), (Done, [])),
         (waiting.finalized(FINAL, FINAL), (Wait, ["T02"])),
         (waiting.finalized(replace(FINAL, taken_at=110.0), cluster([KRAFT], BARE, 80)), (Wait, ["T03"])),
+        (waiting.finalized(aged(FINAL, 1.5), FINAL), (Done, [])),
+        (waiting.finalized(aged(FINAL, 1.4), FINAL), (Wait, ["T02"])),
         (waiting.finalized(LEFT, FINAL), (Refuse, ["P02"])),
         (waiting.finalized(replace(FINAL, zk=None), replace(FINAL, zk=None)), (Done, [])),
     ],

@@ -247,7 +247,13 @@ def watching() -> Reason:
 def _frozen(view: ClusterView, first: ClusterView) -> Gate:
     if view.zk is None or first.zk is None:  # ZooKeeper may be switched off now
         return MET
-    if view.taken_at - first.taken_at < 1.5:  # the leader writes a record every 0.5 s, so 1.5 s without one is still
+    if (
+        isinstance(view.zk.migration, Migration)
+        and view.zk.migration.age is not None
+        and view.zk.migration.age.least >= gates.STILL
+    ):
+        return MET
+    if view.taken_at - first.taken_at < gates.STILL:
         return not_yet(watching())
     if view.zk.migration == first.zk.migration:
         return MET
