@@ -37,8 +37,9 @@ from types import TracebackType
 from typing import Self
 
 from airflow_provider_kmigrate.clients.outdated import outdated
+from airflow_provider_kmigrate.clients.znode_writes import ROOT, Create, Delete, Operation, Set
 from airflow_provider_kmigrate.clients.znodes import readable
-from airflow_provider_kmigrate.clients.zookeeper import ROOT, Create, Delete, Operation, Set, ZooKeeper
+from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Fenced, SpecError, Unavailable, WrongCluster

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from airflow_provider_kmigrate.clients.group_mode import make_folders
-from airflow_provider_kmigrate.clients.zookeeper import Create, Delete, Holding, Operation, Set, ZooKeeper
+from airflow_provider_kmigrate.clients.znode_writes import Create, Delete, Operation, Set
+from airflow_provider_kmigrate.clients.zookeeper import Holding, ZooKeeper
 from airflow_provider_kmigrate.core.coordination.hold import Hold, read_hold, write_hold
 from airflow_provider_kmigrate.core.coordination.registration import GroupPaths
 

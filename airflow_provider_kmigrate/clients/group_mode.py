@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from airflow_provider_kmigrate.clients.zookeeper import CONSUMERS, Create, Holding, Operation, Set, ZooKeeper
+from airflow_provider_kmigrate.clients.znode_writes import CONSUMERS, Create, Operation, Set
+from airflow_provider_kmigrate.clients.zookeeper import Holding, ZooKeeper
 from airflow_provider_kmigrate.core.coordination.registration import GroupPaths, Mode
 from airflow_provider_kmigrate.exceptions import Failed
 

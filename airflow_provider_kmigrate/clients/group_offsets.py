@@ -11,7 +11,8 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_fi
 from airflow_provider_kmigrate.clients.batches import batches
 from airflow_provider_kmigrate.clients.group_reads import seen
 from airflow_provider_kmigrate.clients.wire_groups import commit
-from airflow_provider_kmigrate.clients.zookeeper import CONSUMERS, Create, Holding, Operation, Set, Znode, ZooKeeper
+from airflow_provider_kmigrate.clients.znode_writes import CONSUMERS, Create, Operation, Set
+from airflow_provider_kmigrate.clients.zookeeper import Holding, Znode, ZooKeeper
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, Store, usable
 from airflow_provider_kmigrate.core.coordination.registration import GroupPaths, read_offset, write_offset

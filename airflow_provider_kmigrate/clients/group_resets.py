@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from airflow_provider_kmigrate.clients.group_mode import make_folders
-from airflow_provider_kmigrate.clients.zookeeper import Create, Delete, Holding, Operation, Set, ZooKeeper
+from airflow_provider_kmigrate.clients.znode_writes import Create, Delete, Operation, Set
+from airflow_provider_kmigrate.clients.zookeeper import Holding, ZooKeeper
 from airflow_provider_kmigrate.core.coordination.registration import GroupPaths, write_offset
 from airflow_provider_kmigrate.core.events import TopicPartition
 

@@ -7,7 +7,8 @@ from functools import cache
 from typing import Final, Protocol, TypeVar
 
 from airflow_provider_kmigrate.clients import znodes
-from airflow_provider_kmigrate.clients.zookeeper import CONSUMERS, Znode
+from airflow_provider_kmigrate.clients.znode_writes import CONSUMERS
+from airflow_provider_kmigrate.clients.zookeeper import Znode
 from airflow_provider_kmigrate.core.coordination.assignors import topics_of
 from airflow_provider_kmigrate.core.coordination.group_seen import StoredOffset, ZkGroup
 from airflow_provider_kmigrate.core.coordination.hold import read_hold

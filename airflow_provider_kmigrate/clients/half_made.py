@@ -14,7 +14,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final, Protocol
 
 from airflow_provider_kmigrate.clients import znodes
-from airflow_provider_kmigrate.clients.zookeeper import Create, Holding, Operation, Znode
+from airflow_provider_kmigrate.clients.znode_writes import Create, Operation
+from airflow_provider_kmigrate.clients.zookeeper import Holding, Znode
 from airflow_provider_kmigrate.core.model import Malformed
 
 _TOPICS: Final = "/brokers/topics/"

@@ -16,7 +16,8 @@ from typing import Final, Protocol
 
 from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
-from airflow_provider_kmigrate.clients.zookeeper import Holding, Operation, Set, Znode
+from airflow_provider_kmigrate.clients.znode_writes import Operation, Set
+from airflow_provider_kmigrate.clients.zookeeper import Holding, Znode
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
 
 _WRITES: Final = 100_000  # in all, if that leaves enough for each

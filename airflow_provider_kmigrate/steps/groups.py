@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import astuple
 
 from airflow_provider_kmigrate.clients import group_mode, group_offsets
-from airflow_provider_kmigrate.clients.zookeeper import Delete, ZooKeeper
+from airflow_provider_kmigrate.clients.znode_writes import Delete
+from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core.cluster import GroupSpec
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind
 from airflow_provider_kmigrate.core.coordination.registration import GroupPaths, Mode

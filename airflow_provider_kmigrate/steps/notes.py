@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from airflow_provider_kmigrate.clients import group_hold, znodes
-from airflow_provider_kmigrate.clients.zookeeper import NOTES, REGISTERED, TAKEN_BACK, UNFLAGGED, Create, Delete, Set
+from airflow_provider_kmigrate.clients.znode_writes import NOTES, REGISTERED, TAKEN_BACK, UNFLAGGED, Create, Delete, Set
 from airflow_provider_kmigrate.core.coordination.hold import Hold
 from airflow_provider_kmigrate.core.decision import Act
 from airflow_provider_kmigrate.core.model import BrokerMode

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from airflow_provider_kmigrate.clients.partition_states import raise_versions
-from airflow_provider_kmigrate.clients.zookeeper import Delete
+from airflow_provider_kmigrate.clients.znode_writes import Delete
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed
 from airflow_provider_kmigrate.steps.run import World

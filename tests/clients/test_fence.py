@@ -9,7 +9,8 @@ from memory_zookeeper import Ensemble, MemoryZooKeeper
 
 from airflow_provider_kmigrate.clients.fence import Fence
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
-from airflow_provider_kmigrate.clients.zookeeper import Delete, Set, ZooKeeper
+from airflow_provider_kmigrate.clients.znode_writes import Delete, Set
+from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.exceptions import Fenced, Forbidden, SpecError, WrongCluster
 
 RUN, OTHER = "zk_to_kraft/manual_1", "zk_to_kraft/manual_2"

@@ -12,7 +12,8 @@ from kazoo.security import make_acl
 from airflow_provider_kmigrate.clients.half_made import half_made, make_whole
 from airflow_provider_kmigrate.clients.partition_states import raise_versions
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
-from airflow_provider_kmigrate.clients.zookeeper import ROOT, Create, Holding, Operation, Set, ZooKeeper
+from airflow_provider_kmigrate.clients.znode_writes import ROOT, Create, Operation, Set
+from airflow_provider_kmigrate.clients.zookeeper import Holding, ZooKeeper
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
 from airflow_provider_kmigrate.exceptions import Fenced, Forbidden
 

@@ -12,7 +12,8 @@ from typing import Any
 
 import yaml
 
-from airflow_provider_kmigrate.clients.zookeeper import NOTES, WRITABLE, Holding, Operation, Znode
+from airflow_provider_kmigrate.clients.znode_writes import NOTES, WRITABLE, Operation
+from airflow_provider_kmigrate.clients.zookeeper import Holding, Znode
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
 from airflow_provider_kmigrate.core.model import ClusterView, Look
 from airflow_provider_kmigrate.core.preflight.surroundings import Surroundings

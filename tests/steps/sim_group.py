@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from airflow_provider_kmigrate.clients.zookeeper import Create, Delete, Operation, Set, Znode
+from airflow_provider_kmigrate.clients.znode_writes import Create, Delete, Operation, Set
+from airflow_provider_kmigrate.clients.zookeeper import Znode
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, GroupSpec, InstanceSpec
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, KafkaGroup, MemberKind, StoredOffset, ZkGroup

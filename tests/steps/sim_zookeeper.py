@@ -7,17 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from airflow_provider_kmigrate.clients.zookeeper import (
-    REGISTERED,
-    TAKEN_BACK,
-    UNFLAGGED,
-    Create,
-    Delete,
-    Holding,
-    Operation,
-    Set,
-    Znode,
-)
+from airflow_provider_kmigrate.clients.znode_writes import REGISTERED, TAKEN_BACK, UNFLAGGED, Create, Delete, Operation, Set
+from airflow_provider_kmigrate.clients.zookeeper import Holding, Znode
 from airflow_provider_kmigrate.core.cluster import Role
 from airflow_provider_kmigrate.core.model import Migration, ZkController
 from airflow_provider_kmigrate.exceptions import Fenced

@@ -9,7 +9,8 @@ from typing import Any
 
 from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
-from airflow_provider_kmigrate.clients.zookeeper import ROOT, ZooKeeper
+from airflow_provider_kmigrate.clients.znode_writes import ROOT
+from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
 from airflow_provider_kmigrate.core.model import Look
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster

@@ -22,7 +22,8 @@ from airflow_provider_kmigrate.clients.admin import Admin
 from airflow_provider_kmigrate.clients.hosts.base import Host
 from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
 from airflow_provider_kmigrate.clients.instances import Instances
-from airflow_provider_kmigrate.clients.zookeeper import NOTES, Delete, Operation, ZooKeeper
+from airflow_provider_kmigrate.clients.znode_writes import NOTES, Delete, Operation
+from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.model import ClusterView, Look, Partition
 from airflow_provider_kmigrate.core.preflight.surroundings import Surroundings
