@@ -106,13 +106,6 @@ def partitions_of(client: Lists, patterns: Sequence[str], timeout: float = 10.0)
     return tuple(events.TopicPartition(name, index) for name in names for index in sorted(found[name].partitions))
 
 
-def topology(properties: Mapping[str, str], patterns: Sequence[str]) -> tuple[events.TopicPartition, ...]:
-    """`partitions_of` with a client of its own."""
-    with kafka_calls("connecting"):
-        admin = quiet_admin(properties)
-    return partitions_of(admin, patterns)
-
-
 class PartitionWatch(threading.Thread):
     """Keeps the list of partitions fresh beside a loop that must not wait for metadata. Caller: the producer's loop."""
 

@@ -244,6 +244,11 @@ def test_progress_follows_what_is_written(tmp_path: Path) -> None:
     log.own("g", 1, Change.ACQUIRED, [A, B])
     assert progress.update().unsettled(group, [A, B]) == "1 of 2 members of group g own partitions"
     assert not progress.unsettled(GroupPlan("g", 1), [A, B])
+    plan = WorkloadPlan(("t", "^b"), groups=(GroupPlan("g", 1, topics=("t",)), GroupPlan("g", 1)))
+    other = TopicPartition("b1", 0)
+    assert progress.unowned(plan, []) == "no broker shows topic t of group g"
+    assert progress.unowned(plan, [A, B]) == "no broker shows topic ^b of group g"
+    assert progress.unowned(plan, [A, B, other]) == "1 of 3 partitions of group g have no owner (b1-0)"
     log.own("g", 2, Change.RELEASED, [B])
     begun(tmp_path, "n").own("g", 2, Change.ACQUIRED, [B])
     assert not progress.update().unsettled(group, [A, B])

@@ -22,7 +22,7 @@ from airflow_provider_kmigrate.clients.hosts import files
 from airflow_provider_kmigrate.clients.hosts.process import Launch, NodeProcess
 from airflow_provider_kmigrate.consumer.event_files import FileSink, Reading, read_events
 from airflow_provider_kmigrate.consumer.event_log import EventLog
-from airflow_provider_kmigrate.consumer.kafka_calls import extents, matches, topology
+from airflow_provider_kmigrate.consumer.kafka_calls import extents, partitions_of, quiet_admin
 from airflow_provider_kmigrate.consumer.workload.plan import WorkloadPlan, plan_of
 from airflow_provider_kmigrate.consumer.workload.progress import Progress
 from airflow_provider_kmigrate.core.events import Expect, LogExtent, Remark, Role, Start
@@ -124,12 +124,12 @@ class Workload:
         return Progress(self.events)
 
     def _unsettled(self) -> Callable[[Progress], str]:
-        found, plan = topology(self._properties, self.plan.topics), self.plan
-        wanted = {group: [where for where in found if matches(plan.topics_of(group), where.topic)] for group in plan.groups}
+        plan, admin = self.plan, quiet_admin(self._properties)
 
         def unsettled(seen: Progress) -> str:
             waiting = _without("start", plan.consumer_commands().keys() - seen.started)
-            return waiting or next(filter(None, (seen.unsettled(group, wheres) for group, wheres in wanted.items())), "")
+            # Anew each time: a broker may not know yet of topics that were created a moment ago.
+            return waiting or seen.unowned(plan, partitions_of(admin, plan.topics))
 
         return unsettled
 

@@ -55,6 +55,18 @@ class Progress:
             else:
                 owners.discard(event.member)
 
+    def unowned(self, plan: WorkloadPlan, found: Iterable[TopicPartition]) -> str:
+        """What the groups lack until they share these partitions, which some broker shows now, and none of their topics is missing."""
+        found = tuple(found)
+        there = {where.topic for where in found}
+        for group in plan.groups:
+            topics = plan.topics_of(group)
+            if absent := [topic for topic in topics if not any(matches((topic,), name) for name in there)]:
+                return f"no broker shows topic {', '.join(absent)} of group {group.name}"
+            if lacks := self.unsettled(group, [where for where in found if matches(topics, where.topic)]):
+                return lacks
+        return ""
+
     def unsettled(self, group: GroupPlan, wanted: Iterable[TopicPartition]) -> str:
         """What a group lacks until every partition has an owner, and every member its share as far as there is one; empty: nothing."""
         wanted, owned = set(wanted), self.owners[group.name]
