@@ -191,6 +191,9 @@ class Shell:
         kafka = self.world.kafka_offsets.get(action.where)
         self.tell(w.OffsetsRead(action.where, action.generation, offset, kafka), action.where)
 
+    def do_readkafka(self, action: w.ReadKafka) -> None:
+        self.tell(w.KafkaRead(action.where, action.generation, self.world.kafka_offsets.get(action.where)), action.where)
+
     def do_start(self, action: w.Start) -> None:
         self.active[action.where] = [action.generation, action.offset or 0]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from airflow_provider_kmigrate.core.member import words as w
 from airflow_provider_kmigrate.core.member.words import Store
 from tests.core.member_talk import ALONE, KAFKA, SESSION, SHARED, T0, T1, Talk
@@ -54,6 +56,34 @@ def test_what_nobody_committed_is_not_told_either() -> None:
     """An application may keep its offsets elsewhere, or commit them in transactions."""
     talk = Talk(late_commit=2.0).delivering(SHARED)
     assert commits(talk.after(3.0)) == []
+
+
+@pytest.mark.parametrize(
+    ("kafka", "told"),
+    [(3, [w.Commit(T0, 1, 5, (Store.KAFKA,))]), (5, []), (9, []), (None, [])],
+    ids=["a late one of the holder before", "as it was", "committed in transactions", "gone"],
+)
+def test_where_nobody_committed_kafka_is_asked_whether_it_went_back(kafka: int | None, told: list[w.Commit]) -> None:
+    talk = Talk(late_commit=2.0).delivering(SHARED)
+    assert w.ReadKafka(T0, 1) in talk.after(3.0)
+    assert commits(talk.tell(w.KafkaRead(T0, 1, kafka))) == told
+    assert w.ReadKafka(T0, 1) not in talk.after(3.0), "once is enough"
+
+
+def test_an_answer_that_comes_when_something_was_committed_counts_no_more() -> None:
+    talk = Talk(late_commit=2.0).delivering(SHARED)
+    talk.after(3.0)
+    talk.tell(w.CommitAsked(T0, 1, 7), w.CommitDone(T0, 1, 7))
+    assert commits(talk.tell(w.KafkaRead(T0, 1, 3))) == []
+
+
+def test_an_answer_that_comes_without_a_connection_is_asked_for_again() -> None:
+    talk = Talk(late_commit=2.0).delivering(SHARED)
+    talk.after(3.0)
+    assert commits(talk.tell(w.Suspended(), w.KafkaRead(T0, 1, 3))) == []
+    talk.alive()
+    talk.tell(w.OwnerIs(T0, 1, SESSION))
+    assert w.ReadKafka(T0, 1) in talk.after(0.5)
 
 
 def test_what_is_still_owed_is_committed_when_its_partition_is_let_go() -> None:

@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from airflow_provider_kmigrate.core.coordination.assignors import Assigned, Group, Strategy, assign, streams_of
 from airflow_provider_kmigrate.core.coordination.registration import Mode, Registration, read_registration
+from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.member.words import Closing
 from tests.core.member_shell import Shell
 from tests.core.member_world import OldConsumer, World
@@ -323,4 +324,19 @@ def test_a_place_in_kafka_that_is_lost_in_the_middle_of_a_toggle_leaves_both_sto
     for shell in state.world.members.values():
         shell.deliver()
         shell.commit()
+    state.teardown()
+
+
+def test_a_late_commit_of_the_holder_before_is_committed_over_by_one_that_only_began() -> None:
+    """It takes effect after the next holder has read the offsets, which then has nothing to commit of its own."""
+    state = _at_rest(members=3)
+    state.member_closes(choice=0)
+    state.old_consumer_joins(wanted=Registration("static", {"t": 1}))
+    state.all_go_on(rounds=6)
+    state.application_works_while_the_coordinator_falters(choice=1, seconds=0.1, takes=[False] * 3, which=0)
+    state.application_works_while_the_coordinator_falters(choice=0, seconds=0.1, takes=[False, True], which=0)
+    state.all_go_on(rounds=16)
+    state.application_works_while_the_coordinator_falters(choice=0, seconds=0.1, takes=[True], which=0)
+    where = TopicPartition("t", 1)
+    assert state.world.kafka_offsets[where] < state.world.zk.offsets[where][0], "it went back"
     state.teardown()

@@ -315,6 +315,13 @@ class Shell:
         self._lane_of(action, job)
 
     @_do.register
+    def _(self, action: w.ReadKafka) -> None:
+        kafka = self._kafka
+        if kafka is not None:
+            told = partial(w.KafkaRead, action.where, action.generation)
+            self._lane_of(action, lambda: self.tell(told(kafka.committed(action.where).result(_READ_S))))
+
+    @_do.register
     def _(self, action: w.ForgetReset) -> None:
         self._lane_of(action, lambda: self._znodes.forget_reset(action.where))
 

@@ -29,11 +29,9 @@ from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.member import words as w
 from airflow_provider_kmigrate.core.member.state import (
     LEASE,
-    LEAVING,
     Held,
     Member,
     Stage,
-    expected,
     start_offset,
     stores,
     target_of,
@@ -218,7 +216,7 @@ class _Turn(Turn):
         self._do(w.Start(event.where, held.generation, offset))
         reset = event.reset is not None
         later = self.now + self.member.settings.late_commit
-        self._to(event.where, Stage.DELIVERING, stale=frozenset(Store if reset else ()), once_more=later)
+        self._to(event.where, Stage.DELIVERING, stale=frozenset(Store if reset else ()), once_more=later, began=offset)
         if offset is not None and (
             reset or event.kafka != offset
         ):  # else a plain one of an idle partition starts at auto.offset.reset
@@ -331,29 +329,19 @@ class _Turn(Turn):
         self.held[where] = replace(held, once_more=None)
         if held.last is not None:
             self._commit(where, held.last, (Store.KAFKA,))
+        elif held.began is not None and Store.KAFKA in self._stores(held):
+            self._do(w.ReadKafka(where, held.generation))
 
-    def _mind_the_time(self) -> None:
-        settings = self.member.settings
-        for where, held in self._in(*LEAVING, Stage.CLAIMING):
-            if self.now - held.since >= settings.slow:
-                self._raise(Alarm.BLOCKED if held.stage is Stage.CLAIMING else Alarm.SLOW, where.name)
-            if held.stage is Stage.STOPPING and self.now - held.since >= settings.poll_limit:
-                self._raise(Alarm.HUNG, where.name)
-                self._do(w.End())
-        if self.member.mode is Mode.KAFKA and self.now - self.member.polled >= settings.poll_limit:
-            self._raise(Alarm.NOT_POLLED, settings.consumer)
-        late = [where for where, since in self.member.unowned.items() if self.now - since >= settings.unowned]
-        if late:
-            self._raise(Alarm.UNOWNED, names(late))
-
-    def _watch_unowned(self, *, stable: bool) -> None:
-        view = self.member.view
-        assert view is not None  # noqa: S101  # it was just seen
-        since = self.member.unowned if stable else {}
-        free = expected(self.member.settings, view) - view.owned - view.foreign
-        if not free:
-            self._calm(Alarm.UNOWNED)
-        self._be(unowned={where: since.get(where, self.now) for where in free})
+    @on.register
+    def _(self, event: w.KafkaRead) -> None:
+        """Of a partition whose application has committed nothing here; one that commits by itself, in transactions, is never set back."""
+        held = self._current(event)
+        if held is None or held.last is not None or held.began is None:
+            return
+        if held.stage is not Stage.DELIVERING:
+            self.held[event.where] = replace(held, once_more=self.now)
+        elif event.offset is not None and event.offset < held.began:
+            self._commit(event.where, held.began, (Store.KAFKA,))
 
     # ----------------------------------------------------------------------------------------------------- reconcile
 

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from airflow_provider_kmigrate.core.coordination.registration import Mode
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.member import words as w
-from airflow_provider_kmigrate.core.member.state import Held, Member, Stage
+from airflow_provider_kmigrate.core.member.state import LEAVING, Held, Member, Stage, expected
 from airflow_provider_kmigrate.core.member.words import Alarm
 
 
@@ -58,6 +59,29 @@ class Turn:
         """What the event is about, unless it is about the past."""
         held = self.held.get(event.where)
         return held if held is not None and held.generation == event.generation else None
+
+    def _mind_the_time(self) -> None:
+        settings = self.member.settings
+        for where, held in self._in(*LEAVING, Stage.CLAIMING):
+            if self.now - held.since >= settings.slow:
+                self._raise(Alarm.BLOCKED if held.stage is Stage.CLAIMING else Alarm.SLOW, where.name)
+            if held.stage is Stage.STOPPING and self.now - held.since >= settings.poll_limit:
+                self._raise(Alarm.HUNG, where.name)
+                self._do(w.End())
+        if self.member.mode is Mode.KAFKA and self.now - self.member.polled >= settings.poll_limit:
+            self._raise(Alarm.NOT_POLLED, settings.consumer)
+        late = [where for where, since in self.member.unowned.items() if self.now - since >= settings.unowned]
+        if late:
+            self._raise(Alarm.UNOWNED, names(late))
+
+    def _watch_unowned(self, *, stable: bool) -> None:
+        view = self.member.view
+        assert view is not None  # noqa: S101  # it was just seen
+        since = self.member.unowned if stable else {}
+        free = expected(self.member.settings, view) - view.owned - view.foreign
+        if not free:
+            self._calm(Alarm.UNOWNED)
+        self._be(unowned={where: since.get(where, self.now) for where in free})
 
 
 def names(places: Iterable[TopicPartition]) -> str:

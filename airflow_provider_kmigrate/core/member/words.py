@@ -133,6 +133,15 @@ class OffsetsRead:
 
 
 @dataclass(frozen=True, slots=True)
+class KafkaRead:
+    """What is committed in Kafka by now, None where nothing is."""
+
+    where: TopicPartition
+    generation: int
+    offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Stopped:
     """No handler runs for the partition any more; `offset` is what is left to commit, None where nothing is."""
 
@@ -177,7 +186,7 @@ class Tick:
     """Time has passed."""
 
 
-PartitionEvent = OwnerIs | OffsetsRead | Stopped | CommitAsked | CommitDone
+PartitionEvent = OwnerIs | OffsetsRead | KafkaRead | Stopped | CommitAsked | CommitDone
 Event = (
     Alive
     | Suspended
@@ -242,6 +251,14 @@ class CheckOwner:
 @dataclass(frozen=True, slots=True)
 class ReadOffsets:
     """Read both stores; again until they answer."""
+
+    where: TopicPartition
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadKafka:
+    """Read Kafka's offset alone: ZooKeeper's is written by the version that was read at the claim, which a newer one would make good."""
 
     where: TopicPartition
     generation: int
@@ -339,6 +356,6 @@ class End:
 
 
 PartitionAction = (
-    Claim | Relabel | CheckOwner | ReadOffsets | Start | Pause | Resume | Stop | Drop | Commit | ForgetReset | Release
+    Claim | Relabel | CheckOwner | ReadOffsets | ReadKafka | Start | Pause | Resume | Stop | Drop | Commit | ForgetReset | Release
 )
 Action = Register | Deregister | Look | PartitionAction | Publish | Raise | End
