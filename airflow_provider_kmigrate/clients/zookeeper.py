@@ -126,7 +126,7 @@ class ZooKeeper:
 
     def _migration(self, found: tuple[bytes | None, ZnodeStat], read: Span) -> Migration | Malformed:
         stat = found[1]
-        age = self._time.age(_written(stat), read, self._session.number()) if self._time else None
+        age = self._time.age(_written(stat), read) if self._time else None
         return znodes.migration(_data(found), stat.version, stat.created, age)
 
     def cluster_id(self) -> str:
@@ -231,7 +231,7 @@ class ZooKeeper:
         self._check_results(paths, results, fenced=holding is not None)
         for stat in results:
             if isinstance(stat, ZnodeStat):
-                self._time = LeaderTime(_written(stat), made, self._session.number())
+                self._time = LeaderTime(_written(stat), made)
         return [getattr(result, "version", None) for result in results[-len(operations) :]]
 
     def _identity(self, root: object, found: Any) -> str:

@@ -135,11 +135,6 @@ class Session:
             )
         return client
 
-    def number(self) -> int:
-        """ZooKeeper's number of the session that is there now; 0 without one."""
-        known = self._client.client_id if self._client is not None else None
-        return known[0] if known else 0
-
     def close(self) -> None:
         """End the session, with it our ephemeral znodes; waits a moment only, since a hung server would hold us."""
         with self._lock:

@@ -183,18 +183,31 @@ def all_in_migration_mode(view: ClusterView, but: Collection[int] = ()) -> Gate:
 
 
 def dual_write_alive(view: ClusterView, before: ClusterView | None) -> Gate:
-    """G7: /migration carries the leader's epoch, and its offset moved since `before` or it was written just now; the claim alone is no proof."""
+    """G7: the dual-write moves, seen in this one look where ZooKeeper's clock tells, else since `before` (`dual_write_moves`)."""
+    return MET if _claimed(view).met and _written_just_now(view) else dual_write_moves(view, before)
+
+
+def dual_write_moves(view: ClusterView, before: ClusterView | None) -> Gate:
+    """G7 by movement alone: /migration's offset grew since `before`, in which the copy was over. What is written at the end of the copy, by the
+    leader and just now, is no dual-write yet: the topics in ZooKeeper are gone through first.
+    """
+    claimed = _claimed(view)
+    return _advanced(view, before) if claimed.met else claimed
+
+
+def _claimed(view: ClusterView) -> Gate:
+    """The copy is over, and /controller and /migration are of the quorum's leader; no proof that it writes."""
     if view.zk is None or view.quorum is None:
         return not_yet(not_read("ZooKeeper" if view.zk is None else "the KRaft quorum"))
-    migration = view.zk.migration
+    migration, owner = view.zk.migration, view.zk.controller
     if not isinstance(migration, Migration) or migration.metadata_offset <= 0:
         return not_yet(no_dual_write("The copy from ZooKeeper to KRaft is not finished."))
-    if not (isinstance(view.zk.controller, ZkController) and view.zk.controller.is_kraft):
+    if not (isinstance(owner, ZkController) and owner.is_kraft):
         return not_yet(no_dual_write("/controller does not name a KRaft controller."))
-    if migration.metadata_epoch != view.quorum.leader_epoch:
-        text = f"/migration carries epoch {migration.metadata_epoch}, the quorum leader has {view.quorum.leader_epoch}."
+    if not migration.metadata_epoch == view.quorum.leader_epoch == owner.kraft_epoch:
+        text = f"/migration carries epoch {migration.metadata_epoch}, /controller {owner.kraft_epoch}, the quorum leader has {view.quorum.leader_epoch}."
         return not_yet(no_dual_write(f"{text} The active controller has not written to ZooKeeper yet."))
-    return MET if _written_just_now(view, migration) else _advanced(migration, before)
+    return MET
 
 
 STILL = 1.5
@@ -202,19 +215,27 @@ STILL = 1.5
 _CAUGHT_UP = 3  # records: as many as a controller without other work writes in so long
 
 
-def _written_just_now(view: ClusterView, migration: Migration) -> bool:
-    """One look's proof: it was written a moment ago and holds all but the last records. The one alone is none: a batch that fails again and
-    again writes it too, and a quorum that does nothing any more leaves no lag.
+def _written_just_now(view: ClusterView) -> bool:
+    """It was written a moment ago and holds all but the last records. The one alone is no proof: a batch that fails again and again writes it
+    too, a clock may have been set, and a quorum that does nothing any more leaves no lag.
     """
-    lag = dual_write_lag(view)
-    return migration.age is not None and migration.age.most < STILL and lag is not None and lag <= _CAUGHT_UP
+    migration, lag = migration_of(view), dual_write_lag(view)
+    if migration is None or migration.age is None or lag is None:
+        return False
+    return migration.age.most < STILL and lag <= _CAUGHT_UP
 
 
-def _advanced(migration: Migration, before: ClusterView | None) -> Gate:
-    earlier = before.zk.migration if before is not None and before.zk is not None else None
-    if isinstance(earlier, Migration) and _stamp(migration) > _stamp(earlier):
+def _advanced(view: ClusterView, before: ClusterView | None) -> Gate:
+    now, earlier = migration_of(view), migration_of(before)
+    if now and earlier and earlier.metadata_offset > 0 and _stamp(now) > _stamp(earlier):
         return MET
-    return not_yet(no_dual_write(f"/migration has not moved from offset {migration.metadata_offset} yet."))
+    return not_yet(no_dual_write(f"/migration has not moved from offset {now.metadata_offset if now else None} yet."))
+
+
+def migration_of(view: ClusterView | None) -> Migration | None:
+    """/migration as a controller writes it; None where it is absent, broken, or was not read."""
+    found = view.zk.migration if view is not None and view.zk is not None else None
+    return found if isinstance(found, Migration) else None
 
 
 def no_dual_write(text: str) -> Reason:
@@ -246,9 +267,10 @@ def lag_below(view: ClusterView, limit: int) -> Gate:
 
 def dual_write_lag(view: ClusterView) -> int | None:
     """Records between the high watermark and the last dual-written offset; None where unknown."""
-    if view.quorum is None or view.zk is None or not isinstance(view.zk.migration, Migration):
+    migration = migration_of(view)
+    if view.quorum is None or migration is None:
         return None
-    return max(0, view.quorum.high_watermark - 1 - view.zk.migration.metadata_offset)
+    return max(0, view.quorum.high_watermark - 1 - migration.metadata_offset)
 
 
 def no_client_metrics(view: ClusterView) -> Gate:

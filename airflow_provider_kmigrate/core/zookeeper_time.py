@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-_TERM = 32  # the high half of a zxid counts ZooKeeper's leaders (zxid: ZooKeeper's internals, "Guarantees, Properties, and Definitions")
+_TERM = 32  # the high half of a zxid counts the leaders of an ensemble (zxid: ZooKeeper's internals, "Guarantees, Properties, and Definitions")
 
 
 class Age(NamedTuple):
@@ -35,17 +35,17 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LeaderTime:
-    """A write of ours and when we made it. `session`: ZooKeeper's number of our session then, which outlives no long stop of this process; 0: none."""
+    """A write of ours and when we made it."""
 
     ours: Written
     made: Span
-    session: int
 
-    def age(self, znode: Written, seen: Span, session: int) -> Age | None:
-        """How old a znode was that was `seen` later. None where nothing tells: another leader wrote it, whose clock may be another one;
-        our session is another one, so that our own clock may have stood still since; or its time lies ahead, so that the leader's clock was set.
+    def age(self, znode: Written, seen: Span) -> Age | None:
+        """How old a znode was that was `seen` later. None where another leader wrote it, whose clock may be another one, or where its time lies ahead.
+
+        Wrong where a clock was set since our write, or ours stood still (a machine that slept): an age alone proves nothing.
         """
-        if znode.zxid >> _TERM != self.ours.zxid >> _TERM or session != self.session or not session:
+        if znode.zxid >> _TERM != self.ours.zxid >> _TERM:
             return None
         written_after = znode.at - self.ours.at
         least, most = seen.asked - self.made.answered - written_after, seen.answered - self.made.asked - written_after

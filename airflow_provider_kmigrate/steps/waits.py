@@ -102,9 +102,12 @@ class Copied(_DualWriting):
     def __init__(self, patience: float = 600.0, renewed: int = 0) -> None:
         super().__init__(renewed)
         self.patience = patience
+        self._since: ClusterView | None = None  # the first look after the copy
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
-        return self.cured(view, waiting.copied(view, first))
+        del first
+        self._since = waiting.copied_since(self._since, view)
+        return self.cured(view, waiting.copied(view, self._since))
 
     def act(self, world: World, act: Act) -> None:
         if act.verb is Verb.ELECT:

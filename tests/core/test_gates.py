@@ -6,7 +6,7 @@ import pytest
 
 from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.gates import Standing
-from airflow_provider_kmigrate.core.model import ClusterView, LiveMembers, Malformed, NodeFiles, Partition
+from airflow_provider_kmigrate.core.model import ClusterView, LiveMembers, Malformed, NodeFiles, Partition, ZkController
 from airflow_provider_kmigrate.core.zookeeper_time import Age
 from tests.core.views import CONTROLLERS, KRAFT, MIG, ZK, cluster, controller, migration, with_zk
 
@@ -26,6 +26,12 @@ def written(most: float, offset: int = 89, epoch: int = 5) -> ClusterView:
 UNUSED = replace(cluster([ZK, ZK, ZK]), controllers={c: controller(c, None, used=False) for c in CONTROLLERS})
 USED = replace(cluster([ZK, ZK, ZK]), controllers={c: controller(c, None, used=True) for c in CONTROLLERS})
 HEADLESS = replace(DUAL, partitions=(Partition("t", 0, -1, (0,), ()),))
+
+
+def claimed_by_another(view: ClusterView) -> ClusterView:
+    """Between the quorum's answer and ZooKeeper's a new leader was elected, which goes through the topics."""
+    return with_zk(view, controller=ZkController(3001, 6, ephemeral=False))
+
 
 CASES = [
     ("G3 fresh", gates.fresh_migration(cluster([ZK, ZK, ZK])), Standing.MET),
@@ -54,6 +60,14 @@ CASES = [
         gates.dual_write_alive(replace(written(0.4), quorum=None), None),
         Standing.NOT_YET,
     ),
+    (
+        "G7 written just now, claimed by another one",
+        gates.dual_write_alive(claimed_by_another(written(0.4)), EARLIER),
+        Standing.NOT_YET,
+    ),
+    ("G7 moved since the copy", gates.dual_write_moves(DUAL, EARLIER), Standing.MET),
+    ("G7 the copy is just over", gates.dual_write_moves(written(0.4), cluster([MIG, MIG, MIG], FLAGGED, -1)), Standing.NOT_YET),
+    ("G7 written just now is no movement", gates.dual_write_moves(written(0.4), written(0.4)), Standing.NOT_YET),
     ("G8 all", gates.all_in_migration_mode(DUAL), Standing.MET),
     ("G8 one plain", gates.all_in_migration_mode(cluster([MIG, MIG, ZK], FLAGGED, -1)), Standing.NOT_YET),
     ("G8 one plain, the one to roll", gates.all_in_migration_mode(cluster([MIG, MIG, ZK], FLAGGED, -1), but=(2,)), Standing.MET),

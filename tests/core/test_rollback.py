@@ -159,7 +159,8 @@ def test_a_controller_that_is_down_comes_back_if_it_has_this_migrations_log(used
 def failed_over(view):
     quorum = view.quorum
     new = Quorum(3001, quorum.leader_epoch + 1, quorum.high_watermark, quorum.voters, quorum.observers)
-    return replace(with_zk(later(view), migration=migration(60, epoch=quorum.leader_epoch + 1)), quorum=new)
+    owner = ZkController(3001, new.leader_epoch, ephemeral=False)
+    return replace(with_zk(later(view), migration=migration(60, epoch=new.leader_epoch), controller=owner), quorum=new)
 
 
 @pytest.mark.parametrize(

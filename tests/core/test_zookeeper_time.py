@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from airflow_provider_kmigrate.core.zookeeper_time import Age, LeaderTime, Span, Written
 
 TERM = 1 << 32
-OURS = LeaderTime(Written(1000.0, 3 * TERM + 7), Span(50.0, 50.25), session=9)
+OURS = LeaderTime(Written(1000.0, 3 * TERM + 7), Span(50.0, 50.25))
 seconds = st.integers(0, 64_000).map(lambda sixtyfourths: sixtyfourths / 64)  # exact, however they are added up
 
 
@@ -19,30 +19,24 @@ def test_the_true_age_lies_between_the_two(
 ) -> None:
     """The znode is written `before` our write, which the leader makes `way` after we asked; we look again `later`, by any clock."""
     ours = 10_000.0
-    told = LeaderTime(Written(ours + skew, TERM), Span(ours - way[0], ours + way[1]), session=1)
+    told = LeaderTime(Written(ours + skew, TERM), Span(ours - way[0], ours + way[1]))
     seen = ours + way[1] + later + ways[0]
-    age = told.age(Written(ours - before + skew, TERM), Span(seen - ways[0], seen + ways[1]), 1)
+    age = told.age(Written(ours - before + skew, TERM), Span(seen - ways[0], seen + ways[1]))
     assert age is not None
     assert age.least <= seen - (ours - before) <= age.most
     assert age.most - age.least <= sum(way) + sum(ways)
 
 
 @pytest.mark.parametrize(
-    ("znode", "seen", "session", "age"),
+    ("znode", "seen", "age"),
     [
-        (Written(1000.5, 3 * TERM + 9), Span(51.0, 51.125), 9, Age(0.25, 0.625)),
-        (Written(999.0, 3 * TERM + 1), Span(51.0, 51.0), 9, Age(1.75, 2.0)),
-        (Written(1000.9, 3 * TERM + 9), Span(51.0, 51.0), 9, Age(0.0, pytest.approx(0.1))),
-        (Written(1002.0, 3 * TERM + 9), Span(51.0, 51.0), 9, None),  # ahead of the leader's clock
-        (Written(1000.5, 4 * TERM), Span(51.0, 51.0), 9, None),  # by a leader since
-        (Written(999.0, 2 * TERM + 9), Span(51.0, 51.0), 9, None),  # by one before
-        (Written(1000.5, 3 * TERM + 9), Span(51.0, 51.0), 8, None),  # in a session since
-        (Written(1000.5, 3 * TERM + 9), Span(51.0, 51.0), 0, None),
+        (Written(1000.5, 3 * TERM + 9), Span(51.0, 51.125), Age(0.25, 0.625)),
+        (Written(999.0, 3 * TERM + 1), Span(51.0, 51.0), Age(1.75, 2.0)),
+        (Written(1000.9, 3 * TERM + 9), Span(51.0, 51.0), Age(0.0, pytest.approx(0.1))),
+        (Written(1002.0, 3 * TERM + 9), Span(51.0, 51.0), None),  # ahead of the leader's clock
+        (Written(1000.5, 4 * TERM), Span(51.0, 51.0), None),  # by a leader since
+        (Written(999.0, 2 * TERM + 9), Span(51.0, 51.0), None),  # by one before
     ],
 )
-def test_what_is_told(znode: Written, seen: Span, session: int, age: Age | None) -> None:
-    assert OURS.age(znode, seen, session) == age
-
-
-def test_without_a_session_nothing_is_told() -> None:
-    assert LeaderTime(OURS.ours, OURS.made, session=0).age(OURS.ours, Span(51.0, 51.0), 0) is None
+def test_what_is_told(znode: Written, seen: Span, age: Age | None) -> None:
+    assert OURS.age(znode, seen) == age

@@ -222,7 +222,7 @@ def _to_zookeeper(view: ClusterView) -> Gate:
 def decide_stop(view: ClusterView, before: ClusterView, controller_id: int, terms: Terms = SAFE) -> Decision:
     """Stop one controller, once no broker needs it: all are ZooKeeper brokers, in migration mode where KRaft owns the cluster.
 
-    And once nothing would be lost with it (`losses`); `before`: the look since which the dual-write is to have moved.
+    And once nothing would be lost with it (`losses`); `before`: the look since which the dual-write is to have moved, where this one alone does not tell.
     """
     controller = view.controllers.get(controller_id, Controller(controller_id))
     if (ended := back_gates.over(view)) is not None:

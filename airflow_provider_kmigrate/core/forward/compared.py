@@ -16,7 +16,7 @@ _AGAIN = 15.0  # seconds after which what differed, or was not read, must have a
 class Compared:
     """Two comparisons in a row tell what lasts. Only green looks are compared: while the dual-write lags, the sides must differ.
 
-    `due`: whether the next look is to read all kinds; not the first, in which nothing was seen to move yet. `after`: from when one is due again.
+    `due`: whether the next look is to read all kinds; not the first, in which mostly nothing was seen to move yet. `after`: from when one is due again.
     `before`: the comparison before.
     """
 

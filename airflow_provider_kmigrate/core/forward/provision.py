@@ -173,7 +173,7 @@ def may_begin(view: ClusterView, judged_at: float | None, now: float) -> gates.G
 def decide_finalize(view: ClusterView, before: ClusterView, controller_id: int, approved: str = "") -> Decision:
     """Restart one controller without the flag; the first one of these that is elected ends the migration for good.
 
-    `before`: the look since which the dual-write is to have moved; `approved`: what was said of both sides at the approval.
+    `before`: the look since which the dual-write is to have moved, where this one alone does not tell; `approved`: what was said of both sides at the approval.
     """
     controller = view.controllers.get(controller_id, Controller(controller_id))
     if controller.answers and controller.migration_flag is False:

@@ -76,8 +76,14 @@ def not_there_yet(text: str) -> Reason:
     return Reason("P11", text, "The step behind this one needs it.", remedy)
 
 
-def copied(view: ClusterView, first: ClusterView) -> Decision:
-    """G7 and G13: the copy is over, the dual-write moves, and no partition was left without a leader by the takeover."""
+def copied_since(so_far: ClusterView | None, view: ClusterView) -> ClusterView:
+    """The first look that shows that the copy is over; this one as long as none does."""
+    over = gates.migration_of(so_far)
+    return so_far if so_far is not None and over is not None and over.metadata_offset > 0 else view
+
+
+def copied(view: ClusterView, since: ClusterView) -> Decision:
+    """G7 and G13: the copy is over, the dual-write has moved `since`, and no partition was left without a leader by the takeover."""
     position = where(view)
     allowed = permit(position, Intent.COPY)
     if allowed is Permit.REFUSE:
@@ -86,7 +92,7 @@ def copied(view: ClusterView, first: ClusterView) -> Decision:
         return Wait((not_there_yet("Metadata is being copied from ZooKeeper to KRaft."), *position.reasons))
     if (over := _over(view)) is not None:
         return over
-    gate = gates.dual_write_alive(view, first)
+    gate = gates.dual_write_moves(view, since)
     if not gate.met:
         return unmet(gate)
     return _led(view)
@@ -240,18 +246,14 @@ def nothing_left(view: ClusterView, spec: ClusterSpec) -> str:
 
 
 def watching() -> Reason:
-    """T02: two looks are needed, and so far there is one, or the second came too soon to say anything."""
-    return Reason("T02", "Watching /migration for a moment: whether it moves is seen only by looking twice.")
+    """T02: one look did not tell, and so far there is no second one, or it came too soon to say anything."""
+    return Reason("T02", "Watching /migration for a moment: whether it moves shows by looking twice.")
 
 
 def _frozen(view: ClusterView, first: ClusterView) -> Gate:
     if view.zk is None or first.zk is None:  # ZooKeeper may be switched off now
         return MET
-    if (
-        isinstance(view.zk.migration, Migration)
-        and view.zk.migration.age is not None
-        and view.zk.migration.age.least >= gates.STILL
-    ):
+    if (migration := gates.migration_of(view)) and migration.age and migration.age.least >= gates.STILL:
         return MET
     if view.taken_at - first.taken_at < gates.STILL:
         return not_yet(watching())
