@@ -283,6 +283,45 @@ def test_where_a_partition_began_is_committed_although_nothing_of_it_was_deliver
     assert [zookeeper.nodes[f"/consumers/g/offsets/t/{partition}"].data for partition in range(4)] == [begins] * 4
 
 
+@pytest.mark.slow
+def test_a_late_commit_in_kafka_is_committed_over_where_nothing_else_would_be(
+    kafka: MockKafka, zookeeper: MemoryZooKeeper, properties: dict[str, Any]
+) -> None:
+    """As librdkafka may still send one of the holder before, when the next one has read the offsets; here the holder's own client does."""
+    kafka.fill("t", {0: 2})
+    with MigratingConsumer(properties, connect=zookeeper.connect) as before:
+        assert offsets(before, 2) == [0, 1]
+        in_kafka(before)
+    where = TopicPartition("t", 0)
+    patient = {
+        **properties,
+        "auto.commit.interval.ms": 3_600_000,
+        "session.timeout.ms": 12_000,
+    }  # so long it may come late, and 5 s
+    with MigratingConsumer(patient, connect=zookeeper.connect) as consumer:
+        consumer.subscribe(["t"])
+        in_kafka(consumer)
+        wait_until(lambda: consumer.poll(0.1) is None and len(consumer.assignment()) == 4, "all is owned, nothing delivered")
+        client = consumer._shell._kafka if consumer._shell else None
+        assert client is not None
+
+        def committed() -> int | None:
+            assert consumer.poll(0.1) is None
+            return client.committed(where).result(10)
+
+        assert committed() == 2
+        assert client.commit(where, 1).result(10)
+        wait_until(lambda: committed() == 2, "Kafka is told where it began", timeout=30)
+
+
+def in_kafka(consumer: MigratingConsumer) -> None:
+    """It has its place in the Kafka group, so that its commits are taken there."""
+    wait_until(
+        lambda: consumer.poll(0.1) is None and consumer.metrics()["KafkaOwnedPartitionsCount"] == 4,
+        "its place in the Kafka group",
+    )
+
+
 class NeverForgets(MemorySession):
     """Its process dies before a reset is deleted."""
 
