@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaException
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
@@ -289,10 +289,11 @@ def test_a_late_commit_in_kafka_is_committed_over_where_nothing_else_would_be(
 ) -> None:
     """As librdkafka may still send one of the holder before, when the next one has read the offsets; here the holder's own client does."""
     kafka.fill("t", {0: 2})
-    with MigratingConsumer(properties, connect=zookeeper.connect) as before:
-        assert offsets(before, 2) == [0, 1]
-        in_kafka(before)
     where = TopicPartition("t", 0)
+    zookeeper.put("/consumers/g/offsets/t/0", b"2")
+    before = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "g"})
+    before.commit(offsets=[KafkaPartition(*where, 2)], asynchronous=False)
+    before.close()
     patient = {
         **properties,
         "auto.commit.interval.ms": 3_600_000,
@@ -300,8 +301,12 @@ def test_a_late_commit_in_kafka_is_committed_over_where_nothing_else_would_be(
     }  # so long it may come late, and 5 s
     with MigratingConsumer(patient, connect=zookeeper.connect) as consumer:
         consumer.subscribe(["t"])
-        in_kafka(consumer)
-        wait_until(lambda: consumer.poll(0.1) is None and len(consumer.assignment()) == 4, "all is owned, nothing delivered")
+        wait_until(
+            lambda: (
+                consumer.poll(0.1) is None and consumer.metrics()["KafkaOwnedPartitionsCount"] == len(consumer.assignment()) == 4
+            ),
+            "all is owned, nothing delivered, and Kafka would take a commit",
+        )
         client = consumer._shell._kafka if consumer._shell else None
         assert client is not None
 
@@ -312,14 +317,6 @@ def test_a_late_commit_in_kafka_is_committed_over_where_nothing_else_would_be(
         assert committed() == 2
         assert client.commit(where, 1).result(10)
         wait_until(lambda: committed() == 2, "Kafka is told where it began", timeout=30)
-
-
-def in_kafka(consumer: MigratingConsumer) -> None:
-    """It has its place in the Kafka group, so that its commits are taken there."""
-    wait_until(
-        lambda: consumer.poll(0.1) is None and consumer.metrics()["KafkaOwnedPartitionsCount"] == 4,
-        "its place in the Kafka group",
-    )
 
 
 class NeverForgets(MemorySession):
