@@ -340,3 +340,18 @@ def test_a_late_commit_of_the_holder_before_is_committed_over_by_one_that_only_b
     where = TopicPartition("t", 1)
     assert state.world.kafka_offsets[where] < state.world.zk.offsets[where][0], "it went back"
     state.teardown()
+
+
+def test_a_claim_under_way_when_a_session_ends_leaves_no_znode_of_the_next_one() -> None:
+    """It works in the next session, of which the member has not heard yet: an old consumer would wait for that znode for ever."""
+    state, one = Members(), Registration("static", {"t": 1})
+    state.begin(strategy=Strategy.RANGE, members=[one, one], old=[one], mode=b"kafka")
+    state.time_passes(seconds=7.0)
+    state.application_works_while_the_coordinator_falters(choice=0, seconds=0.1, takes=[False] * 3, which=0)
+    state.application_commits(choice=1)
+    state.application_commits(choice=1)
+    state.member_closes(choice=0)
+    state.old_consumer_joins(wanted=one)
+    state.time_passes(seconds=7.0)
+    state.application_works_while_the_coordinator_falters(choice=1, seconds=0.1, takes=[False] * 2, which=1)
+    state.teardown()

@@ -83,6 +83,10 @@ class _Turn(Turn):
         """Nothing of the old session is ours any more; what was being let go is gone, too."""
         for where, held in sorted(self.held.items()):
             self._do(w.Drop(where, held.generation, self.member.kept))
+            if (
+                held.stage is Stage.CLAIMING
+            ):  # the claim under way may work in the new session, whose znode nobody else would ever let go
+                self._do(w.Release(where, held.generation))
         self.held.clear()
         self._be(
             session=session, live=False, registered=False, view=None, target={}, published=None, unowned={}, raised=frozenset()
