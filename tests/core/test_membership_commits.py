@@ -60,14 +60,23 @@ def test_what_nobody_committed_is_not_told_either() -> None:
 
 @pytest.mark.parametrize(
     ("kafka", "told"),
-    [(3, [w.Commit(T0, 1, 5, (Store.KAFKA,))]), (5, []), (9, []), (None, [])],
-    ids=["a late one of the holder before", "as it was", "committed in transactions", "gone"],
+    [(3, [w.Commit(T0, 1, 5, (Store.KAFKA,))]), (5, []), (9, [])],
+    ids=["a late one of the holder before", "as it was", "committed in transactions"],
 )
-def test_where_nobody_committed_kafka_is_asked_whether_it_went_back(kafka: int | None, told: list[w.Commit]) -> None:
+def test_where_nobody_committed_kafka_is_asked_whether_it_went_back(kafka: int, told: list[w.Commit]) -> None:
     talk = Talk(late_commit=2.0).delivering(SHARED)
     assert w.ReadKafka(T0, 1) in talk.after(3.0)
     assert commits(talk.tell(w.KafkaRead(T0, 1, kafka))) == told
     assert w.ReadKafka(T0, 1) not in talk.after(3.0), "once is enough"
+
+
+def test_kafka_that_does_not_tell_is_asked_again_later() -> None:
+    talk = Talk(late_commit=2.0).delivering(SHARED)
+    talk.after(3.0)
+    talk.alive()
+    assert commits(talk.tell(w.KafkaRead(T0, 1, None))) == []
+    assert w.ReadKafka(T0, 1) not in talk.after(1.0)
+    assert w.ReadKafka(T0, 1) in talk.after(1.5)
 
 
 def test_an_answer_that_comes_when_something_was_committed_counts_no_more() -> None:

@@ -355,3 +355,4 @@ def test_a_claim_under_way_when_a_session_ends_leaves_no_znode_of_the_next_one()
     state.time_passes(seconds=7.0)
     state.application_works_while_the_coordinator_falters(choice=1, seconds=0.1, takes=[False] * 2, which=1)
     state.teardown()
+    assert state.world.deliverers(TopicPartition("t", 1)) == ["g_c-3"], "the old consumer has it"

@@ -13,6 +13,7 @@ What concerns the application (Start, Stop, Pause, Resume, Drop, what became of 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import queue
@@ -316,10 +317,18 @@ class Shell:
 
     @_do.register
     def _(self, action: w.ReadKafka) -> None:
+        """Asked once: the partition's commits wait behind it, and those to ZooKeeper need no Kafka."""
         kafka = self._kafka
-        if kafka is not None:
-            told = partial(w.KafkaRead, action.where, action.generation)
-            self._lane_of(action, lambda: self.tell(told(kafka.committed(action.where).result(_READ_S))))
+        if kafka is None:
+            return
+
+        def job() -> None:
+            found = None
+            with contextlib.suppress(KMigrateError, KafkaException, FutureTimeout):
+                found = kafka.committed(action.where).result(_READ_S)
+            self.tell(w.KafkaRead(action.where, action.generation, found))
+
+        self._lane_of(action, job)
 
     @_do.register
     def _(self, action: w.ForgetReset) -> None:

@@ -344,7 +344,9 @@ class _Turn(Turn):
             return
         if held.stage is not Stage.DELIVERING:
             self.held[event.where] = replace(held, once_more=self.now)
-        elif event.offset is not None and event.offset < held.began:
+        elif event.offset is None:  # unknown: asked again, much later
+            self.held[event.where] = replace(held, once_more=self.now + self.member.settings.late_commit)
+        elif event.offset < held.began:
             self._commit(event.where, held.began, (Store.KAFKA,))
 
     # ----------------------------------------------------------------------------------------------------- reconcile

@@ -134,7 +134,7 @@ class OffsetsRead:
 
 @dataclass(frozen=True, slots=True)
 class KafkaRead:
-    """What is committed in Kafka by now, None where nothing is."""
+    """What is committed in Kafka by now; None where nothing is, or Kafka did not tell."""
 
     where: TopicPartition
     generation: int
