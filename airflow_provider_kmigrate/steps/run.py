@@ -28,7 +28,7 @@ from airflow_provider_kmigrate.steps.journal import Journal, evidence, told
 
 MAX_VIEW_AGE = 5.0  # seconds; older views allow no act
 SETTLING = 5.0  # seconds after a look without ZooKeeper
-_STARTING = 2.0  # seconds in which no more than whether it answers is asked while a node starts
+_NARROW = 2.0  # seconds in which no more than what a node that starts lacks is asked
 _ANSWERS = Look.PROCESSES | Look.BROKERS | Look.CONTROLLERS
 _REPEAT = 10.0  # seconds after which an unchanged reason is said again
 
@@ -106,7 +106,7 @@ class Step(ABC):
     waited: float = 0.0  # seconds that count against the patience, of earlier runs of the same wait too
     most_acts: int = 5  # more of the same act would not help
     samples: int = 1  # how many looks in a row must say Done
-    interval: float = 0.2  # seconds between looks; half of it before one that confirms what the last one said
+    interval: float = 0.2  # seconds between looks; one that confirms what the last one said is over half of it later
     nodes: tuple[NodeSpec, ...] = ()  # whose hosts are asked for processes and files; none: every node's
     groups: tuple[str, ...] = ()  # consumer groups that are looked at
     expected: frozenset[str] = frozenset()  # codes of alarms that this step itself brings about
@@ -127,10 +127,10 @@ class Step(ABC):
     def undo(self) -> None:  # noqa: B027 - most steps remember nothing of what they decided
         """The act that was decided on last is left to another process: forget that it was decided on."""
 
-    def starts(self, view: ClusterView) -> bool:
-        """Whether a node that an act of this step has started runs and does not answer: only its own start can change that."""
+    def lacks(self, view: ClusterView) -> Look:
+        """What alone tells whether a node that an act of this step has started has gone on; none where the whole look is due."""
         del view
-        return False
+        return Look(0)
 
     def traces(self, world: World) -> str:
         """What says why acting was in vain, such as the end of a node's log."""
@@ -155,9 +155,13 @@ class OfNode(Step):
         unknown = unidentified(seen) if seen else ()
         return Wait(unknown) if unknown else decision
 
-    def starts(self, view: ClusterView) -> bool:
+    def lacks(self, view: ClusterView) -> Look:
+        """Its answer, which only its own start can bring; then a broker's place in its ISRs, which its leaders give it."""
         seen = self._seen(view)
-        return seen is not None and seen.starts
+        if seen is None or seen.starts:
+            return _ANSWERS if seen else Look(0)
+        left_out = isinstance(seen, Broker) and seen.mode is not None and (view.partitions is None or view.lacking(seen.id))
+        return _ANSWERS | Look.PARTITIONS if left_out else Look(0)
 
     def _seen(self, view: ClusterView) -> Broker | Controller | None:
         nodes: Mapping[int, Broker | Controller] = view.brokers if self.node.role is Role.BROKER else view.controllers
@@ -205,20 +209,23 @@ def run_step(
                 raise TimedOut(f"{step.name}: gave up after {step.patience:.0f} s without progress. {said}")
             if diary.idle() >= max(sync_for, step.acts_after):
                 return decision
-        world.clock.sleep(step.interval / 2 if good else step.interval)
-        starting = starting and step.starts(view) and not _answers(step, world)
+        world.clock.sleep(max(0.0, step.interval / 2 - view.took) if good else step.interval)
+        if starting:
+            narrow = _comes_up(step, world, view)
+            starting = bool(step.lacks(narrow))
+            good += narrow is not view and not starting and narrow.partitions is not None  # in all its ISRs: a look that said so
 
 
-def _answers(step: Step, world: World) -> bool:
-    """Ask a node that was just started only whether it answers, until it does, for a while: looks at everything, four a second, cost a
-    machine with two cores so much that a broker took a third longer to start (measured).
+def _comes_up(step: Step, world: World, view: ClusterView) -> ClusterView:
+    """The last look of those that ask for a while only for what a node that was just started lacks: looks at everything, four a second,
+    cost a machine with two cores so much that a broker took a third longer to start (measured). On a large cluster they are as far apart
+    as they take.
     """
-    until = world.clock.monotonic() + _STARTING
-    while step.starts(world.observer.look(_ANSWERS, step.nodes)):
-        if world.clock.monotonic() > until:
-            return False
-        world.clock.sleep(step.interval)
-    return True
+    until = world.clock.monotonic() + _NARROW
+    while (what := step.lacks(view)) and world.clock.monotonic() < until:
+        view = world.observer.look(what, step.nodes)
+        world.clock.sleep(max(step.interval / 2, view.took))
+    return view
 
 
 def _act(step: Step, world: World, view: ClusterView, decision: Act, diary: _Diary) -> None:

@@ -28,9 +28,10 @@ class Dying(SimCluster):
         found = super().look(what, nodes, groups)
         if self.clock.time > self.dead_after and before is not None:
             self.offset = before
-            migration = replace(found.zk.migration, metadata_offset=before)
-            found = replace(found, zk=replace(found.zk, migration=migration))
-        if self.clock.time < self.short_until:
+            if found.zk is not None:
+                migration = replace(found.zk.migration, metadata_offset=before)
+                found = replace(found, zk=replace(found.zk, migration=migration))
+        if self.clock.time < self.short_until and found.partitions is not None:
             partitions = tuple(replace(one, isr=one.isr[:1]) for one in found.partitions)
             found = replace(found, partitions=partitions)
         return found

@@ -1,4 +1,4 @@
-"""A node that was just started is only asked whether it answers: whole looks would take from it what it starts with."""
+"""A node that was just started is only asked for what it lacks: whole looks would take from it what it starts with."""
 
 from dataclasses import replace
 
@@ -23,12 +23,12 @@ class Asked:
 
     def look(self, what, nodes=(), groups=()):
         view = self.cluster.look(what, nodes, groups)
-        self.looks.append((what, view.brokers[CANARY].mode, view.taken_at))
+        self.looks.append((what, view.brokers[CANARY].mode, bool(view.lacking(CANARY))))
         return view
 
 
-def rolled(tmp_path, silent: int | None) -> Asked:
-    """A roll of one broker that says nothing for so many looks after its restart; None: for ever."""
+def rolled(tmp_path, silent: int | None, behind: int = 0) -> Asked:
+    """A roll of one broker that says nothing for so many looks after its restart (None: for ever), then is behind for so many."""
     cluster = ready(tmp_path, TARGET)
     cluster.spec = replace(cluster.spec, policy=Policy(canary_bake=0.0, start_timeout=60.0))
     begins: list[int] = []
@@ -37,7 +37,9 @@ def rolled(tmp_path, silent: int | None) -> Asked:
         if (broker, mode) != (CANARY, TARGET):
             return well(broker, mode, look)
         begins.append(look)
-        return Health(seconds=None if silent is None or look - begins[0] < silent else 0.005)
+        seen = look - begins[0]
+        answers = silent is not None and seen >= silent
+        return Health(0.005 if answers else None, in_sync=silent is not None and seen >= silent + behind)
 
     cluster.health = starting
     asked = Asked(cluster)
@@ -54,8 +56,17 @@ def test_everything_is_looked_at_now_and_then_while_it_starts_and_at_each_look_o
     whole = [what for what in silent if what & ROLL_LOOKS == ROLL_LOOKS]
     assert len(silent) > 4 * len(whole) > 0
     assert all(not what & (Look.PARTITIONS | Look.ZOOKEEPER) for what in silent if what not in whole)
-    answered = [what for what, mode, _ in looks if mode is TARGET]
-    assert all(what & ROLL_LOOKS == ROLL_LOOKS for what in answered[1:]), "nothing is concluded from a narrow look"
+    assert looks[-1][0] & ROLL_LOOKS == ROLL_LOOKS, "nothing is concluded from a narrow look"
+
+
+def test_one_that_answers_is_asked_for_its_partitions_until_it_is_in_their_isrs_which_counts_as_one_look(tmp_path):
+    answered = [(what, behind) for what, mode, behind in rolled(tmp_path, silent=10, behind=30).looks if mode is TARGET]
+    behind = [what for what, behind in answered if behind]
+    whole = [what for what in behind if what & ROLL_LOOKS == ROLL_LOOKS]
+    assert len(behind) > 4 * len(whole) > 0
+    assert all(not what & (Look.ZOOKEEPER | Look.FILES) for what in behind if what not in whole)
+    assert Policy().stable_samples == 3
+    assert [what & ROLL_LOOKS == ROLL_LOOKS for what, behind in answered[1:] if not behind] == [False, True, True]
 
 
 def test_one_that_never_answers_is_given_up_as_ever(tmp_path):

@@ -25,15 +25,19 @@ def starts(node: NodeSpec) -> int:
 
 
 def footprint(cluster: LocalCluster, *, fence: bool = False) -> dict[str, object]:
-    """All that a refusal must leave as it is: ZooKeeper's tree (with our own `fence`?), the nodes' files and their processes."""
+    """All that a refusal must leave as it is: ZooKeeper's tree (with our own `fence`?), the nodes' files and their processes.
+
+    Of `quorum-state` that it is there: its node writes it anew by itself, with each leader that it hears of.
+    """
     with ZooKeeper(ZooKeeperSettings(cluster.plan.zookeeper)) as root:
         tree = [(path, data) for path, data in root.tree() if not path.startswith("/zookeeper")]
     found: dict[str, object] = {f"zookeeper:{path}": data for path, data in tree if fence or ROOT not in path}
     for node in (*cluster.plan.brokers, *cluster.plan.controllers):
         folder = Path(node.hosts.state)
         files = [path for path in folder.iterdir() if path.is_file() and path.name not in _NOT_A_FILE_OF_NOTE]
-        files += [path for path in folder.glob("data/**/*") if path.name in {"meta.properties", "quorum-state"}]
+        files += folder.glob("data/**/meta.properties")
         found |= {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+        found |= {str(path): "there" for path in folder.glob("data/**/quorum-state")}
         found[f"process of {node.name}"] = NodeProcess(folder).find()
     return found
 
