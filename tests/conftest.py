@@ -4,8 +4,13 @@ import pytest
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """So that no worker is left alone with the long ones at the end."""
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    """So that no worker is left alone with a long one at the end."""
+    items.sort(key=_seconds, reverse=True)
+
+
+def _seconds(item: pytest.Item) -> float:
+    marker = item.get_closest_marker("slow")
+    return 0.0 if marker is None else marker.kwargs.get("seconds", 5.0)
 
 
 @pytest.hookimpl(tryfirst=True)

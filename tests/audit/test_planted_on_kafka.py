@@ -32,7 +32,7 @@ from airflow_provider_kmigrate.localcluster.cluster import lent
 from airflow_provider_kmigrate.localcluster.plan import Shape
 from tests.consumer.mock_kafka import MockKafka
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.slow(seconds=80), pytest.mark.timeout(300)]
 COUNT = 100
 
 

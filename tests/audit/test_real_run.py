@@ -34,7 +34,7 @@ from airflow_provider_kmigrate.localcluster.plan import Shape
 from airflow_provider_kmigrate.sparkjobs import example
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=60)]
 GROUP = "billing"
 OWNERSHIP = "ownership.jsonl"
 

@@ -37,7 +37,7 @@ from airflow_provider_kmigrate.localcluster.plan import Shape
 from tests.core.histories import History
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=90)]
 
 
 @pytest.fixture(scope="module")

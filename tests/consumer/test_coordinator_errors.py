@@ -25,7 +25,7 @@ from tests.consumer.mock_kafka import WatchedKafka
 from tests.consumer.wire_log import Api
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(seconds=110)
 
 
 @pytest.mark.parametrize("code", [KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE])

@@ -123,7 +123,7 @@ def metric(members: tuple[Member, ...], name: str) -> list[int]:
     return [member.consumer.metrics()[name] for member in members]
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=70)
 def test_the_mode_goes_there_and_back_and_every_record_comes_once(
     kafka: MockKafka, zookeeper: MemoryZooKeeper, pair: tuple[Member, Member], tmp_path: Path
 ) -> None:
@@ -153,7 +153,7 @@ def test_the_mode_goes_there_and_back_and_every_record_comes_once(
     assert sum(committed.values()) == load.sent
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=70)
 def test_a_session_that_is_gone_is_another_members_gain_until_it_is_back(
     kafka: MockKafka, zookeeper: MemoryZooKeeper, pair: tuple[Member, Member], tmp_path: Path
 ) -> None:
@@ -283,7 +283,7 @@ def test_where_a_partition_began_is_committed_although_nothing_of_it_was_deliver
     assert [zookeeper.nodes[f"/consumers/g/offsets/t/{partition}"].data for partition in range(4)] == [begins] * 4
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=70)
 def test_a_late_commit_in_kafka_is_committed_over_where_nothing_else_would_be(
     kafka: MockKafka, zookeeper: MemoryZooKeeper, properties: dict[str, Any]
 ) -> None:
@@ -328,7 +328,7 @@ class NeverForgets(MemorySession):
         return super().delete(path, version)
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=70)
 def test_an_operators_reset_is_where_every_holder_begins_until_one_has_made_it_good(
     kafka: MockKafka, zookeeper: MemoryZooKeeper, properties: dict[str, Any]
 ) -> None:

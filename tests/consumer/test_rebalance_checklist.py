@@ -24,7 +24,7 @@ from tests.consumer.mock_kafka import WatchedKafka
 from tests.consumer.wire_log import Api
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(seconds=80)
 
 SELDOM = {"auto.commit.interval.ms": 3_600_000}
 

@@ -71,7 +71,7 @@ def test_a_plain_consumer_is_given_what_is_librdkafkas_own() -> None:
     assert plain_properties({**given, "client.id": "y"}) == {**plain, "client.id": "y"}
 
 
-@pytest.mark.slow
+@pytest.mark.slow(seconds=50)
 def test_every_stage_goes_on_where_the_last_one_stood(kafka: MockKafka) -> None:
     kafka.topic("t", 1)
     zookeeper = MemoryZooKeeper({"t": 1})

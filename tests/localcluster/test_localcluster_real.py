@@ -26,7 +26,7 @@ from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
 from airflow_provider_kmigrate.localcluster.plan import Shape
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=110)]
 
 
 def serves(cluster: LocalCluster, node: NodeSpec) -> bool:

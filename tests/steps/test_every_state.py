@@ -31,7 +31,7 @@ from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import Mortal, SimClock
 from tests.steps.test_migration import EVERYTHING, forward
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow(seconds=170)
 
 Key = tuple[object, ...]
 NOT_TO_BE_STARTED = (

@@ -29,7 +29,7 @@ from airflow_provider_kmigrate.spec import load
 from benchmarks.rehearsal import Rehearsal, rehearsing
 from tests.system.evidence import EVERYTHING
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=160), pytest.mark.timeout(420)]
 
 CHROOT = "/kafka/system"
 TOPICS = (
