@@ -15,6 +15,7 @@ from typing import Protocol
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec, Role
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
+from airflow_provider_kmigrate.core.forward.roll import takes_part
 from airflow_provider_kmigrate.core.forward.watch import alarming
 from airflow_provider_kmigrate.core.gates import Gate, Standing
 from airflow_provider_kmigrate.core.identity import strangers, unidentified
@@ -132,6 +133,11 @@ class Step(ABC):
         del view
         return Look(0)
 
+    def agrees(self, narrow: ClusterView) -> bool:
+        """Whether a look at what `lacks` asked for is one of the looks in a row that must say Done, if a whole one says so next."""
+        del narrow
+        return False
+
     def traces(self, world: World) -> str:
         """What says why acting was in vain, such as the end of a node's log."""
         del world
@@ -162,6 +168,9 @@ class OfNode(Step):
             return _ANSWERS if seen else Look(0)
         left_out = isinstance(seen, Broker) and seen.mode is not None and (view.partitions is None or view.lacking(seen.id))
         return _ANSWERS | Look.PARTITIONS if left_out else Look(0)
+
+    def agrees(self, narrow: ClusterView) -> bool:
+        return self.node.role is Role.BROKER and takes_part(narrow, self.node.id)
 
     def _seen(self, view: ClusterView) -> Broker | Controller | None:
         nodes: Mapping[int, Broker | Controller] = view.brokers if self.node.role is Role.BROKER else view.controllers
@@ -213,7 +222,7 @@ def run_step(
         if starting:
             narrow = _comes_up(step, world, view)
             starting = bool(step.lacks(narrow))
-            good += narrow is not view and not starting and narrow.partitions is not None  # in all its ISRs: a look that said so
+            good += narrow is not view and view.zk is not None and step.agrees(narrow)
 
 
 def _comes_up(step: Step, world: World, view: ClusterView) -> ClusterView:
@@ -224,7 +233,8 @@ def _comes_up(step: Step, world: World, view: ClusterView) -> ClusterView:
     until = world.clock.monotonic() + _NARROW
     while (what := step.lacks(view)) and world.clock.monotonic() < until:
         view = world.observer.look(what, step.nodes)
-        world.clock.sleep(max(step.interval / 2, view.took))
+        pause = max(step.interval / 2, view.took if step.lacks(view) else 0.0)
+        world.clock.sleep(min(pause, max(0.0, until - world.clock.monotonic())))
     return view
 
 

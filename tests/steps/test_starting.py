@@ -1,5 +1,6 @@
 """A node that was just started is only asked for what it lacks: whole looks would take from it what it starts with."""
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -16,19 +17,25 @@ TARGET = BrokerMode.MIGRATION
 
 
 class Asked:
-    """What each look of a cluster asked for, and whether the broker answered it."""
+    """What each look of a cluster asked for, whether the broker answered it and was behind, and when it was over."""
 
-    def __init__(self, cluster) -> None:
-        self.cluster, self.looks = cluster, []
+    def __init__(self, cluster, takes: float, *, zookeeper: bool) -> None:
+        self.cluster, self.takes, self.zookeeper = cluster, takes, zookeeper
+        self.looks, self.times = [], []
 
     def look(self, what, nodes=(), groups=()):
-        view = self.cluster.look(what, nodes, groups)
-        self.looks.append((what, view.brokers[CANARY].mode, bool(view.lacking(CANARY))))
-        return view
+        self.cluster.clock.time += self.takes
+        view = replace(self.cluster.look(what, nodes, groups), took=self.takes)
+        behind = bool(view.lacking(CANARY))
+        self.looks.append((what, view.brokers[CANARY].mode, behind))
+        self.times.append(self.cluster.clock.time)
+        return view if self.zookeeper or not behind else replace(view, zk=None)
 
 
-def rolled(tmp_path, silent: int | None, behind: int = 0) -> Asked:
-    """A roll of one broker that says nothing for so many looks after its restart (None: for ever), then is behind for so many."""
+def rolled(tmp_path, silent: int | None, behind: int = 0, takes: float = 0.0, *, zookeeper: bool = True) -> Asked:
+    """A roll of one broker that says nothing for so many looks after its restart (None: for ever), then is behind for so many. Looks
+    take so many seconds, and do not see ZooKeeper while it is behind.
+    """
     cluster = ready(tmp_path, TARGET)
     cluster.spec = replace(cluster.spec, policy=Policy(canary_bake=0.0, start_timeout=60.0))
     begins: list[int] = []
@@ -42,15 +49,16 @@ def rolled(tmp_path, silent: int | None, behind: int = 0) -> Asked:
         return Health(0.005 if answers else None, in_sync=silent is not None and seen >= silent + behind)
 
     cluster.health = starting
-    asked = Asked(cluster)
+    asked = Asked(cluster, takes, zookeeper=zookeeper)
     try:
         run_step(step(cluster, TARGET), replace(cluster.world(tmp_path), observer=asked))
     finally:
         asked.looks = [look for look in asked.looks if look[1] is not BrokerMode.ZOOKEEPER]  # since its restart
+        asked.times = asked.times[-len(asked.looks) :]
     return asked
 
 
-def test_everything_is_looked_at_now_and_then_while_it_starts_and_at_each_look_once_it_answers(tmp_path):
+def test_everything_is_looked_at_now_and_then_while_it_starts(tmp_path):
     looks = rolled(tmp_path, silent=40).looks
     silent = [what for what, mode, _ in looks if mode is None]
     whole = [what for what in silent if what & ROLL_LOOKS == ROLL_LOOKS]
@@ -67,6 +75,20 @@ def test_one_that_answers_is_asked_for_its_partitions_until_it_is_in_their_isrs_
     assert all(not what & (Look.ZOOKEEPER | Look.FILES) for what in behind if what not in whole)
     assert Policy().stable_samples == 3
     assert [what & ROLL_LOOKS == ROLL_LOOKS for what, behind in answered[1:] if not behind] == [False, True, True]
+
+
+def test_that_counts_for_nothing_where_the_whole_look_before_did_not_see_zookeeper(tmp_path):
+    looks = rolled(tmp_path, silent=10, behind=30, zookeeper=False).looks
+    last = max(number for number, (_, _, behind) in enumerate(looks) if behind)
+    assert [what & ROLL_LOOKS == ROLL_LOOKS for what, _, _ in looks[last + 1 :]] == [False, True, True, True]
+
+
+def test_slow_looks_do_not_put_off_the_whole_one(tmp_path):
+    asked = rolled(tmp_path, silent=16, takes=1.5)
+    whole = [at for at, (what, _, _) in zip(asked.times, asked.looks, strict=True) if what & ROLL_LOOKS == ROLL_LOOKS]
+    apart = [after - before for before, after in itertools.pairwise(whole)]
+    assert len(apart) > 3
+    assert max(apart) < 0.2 + 2.0 + 1.6 + 0.4, "the pause, two seconds and the whole look itself"
 
 
 def test_one_that_never_answers_is_given_up_as_ever(tmp_path):

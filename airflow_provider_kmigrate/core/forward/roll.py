@@ -304,6 +304,12 @@ def settled(view: ClusterView, broker: Broker, target: BrokerMode) -> Decision:
     return Wait(gate.reasons)
 
 
+def takes_part(view: ClusterView, broker: int) -> bool:
+    """Whether a broker answers, is known as alive to all others and in every ISR; its registration and its file are left out."""
+    seen = view.brokers.get(broker)
+    return seen is not None and seen.mode is not None and _unfenced(view, seen).met and _in_every_isr(view, broker).met
+
+
 _REGISTERS = "Wait: an old registration goes within 18 s. Then search its log for 'Unable to register'."
 _KNOWN = "Wait a minute, with large logs some. Then search its log for 'Recovering', and the active controller's for its id."
 _CATCHES_UP = "Wait: minutes with large logs. Is the number still: look for a full disk and a replication throttle."
