@@ -43,7 +43,6 @@ SHARED = {
     "P05": "/controller is malformed; the way back gives it for /migration too, which is P04 elsewhere",
     "P07": "plain ZooKeeper brokers while KRaft owns the cluster",
     "R04": "a broker that not every other knows as alive",
-    "R10": "a controller's process does not answer",
     "S01": "another broker does not answer",
     "S02": "partitions are under-replicated",
     "S03": "too few in-sync replicas would be left",

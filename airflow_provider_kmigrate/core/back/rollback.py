@@ -43,6 +43,7 @@ from airflow_provider_kmigrate.core.model import (
     ZkView,
 )
 from airflow_provider_kmigrate.core.phase import Phase, kraft_owns, where
+from airflow_provider_kmigrate.core.silent import silent_controller
 from airflow_provider_kmigrate.core.unread import not_read
 
 _BACK = {BrokerMode.MIGRATION: Stage.MIGRATION, BrokerMode.ZOOKEEPER: Stage.ZOOKEEPER}
@@ -72,8 +73,7 @@ def decide_flag(view: ClusterView, controller_id: int) -> Decision:
     if controller.process.state is ProcessState.STOPPED:
         return _brought_back(view, controller)
     if not controller.answers:
-        text = f"Controller {controller_id} does not answer; its process is {controller.process.state}."
-        return Wait((Reason("R10", text, "It starts, or it hangs.", "Its log says why it does not get on."),))
+        return Wait((silent_controller(controller),))
     gate = together((gates.quorum_leads(view), back_gates.others_answer(view, controller_id)))
     if not gate.met:
         return unmet(gate)

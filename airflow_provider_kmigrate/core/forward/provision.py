@@ -15,6 +15,7 @@ from airflow_provider_kmigrate.core.gates import together
 from airflow_provider_kmigrate.core.listing import listed
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Controller, ProcessState, Reason
 from airflow_provider_kmigrate.core.phase import Intent, Permit, Phase, ended, kraft_owns, permit, refusal, still_open, where
+from airflow_provider_kmigrate.core.silent import silent_controller
 from airflow_provider_kmigrate.core.unread import not_read
 
 _MOVES_WITHIN = 2.0  # seconds; the active controller writes a record every 0.5 s (metadata.max.idle.interval.ms)
@@ -28,8 +29,7 @@ def decide_provision(view: ClusterView, controller_id: int, cluster_id: str) -> 
     if controller.process.state is ProcessState.RUNNING and stage_on_disk(controller.files) is Stage.CONTROLLER_MIGRATION:
         return Done(f"Controller {controller_id} is started with the flag in its file; that all answer is waited for afterwards.")
     if controller.process.state is not ProcessState.STOPPED:
-        text = f"Controller {controller_id} does not answer; its process is {controller.process.state}."
-        return Wait((Reason("R10", text, "It starts, or it hangs.", "Its log says why it does not get on."),))
+        return Wait((silent_controller(controller),))
     allowed = permit(where(view), Intent.PROVISION)
     if allowed in {Permit.REFUSE, Permit.WAIT}:
         reasons = refusal(where(view), Intent.PROVISION)
@@ -211,8 +211,7 @@ def _out_of_turn(view: ClusterView) -> Decision | None:
 
 def _may_finalize(view: ClusterView, before: ClusterView, controller: Controller, approved: str) -> Decision:
     if not controller.answers:
-        text = f"Controller {controller.id} does not answer; its process is {controller.process.state}."
-        return Wait((Reason("R10", text, "It starts, or it hangs.", "Its log says why it does not get on."),))
+        return Wait((silent_controller(controller),))
     over = ended(view)
     there = _all_there(view, controller)
     if there.met and not over and not _worth_comparing(view, before):
