@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,21 +26,24 @@ def starts(node: NodeSpec) -> int:
 
 
 def footprint(cluster: LocalCluster, *, fence: bool = False) -> dict[str, object]:
-    """All that a refusal must leave as it is: ZooKeeper's tree (with our own `fence`?), the nodes' files and their processes.
-
-    Of `quorum-state` that it is there: its node writes it anew by itself, with each leader that it hears of.
-    """
+    """All that a refusal must leave as it is: ZooKeeper's tree (with our own `fence`?), the nodes' files and their processes."""
     with ZooKeeper(ZooKeeperSettings(cluster.plan.zookeeper)) as root:
         tree = [(path, data) for path, data in root.tree() if not path.startswith("/zookeeper")]
     found: dict[str, object] = {f"zookeeper:{path}": data for path, data in tree if fence or ROOT not in path}
     for node in (*cluster.plan.brokers, *cluster.plan.controllers):
         folder = Path(node.hosts.state)
         files = [path for path in folder.iterdir() if path.is_file() and path.name not in _NOT_A_FILE_OF_NOTE]
-        files += folder.glob("data/**/meta.properties")
+        files += [path for path in folder.glob("data/**/*") if path.name in {"meta.properties", "quorum-state"}]
         found |= {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
-        found |= {str(path): "there" for path in folder.glob("data/**/quorum-state")}
         found[f"process of {node.name}"] = NodeProcess(folder).find()
     return found
+
+
+def all_know_the_leader(cluster: LocalCluster) -> bool:
+    """Whether every node that keeps a `quorum-state` has written the newest leader into it: some do so a moment after an election."""
+    folders = [Path(node.hosts.state) for node in (*cluster.plan.brokers, *cluster.plan.controllers)]
+    states = [json.loads(path.read_text()) for folder in folders for path in folder.glob("data/**/quorum-state")]
+    return len({(state["leaderEpoch"], state["leaderId"]) for state in states}) == 1 and states[0]["leaderId"] >= 0
 
 
 def with_broker(spec: ClusterSpec, broker: int, **hosts: Any) -> ClusterSpec:

@@ -21,6 +21,7 @@ from airflow_provider_kmigrate.steps.whole_way_back import run_rollback
 from benchmarks import direct
 from tests.system import evidence
 from tests.system.verifiable_load import VerifiableLoad
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -44,6 +45,7 @@ def migrate(cluster: LocalCluster) -> None:
 
 def refused_to_go_back(cluster: LocalCluster, world: World) -> None:
     """After finalization there is no way back, and asking for it changes nothing."""
+    wait_until(lambda: evidence.all_know_the_leader(cluster), "every node knows the leader")
     before = evidence.footprint(cluster)
     with pytest.raises(Refused) as refused:
         run_rollback(world)
