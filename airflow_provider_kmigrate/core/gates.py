@@ -210,9 +210,9 @@ def _claimed(view: ClusterView) -> Gate:
     return MET
 
 
-STILL = 1.5
-"""Seconds without a write after which /migration stands still; the active controller writes a record every 0.5 s (metadata.max.idle.interval.ms)."""
+STILL = 1.5  # seconds without a write after which /migration stands still; a record is written every 0.5 s (metadata.max.idle.interval.ms)
 _CAUGHT_UP = 3  # records: as many as a controller without other work writes in so long
+JUST_NOW = 0.75  # seconds since the last write for which one look is enough: what ended less long ago looks alive to everybody
 
 
 def _written_just_now(view: ClusterView) -> bool:
@@ -222,7 +222,7 @@ def _written_just_now(view: ClusterView) -> bool:
     migration, lag = migration_of(view), dual_write_lag(view)
     if migration is None or migration.age is None or lag is None:
         return False
-    return migration.age.most < STILL and lag <= _CAUGHT_UP
+    return migration.age.most < JUST_NOW and lag <= _CAUGHT_UP
 
 
 def _advanced(view: ClusterView, before: ClusterView | None) -> Gate:

@@ -51,7 +51,7 @@ CASES = [
     ("G7 not copied", gates.dual_write_alive(PRE, None), Standing.NOT_YET),
     ("G7 old epoch", gates.dual_write_alive(with_zk(DUAL, migration=migration(95, epoch=4)), EARLIER), Standing.NOT_YET),
     ("G7 written just now", gates.dual_write_alive(written(0.4), None), Standing.MET),
-    ("G7 written a while ago", gates.dual_write_alive(written(gates.STILL), None), Standing.NOT_YET),
+    ("G7 written a while ago", gates.dual_write_alive(written(gates.JUST_NOW), None), Standing.NOT_YET),
     ("G7 written a while ago, and moved", gates.dual_write_alive(written(9.0), EARLIER), Standing.MET),
     ("G7 written just now, and behind", gates.dual_write_alive(written(0.4, offset=88), None), Standing.NOT_YET),
     ("G7 written just now, before an election", gates.dual_write_alive(written(0.4, epoch=4), None), Standing.NOT_YET),

@@ -19,7 +19,6 @@ from kazoo.handlers.threading import KazooTimeoutError
 from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.forward import moved
-from airflow_provider_kmigrate.core.gates import STILL
 from airflow_provider_kmigrate.core.model import Look
 from tests.system import disks, proxy
 from tests.system.journey import Journey, Trouble
@@ -53,14 +52,7 @@ def cut_from_zookeeper(journey: Journey, fault: Fault) -> Trouble:
 
 
 def controllers_cut_off(journey: Journey, fault: Fault) -> Trouble:
-    """For as long as it takes to be seen: a dual-write that ended less than `STILL` ago looks like one that moves, to everybody."""
-
-    @contextmanager
-    def made() -> Iterator[None]:
-        with journey.broken(fault, OF_CONTROLLERS):
-            time.sleep(STILL)
-            yield
-
+    made = partial(journey.broken, fault, OF_CONTROLLERS)
     return Trouble(f"controllers cut off from ZooKeeper: {fault.name}", NOT_WRITTEN, made)
 
 
