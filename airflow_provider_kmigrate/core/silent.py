@@ -1,12 +1,14 @@
-"""A controller whose process runs, or may run, and that does not answer."""
+"""A node whose process runs, or may run, and that does not answer, or does not stop."""
 
 from __future__ import annotations
 
+from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
 from airflow_provider_kmigrate.core.model import Controller, Reason
 
-_REMEDY = (
-    "Read the end of its log. Is 'KRaftMigrationDriver' shutting down there, and nothing behind it for a minute, "
-    "it was stopped without a way to ZooKeeper and never ends: kill -9 its process, and it is started again."
+_READ = "Read the end of its log."
+_HANGS = (
+    "Is 'KRaftMigrationDriver' shutting down there, and nothing behind it for a minute, it was stopped without a way to ZooKeeper "
+    "and never ends: kill -9 its process."
 )
 
 
@@ -16,4 +18,10 @@ def silent_controller(controller: Controller) -> Reason:
     were watched nor when ZooKeeper was back.
     """
     text = f"Controller {controller.id} does not answer; its process is {controller.process.state}."
-    return Reason("R10", text, "It starts, or it hangs.", _REMEDY)
+    return Reason("R10", text, "It starts, or it hangs.", f"{_READ} {_HANGS} The step goes on.")
+
+
+def not_stopping(node: NodeSpec) -> str:
+    """What to do next where a node did not stop in time; why a controller may never do so: `silent_controller`."""
+    hangs = f" {_HANGS}" if node.role is Role.CONTROLLER else ""
+    return f"Next: {_READ}{hangs} When it has stopped, clear the task: it goes on from there."

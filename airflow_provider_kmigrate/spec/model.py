@@ -88,7 +88,7 @@ class Hosts(Section):
     )
     stop_timeout: Interval = Field(
         default=330.0,
-        description="a time above Kafka's own 300 s of controlled shutdown, as seconds or 330s, 10m",
+        description="a time above Kafka's own 300 s of controlled shutdown, as seconds or 330s, 10m; a controller gets 60 s at most",
         examples=["330s"],
     )
     kill_after: Interval | None = Field(

@@ -11,7 +11,8 @@ from airflow_provider_kmigrate.core.files.config_matrix import Stage
 from airflow_provider_kmigrate.core.gates import MET, Gate, not_yet
 from airflow_provider_kmigrate.core.identity import unidentified
 from airflow_provider_kmigrate.core.model import Broker, Controller, Look
-from airflow_provider_kmigrate.exceptions import Unavailable, Unreachable
+from airflow_provider_kmigrate.core.silent import not_stopping
+from airflow_provider_kmigrate.exceptions import TimedOut, Unavailable, Unreachable
 from airflow_provider_kmigrate.steps.files import install
 from airflow_provider_kmigrate.steps.run import World, refuse_strangers
 
@@ -32,12 +33,20 @@ def ours(world: World, name: str, node: NodeSpec) -> Gate:
     return not_yet(*unknown) if unknown else MET
 
 
+def end(world: World, node: NodeSpec) -> float:
+    """Stop a node; returns the seconds that it took. `TimedOut` says what to do next, anything else is what its host raises."""
+    try:
+        return world.tools.host(node).stop(node, world.fence.token)
+    except TimedOut as error:
+        raise TimedOut(f"{error}. {not_stopping(node)}") from error
+
+
 def stop(world: World, node: NodeSpec) -> float:
     """Stop a node that is to be started again; returns the seconds that it took. Where the connection broke meanwhile nobody knows whether it
     has stopped: it is started, which changes nothing about one that runs, before that is raised.
     """
     try:
-        return world.tools.host(node).stop(node, world.fence.token)
+        return end(world, node)
     except Unreachable as error:
         world.say(f"Whether {node.name} has stopped is not known: {error} It is started, should it be down.")
         start(world, node)

@@ -26,7 +26,7 @@ from airflow_provider_kmigrate.steps.journal import told
 from airflow_provider_kmigrate.steps.lacking import lacking
 from airflow_provider_kmigrate.steps.notes import forget_unflagged, notes_deleted
 from airflow_provider_kmigrate.steps.partition_states import raise_states
-from airflow_provider_kmigrate.steps.restarts import apply
+from airflow_provider_kmigrate.steps.restarts import apply, end
 from airflow_provider_kmigrate.steps.run import OfNode, Step, World
 from airflow_provider_kmigrate.steps.waits import Equivalent
 
@@ -170,8 +170,7 @@ class StopController(OfNode):
     def act(self, world: World, act: Act) -> None:
         del act
         world.backup.prove_writable()  # of the worker that is the likeliest to hand over; afterwards nobody is controller
-        seconds = world.tools.host(self.node).stop(self.node, world.fence.token)
-        world.say(f"{self.node.name} stopped after {seconds:.1f} s.")
+        world.say(f"{self.node.name} stopped after {end(world, self.node):.1f} s.")
 
 
 class GiveBack(Step):

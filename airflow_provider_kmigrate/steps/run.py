@@ -164,8 +164,10 @@ class OfNode(Step):
     def lacks(self, view: ClusterView) -> Look:
         """Its answer, which only its own start can bring; then a broker's place in its ISRs, which its leaders give it."""
         seen = self._seen(view)
-        if seen is None or seen.starts:
-            return _ANSWERS if seen else Look(0)
+        if seen is None:
+            return Look(0)
+        if seen.starts:
+            return _ANSWERS
         left_out = isinstance(seen, Broker) and seen.mode is not None and (view.partitions is None or view.lacking(seen.id))
         return _ANSWERS | Look.PARTITIONS if left_out else Look(0)
 

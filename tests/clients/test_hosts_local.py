@@ -75,6 +75,13 @@ def test_a_stop_that_takes_too_long_is_never_a_kill(node: NodeSpec) -> None:
     assert HOST.status(node).state is ProcessState.RUNNING
 
 
+def test_a_controller_is_waited_for_a_minute_at_most(node: NodeSpec) -> None:
+    patient = replace(node, hosts=replace(node.hosts, stop_timeout=330.0))
+    assert replace(patient, role=Role.BROKER).stop_timeout == 330.0
+    assert replace(patient, role=Role.CONTROLLER).stop_timeout == 60.0
+    assert replace(node, role=Role.CONTROLLER, hosts=replace(node.hosts, stop_timeout=5.0)).stop_timeout == 5.0
+
+
 def test_a_missing_folder_is_not_a_stopped_node(node: NodeSpec) -> None:
     for state in ("", "/no/such/folder"):
         with pytest.raises(Unreachable):

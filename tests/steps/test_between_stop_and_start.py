@@ -10,7 +10,8 @@ import pytest
 
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look, NodeFiles
-from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, KMigrateError, Unreachable
+from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, KMigrateError, TimedOut, Unreachable
+from airflow_provider_kmigrate.steps import restarts
 from airflow_provider_kmigrate.steps.brokers import BringBack, RollBroker
 from airflow_provider_kmigrate.steps.controllers import FinalizeController, ProvisionController
 from airflow_provider_kmigrate.steps.dual_write import start_what_is_down
@@ -49,6 +50,21 @@ def test_a_look_after_a_slow_stop_that_fails_does_not_keep_the_broker_down(
     cluster.blind = True
     run_step(RollBroker(cluster.spec.brokers[1], BrokerMode.MIGRATION, cluster.spec.policy), world)
     assert running(cluster, cluster.spec.brokers[1])
+
+
+@pytest.mark.parametrize(("role", "hangs"), [(Role.CONTROLLER, True), (Role.BROKER, False)])
+def test_a_stop_in_vain_says_what_to_do_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: Role, hangs: bool) -> None:
+    cluster = SimCluster()
+    world = cluster.world(tmp_path)
+    node = next(node for node in cluster.spec.nodes() if node.role is role)
+
+    def stop(host: SimHost, node: NodeSpec, token: int) -> float:
+        raise TimedOut(f"{node.name} still runs")
+
+    monkeypatch.setattr(SimHost, "stop", stop)
+    with pytest.raises(TimedOut, match=rf"{role} \d+ still runs\. Next: Read the end of its log\..*clear the task") as raised:
+        restarts.stop(world, node)
+    assert ("kill -9" in str(raised.value)) is hangs
 
 
 def faltering(monkeypatch: pytest.MonkeyPatch, verb: str, times: int, error: KMigrateError) -> list[int]:

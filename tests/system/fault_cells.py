@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -16,7 +17,7 @@ from airflow_provider_kmigrate.localcluster import clocks
 from airflow_provider_kmigrate.steps.prepare import run_preflight
 from tests.system import linked, proxy
 from tests.system.journey import Journey
-from tests.system.linked import OF_BROKERS, ZOOKEEPER, to, with_own_links
+from tests.system.linked import OF_BROKERS, OF_CONTROLLERS, ZOOKEEPER, to, with_own_links
 from tests.system.nodes import killed, of, starved
 from tests.system.proxy import Fault
 from tests.system.troubles import (
@@ -38,6 +39,7 @@ from tests.system.troubles import (
 )
 
 _MIDWAY_S = 1.0  # of a start that takes three
+_MENDED_S = 10.0  # in which a stop that only waited for ZooKeeper would end
 
 
 def _others(journey: Journey, node: int) -> list[NodeSpec]:
@@ -216,6 +218,31 @@ def soak_with_disks(journey: Journey, disk: NodeSpec, controller: NodeSpec) -> N
     if data(controller).is_mount():
         troubles += [cut(journey, proxy.BLACK_HOLE, disk), disk_full(journey, controller)]
     journey.series("soak", troubles, seconds=5.0)
+
+
+def never_stops(journey: Journey) -> None:
+    """The leader that the soak stops for a new one has no way to ZooKeeper, and Kafka's stop of it never ends."""
+    name = "controllers cut off from ZooKeeper until one is stopped"
+
+    def made() -> str:
+        stuck = of(active(journey))
+        with journey.diary.lasting(name, journey.broken(proxy.REFUSED, OF_CONTROLLERS)):
+            code, words = journey.run("soak", {"seconds": 2.0})
+        said = re.search(r"still runs [^\n]*kill -9 its process", words)
+        if code == 0 or said is None:
+            raise AssertionError(f"exit code {code}: {words[-600:]}")
+        time.sleep(_MENDED_S)
+        pid = stuck.signal(signal.SIGKILL)
+        if pid is None or not stuck.wait_gone(pid, 30.0):
+            raise AssertionError(
+                "it stopped by itself when its links were mended" if pid is None else f"pid {pid} outlived SIGKILL"
+            )
+        code, words = journey.run("soak", {"seconds": 2.0})
+        if code != 0:
+            raise AssertionError(f"afterwards, exit code {code}: {words[-600:]}")
+        return f"{said.group()[-300:]}; afterwards done"
+
+    journey.cell(name, "gives up within a minute, says what to do, and goes on when it is done", made, controllers=True)
 
 
 def back_to_migration(journey: Journey, node: NodeSpec) -> None:

@@ -33,7 +33,7 @@ from tests.system import disks, fault_cells, linked, proxy, troubles
 from tests.system.cells import save
 from tests.system.journey import EXACTLY, HELD, Journey
 from tests.system.linked import links_of, put_between
-from tests.system.nodes import killed, of, paused
+from tests.system.nodes import dead, killed, of, paused
 
 TOPICS = (TopicPlan("orders", 18), TopicPlan("payments", 12))
 GROUPS = (GroupPlan("billing", 2),)
@@ -74,7 +74,7 @@ def _first_roll(journey: Journey, *, anew: bool) -> None:
 
     def killed_other() -> str:
         node = journey.to_roll(target)
-        return journey.holds("roll", "another broker SIGKILLed", killed(other(node)), died=True, node=node, target=target)
+        return journey.holds("roll", "another broker SIGKILLed", dead(other(node)), node=node, target=target)
 
     if anew:
         fault_cells.first_roll(journey)
@@ -107,13 +107,14 @@ def _dual_write(journey: Journey, *, on_kraft: bool) -> None:
     if on_kraft and journey.first_time:
         journey.cell("ZooKeeper SIGSTOPped in the soak", "holds", zookeeper_paused, proven=(HELD,))
         fault_cells.without_time(journey, journey.shuffled(plan.brokers)[0], 0.1, "soak", seconds=8.0)
+        fault_cells.never_stops(journey)
 
 
 def _majority(journey: Journey, target: BrokerMode) -> None:
     lost, name = journey.shuffled(journey.cluster.plan.controllers)[:2], "two of three controllers SIGKILLed"
 
     def made() -> str:
-        return journey.holds("roll", name, killed(*lost), died=True, node=journey.to_roll(target), target=target)
+        return journey.holds("roll", name, dead(*lost), node=journey.to_roll(target), target=target)
 
     journey.cell(name, "holds", made, proven=(HELD,))
 
@@ -185,7 +186,7 @@ def back(journey: Journey) -> None:
     journey.resumes(name, "back", _ROLL_POINTS, starts={first.name: 1}, node=first.id, target=target)
     journey.steps(lambda world: direct.step(world, "back", node=first.id, target=target))
     name = "another broker SIGKILLed"
-    held = partial(journey.holds, "back", name, killed(first), died=True, node=others[0].id, target=target)
+    held = partial(journey.holds, "back", name, dead(first), node=others[0].id, target=target)
     journey.cell(name, "holds", held, proven=(HELD,))
     fault_cells.back_to_migration(journey, others[1])
     for node in plan.brokers:

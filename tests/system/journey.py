@@ -219,18 +219,9 @@ class Journey:
 
         self.cell(fault, "resumes", made, controllers=controllers, proven=(EXACTLY,))
 
-    def holds(
-        self,
-        kind: str,
-        name: str,
-        fault: AbstractContextManager[None],
-        after: float = 0.0,
-        *,
-        died: bool = False,
-        **arguments: object,
-    ) -> str:
-        """From `after` seconds on, while the fault lasts, the step restarts nothing, and afterwards it comes to its end. What has `died` of
-        the fault is started again; where nothing has, the step may be restarting a node by then.
+    def holds(self, kind: str, name: str, fault: AbstractContextManager[None], after: float = 0.0, **arguments: object) -> str:
+        """From `after` seconds on, while the fault lasts, the step restarts nothing, and afterwards it comes to its end. Whoever made the fault
+        mends what it took: nobody else starts nodes, since the step may be restarting one by then.
         """
         before = self.starts()
         with self.watched(kind, arguments) as tool:
@@ -238,8 +229,6 @@ class Journey:
             with self.diary.lasting(name, fault):
                 time.sleep(_HOLD_S)
                 meanwhile = self.started_since(before)
-            if died:
-                self.cluster.up()
             code, output = tool.ends(_STEP_S)
         if meanwhile or code != 0:
             raise AssertionError(f"restarted under the fault: {sorted(meanwhile)}; exit code {code}: {output}")

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from airflow_provider_kmigrate.clients.hosts.argv import node_values
 from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
@@ -42,6 +43,17 @@ def killed(*nodes: NodeSpec) -> Iterator[None]:
         process = of(node)
         process.wait_gone(process.signal(signal.SIGKILL), 30.0)
     yield
+
+
+@contextmanager
+def dead(*nodes: NodeSpec) -> Iterator[None]:
+    """Killed, and started again afterwards, these and no others."""
+    with killed(*nodes):
+        try:
+            yield
+        finally:
+            for node in nodes:
+                of(node).start(node_values(node))
 
 
 @contextmanager

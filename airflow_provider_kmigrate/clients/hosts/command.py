@@ -73,8 +73,8 @@ class CommandHost:
         began = time.monotonic()
         with admitted(_token_folder(node), token):
             if self._known(node) is ProcessState.RUNNING:
-                self._succeed(node, "stop", node.hosts.stop, timeout=node.hosts.stop_timeout)
-        self._wait(node, ProcessState.STOPPED, began + node.hosts.stop_timeout - time.monotonic())
+                self._succeed(node, "stop", node.hosts.stop, timeout=node.stop_timeout)
+        self._wait(node, ProcessState.STOPPED, began + node.stop_timeout - time.monotonic())
         return time.monotonic() - began
 
     def read_properties(self, node: NodeSpec) -> str:

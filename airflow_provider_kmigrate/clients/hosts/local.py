@@ -41,10 +41,8 @@ class LocalHost:
         began = time.monotonic()
         with admitted(process.folder, token):
             pid = process.signal(signal.SIGTERM)
-        if not process.wait_gone(pid, node.hosts.stop_timeout):
-            raise TimedOut(
-                f"{node.name} still runs {node.hosts.stop_timeout:.0f} s after SIGTERM (pid {pid}); its log: {process.log}"
-            )
+        if not process.wait_gone(pid, node.stop_timeout):
+            raise TimedOut(f"{node.name} still runs {node.stop_timeout:.0f} s after SIGTERM (pid {pid}); its log: {process.log}")
         return time.monotonic() - began
 
     def read_properties(self, node: NodeSpec) -> str:
