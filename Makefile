@@ -55,7 +55,7 @@ lint: $(STAMP) ## format, lint, layers, types
 check: lint ## fast lane: that, and every test without a cluster but the slow ones
 	$(BIN)/pytest -q -n 3 --dist loadfile -m "not cluster and not slow" --ignore tests/audit
 
-test: setup setup-spark ## the audit on Spark, real clusters, and every test without one (a quarter of an hour)
+test: setup setup-spark ## the audit on Spark, real clusters, and every test without one (sixteen minutes)
 	PYTHONPATH=. PYSPARK_PYTHON=$(CURDIR)/$(SPARK_BIN)/python $(SPARK_BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not long" tests/audit
 	$(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m "cluster and not long" --ignore tests/audit
 	$(BIN)/pytest -q -n 4 --dist loadfile --no-loadscope-reorder -m "not cluster and not long" --ignore tests/audit
