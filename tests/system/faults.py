@@ -74,7 +74,9 @@ def _first_roll(journey: Journey, *, anew: bool) -> None:
 
     def killed_other() -> str:
         node = journey.to_roll(target)
-        return journey.holds("roll", "another broker SIGKILLed", dead(other(node)), node=node, target=target)
+        return journey.holds(
+            "roll", "another broker SIGKILLed", dead(journey.cluster.plan, other(node)), node=node, target=target
+        )
 
     if anew:
         fault_cells.first_roll(journey)
@@ -114,7 +116,7 @@ def _majority(journey: Journey, target: BrokerMode) -> None:
     lost, name = journey.shuffled(journey.cluster.plan.controllers)[:2], "two of three controllers SIGKILLed"
 
     def made() -> str:
-        return journey.holds("roll", name, dead(*lost), node=journey.to_roll(target), target=target)
+        return journey.holds("roll", name, dead(journey.cluster.plan, *lost), node=journey.to_roll(target), target=target)
 
     journey.cell(name, "holds", made, proven=(HELD,))
 
@@ -186,7 +188,7 @@ def back(journey: Journey) -> None:
     journey.resumes(name, "back", _ROLL_POINTS, starts={first.name: 1}, node=first.id, target=target)
     journey.steps(lambda world: direct.step(world, "back", node=first.id, target=target))
     name = "another broker SIGKILLed"
-    held = partial(journey.holds, "back", name, dead(first), node=others[0].id, target=target)
+    held = partial(journey.holds, "back", name, dead(plan, first), node=others[0].id, target=target)
     journey.cell(name, "holds", held, proven=(HELD,))
     fault_cells.back_to_migration(journey, others[1])
     for node in plan.brokers:

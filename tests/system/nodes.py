@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,9 +12,12 @@ from pathlib import Path
 from airflow_provider_kmigrate.clients.hosts.argv import node_values
 from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
 from airflow_provider_kmigrate.core.cluster import NodeSpec
+from airflow_provider_kmigrate.localcluster import ready
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from airflow_provider_kmigrate.localcluster.plan import Plan
 from tests.waiting import beside
 
+_EXPIRES_S = 60.0
 _SLICE_S = 0.2  # a starved process is stopped and let go on so often
 
 
@@ -46,14 +50,16 @@ def killed(*nodes: NodeSpec) -> Iterator[None]:
 
 
 @contextmanager
-def dead(*nodes: NodeSpec) -> Iterator[None]:
-    """Killed, and started again afterwards, these and no others."""
+def dead(plan: Plan, *nodes: NodeSpec) -> Iterator[None]:
+    """Killed, and started again afterwards, these and no others; a broker once its old registration is gone, or it would exit."""
     with killed(*nodes):
         try:
             yield
         finally:
-            for node in nodes:
-                of(node).start(node_values(node))
+            with ready.registry(plan) as registry:
+                for node in nodes:
+                    ready.wait_expired(node, registry, time.monotonic() + _EXPIRES_S)
+                    of(node).start(node_values(node))
 
 
 @contextmanager
