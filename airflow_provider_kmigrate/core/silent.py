@@ -18,7 +18,7 @@ def silent_controller(controller: Controller) -> Reason:
     were watched nor when ZooKeeper was back.
     """
     text = f"Controller {controller.id} does not answer; its process is {controller.process.state}."
-    return Reason("R10", text, "It starts, or it hangs.", f"{_READ} {_HANGS} The step goes on.")
+    return Reason("R10", text, "It starts, or it hangs.", f"{_READ} {_HANGS} Then this task goes on.")
 
 
 def not_stopping(node: NodeSpec) -> str:

@@ -237,7 +237,9 @@ def never_stops(journey: Journey) -> None:
             raise AssertionError(
                 "it stopped by itself when its links were mended" if pid is None else f"pid {pid} outlived SIGKILL"
             )
-        code, words = journey.run("soak", {"seconds": 2.0})
+        code, words = journey.run(
+            "soak", {"seconds": 2.0, "renewed": 1}
+        )  # as the task remembers: a controller that is down is its own
         if code != 0:
             raise AssertionError(f"afterwards, exit code {code}: {words[-600:]}")
         return f"{said.group()[-300:]}; afterwards done"
