@@ -1,6 +1,17 @@
-"""What all tests share: those that take longest begin first, and a second try begins anew and prints why there was a first one."""
+"""What all tests share: the longest begin first, none hangs for ever, and a second try begins anew and prints why there was a first."""
+
+import faulthandler
+import os
+from collections.abc import Iterator
 
 import pytest
+
+_GRACE = 60.0  # seconds beyond the test's own timeout
+_STDERR = pytest.StashKey[int]()  # the real one: while a test runs, what is written to it is kept back
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_STDERR] = os.dup(2)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -13,9 +24,35 @@ def _seconds(item: pytest.Item) -> float:
     return 0.0 if marker is None else marker.kwargs.get("seconds", 5.0)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Iterator[None]:
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    _end_a_hang(item)
+
+
+def _end_a_hang(item: pytest.Item) -> None:
+    """The process ends, with all its threads' stacks, where pytest-timeout's own signal has done nothing.
+
+    A call into C does not see that signal; Airflow's timeouts, as it reads DAG files, take it away; and any failure does, before the
+    teardown and a second try. pytest-xdist goes on with another worker.
+    """
+    marker = item.get_closest_marker("timeout")
+    own = marker.args[0] if marker else item.config.getoption("timeout", None) or item.config.getini("timeout")
+    if own:
+        faulthandler.dump_traceback_later(float(own) + _GRACE, exit=True, file=item.config.stash[_STDERR])
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Function) -> None:
     """A second try has a cluster of its own: on the first one's it would meet the topics that the first one made, and fail of that."""
+    _end_a_hang(item)
     if getattr(item, "execution_count", 1) == 1:
         return
     for definitions in item._fixtureinfo.name2fixturedefs.values():

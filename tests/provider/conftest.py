@@ -47,7 +47,7 @@ def airflow_db(airflow_home: Path) -> None:
 
 
 @pytest.fixture(scope="session")
-def run_dag(airflow_db: None) -> Iterator[Callable[..., Any]]:
+def run_dag(airflow_db: None) -> Callable[..., Any]:
     """Run a DAG object to its end in this process; needs no file and returns the run."""
     from airflow.dag_processing.bundles.manager import DagBundlesManager
     from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
@@ -59,20 +59,33 @@ def run_dag(airflow_db: None) -> Iterator[Callable[..., Any]]:
         bag = DagBag(dag_folder=os.devnull)
         bag.bag_dag(dag)
         sync_bag_to_db(bag, "dags-folder", None)
-        return dag.test(**arguments)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(time, "sleep", Sleep())
+            return dag.test(**arguments)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(time, "sleep", _sleep)
-        yield run
+    return run
 
 
 _slept = time.sleep
 
 
-def _sleep(seconds: float) -> None:
-    """`dag.test` sleeps a second for each task that a failed one keeps from running, one after the other."""
-    asked_by = sys._getframe(1).f_globals.get("__name__")
-    _slept(0.05 if asked_by == "airflow.sdk.definitions.dag" else seconds)
+class Sleep:
+    """`dag.test` sleeps a second for each task that a failed one keeps from running, one after the other, and for ever if one is stuck."""
+
+    MOST = 1_200  # a minute
+
+    def __init__(self) -> None:
+        self._times = 0
+
+    def __call__(self, seconds: float) -> None:
+        caller = sys._getframe(1)
+        if caller.f_globals.get("__name__") != "airflow.sdk.definitions.dag":
+            return _slept(seconds)
+        self._times += 1
+        if self._times > self.MOST:
+            states = {each.task_id: str(each.state) for each in caller.f_locals["all_tis"]}
+            pytest.fail(f"the run does not end, its tasks are {states}")
+        return _slept(0.05)
 
 
 @pytest.fixture

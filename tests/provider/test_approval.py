@@ -19,11 +19,12 @@ from airflow.sdk import DAG, Param, timezone
 from airflow.triggers.base import TriggerEvent
 from airflow.utils.session import create_session
 from sqlalchemy import select
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import SQLAlchemyError
 
 from airflow_provider_kmigrate.dag_builders import zk_to_kraft
 from airflow_provider_kmigrate.operators.approval import FINALIZE, STAY, ApproveFinalizationOperator
 from airflow_provider_kmigrate.spec import load
+from tests.provider.conftest import Sleep
 from tests.provider.simulated import Rehearsal, rehearsal
 from tests.steps.sim import SimCluster
 
@@ -66,7 +67,7 @@ class Person:
 
     def _wait_and_answer(self, over: Event) -> None:
         while not over.is_set():
-            with suppress(OperationalError):  # SQLite is locked: the next time
+            with suppress(SQLAlchemyError):  # SQLite is locked, Airflow was quicker: the next time
                 self._answer()
             over.wait(0.05)
 
@@ -104,6 +105,12 @@ def test_finalize_passes(run_dag: RunDag) -> None:
     assert "* soak: 42 h\n\nThe answers:\n\n* **Finalize**" in (asked.body or ""), (
         "no answer is a point in the list of the evidence"
     )
+
+
+def test_without_an_answer_it_waits(run_dag: RunDag, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Sleep, "MOST", 3)
+    with pytest.raises(pytest.fail.Exception, match=r"the run does not end, its tasks are {'approve': 'awaiting_input'}"):
+        run_dag(gate())
 
 
 def test_hold_fails_without_asking_again(run_dag: RunDag) -> None:
