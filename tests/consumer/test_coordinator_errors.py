@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -201,4 +202,4 @@ def test_what_kafka_takes_while_the_session_is_not_proven_may_be_anothers_alread
     wait_until(lambda: len(alone.owned) == 4, "it has all again")
     goes_on(watched, tmp_path)
     changes = [event.change for event in read_events(tmp_path).events if isinstance(event, Ownership)]
-    assert changes[:2] == [Change.ACQUIRED, change]
+    assert [kind for kind, _ in groupby(changes)][:2] == [Change.ACQUIRED, change], "what it gets may come in parts"
