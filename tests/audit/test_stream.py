@@ -9,7 +9,9 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +22,8 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
-from airflow_provider_kmigrate.audit import connector
+from airflow_provider_kmigrate.audit import connector, job
+from airflow_provider_kmigrate.audit.engines.spark_engine import SparkEngine
 from airflow_provider_kmigrate.audit.schema import Pile
 from airflow_provider_kmigrate.audit.sources.kafka_source import options_of
 from airflow_provider_kmigrate.audit.sources.storage import Storage
@@ -273,10 +276,10 @@ def test_a_topic_that_is_not_there_and_a_query_that_ended(
         stream.catch_up(60)
 
 
-def test_each_audit_takes_in_what_came_since_the_last_one(
-    properties: Mapping[str, str], plan: StreamPlan, tmp_path: Path
+def test_each_audit_takes_in_what_came_since_the_last_one(  # fixtures
+    properties: Mapping[str, str], plan: StreamPlan, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a gate runs it: a process of its own, and the next one goes on where it ended; before anybody wrote there is no answer."""
+    """As a gate runs it: a process of its own goes on where the last one ended; before anybody wrote there is no answer."""
     (tmp_path / "kafka.json").write_text(json.dumps(dict(properties)))
     request = {
         "spark": {"master": "local[2]", "jars": [str(jar) for jar in connector.jars()]},
@@ -287,23 +290,27 @@ def test_each_audit_takes_in_what_came_since_the_last_one(
         },
     }  # fmt: skip
     (tmp_path / "request.json").write_text(json.dumps(request))
-    words = [
-        sys.executable,
-        "-m",
-        "airflow_provider_kmigrate.audit.job",
-        str(tmp_path / "request.json"),
-        str(tmp_path / "result"),
-    ]
-    headlines = []
-    for told in ([], history("first"), history("second", partition=1, lost=10)):
+    words, outcomes = [str(tmp_path / "request.json"), str(tmp_path / "result")], []
+    for told in ([], history("first")):
         send(properties, plan.topic, lines(told))
-        done = subprocess.run(words, check=False, capture_output=True, text=True, timeout=120)
-        assert done.returncode == 0, done.stderr[-2000:]
-        headlines.append(done.stdout)
-    assert [headline.partition(":")[0] for headline in headlines] == ["INCONCLUSIVE", "PASS", "FAIL"], headlines
-    found = json.loads((tmp_path / "result" / "verdict.json").read_text())
+        with monkeypatch.context() as patch:
+            patch.setattr(job, "_engine", lambda _: nullcontext(SparkEngine(spark)))  # its own would end the tests' session
+            assert job.main(words) == 0
+        outcomes.append(verdict(tmp_path)["outcome"])
+    send(properties, plan.topic, lines(history("second", partition=1, lost=10)))
+    program = [sys.executable, "-m", job.__name__, *words]
+    done = subprocess.run(program, check=False, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.startswith("FAIL:")
+    found = verdict(tmp_path)
+    assert [*outcomes, found["outcome"]] == ["INCONCLUSIVE", "PASS", "FAIL"]
     codes = {ground["reason"]["code"] for ground in found["grounds"] if ground["outcome"] == "FAIL"}
     assert codes == {"A01", "A05"}, found
+
+
+def verdict(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "result" / "verdict.json").read_text())
+    return found
 
 
 def test_small_files(spark: SparkSession, tmp_path: Path) -> None:
