@@ -58,7 +58,7 @@ check: lint ## fast lane: that, and every test without a cluster but the slow on
 test: setup setup-spark ## the audit on Spark, real clusters, and every test without one (sixteen minutes)
 	PYTHONPATH=. PYSPARK_PYTHON=$(CURDIR)/$(SPARK_BIN)/python $(SPARK_BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not long" tests/audit
 	$(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder -m "cluster and not long" --ignore tests/audit
-	$(BIN)/pytest -q -n 5 --dist loadfile --no-loadscope-reorder -m "not cluster and not long" --ignore tests/audit
+	$(BIN)/pytest -q -n 4 --dist loadfile --no-loadscope-reorder -m "not cluster and not long" --ignore tests/audit
 
 long: setup setup-spark ## real clusters for minutes each: the way back by its DAG and forward again, five brokers in racks, groups back from everywhere and in every mix; every state of a cluster with three controllers; more random histories
 	PYTHONPATH=. PYSPARK_PYTHON=$(CURDIR)/$(SPARK_BIN)/python $(SPARK_BIN)/python -m pytest -q -n 2 -m long tests/audit

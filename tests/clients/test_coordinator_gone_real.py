@@ -20,7 +20,7 @@ from airflow_provider_kmigrate.localcluster.plan import Shape
 from tests.consumer.migrating_group import Beside
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=50)]
+pytestmark = pytest.mark.cluster
 GROUPS = [f"g{number}" for number in range(20)]
 COMMITTED = {TopicPartition("t", 0): 7}
 

@@ -25,7 +25,7 @@ from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
 from airflow_provider_kmigrate.observe import Observer
 from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=50)]
+pytestmark = pytest.mark.cluster
 
 ALL = Look.BROKERS | Look.ZOOKEEPER | Look.GROUPS | Look.PARTITIONS | Look.MIN_INSYNC
 

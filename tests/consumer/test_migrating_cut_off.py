@@ -18,7 +18,7 @@ from tests.consumer.migrating_group import Load, Member, again_after_commit, at_
 from tests.system.proxy import BLACK_HOLE
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=40)]
+pytestmark = pytest.mark.cluster
 PARTITIONS = 6
 
 

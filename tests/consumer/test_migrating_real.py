@@ -31,7 +31,7 @@ from tests.consumer.migrating_group import (
 from tests.old_consumer.old_consumers import console_consumer
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=60)]
+pytestmark = pytest.mark.cluster
 PARTITIONS = 6
 
 

@@ -34,7 +34,7 @@ from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
 from airflow_provider_kmigrate.localcluster.plan import Shape
 from benchmarks import direct
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=40), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 CANARY = "canary-4f1d9c"
 BOTH = Look.BROKERS | Look.CONTROLLERS | Look.ZOOKEEPER | Look.TOPICS | Look.STORED

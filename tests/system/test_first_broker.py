@@ -26,7 +26,7 @@ from airflow_provider_kmigrate.steps.run import World
 from benchmarks import direct
 from tests.system import evidence
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=40), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 
 PAUSE, RUN = 1.6, 0.4  # seconds: four of five requests wait, 0.8 s on average
 

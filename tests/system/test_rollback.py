@@ -37,7 +37,7 @@ from tests.waiting import wait_for
 PARTITIONS = 6
 DURABLE = TopicPlan("t", PARTITIONS, config={"min.insync.replicas": "2"})
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=60), pytest.mark.timeout(540)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(540)]
 
 
 def version_1(folder: Path) -> None:
