@@ -44,8 +44,9 @@ def _end_a_hang(item: pytest.Item) -> None:
     teardown and a second try. pytest-xdist goes on with another worker.
     """
     marker = item.get_closest_marker("timeout")
-    own = marker.args[0] if marker else item.config.getoption("timeout", None) or item.config.getini("timeout")
-    if own:
+    given = item.config.getoption("timeout", None)
+    own = marker.args[0] if marker else item.config.getini("timeout") if given is None else given
+    if own and given != 0:  # 0: by hand, in a debugger
         faulthandler.dump_traceback_later(float(own) + _GRACE, exit=True, file=item.config.stash[_STDERR])
 
 
