@@ -99,6 +99,9 @@ def test_a_file_of_no_stage_is_none(properties: dict[str, str]) -> None:
         (Stage.ZOOKEEPER, {"listeners": "CONTROLLER://:9092"}, "C08"),
         (Stage.ZOOKEEPER, {"listeners": "PLAINTEXT://:9092, controller://:9093"}, "C08"),
         (Stage.CONTROLLER_FINAL, {"ssl.key.password": "${vault:kafka:key}"}, "C10"),
+        (Stage.CONTROLLER_MIGRATION, {"metadata.max.idle.interval.ms": "0"}, "C11"),
+        (Stage.CONTROLLER_MIGRATION, {"metadata.max.idle.interval.ms": "1001"}, "C11"),
+        (Stage.CONTROLLER_MIGRATION, {"metadata.max.idle.interval.ms": "half"}, "C11"),
         (Stage.CONTROLLER_FINAL, {"listeners": "OTHER://c:9093"}, "C08"),
         (Stage.KRAFT, {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"}, "C09"),
     ],
@@ -110,6 +113,13 @@ def test_one_mistake_has_one_code(stage: Stage, changes: dict[str, str | None], 
     found = problems(properties, stage, chroot="/kafka", metadata_version="3.9-IV0")
 
     assert [reason.code for reason in found] == [code]
+
+
+@pytest.mark.parametrize(
+    ("stage", "idle"), [(Stage.CONTROLLER_MIGRATION, "1"), (Stage.CONTROLLER_MIGRATION, " 1000 "), (Stage.CONTROLLER_FINAL, "0")]
+)
+def test_how_often_an_idle_controller_writes_matters_while_it_migrates(stage: Stage, idle: str) -> None:
+    assert problems(HEALTHY[stage] | {"metadata.max.idle.interval.ms": idle}, stage) == ()
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,8 @@ AUTHORIZERS = {
 """ZooKeeper's authorizers and what KRaft nodes use in their place."""
 
 _REFERENCE = re.compile(r"\$\{([^}:]*):[^}]*\}")  # ${provider:path:key}, as ConfigTransformer reads it
+_IDLE = "metadata.max.idle.interval.ms"
+_MOST_IDLE_MS = 1_000  # of two in `core.gates.STILL`, so that a dual-write that lives is never taken for one that stands still
 _SYNONYMS = {"broker.id": "node.id", "log.dirs": "log.dir"}
 _DEFAULT_RESERVED_MAX_ID = 1000
 
@@ -210,6 +212,7 @@ def problems(
         *_listener_problems(properties, stage, controller_listener),
         *_authorizer_problems(properties, stage),
         *_reference_problems(properties, stage),
+        *_idle_problems(properties, stage),
     )
 
 
@@ -291,3 +294,14 @@ def _reference_problems(properties: Mapping[str, str], stage: Stage) -> Iterator
             why = "The controller would take the reference itself for the value: for a password, a path, a whole login."
             remedy = "Add config.providers and config.providers.<name>.class to the brokers' files, or under quorum.properties."
             yield Reason("C10", text, why, remedy)
+
+
+def _idle_problems(properties: Mapping[str, str], stage: Stage) -> Iterator[Reason]:
+    """While a controller has nothing to do, the record that it writes all the same is what moves /migration (default 500 ms; 0: none)."""
+    value = setting(properties, _IDLE)
+    if stage is not Stage.CONTROLLER_MIGRATION or value is None:
+        return
+    if not (value.isdecimal() and 1 <= int(value) <= _MOST_IDLE_MS):
+        text = f"{_IDLE} is {value}, which is not between 1 and {_MOST_IDLE_MS}"
+        why = "Without these records a dual-write that lives cannot be told from one that has ended: every gate behind it stays shut."
+        yield Reason("C11", text, why, "Leave the key out under quorum.properties of the cluster file, which is 500.")

@@ -11,13 +11,14 @@ from airflow_provider_kmigrate.core.files.config_matrix import (
     AUTHORIZERS,
     Stage,
     inter_broker_listener,
+    problems,
     references,
     setting,
 )
 from airflow_provider_kmigrate.core.files.render import RenderFacts, controller_keys, with_controllers
-from airflow_provider_kmigrate.core.findings.finding import Finding, blocks, unknown, warns
+from airflow_provider_kmigrate.core.findings.finding import Finding, Severity, blocks, unknown, warns
 from airflow_provider_kmigrate.core.listing import some
-from airflow_provider_kmigrate.core.model import ClusterView
+from airflow_provider_kmigrate.core.model import ClusterView, Reason
 from airflow_provider_kmigrate.core.preflight.facts import Check, PreflightFacts, zookeeper_files
 from airflow_provider_kmigrate.core.preflight.principals import login_key, principal, security_of, super_users
 
@@ -107,6 +108,15 @@ def _has_own_login(file: Keys) -> bool:
     return setting(file, login_key(inter_broker_listener(file), mechanism)) is not None
 
 
+def _file(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+    """What would have the rendering of their file refused once it is their turn: better told before there is any."""
+    there = _rendered(view, facts)
+    found = problems(there.controllers, Stage.CONTROLLER_MIGRATION, controller_listener=there.listener) if there else ()
+    for reason in found:
+        named = Reason(reason.code, f"the controllers: {reason.text}", reason.why, reason.remedy)
+        yield Finding(named, Severity.BLOCK, "KIP-866; KafkaConfig.validateValues")
+
+
 def _ensemble(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
     """Controllers take over the first broker's address of ZooKeeper as it stands; of several servers its client tries the next."""
     first = facts.spec.brokers[0]
@@ -146,4 +156,4 @@ def _is_true(keys: Keys, key: str) -> bool:
     return (setting(keys, key) or "").lower() == "true"
 
 
-CHECKS: tuple[Check, ...] = (_known, _logins, _ensemble)
+CHECKS: tuple[Check, ...] = (_known, _logins, _ensemble, _file)
