@@ -19,6 +19,7 @@ from airflow_provider_kmigrate.core.forward.cures import Troubles
 from airflow_provider_kmigrate.core.forward.first_broker import FirstBroker
 from airflow_provider_kmigrate.core.forward.green import Green
 from airflow_provider_kmigrate.core.forward.moved import MovedSince, moved_since
+from airflow_provider_kmigrate.core.forward.unheard import unheard
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look, Reason
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut
 from airflow_provider_kmigrate.steps.dual_write import CURES, Reviving
@@ -46,15 +47,25 @@ ROLL_LOOKS = (
 
 
 class RollBroker(OfNode):
-    """Bring one broker into migration mode or into KRaft mode; `core.forward.roll.decide_restart` says when, and what is left."""
+    """Bring one broker into migration mode or into KRaft mode; `core.forward.roll.decide_restart` says when, and what is left.
+
+    `renewed`: how often it has seen to a dual-write that had ended for good (`core.forward.unheard`).
+    """
 
     looks = ROLL_LOOKS
-    elsewhere = frozenset({Verb.FREE, Verb.ELECT})
+    elsewhere = frozenset({Verb.FREE, Verb.ELECT}) | CURES
     back = False  # the way back does not stop at a file that somebody has edited
     cured = staticmethod(cures.cured)
 
     def __init__(
-        self, node: NodeSpec, target: BrokerMode, policy: Policy, held: float = 0.0, worse: Sequence[Sequence[str]] = ()
+        self,
+        node: NodeSpec,
+        target: BrokerMode,
+        policy: Policy,
+        held: float = 0.0,
+        worse: Sequence[Sequence[str]] = (),
+        *,
+        renewed: int = 0,
     ) -> None:
         self.node, self.target, self._policy = node, target, policy
         self.name = f"{node.name} to {target}"
@@ -64,6 +75,13 @@ class RollBroker(OfNode):
         self._green = Green(held, self.interval)
         self._first = FirstBroker(node.id, target, policy.canary_bake, held, tuple(Reason(*each) for each in worse))
         self._troubles = Troubles()
+        self._moved: MovedSince | None = None
+        self._reviving = Reviving(renewed)
+
+    @property
+    def renewed(self) -> int:
+        """How often a dual-write that had ended for good was seen to."""
+        return self._reviving.renewed
 
     @property
     def held(self) -> float:
@@ -76,13 +94,21 @@ class RollBroker(OfNode):
         return [list(astuple(reason)) for reason in self._first.worse]
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
-        judged = self.cured(view, self.node.id, self.next(view, first), self._troubles)
-        self._troubles, self.acts_after = judged.troubles, float("inf") if judged.troubles.tried else 0.0
-        return judged.decision
+        self._moved = moved_since(self._moved, view, first)
+        decision = unheard(view, self._moved.old, self.node.id, self.target, self.next(view, first, self._moved.old))
+        judged = self.cured(view, self.node.id, decision, self._troubles)
+        decision, self._troubles = self._reviving.cured(view, judged.decision), judged.troubles
+        self.looks = ROLL_LOOKS | self._reviving.wants
+        self.nodes = () if self._reviving.asks_controllers else (self.node,)
+        self.acts_after = float("inf") if self._troubles.tried or self._reviving.sees_to_the_end else 0.0
+        return decision
 
-    def next(self, view: ClusterView, first: ClusterView) -> Decision:
-        """What is left to do, if every leader does its part."""
-        del first
+    def undo(self) -> None:
+        self._reviving.undo()
+
+    def next(self, view: ClusterView, first: ClusterView, before: ClusterView) -> Decision:
+        """What is left to do, if every leader does its part. `before`: the look since which the dual-write is to have moved."""
+        del first, before
         self._first, decision = self._first.saw(view, roll.decide_restart(view, self.node.id, self.target))
         if isinstance(decision, Done) and roll.is_canary(view, self.node.id, self.target):
             return self._baked(view, decision)
@@ -94,6 +120,8 @@ class RollBroker(OfNode):
         return self._first.baked(done, gate, self.held)
 
     def act(self, world: World, act: Act) -> None:
+        if self._reviving.acted(world, self.name, act):
+            return
         self._troubles = self._troubles.acted(act.verb)  # before it is begun: a try that fails was one
         match act.verb:
             case Verb.FREE:
@@ -185,38 +213,21 @@ class BringBack(RollBroker):
 
     back = True
     cured = staticmethod(back_cures.cured)
-    elsewhere = RollBroker.elsewhere | {Verb.RAISE} | CURES
+    elsewhere = RollBroker.elsewhere | {Verb.RAISE}
 
     def __init__(self, node: NodeSpec, target: BrokerMode, policy: Policy, renewed: int = 0) -> None:
-        super().__init__(node, target, policy)
+        super().__init__(node, target, policy, renewed=renewed)
         self.name = f"{node.name} back to {target}"
-        self._moved: MovedSince | None = None
-        self._reviving = Reviving(renewed)
 
-    @property
-    def renewed(self) -> int:
-        """How often a dual-write that had ended for good was seen to."""
-        return self._reviving.renewed
-
-    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
-        decision = self._reviving.cured(view, super().decide(view, first))
-        self.looks = ROLL_LOOKS | self._reviving.wants
-        self.nodes = () if self._reviving.asks_controllers else (self.node,)
-        self.acts_after = float("inf") if self._reviving.sees_to_the_end else self.acts_after
-        return decision
-
-    def undo(self) -> None:
-        self._reviving.undo()
-
-    def next(self, view: ClusterView, first: ClusterView) -> Decision:
-        self._moved = moved_since(self._moved, view, first)
-        return rollback.decide_back(view, self._moved.old, self.node.id, self.target)
+    def next(self, view: ClusterView, first: ClusterView, before: ClusterView) -> Decision:
+        del first
+        return rollback.decide_back(view, before, self.node.id, self.target)
 
     def act(self, world: World, act: Act) -> None:
         if act.verb is Verb.RAISE:
             self._troubles = self._troubles.acted(act.verb)
             self._raise(world)
-        elif not self._reviving.acted(world, self.name, act):
+        else:
             super().act(world, act)
 
     def _raise(self, world: World) -> None:
@@ -247,9 +258,8 @@ class TakeBack(BringBack):
         super().__init__(node, target, policy)
         self.name = f"{node.name} alone back to {target}"
 
-    def next(self, view: ClusterView, first: ClusterView) -> Decision:
-        self._moved = moved_since(self._moved, view, first)
-        decision = rollback.decide_alone(view, self._moved.old, self.node.id, self.target)
+    def next(self, view: ClusterView, first: ClusterView, before: ClusterView) -> Decision:
+        decision = rollback.decide_alone(view, before, self.node.id, self.target)
         untouched = stage_on_disk(view.brokers[self.node.id].files) is not roll.STAGE[self.target]
         if isinstance(decision, Wait) and untouched and view.taken_at - first.taken_at > _WAY_BACK_WITHIN:
             return Refuse(decision.reasons)

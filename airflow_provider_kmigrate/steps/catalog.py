@@ -55,7 +55,8 @@ def build(spec: ClusterSpec, kind: str, arguments: Arguments) -> Step:
 
 def _roll(spec: ClusterSpec, arguments: Arguments) -> Step:
     node = spec.node(Role.BROKER, arguments["node"])
-    return RollBroker(node, BrokerMode(arguments["target"]), spec.policy, arguments.get("held", 0.0), arguments.get("worse", ()))
+    held, worse, renewed = arguments.get("held", 0.0), arguments.get("worse", ()), arguments.get("renewed", 0)
+    return RollBroker(node, BrokerMode(arguments["target"]), spec.policy, held, worse, renewed=renewed)
 
 
 def _provision(spec: ClusterSpec, arguments: Arguments) -> Step:

@@ -87,6 +87,7 @@ class SimCluster:
     ended: int | None = (
         None  # the leader's epoch in which it lost the version of /migration: it writes nothing to ZooKeeper any more
     )
+    unheard: set[int] = field(default_factory=set)  # brokers that were started when nobody was told anything any more
     half_made: int | None = None  # since this epoch ZooKeeper lacks a partition's state: who is elected later writes nothing
     wrote: tuple[int, int] | None = None  # the leader, and its epoch, of the last dual-write
     version: int = 0  # of /migration
@@ -116,6 +117,8 @@ class SimCluster:
         mine.running, mine.starts = mine.text, mine.starts + 1
         if node.role is Role.BROKER and (self.deaf or self.stuck not in {None, node.id}):
             self.kept_out.add(node.id)
+        if node.role is Role.BROKER and self.kraft_owns and self._zookeeper_brokers() and not self._writes():
+            self.unheard.add(node.id)
         if node.role is Role.CONTROLLER:
             assert mine.formatted == CLUSTER_ID
             mine.log, mine.copied = True, mine.copied or self.kraft_owns
@@ -250,8 +253,13 @@ class SimCluster:
         if self.epoch == self.ended:
             return
         self.version += 1  # an attempt that fails half-way shows, too
-        if self.half_made is None or self.epoch <= self.half_made:
+        if self._writes():
             self.offset, self.wrote = offset + 1, (self.leader, self.epoch)
+            self.unheard.clear()
+
+    def _writes(self) -> bool:
+        """Whether the thread that writes to ZooKeeper gets as far as telling brokers in migration mode, behind each write, what there is."""
+        return self.epoch != self.ended and (self.half_made is None or self.epoch <= self.half_made)
 
     def surroundings(self, view: ClusterView) -> Surroundings:
         """Nothing but what is well: each broker has one directory and runs 3.9, by one clock."""
@@ -267,7 +275,10 @@ class SimCluster:
         mine = self.nodes[node.role, node.id]
         up = [b.id for b in self.spec.brokers if self._up(b.id)]
         health = self._health(node.id)
-        mode = MODES.get(mine.stage) if mine.stage and health.seconds is not None else None
+        told = (
+            node.id not in self.unheard or mine.stage is not Stage.MIGRATION
+        )  # one in migration mode waits for a word before it answers
+        mode = MODES.get(mine.stage) if mine.stage and health.seconds is not None and told else None
         return Broker(
             node.id,
             process_of(mine),
@@ -320,7 +331,7 @@ class SimCluster:
         for partition, leader in self.leaders.items():
             replicas = self._replicas(partition)
             out = self.kept_out if self.deaf or leader == self.stuck else ()
-            isr = tuple(b for b in replicas if self._health(b).in_sync and b not in out)
+            isr = tuple(b for b in replicas if self._health(b).in_sync and b not in out and b not in self.unheard)
             headless = self.kraft_owns and partition in self.headless
             if leader not in isr or headless:
                 self.leaders[partition] = -1 if headless or not isr else isr[0]

@@ -14,7 +14,7 @@ from airflow_provider_kmigrate.core.decision import Act, Done, Verb, Wait
 from airflow_provider_kmigrate.core.forward.standstill import FORGOTTEN_AFTER, MOST_CURES, PATIENCE, Standstill
 from airflow_provider_kmigrate.core.model import BrokerMode, Look, Reason
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, Fenced, Refused, TimedOut
-from airflow_provider_kmigrate.steps.brokers import BringBack
+from airflow_provider_kmigrate.steps.brokers import BringBack, RollBroker
 from airflow_provider_kmigrate.steps.rollback import Reconcile
 from airflow_provider_kmigrate.steps.run import run_step
 from airflow_provider_kmigrate.steps.waits import Copied, Soak
@@ -309,6 +309,31 @@ def test_a_broker_on_its_way_back_needs_it_too(tmp_path, dual, what, failovers):
     step = BringBack(node, BrokerMode.MIGRATION, dual.spec.policy)
     assert isinstance(run_step(step, dual.world(tmp_path), sync_for=30.0), Done)
     assert (dual.epoch - before, step.renewed) == (failovers, 1)
+    assert dual.disasters == []
+
+
+@pytest.mark.parametrize("trouble", [(ended, 1), (half_made_and_elected, 0)])
+@pytest.mark.parametrize("way", [(BringBack, BrokerMode.MIGRATION), (RollBroker, BrokerMode.KRAFT)])
+def test_a_broker_that_was_down_when_it_ended_hears_nothing_until_it_is_seen_to(tmp_path, monkeypatch, dual, way, trouble):
+    """One in migration mode waits for a word, and answers nobody; the others there do not hear that one in KRaft mode is back."""
+    (kind, target), (what, failovers) = way, trouble
+    world, node, before = dual.world(tmp_path), dual.spec.brokers[0], dual.epoch
+    if kind is RollBroker:
+        for broker in dual.spec.brokers:
+            direct.step(world, "back", node=broker.id, target=BrokerMode.MIGRATION)
+    start, unheard = dual.start, []
+
+    def started(one):
+        if one == node:
+            what(dual)
+        start(one)
+        unheard.append(set(dual.unheard))
+
+    monkeypatch.setattr(dual, "start", started)
+    step = kind(node, target, dual.spec.policy)
+    assert isinstance(run_step(step, world, sync_for=60.0), Done)
+    assert {0} in unheard
+    assert (dual.epoch - before, step.renewed, dual.unheard) == (failovers, 1, set())
     assert dual.disasters == []
 
 

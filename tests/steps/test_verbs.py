@@ -16,15 +16,15 @@ from tests.steps.sim import SimCluster
 
 OF_A_NODE = {Verb.START, Verb.REWRITE, Verb.RESTART}
 CURES = {Verb.START_CONTROLLER, Verb.MEND, Verb.FAIL_OVER}
-OF_A_BROKER = OF_A_NODE | {Verb.FREE, Verb.ELECT, Verb.TAKE_BACK}
+OF_A_BROKER = OF_A_NODE | CURES | {Verb.FREE, Verb.ELECT, Verb.TAKE_BACK}
 
 
 def steps(cluster: SimCluster) -> list[tuple[Step, set[Verb]]]:
     broker, controller, policy = cluster.spec.brokers[0], cluster.spec.controllers[0], cluster.spec.policy
     return [
         (RollBroker(broker, BrokerMode.KRAFT, policy), OF_A_BROKER),
-        (BringBack(broker, BrokerMode.MIGRATION, policy), OF_A_BROKER | CURES | {Verb.RAISE}),
-        (TakeBack(broker, BrokerMode.MIGRATION, policy), OF_A_BROKER | CURES | {Verb.RAISE}),
+        (BringBack(broker, BrokerMode.MIGRATION, policy), OF_A_BROKER | {Verb.RAISE}),
+        (TakeBack(broker, BrokerMode.MIGRATION, policy), OF_A_BROKER | {Verb.RAISE}),
         (ProvisionController(controller, cluster.spec.cluster_id), {Verb.START, Verb.REWRITE, Verb.REFLAG, Verb.PROVISION}),
         (FinalizeController(controller), OF_A_NODE),
         (RestoreFlag(controller), OF_A_NODE),

@@ -13,6 +13,7 @@ from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.gates import dual_write_lag
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look, ZkController
+from airflow_provider_kmigrate.steps import brokers, restarts
 from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.run import World, run_step
 from benchmarks import direct
@@ -27,6 +28,7 @@ from tests.system.road import (
     controller,
     create,
     done,
+    everybody_in_sync,
     leader,
     migration,
 )
@@ -113,6 +115,30 @@ class TestItEnds:
             done(here, "back", node=1, target=BrokerMode.MIGRATION)
             modes = here.observer.look(Look.POSITION).modes()
         assert [modes[number] for number in (0, 1)] == [BrokerMode.MIGRATION] * 2
+
+    @pytest.mark.parametrize(
+        ("point", "kind", "target"), [(Point.DUAL_WRITE, "back", BrokerMode.MIGRATION), (Point.COPIED, "roll", BrokerMode.KRAFT)]
+    )
+    def test_a_broker_that_starts_after_it_ended_hears_of_its_topics_in_the_end(
+        self, road: Road, monkeypatch: pytest.MonkeyPatch, point: Point, kind: str, target: BrokerMode
+    ) -> None:
+        """Met in the fault matrix: a broker was down on its way back when it ended, and waited for its ISRs for ever."""
+        hands = road.at(point)
+
+        def stopped_as_it_ended(world: World, node: NodeSpec) -> float:
+            seconds = restarts.stop(world, node)
+            with hands.zookeeper() as zookeeper:
+                zookeeper.set("/migration", zookeeper.get("/migration")[0])
+            return seconds
+
+        with direct.world(road.cluster, "road") as here:
+            if kind == "back":
+                done(here, "reconcile")
+            monkeypatch.setattr(brokers, "stop", stopped_as_it_ended)
+            done(here, kind, node=0, target=target)
+            monkeypatch.undo()
+            done(here, "lag")
+            assert everybody_in_sync(here.observer.look(Look.PARTITIONS))
 
     def test_a_topic_that_zookeeper_holds_in_part_ends_it_whoever_leads(self, road: Road) -> None:
         hands = road.at(Point.DUAL_WRITE)

@@ -1,0 +1,73 @@
+"""A broker that is back and hears nothing, because the dual-write has ended: who depends on it, and when it is told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from airflow_provider_kmigrate.core.decision import Act, Done, Verb, Wait
+from airflow_provider_kmigrate.core.forward.unheard import unheard
+from airflow_provider_kmigrate.core.model import Reason
+from tests.core.views import KRAFT, MIG, UP, ZK, cluster
+
+ON3, OUT = (True, True, True), Wait((Reason("R05", "out of ISRs"),))
+
+
+def view_of(*modes, offset=95):
+    return cluster(modes, ON3, offset)
+
+
+def earlier(view):
+    """As it was when /migration stood further back."""
+    found = replace(view.zk.migration, metadata_offset=90)
+    return replace(view, zk=replace(view.zk, migration=found))
+
+
+@pytest.mark.parametrize(
+    ("modes", "target", "told"),
+    [
+        ((MIG, KRAFT, KRAFT), MIG, True),  # on its way back: it knows no topic
+        ((KRAFT, MIG, MIG), KRAFT, True),  # the others do not hear that it is back
+        ((MIG, MIG, MIG), MIG, True),  # the last one of the first roll, after the takeover
+        ((KRAFT, KRAFT, KRAFT), KRAFT, False),  # everybody reads the log
+        ((None, KRAFT, MIG), KRAFT, False),  # it starts, and will read the log
+        ((None, KRAFT, KRAFT), MIG, False),  # it is down
+        ((MIG, MIG, MIG), KRAFT, False),  # it was not restarted yet: other gates
+    ],
+)
+def test_who_depends_on_a_dual_write_that_stands_still(modes, target, told):
+    view = view_of(*modes)
+    decision = unheard(view, view, 0, target, OUT)
+    assert [reason.code for reason in decision.reasons] == (["R05", "G07"] if told else ["R05"])
+
+
+def test_one_that_is_silent_may_wait_for_a_word():
+    view = view_of(None, KRAFT, KRAFT)
+    started = {**view.brokers, 0: replace(view.brokers[0], process=UP)}
+    found = unheard(replace(view, brokers=started), view, 0, MIG, OUT)
+    assert [reason.code for reason in found.reasons] == ["R05", "G07"]
+
+
+def test_one_that_moves_is_not_to_blame():
+    view = view_of(MIG, KRAFT, KRAFT)
+    assert unheard(view, earlier(view), 0, MIG, OUT) is OUT
+
+
+@pytest.mark.parametrize("modes", [(MIG, ZK, ZK), (MIG, MIG, MIG)])
+def test_before_the_takeover_there_is_none(modes):
+    view = view_of(*modes, offset=-1)
+    assert unheard(view, view, 0, MIG, OUT) is OUT
+
+
+@pytest.mark.parametrize("decision", [Done("back"), Act(Verb.RESTART, "may stop")])
+def test_what_does_not_wait_is_left_as_it_is(decision):
+    view = view_of(MIG, KRAFT, KRAFT)
+    assert unheard(view, view, 0, MIG, decision) is decision
+
+
+def test_a_look_without_zookeeper_or_the_quorum_blames_nothing_but_that():
+    view = view_of(MIG, KRAFT, KRAFT)
+    assert unheard(replace(view, zk=None), view, 0, MIG, OUT) is OUT
+    found = unheard(replace(view, quorum=None), view, 0, MIG, OUT)
+    assert [reason.code for reason in found.reasons] == ["R05", "G00"]
