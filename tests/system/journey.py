@@ -340,9 +340,8 @@ class Held:
         time.sleep(_SERIES_HOLD_S)
         meanwhile, code = early | set(self._journey.started_since(before)), tool.process.poll()
         words = tool.words[since:]
-        if (
-            SEES_TO_IT in words
-        ):  # an earlier trouble has ended the dual-write: its cure, which restarts a controller, is no act on this one
+        # Where an earlier trouble has ended the dual-write, its cure, which restarts a controller, is no act on this one.
+        if SEES_TO_IT in words:
             meanwhile = {name for name in meanwhile if name.startswith("broker")}
             words = words.replace(SEES_TO_IT, "")
         if meanwhile or code == 0 or ACTS in words:
