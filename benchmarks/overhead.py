@@ -40,7 +40,7 @@ def _run(folder: Path, kind: str) -> dict[str, Any]:
         rehearsal.up()
         workload = rehearsal.load()
         if kind != "floor":
-            rehearsal.start_airflow()  # 15 s of a core, which stall clients too: a scheduler runs all along
+            rehearsal.start_airflow()  # its start keeps a core busy for 15 s; a scheduler runs all along
         time.sleep(WARM_UP_S)
         began_ms = time.time_ns() // 1_000_000
         done = rehearsal.floor() if kind == "floor" else rehearsal.migrate()

@@ -240,7 +240,7 @@ def migration_of(view: ClusterView | None) -> Migration | None:
 
 def no_dual_write(text: str) -> Reason:
     """G07: the dual-write is not seen to move."""
-    remedy = "Nothing for two minutes: copy, soak, a broker's restart and a rollback's heal cure it themselves; else clear copy or soak."
+    remedy = "Nothing for two minutes: copy, soak, a broker's restart and a rollback's heal cure it themselves; in another task clear copy or soak."
     return Reason("G07", text, "What is not written to ZooKeeper is lost on the way back.", remedy)
 
 

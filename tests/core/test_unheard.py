@@ -60,8 +60,10 @@ def test_before_the_takeover_there_is_none(modes):
     assert unheard(view, view, 0, MIG, OUT) is OUT
 
 
-@pytest.mark.parametrize("decision", [Done("back"), Act(Verb.RESTART, "may stop")])
-def test_what_does_not_wait_is_left_as_it_is(decision):
+@pytest.mark.parametrize(
+    "decision", [Done("back"), Act(Verb.RESTART, "may stop"), Wait((Reason("T01", "it bakes"),), healthy=True)]
+)
+def test_what_does_not_wait_for_it_is_left_as_it_is(decision):
     view = view_of(MIG, KRAFT, KRAFT)
     assert unheard(view, view, 0, MIG, decision) is decision
 

@@ -275,9 +275,8 @@ class SimCluster:
         mine = self.nodes[node.role, node.id]
         up = [b.id for b in self.spec.brokers if self._up(b.id)]
         health = self._health(node.id)
-        told = (
-            node.id not in self.unheard or mine.stage is not Stage.MIGRATION
-        )  # one in migration mode waits for a word before it answers
+        # One in migration mode waits for a word before it answers.
+        told = node.id not in self.unheard or mine.stage is not Stage.MIGRATION
         mode = MODES.get(mine.stage) if mine.stage and health.seconds is not None and told else None
         return Broker(
             node.id,

@@ -15,6 +15,7 @@ from airflow_provider_kmigrate.core.forward.standstill import FORGOTTEN_AFTER, M
 from airflow_provider_kmigrate.core.model import BrokerMode, Look, Reason
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, Fenced, Refused, TimedOut
 from airflow_provider_kmigrate.steps.brokers import BringBack, RollBroker
+from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.rollback import Reconcile
 from airflow_provider_kmigrate.steps.run import run_step
 from airflow_provider_kmigrate.steps.waits import Copied, Soak
@@ -368,3 +369,8 @@ def kill_at_start(cluster, node, world):
 
 def die(node):
     raise Killed
+
+
+@pytest.mark.parametrize(("kind", "target"), [("roll", BrokerMode.KRAFT), ("back", BrokerMode.MIGRATION)])
+def test_another_life_of_a_broker_s_step_knows_of_the_cures_before_it(dual, kind, target):
+    assert build(dual.spec, kind, {"node": 0, "target": target, "renewed": 2}).renewed == 2

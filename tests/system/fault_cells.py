@@ -228,7 +228,7 @@ def never_stops(journey: Journey) -> None:
     name = "controllers cut off from ZooKeeper until one is stopped"
 
     def made() -> str:
-        stuck = of(active(journey))
+        stuck, before = of(active(journey)), journey.starts()
         with journey.diary.lasting(name, journey.broken(proxy.REFUSED, OF_CONTROLLERS)):
             code, words = journey.run("soak", {"seconds": 2.0})
         said = re.search(r"still runs [^\n]*kill -9 its process|did 'start controller' \d times in vain", words)
@@ -242,6 +242,9 @@ def never_stops(journey: Journey) -> None:
         )  # as the task remembers: a controller that is down is its own
         if code != 0:
             raise AssertionError(f"afterwards, exit code {code}: {words[-600:]}")
+        again = [one for one, count in journey.started_since(before).items() if count > 1]
+        if "kill -9" in said.group() and again:
+            raise AssertionError(f"started more than once: {again}")
         return f"{said.group()[-300:]}; afterwards done"
 
     required = "gives up within a minute, says what to do, and goes on when it is done"

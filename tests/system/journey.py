@@ -343,7 +343,7 @@ class Held:
         # Where an earlier trouble has ended the dual-write, its cure, which restarts a controller, is no act on this one.
         if SEES_TO_IT in words:
             meanwhile = {name for name in meanwhile if name.startswith("broker")}
-            words = words.replace(SEES_TO_IT, "")
+            words = words.replace(SEES_TO_IT, "", 1)
         if meanwhile or code == 0 or ACTS in words:
             raise AssertionError(
                 f"under the fault it went on: started {sorted(meanwhile)}, exit code {code}; {tool.words[since:]}"

@@ -122,7 +122,7 @@ class TestItEnds:
     def test_a_broker_that_starts_after_it_ended_hears_of_its_topics_in_the_end(
         self, road: Road, monkeypatch: pytest.MonkeyPatch, point: Point, kind: str, target: BrokerMode
     ) -> None:
-        """Met in the fault matrix: a broker was down on its way back when it ended, and waited for its ISRs for ever."""
+        """Met in the fault matrix: a broker was down on its way back when it ended, and was waited for in vain."""
         hands = road.at(point)
 
         def stopped_as_it_ended(world: World, node: NodeSpec) -> float:

@@ -100,7 +100,7 @@ AUTHORIZERS = {
 
 _REFERENCE = re.compile(r"\$\{([^}:]*):[^}]*\}")  # ${provider:path:key}, as ConfigTransformer reads it
 _IDLE = "metadata.max.idle.interval.ms"
-_MOST_IDLE_MS = 1_000  # of two in `core.gates.STILL`, so that a dual-write that lives is never taken for one that stands still
+_MOST_IDLE_MS = 1_000  # below `core.gates.STILL`: an idle dual-write that lives is never taken for one that stands still
 _SYNONYMS = {"broker.id": "node.id", "log.dirs": "log.dir"}
 _DEFAULT_RESERVED_MAX_ID = 1000
 
@@ -304,4 +304,4 @@ def _idle_problems(properties: Mapping[str, str], stage: Stage) -> Iterator[Reas
     if not (value.isdecimal() and 1 <= int(value) <= _MOST_IDLE_MS):
         text = f"{_IDLE} is {value}, which is not between 1 and {_MOST_IDLE_MS}"
         why = "Without these records a dual-write that lives cannot be told from one that has ended: every gate behind it stays shut."
-        yield Reason("C11", text, why, "Leave the key out under quorum.properties of the cluster file, which is 500.")
+        yield Reason("C11", text, why, "Take the key out of quorum.properties in the cluster file: Kafka's own value is 500.")

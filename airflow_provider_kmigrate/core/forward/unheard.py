@@ -17,10 +17,13 @@ from airflow_provider_kmigrate.core.phase import ended, kraft_owns
 def unheard(view: ClusterView, before: ClusterView, broker: int, target: BrokerMode, decision: Decision) -> Decision:
     """The decision; where it waits for a broker that was started, and some depend on a dual-write that is not seen to move, G07 besides.
 
+    A healthy wait is for a broker that is back, such as one that bakes, and stays what it is.
     `before`: the look since which it is to have moved, where this one alone does not tell.
     """
     seen = view.brokers.get(broker)
-    if not isinstance(decision, Wait) or seen is None or not _started(seen, target) or not _depend(view, target):
+    if not isinstance(decision, Wait) or decision.healthy or seen is None:
+        return decision
+    if not _started(seen, target) or not _depend(view, target):
         return decision
     gate = gates.dual_write_alive(view, before)
     return decision if gate.met else Wait((*decision.reasons, *gate.reasons))

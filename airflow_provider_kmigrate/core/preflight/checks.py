@@ -30,6 +30,7 @@ from airflow_provider_kmigrate.core.preflight.facts import (
     PreflightFacts,
     begun,
     is_kraft,
+    of_file,
     of_topics,
     pairs,
     protocol,
@@ -177,9 +178,7 @@ def _files(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
         found = node_id(properties)
         if found not in {None, node.id}:
             yield blocks("B2d", f"the properties file of broker {node.id} on {node.host} is that of broker {found}")
-        for reason in _file_problems(properties, view, facts):
-            named = Reason(reason.code, f"broker {node.id}: {reason.text}", reason.why, reason.remedy)
-            yield Finding(named, Severity.BLOCK, "KIP-866; KafkaConfig.validateValues")
+        yield from of_file(f"broker {node.id}", _file_problems(properties, view, facts))
 
 
 def _file_problems(properties: Mapping[str, str], view: ClusterView, facts: PreflightFacts) -> tuple[Reason, ...]:

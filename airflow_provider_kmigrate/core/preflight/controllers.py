@@ -16,10 +16,10 @@ from airflow_provider_kmigrate.core.files.config_matrix import (
     setting,
 )
 from airflow_provider_kmigrate.core.files.render import RenderFacts, controller_keys, with_controllers
-from airflow_provider_kmigrate.core.findings.finding import Finding, Severity, blocks, unknown, warns
+from airflow_provider_kmigrate.core.findings.finding import Finding, blocks, unknown, warns
 from airflow_provider_kmigrate.core.listing import some
-from airflow_provider_kmigrate.core.model import ClusterView, Reason
-from airflow_provider_kmigrate.core.preflight.facts import Check, PreflightFacts, zookeeper_files
+from airflow_provider_kmigrate.core.model import ClusterView
+from airflow_provider_kmigrate.core.preflight.facts import Check, PreflightFacts, of_file, zookeeper_files
 from airflow_provider_kmigrate.core.preflight.principals import login_key, principal, security_of, super_users
 
 _MECHANISM = "sasl.mechanism.controller.protocol"
@@ -112,9 +112,7 @@ def _file(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
     """What would have the rendering of their file refused once it is their turn: better told before there is any."""
     there = _rendered(view, facts)
     found = problems(there.controllers, Stage.CONTROLLER_MIGRATION, controller_listener=there.listener) if there else ()
-    for reason in found:
-        named = Reason(reason.code, f"the controllers: {reason.text}", reason.why, reason.remedy)
-        yield Finding(named, Severity.BLOCK, "KIP-866; KafkaConfig.validateValues")
+    yield from of_file("the controllers", found)
 
 
 def _ensemble(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:

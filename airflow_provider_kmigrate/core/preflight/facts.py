@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.files.config_matrix import Stage, setting, stage_of
-from airflow_provider_kmigrate.core.findings.finding import Finding
+from airflow_provider_kmigrate.core.findings.finding import Finding, Severity
 from airflow_provider_kmigrate.core.listing import some
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Partition
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Partition, Reason
 from airflow_provider_kmigrate.core.preflight.surroundings import Surroundings
 
 
@@ -29,6 +29,13 @@ class PreflightFacts:
 
 
 Check = Callable[[ClusterView, PreflightFacts], Iterator[Finding]]
+
+
+def of_file(whose: str, reasons: Iterable[Reason]) -> Iterator[Finding]:
+    """What speaks against a node's file (`config_matrix.problems`), each with whose file it is; all of it stops the migration."""
+    for reason in reasons:
+        named = Reason(reason.code, f"{whose}: {reason.text}", reason.why, reason.remedy)
+        yield Finding(named, Severity.BLOCK, "KIP-866; KafkaConfig.validateValues")
 
 
 def begun(view: ClusterView) -> bool:
