@@ -9,6 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+_ROOT = f"{Path(__file__).resolve().parents[2]}/"
 _LONGEST = 110  # characters of what was seen
 
 
@@ -27,8 +28,8 @@ def table(cells: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _short(text: str) -> str:
-    """In one line, without what a table takes for its own."""
-    flat = " ".join(text.replace("|", "/").split())
+    """In one line, without what a table takes for its own, and with no path of this machine."""
+    flat = " ".join(text.replace(_ROOT, "").replace("|", "/").split())
     return flat if len(flat) <= _LONGEST else f"{flat[:_LONGEST]} ..."
 
 
