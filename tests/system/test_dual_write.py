@@ -11,7 +11,7 @@ from kafka.protocol.admin import IncrementalAlterConfigsRequest
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.decision import Done
-from airflow_provider_kmigrate.core.gates import dual_write_lag
+from airflow_provider_kmigrate.core.gates import JUST_NOW, dual_write_lag
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look, ZkController
 from airflow_provider_kmigrate.steps import brokers, restarts
 from airflow_provider_kmigrate.steps.catalog import build
@@ -92,6 +92,7 @@ class TestItEnds:
         before = leader(road.look(Look.POSITION))
         with hands.zookeeper() as zookeeper:  # as by a write whose answer did not arrive
             zookeeper.set("/migration", zookeeper.get("/migration")[0])
+        time.sleep(JUST_NOW)  # what ended less long ago looks alive to everybody
         with direct.world(road.cluster, "road") as here:
             assert "G07" in codes(asked(here, "lag", 15.0))
             create(road.cluster.bootstrap, "unwritten")
