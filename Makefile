@@ -13,10 +13,12 @@ GATED := tests/system/test_audited_migration.py tests/system/test_consumers_audi
 PURE := tests/core tests/steps
 DISASTERS := tests/system/test_disasters.py tests/system/test_dual_write.py tests/system/test_secured.py
 export AIRFLOW__CORE__LOAD_EXAMPLES ?= False
+# A test run gives the same answer each time; make explore varies it.
+export PYTHONHASHSEED ?= 0
 unexport PYTHONDONTWRITEBYTECODE  # where it is set, each of some hundred processes compiles every module anew
 
 .DEFAULT_GOAL := help
-.PHONY: help prerequisites setup setup-spark lint check test test-clusters test-pure long gated disasters spark-cluster demo airflow bench faults cluster cluster-down clean
+.PHONY: help prerequisites setup setup-spark lint check test test-clusters test-pure long explore gated disasters spark-cluster demo airflow bench faults cluster cluster-down clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -73,6 +75,9 @@ long: setup setup-spark ## real clusters for minutes each: the way back by its D
 	PYTHONPATH=. PYSPARK_PYTHON=$(CURDIR)/$(SPARK_BIN)/python $(SPARK_BIN)/python -m pytest -q -n 2 -m long tests/audit
 	$(BIN)/pytest -q -m "not cluster and long" --ignore tests/audit
 	$(BIN)/pytest -q -m "cluster and long" --ignore tests/audit $(addprefix --ignore ,$(GATED) $(DISASTERS))
+
+explore: $(STAMP) ## random tests with new seeds for MINUTES (20); prints the smallest history that fails as a ready test; nightly
+	$(BIN)/python -m tests.explore --minutes $(or $(MINUTES),20) $(ARGS)
 
 gated: setup setup-spark ## a real cluster and a real group are moved with Spark's verdicts as gates; a slow canary, a streaming job held for both rolls (twenty minutes)
 	$(BIN)/pytest -q $(GATED)

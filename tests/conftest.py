@@ -1,10 +1,19 @@
-"""What all tests share: the longest begin first, none hangs for ever, and a second try begins anew and prints why there was a first."""
+"""What all tests share: fixed seeds, the longest test first, no test hangs for ever, and a second try prints why the first one failed."""
 
 import faulthandler
 import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import Phase, settings
+
+# A test command gives the same answer each time: examples follow from the test's own source, and a failure is reported at once, as it
+# was found. `make explore` searches with new seeds, and lets Hypothesis reduce what it finds.
+_FOUND = (Phase.explicit, Phase.generate)
+settings.register_profile("fixed", derandomize=True, deadline=None, phases=_FOUND)
+settings.register_profile("explore", deadline=None, database=None, phases=_FOUND, print_blob=False)
+settings.register_profile("reduce", deadline=None, database=None, phases=(*_FOUND, Phase.shrink), print_blob=False)
+settings.load_profile("fixed")
 
 _GRACE = 60.0  # seconds beyond the test's own timeout
 _STDERR = pytest.StashKey[int]()  # the real one: while a test runs, what is written to it is kept back

@@ -16,6 +16,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.consumer.migrating import MigratingConsumer
 from airflow_provider_kmigrate.consumer.migrating.delivery import Active, permit
+from airflow_provider_kmigrate.consumer.migrating.kafka import Committed
 from airflow_provider_kmigrate.consumer.migrating.lanes import Lanes
 from airflow_provider_kmigrate.consumer.migrating.znodes import GroupZnodes, partitions_in, wanted_topics
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
@@ -284,8 +285,9 @@ def test_where_a_partition_began_is_committed_although_nothing_of_it_was_deliver
 
 
 @pytest.mark.slow(seconds=70)
+@pytest.mark.parametrize("late", [1, 7])
 def test_a_late_commit_in_kafka_is_committed_over_where_nothing_else_would_be(
-    kafka: MockKafka, zookeeper: MemoryZooKeeper, properties: dict[str, Any]
+    kafka: MockKafka, zookeeper: MemoryZooKeeper, properties: dict[str, Any], late: int
 ) -> None:
     """As librdkafka may still send one of the holder before, when the next one has read the offsets; here the holder's own client does."""
     kafka.fill("t", {0: 2})
@@ -310,13 +312,14 @@ def test_a_late_commit_in_kafka_is_committed_over_where_nothing_else_would_be(
         client = consumer._shell._kafka if consumer._shell else None
         assert client is not None
 
-        def committed() -> int | None:
+        def committed() -> Committed | None:
             assert consumer.poll(0.1) is None
             return client.committed(where).result(10)
 
-        assert committed() == 2
-        assert client.commit(where, 1).result(10)
-        wait_until(lambda: committed() == 2, "Kafka is told where it began", timeout=30)
+        assert committed() == Committed(2, foreign=True)
+        assert client.commit(where, late).result(10)
+        assert committed() == Committed(late, foreign=False)
+        wait_until(lambda: committed() == Committed(2, foreign=False), "Kafka has the start again", timeout=30)
 
 
 class NeverForgets(MemorySession):

@@ -17,6 +17,7 @@ from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.member.state import Held, Member, Stage
 from tests.consumer.mock_kafka import MockKafka
 from tests.core.member_talk import ALONE, Talk
+from tests.seeds import seeds
 
 END = 2_000
 
@@ -164,7 +165,8 @@ def look(it: Application) -> None:
         assert it.hands.standing(where).offset == it.expected.get(where, 0)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.seeded
+@pytest.mark.parametrize("seed", seeds(20))
 def test_each_record_comes_once_and_in_order_whatever_happens(seed: int) -> None:
     it = Application(seed)
     doings: dict[Any, int] = {

@@ -58,16 +58,57 @@ def test_what_nobody_committed_is_not_told_either() -> None:
     assert commits(talk.after(3.0)) == []
 
 
+START = w.Commit(T0, 1, 5, (Store.KAFKA,))
+
+
 @pytest.mark.parametrize(
-    ("kafka", "told"),
-    [(3, [w.Commit(T0, 1, 5, (Store.KAFKA,))]), (5, []), (9, [])],
-    ids=["a late one of the holder before", "as it was", "committed in transactions"],
+    ("kafka", "foreign", "expected"),
+    [
+        (3, False, [START]),
+        (5, False, []),
+        (9, False, [START]),
+        (3, True, [START]),
+        (5, True, []),
+        (9, True, []),  # the application commits in transactions, and is never set back
+    ],
 )
-def test_where_nobody_committed_kafka_is_asked_whether_it_went_back(kafka: int, told: list[w.Commit]) -> None:
+def test_without_a_commit_of_the_application_kafka_keeps_the_start(kafka: int, foreign: bool, expected: list[w.Commit]) -> None:
+    """A late commit of the holder before is committed over, whichever is larger."""
     talk = Talk(late_commit=2.0).delivering(SHARED)
     assert w.ReadKafka(T0, 1) in talk.after(3.0)
-    assert commits(talk.tell(w.KafkaRead(T0, 1, kafka))) == told
+    assert commits(talk.tell(w.KafkaRead(T0, 1, kafka, foreign))) == expected
     assert w.ReadKafka(T0, 1) not in talk.after(3.0), "once is enough"
+
+
+@pytest.mark.parametrize(("zookeeper", "kafka"), [(5, 2), (2, 5)])
+def test_a_start_that_was_written_to_one_store_never_sets_an_application_back_that_commits_in_transactions(
+    zookeeper: int, kafka: int
+) -> None:
+    talk = Talk(late_commit=2.0)
+    talk.registered(SHARED)
+    talk.tell(w.OwnerIs(T0, 1, SESSION), w.OffsetsRead(T0, 1, zookeeper, kafka), w.CommitDone(T0, 1, 5))
+    talk.now = 3.0
+    talk.alive()
+    said = talk.tell(w.Tick())
+    assert (commits(said), w.ReadKafka(T0, 1) in said) == ([], True)
+    assert commits(talk.tell(w.KafkaRead(T0, 1, 9, foreign=True))) == []
+
+
+@pytest.mark.parametrize(
+    ("kafka", "foreign", "expected"),
+    [(4, False, [w.Commit(T0, 1, 4, (Store.ZOOKEEPER, Store.KAFKA))]), (4, True, []), (None, False, [])],
+)
+def test_a_late_commit_where_nothing_was_committed_at_the_start_goes_to_both_stores(
+    kafka: int | None, foreign: bool, expected: list[w.Commit]
+) -> None:
+    """The holder began where `auto.offset.reset` said, and has no offset of its own: the earlier holder's is the group's."""
+    talk = Talk(late_commit=2.0)
+    talk.registered(SHARED)
+    talk.tell(w.OwnerIs(T0, 1, SESSION), w.OffsetsRead(T0, 1, None, None))
+    talk.now = 3.0
+    talk.alive()
+    assert w.ReadKafka(T0, 1) in talk.tell(w.Tick())
+    assert commits(talk.tell(w.KafkaRead(T0, 1, kafka, foreign))) == expected
 
 
 def test_kafka_that_does_not_tell_is_asked_again_later() -> None:

@@ -214,16 +214,24 @@ def test_r20_it_starts_at_the_larger_unless_an_operator_said_otherwise(
 
 
 @pytest.mark.parametrize(
-    ("zookeeper", "kafka", "told"), [(9, 5, 9), (9, None, 9), (5, 9, None), (9, 9, None), (None, None, None)]
+    ("zookeeper", "kafka", "commits"),
+    [
+        (9, 5, [w.Commit(T0, 1, 9, (Store.KAFKA,))]),
+        (9, None, [w.Commit(T0, 1, 9, (Store.KAFKA,))]),
+        (5, 9, [w.Commit(T0, 1, 9, (Store.ZOOKEEPER,))]),
+        (None, 9, [w.Commit(T0, 1, 9, (Store.ZOOKEEPER,))]),
+        (9, 9, []),
+        (None, None, []),
+    ],
 )
-def test_r20_kafka_is_told_at_once_where_it_does_not_know(zookeeper: int | None, kafka: int | None, told: int | None) -> None:
+def test_r20_a_store_that_is_behind_the_start_gets_it_at_once(
+    zookeeper: int | None, kafka: int | None, commits: list[w.Commit]
+) -> None:
     talk = Talk()
     talk.registered(SHARED)
     talk.tell(w.OwnerIs(T0, 1, SESSION))
     said = talk.tell(w.OffsetsRead(T0, 1, zookeeper, kafka))
-    assert [action for action in said if isinstance(action, w.Commit)] == (
-        [] if told is None else [w.Commit(T0, 1, told, (Store.KAFKA,))]
-    )
+    assert [action for action in said if isinstance(action, w.Commit)] == commits
 
 
 def test_r20_the_modes_own_store_comes_first() -> None:

@@ -250,11 +250,13 @@ class Members(RuleBasedStateMachine):
         self._both_stores_agree()
 
     def _both_stores_agree(self) -> None:
-        """Of what a member holds that began or committed since: or a plain consumer would begin behind it."""
+        """Both have the holder's offset: or a plain consumer that takes over would begin at another place than an old one."""
         for shell in self.world.members.values():
             for where in shell.active:
-                at = self.world.zk.offsets.get(where, (None, -1))[0]
-                assert at is None or self.world.kafka_offsets.get(where) == at, f"{where}: Kafka has another offset than {at}"
+                held = shell.member.held[where]
+                expected = held.began if held.last is None else held.last
+                stored = self.world.zk.offsets.get(where, (None, -1))[0], self.world.kafka_offsets.get(where)
+                assert stored == (expected, expected), f"{where}: ZooKeeper and Kafka have {stored}, its holder {expected}"
 
     def _expected(self) -> dict:
         """Who must own what, by the mode and the assignor of it."""
@@ -278,7 +280,7 @@ def _streams(shell: Shell, topic: str) -> int:
 
 
 TestMembers = Members.TestCase
-TestMembers.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+TestMembers.settings = settings(max_examples=150, stateful_step_count=40)
 
 
 def test_a_claim_that_finds_the_znode_of_an_earlier_one_of_its_own_names_the_right_stream() -> None:
@@ -339,6 +341,69 @@ def test_a_late_commit_of_the_holder_before_is_committed_over_by_one_that_only_b
     state.application_works_while_the_coordinator_falters(choice=0, seconds=0.1, takes=[True], which=0)
     where = TopicPartition("t", 1)
     assert state.world.kafka_offsets[where] < state.world.zk.offsets[where][0], "it went back"
+    state.teardown()
+
+
+def _apart(
+    strategy: Strategy = Strategy.RANGE, members: int = 2, mode: bytes | None = b"kafka", *, later: bytes | None = b"kafka"
+) -> Members:
+    """A member that has lost its session without notice commits to both stores; the old consumer in its place then writes less to ZooKeeper."""
+    wanted = Registration("static", {"t": 1})
+    state = Members()
+    state.begin(strategy=strategy, members=[wanted] * members, old=[wanted], mode=mode)
+    state.application_works_while_the_coordinator_falters(choice=0, seconds=2.5, takes=[False], which=1)
+    state.member_is_cut_off(choice=1, noticed=False)
+    state.old_consumer_joins(wanted=wanted)
+    if later != mode:
+        state.mode_is_set(data=later)
+    state.application_works_while_the_coordinator_falters(choice=1, seconds=0.1, takes=[False], which=0)
+    state.member_sleeps_or_is_alone_for_a_while(choice=1, cut=False, rounds=5, seconds=4.5)
+    state.application_works_while_the_coordinator_falters(choice=0, seconds=0.1, takes=[False], which=0)
+    state.member_acts(choice=1, steps=1, which=0)
+    return state
+
+
+@pytest.mark.parametrize("strategy", [Strategy.RANGE, Strategy.ROUND_ROBIN])
+@pytest.mark.parametrize("members", [1, 2, 3])
+@pytest.mark.parametrize(("mode", "later"), [(b"kafka", b"kafka"), (None, None), (b"kafka", b"zookeeper"), (None, b"kafka")])
+def test_a_store_that_an_earlier_holder_left_behind_gets_the_start(
+    strategy: Strategy, members: int, mode: bytes | None, later: bytes | None
+) -> None:
+    """The next holder begins at the larger offset and commits nothing of its own: both stores have that offset all the same."""
+    state = _apart(strategy, members, mode, later=later)
+    state.teardown()
+
+
+@pytest.mark.parametrize("late", [0, 1])
+@pytest.mark.parametrize("commits", [False, True])
+@pytest.mark.parametrize("old", [False, True])
+@pytest.mark.parametrize("mode", [b"kafka", None])
+@pytest.mark.parametrize("members", [2, 3])
+def test_a_late_commit_that_takes_effect_after_the_next_holders_start_or_first_commit_is_committed_over(
+    members: int, mode: bytes | None, late: int, *, old: bool, commits: bool
+) -> None:
+    """Smaller or larger than where the next holder began, and whether it has committed since or not."""
+    state = _at_rest(mode, members)
+    state.all_go_on(rounds=10)
+    state.records_are_delivered()
+    for choice in range(members):
+        state.application_commits(choice=choice)
+    state.world.quiesce()
+    before = {where for shell in list(state.world.members.values())[1:] for where in shell.active}
+    state.member_closes(choice=0)
+    if old:
+        state.old_consumer_joins(wanted=Registration("static", {"t": 1}))
+    state.all_go_on(rounds=40)
+    if commits:
+        state.records_are_delivered()
+        state.application_commits(choice=0)
+        state.application_commits(choice=1)
+        state.all_go_on(rounds=5)
+    taken_over = {where for shell in state.world.members.values() for where in shell.active} - before
+    assert taken_over
+    for where in taken_over:
+        state.world.given_up.append((state.world.now, where, 2 * late))
+        state.world.lands(0)
     state.teardown()
 
 

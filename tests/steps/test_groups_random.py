@@ -18,11 +18,10 @@ from airflow_provider_kmigrate.core.model import ClusterView
 from airflow_provider_kmigrate.exceptions import KMigrateError
 from airflow_provider_kmigrate.steps.groups import GroupBack
 from airflow_provider_kmigrate.steps.run import run_step
+from tests.seeds import seeds
 from tests.steps.sim_group import MIGRATING, OLD, PLAIN, ROOT, SimGroup, SimInstance
 from tests.steps.sim_nodes import Killed, Mortal
 from tests.steps.test_groups import forward, run
-
-SEEDS = range(80)
 
 
 @dataclass
@@ -78,7 +77,8 @@ class Handled(SimGroup):
             super()._begins(one)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.seeded
+@pytest.mark.parametrize("seed", seeds(80))
 def test_the_way_back_leads_out_of_what_many_hands_did(seed: int) -> None:
     random = Random(seed)  # noqa: S311  # no secret
     group = Handled(random.choice([2, 3]), random=random)

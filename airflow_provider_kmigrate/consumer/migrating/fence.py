@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from confluent_kafka import Message
 
-from airflow_provider_kmigrate.consumer.migrating.kafka import EmbeddedConsumer, Freed, Tell
+from airflow_provider_kmigrate.consumer.migrating.kafka import Committed, EmbeddedConsumer, Freed, Tell
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
 from airflow_provider_kmigrate.core.coordination.registration import Mode
 from airflow_provider_kmigrate.core.events import TopicPartition
@@ -109,8 +109,8 @@ class FencedConsumer:
                 return consumer.complaints.popleft()
         return None
 
-    def committed(self, where: TopicPartition) -> Future[int | None]:
-        """What the group committed; None where nothing is. The answer is a KafkaException where nobody tells."""
+    def committed(self, where: TopicPartition) -> Future[Committed | None]:
+        """What the group committed; None if nothing is. The answer is a KafkaException if the coordinator does not answer."""
         return self._speaker().committed(where)
 
     def commit(self, where: TopicPartition, offset: int) -> Future[bool]:

@@ -31,6 +31,8 @@ _POLL_S: Final = 0.02
 _READ_S: Final = 3.0
 _LEAVE_S: Final = 15.0
 _KEPT: Final = 16
+_MARK: Final = "kmigrate "
+"""How the metadata of every member's commit begins; the member's id follows."""
 LASTING: Final = frozenset(
     {
         KafkaError.INCONSISTENT_GROUP_PROTOCOL,
@@ -48,9 +50,16 @@ Tell = Callable[[KafkaAssigned | KafkaRevoked | KafkaLost | Polled], None]
 Freed = Callable[[frozenset[TopicPartition]], bool]
 
 
+class Committed(NamedTuple):
+    """An offset that the group committed. `foreign`: its metadata is not a migrating member's, as in an application's own transaction."""
+
+    offset: int
+    foreign: bool
+
+
 class _Read(NamedTuple):
     where: TopicPartition
-    answer: Future[int | None]
+    answer: Future[Committed | None]
 
 
 class _Commit(NamedTuple):
@@ -64,6 +73,7 @@ class EmbeddedConsumer:
 
     def __init__(self, properties: Mapping[str, Any], client_id: str, tell: Tell, freed: Freed, poll_every: float) -> None:
         self._consumer = Consumer({**properties, "client.id": client_id})
+        self._mark = _MARK + client_id
         self._tell = tell
         self._freed = freed
         self._poll_every = poll_every
@@ -85,9 +95,9 @@ class EmbeddedConsumer:
         """Subscribe to these at the next poll."""
         self._wanted = topics
 
-    def committed(self, where: TopicPartition) -> Future[int | None]:
-        """What the group committed; None where nothing is. The answer is a KafkaException where nobody tells."""
-        answer: Future[int | None] = Future()
+    def committed(self, where: TopicPartition) -> Future[Committed | None]:
+        """What the group committed; None if nothing is. The answer is a KafkaException if the coordinator does not answer."""
+        answer: Future[Committed | None] = Future()
         self._ask(_Read(where, answer))
         return answer
 
@@ -224,13 +234,14 @@ class EmbeddedConsumer:
             if answer.error is not None:
                 one.answer.set_exception(KafkaException(answer.error))
             else:
-                one.answer.set_result(answer.offset if answer.offset >= 0 else None)
+                foreign = not (answer.metadata or "").startswith(_MARK)
+                one.answer.set_result(Committed(answer.offset, foreign) if answer.offset >= 0 else None)
 
     def _commit(self, batch: list[_Commit]) -> None:
         latest = {one.where: one.offset for one in batch}  # of one partition they come in order
         taken: set[TopicPartition] = set()
         try:
-            partitions = [KafkaPartition(*where, offset) for where, offset in latest.items()]
+            partitions = [KafkaPartition(*where, offset, metadata=self._mark) for where, offset in latest.items()]
             answers = self._consumer.commit(offsets=partitions, asynchronous=False) or []
             taken = {TopicPartition(one.topic, one.partition) for one in answers if one.error is None}
         except KafkaException as error:

@@ -308,8 +308,10 @@ class Shell:
     @_do.register
     def _(self, action: w.ReadOffsets) -> None:
         def job() -> None:
-            zookeeper = self._znodes.read_offset(action.where)
-            kafka = self._kafka.committed(action.where).result(_READ_S) if self._kafka else zookeeper
+            zookeeper = kafka = self._znodes.read_offset(action.where)
+            if self._kafka is not None:
+                found = self._kafka.committed(action.where).result(_READ_S)
+                kafka = None if found is None else found.offset
             reset = self._znodes.read_reset(action.where)
             self.tell(w.OffsetsRead(action.where, action.generation, zookeeper, kafka, reset))
 
@@ -326,7 +328,8 @@ class Shell:
             found = None
             with contextlib.suppress(KMigrateError, KafkaException, FutureTimeout):
                 found = kafka.committed(action.where).result(_READ_S)
-            self.tell(w.KafkaRead(action.where, action.generation, found))
+            offset, foreign = found or (None, False)
+            self.tell(w.KafkaRead(action.where, action.generation, offset, foreign))
 
         self._lane_of(action, job)
 

@@ -221,10 +221,10 @@ class _Turn(Turn):
         reset = event.reset is not None
         later = self.now + self.member.settings.late_commit
         self._to(event.where, Stage.DELIVERING, stale=frozenset(Store if reset else ()), once_more=later, began=offset)
-        if offset is not None and (
-            reset or event.kafka != offset
-        ):  # else a plain one of an idle partition starts at auto.offset.reset
-            self._commit(event.where, offset, self._stores(held) if reset else (Store.KAFKA,))
+        found = {Store.ZOOKEEPER: event.zookeeper, Store.KAFKA: event.kafka}
+        behind = tuple(store for store in self._stores(held) if reset or found[store] != offset)
+        if offset is not None and behind:  # an idle partition has no next commit: its next owner may read either store alone
+            self._commit(event.where, offset, behind)
 
     @on.register
     def _(self, event: w.Stopped) -> None:
@@ -250,9 +250,10 @@ class _Turn(Turn):
         if held is None or held.stage not in {Stage.DELIVERING, Stage.CHECKING, Stage.STOPPING}:
             self._do(w.Raise(Alarm.LATE_COMMIT, f"{event.where.name} at {event.offset}"))
         elif self.member.live:
+            self.held[event.where] = replace(held, committed=True)
             self._commit(event.where, event.offset, self._stores(held))
         else:
-            self.held[event.where] = replace(held, last=event.offset, owed=frozenset(Store))
+            self.held[event.where] = replace(held, committed=True, last=event.offset, owed=frozenset(Store))
 
     def _commit(self, where: TopicPartition, offset: int, to: tuple[Store, ...]) -> None:
         """From now on this is what counts: what an earlier one could not tell a store is told by this one, or never."""
@@ -331,22 +332,26 @@ class _Turn(Turn):
     def _tell_kafka_again(self, where: TopicPartition, held: Held) -> None:
         """A commit that was given up, by the holder before or by us, may have taken effect since; by now none can any more."""
         self.held[where] = replace(held, once_more=None)
-        if held.last is not None:
+        if held.committed and held.last is not None:
             self._commit(where, held.last, (Store.KAFKA,))
-        elif held.began is not None and Store.KAFKA in self._stores(held):
+        elif Store.KAFKA in self._stores(held):
             self._do(w.ReadKafka(where, held.generation))
 
     @on.register
     def _(self, event: w.KafkaRead) -> None:
-        """Of a partition whose application has committed nothing here; one that commits by itself, in transactions, is never set back."""
+        """Of a partition whose application has committed nothing here: what Kafka has is a late commit of an earlier holder, which the
+        start is committed over, or the application's own, made in a transaction, which is larger and stays.
+        """
         held = self._current(event)
-        if held is None or held.last is not None or held.began is None:
+        if held is None or held.committed:
             return
         if held.stage is not Stage.DELIVERING:
             self.held[event.where] = replace(held, once_more=self.now)
         elif event.offset is None:  # unknown: asked again, much later
             self.held[event.where] = replace(held, once_more=self.now + self.member.settings.late_commit)
-        elif event.offset < held.began:
+        elif held.began is None and not event.foreign:
+            self._commit(event.where, event.offset, self._stores(held))
+        elif held.began is not None and (event.offset < held.began or (event.offset > held.began and not event.foreign)):
             self._commit(event.where, held.began, (Store.KAFKA,))
 
     # ----------------------------------------------------------------------------------------------------- reconcile

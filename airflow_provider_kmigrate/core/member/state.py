@@ -36,8 +36,9 @@ LEAVING: Final = frozenset({Stage.STOPPING, Stage.COMMITTING, Stage.RELEASING})
 class Held:
     """One partition. `since`: when its stage began; `asked`: when its last action was given; `waits`: an answer is awaited.
 
-    `began`: the offset of its start, `last`: the one that was to be committed last, `owed`: the stores that did not take it, `final`: the one with which it is let go.
-    `once_more`: when Kafka is told `last` again, or asked whether it has gone behind `began`; `fenced`: Kafka takes none of its commits; `stale`: stores that may still hold an offset
+    `began`: the offset of its start, `committed`: the application has committed here, `last`: the offset that was to be committed last, be it
+    the start, `owed`: the stores that did not take it, `final`: the one with which it is let go.
+    `once_more`: when Kafka is told `last` again, or asked whether it still has the start; `fenced`: Kafka takes none of its commits; `stale`: stores that may still hold an offset
     from before an operator's reset, which is not forgotten while there are any.
     """
 
@@ -48,6 +49,7 @@ class Held:
     asked: float
     waits: bool = True
     began: int | None = None
+    committed: bool = False
     last: int | None = None
     owed: frozenset[Store] = frozenset()
     final: int | None = None

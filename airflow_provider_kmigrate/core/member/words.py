@@ -134,11 +134,12 @@ class OffsetsRead:
 
 @dataclass(frozen=True, slots=True)
 class KafkaRead:
-    """What is committed in Kafka by now; None where nothing is, or Kafka did not tell."""
+    """What is committed in Kafka by now; None if nothing is, or Kafka did not answer. `foreign`: no migrating member committed it."""
 
     where: TopicPartition
     generation: int
     offset: int | None
+    foreign: bool = False
 
 
 @dataclass(frozen=True, slots=True)
