@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
@@ -32,7 +33,7 @@ class Search:
     ends: float
     seeds: count[int]
     failed: tuple[int, tuple[str, ...]] | None = None
-    rounds: int = 0
+    done: Counter[tuple[str, ...]] = field(default_factory=Counter)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -45,7 +46,7 @@ class Search:
                 seed = next(self.seeds)
             done = pytest(seed, "explore", "-x", "-m", "hypothesis or seeded", *tests)
             with self.lock:
-                self.rounds += 1
+                self.done[tests] += 1
                 if done.returncode and self.failed is None:
                     self.failed = seed, tests
                     print(done.stdout, flush=True)
@@ -79,7 +80,7 @@ def main() -> int:
         thread.start()
     for thread in threads:
         thread.join()
-    print(f"{search.rounds} seeds searched", flush=True)
+    print(f"searched {search.done[WORLD]} seeds of the members' histories, {search.done[ALL]} of every random test", flush=True)
     if search.failed is None:
         return 0
     seed, tests = search.failed

@@ -9,11 +9,13 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from kazoo.client import KazooClient
 
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
+from airflow_provider_kmigrate.consumer.migrating import MigratingConsumer
+from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
 from airflow_provider_kmigrate.localcluster.plan import Shape
 from tests.consumer.migrating_group import (
@@ -124,6 +126,41 @@ def test_two_members_share_a_topic_and_commit_to_both_stores(
     ends = dict.fromkeys(range(PARTITIONS), load.sent // PARTITIONS)
     assert in_zookeeper(zookeeper, group) == ends
     assert in_kafka(properties, group) == ends
+
+
+def test_a_late_commit_of_a_member_is_committed_over_and_the_applications_transaction_is_not(
+    cluster: LocalCluster, zookeeper: KazooClient, properties: dict[str, Any], group: str
+) -> None:
+    """Both leave a larger offset in Kafka than the one that the holder began with, and committed nothing since."""
+    servers = {"bootstrap.servers": cluster.bootstrap}
+    for partition in range(PARTITIONS):
+        zookeeper.create(f"/consumers/{group}/offsets/{group}/{partition}", b"0", makepath=True)
+    short = {"enable.auto.commit": False, "session.timeout.ms": 6_000}  # a commit may be late by that and 5 s
+    with MigratingConsumer({**properties, **short}) as consumer:
+        consumer.subscribe([group])
+        wait_until(lambda: consumer.poll(0.1) is None and len(consumer.assignment()) == PARTITIONS, "it owns everything")
+        wait_until(
+            lambda: consumer.poll(0.1) is None and in_kafka(properties, group) == dict.fromkeys(range(PARTITIONS), 0), "the start"
+        )
+        shell = consumer._shell
+        assert shell is not None
+        assert shell._kafka is not None
+        assert shell._kafka.commit(TopicPartition(group, 1), 5).result(10)
+        _commit_in_a_transaction(servers, KafkaPartition(group, 0, 5))
+        assert in_kafka(properties, group) == {**dict.fromkeys(range(PARTITIONS), 0), 0: 5, 1: 5}
+        wait_until(lambda: consumer.poll(0.1) is None and in_kafka(properties, group)[1] == 0, "it is committed over", timeout=30)
+        assert in_kafka(properties, group) == {**dict.fromkeys(range(PARTITIONS), 0), 0: 5}
+    assert in_zookeeper(zookeeper, group) == dict.fromkeys(range(PARTITIONS), 0)
+
+
+def _commit_in_a_transaction(servers: dict[str, str], offset: KafkaPartition) -> None:
+    """As an application does that keeps its offsets with its output."""
+    metadata = Consumer({**servers, "group.id": offset.topic}).consumer_group_metadata()
+    producer = Producer({**servers, "transactional.id": offset.topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction([offset], metadata, 30)
+    producer.commit_transaction(30)
 
 
 @pytest.mark.parametrize("times", [2, pytest.param(10, marks=[pytest.mark.long, pytest.mark.timeout(400)])])
