@@ -1,4 +1,4 @@
-"""How often the canary's judge cries wolf over a real group, and how often it misses what is planted: `make bench BENCH=canary`.
+"""How often the canary's judge fails a real group in which nothing changes, and how often it misses what is planted: `make bench BENCH=canary`.
 
 A group of real consumers reads under load for some minutes, and nobody is changed. Then every member plays the canary at many moments
 of that time (`canary_trials`). What is slower is planted in the numbers, not in the group. Trials overlap: no independent draws.

@@ -10,34 +10,30 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from airflow_provider_kmigrate.audit.canary import lives_of, measured
+from airflow_provider_kmigrate.audit.canary import measured, processes_of
 from airflow_provider_kmigrate.audit.engines.duckdb_engine import DuckDBEngine
 from airflow_provider_kmigrate.audit.reduction.history import Control
 from airflow_provider_kmigrate.audit.sources.source import Source, attach
-from airflow_provider_kmigrate.core.audit.canary import CanaryPolicy
-from airflow_provider_kmigrate.core.audit.canary_judge import judge
-from airflow_provider_kmigrate.core.audit.canary_series import HISTORY, CanaryPlan, Life, Measured, Times, series
+from airflow_provider_kmigrate.core.audit.canary import HISTORY, CanaryPlan, Measured, ProcessSpan, Times, judge, series
 from airflow_provider_kmigrate.core.audit.verdict import Level, Outcome
 
 INTERVAL_MS, STEP_MS = 2_000, 10_000
-POLICY = CanaryPolicy(window=40)
+WINDOW = 40
 PLANTED = (1.0, 1.5, 2.0, 3.0)
-_BEFORE = HISTORY * POLICY.window
+_BEFORE = HISTORY * WINDOW
 
 
 def judged(events: Path, group: str, members: int) -> dict[str, Any]:
     """Outcomes by what was planted."""
     names = tuple(f"{group}.{n}" for n in range(members))
-    plan = CanaryPlan(group, names[:1], names[1:], interval_ms=INTERVAL_MS, policy=POLICY)
+    plan = CanaryPlan(group, names[0], names[1:], interval_ms=INTERVAL_MS, window=WINDOW)
     with DuckDBEngine(threads=2) as engine:
         attach(Source(Level.CONSUMER, lines=(str(events),)), engine)
-        lives = tuple(lives_of(engine, Control.read(engine), plan))
-        first, last = max(life.start_ms for life in lives) + 20_000, min(life.last_ms for life in lives)
-        cells = measured(engine, lives, Times(INTERVAL_MS, first, first, 0, (last - first) // INTERVAL_MS), plan)
-    moments = range(first + _BEFORE * INTERVAL_MS, last - POLICY.window * INTERVAL_MS + 1, STEP_MS)
-    found = {f"{factor:g}": Counter(_trials(lives, cells, moments, plan, factor)) for factor in PLANTED}
+        processes = tuple(processes_of(engine, Control.read(engine), plan))
+        first, last = max(span.start_ms for span in processes) + 20_000, min(span.last_ms for span in processes)
+        cells = measured(engine, processes, Times(INTERVAL_MS, first, first, 0, (last - first) // INTERVAL_MS), plan)
+    moments = range(first + _BEFORE * INTERVAL_MS, last - WINDOW * INTERVAL_MS + 1, STEP_MS)
+    found = {f"{factor:g}": Counter(_trials(processes, cells, moments, plan, factor)) for factor in PLANTED}
     late = sorted(value for _, value in cells.values() if value is not None)
     return {
         "members": members,
@@ -51,13 +47,15 @@ def judged(events: Path, group: str, members: int) -> dict[str, Any]:
     }
 
 
-def _trials(lives: Sequence[Life], cells: Measured, moments: Iterable[int], plan: CanaryPlan, factor: float) -> Iterator[Outcome]:
+def _trials(
+    processes: Sequence[ProcessSpan], cells: Measured, moments: Iterable[int], plan: CanaryPlan, factor: float
+) -> Iterator[Outcome]:
     for changed in moments:
-        times = Times(INTERVAL_MS, changed, changed, _BEFORE, POLICY.window)
-        for name in plan.everybody:
-            trial = replace(plan, canaries=(name,), baseline=tuple(one for one in plan.everybody if one != name))
-            made = series(lives, _planted(cells, name, changed, factor), times, trial)
-            yield judge([made], [], POLICY, np.random.default_rng(1)).outcome
+        times = Times(INTERVAL_MS, changed, changed, _BEFORE, WINDOW)
+        for name in plan.members:
+            trial = replace(plan, canary=name, baseline=tuple(one for one in plan.members if one != name))
+            made = series(processes, _planted(cells, name, changed, factor), times, trial)
+            yield judge(made, [], trial).outcome
 
 
 def _planted(cells: Measured, name: str, changed: int, factor: float) -> Measured:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from airflow_provider_kmigrate.audit import checks, examples, reporting, request
+from airflow_provider_kmigrate.audit.canary import compare as compare_canary
 from airflow_provider_kmigrate.audit.engines.engine import Engine
 from airflow_provider_kmigrate.audit.engines.frugal import FrugalEngine
 from airflow_provider_kmigrate.audit.judge import judge
@@ -24,7 +25,7 @@ from airflow_provider_kmigrate.audit.request import LogsRequest, Request, Stream
 from airflow_provider_kmigrate.audit.result import Audited, Result
 from airflow_provider_kmigrate.audit.sources.source import Source, attach
 from airflow_provider_kmigrate.clients import atomic
-from airflow_provider_kmigrate.core.audit.canary_series import CanaryPlan
+from airflow_provider_kmigrate.core.audit.canary import CanaryPlan
 from airflow_provider_kmigrate.core.audit.events_kept import limits
 from airflow_provider_kmigrate.core.audit.verdict import (
     CanaryVerdict,
@@ -112,9 +113,7 @@ def _judged(
     """None of a source that is not about the users' consumers."""
     if plan is None or source.level is Level.PROBE:
         return None
-    from airflow_provider_kmigrate.audit import canary  # noqa: PLC0415  # scipy takes a moment
-
-    return canary.compare(engine, control, plan, grounds, since)
+    return compare_canary(engine, control, plan, grounds, since)
 
 
 def _included(level: Level, facts: Facts) -> tuple[Level, ...]:

@@ -8,7 +8,7 @@
      "sources": [{"level": "L2", "lines": ["/audit/events"]},
                  {"level": "L3", "ledgers": ["hdfs:///audit/ledger"], "records": {"records": "…", "log": "…", "names": "…"}}],
      "logs": {"properties": "/audit/kafka.json", "topics": ["orders"], "before": "/audit/before.json"},
-     "canary": {"group": "billing", "canaries": ["app0"], "baseline": ["app1", "app2", "app3"], "interval_ms": 5000},
+     "canary": {"group": "billing", "canary": "app0", "baseline": ["app1", "app2", "app3"], "interval_ms": 5000},
      "stream": {"properties": "/audit/kafka.json", "topic": "kmigrate-events", "folder": "…/ledger", "checkpoint": "…/checkpoint"},
      "report": {"cluster": "prod", "cluster_id": "…", "run": "…", "journals": ["/journal/prod"]}}
 """
@@ -18,13 +18,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
 from airflow_provider_kmigrate.audit.policy import Policy
 from airflow_provider_kmigrate.audit.sources.source import RecordTables, Source, ToolOutput
-from airflow_provider_kmigrate.core.audit.canary_series import CanaryPlan
+from airflow_provider_kmigrate.core.audit.canary import CanaryPlan
 from airflow_provider_kmigrate.core.audit.log_blocks import BLOCK, Sample
 from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.core.ledger import Demand
@@ -181,18 +181,7 @@ def _report(value: Any) -> ReportRequest | None:
 
 
 def _canary(value: Any) -> CanaryPlan | None:
-    """`margin` and `window` are those of the metric and the policy."""
-    if value is None:
-        return None
-    plan = CanaryPlan("", (), ())
-    readers: dict[str, Callable[[Any], Any]] = {"canaries": _all(str), "baseline": _all(str)}
-    given = {key: item for key, item in value.items() if key not in {"margin", "window"}}
-    try:
-        metric = replace(plan.metric, margin=float(value.get("margin", plan.metric.margin)))
-        policy = replace(plan.policy, window=int(value.get("window", plan.policy.window)))
-    except (TypeError, ValueError) as error:
-        _refuse(str(error))
-    return replace(_made(CanaryPlan, given, readers), metric=metric, policy=policy)
+    return None if value is None else _made(CanaryPlan, value, {"baseline": _all(str)})
 
 
 def _time(value: Any) -> int | None:

@@ -165,9 +165,9 @@ def instance_called(name: str, group: str, instances: Iterable[str]) -> str | No
 
 @dataclass(frozen=True, slots=True)
 class CanarySpec:
-    """How a group's canary instance is compared with the others, by how late their records come (`core.audit.canary_judge`). Seconds.
+    """How a group's canary instance is compared with the others, by how late their records come (`core.audit.canary`). Seconds.
 
-    `window` intervals after the switch are judged, at four looks on the way; up to `margin` times as late is accepted. `settle`: so
+    `window` intervals after the switch are compared once they have passed; up to `margin` times as late is accepted. `settle`: so
     long after the switch nothing is measured.
     """
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from airflow.sdk import DAG, BaseOperator, Context, TaskGroup, chain
 
-from airflow_provider_kmigrate.core.audit.canary import CanaryPolicy
+from airflow_provider_kmigrate.core.audit.canary import MIN_BASELINE
 from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.core.cluster import AuditSpec, ClusterSpec, GroupSpec
 from airflow_provider_kmigrate.core.model import Reason
@@ -158,11 +158,11 @@ def canary_of(spec: ClusterSpec, group: GroupSpec) -> dict[str, Any] | None:
     """The group's first instance against its others, for a request; None where the file does not want it, or they are too few."""
     wanted = spec.audit.canary if spec.audit else None
     first, *others = (instance.name for instance in group.instances)
-    if wanted is None or len(others) < CanaryPolicy().min_baseline:
+    if wanted is None or len(others) < MIN_BASELINE:
         return None
     times = {"interval_ms": round(1000 * wanted.interval), "settle_ms": round(1000 * wanted.settle)}
     return {
-        "group": group.name, "canaries": [first], "baseline": others, "window": wanted.window, "margin": wanted.margin, **times
+        "group": group.name, "canary": first, "baseline": others, "window": wanted.window, "margin": wanted.margin, **times
     }  # fmt: skip
 
 

@@ -13,7 +13,6 @@ from airflow_provider_kmigrate.core.audit.verdict import (
     Ground,
     Level,
     LevelHealth,
-    MetricVerdict,
     Outcome,
     Verdict,
     combine,
@@ -89,13 +88,7 @@ def broken() -> ReportFacts:
 
 
 def canary() -> CanaryVerdict:
-    metrics = (
-        MetricVerdict("latency p99", Outcome.PASS, 1.25, 9, 3, 1.02, 0.95, 1.11, 1.3),
-        MetricVerdict("service time", Outcome.FAIL, 1.25, 9, 3, 1.9, 1.5, float("inf"), 1.4),
-        MetricVerdict("lag slope", Outcome.INCONCLUSIVE, 0.5, 9, 3, -0.1, -0.8, 0.9, 0.7, neutral=0.0),
-        MetricVerdict("lag p99", Outcome.INCONCLUSIVE, 1.25, 2, 1),
-    )
-    return CanaryVerdict(Outcome.FAIL, "obrien-fleming-4", 2, 4, metrics)
+    return CanaryVerdict(Outcome.FAIL, "delivery latency p95 ms", 1.5, 60, 60, 9, 1.9, 1.5, float("inf"), 1.4, 0.001)
 
 
 def nothing() -> ReportFacts:

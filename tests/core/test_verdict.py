@@ -16,7 +16,6 @@ from airflow_provider_kmigrate.core.audit.verdict import (
     Ground,
     Level,
     LevelHealth,
-    MetricVerdict,
     Outcome,
     Verdict,
     as_dict,
@@ -188,8 +187,7 @@ def test_a_ledger_without_violations(facts: Facts, outcome: Outcome) -> None:
 
 @pytest.mark.parametrize("outcome", list(Outcome))
 def test_a_canary_counts_as_a_finding(outcome: Outcome) -> None:
-    metric = MetricVerdict("lag", outcome, 1.25, 9, 1, grounds=(Ground(outcome, Reason("V17", "Worse.")),))
-    canary = CanaryVerdict(outcome, "single", 1, 1, (metric,))
+    canary = CanaryVerdict(outcome, "lag", 1.25, 60, 60, grounds=(Ground(outcome, Reason("V17", "Worse.")),))
     verdict = combine([], HEALTHY, canary)
     assert verdict.outcome is outcome
     assert codes(verdict) == ["V17"]
@@ -223,24 +221,23 @@ def test_laws(grounds: list[Ground], another: Ground, health: list[LevelHealth])
 
 
 def test_json_names_levels_and_holds_no_infinity() -> None:
-    metric = MetricVerdict("lag", Outcome.INCONCLUSIVE, 1.25, 3, 1, estimate=1.0, low=0.0, high=float("inf"), grounds=(found(),))
-    document = as_dict(combine([], HEALTHY, CanaryVerdict(Outcome.INCONCLUSIVE, "single", 1, 1, (metric,))))
+    canary = CanaryVerdict(Outcome.INCONCLUSIVE, "lag", 1.25, 60, 60, 3, 1.0, 0.0, float("inf"), grounds=(found(),))
+    document = as_dict(combine([], HEALTHY, canary))
     text = json.dumps(document, allow_nan=False)
     assert document["levels"] == {"L0": "PASS", "L1": "PASS"}
-    assert document["canary"]["metrics"][0]["high"] is None
+    assert document["canary"]["high"] is None
     assert json.loads(text)["grounds"][0]["level"] == "L2"
 
 
 @pytest.mark.parametrize(
-    ("look", "others", "expected"),
-    [(4, (), False), (3, (), True), (4, (found(Outcome.INCONCLUSIVE),), True), (None, (), True)],
+    ("measured", "others", "expected"),
+    [(60, (), False), (59, (), True), (60, (found(Outcome.INCONCLUSIVE),), True), (None, (), True)],
 )
-def test_more_of_the_same_evidence_does_not_help_a_canary_at_its_last_look(
-    look: int | None, others: tuple[Ground, ...], expected: bool
+def test_more_of_the_same_evidence_does_not_help_a_canary_whose_window_is_over(
+    measured: int | None, others: tuple[Ground, ...], expected: bool
 ) -> None:
     unclear = Ground(Outcome.INCONCLUSIVE, Reason("V18", "It could be either."))
-    metric = MetricVerdict("late", Outcome.INCONCLUSIVE, 1.5, 3, 1, grounds=(unclear,))
-    canary = None if look is None else CanaryVerdict(Outcome.INCONCLUSIVE, "obrien-fleming-4", look, 4, (metric,))
+    canary = None if measured is None else CanaryVerdict(Outcome.INCONCLUSIVE, "late", 1.5, 60, measured, grounds=(unclear,))
     assert may_change(json.loads(json.dumps(as_dict(combine(others, HEALTHY, canary))))) is expected
 
 

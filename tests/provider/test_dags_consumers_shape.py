@@ -48,8 +48,8 @@ class TestShape:
         for step in canaries:
             plan = plans[step]
             assert plan is not None
-            assert (plan.group, plan.canaries, plan.baseline) == ("billing", ("app0",), ("app1", "app2", "app3"))
-            assert (plan.interval_ms, plan.settle_ms, plan.metric.margin, plan.policy.window) == (2000, 0, 2.0, 60)
+            assert (plan.group, plan.canary, plan.baseline) == ("billing", "app0", ("app1", "app2", "app3"))
+            assert (plan.interval_ms, plan.settle_ms, plan.margin, plan.window) == (2000, 0, 2.0, 60)
 
     def test_an_audit_asks_for_evidence_of_this_group_since_its_step(self, made: Group) -> None:
         dag = dag_of(made(SimGroup(2), audit=AUDIT))

@@ -10,7 +10,7 @@ from airflow_provider_kmigrate.audit.report.text import duration, number, ranges
 from airflow_provider_kmigrate.audit.report.words import mark, scrolling
 from airflow_provider_kmigrate.core.audit.report_facts import ReportFacts
 from airflow_provider_kmigrate.core.audit.timeline import Held, LagTrack, OwnerTrack, Stall, alike, simpler
-from airflow_provider_kmigrate.core.audit.verdict import CanaryVerdict, MetricVerdict
+from airflow_provider_kmigrate.core.audit.verdict import CanaryVerdict
 from airflow_provider_kmigrate.core.journal_lines import ActSpan, PhaseSpan
 from airflow_provider_kmigrate.core.ledger.facts import Gap
 
@@ -213,33 +213,32 @@ def _left_out(tracks: Sequence[OwnerTrack]) -> str:
 
 
 def canary(verdict: CanaryVerdict | None) -> str:
-    """Each metric with its estimate, its interval and what is still accepted."""
+    """The canary's comparison: its estimate, its bounds and what is still accepted, in a picture and a table."""
     if verdict is None:
         return ""
-    look = f"Look {verdict.look} of {verdict.looks}, schedule <code>{safe(verdict.schedule)}</code>: {mark(verdict.outcome)}"
-    lines = "".join(map(_metric, verdict.metrics))
+    state = f"{number(verdict.measured)} of {number(verdict.window)} intervals: {mark(verdict.outcome)}"
     table = scrolling(
-        "Metrics of the canary", ("Metric", "Says", "Canary against baseline", "Interval", "Accepted", "Smallest effect it could see"),
-        map(_metric_line, verdict.metrics),
+        "Comparison of the canary", ("Metric", "Says", "Canary against baseline", "Interval", "Accepted", "Smallest effect it could see"),
+        [_compared(verdict)],
     )  # fmt: skip
     items = [("allowed", "accepted"), ("dot", "estimate, with the interval that the decision uses")]
-    return f'<section id="canary"><h2>Canary</h2><p>{look}</p><div class="rows">{lines}</div>{legend(items)}{table}</section>'
+    return f'<section id="canary"><h2>Canary</h2><p>{state}</p><div class="rows">{_picture(verdict)}</div>{legend(items)}{table}</section>'
 
 
-def _metric(metric: MetricVerdict) -> str:
-    """One row: where it lies between no difference and the margin. Ratios on a logarithmic scale."""
-    known = [value for value in (metric.low, metric.estimate, metric.high) if value is not None and math.isfinite(value)]
-    place = _Scale([metric.neutral, metric.margin, *known], ratio=metric.neutral == 1.0)
-    low, high = (limit if value is None else place(value) for value, limit in ((metric.low, 0.0), (metric.high, 100.0)))
-    parts = [f'<rect class="allowed" x="0" y="0" width="{place(metric.margin):.2f}%" height="100%"/>']
-    parts += [_upright("margin", place(metric.margin)), _upright("neutral", place(metric.neutral))]
-    if metric.estimate is not None:
+def _picture(verdict: CanaryVerdict) -> str:
+    """One row: where the canary lies between no difference and the margin, on a logarithmic scale."""
+    known = [value for value in (verdict.low, verdict.estimate, verdict.high) if value and math.isfinite(value)]
+    place = _Scale([1.0, verdict.margin, *known])
+    low, high = (limit if value is None else place(value) for value, limit in ((verdict.low, 0.0), (verdict.high, 100.0)))
+    parts = [f'<rect class="allowed" x="0" y="0" width="{place(verdict.margin):.2f}%" height="100%"/>']
+    parts += [_upright("margin", place(verdict.margin)), _upright("neutral", place(1.0))]
+    if verdict.estimate is not None:
         parts.append(f'<line class="whisker" x1="{low:.2f}%" x2="{high:.2f}%" y1="50%" y2="50%"/>')
-        parts.append(f'<circle class="dot" cx="{place(metric.estimate):.2f}%" cy="50%" r="5"/>')
-    words = _interval(metric) or "not enough to compute it"
+        parts.append(f'<circle class="dot" cx="{place(verdict.estimate):.2f}%" cy="50%" r="5"/>')
+    words = _interval(verdict) or "not enough to compute it"
     return row(
-        safe(metric.metric),
-        f"{metric.metric}: {_shown(metric.estimate)}, {words}, accepted up to {metric.margin:g}",
+        safe(verdict.metric),
+        f"{verdict.metric}: {_shown(verdict.estimate)}, {words}, accepted up to {verdict.margin:g}",
         "".join(parts),
         26,
         timed=False,
@@ -247,32 +246,28 @@ def _metric(metric: MetricVerdict) -> str:
 
 
 class _Scale:
-    """From a metric's values to places from 4 to 96 %; what lies beyond is at the edge."""
+    """From a factor to a place from 4 to 96 %, on a logarithmic scale; 0 and infinity are at the edges."""
 
-    def __init__(self, values: Sequence[float], *, ratio: bool) -> None:
-        self._ratio = ratio
-        judged = [self._judged(value) for value in values]
-        self._low, self._high = min(judged), max(judged)
+    def __init__(self, factors: Sequence[float]) -> None:
+        logs = list(map(math.log, factors))
+        self._low, self._high = min(logs), max(logs)
 
-    def _judged(self, value: float) -> float:
-        return math.log(max(value, 1e-9)) if self._ratio else value
-
-    def __call__(self, value: float) -> float:
-        if not math.isfinite(value):
-            return 100.0 if value > 0 else 0.0
-        return 4 + 92 * (self._judged(value) - self._low) / ((self._high - self._low) or 1)
+    def __call__(self, factor: float) -> float:
+        if factor == 0 or not math.isfinite(factor):
+            return 100.0 if factor > 0 else 0.0
+        return 4 + 92 * (math.log(factor) - self._low) / (self._high - self._low)
 
 
 def _upright(css: str, place: float) -> str:
     return f'<line class="{css}" x1="{place:.2f}%" x2="{place:.2f}%" y1="0" y2="100%"/>'
 
 
-def _metric_line(metric: MetricVerdict) -> str:
-    accepted = f"up to {metric.margin:g}"
-    seen = f"{_shown(metric.detectable)} (power {metric.power:.0%})" if metric.detectable is not None else ""
-    members = f"{_shown(metric.estimate)} ({metric.canaries} against {metric.baseline} members)"
-    cells = "".join(f"<td class=keep>{safe(text)}</td>" for text in (members, _interval(metric), accepted, seen))
-    return f"<tr><th scope=row>{safe(metric.metric)}</th><td>{mark(metric.outcome)}</td>{cells}</tr>"
+def _compared(verdict: CanaryVerdict) -> str:
+    accepted = f"up to {verdict.margin:g}"
+    seen = "" if verdict.smallest is None else f"{_shown(verdict.smallest)} (with a probability of 80 %)"
+    members = f"{_shown(verdict.estimate)} (against {verdict.baseline} members)"
+    cells = "".join(f"<td class=keep>{safe(text)}</td>" for text in (members, _interval(verdict), accepted, seen))
+    return f"<tr><th scope=row>{safe(verdict.metric)}</th><td>{mark(verdict.outcome)}</td>{cells}</tr>"
 
 
 def _shown(value: float | None) -> str:
@@ -281,7 +276,7 @@ def _shown(value: float | None) -> str:
     return f"{value:.3g}" if math.isfinite(value) else "no limit"
 
 
-def _interval(metric: MetricVerdict) -> str:
-    if metric.low is None or metric.high is None:
+def _interval(verdict: CanaryVerdict) -> str:
+    if verdict.low is None or verdict.high is None:
         return ""
-    return f"{_shown(metric.low)} to {_shown(metric.high)}"
+    return f"{_shown(verdict.low)} to {_shown(verdict.high)}"

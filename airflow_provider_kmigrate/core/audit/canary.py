@@ -1,105 +1,165 @@
-"""What is compared when a canary is judged, and how carefully; `canary_judge.judge` does it. Standard library only."""
+"""Judges a group's canary by how late its records come, compared with the group's other members. Standard library only.
+
+1. A broken invariant (a record lost, two owners) is a FAIL at any time: it is seen, not estimated.
+2. Each value is divided by the group's median in its interval, which takes out the load that all have in common, and by its member's own
+   median before the change, which takes out what makes members differ for good (partitions, machines).
+3. When the window after the change is over, one rank test (`rank_test`) compares the canary's values in it with the others' in it.
+   FAIL: surely later, and by more than half the margin. PASS: surely within the margin, and the test could have seen the margin.
+   INCONCLUSIVE: anything else; the verdict reports the smallest effect that the test could have seen.
+4. What is not known blocks a verdict: intervals that the events do not account for, members without traffic, too few members.
+
+A member is an instance of the group, whatever process it currently is: the canary before its switch and after it are one member. The
+change is the first start of the canary since the step began, or its last start if that is not known. Nothing is measured during it: the
+time before ends with the process that the canary was, the time after begins `settle_ms` behind the new one's start.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import StrEnum
-from math import ceil, exp, inf, isfinite, log, nan
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from math import isfinite, log, nan
+from statistics import median
+from typing import Final
 
+from airflow_provider_kmigrate.core.audit.rank_test import POWER, RankTest, autocorrelation, rank_test
+from airflow_provider_kmigrate.core.audit.verdict import CanaryVerdict, Ground, Outcome, worst
+from airflow_provider_kmigrate.core.cluster import instance_called
+from airflow_provider_kmigrate.core.model import Reason
 
-class Arm(StrEnum):
-    """Baseline members keep the old client; restart as many of them as there are canaries, or a cold start looks like a regression."""
-
-    BASELINE = "baseline"
-    CANARY = "canary"
-
-
-class Scale(StrEnum):
-    """How two values of a metric compare."""
-
-    RATIO = "ratio"  # latency, lag, service time: judged on the logarithm
-    DIFFERENCE = "difference"  # a slope: may be negative
-
-
-class Spending(StrEnum):
-    """How the allowed error is shared among the looks (Lan and DeMets 1983)."""
-
-    OBRIEN_FLEMING = "obrien-fleming"  # almost nothing early: only a gross effect stops the first looks
-    POCOCK = "pocock"  # about the same at every look
+METRIC: Final = "delivery latency p95 ms"
+RESOLUTION: Final = 10.0  # ms; smaller values count as this one, because what they differ by does not matter
+MIN_BASELINE: Final = 3  # how much members differ by themselves is learned from them
+MIN_POINTS: Final = 10  # values of a member, before and after the change
+HISTORY: Final = 2  # the time before is at most so many windows long
+_MAX_UNACCOUNTED: Final = 0.05  # share of a member's intervals
+_MAX_LEFT_OUT: Final = 0.2  # share of the baseline members
+_MAX_QUIETER: Final = 0.2  # a quiet interval has no value, so the canary must not have many more of them than the others
+_SILENT_MS: Final = 30_000  # a member this far behind the newest event is not waited for
 
 
 @dataclass(frozen=True, slots=True)
-class Metric:
-    """What is measured; more is worse (give service time, not throughput, which the producers set).
+class CanaryPlan:
+    """Which instance is compared with which others, and how; times in milliseconds, `window` in intervals.
 
-    `margin`: how much worse is still acceptable, a ratio above 1 or a difference above 0. `resolution`: smaller values of a ratio
-    metric count as this one, because what they differ by does not matter (and zero has no logarithm).
+    `margin`: up to how many times as late is accepted. Raises ValueError for a plan that leaves nothing to judge.
     """
 
-    name: str
-    margin: float = 1.25
-    scale: Scale = Scale.RATIO
-    resolution: float = 1.0
+    group: str
+    canary: str
+    baseline: tuple[str, ...]
+    interval_ms: int = 5_000
+    settle_ms: int = 10_000
+    window: int = 60
+    margin: float = 1.5
 
     def __post_init__(self) -> None:
-        if self.margin <= (1.0 if self.scale is Scale.RATIO else 0.0) or self.resolution <= 0:
+        if self.margin <= 1 or self.window < MIN_POINTS or self.interval_ms <= 0:
             raise ValueError(
-                f"{self.name}: a margin of {self.margin} allows nothing worse, or resolution {self.resolution} is not positive"
+                f"margin {self.margin}, window {self.window} or interval_ms {self.interval_ms} leaves nothing to judge by"
             )
 
     @property
-    def judged_margin(self) -> float:
-        """The margin on the scale that is averaged."""
+    def members(self) -> tuple[str, ...]:
+        return (self.canary, *self.baseline)
+
+    def instance(self, writer: str) -> str | None:
+        """The instance whose process wrote this."""
+        return instance_called(writer, self.group, self.members)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSpan:
+    """One process of the group: its start, its last event, and whether all that it wrote is there."""
+
+    writer: str
+    start_ms: int
+    last_ms: int
+    whole: bool = True
+
+    def covers(self, begin: int, end: int) -> bool:
+        return self.whole and self.start_ms <= begin and end <= self.last_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Intervals of equal length: `before` of them end at `left_ms`, `after` of them begin at `settled_ms`."""
+
+    interval_ms: int
+    left_ms: int
+    settled_ms: int
+    before: int
+    after: int
+
+    def spans(self) -> tuple[list[int], list[int]]:
+        """The begins of the intervals before and after."""
+        first = self.left_ms - self.before * self.interval_ms
         return (
-            self.judged(self.margin * self.resolution) - self.judged(self.resolution)
-            if self.scale is Scale.RATIO
-            else self.margin
+            [first + at * self.interval_ms for at in range(self.before)],
+            [self.settled_ms + at * self.interval_ms for at in range(self.after)],
         )
 
-    @property
-    def least_spread(self) -> float:
-        """Members of one group are never believed to agree better than this: a twentieth of the margin."""
-        return self.judged_margin / 20
+    def begin_of(self, t_ms: int) -> int | None:
+        """The begin of the interval that holds this time; None: no interval holds it."""
+        first = self.left_ms - self.before * self.interval_ms
+        for begin, end in ((first, self.left_ms), (self.settled_ms, self.settled_ms + self.after * self.interval_ms)):
+            if begin <= t_ms < end:
+                return begin + (t_ms - begin) // self.interval_ms * self.interval_ms
+        return None
 
-    def judged(self, value: float | None) -> float:
-        """A value on the scale that is averaged; NaN: not known."""
-        if value is None or not isfinite(value):
-            return nan
-        return log(max(value, self.resolution)) if self.scale is Scale.RATIO else value
 
-    def shown(self, judged: float) -> float:
-        """An effect back in the metric's own terms; beyond what a float holds it is infinite."""
-        if self.scale is Scale.DIFFERENCE:
-            return judged
-        return exp(judged) if judged < 700 else inf
+Measured = Mapping[tuple[str, int], tuple[int, float | None]]
+"""What was delivered to an instance in the interval with this begin: records, and the metric's value."""
+
+
+def times(processes: Collection[ProcessSpan], plan: CanaryPlan, since: int | None = None) -> Times | None:
+    """The times to compare; None if the canary was not seen both before and after its change, which came after `since`.
+
+    They begin when all members are there, and end with the last event of the slowest member that still writes: an interval that a
+    client has not reported yet is no interval without records.
+    """
+    own = {name: sorted((span.start_ms, span.last_ms) for span in _of(processes, plan, name)) for name in plan.members}
+    change = _change(own[plan.canary], since)
+    if change is None:
+        return None
+    began, ended, restarted = change
+    settled = restarted + plan.settle_ms
+    newest = [max(last for _, last in found) for found in own.values() if found]
+    reported = min(last for last in newest if last >= max(newest) - _SILENT_MS)
+    first = max(began + plan.settle_ms, *(found[0][0] for found in own.values() if found))
+    before = min(HISTORY * plan.window, max(0, ended - first) // plan.interval_ms)
+    after = min(plan.window, max(0, reported - settled) // plan.interval_ms)
+    return Times(plan.interval_ms, min(ended, restarted), settled, before, after)
+
+
+def _change(spans: Sequence[tuple[int, int]], since: int | None) -> tuple[int, int, int] | None:
+    """When the process before the change began and ended, and when the one after it began."""
+    at = next((at for at, (start, _) in enumerate(spans) if since is not None and start >= since), len(spans) - 1)
+    return (*spans[at - 1], spans[at][0]) if at > 0 else None
+
+
+def _of(processes: Collection[ProcessSpan], plan: CanaryPlan, instance: str) -> list[ProcessSpan]:
+    return [span for span in processes if plan.instance(span.writer) == instance]
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
     """One member's intervals, oldest first.
 
-    `values`: the metric, None where there was nothing to measure. `records`: how many were delivered; None: the audit has no whole
+    `values`: the metric, None if there was nothing to measure. `records`: how many were delivered; None: the audit has no whole
     account of this interval (unlike 0: known to be idle), and then its value does not count either.
     """
 
     values: tuple[float | None, ...]
     records: tuple[int | None, ...]
 
-    def __post_init__(self) -> None:
-        if len(self.values) != len(self.records):
-            raise ValueError(f"{len(self.values)} values for {len(self.records)} intervals")
+    def logs(self) -> list[float]:
+        """The values as logarithms; NaN: not known."""
+        return [nan if records is None else _log(value) for value, records in zip(self.values, self.records, strict=True)]
 
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def judged(self, metric: Metric) -> list[float]:
-        pairs = zip(self.values, self.records, strict=True)
-        return [nan if records is None else metric.judged(value) for value, records in pairs]
-
-    def measured(self, metric: Metric) -> int:
+    @property
+    def measured(self) -> int:
         """How many intervals have a value that counts."""
-        return sum(map(isfinite, self.judged(metric)))
+        return sum(map(isfinite, self.logs()))
 
     @property
     def unaccounted(self) -> float:
@@ -113,17 +173,20 @@ class Window:
 
     @property
     def quiet(self) -> float:
-        """Share of the intervals that are known in which nothing was delivered; 0 of no intervals."""
+        """Share of the known intervals in which nothing was delivered; 0 of no intervals."""
         known = [records for records in self.records if records is not None]
         return known.count(0) / len(known) if known else 0.0
 
 
+def _log(value: float | None) -> float:
+    return nan if value is None or not isfinite(value) else log(max(value, RESOLUTION))
+
+
 @dataclass(frozen=True, slots=True)
 class MemberSeries:
-    """One member before and after the change; a canary is followed by its place in the group, not by its client's id."""
+    """One member before and after the change; the canary is followed by its place in the group, not by its client's id."""
 
     member: str
-    arm: Arm
     before: Window
     after: Window
 
@@ -136,79 +199,168 @@ class MemberSeries:
         """By how much the share of its quiet intervals has grown."""
         return self.after.quiet - self.before.quiet
 
-    def measured(self, metric: Metric) -> int:
-        return min(self.before.measured(metric), self.after.measured(metric))
-
-
-@dataclass(frozen=True, slots=True)
-class MetricSeries:
-    """One metric of all members over the same intervals; raises ValueError where their windows differ in length."""
-
-    metric: Metric
-    members: tuple[MemberSeries, ...]
-
-    def __post_init__(self) -> None:
-        lengths = {(len(each.before), len(each.after)) for each in self.members}
-        if len(lengths) > 1:
-            raise ValueError(f"{self.metric.name}: members have windows of different lengths: {sorted(lengths)}")
-
     @property
-    def reached(self) -> int:
-        """Intervals since the change."""
-        return len(self.members[0].after) if self.members else 0
+    def measured(self) -> int:
+        return min(self.before.measured, self.after.measured)
 
-    def until(self, intervals: int) -> MetricSeries:
-        """As it stood so many intervals after the change."""
-        cut = (
-            MemberSeries(
-                each.member, each.arm, each.before, Window(each.after.values[:intervals], each.after.records[:intervals])
-            )
-            for each in self.members
+
+def series(processes: Collection[ProcessSpan], measured: Measured, found: Times, plan: CanaryPlan) -> tuple[MemberSeries, ...]:
+    """Each member over these times, the canary first. Events do not account for an interval that no process of a member covers."""
+
+    def window(name: str, own: Sequence[ProcessSpan], begins: Sequence[int]) -> Window:
+        covered = [any(span.covers(begin, begin + found.interval_ms) for span in own) for begin in begins]
+        cells = [measured.get((name, begin)) for begin in begins]
+        records = tuple((cell[0] if cell else 0) if known else None for known, cell in zip(covered, cells, strict=True))
+        return Window(tuple(cell[1] if cell else None for cell in cells), records)
+
+    def member(name: str) -> MemberSeries:
+        own = _of(processes, plan, name)
+        return MemberSeries(name, *(window(name, own, begins) for begins in found.spans()))
+
+    return tuple(map(member, plan.members))
+
+
+def unseen(plan: CanaryPlan, invariants: Iterable[Ground]) -> CanaryVerdict:
+    """The verdict without `times`."""
+    text = f"{plan.canary} of group {plan.group} did not write events both before and after a restart."
+    why = "A canary is compared with itself before, and with how the others changed meanwhile."
+    remedy = "Wrap this consumer before the move; its events' writer, or its client.id, has to begin with the instance's name."
+    return _verdict(plan, 0, [*invariants, _doubt("V28", text, why, remedy)])
+
+
+def judge(members: Sequence[MemberSeries], invariants: Iterable[Ground], plan: CanaryPlan) -> CanaryVerdict:
+    """The verdict over these series, the canary's first. `invariants`: what the audit found about it; a FAIL among it decides."""
+    reached = min((len(each.after.values) for each in members), default=0)
+    if reached < plan.window:
+        text = f"{reached} of the {plan.window} intervals that are compared have passed since the change."
+        return _verdict(plan, reached, [*invariants, _doubt("V22", text, "", "Let the canary run.")])
+    kept, grounds = _comparable(members)
+    old = len(kept) - (members[0] in kept)
+    if any(ground.outcome is Outcome.INCONCLUSIVE for ground in grounds):
+        return _verdict(plan, reached, [*invariants, *grounds], baseline=old)
+    test = _test(kept, plan.margin)
+    return _verdict(plan, reached, [*invariants, *grounds, *_gone_quiet(kept), _conclusion(test, plan)], old, test)
+
+
+def _verdict(
+    plan: CanaryPlan, reached: int, grounds: Sequence[Ground], baseline: int = 0, test: RankTest | None = None
+) -> CanaryVerdict:
+    outcome = worst(ground.outcome for ground in grounds)
+    verdict = CanaryVerdict(outcome, METRIC, plan.margin, plan.window, reached, baseline, grounds=tuple(grounds))
+    return replace(verdict, **asdict(test)) if test else verdict
+
+
+def _test(kept: Sequence[MemberSeries], margin: float) -> RankTest:
+    """The rank test over what is left of the values when load and lasting differences are taken out."""
+    before = [_known(row) for row in _without_load([each.before for each in kept])]
+    after = [_known(row) for row in _without_load([each.after for each in kept])]
+    level = [median(row) for row in before]
+    canary, *others = ([value - own for value in row] for row, own in zip(after, level, strict=True))
+    # Neighbouring intervals are alike and count for less than as many independent ones; the median before is not exact either.
+    alike, compared = autocorrelation([*before, *after]), min(map(len, after)) / min(map(len, before))
+    return rank_test(canary, others, margin, (1 + alike) / (1 - alike) * (1 + compared))
+
+
+def _without_load(windows: Sequence[Window]) -> list[list[float]]:
+    """Logarithms of each member's values, less their median over the members in each interval."""
+    rows = [window.logs() for window in windows]
+    common = [median(_known(column) or [0.0]) for column in zip(*rows, strict=True)]
+    return [[value - usual for value, usual in zip(row, common, strict=True)] for row in rows]
+
+
+def _known(values: Iterable[float]) -> list[float]:
+    return [value for value in values if isfinite(value)]
+
+
+def _comparable(members: Sequence[MemberSeries]) -> tuple[list[MemberSeries], list[Ground]]:
+    """The members that can be compared, and what prevents it; an INCONCLUSIVE among the grounds means: do not."""
+    blind = [each for each in members if each.unaccounted > _MAX_UNACCOUNTED]
+    quiet = [each for each in members if each not in blind and each.measured < MIN_POINTS]
+    kept = [each for each in members if each not in blind and each not in quiet]
+    return kept, [*_blind(members, blind), *_quiet(members, quiet), *_few(members, kept)]
+
+
+def _spare(left_out: Sequence[MemberSeries], members: Sequence[MemberSeries]) -> bool:
+    """Whether the comparison can do without these members; never without the canary."""
+    return members[0] not in left_out and len(left_out) <= _MAX_LEFT_OUT * (len(members) - 1)
+
+
+def _named(members: Iterable[MemberSeries]) -> str:
+    return ", ".join(sorted(member.member for member in members))
+
+
+def _blind(members: Sequence[MemberSeries], blind: Sequence[MemberSeries]) -> Iterator[Ground]:
+    if not blind:
+        return
+    text = f"{METRIC}: audit events are missing for {_named(blind)}"
+    if _spare(blind, members):
+        yield _note("V21", f"{text}; left out of the baseline.")
+    else:
+        why = "A member that reports only its good minutes looks good."
+        yield _doubt("V12", f"{text}.", why, "Repeat the window with the audit whole; check whether these members ended hard.")
+
+
+def _quiet(members: Sequence[MemberSeries], quiet: Sequence[MemberSeries]) -> Iterator[Ground]:
+    """Members with too few values: no member had traffic, the canary had none, or the windows are short."""
+    if not quiet:
+        return
+    canary = members[0]
+    if all(each.after.idle for each in members):
+        yield _doubt(
+            "V13", f"{METRIC}: nothing was delivered to any member.", "Nothing was tried.", "Judge in a time with traffic."
         )
-        return MetricSeries(self.metric, tuple(cut))
+    elif canary in quiet and canary.after.idle:
+        text = f"{METRIC}: nothing was delivered to {canary.member}, while others had traffic."
+        yield _doubt("V14", text, "", _STUCK)
+    elif _spare(quiet, members):
+        yield _note("V21", f"{METRIC}: too few values from {_named(quiet)}; left out of the baseline.")
+    else:
+        text = f"{METRIC}: fewer than {MIN_POINTS} values, before or after the change, from {_named(quiet)}."
+        yield _doubt("V15", text, "", "Judge over a longer window, or in a time with traffic.")
 
 
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """When to look, as shares of the whole window, and how the allowed error is shared among the looks."""
-
-    fractions: tuple[float, ...]
-    spending: Spending
-
-
-SCHEDULES: Mapping[str, Schedule] = {
-    "single": Schedule((1.0,), Spending.POCOCK),
-    "obrien-fleming-4": Schedule((0.25, 0.5, 0.75, 1.0), Spending.OBRIEN_FLEMING),
-    "pocock-4": Schedule((0.25, 0.5, 0.75, 1.0), Spending.POCOCK),
-}
+def _gone_quiet(kept: Sequence[MemberSeries]) -> Iterator[Ground]:
+    """A canary that was delivered something, and then nothing, while others were: its good intervals do not show that."""
+    canary, *others = kept
+    if canary.quieter > sum(each.quieter for each in others) / len(others) + _MAX_QUIETER:
+        text = (
+            f"{METRIC}: in {canary.after.quiet:.0%} of the intervals ({canary.before.quiet:.0%} before) nothing was delivered to "
+            f"{canary.member}, while others had traffic."
+        )
+        why = "An interval without records has no value: a member that stops looks like one that is quick."
+        yield _doubt("V14", text, why, _STUCK)
 
 
-@dataclass(frozen=True, slots=True)
-class CanaryPolicy:
-    """How careful the judge is; `window` and `min_points` are numbers of intervals, `max_...` shares.
+def _few(members: Sequence[MemberSeries], kept: Sequence[MemberSeries]) -> Iterator[Ground]:
+    there = members[0] in kept
+    old = len(kept) - there
+    if old < MIN_BASELINE or not there:
+        text = f"{METRIC}: {'the canary' if there else 'no canary'} and {old} baseline members can be compared."
+        why = "How much members differ by themselves is learned from the baseline, and minutes of one member are no substitute."
+        yield _doubt("V11", text, why, f"Keep at least {MIN_BASELINE} members on the old client.")
 
-    `alpha`: the probability of a false FAIL over all looks and metrics together, and of a false PASS over all looks of one metric.
-    """
 
-    window: int = 60
-    schedule: str = "obrien-fleming-4"
-    alpha: float = 0.05
-    power: float = 0.8
-    min_baseline: int = 3
-    min_points: int = 10  # per member, before and after
-    max_unaccounted: float = 0.05
-    max_left_out: float = 0.2  # of the baseline members
-    max_quieter: float = 0.2  # a quiet interval has no value, so it must not be much more of a canary's than of the others'
-    max_placebos: int = 500
+_STUCK: Final = "Check whether this member owns partitions that receive records, and whether it is stuck."
 
-    def __post_init__(self) -> None:
-        if self.schedule not in SCHEDULES:
-            raise ValueError(f"no schedule is called {self.schedule!r}; there are {', '.join(SCHEDULES)}")
-        if not 0 < self.alpha < 0.5 or self.min_baseline < 2 or self.window < 1:
-            raise ValueError(
-                f"alpha {self.alpha}, min_baseline {self.min_baseline} or window {self.window} leaves nothing to judge by"
-            )
 
-    def looks(self) -> tuple[int, ...]:
-        """After how many intervals each look is due."""
-        return tuple(ceil(fraction * self.window) for fraction in SCHEDULES[self.schedule].fractions)
+def _conclusion(test: RankTest, plan: CanaryPlan) -> Ground:
+    text = (
+        f"{METRIC}: {plan.canary} is {test.estimate:.3g} times as late as the others (between {test.low:.3g} and {test.high:.3g}), "
+        f"the margin is {plan.margin:.3g}"
+    )
+    if test.worse(plan.margin):
+        why = f"This is more than such members differ by themselves (p = {test.p_value:.2g})."
+        return Ground(Outcome.FAIL, Reason("V17", f"{text}: worse.", why, "Stop or roll back the canary."))
+    seen = f"The smallest effect that this window could have seen is {test.smallest:.3g} (with probability {POWER:.0%})."
+    if test.within(plan.margin):
+        return Ground(Outcome.PASS, Reason("V19", f"{text}: within the margin.", seen))
+    remedy = "Decide by hand, or repeat the canary with a longer `audit.canary.window` or more instances."
+    return _doubt("V18", f"{text}: it could be either.", seen, remedy)
+
+
+def _doubt(code: str, text: str, why: str, remedy: str) -> Ground:
+    return Ground(Outcome.INCONCLUSIVE, Reason(code, text, why, remedy))
+
+
+def _note(code: str, text: str) -> Ground:
+    return Ground(Outcome.PASS, Reason(code, text))

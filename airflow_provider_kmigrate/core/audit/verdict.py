@@ -24,7 +24,7 @@ from airflow_provider_kmigrate.core.ledger.facts import Case, Facts, Finding
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Refused
 
-VERSION = 1
+VERSION = 2
 VERDICT_HOLDS = 86_400.0  # seconds; an approval over a night may use it, one over a weekend may not
 
 
@@ -103,54 +103,25 @@ class LevelHealth:
 
 
 @dataclass(frozen=True, slots=True)
-class Calibration:
-    """The judge tried on the period before, where nothing differed: share of placebos it failed, and passed with the margin planted."""
+class CanaryVerdict:
+    """How a group's canary compares with the other members; the numbers are factors, canary / others, None if not computed.
 
-    placebos: int
-    false_fail: float
-    false_pass: float
-
-
-@dataclass(frozen=True, slots=True)
-class MetricVerdict:
-    """One metric. `estimate`, `low`, `high`, `margin`, `detectable` and `neutral` are in the metric's terms: ratios canary / baseline (or differences).
-
-    `low` is the bound that decides FAIL, `high` the one that decides PASS, each one-sided at this look's level. `detectable`: the
-    smallest true effect that this look would have failed with probability `power`. They are None where nothing could be computed.
+    `measured` of `window` intervals have passed since the change; nothing is compared before all have. `low` and `high`: one-sided
+    95 % bounds. `smallest`: the smallest true effect that the comparison would have failed with a probability of 80 %.
     """
 
-    metric: str
     outcome: Outcome
-    margin: float
-    baseline: int  # members compared
-    canaries: int
+    metric: str
+    margin: float  # up to how many times as late is accepted
+    window: int
+    measured: int
+    baseline: int = 0  # members that the canary is compared with
     estimate: float | None = None
     low: float | None = None
     high: float | None = None
-    detectable: float | None = None
-    power: float = 0.8
-    fail_level: float | None = None
-    pass_level: float | None = None
-    neutral: float = 1.0  # what no difference at all would be: 1 for ratios, 0 for differences
-    calibration: Calibration | None = None
+    smallest: float | None = None
+    p_value: float | None = None
     grounds: tuple[Ground, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class CanaryVerdict:
-    """The canary's verdict at `look` of `looks` (1-based); after the last look an INCONCLUSIVE is a person's to decide."""
-
-    outcome: Outcome
-    schedule: str
-    look: int
-    looks: int
-    metrics: tuple[MetricVerdict, ...] = ()
-    general: tuple[Ground, ...] = ()  # invariants, and what concerns no one metric
-
-    @property
-    def grounds(self) -> tuple[Ground, ...]:
-        """All that led to the outcome."""
-        return (*self.general, *(ground for metric in self.metrics for ground in metric.grounds))
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +149,7 @@ class Verdict:
         if self.outcome is not Outcome.PASS:
             return f"{self.outcome}: {self.grounds[0].reason if self.grounds else 'no evidence of any kind was given.'}"
         shown = [f"{level.label} {CLAIMS[level]}" for level in self.proven]
-        shown += ["the canaries are no worse than the margins allow"] if self.canary else []
+        shown += ["the canary is no worse than the margin allows"] if self.canary else []
         shown += [f"not measured: {' and '.join(level.label for level in self.unmeasured)}"] if self.unmeasured else []
         return f"{self.outcome}: {'; '.join(shown)}."
 
@@ -363,13 +334,12 @@ def _plain(value: Any) -> Any:
 
 
 def may_change(document: Mapping[str, Any]) -> bool:
-    """Whether more evidence of the same kind may settle a stored verdict: not where only the canary's last look was not clear."""
+    """Whether more evidence of the same kind may settle a stored verdict: not if only the canary's whole window was not clear."""
     canary = document.get("canary")
-    if canary is None or canary["look"] < canary["looks"]:
+    if canary is None or canary["measured"] < canary["window"]:
         return True
-    about_it = [*canary["general"], *(ground for metric in canary["metrics"] for ground in metric["grounds"])]
     doubts = [ground for ground in document["grounds"] if ground["outcome"] == Outcome.INCONCLUSIVE]
-    return any(ground not in about_it for ground in doubts)
+    return any(ground not in canary["grounds"] for ground in doubts)
 
 
 def too_old(judged_at: float | None, now: float) -> Reason | None:
