@@ -135,7 +135,6 @@ _PROVIDER: dict[str, Any] = {
         "controllers",
         "copy",
         "groups",
-        "inventory",
         "prepare",
         "probe",
         "rollback",

@@ -80,7 +80,7 @@ def _together(name: str, in_zookeeper: Mapping[str, ZkGroup] | None, kafka: Mapp
     if name not in kafka:
         return GroupSeen(name, zk, _DEAD, {})
     described, committed = kafka[name].described, kafka[name].committed
-    return GroupSeen(name, zk, described.group if described else None, committed)
+    return GroupSeen(name, zk, described, committed)
 
 
 def _places(look: GroupSeen) -> Iterable[TopicPartition]:

@@ -1,4 +1,4 @@
-"""Consumer groups as the brokers and as ZooKeeper tell of them: members and committed offsets. Reads only."""
+"""Consumer groups as their coordinators describe them: members and committed offsets. Reads only."""
 
 from __future__ import annotations
 
@@ -8,18 +8,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from airflow_provider_kmigrate.clients.batches import batches
-from airflow_provider_kmigrate.clients.group_znodes import Tree, groups_in
 from airflow_provider_kmigrate.clients.wire import Wire
-from airflow_provider_kmigrate.clients.wire_groups import Address, Brokers, Described, Offsets, committed, described
-from airflow_provider_kmigrate.core.coordination.group_seen import ZkGroup
-from airflow_provider_kmigrate.core.groups.inventory import GroupFound
-from airflow_provider_kmigrate.core.groups.readiness import GroupProtocol
+from airflow_provider_kmigrate.clients.wire_groups import Address, Brokers, Offsets, committed, described
+from airflow_provider_kmigrate.core.coordination.group_seen import KafkaGroup
 from airflow_provider_kmigrate.core.internal_topics import OFFSETS_TOPIC
 from airflow_provider_kmigrate.exceptions import KMigrateError, Unavailable
 
 _BATCH: Final = 100  # groups a request
 _AGAIN_S: Final = 0.5  # until what passes by itself, such as a coordinator that moves, is asked about once more
-_CONSUMERS: Final = {"consumer", ""}  # nobody ever joined: offsets alone
 
 Value = TypeVar("Value")
 Answers = dict[str, Value | KMigrateError]
@@ -30,30 +26,23 @@ class Told(NamedTuple):
     """What a group's coordinator tells. None: it did not."""
 
     group: str
-    described: Described | None
+    described: KafkaGroup | None
     committed: Offsets | None
 
 
-def told(
-    properties: Mapping[str, str], timeout: float, only: Collection[str] | None = None, again: float = _AGAIN_S
-) -> Iterator[Told]:
-    """Every consumer group that the brokers know, or each of `only`, known or not, by name. `timeout`: seconds for each request,
-    `again`: until what is not told is asked for once more.
+def told(properties: Mapping[str, str], timeout: float, names: Collection[str], again: float = _AGAIN_S) -> Iterator[Told]:
+    """Each of these groups, known or not, by name. `timeout`: seconds for each request, `again`: until a second question to a
+    coordinator that did not answer.
 
-    A group that does not tell, or has no coordinator, has None in it. Nothing where no group ever committed anything: to ask for a
-    coordinator would make the brokers create `__consumer_offsets`. Raises ours where nobody answers, and without `only` where a
-    single broker does not list its groups.
+    A group that does not answer, or has no coordinator, has None in it. Nothing if no group ever committed anything: to ask for a
+    coordinator would make the brokers create `__consumer_offsets`. Raises ours if no broker answers.
     """
     with Brokers(properties, timeout) as brokers:
         if brokers.first(lambda wire: wire.leaders(OFFSETS_TOPIC)) is None:
             return
-        wanted, silent = _consumers(brokers.listed()) if only is None else only, Silent()
-        for names in batches(sorted(wanted), _BATCH):
-            yield from _batch(brokers, names, silent, again)
-
-
-def _consumers(listed: Mapping[str, str]) -> list[str]:
-    return [name for name, protocol in listed.items() if protocol in _CONSUMERS]
+        silent = Silent()
+        for some in batches(sorted(names), _BATCH):
+            yield from _batch(brokers, some, silent, again)
 
 
 def _batch(brokers: Brokers, groups: Sequence[str], silent: Silent, pause: float) -> Iterator[Told]:
@@ -67,8 +56,8 @@ def _batch(brokers: Brokers, groups: Sequence[str], silent: Silent, pause: float
         yield Told(name, _or_none(groups_told[name]), _or_none(offsets[name]))
 
 
-def _asked(brokers: Brokers, groups: Sequence[str], silent: Silent) -> tuple[Answers[Described], Answers[Offsets]]:
-    groups_told, offsets = Answers[Described](), Answers[Offsets]()
+def _asked(brokers: Brokers, groups: Sequence[str], silent: Silent) -> tuple[Answers[KafkaGroup], Answers[Offsets]]:
+    groups_told, offsets = Answers[KafkaGroup](), Answers[Offsets]()
     by_coordinator: dict[Address, list[str]] = defaultdict(list)
     for name, address in _coordinators(brokers, groups).items():
         if isinstance(address, KMigrateError):
@@ -108,25 +97,3 @@ def _answers(
 
 def _or_none(found: Value | KMigrateError) -> Value | None:
     return None if isinstance(found, KMigrateError) else found
-
-
-def of_brokers(properties: Mapping[str, str], timeout: float = 30.0) -> list[GroupFound]:
-    """Every group that the brokers coordinate. A group that does not tell has None in it; raises ours where a broker does not answer."""
-    return [_found(one) for one in told(properties, timeout)]
-
-
-def _found(one: Told) -> GroupFound:
-    if one.described is None:
-        return GroupFound(one.group, GroupProtocol.UNKNOWN, None, one.committed)
-    group, protocol = one.described
-    return GroupFound(one.group, protocol, len(group.members), one.committed, not group.stable)
-
-
-def of_zookeeper(zk: Tree) -> list[GroupFound]:
-    """Every group that has members or offsets in ZooKeeper (the old consumer's tree). Raises as the client."""
-    return [found for name, group in groups_in(zk).items() if (found := _in_tree(name, group))]
-
-
-def _in_tree(name: str, group: ZkGroup) -> GroupFound | None:
-    members, offsets = len(group.registrations), group.committed
-    return GroupFound(name, GroupProtocol.ZOOKEEPER, members, offsets) if members or offsets else None

@@ -65,6 +65,17 @@ def read_marks(
 
 def log_ends(admin: AdminClient, wheres: Iterable[TopicPartition], timeout: float) -> dict[TopicPartition, int]:
     """The next offset that each of these logs will give out; partitions that do not exist, have no leader or do not tell are left out."""
+    return _led(admin, wheres, OffsetSpec.latest, timeout)
+
+
+def log_starts(admin: AdminClient, wheres: Iterable[TopicPartition], timeout: float) -> dict[TopicPartition, int]:
+    """The first offset that each of these logs still has; the same partitions are left out as by `log_ends`."""
+    return _led(admin, wheres, OffsetSpec.earliest, timeout)
+
+
+def _led(
+    admin: AdminClient, wheres: Iterable[TopicPartition], spec: Callable[[], Any], timeout: float
+) -> dict[TopicPartition, int]:
     wanted = set(wheres)
     if not wanted:
         return {}
@@ -74,11 +85,11 @@ def log_ends(admin: AdminClient, wheres: Iterable[TopicPartition], timeout: floa
         for index, one in topic.partitions.items()
         if one.leader >= 0
     }
-    ends = dict[TopicPartition, int]()
+    found = dict[TopicPartition, int]()
     for some in batches(sorted(led & wanted), _BATCH):
-        answers = _offsets(admin, some, OffsetSpec.latest, timeout)
-        ends |= {where: answer.offset for where, answer in answers.items() if not isinstance(answer, KMigrateError | str)}
-    return ends
+        answers = _offsets(admin, some, spec, timeout)
+        found |= {where: answer.offset for where, answer in answers.items() if not isinstance(answer, KMigrateError | str)}
+    return found
 
 
 def _topics(admin: AdminClient, timeout: float) -> dict[str, Any]:

@@ -162,10 +162,6 @@ class Wire:
             broker_ids=frozenset(broker.node_id for broker in answer.brokers),
         )
 
-    def peers(self) -> tuple[tuple[str, int], ...]:
-        """Host and port of every live broker that this one knows, itself included; raises `Unavailable` while it knows nothing yet."""
-        return tuple((broker.host, broker.port) for broker in self._metadata(topics=[]).brokers)
-
     def partitions(self) -> tuple[Led, ...]:
         """Every partition of every topic as this broker's metadata cache has it; raises `Unavailable` while it is empty."""
         answer = self._metadata(topics=None)

@@ -7,11 +7,11 @@ would kill.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
-from kafka.protocol.admin import DescribeGroupsRequest, ListGroupsRequest
+from kafka.protocol.admin import DescribeGroupsRequest
 from kafka.protocol.consumer.group import OffsetCommitRequest, OffsetFetchRequest
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 from kafka.protocol.metadata import FindCoordinatorRequest
@@ -24,7 +24,6 @@ from airflow_provider_kmigrate.clients.wire_security import MECHANISMS, from_kaf
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
 from airflow_provider_kmigrate.core.coordination.group_seen import KafkaGroup
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.groups.readiness import GroupProtocol
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Unavailable, Unreachable
 
 Offsets = dict[TopicPartition, int]
@@ -34,13 +33,6 @@ Answer = TypeVar("Answer")
 _CONSUMERS: Final = "consumer"  # the protocol type whose assignments can be read
 _DEAD: Final = "Dead"
 _NO_SUCH_GROUP: Final = {35, 69}  # UNSUPPORTED_VERSION: the broker has the request, and KIP-848 is off; GROUP_ID_NOT_FOUND
-
-
-class Described(NamedTuple):
-    """A group as its coordinator describes it, and by which rebalance protocol it lives."""
-
-    group: KafkaGroup
-    protocol: GroupProtocol
 
 
 def speaks(properties: Mapping[str, str]) -> bool:
@@ -54,7 +46,7 @@ def describe(properties: Mapping[str, str], group: str, timeout: float) -> Kafka
     """The group now. `timeout`: seconds for each of the brokers that have to be asked. Raises as `Wire` does."""
     with Brokers(properties, timeout) as brokers:
         (found,) = described(brokers.at(*brokers.coordinator(group)), [group]).values()
-    return _or_raise(found).group
+    return _or_raise(found)
 
 
 def commit(properties: Mapping[str, str], group: str, offsets: Mapping[TopicPartition, int], timeout: float) -> None:
@@ -99,27 +91,20 @@ class Brokers:
     def coordinator(self, group: str) -> Address:
         return self.first(lambda wire: _coordinator(wire, group))
 
-    def listed(self) -> dict[str, str]:
-        """Every group with its protocol type, such as consumer or connect; empty where nobody ever joined.
-
-        Raises where one broker does not tell: it hides its groups, and a part of them would pass for all.
-        """
-        return {name: kind for host, port in self.first(Wire.peers) for name, kind in _listed(self.at(host, port))}
-
     def coordinators(self, groups: Sequence[str]) -> dict[str, Address | KMigrateError]:
         """For each group its coordinator, or why it has none. Makes `__consumer_offsets` where it does not exist yet."""
         return self.first(lambda wire: _coordinators(wire, groups))
 
 
-def described(wire: Wire, groups: Sequence[str]) -> dict[str, Described | KMigrateError]:
+def described(wire: Wire, groups: Sequence[str]) -> dict[str, KafkaGroup | KMigrateError]:
     """Groups that this broker coordinates, each with what it is or why that is not told. One that nobody knows is Dead."""
     answer = wire.ask(DescribeGroupsRequest, 0, 4, groups=list(groups))
     found = {one.group_id: _error(one, f"{wire.endpoint} DescribeGroups") or _classic(one) for one in answer.groups}
-    dead = [name for name, one in found.items() if isinstance(one, Described) and one.group.state == _DEAD]
+    dead = [name for name, one in found.items() if isinstance(one, KafkaGroup) and one.state == _DEAD]
     return found | _of_new_protocol(wire, dead)
 
 
-def _of_new_protocol(wire: Wire, groups: Sequence[str]) -> dict[str, Described | KMigrateError]:
+def _of_new_protocol(wire: Wire, groups: Sequence[str]) -> dict[str, KafkaGroup | KMigrateError]:
     """Those of KIP-848, which DescribeGroups calls Dead."""
     if not groups or not wire.serves(ConsumerGroupDescribeRequest):
         return {}
@@ -136,12 +121,6 @@ def committed(wire: Wire, groups: Sequence[str]) -> dict[str, Offsets | KMigrate
         wanted = [OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=None) for group in groups]
         each = {one.group_id: one for one in wire.ask(OffsetFetchRequest, 8, 8, groups=wanted).groups}
     return {group: _offsets(one, f"{wire.endpoint} OffsetFetch of {group}") for group, one in each.items()}
-
-
-def _listed(wire: Wire) -> Iterable[tuple[str, str]]:
-    answer = wire.ask(ListGroupsRequest, 0, 4)
-    check(answer.error_code, f"{wire.endpoint} ListGroups")
-    return [(one.group_id, one.protocol_type) for one in answer.groups]
 
 
 def _coordinators(wire: Wire, groups: Sequence[str]) -> dict[str, Address | KMigrateError]:
@@ -170,7 +149,7 @@ def _error(answer: Any, where: str) -> KMigrateError | None:
     return error_for(answer.error_code, where, detail) if answer.error_code else None
 
 
-def _classic(answer: Any) -> Described | KMigrateError:
+def _classic(answer: Any) -> KafkaGroup | KMigrateError:
     readable = answer.protocol_type == _CONSUMERS
     try:
         members = [
@@ -179,7 +158,7 @@ def _classic(answer: Any) -> Described | KMigrateError:
         ]
     except Exception as error:  # noqa: BLE001 - a member's own bytes, and the decoder raises whatever a wrong one leads it to
         return Failed(f"{answer.group_id}: what a member is assigned is not Kafka's protocol ({type(error).__name__})")
-    return Described(KafkaGroup(answer.group_state, tuple(members), answer.protocol_data or ""), GroupProtocol.CLASSIC)
+    return KafkaGroup(answer.group_state, tuple(members), answer.protocol_data or "")
 
 
 def _assigned(member: Any) -> frozenset[TopicPartition]:
@@ -188,9 +167,9 @@ def _assigned(member: Any) -> frozenset[TopicPartition]:
     return frozenset(TopicPartition(topic.topic, index) for topic in topics for index in topic.partitions)
 
 
-def _new(answer: Any) -> Described:
+def _new(answer: Any) -> KafkaGroup:
     members = (KafkaMember(one.member_id, one.client_id, _assigned_now(one), one.client_host) for one in answer.members)
-    return Described(KafkaGroup(answer.group_state, tuple(members), answer.assignor_name), GroupProtocol.CONSUMER)
+    return KafkaGroup(answer.group_state, tuple(members), answer.assignor_name)
 
 
 def _assigned_now(member: Any) -> frozenset[TopicPartition]:

@@ -1,4 +1,4 @@
-"""Latencies in whole microseconds: buckets that every engine computes alike, and exact quantiles.
+"""Latencies in whole microseconds: buckets that every engine computes alike, and quantiles.
 
 A bucket is an integer function of the value (no logarithm), so Python, Spark and SQL put the same value into the same bucket:
 values below 128 each have their own, above that there are 64 buckets to an octave. The middle of a bucket is within 0.79 % of
@@ -43,19 +43,14 @@ def merge(histograms: Iterable[Histogram]) -> Histogram:
     return tuple(sorted(total.items()))
 
 
-def quantile(ordered: Sequence[int], share: float) -> int | None:
-    """The smallest of the ascending values that at least `share` of them do not exceed (nearest rank); None of nothing."""
-    return ordered[_rank(len(ordered), share) - 1] if ordered else None
-
-
 def bucket_quantile(counts: Histogram, share: float) -> float | None:
-    """The same from a histogram, to within 0.79 %; None of nothing."""
+    """The smallest value that at least `share` of all do not exceed (nearest rank), to within 0.79 %; None of nothing."""
     number = counted_quantile(counts, share)
     return None if number is None else middle(number)
 
 
 def counted_quantile(counts: Sequence[tuple[int, int]], share: float) -> int | None:
-    """The same of values that ascend, each with how often it is there."""
+    """The same, exactly, of values that ascend, each with how often it is there."""
     left = _rank(sum(count for _, count in counts), share)
     for value, count in counts:
         left -= count

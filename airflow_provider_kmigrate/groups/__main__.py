@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from airflow_provider_kmigrate.clients import group_hold, group_mode, group_offsets, group_resets
+from airflow_provider_kmigrate.clients.admin import connect
 from airflow_provider_kmigrate.clients.connections import (
     KAFKA,
     ZOOKEEPER,
@@ -31,7 +32,7 @@ from airflow_provider_kmigrate.clients.connections import (
 from airflow_provider_kmigrate.clients.fence import Fence
 from airflow_provider_kmigrate.clients.group_reads import seen, topic_settings
 from airflow_provider_kmigrate.clients.group_znodes import groups_in, is_number
-from airflow_provider_kmigrate.clients.log_marks import cluster_id
+from airflow_provider_kmigrate.clients.log_marks import cluster_id, log_starts
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core.cluster import GroupSpec
@@ -46,7 +47,7 @@ from airflow_provider_kmigrate.core.groups.members import unheard, unread
 from airflow_provider_kmigrate.core.groups.move import set_mode, written
 from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, plan
 from airflow_provider_kmigrate.core.groups.resets import pending, unfit
-from airflow_provider_kmigrate.core.groups.scan import GroupScan, TwoLooks, scan
+from airflow_provider_kmigrate.core.groups.scan import GroupScan, TwoLooks, scan, wanted
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Fenced, KMigrateError, Refused, Unavailable, WrongCluster
 from airflow_provider_kmigrate.groups.report import copied, document, table
@@ -56,6 +57,7 @@ _TAKEN = (
     "The cluster was owned by {}. Its task that is under way is refused from now on; the next one would take the cluster again: mark that run "
     "failed, or set the kill switch, if you have not."
 )
+_TIMEOUT = 30.0  # seconds for a request
 _WAIT = 5.0  # seconds between the two looks; below an auto commit's interval, so that a standstill is a suspicion only
 
 
@@ -91,8 +93,8 @@ def scanned(
     now = seen(zk, properties, names)
     took = time.monotonic() - looked
     gap = time.monotonic() - began if wait else None
-    settings = _settings(properties, now)
-    scans = [scan(TwoLooks(look, first.get(name), gap or 0.0, settings)) for name, look in sorted(now.items())]
+    settings, starts = _settings(properties, now), _starts(properties, now)
+    scans = [scan(TwoLooks(look, first.get(name), gap or 0.0, settings, starts)) for name, look in sorted(now.items())]
     return scans, gap, took
 
 
@@ -102,6 +104,13 @@ def _settings(properties: Mapping[str, Any], now: Mapping[str, GroupSeen]) -> di
         return topic_settings(properties, topics)
     except Unavailable:
         return None
+
+
+def _starts(properties: Mapping[str, Any], now: Mapping[str, GroupSeen]) -> dict[TopicPartition, int] | None:
+    try:
+        return log_starts(connect(properties), (where for look in now.values() for where in wanted(look)), _TIMEOUT)
+    except Unavailable:
+        return None  # then the ends are not known either (K30)
 
 
 def _scan(zk: ZooKeeper, properties: Mapping[str, Any], chosen: argparse.Namespace) -> int:

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fake_node import FakeNode, api_versions
-from kafka.protocol.admin import DescribeGroupsResponse, ListGroupsResponse
+from kafka.protocol.admin import DescribeGroupsResponse
 from kafka.protocol.consumer.group import OffsetCommitResponse, OffsetFetchResponse
 from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment
 from kafka.protocol.metadata import FindCoordinatorResponse, MetadataResponse
 
 from airflow_provider_kmigrate.clients.messages import ConsumerGroupDescribeResponse
 
-METADATA, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, DESCRIBE_GROUPS, LIST_GROUPS, DESCRIBE_NEW = 3, 8, 9, 10, 15, 16, 69
+METADATA, OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, DESCRIBE_GROUPS, DESCRIBE_NEW = 3, 8, 9, 10, 15, 69
 #: What a broker serves of them: of 3.9, and of 2.8, which asks and answers about one group at a time.
 NEW = {3: (0, 12), 8: (0, 9), 9: (0, 9), 10: (0, 6), 15: (0, 5), 16: (0, 5), 69: (0, 0)}
 OLD = {3: (0, 11), 8: (0, 8), 9: (0, 7), 10: (0, 3), 15: (0, 5), 16: (0, 4)}
@@ -85,7 +85,6 @@ class Broker:
             OFFSET_FETCH: self._fetch,
             FIND_COORDINATOR: self._find,
             DESCRIBE_GROUPS: self._describe,
-            LIST_GROUPS: self._list,
             DESCRIBE_NEW: self._describe_new,
         }
         self.node = FakeNode(handlers)
@@ -130,16 +129,6 @@ class Broker:
             for name, one in zip(request.group_ids, found, strict=True)
         ]
         return ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=answers)
-
-    def _list(self, request: Any) -> Any:
-        del request
-        code = self.codes.get("", 0)
-        one = ListGroupsResponse.ListedGroup
-        found = [
-            one(group_id=name, protocol_type=getattr(kept[0], "protocol_type", "consumer"), group_state="")
-            for name, kept in self.groups.items()
-        ]
-        return ListGroupsResponse(throttle_time_ms=0, error_code=code, groups=found)
 
     def _fetch(self, request: Any) -> Any:
         if request.API_VERSION < 8:

@@ -91,5 +91,5 @@ def test_groups_are_told_or_unknown_and_never_dead(cluster: LocalCluster) -> Non
 
 
 def is_right(one: Told) -> bool:
-    state = one.described.group.state if one.described else "Empty"
+    state = one.described.state if one.described else "Empty"
     return state == "Empty" and one.committed in (None, COMMITTED)

@@ -6,7 +6,6 @@ import pytest
 
 from airflow_provider_kmigrate.clients.group_reads import seen
 from airflow_provider_kmigrate.clients.group_znodes import groups_in
-from airflow_provider_kmigrate.clients.groups import of_zookeeper
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, StoredOffset, ZkGroup
 from airflow_provider_kmigrate.core.coordination.hold import Hold, write_hold
 from airflow_provider_kmigrate.core.coordination.registration import (
@@ -19,8 +18,6 @@ from airflow_provider_kmigrate.core.coordination.registration import (
     write_registration,
 )
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.groups.inventory import GroupFound
-from airflow_provider_kmigrate.core.groups.readiness import GroupProtocol
 from airflow_provider_kmigrate.exceptions import Failed, Unreachable
 from tests.clients.group_tree import GroupTree
 
@@ -89,13 +86,5 @@ def test_a_side_that_does_not_answer_is_none() -> None:
         seen(GroupTree(TREE, silent=True), NOBODY, timeout=1.0)
 
 
-def test_the_inventory_takes_members_and_offsets() -> None:
-    assert of_zookeeper(GroupTree(TREE)) == [
-        GroupFound("g", GroupProtocol.ZOOKEEPER, 3, {ZERO: 12}),
-        GroupFound("stopped", GroupProtocol.ZOOKEEPER, 0, {ZERO: 3}),
-    ]
-
-
 def test_no_groups() -> None:
-    assert of_zookeeper(GroupTree({})) == []
     assert seen(GroupTree({}), NOBODY, timeout=1.0) == {}

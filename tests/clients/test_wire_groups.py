@@ -11,7 +11,6 @@ import pytest
 from fake_groups import (
     DESCRIBE_GROUPS,
     FIND_COORDINATOR,
-    LIST_GROUPS,
     METADATA,
     NEW,
     OFFSET_FETCH,
@@ -24,18 +23,16 @@ from fake_groups import (
 from fake_node import CLOSE, HANG
 
 from airflow_provider_kmigrate.clients import groups
-from airflow_provider_kmigrate.clients.groups import Told, of_brokers
-from airflow_provider_kmigrate.clients.wire_groups import Described, commit, describe
+from airflow_provider_kmigrate.clients.groups import Told
+from airflow_provider_kmigrate.clients.wire_groups import commit, describe
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
 from airflow_provider_kmigrate.core.coordination.group_seen import KafkaGroup
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.groups.inventory import GroupFound
-from airflow_provider_kmigrate.core.groups.readiness import GroupProtocol
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, Unavailable, Unreachable
 
 Start = Callable[..., Broker]
-DEAD = Described(KafkaGroup("Dead", (), "range"), GroupProtocol.CLASSIC)
-EMPTY = Described(KafkaGroup("Empty", (), "range"), GroupProtocol.CLASSIC)
+DEAD = KafkaGroup("Dead", (), "range")
+EMPTY = KafkaGroup("Empty", (), "range")
 TIMEOUT = 2.0
 
 
@@ -72,8 +69,8 @@ def test_what_is_no_consumers_is_not_read(start: Start) -> None:
 def test_the_next_broker_is_asked_where_one_does_not_tell(start: Start) -> None:
     broker = start({"g": (group("g", state="Empty"), {})})
     properties = {"bootstrap.servers": f"127.0.0.1:1,{broker.properties['bootstrap.servers']}"}
-    assert describe(properties, "g", TIMEOUT) == EMPTY.group
-    assert [one.group for one in told(properties, TIMEOUT)] == ["g"]
+    assert describe(properties, "g", TIMEOUT) == EMPTY
+    assert [one.group for one in told(properties, TIMEOUT, ["g"])] == ["g"]
 
 
 @pytest.mark.parametrize(
@@ -103,15 +100,14 @@ def test_every_group_with_its_offsets(start: Start, versions: Any) -> None:
         "c": (group("c", kind="connect"), {}),
     }
     broker = start(known, versions=versions)
-    one = Described(KafkaGroup("Stable", (KafkaMember("m-1", "app", t(1), "/h"),), "range"), GroupProtocol.CLASSIC)
-    assert list(told(broker.properties, TIMEOUT)) == [Told("a", one, {}), Told("b", EMPTY, {TopicPartition("t", 0): 7})]
+    one = KafkaGroup("Stable", (KafkaMember("m-1", "app", t(1), "/h"),), "range")
+    assert list(told(broker.properties, TIMEOUT, ["b", "a"])) == [
+        Told("a", one, {}),
+        Told("b", EMPTY, {TopicPartition("t", 0): 7}),
+    ]
     assert list(told(broker.properties, TIMEOUT, {"b", "x"})) == [
         Told("b", EMPTY, {TopicPartition("t", 0): 7}),
         Told("x", DEAD, {}),
-    ]
-    assert of_brokers(broker.properties, TIMEOUT) == [
-        GroupFound("a", GroupProtocol.CLASSIC, 1, {}),
-        GroupFound("b", GroupProtocol.CLASSIC, 0, {TopicPartition("t", 0): 7}),
     ]
 
 
@@ -121,13 +117,10 @@ def test_a_group_of_kip_848(start: Start) -> None:
     assert list(told(broker.properties, TIMEOUT, ["n", "x"])) == [
         Told(
             "n",
-            Described(KafkaGroup("Reconciling", (KafkaMember("m-1", "app", t(5), "/h"),), "uniform"), GroupProtocol.CONSUMER),
+            KafkaGroup("Reconciling", (KafkaMember("m-1", "app", t(5), "/h"),), "uniform"),
             {TopicPartition("t", 5): 1},
         ),
         Told("x", DEAD, {}),
-    ]
-    assert of_brokers(broker.properties, TIMEOUT) == [
-        GroupFound("n", GroupProtocol.CONSUMER, 1, {TopicPartition("t", 5): 1}, rebalancing=True)
     ]
 
 
@@ -135,18 +128,10 @@ def test_each_group_is_asked_of_its_own_coordinator(start: Start) -> None:
     one, other = start({"a": (group("a"), {0: 1})}), start({"b": (group("b"), {0: 2})})
     one.peers = one, other
     one.elsewhere["b"] = other
-    assert [(each.group, each.committed) for each in told(one.properties, TIMEOUT)] == [
+    assert [(each.group, each.committed) for each in told(one.properties, TIMEOUT, ["a", "b"])] == [
         ("a", {TopicPartition("t", 0): 1}),
         ("b", {TopicPartition("t", 0): 2}),
     ]
-
-
-def test_a_broker_that_does_not_list_hides_its_groups(start: Start) -> None:
-    one, other = start({"a": (group("a", state="Empty"), {})}), start(codes={"": 14})
-    one.peers = one, other
-    with pytest.raises(Unavailable, match="ListGroups"):
-        list(told(one.properties, TIMEOUT))
-    assert [each.described for each in told(one.properties, TIMEOUT, ["a"])] == [EMPTY], "its name is enough"
 
 
 def test_what_does_not_tell_is_unknown_and_the_others_are_told(start: Start) -> None:
@@ -180,7 +165,7 @@ def test_what_passes_by_itself_is_asked_once_more(start: Start) -> None:
         return answer
 
     broker.node.handlers[OFFSET_FETCH] = loading
-    assert [one.committed for one in told(broker.properties, TIMEOUT)] == [{TopicPartition("t", 0): 1}]
+    assert [one.committed for one in told(broker.properties, TIMEOUT, ["a"])] == [{TopicPartition("t", 0): 1}]
     assert broker.asked(FIND_COORDINATOR) == 2
 
 
@@ -197,9 +182,8 @@ def test_a_coordinator_that_hangs_is_waited_for_once(start: Start) -> None:
 def test_where_nobody_ever_committed_no_coordinator_is_asked_for(start: Start) -> None:
     """That would make the brokers create the topic."""
     broker = start(offsets_topic=False)
-    assert list(told(broker.properties, TIMEOUT, ["g"])) == list(told(broker.properties, TIMEOUT)) == []
+    assert list(told(broker.properties, TIMEOUT, ["g"])) == []
     assert not broker.asked(FIND_COORDINATOR)
-    assert not broker.asked(LIST_GROUPS)
 
 
 def test_a_broker_that_knows_nothing_yet_is_no_answer(start: Start) -> None:

@@ -171,7 +171,7 @@ def test_buckets_are_ordered_and_dense(value: int) -> None:
 
 @given(st.lists(st.integers(0, 10**7), min_size=1, max_size=50), st.sampled_from([0.5, 0.99, 0.999, 1.0]))
 def test_quantiles_of_values_and_of_buckets_agree(values: list[int], share: float) -> None:
-    exact = latency.quantile(sorted(values), share)
+    exact = latency.counted_quantile([(value, 1) for value in sorted(values)], share)
     rough = latency.bucket_quantile(latency.merge([latency.histogram(values[:7]), latency.histogram(values[7:])]), share)
     assert exact is not None
     assert rough is not None
@@ -179,7 +179,7 @@ def test_quantiles_of_values_and_of_buckets_agree(values: list[int], share: floa
 
 
 def test_nearest_rank_is_exact_at_a_thousand() -> None:
-    assert latency.quantile(range(1, 1001), 0.999) == 999
-    assert latency.quantile(range(1, 1002), 0.999) == 1000
-    assert latency.quantile([], 0.5) is None
+    assert latency.counted_quantile([(value, 1) for value in range(1, 1001)], 0.999) == 999
+    assert latency.counted_quantile([(value, 1) for value in range(1, 1002)], 0.999) == 1000
+    assert latency.counted_quantile([], 0.5) is None
     assert latency.bucket_quantile((), 0.5) is None

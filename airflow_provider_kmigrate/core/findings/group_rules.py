@@ -9,6 +9,11 @@ from airflow_provider_kmigrate.core.findings.rules import Rule
 _CONNECTOR = "Kafka 1.1.1: ZookeeperConsumerConnector"
 
 GROUP_RULES: Mapping[str, Rule] = {
+    "K12": Rule(
+        "Its owners and positions are about to change.",
+        "Wait until it is stable, then scan again.",
+        "Kafka 3.9: GroupState",
+    ),
     "K30": Rule(
         "What was not read cannot be called healthy: members may be there that nobody sees.",
         "Mend the access that is missing (U01, U02), then scan again.",
@@ -74,7 +79,7 @@ GROUP_RULES: Mapping[str, Rule] = {
     "K42": Rule(
         "An old consumer cannot start on an offset that is no number; on one outside its log, auto.offset.reset decides: skipped or repeated.",
         "Decide with its owner where the group goes on, and set that offset while no member is there.",
-        "Kafka 1.1.1: ZkUtils; K13",
+        "Kafka 1.1.1: ZkUtils",
     ),
     "K43": Rule(
         "Owners that are no members are those of a session that is about to expire: until then nobody else gets the partitions.",

@@ -46,12 +46,16 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TwoLooks:
-    """A look, and one `gap` seconds before it. `settings`: of topics, as `clients.group_reads.topic_settings` has them; None: unread."""
+    """A look, and one `gap` seconds before it. `settings`: of topics, as `clients.group_reads.topic_settings` has them; None: unread.
+
+    `starts`: the first offsets of the logs that the group reads; None: not asked for.
+    """
 
     now: GroupSeen
     before: GroupSeen | None = None
     gap: float = 0.0
     settings: Mapping[str, Mapping[str, str]] | None = None
+    starts: Mapping[TopicPartition, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +108,8 @@ def standing(seen: GroupSeen) -> Standing:
 
 def lags(seen: GroupSeen) -> dict[TopicPartition, int]:
     """Records behind, of every partition that somebody wants and whose position and end are known."""
-    wanted, at, ends = _wanted(seen), seen.positions, seen.ends or {}
-    return {where: max(0, ends[where] - at[where]) for where in wanted if where in at and where in ends}
+    at, ends = seen.positions, seen.ends or {}
+    return {where: max(0, ends[where] - at[where]) for where in wanted(seen) if where in at and where in ends}
 
 
 def strategies(zk: ZkGroup) -> frozenset[Strategy] | None:
@@ -120,7 +124,8 @@ def strategies(zk: ZkGroup) -> frozenset[Strategy] | None:
     return frozenset(strategy for strategy, found in known.items() if dict(found.owners) == dict(zk.owners))
 
 
-def _wanted(seen: GroupSeen) -> frozenset[TopicPartition]:
+def wanted(seen: GroupSeen) -> frozenset[TopicPartition]:
+    """Partitions that a member of either side subscribes to or holds."""
     held = (member.partitions for member in seen.kafka.members) if seen.kafka else ()
     return (seen.zk.partitions if seen.zk else frozenset()).union(*held)
 
@@ -278,6 +283,21 @@ def _offsets(looks: TwoLooks) -> Iterator[Finding]:
             told = some(f"{where.name} at {found[where]} of {ends[where]}" for where in beyond)
             yield blocks("K42", f"committed in {store} beyond the log's end: {told}")
 
+    at, starts = seen.positions, looks.starts or {}
+    if gone := sorted(where for where in wanted(seen) if where in at and at[where] < starts.get(where, 0)):
+        told = some(f"{where.name} at {at[where]}, the log begins at {starts[where]}" for where in gone)
+        yield blocks("K42", f"its records are no longer in the log: {told}")
+
+
+def _rebalancing(looks: TwoLooks) -> Iterator[Finding]:
+    """A rebalance ends by itself; one that is seen at both looks does not."""
+    now, before = looks.now.kafka, looks.before.kafka if looks.before else None
+    if now is not None and not now.stable:
+        lasting = before is not None and not before.stable
+        yield (blocks if lasting else warns)(
+            "K12", f"its group in Kafka is in state {now.state}{' at both looks' if lasting else ''}"
+        )
+
 
 def _orphans(looks: TwoLooks) -> Iterator[Finding]:
     zk = looks.now.zk
@@ -307,5 +327,5 @@ def _starved(looks: TwoLooks) -> Iterator[Finding]:
 
 _CHECKS: Final[Iterable[Callable[[TwoLooks], Iterator[Finding]]]] = (
     *(_read, _flaws, _subscriptions, _mode, _resets, _assignment, _stores, _twice),
-    *(_topics, _unowned, _offsets, _orphans, _starved),
+    *(_topics, _unowned, _offsets, _rebalancing, _orphans, _starved),
 )
