@@ -43,11 +43,11 @@ $(SPARK_STAMP): requirements-spark-3.11.txt
 	touch $(SPARK_STAMP)
 
 setup: $(STAMP) ## Airflow's environment with everything in it, and Kafka's jars
-	$(BIN)/python -m airflow_provider_kmigrate.localcluster prepare
+	$(BIN)/python -m tests.kit.localcluster prepare
 
 setup-spark: $(SPARK_STAMP) ## Spark's environment with the connector's jars, for the audit
 	PYTHONPATH=. $(SPARK_BIN)/python -m airflow_provider_kmigrate.audit.connector
-	PYTHONPATH=. $(SPARK_BIN)/python -m airflow_provider_kmigrate.audit.classes
+	PYTHONPATH=. $(SPARK_BIN)/python -m tests.kit.spark_classes
 
 lint: $(STAMP) ## format, lint, layers, types
 	$(BIN)/ruff format --check .
@@ -102,11 +102,11 @@ faults: setup ## a real cluster goes forward, back and forward again, and meets 
 	PYTHONPATH=. $(BIN)/python -m tests.system.airflow_faults
 
 cluster: setup ## only a local cluster in ZooKeeper mode (see its output for what to do with it)
-	$(BIN)/python -m airflow_provider_kmigrate.localcluster up
+	$(BIN)/python -m tests.kit.localcluster up
 
 cluster-down: ## stop that cluster
-	$(BIN)/python -m airflow_provider_kmigrate.localcluster down
+	$(BIN)/python -m tests.kit.localcluster down
 
 clean: ## stop the local clusters and remove what was built
-	-for d in build/localcluster $(DEMO_DIR)/cluster $(AIRFLOW_DIR)/cluster build/faults/run/cluster build/faults/airflow/cluster; do test ! -d $$d || $(BIN)/python -m airflow_provider_kmigrate.localcluster clean --dir $$d; done
+	-for d in build/localcluster $(DEMO_DIR)/cluster $(AIRFLOW_DIR)/cluster build/faults/run/cluster build/faults/airflow/cluster; do test ! -d $$d || $(BIN)/python -m tests.kit.localcluster clean --dir $$d; done
 	rm -rf build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

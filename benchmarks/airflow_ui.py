@@ -24,10 +24,10 @@ from cryptography.fernet import Fernet
 
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, TimedOut
-from airflow_provider_kmigrate.localcluster.plan import Shape
 from benchmarks.old_application import OldApplication
 from benchmarks.rehearsal import Rehearsal, rehearsing
 from benchmarks.run_dag import environment
+from tests.kit.localcluster.plan import Shape
 
 TOPICS = (TopicPlan("orders", 12), TopicPlan("payments", 12), TopicPlan("clicks", 6))
 APPLICATIONS = (OldApplication("reports", "clicks"),)

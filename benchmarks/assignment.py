@@ -9,8 +9,8 @@ import time
 from pathlib import Path
 
 from airflow_provider_kmigrate.core.coordination.assignors import Strategy
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
-from airflow_provider_kmigrate.localcluster.plan import Shape
+from tests.kit.localcluster.cluster import LocalCluster, lent
+from tests.kit.localcluster.plan import Shape
 from tests.old_consumer.old_consumers import BEFORE_1_0, LATEST, asked
 from tests.old_consumer.random_groups import groups, put
 

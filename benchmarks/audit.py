@@ -72,9 +72,11 @@ def _run(engine: str, folder: Path, runs: int) -> dict[str, Any]:
 def _process(folder: Path, result: Path) -> float:
     """Seconds of the job's process, from its start to its end."""
     request = folder / "request.json"
-    request.write_text(
-        json.dumps({"spark": {"master": "local[2]"}, "sources": [{"level": "L2", "ledgers": [str(folder / "events")]}]})
+    archive = subprocess.run(
+        [PYTHON, "-m", "tests.kit.spark_classes"], check=True, timeout=600, stdout=subprocess.PIPE, text=True
     )
+    spark = {"master": "local[2]", "settings": {"spark.driver.extraJavaOptions": archive.stdout.strip()}}
+    request.write_text(json.dumps({"spark": spark, "sources": [{"level": "L2", "ledgers": [str(folder / "events")]}]}))
     began = time.monotonic()
     subprocess.run(
         [PYTHON, "-m", "airflow_provider_kmigrate.audit.job", str(request), str(result)],

@@ -61,8 +61,9 @@ def _floor(engine: Engine, runs: int) -> list[float]:
 def _stream(folder: Path, runs: int) -> dict[str, Any]:
     from airflow_provider_kmigrate.audit import session as sessions
     from airflow_provider_kmigrate.audit.sources import arriving
+    from tests.kit import spark_classes
 
-    session, seconds, rows = sessions.start(f"local[{THREADS}]"), [], 0
+    session, seconds, rows = sessions.start(f"local[{THREADS}]", settings=spark_classes.settings()), [], 0
     for _ in range(runs):
         with TemporaryDirectory(dir=folder.parent) as kept:
             began = time.monotonic()
@@ -98,8 +99,9 @@ def _engine(name: str) -> Iterator[tuple[Engine, list[str]]]:
         return
     from airflow_provider_kmigrate.audit import session as sessions
     from airflow_provider_kmigrate.audit.engines.spark_engine import SparkEngine
+    from tests.kit import spark_classes
 
-    session = sessions.start(f"local[{THREADS}]")
+    session = sessions.start(f"local[{THREADS}]", settings=spark_classes.settings())
     java = session.sparkContext._jvm.java.lang.ProcessHandle.current().pid()  # noqa: SLF001  # no other way to its memory
     yield SparkEngine(session), ["self", str(java)]
     session.stop()

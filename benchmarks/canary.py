@@ -15,8 +15,8 @@ from typing import Any
 
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan
 from airflow_provider_kmigrate.consumer.workload.plan import GroupPlan
-from airflow_provider_kmigrate.localcluster.plan import Shape
 from benchmarks.rehearsal import ROOT, Rehearsal, rehearsing
+from tests.kit.localcluster.plan import Shape
 
 GROUP, MEMBERS, PARTITIONS, RATE, SECONDS = "load", 6, 12, 300.0, 420
 

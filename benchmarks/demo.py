@@ -19,10 +19,10 @@ from typing import Any
 from airflow_provider_kmigrate.consumer.workload import Workload
 from airflow_provider_kmigrate.core.events import Ack
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
-from airflow_provider_kmigrate.localcluster.plan import Shape
 from benchmarks.old_application import OldApplication
 from benchmarks.rehearsal import Rehearsal, rehearsing, stalls_by_act
 from benchmarks.spark_side import SparkSide, beside
+from tests.kit.localcluster.plan import Shape
 
 APPLICATIONS = (OldApplication("reports", "clicks", bake="0s"),)
 

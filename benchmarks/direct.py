@@ -16,7 +16,6 @@ from airflow_provider_kmigrate.core.decision import Done, Wait
 from airflow_provider_kmigrate.core.forward.roll import next_to_roll
 from airflow_provider_kmigrate.core.forward.sequence import WAY_FORWARD
 from airflow_provider_kmigrate.core.model import BrokerMode
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
 from airflow_provider_kmigrate.observe import Observer
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.backup import BackupStore
@@ -26,6 +25,7 @@ from airflow_provider_kmigrate.steps.journal import FileJournal
 from airflow_provider_kmigrate.steps.legs import run_leg
 from airflow_provider_kmigrate.steps.prepare import run_backup, run_preflight
 from airflow_provider_kmigrate.steps.run import World, run_step
+from tests.kit.localcluster.cluster import LocalCluster
 
 
 @contextmanager

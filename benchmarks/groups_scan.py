@@ -27,8 +27,8 @@ from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_top
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen
 from airflow_provider_kmigrate.core.coordination.registration import Registration, thread_id, write_registration
 from airflow_provider_kmigrate.core.groups.scan import Standing, TwoLooks, scan
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
-from airflow_provider_kmigrate.localcluster.plan import Shape
+from tests.kit.localcluster.cluster import LocalCluster
+from tests.kit.localcluster.plan import Shape
 
 _TOPIC, _PARTITIONS, _MEMBERS = "orders", 6, 3
 _IN_FLIGHT = 8

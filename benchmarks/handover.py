@@ -23,10 +23,10 @@ from confluent_kafka import Consumer, Producer
 
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.consumer.stages import consumer_of
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
 from benchmarks.handover_faults import hurt
 from benchmarks.handover_group import toggled, with_old_consumers
 from tests.consumer.cut_off import Cut
+from tests.kit.localcluster.cluster import LocalCluster
 
 PARTITIONS: Final = 6
 _VALUE: Final = b"x" * 100

@@ -17,8 +17,8 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
 from tests.consumer.migrating_group import Beside, Load, Member, facts
+from tests.kit.localcluster.cluster import LocalCluster
 from tests.old_consumer.old_consumers import console_consumer
 from tests.waiting import wait_until
 

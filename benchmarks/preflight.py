@@ -21,13 +21,13 @@ from kazoo.client import KazooClient
 
 from airflow_provider_kmigrate.core.model import Look
 from airflow_provider_kmigrate.core.preflight import checks as preflight
-from airflow_provider_kmigrate.localcluster import members
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
-from airflow_provider_kmigrate.localcluster.plan import Shape
 from airflow_provider_kmigrate.preflight import document, render
 from airflow_provider_kmigrate.steps.prepare import Preflight, look_preflight
 from airflow_provider_kmigrate.steps.run import World
 from benchmarks import direct
+from tests.kit.localcluster import members
+from tests.kit.localcluster.cluster import LocalCluster
+from tests.kit.localcluster.plan import Shape
 
 _NOBODY = (100, 101, 102)
 _IN_FLIGHT = 8

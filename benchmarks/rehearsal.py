@@ -21,11 +21,11 @@ from airflow_provider_kmigrate.consumer.probe import Probe
 from airflow_provider_kmigrate.consumer.workload.control import Workload
 from airflow_provider_kmigrate.consumer.workload.plan import GroupPlan, WorkloadPlan
 from airflow_provider_kmigrate.core.events import Slow
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
-from airflow_provider_kmigrate.localcluster.plan import Shape
 from airflow_provider_kmigrate.steps.run import World
 from benchmarks import direct
 from benchmarks.old_application import OldApplication
+from tests.kit.localcluster.cluster import LocalCluster
+from tests.kit.localcluster.plan import Shape
 
 ROOT = Path(__file__).resolve().parent.parent
 TOPICS = (TopicPlan("orders", 48), TopicPlan("payments", 36), TopicPlan("clicks", 24, config={"retention.ms": "86400000"}))

@@ -19,7 +19,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 import airflow_provider_kmigrate
-from airflow_provider_kmigrate.audit import classes
 from airflow_provider_kmigrate.clients import programs
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Failed, Refused, Unreachable
@@ -54,7 +53,7 @@ def start(
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     _check(master, jars)
     builder = SparkSession.builder.appName(name)
-    for key, value in _with_archive(master, {**_settings(master, jars), **(settings or {})}).items():
+    for key, value in {**_settings(master, jars), **(settings or {})}.items():
         builder = builder.config(key, value)
     try:
         session: SparkSession = builder.getOrCreate()
@@ -85,14 +84,6 @@ def _fit(session: SparkSession) -> None:
     context = session.sparkContext
     if context.master.startswith("local") and not context.getConf().contains(_SHUFFLES):
         session.conf.set(_SHUFFLES, str(context.defaultParallelism))
-
-
-def _with_archive(master: str | None, settings: dict[str, str]) -> dict[str, str]:
-    """A driver on this machine starts from the class archive, if it was made (`classes`); one that records uses none."""
-    given = settings.get(classes.OPTIONS, "")
-    if master is None or not master.startswith("local") or "Archive" in given:
-        return settings
-    return settings | {classes.OPTIONS: f"{given} {classes.option()}".strip()}
 
 
 def _cores(master: str) -> int:

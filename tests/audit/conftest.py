@@ -14,8 +14,11 @@ def spark_session() -> Iterator[Any]:
     """On `KMIGRATE_SPARK_MASTER`, such as `local-cluster[2,1,1024]`; by default in this process. There is one in a process."""
     from airflow_provider_kmigrate.audit import connector  # noqa: PLC0415
     from airflow_provider_kmigrate.audit import session as sessions  # noqa: PLC0415
+    from tests.kit import spark_classes  # noqa: PLC0415
 
-    session = sessions.start(os.environ.get("KMIGRATE_SPARK_MASTER", "local[2]"), jars=connector.jars())
+    session = sessions.start(
+        os.environ.get("KMIGRATE_SPARK_MASTER", "local[2]"), jars=connector.jars(), settings=spark_classes.settings()
+    )
     yield session
     session.stop()
 

@@ -29,8 +29,8 @@ from airflow_provider_kmigrate.core.audit.offset_tracks import Reader, Track
 from airflow_provider_kmigrate.core.audit.verdict import Level, Outcome, combine
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.exceptions import Refused
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
-from airflow_provider_kmigrate.localcluster.plan import Shape
+from tests.kit.localcluster.cluster import LocalCluster, lent
+from tests.kit.localcluster.plan import Shape
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster

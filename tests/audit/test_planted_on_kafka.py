@@ -28,9 +28,9 @@ from airflow_provider_kmigrate.consumer.event_files import FileSink
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.consumer.producer import AuditedProducer
 from airflow_provider_kmigrate.core.audit.verdict import Ground, Level, Outcome
-from airflow_provider_kmigrate.localcluster.cluster import lent
-from airflow_provider_kmigrate.localcluster.plan import Shape
 from tests.consumer.mock_kafka import MockKafka
+from tests.kit.localcluster.cluster import lent
+from tests.kit.localcluster.plan import Shape
 
 pytestmark = [pytest.mark.slow(seconds=80), pytest.mark.timeout(300)]
 COUNT = 100

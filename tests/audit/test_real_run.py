@@ -29,9 +29,9 @@ from airflow_provider_kmigrate.consumer.workload.plan import GroupPlan, Workload
 from airflow_provider_kmigrate.core.audit.event_lines import decode, encode
 from airflow_provider_kmigrate.core.audit.verdict import Level, Outcome, Verdict
 from airflow_provider_kmigrate.core.events import Change, DeliveryRun, Event, Ownership, Stop
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
-from airflow_provider_kmigrate.localcluster.plan import Shape
 from airflow_provider_kmigrate.sparkjobs import example
+from tests.kit.localcluster.cluster import LocalCluster
+from tests.kit.localcluster.plan import Shape
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=60)]

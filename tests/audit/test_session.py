@@ -13,10 +13,10 @@ import pytest
 
 pytest.importorskip("py4j", reason="the audit has its own environment")
 
-from airflow_provider_kmigrate.audit import classes
 from airflow_provider_kmigrate.audit import session as sessions
 from airflow_provider_kmigrate.clients import programs
 from airflow_provider_kmigrate.exceptions import Refused, Unreachable
+from tests.kit import spark_classes
 
 
 def test_missing_jars_are_named(tmp_path: Path) -> None:
@@ -90,21 +90,16 @@ def test_what_was_submitted_to_this_machine_shuffles_in_few_pieces(submitted: An
     assert submitted.given.get("spark_sql_shuffle_partitions") == pieces
 
 
-def test_a_local_driver_starts_from_the_class_archive_if_there_is_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(classes, "archive", lambda: tmp_path / "spark.jsa")
-    asked = {classes.OPTIONS: "-XX:+UseSerialGC"}
-    assert sessions._with_archive("local[2]", asked) == asked
+def test_a_session_is_given_the_class_archive_if_there_is_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(spark_classes, "archive", lambda: tmp_path / "spark.jsa")
+    assert spark_classes.settings() == {}
     (tmp_path / "spark.jsa").touch()
-    with_archive = sessions._with_archive("local[2]", asked)
-    assert with_archive == {classes.OPTIONS: f"-XX:+UseSerialGC -XX:SharedArchiveFile={tmp_path / 'spark.jsa'}"}
-    assert sessions._with_archive("yarn", asked) == asked, "its driver may be on another machine"
-    recording = {classes.OPTIONS: "-XX:ArchiveClassesAtExit=there"}
-    assert sessions._with_archive("local[2]", recording) == recording
+    assert spark_classes.settings() == {spark_classes.OPTIONS: f"-XX:SharedArchiveFile={tmp_path / 'spark.jsa'}"}
 
 
 def test_java_accepts_the_archive_that_this_session_runs_with(spark: Any) -> None:
     """Made by `make setup-spark`; a driver with another class path or Java would go on without it, unseen."""
-    made = classes.prepare()
+    made = spark_classes.prepare()
     assert made is not None
     system = spark.session.sparkContext._jvm.System
     flags = ["-Xshare:on", "-XX:+VerifySharedSpaces", f"-XX:SharedArchiveFile={made}"]

@@ -8,14 +8,15 @@ import pytest
 
 pytest.importorskip("duckdb", reason="the audit has its own environment")
 
-from airflow_provider_kmigrate.audit import job, queries, request, training
+from airflow_provider_kmigrate.audit import job, queries, request
 from airflow_provider_kmigrate.audit.engines.engine import Engine
 from tests.audit.test_frugal import Listening
+from tests.kit import spark_training
 
 
 def test_the_training_asks_what_audits_ask(duck: Engine, tmp_path: Path) -> None:
     listening = Listening(duck)
-    wanted = request.parse({"sources": training.sources(tmp_path)})
+    wanted = request.parse({"sources": spark_training.sources(tmp_path)})
     job.run(wanted.sources, wanted.policy, listening)
     asked = {" ".join(question.split())[:60] for question in listening.asked}
     every = (

@@ -9,8 +9,8 @@ import pytest
 from kazoo.client import KazooClient
 
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
-from airflow_provider_kmigrate.localcluster.plan import Shape
+from tests.kit.localcluster.cluster import LocalCluster, lent
+from tests.kit.localcluster.plan import Shape
 
 CHROOT = "/kafka/main"
 _numbers = itertools.count()

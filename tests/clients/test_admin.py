@@ -21,7 +21,7 @@ from airflow_provider_kmigrate.exceptions import (
     Unavailable,
     Unreachable,
 )
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from tests.kit.localcluster.cluster import LocalCluster
 
 
 class TestTopicIds:

@@ -27,8 +27,8 @@ from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, plan
 from airflow_provider_kmigrate.core.groups.scan import TwoLooks, scan
 from airflow_provider_kmigrate.exceptions import Fenced, Refused
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
-from airflow_provider_kmigrate.localcluster.plan import Shape
+from tests.kit.localcluster.cluster import LocalCluster, lent
+from tests.kit.localcluster.plan import Shape
 from tests.old_consumer.old_consumers import Member, members
 from tests.waiting import wait_until
 

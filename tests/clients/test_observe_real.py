@@ -22,8 +22,8 @@ from airflow_provider_kmigrate.core.internal_topics import OFFSETS_TOPIC
 from airflow_provider_kmigrate.core.metadata import equivalence
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look, ProcessState, ZkController
 from airflow_provider_kmigrate.exceptions import WrongCluster
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
 from airflow_provider_kmigrate.observe import Observer
+from tests.kit.localcluster.cluster import LocalCluster
 from tests.waiting import wait_for, wait_until
 
 pytestmark = pytest.mark.cluster

@@ -18,9 +18,9 @@ from airflow_provider_kmigrate.core.files.config_matrix import Stage
 from airflow_provider_kmigrate.core.files.render import RenderFacts, controller_properties
 from airflow_provider_kmigrate.core.model import Look, Migration
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, KMigrateError, Unavailable
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
-from airflow_provider_kmigrate.localcluster.plan import Shape, free_ports
 from airflow_provider_kmigrate.observe import Observer
+from tests.kit.localcluster.cluster import LocalCluster, lent
+from tests.kit.localcluster.plan import Shape, free_ports
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.cluster

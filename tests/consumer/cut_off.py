@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final, Self
 
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
-from airflow_provider_kmigrate.localcluster.plan import HOST, Shape, free_ports
+from tests.kit.localcluster.cluster import LocalCluster
+from tests.kit.localcluster.plan import HOST, Shape, free_ports
 from tests.system.proxy import Links
 
 ZOOKEEPER: Final = "zookeeper"

@@ -12,9 +12,9 @@ from kazoo.client import KazooClient
 
 from airflow_provider_kmigrate.consumer.event_files import read_events
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
 from tests.consumer.cut_off import BROKER, ZOOKEEPER, Cut
 from tests.consumer.migrating_group import Load, Member, again_after_commit, at_once, delivered, facts, places
+from tests.kit.localcluster.cluster import LocalCluster
 from tests.system.proxy import BLACK_HOLE
 from tests.waiting import wait_until
 

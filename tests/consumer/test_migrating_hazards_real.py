@@ -16,7 +16,6 @@ from kazoo.exceptions import NoNodeError
 
 from airflow_provider_kmigrate.consumer.event_files import read_events
 from airflow_provider_kmigrate.groups.__main__ import main
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
 from tests.consumer.migrating_group import (
     Load,
     Member,
@@ -40,6 +39,7 @@ from tests.consumer.test_migrating_real import (  # noqa: F401  # fixtures
     shares,
     zookeeper,
 )
+from tests.kit.localcluster.cluster import LocalCluster
 from tests.old_consumer.old_consumers import console_consumer
 from tests.waiting import wait_until
 

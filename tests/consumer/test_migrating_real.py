@@ -16,8 +16,6 @@ from kazoo.client import KazooClient
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.consumer.migrating import MigratingConsumer
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
-from airflow_provider_kmigrate.localcluster.plan import Shape
 from tests.consumer.migrating_group import (
     Load,
     Member,
@@ -30,6 +28,8 @@ from tests.consumer.migrating_group import (
     places,
     process,
 )
+from tests.kit.localcluster.cluster import LocalCluster, lent
+from tests.kit.localcluster.plan import Shape
 from tests.old_consumer.old_consumers import console_consumer
 from tests.waiting import wait_until
 

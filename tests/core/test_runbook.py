@@ -23,7 +23,6 @@ CODE = re.compile(r"[A-Z]\d{1,2}[a-z]?")
 ENTRY = re.compile(rf"^### ({CODE.pattern}) \S.*$", re.MULTILINE)
 PARTS = ("**Means.**", "**Safe meanwhile.**", "**Do.**", "**Never.**")
 REFUSALS = {"Refused", "SpecError", "WrongCluster", "Fenced", "Forbidden"}
-DEVELOPERS = ("localcluster",)  # a tool that its own user sits in front of: its refusals are sentences without codes
 
 #: Codes that more than one module gives, and the one thing that they mean wherever they are given.
 SHARED = {
@@ -170,7 +169,6 @@ def test_every_refusal_has_its_reasons() -> None:
     bare = [
         f"{module}:{call.lineno}"
         for module, tree in modules().items()
-        if not module.startswith(DEVELOPERS)
         for call in calls(tree, *REFUSALS)
         if len(call.args) + len(call.keywords) < 2
     ]

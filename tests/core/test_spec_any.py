@@ -78,7 +78,7 @@ class TestNoSurprises:
 
 
 def test_spec_needs_neither_airflow_nor_clients() -> None:
-    """The Spark environment and `localcluster` have no Airflow."""
+    """The Spark environment and the test kit's local cluster have no Airflow."""
     code = "import sys; import airflow_provider_kmigrate.spec; print(sorted({m.split('.')[0] for m in sys.modules} & {'airflow', 'kazoo', 'kafka', 'confluent_kafka'}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "[]"

@@ -28,9 +28,9 @@ from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, OffsetWrite
 from airflow_provider_kmigrate.core.groups.scan import Standing, TwoLooks, scan
 from airflow_provider_kmigrate.groups.__main__ import main, scanned
 from airflow_provider_kmigrate.groups.report import SCHEMA, copied, document, table
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
-from airflow_provider_kmigrate.localcluster.plan import Shape
 from tests.consumer.migrating_group import Member as Migrating
+from tests.kit.localcluster.cluster import LocalCluster, lent
+from tests.kit.localcluster.plan import Shape
 from tests.old_consumer.old_consumers import Member, console_consumer, members
 from tests.waiting import wait_until
 

@@ -14,10 +14,10 @@ import yaml
 from airflow_provider_kmigrate import spec
 from airflow_provider_kmigrate.core.files import properties
 from airflow_provider_kmigrate.exceptions import Failed, Refused
-from airflow_provider_kmigrate.localcluster import __main__ as cli
-from airflow_provider_kmigrate.localcluster import config, export, jars, plan, runtime
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
-from airflow_provider_kmigrate.localcluster.plan import Plan, Shape
+from tests.kit.localcluster import __main__ as cli
+from tests.kit.localcluster import config, export, jars, plan, runtime
+from tests.kit.localcluster.cluster import LocalCluster
+from tests.kit.localcluster.plan import Plan, Shape
 
 
 def planned(folder: Path, **shape: object) -> Plan:
@@ -294,7 +294,7 @@ def test_what_can_be_done_with_it_can_be_typed(tmp_path: Path, monkeypatch: pyte
         "  .venv/bin/python -m airflow_provider_kmigrate.preflight build/here/clusters/demo.yaml --connections build/here/conn"
         in told
     )
-    assert "  .venv/bin/python -m airflow_provider_kmigrate.localcluster down --dir build/here\n" in f"{told}\n"
+    assert "  .venv/bin/python -m tests.kit.localcluster down --dir build/here\n" in f"{told}\n"
     paths = [Path(word) for word in told.replace("=", " ").split() if "build/" in word]
     assert len(paths) == 5
     assert [path for path in paths if not path.exists()] == []
@@ -307,7 +307,7 @@ def test_where_no_cluster_is_none_is_said_to_be_kept(tmp_path: Path, capsys: pyt
 
 def test_the_module_runs_without_airflow(tmp_path: Path) -> None:
     """The command line must start quickly, and where there is no Airflow."""
-    code = "import sys; from airflow_provider_kmigrate.localcluster.__main__ import main; print([m for m in sys.modules if m.split('.')[0] == 'airflow'])"
+    code = "import sys; from tests.kit.localcluster.__main__ import main; print([m for m in sys.modules if m.split('.')[0] == 'airflow'])"
     answer = subprocess.run(
         [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=30, env=dict(os.environ)
     )

@@ -21,9 +21,9 @@ from airflow_provider_kmigrate.core.files.config_matrix import Stage
 from airflow_provider_kmigrate.core.files.render import RenderFacts, broker_properties, controller_properties
 from airflow_provider_kmigrate.core.model import BrokerMode, Migration, ProcessState
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused
-from airflow_provider_kmigrate.localcluster import plan, ready
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
-from airflow_provider_kmigrate.localcluster.plan import Shape
+from tests.kit.localcluster import plan, ready
+from tests.kit.localcluster.cluster import LocalCluster, lent
+from tests.kit.localcluster.plan import Shape
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow(seconds=110)]
@@ -182,7 +182,7 @@ def test_a_port_that_was_taken_meanwhile_is_given_up(small: LocalCluster) -> Non
 
 
 def test_down_works_after_an_up_that_was_killed_and_up_goes_on(small: LocalCluster) -> None:
-    argv = [sys.executable, "-m", "airflow_provider_kmigrate.localcluster", "up", "--dir", str(small.folder)]
+    argv = [sys.executable, "-m", "tests.kit.localcluster", "up", "--dir", str(small.folder)]
     shape = ["--name", "small", "--brokers", "1", "--controllers", "1"]
     with subprocess.Popen([*argv, *shape], stdout=subprocess.DEVNULL) as killed:
         wait_until((small.folder / "zookeeper" / "process.json").exists, "ZooKeeper was started")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_kmigrate.exceptions import Refused
-from airflow_provider_kmigrate.localcluster import snapshots
+from tests.kit.localcluster import snapshots
 
 
 @pytest.fixture

@@ -30,7 +30,7 @@ from airflow_provider_kmigrate.core.audit.event_lines import encode
 from airflow_provider_kmigrate.core.audit.verifiable import consumer_events
 from airflow_provider_kmigrate.core.coordination.group_seen import MemberKind
 from airflow_provider_kmigrate.core.events import Ownership
-from airflow_provider_kmigrate.localcluster import runtime
+from tests.kit.localcluster import runtime
 from tests.old_consumer.old_consumers import java_program
 
 ROOT: Final = Path(__file__).parents[2]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from airflow_provider_kmigrate.clients.maven import cache, resolved
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.exceptions import Failed, Refused
-from airflow_provider_kmigrate.localcluster.jars import java
+from tests.kit.localcluster.jars import java
 
 LATEST = "1.1.1"  # the last release that has it
 BEFORE_1_0 = "0.10.2.2"  # the other key format of round-robin

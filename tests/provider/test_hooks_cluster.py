@@ -14,9 +14,9 @@ from airflow_provider_kmigrate.core.model import BrokerMode, Look, ProcessState
 from airflow_provider_kmigrate.hooks.kafka import KafkaAdminHook
 from airflow_provider_kmigrate.hooks.tools import settings_of
 from airflow_provider_kmigrate.hooks.zookeeper import ZooKeeperHook
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
-from airflow_provider_kmigrate.localcluster.plan import Shape
 from airflow_provider_kmigrate.observe import Observer
+from tests.kit.localcluster.cluster import LocalCluster, lent
+from tests.kit.localcluster.plan import Shape
 
 pytestmark = pytest.mark.cluster
 

@@ -29,10 +29,10 @@ from airflow_provider_kmigrate.consumer.workload.plan import GroupPlan
 from airflow_provider_kmigrate.core.model import Look
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.exceptions import Failed, TimedOut
-from airflow_provider_kmigrate.localcluster.plan import Shape
 from benchmarks import direct
 from benchmarks.airflow_ui import Airflow, serving, title
 from benchmarks.rehearsal import Rehearsal, rehearsing
+from tests.kit.localcluster.plan import Shape
 from tests.system import evidence
 from tests.system.cell_table import table
 from tests.system.cells import Cell, Diary, save, wall

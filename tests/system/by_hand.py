@@ -14,9 +14,9 @@ from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.files.config_matrix import Stage
 from airflow_provider_kmigrate.core.files.render import RenderFacts, broker_properties, controller_properties
 from airflow_provider_kmigrate.core.model import ProcessState
-from airflow_provider_kmigrate.localcluster import members
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
 from airflow_provider_kmigrate.spec import load
+from tests.kit.localcluster import members
+from tests.kit.localcluster.cluster import LocalCluster
 
 _STOP_S = 40.0
 

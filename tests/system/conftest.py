@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from tests.kit.localcluster.cluster import LocalCluster
 from tests.system.road import Road, walk
 
 

@@ -14,9 +14,9 @@ from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
-from airflow_provider_kmigrate.localcluster import clocks
 from airflow_provider_kmigrate.steps.prepare import run_preflight
 from airflow_provider_kmigrate.steps.run import Step
+from tests.kit.localcluster import clocks
 from tests.system import linked, proxy
 from tests.system.journey import Journey
 from tests.system.linked import OF_BROKERS, OF_CONTROLLERS, ZOOKEEPER, to, with_own_links

@@ -24,11 +24,11 @@ from airflow_provider_kmigrate.consumer.workload.plan import GroupPlan
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.model import BrokerMode, Look
 from airflow_provider_kmigrate.exceptions import Failed
-from airflow_provider_kmigrate.localcluster import clocks
-from airflow_provider_kmigrate.localcluster.plan import Shape
 from airflow_provider_kmigrate.steps.rollback import bring_back_the_rest, stop_controllers
 from benchmarks import direct
 from benchmarks.rehearsal import Rehearsal, rehearsing
+from tests.kit.localcluster import clocks
+from tests.kit.localcluster.plan import Shape
 from tests.system import disks, fault_cells, linked, proxy, troubles
 from tests.system.cells import save
 from tests.system.journey import EXACTLY, HELD, Journey

@@ -13,10 +13,10 @@ from airflow_provider_kmigrate.consumer.event_files import read_events
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind
 from airflow_provider_kmigrate.core.ledger import Facts, balance
-from airflow_provider_kmigrate.localcluster.plan import Shape
 from benchmarks.old_application import OldApplication
 from benchmarks.rehearsal import Rehearsal, rehearsing
 from tests.consumer.migrating_group import delivered
+from tests.kit.localcluster.plan import Shape
 from tests.waiting import wait_until
 
 TOPIC, GROUP = "orders", "billing"

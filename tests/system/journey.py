@@ -18,8 +18,8 @@ from typing import TypeVar
 
 from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look, ProcessState
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
 from benchmarks import direct
+from tests.kit.localcluster.cluster import LocalCluster
 from tests.system import evidence, linked
 from tests.system.cells import Cell, Diary, wall
 from tests.system.oracle import Oracle

@@ -21,10 +21,10 @@ from airflow_provider_kmigrate.clients.hosts.base import Host
 from airflow_provider_kmigrate.clients.tools import Tools
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
-from airflow_provider_kmigrate.localcluster.plan import HOST, Plan, free_ports
 from airflow_provider_kmigrate.steps.run import World
 from benchmarks import direct
+from tests.kit.localcluster.cluster import LocalCluster
+from tests.kit.localcluster.plan import HOST, Plan, free_ports
 from tests.system.proxy import Links
 
 ZOOKEEPER, OF_BROKERS, OF_CONTROLLERS = "tool to ZooKeeper", "brokers to ZooKeeper", "controllers to ZooKeeper"

@@ -12,9 +12,9 @@ from pathlib import Path
 from airflow_provider_kmigrate.clients.hosts.argv import node_values
 from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
 from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.localcluster import ready
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
-from airflow_provider_kmigrate.localcluster.plan import Plan
+from tests.kit.localcluster import ready
+from tests.kit.localcluster.cluster import LocalCluster
+from tests.kit.localcluster.plan import Plan
 from tests.waiting import beside
 
 _EXPIRES_S = 60.0

@@ -20,8 +20,8 @@ from airflow_provider_kmigrate.core.metadata import kinds
 from airflow_provider_kmigrate.core.model import ClusterView, Look, Migration, ZkController
 from airflow_provider_kmigrate.core.offsets_topic import Agreement, uniform
 from airflow_provider_kmigrate.exceptions import KMigrateError
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
 from airflow_provider_kmigrate.steps.run import World
+from tests.kit.localcluster.cluster import LocalCluster
 from tests.system import linked
 
 COMMITS = "I3 committed offsets not back, none lost, none beyond the log"

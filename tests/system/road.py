@@ -15,12 +15,12 @@ from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.decision import Done, Wait
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look, Migration, Reason
 from airflow_provider_kmigrate.exceptions import Refused
-from airflow_provider_kmigrate.localcluster import config, plan
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
-from airflow_provider_kmigrate.localcluster.plan import Shape
 from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.run import World, run_step
 from benchmarks import direct
+from tests.kit.localcluster import config, plan
+from tests.kit.localcluster.cluster import LocalCluster
+from tests.kit.localcluster.plan import Shape
 from tests.system import evidence
 from tests.system.by_hand import ByHand
 from tests.waiting import wait_for, wait_until

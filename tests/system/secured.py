@@ -25,11 +25,11 @@ from confluent_kafka.admin import (
 )
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
-from airflow_provider_kmigrate.localcluster import config, plan
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
-from airflow_provider_kmigrate.localcluster.plan import Plan, Shape, free_ports
 from airflow_provider_kmigrate.spec import load
 from tests.clients.authority import Authority
+from tests.kit.localcluster import config, plan
+from tests.kit.localcluster.cluster import LocalCluster
+from tests.kit.localcluster.plan import Plan, Shape, free_ports
 
 TOOL, BROKER = "kmigrate", "broker"
 PASSWORDS = {BROKER: "canary-b-71c2", TOOL: "canary-k-93aa", "alice": "canary-a-55d0"}

@@ -22,9 +22,9 @@ from airflow_provider_kmigrate.consumer.workload.plan import GroupPlan
 from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.core.ledger import Verdict
 from airflow_provider_kmigrate.core.model import ProcessState
-from airflow_provider_kmigrate.localcluster.plan import Shape
 from benchmarks.rehearsal import ROOT, Rehearsal, rehearsing
 from benchmarks.spark_side import SparkSide, beside
+from tests.kit.localcluster.plan import Shape
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(900)]
 GATES = ("after_first_roll", "after_second_roll", "before_approval", "after_finalization")

@@ -26,13 +26,13 @@ from airflow_provider_kmigrate.core.files.render import RenderFacts, controller_
 from airflow_provider_kmigrate.core.findings.finding import Severity
 from airflow_provider_kmigrate.core.model import BrokerMode, Look
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, SpecError, WrongCluster
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
-from airflow_provider_kmigrate.localcluster.plan import Shape
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.prepare import run_preflight
 from airflow_provider_kmigrate.steps.run import World, run_step
 from benchmarks import direct
+from tests.kit.localcluster.cluster import LocalCluster, lent
+from tests.kit.localcluster.plan import Shape
 from tests.system import evidence
 from tests.waiting import wait_for
 

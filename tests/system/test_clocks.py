@@ -11,12 +11,12 @@ from airflow_provider_kmigrate.consumer.workload.control import Workload
 from airflow_provider_kmigrate.consumer.workload.plan import GroupPlan, WorkloadPlan
 from airflow_provider_kmigrate.core.ledger.facts import Verdict
 from airflow_provider_kmigrate.core.model import BrokerMode
-from airflow_provider_kmigrate.localcluster import clocks
-from airflow_provider_kmigrate.localcluster.cluster import lent
-from airflow_provider_kmigrate.localcluster.plan import Shape
 from airflow_provider_kmigrate.steps.prepare import look_preflight, run_backup
 from airflow_provider_kmigrate.steps.whole_way_back import run_rollback
 from benchmarks import direct
+from tests.kit.localcluster import clocks
+from tests.kit.localcluster.cluster import lent
+from tests.kit.localcluster.plan import Shape
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.timeout(300)]
 

@@ -23,11 +23,11 @@ from airflow_provider_kmigrate.core.files.properties import parse
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look, ZkController
 from airflow_provider_kmigrate.core.phase import Phase, kraft_owns, where
 from airflow_provider_kmigrate.exceptions import Refused
-from airflow_provider_kmigrate.localcluster.cluster import lent
-from airflow_provider_kmigrate.localcluster.plan import Shape
 from airflow_provider_kmigrate.steps.prepare import run_preflight
 from airflow_provider_kmigrate.steps.whole_way_back import run_rollback
 from benchmarks import direct
+from tests.kit.localcluster.cluster import lent
+from tests.kit.localcluster.plan import Shape
 from tests.system.by_hand import ByHand, process_of
 from tests.system.road import (
     PARTITIONS,

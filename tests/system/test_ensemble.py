@@ -15,10 +15,10 @@ import pytest
 from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.core.model import BrokerMode
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
-from airflow_provider_kmigrate.localcluster.plan import HOST, Shape
 from airflow_provider_kmigrate.steps.run import World
 from benchmarks import direct
+from tests.kit.localcluster.cluster import LocalCluster, lent
+from tests.kit.localcluster.plan import HOST, Shape
 from tests.system.journey import Journey, Trouble
 from tests.system.linked import links_of
 from tests.system.troubles import NO_ZOOKEEPER, stopped

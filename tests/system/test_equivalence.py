@@ -29,10 +29,10 @@ from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.gates import Standing
 from airflow_provider_kmigrate.core.metadata.kinds import differences, lost, same, unread
 from airflow_provider_kmigrate.core.model import ClusterView, Look, Stored, StoredKind
-from airflow_provider_kmigrate.localcluster import config, plan
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
-from airflow_provider_kmigrate.localcluster.plan import Shape
 from benchmarks import direct
+from tests.kit.localcluster import config, plan
+from tests.kit.localcluster.cluster import LocalCluster
+from tests.kit.localcluster.plan import Shape
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 

@@ -10,9 +10,9 @@ import pytest
 
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.core.model import BrokerMode
-from airflow_provider_kmigrate.localcluster.cluster import lent
-from airflow_provider_kmigrate.localcluster.plan import Shape
 from benchmarks import direct
+from tests.kit.localcluster.cluster import lent
+from tests.kit.localcluster.plan import Shape
 from tests.system import disks, proxy
 from tests.system.journey import Journey
 from tests.system.linked import links_of, put_between

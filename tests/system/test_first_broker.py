@@ -19,11 +19,11 @@ from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.exceptions import Refused
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
-from airflow_provider_kmigrate.localcluster.plan import Shape
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.run import World
 from benchmarks import direct
+from tests.kit.localcluster.cluster import LocalCluster, lent
+from tests.kit.localcluster.plan import Shape
 from tests.system import evidence
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]

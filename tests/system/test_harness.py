@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 
 from airflow_provider_kmigrate.core.model import ClusterView, Controller, Migration, ZkController, ZkView
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
+from tests.kit.localcluster.cluster import LocalCluster
 from tests.system import oracle
 from tests.system.cell_table import table
 from tests.system.cells import Cell, Diary, save

@@ -26,10 +26,10 @@ from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_top
 from airflow_provider_kmigrate.core.cluster import Role
 from airflow_provider_kmigrate.core.findings.finding import Severity
 from airflow_provider_kmigrate.core.model import Look, ZkController
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
-from airflow_provider_kmigrate.localcluster.plan import Shape
 from airflow_provider_kmigrate.steps.prepare import Preflight, look_preflight
 from benchmarks import direct
+from tests.kit.localcluster.cluster import LocalCluster, lent
+from tests.kit.localcluster.plan import Shape
 from tests.system import evidence, secured
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from airflow_provider_kmigrate.localcluster.plan import free_ports
+from tests.kit.localcluster.plan import free_ports
 from tests.system import proxy
 from tests.system.proxy import HOST, Links
 

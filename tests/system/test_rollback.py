@@ -23,14 +23,14 @@ from airflow_provider_kmigrate.core.ledger import Verdict
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster, lent
-from airflow_provider_kmigrate.localcluster.plan import Shape
 from airflow_provider_kmigrate.steps.prepare import run_preflight
 from airflow_provider_kmigrate.steps.rollback import StopController, stop_controllers
 from airflow_provider_kmigrate.steps.run import World
 from airflow_provider_kmigrate.steps.whole_way_back import run_rollback
 from benchmarks import direct
 from benchmarks.rehearsal import Rehearsal, rehearsing
+from tests.kit.localcluster.cluster import LocalCluster, lent
+from tests.kit.localcluster.plan import Shape
 from tests.system import evidence
 from tests.waiting import wait_for
 

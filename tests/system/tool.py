@@ -28,9 +28,9 @@ from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.model import ClusterView, Look, Partition
 from airflow_provider_kmigrate.core.preflight.surroundings import Surroundings
 from airflow_provider_kmigrate.exceptions import Refused
-from airflow_provider_kmigrate.localcluster.cluster import LocalCluster
 from airflow_provider_kmigrate.steps.run import Observing, World
 from benchmarks import direct
+from tests.kit.localcluster.cluster import LocalCluster
 from tests.system import linked
 
 REFUSED = 3

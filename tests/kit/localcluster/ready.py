@@ -17,8 +17,8 @@ from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
 from airflow_provider_kmigrate.core.files import properties
 from airflow_provider_kmigrate.core.model import ProcessState
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, TimedOut
-from airflow_provider_kmigrate.localcluster import members
-from airflow_provider_kmigrate.localcluster.plan import HOST, Plan
+from tests.kit.localcluster import members
+from tests.kit.localcluster.plan import HOST, Plan
 
 _CALL_TIMEOUT = 3.0
 _POLL = 0.05

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from airflow_provider_kmigrate.localcluster import jars
+from tests.kit.localcluster import jars
 
 # Two cores and many JVMs: quick to start counts, peak speed does not.
 _FLAGS = (

@@ -1,6 +1,6 @@
 """What the class archive is recorded with: a few lines, and a few records in Parquet, about which an audit asks every question.
 
-`python -m airflow_provider_kmigrate.audit.training FOLDER ARCHIVE`, for `classes`.
+`python -m tests.kit.spark_training FOLDER ARCHIVE`, for `classes`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 from pyspark import SparkContext
 
 from airflow_provider_kmigrate.audit import job
-from airflow_provider_kmigrate.audit.classes import OPTIONS, TIMEOUT_S
 from airflow_provider_kmigrate.audit.schema import LOG, NAMES, RECORDS, rows_of, table_of
 from airflow_provider_kmigrate.core.audit.event_lines import encode
 from airflow_provider_kmigrate.core.audit.verdict import Level
@@ -33,6 +32,7 @@ from airflow_provider_kmigrate.core.events import (
     TopicPartition,
 )
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
+from tests.kit.spark_classes import OPTIONS, TIMEOUT_S
 
 _LATENCY: Final = ((600, 2),)
 _DELIVERED: Final = (0, 1, 2, 5, 6, 6, 7, 1)  # offsets: some never, one twice in the audit only, one again
@@ -48,7 +48,7 @@ def train(scratch: Path, target: Path) -> None:
     (scratch / "request.json").write_text(json.dumps(document))
     if job.main([str(scratch / "request.json"), str(scratch / "result")]) != 0:
         raise Failed("the audit that loads the classes failed")
-    gateway: Any = SparkContext._gateway  # noqa: SLF001  # pyspark has no other way to its JVM's end
+    gateway: Any = SparkContext._gateway  # pyspark has no other way to its JVM's end
     (scratch / "class_path").write_text(gateway.jvm.System.getProperty("java.class.path"))
     gateway.shutdown()
     gateway.proc.stdin.close()  # pyspark's JVM ends with its standard input
@@ -103,7 +103,7 @@ def main() -> int:
     try:
         train(Path(sys.argv[1]), Path(sys.argv[2]))
     except KMigrateError as error:
-        print(error, file=sys.stderr)  # noqa: T201  # a program's own words
+        print(error, file=sys.stderr)
         return 1
     return 0
 

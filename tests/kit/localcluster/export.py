@@ -9,7 +9,7 @@ import yaml
 
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.localcluster.plan import Plan
+from tests.kit.localcluster.plan import Plan
 
 
 def write(plan: Plan) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.hosts.process import Launch, NodeProcess
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
-from airflow_provider_kmigrate.localcluster import clocks
-from airflow_provider_kmigrate.localcluster.plan import ENSEMBLE_PORTS, HOST, Plan
-from airflow_provider_kmigrate.localcluster.runtime import Runtime
+from tests.kit.localcluster import clocks
+from tests.kit.localcluster.plan import ENSEMBLE_PORTS, HOST, Plan
+from tests.kit.localcluster.runtime import Runtime
 
 _ZOOKEEPER_MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 _LOGGING = """\

@@ -15,8 +15,8 @@ from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.listing import some
 from airflow_provider_kmigrate.core.model import Process, ProcessState
 from airflow_provider_kmigrate.exceptions import Refused
-from airflow_provider_kmigrate.localcluster import config, export, members, plan, ready, runtime, snapshots
-from airflow_provider_kmigrate.localcluster.plan import Plan, Shape
+from tests.kit.localcluster import config, export, members, plan, ready, runtime, snapshots
+from tests.kit.localcluster.plan import Plan, Shape
 
 DEFAULT_FOLDER = Path("build/localcluster")
 _PORT_TRIES = 3

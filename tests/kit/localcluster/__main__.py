@@ -1,4 +1,4 @@
-"""python -m airflow_provider_kmigrate.localcluster prepare | up | status | down | snapshot | restore | clean"""
+"""python -m tests.kit.localcluster prepare | up | status | down | snapshot | restore | clean"""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from airflow_provider_kmigrate.exceptions import KMigrateError
-from airflow_provider_kmigrate.localcluster import classes, jars, plan
-from airflow_provider_kmigrate.localcluster.cluster import DEFAULT_FOLDER, LocalCluster
-from airflow_provider_kmigrate.localcluster.plan import Shape
+from tests.kit.localcluster import classes, jars, plan
+from tests.kit.localcluster.cluster import DEFAULT_FOLDER, LocalCluster
+from tests.kit.localcluster.plan import Shape
 
 _FAILED, _NOT_RUNNING, _INTERRUPTED = 1, 3, 130  # 3: as systemctl says it
 
@@ -53,9 +53,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m airflow_provider_kmigrate.localcluster", description="A real Kafka cluster on this machine."
-    )
+    parser = argparse.ArgumentParser(prog="python -m tests.kit.localcluster", description="A real Kafka cluster on this machine.")
     parser.add_argument("verb", choices=tuple(_VERBS), help="; ".join(f"{verb}: {text}" for verb, text in _VERBS.items()))
     parser.add_argument("--dir", type=Path, default=DEFAULT_FOLDER, help="where it lives (default: %(default)s)")
     parser.add_argument("--snapshot", metavar="NAME", default="snapshot", help="name of the copy (default: %(default)s)")
@@ -105,7 +103,7 @@ migrate it: an Airflow with this package and the files of dags/ needs these two;
   airflow connections import {connections}
   export AIRFLOW__KMIGRATE__CLUSTERS_FOLDER={found.spec_path.parent.absolute()}
 stop it
-  {python} -m {package}.localcluster down --dir {folder}"""
+  {python} -m tests.kit.localcluster down --dir {folder}"""
 
 
 def _typed(path: Path) -> str:

@@ -21,9 +21,9 @@ from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.files.config_matrix import Stage
 from airflow_provider_kmigrate.core.files.render import RenderFacts, broker_properties, controller_properties
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
-from airflow_provider_kmigrate.localcluster import config, jars, members, plan, ready, runtime
-from airflow_provider_kmigrate.localcluster.plan import Plan, Shape
-from airflow_provider_kmigrate.localcluster.runtime import Runtime
+from tests.kit.localcluster import config, jars, members, plan, ready, runtime
+from tests.kit.localcluster.plan import Plan, Shape
+from tests.kit.localcluster.runtime import Runtime
 
 _RELEASE = "3.9-IV0"
 _TIMEOUT = 120.0

@@ -1,7 +1,7 @@
 """A class archive for Spark's driver: its parsed and verified classes, mapped into memory instead of loaded at each start.
 
 It halves the time to a local session's first answer (measured on 2 cores: 11.0 s to 5.3 s) and is made once for a Java and a pyspark,
-by `python -m airflow_provider_kmigrate.audit.classes`, which audits a ledger of a few lines and a table of a few records. Java checks an archive against itself and
+by `python -m tests.kit.spark_classes`, which audits a ledger of a few lines and a table of a few records. Java checks an archive against itself and
 the class path, and goes on without one that does not fit.
 """
 
@@ -23,7 +23,7 @@ from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
 OPTIONS: Final = "spark.driver.extraJavaOptions"
 TIMEOUT_S: Final = 300.0  # half a minute on an idle machine
 _TRAINING: Final = 2  # another one asks for other classes
-_TRAINER: Final = "airflow_provider_kmigrate.audit.training"
+_TRAINER: Final = "tests.kit.spark_training"
 
 
 def archive() -> Path | None:
@@ -40,6 +40,11 @@ def option() -> str:
     """What makes Java use the archive; empty where there is none."""
     found = archive()
     return f"-XX:SharedArchiveFile={found}" if found is not None and found.exists() else ""
+
+
+def settings() -> dict[str, str]:
+    """What a session on this machine is started with to use the archive; empty without one."""
+    return {OPTIONS: option()} if option() else {}
 
 
 def prepare(say: Callable[[str], None] = lambda _: None) -> Path | None:
@@ -76,14 +81,14 @@ def main() -> int:
     """Print Java's option for the archive, which is made first. 0 even where there is none: Spark runs without, more slowly."""
     try:
         prepare(_say)
-        print(option())  # noqa: T201
+        print(option())
     except KMigrateError as error:
         _say(f"no class archive, Spark will start more slowly: {error}")
     return 0
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)  # noqa: T201  # a program's own words
+    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
