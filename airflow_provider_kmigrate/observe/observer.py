@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -19,12 +18,11 @@ from airflow_provider_kmigrate.observe.questions import Question, Questions
 from airflow_provider_kmigrate.observe.reads import Reads
 from airflow_provider_kmigrate.observe.stored import StoredReads
 from airflow_provider_kmigrate.observe.surroundings import Around
+from airflow_provider_kmigrate.observe.threads import THREADS
 from airflow_provider_kmigrate.observe.unknowns import OF_WHAT_IS_SLOW
 
 Value = TypeVar("Value")
 Finish = Callable[[], dict[str, Any]]
-
-_THREADS = 64  # a read that hangs keeps its thread until the client's own timeout
 
 _SLOW = Look.MIN_INSYNC | Look.TOPICS | Look.STORED | Look.STATE_EPOCH  # whose answers are waited for as long as topics have
 _MOVING = (
@@ -75,7 +73,7 @@ class Observer:
         self._patience = patience or Patience()
         self._around = Around(spec, tools, self._patience.nodes, self._patience.topics)
         self._clock = clock
-        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix=f"observe-{spec.name}")
+        self._lane = THREADS.lane()
 
     def __enter__(self) -> Self:
         return self
@@ -84,8 +82,8 @@ class Observer:
         self.close()
 
     def close(self) -> None:
-        """End the threads, without waiting for reads that hang."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        """Drop the reads that have not begun; those that hang are not waited for."""
+        self._lane.close()
 
     def look(self, what: Look, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
         """One frozen view of what was asked for.
@@ -109,11 +107,11 @@ class Observer:
         return ClusterView(taken_at=now, took=now - started, name=self._spec.name, unknowns=unknowns, **fields)
 
     def _glance(self) -> _Glance:
-        return _Glance(self._spec, self._reads, self._stored, self._patience, Questions(self._pool, self._clock))
+        return _Glance(self._spec, self._reads, self._stored, self._patience, Questions(self._lane, self._clock))
 
     def surroundings(self, view: ClusterView) -> Surroundings:
         """What preflight asks beside a view; raises nothing that a node or ZooKeeper answers."""
-        return self._around.look(view, Questions(self._pool, self._clock))
+        return self._around.look(view, Questions(self._lane, self._clock))
 
 
 class _Glance:

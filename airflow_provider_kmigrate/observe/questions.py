@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, KMigrateError, WrongCluster
+from airflow_provider_kmigrate.observe.threads import Lane
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -29,14 +30,14 @@ class Question(Generic[Answer_co]):
 class Questions:
     """All questions of one look. An answer that comes too late is dropped: it can enter no other look."""
 
-    def __init__(self, pool: ThreadPoolExecutor, clock: Callable[[], float]) -> None:
-        self._pool = pool
+    def __init__(self, lane: Lane, clock: Callable[[], float]) -> None:
+        self._lane = lane
         self._clock = clock
         self.unknowns: list[Reason] = []
 
     def ask(self, reason: Reason, patience: float, read: Callable[..., Value], *arguments: Any) -> Question[Value]:
         """Start a read in a thread; `patience` in seconds from now."""
-        return Question(self._pool.submit(read, *arguments), reason, patience, self._clock() + patience)
+        return Question(self._lane.submit(read, *arguments), reason, patience, self._clock() + patience)
 
     def now(self) -> float:
         """Seconds on the clock that questions are timed by."""
@@ -77,6 +78,7 @@ class Questions:
         except (WrongCluster, AuthenticationFailed):
             raise
         except FutureTimeoutError:
+            question.future.cancel()  # one that did not even begin is not worth a thread any more
             why = f"no answer within {question.patience:g} s"
         except KMigrateError as error:
             why = str(error)

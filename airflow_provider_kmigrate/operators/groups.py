@@ -19,6 +19,7 @@ from airflow_provider_kmigrate.core.groups.members import unread
 from airflow_provider_kmigrate.core.groups.move import Goal, moved, plan
 from airflow_provider_kmigrate.core.groups.windows import not_in_file, other_wave
 from airflow_provider_kmigrate.core.model import Look
+from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, Unreachable
 from airflow_provider_kmigrate.hooks.verdicts import stored
 from airflow_provider_kmigrate.operators.step import StepOperator
@@ -54,9 +55,9 @@ class _Forward(StepOperator):
             raise AirflowSkipException(f"This run is not for wave {self.wave}, of which {', '.join(self.groups)} is.")
         return super().execute(context)
 
-    def _execute(self, context: Context, watched: dict[str, Any]) -> str:
+    def _execute(self, context: Context, progress: StepProgress) -> str:
         self._released = frozenset(context["params"].get(_GO_ON) or ())
-        return super()._execute(context, watched)
+        return super()._execute(context, progress)
 
     def refused(self, context: Context, codes: Sequence[str]) -> None:
         """For the task that may take the group back."""

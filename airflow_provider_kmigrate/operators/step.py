@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any
@@ -12,17 +12,15 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
 from airflow_provider_kmigrate.core.decision import Done, Wait
+from airflow_provider_kmigrate.core.progress import FRESH, StepProgress
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, Refused
 from airflow_provider_kmigrate.hooks.world import acting, run_of, watching
 from airflow_provider_kmigrate.operators.approval import demand_answer
 from airflow_provider_kmigrate.steps.catalog import build
-from airflow_provider_kmigrate.steps.run import Step, World, run_step
-from airflow_provider_kmigrate.triggers.step import StepTrigger
+from airflow_provider_kmigrate.steps.run import World, run_step
+from airflow_provider_kmigrate.triggers.step import StepTrigger, readable
 
-_HELD, _WAITED, _WORSE, _RENEWED, _VERDICT, _WATCHED = "held", "waited", "worse", "renewed", "verdict", "watched"
-_BEGUN = "begun"
-_KEPT = "watch"  # the key in Airflow's task state store
-_BEGINNING: Mapping[str, Any] = {_HELD: 0.0, _RENEWED: 0, _VERDICT: [], _WATCHED: [], _BEGUN: False}
+_KEY = "progress"  # in Airflow's task state store
 
 
 class StepOperator(BaseOperator):
@@ -36,7 +34,8 @@ class StepOperator(BaseOperator):
     ui_color = "#d7e8f4"
     kind: str
     only_looks = False  # nothing is written to the cluster, not even who holds it
-    _memory: _Memory
+    _progress: StepProgress
+    _stored: _Stored
 
     def __init__(
         self,
@@ -66,13 +65,14 @@ class StepOperator(BaseOperator):
         """The step was refused for reasons with these codes; the task is about to fail."""
 
     def execute(self, context: Context) -> str:
-        return self._execute(context, {_WAITED: 0.0})
+        self._stored = _Stored(context)
+        return self._execute(context, self._stored.progress.retried())
 
-    def _execute(self, context: Context, watched: dict[str, Any]) -> str:
+    def _execute(self, context: Context, progress: StepProgress) -> str:
         if self.approved_by:
             demand_answer(context, self.approved_by)
-        self._memory = _Memory(context)
-        arguments = {**self.arguments(context), **self._memory.all, **watched}
+        self._progress = progress
+        arguments = self.arguments(context)
         try:
             with self.world(context) as world:
                 decision = self.run_in(world, arguments)
@@ -80,36 +80,31 @@ class StepOperator(BaseOperator):
             self.refused(context, [reason.code for reason in getattr(error, "reasons", ())])
             raise AirflowFailException(str(error)) from None
         finally:
-            self._memory.keep(arguments)
+            self._stored.save(self._progress)
         if isinstance(decision, Wait):
             self._defer(arguments)
         return str(getattr(decision, "text", decision))
 
     def run_in(self, world: World, arguments: dict[str, Any]) -> object:
         """The step itself; `Wait` to be deferred."""
-        step = build(world.spec, self.kind, arguments)
+        step = build(world.spec, self.kind, arguments, self._progress)
         try:
-            decision = run_step(step, world, self._patience(), lambda: self._looked(step))
+            decision = run_step(step, world, self._patience(), lambda: self._stored.secure(step.progress))
         finally:
-            arguments |= {_HELD: getattr(step, _HELD, 0.0), _WAITED: step.waited, _WORSE: getattr(step, _WORSE, [])}
-            arguments |= {name: getattr(step, name, _BEGINNING[name]) for name in (_RENEWED, _VERDICT, _WATCHED, _BEGUN)}
+            self._progress = step.progress
         if isinstance(decision, Done):
-            arguments |= _BEGINNING  # a task that is cleared later begins anew
+            self._progress = FRESH  # a task that is cleared later begins anew
         return decision
-
-    def _looked(self, step: Step) -> None:
-        """What a process that is killed now must not forget. How long all was well it may: then it is watched for longer."""
-        verdict, begun = getattr(step, _VERDICT, []) or None, getattr(step, _BEGUN, False) or None
-        self._memory.keep({_RENEWED: getattr(step, _RENEWED, 0), _VERDICT: verdict, _BEGUN: begun})
 
     def resume(self, context: Context, event: dict[str, Any]) -> str:
         """The trigger saw something to do, or a problem: look again here, where it can be acted on. Or only time has passed."""
         self.log.info("The triggerer watched on; %s. %s", event["outcome"], event["text"])
-        _Memory(context).keep(event)
+        self._stored, self._progress = _Stored(context), readable(event["progress"])
+        self._stored.save(self._progress)
         if event["outcome"] == "waiting":
             self.meanwhile(context)
-            self._defer({**self.arguments(context), _HELD: event[_HELD] or 0.0, **_seen_by(event)})
-        return self._execute(context, _seen_by(event))
+            self._defer(self.arguments(context))
+        return self._execute(context, self._progress)
 
     def meanwhile(self, context: Context) -> None:
         """The triggerer has watched for a while and watches on: what only a worker can see is looked at here, which may fail the task."""
@@ -118,37 +113,27 @@ class StepOperator(BaseOperator):
         return self.sync_for if self.deferrable else float("inf")
 
     def _defer(self, arguments: dict[str, Any]) -> None:
-        self.log.info("Nothing to do for now; the triggerer watches on, no worker is held.")
-        trigger = StepTrigger(self.cluster_file, self.kind, arguments)
+        self.log.info("Waiting; deferred to the triggerer.")
+        trigger = StepTrigger(self.cluster_file, self.kind, arguments, self._progress.to_json())
         self.defer(trigger=trigger, method_name="resume", timeout=timedelta(days=30))
 
 
-def _seen_by(event: dict[str, Any]) -> dict[str, Any]:
-    """What the triggerer's watch found and the next look begins with."""
-    found = {name: event.get(name, unset) for name, unset in ((_WORSE, []), (_RENEWED, 0), (_WATCHED, []))}
-    return {_WAITED: event[_WAITED], **found}
+class _Stored:
+    """A task's `StepProgress` in Airflow's task state store, under one key: each read and write is a request to Airflow's API.
 
-
-class _Memory:
-    """What a task remembers over deferrals and retries: `held`, seconds that it has watched everything stay green (soaking, baking),
-    `renewed`, how often members of an instance that bakes, or a dual-write, have begun anew, and `verdict`, for what a canary has to go
-    back: kept before it is acted on, forgotten when it is back; `begun`: an instance was stopped to be started again, kept likewise;
-    `watched`: seconds of a watch in all, and how often it was not well.
+    Raises as `readable`.
     """
 
     def __init__(self, context: Context) -> None:
         self._store: Any = context["task_state_store"]
-        kept = self._store.get(_KEPT, {})  # all under one key: each is a request to Airflow's API
-        found = {name: (kept if isinstance(kept, dict) else {}).get(name, begins) for name, begins in _BEGINNING.items()}
-        self.all = {name: value if _like(value, _BEGINNING[name]) else _BEGINNING[name] for name, value in found.items()}
+        self.progress = readable(self._store.get(_KEY, None))
 
-    def keep(self, values: Mapping[str, Any]) -> None:
-        """Those of them that it remembers; where nothing changed, nothing is written."""
-        new = {name: values[name] for name in self.all.keys() & values.keys() if values[name] is not None}
-        if self.all | new != self.all:
-            self.all |= new
-            self._store.set(_KEPT, dict(self.all), retention=NEVER_EXPIRE)
+    def save(self, progress: StepProgress) -> None:
+        """Store it whole, if it changed."""
+        if progress != self.progress:
+            self.progress = progress
+            self._store.set(_KEY, progress.to_json(), retention=NEVER_EXPIRE)
 
-
-def _like(value: object, beginning: object) -> bool:
-    return isinstance(value, list if isinstance(beginning, list) else int | float)
+    def secure(self, now: StepProgress) -> None:
+        """Store what a process that is killed next must not forget."""
+        self.save(self.progress.to_secure(now))

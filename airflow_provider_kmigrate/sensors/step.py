@@ -11,11 +11,12 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_kmigrate.core.decision import Wait
 from airflow_provider_kmigrate.core.phase import Phase
+from airflow_provider_kmigrate.core.progress import FRESH, StepProgress
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused, TimedOut
 from airflow_provider_kmigrate.hooks.world import watching
 from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.run import run_step
-from airflow_provider_kmigrate.triggers.step import StepTrigger
+from airflow_provider_kmigrate.triggers.step import StepTrigger, readable
 
 
 class StepSensor(BaseSensorOperator):
@@ -35,32 +36,32 @@ class StepSensor(BaseSensorOperator):
 
     def execute(self, context: Context) -> str:
         del context
-        return self._execute(waited=0.0)
+        return self._execute(FRESH)
 
-    def _execute(self, waited: float) -> str:
-        arguments = {**self.arguments(), "waited": waited}
+    def _execute(self, progress: StepProgress) -> str:
         limit = self.sync_for if self.deferrable else float(self.timeout)
         try:
             with watching(self.cluster_file, self.log.info) as world:
-                step = build(world.spec, self.kind, arguments)
+                step = build(world.spec, self.kind, self.arguments(), progress)
                 decision = run_step(step, world, limit)
         except (Refused, AuthenticationFailed, TimedOut) as error:
             raise AirflowFailException(str(error)) from None
         if isinstance(decision, Wait):
-            self._defer(arguments | {"waited": step.waited})
+            self._defer(step.progress)
         return str(getattr(decision, "text", decision))
 
     def resume(self, context: Context, event: dict[str, Any]) -> str:
         """Look again here: the trigger's word is a reason to look, not the answer."""
         del context
         self.log.info("The triggerer watched on; %s. %s", event["outcome"], event["text"])
+        progress = readable(event["progress"])
         if event["outcome"] == "waiting":
-            self._defer({**self.arguments(), "waited": event["waited"]})
-        return self._execute(event["waited"])
+            self._defer(progress)
+        return self._execute(progress)
 
-    def _defer(self, arguments: dict[str, Any]) -> None:
-        self.log.info("Not yet; the triggerer watches on, no worker is held.")
-        trigger = StepTrigger(self.cluster_file, self.kind, arguments)
+    def _defer(self, progress: StepProgress) -> None:
+        self.log.info("Waiting; deferred to the triggerer.")
+        trigger = StepTrigger(self.cluster_file, self.kind, self.arguments(), progress.to_json())
         self.defer(trigger=trigger, method_name="resume", timeout=timedelta(seconds=float(self.timeout)))
 
 

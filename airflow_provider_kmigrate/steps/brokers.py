@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import astuple
+from dataclasses import replace
 from functools import partial
-from typing import NoReturn
+from typing import NoReturn, Self
 
 from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.back import cures as back_cures
@@ -20,7 +19,8 @@ from airflow_provider_kmigrate.core.forward.first_broker import FirstBroker
 from airflow_provider_kmigrate.core.forward.green import Green
 from airflow_provider_kmigrate.core.forward.moved import MovedSince, moved_since
 from airflow_provider_kmigrate.core.forward.unheard import unheard
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look, Reason
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look
+from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut
 from airflow_provider_kmigrate.steps.dual_write import CURES, Reviving
 from airflow_provider_kmigrate.steps.files import install
@@ -47,51 +47,35 @@ ROLL_LOOKS = (
 
 
 class RollBroker(OfNode):
-    """Bring one broker into migration mode or into KRaft mode; `core.forward.roll.decide_restart` says when, and what is left.
-
-    `renewed`: how often it has seen to a dual-write that had ended for good (`core.forward.unheard`).
-    """
+    """Bring one broker into migration mode or into KRaft mode; `core.forward.roll.decide_restart` says when, and what is left."""
 
     looks = ROLL_LOOKS
     elsewhere = frozenset({Verb.FREE, Verb.ELECT}) | CURES
     back = False  # the way back does not stop at a file that somebody has edited
     cured = staticmethod(cures.cured)
 
-    def __init__(
-        self,
-        node: NodeSpec,
-        target: BrokerMode,
-        policy: Policy,
-        held: float = 0.0,
-        worse: Sequence[Sequence[str]] = (),
-        *,
-        renewed: int = 0,
-    ) -> None:
+    def __init__(self, node: NodeSpec, target: BrokerMode, policy: Policy) -> None:
         self.node, self.target, self._policy = node, target, policy
         self.name = f"{node.name} to {target}"
         self.samples, self.interval = policy.stable_samples, policy.sample_interval
         self.patience = policy.start_timeout
         self.nodes = (node,)
-        self._green = Green(held, self.interval)
-        self._first = FirstBroker(node.id, target, policy.canary_bake, held, tuple(Reason(*each) for each in worse))
+        self._green = Green(0.0, self.interval)
+        self._first = FirstBroker(node.id, target, policy.canary_bake)
         self._troubles = Troubles()
         self._moved: MovedSince | None = None
-        self._reviving = Reviving(renewed)
+        self._reviving = Reviving()
+
+    def resume(self, progress: StepProgress) -> Self:
+        self._green = replace(self._green, held=progress.healthy_seconds)
+        self._first = replace(self._first, held=progress.healthy_seconds, worse=progress.worse)
+        self._reviving = Reviving(progress.recoveries)
+        return super().resume(progress)
 
     @property
-    def renewed(self) -> int:
-        """How often a dual-write that had ended for good was seen to."""
-        return self._reviving.renewed
-
-    @property
-    def held(self) -> float:
-        """Seconds that the first broker of the pass has baked so far."""
-        return self._green.held
-
-    @property
-    def worse(self) -> list[list[str]]:
-        """Why the first broker of the pass has to go back, as JSON values, so that another process can do it."""
-        return [list(astuple(reason)) for reason in self._first.worse]
+    def progress(self) -> StepProgress:
+        kept = replace(super().progress, healthy_seconds=self._green.held, worse=self._first.worse)
+        return replace(kept, recoveries=self._reviving.renewed)
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         self._moved = moved_since(self._moved, view, first)
@@ -117,7 +101,7 @@ class RollBroker(OfNode):
     def _baked(self, view: ClusterView, done: Done) -> Decision:
         gate = roll.may_bake(view)
         self._green = self._green.saw(view.taken_at, green=gate.met)
-        return self._first.baked(done, gate, self.held)
+        return self._first.baked(done, gate, self._green.held)
 
     def act(self, world: World, act: Act) -> None:
         if self._reviving.acted(world, self.name, act):
@@ -215,8 +199,8 @@ class BringBack(RollBroker):
     cured = staticmethod(back_cures.cured)
     elsewhere = RollBroker.elsewhere | {Verb.RAISE}
 
-    def __init__(self, node: NodeSpec, target: BrokerMode, policy: Policy, renewed: int = 0) -> None:
-        super().__init__(node, target, policy, renewed=renewed)
+    def __init__(self, node: NodeSpec, target: BrokerMode, policy: Policy) -> None:
+        super().__init__(node, target, policy)
         self.name = f"{node.name} back to {target}"
 
     def next(self, view: ClusterView, first: ClusterView, before: ClusterView) -> Decision:

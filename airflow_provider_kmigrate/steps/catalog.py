@@ -13,6 +13,7 @@ from airflow_provider_kmigrate.core.forward.waiting import COPIED
 from airflow_provider_kmigrate.core.groups.move import Goal
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.core.phase import Phase
+from airflow_provider_kmigrate.core.progress import FRESH, StepProgress
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.brokers import BringBack, RollBroker
 from airflow_provider_kmigrate.steps.controllers import FinalizeController, ProvisionController
@@ -43,20 +44,17 @@ from airflow_provider_kmigrate.steps.waits import (
 Arguments = Mapping[str, Any]
 
 
-def build(spec: ClusterSpec, kind: str, arguments: Arguments) -> Step:
-    """The step `kind` for this cluster; `arguments` hold JSON values, any step's may hold what it has `waited`.
+def build(spec: ClusterSpec, kind: str, arguments: Arguments, progress: StepProgress = FRESH) -> Step:
+    """Build the step `kind` for this cluster; `arguments` hold JSON values, `progress` what earlier lives of the step have learned.
 
     Raises KeyError for a name that is not in `STEPS`.
     """
-    step = STEPS[kind](spec, arguments)
-    step.waited = arguments.get("waited", 0.0)
-    return step
+    return STEPS[kind](spec, arguments).resume(progress)
 
 
 def _roll(spec: ClusterSpec, arguments: Arguments) -> Step:
     node = spec.node(Role.BROKER, arguments["node"])
-    held, worse, renewed = arguments.get("held", 0.0), arguments.get("worse", ()), arguments.get("renewed", 0)
-    return RollBroker(node, BrokerMode(arguments["target"]), spec.policy, held, worse, renewed=renewed)
+    return RollBroker(node, BrokerMode(arguments["target"]), spec.policy)
 
 
 def _provision(spec: ClusterSpec, arguments: Arguments) -> Step:
@@ -64,8 +62,8 @@ def _provision(spec: ClusterSpec, arguments: Arguments) -> Step:
 
 
 def _back(spec: ClusterSpec, arguments: Arguments) -> Step:
-    node, target = spec.node(Role.BROKER, arguments["node"]), BrokerMode(arguments["target"])
-    return BringBack(node, target, spec.policy, arguments.get("renewed", 0))
+    node = spec.node(Role.BROKER, arguments["node"])
+    return BringBack(node, BrokerMode(arguments["target"]), spec.policy)
 
 
 def _of_controller(step: Callable[[NodeSpec], Step]) -> Callable[[ClusterSpec, Arguments], Step]:
@@ -113,22 +111,18 @@ def _leaders(spec: ClusterSpec, arguments: Arguments) -> Step:
 
 
 def _soak(spec: ClusterSpec, arguments: Arguments) -> Step:
-    seconds = arguments.get("seconds", spec.policy.min_soak)
-    return Soak(seconds, arguments.get("held", 0.0), renewed=arguments.get("renewed", 0))
+    return Soak(arguments.get("seconds", spec.policy.min_soak))
 
 
 def _switch(spec: ClusterSpec, arguments: Arguments) -> Step:
     group = spec.group(arguments["group"])
     bake = group.bake if arguments.get("bake") else 0.0
-    watched = {name: arguments[name] for name in ("held", "renewed", "watched", "begun") if name in arguments}
-    worse = arguments.get("worse") or arguments.get("verdict") or ()
-    return SwitchInstance(group, arguments["instance"], MemberKind(arguments["target"]), bake=bake, worse=worse, **watched)
+    return SwitchInstance(group, arguments["instance"], MemberKind(arguments["target"]), bake=bake)
 
 
 def _watch_group(spec: ClusterSpec, arguments: Arguments) -> Step:
     group = spec.group(arguments["group"])
-    watched = arguments.get("watched", ())
-    return GroupWatched(group, group.bake, arguments.get("held", 0.0), arguments.get("worse", ()), watched)
+    return GroupWatched(group, group.bake)
 
 
 STEPS: Mapping[str, Callable[[ClusterSpec, Arguments], Step]] = {
@@ -137,7 +131,7 @@ STEPS: Mapping[str, Callable[[ClusterSpec, Arguments], Step]] = {
     "roll": _roll,
     "registered": _registered,
     "phase": _phase,
-    "copied": lambda spec, arguments: Copied(spec.policy.copy_timeout, arguments.get("renewed", 0)),
+    "copied": lambda spec, _arguments: Copied(spec.policy.copy_timeout),
     "lag": _lag,
     "equivalent": lambda spec, _arguments: Equivalent(spec.policy.copy_timeout),
     "leaders": _leaders,

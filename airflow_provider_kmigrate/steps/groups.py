@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import astuple
+from dataclasses import replace
+from typing import Self
 
 from airflow_provider_kmigrate.clients import group_mode, group_offsets
 from airflow_provider_kmigrate.clients.znode_writes import Delete
@@ -20,6 +20,7 @@ from airflow_provider_kmigrate.core.groups.looks import Looks, Past
 from airflow_provider_kmigrate.core.groups.members import unread
 from airflow_provider_kmigrate.core.groups.move import Goal
 from airflow_provider_kmigrate.core.model import ClusterView, Look, Reason
+from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import Failed
 from airflow_provider_kmigrate.steps.notes import note_held
 from airflow_provider_kmigrate.steps.run import Step, World
@@ -52,37 +53,28 @@ class OfGroup(Step):
 
 
 class _Watching(OfGroup):
-    """A step that watches the group until it was well for `wanted` seconds at a stretch.
+    """A step that watches the group until it was well for `wanted` seconds at a stretch, over all lives of the step."""
 
-    Over all lives of the step: `held` seconds so far, what one of them has found `worse`, and `watched`: seconds in all, and how often it
-    was not well in them.
-    """
-
-    def __init__(
-        self, group: GroupSpec, wanted: float, held: float, worse: Sequence[Sequence[str]], watched: Sequence[float]
-    ) -> None:
+    def __init__(self, group: GroupSpec, wanted: float) -> None:
         super().__init__(group)
         self._wanted = wanted
-        self._green, self._health = Green(held, self.interval), Health()
-        self._worse = tuple(Reason(*each) for each in worse)
-        self._seconds, times = watched or (0.0, 0)
-        self._times, self._was_well = int(times), False
+        self._green, self._health = Green(0.0, self.interval), Health()
+        self._worse: tuple[Reason, ...] = ()
+        self._seconds, self._times, self._was_well = 0.0, 0, False
         self._at: float | None = None  # when the last look was taken, where it knew all
 
-    @property
-    def held(self) -> float:
-        """Seconds of watching."""
-        return self._green.held
+    def resume(self, progress: StepProgress) -> Self:
+        self._green = replace(self._green, held=progress.healthy_seconds)
+        self._worse = progress.worse
+        self._seconds, self._times = progress.watched_seconds, progress.lapses
+        return super().resume(progress)
 
     @property
-    def worse(self) -> list[list[str]]:
-        """As JSON values."""
-        return [list(astuple(reason)) for reason in self._worse]
-
-    @property
-    def watched(self) -> list[float]:
-        """As JSON values; nothing once it was judged for it."""
-        return [] if self._worse else [self._seconds, self._times]
+    def progress(self) -> StepProgress:
+        """The watch is forgotten once the group was judged for it."""
+        seconds, times = (0.0, 0) if self._worse else (self._seconds, self._times)
+        kept = replace(super().progress, healthy_seconds=self._green.held, worse=self._worse)
+        return replace(kept, watched_seconds=seconds, lapses=times)
 
     def _saw(self, view: ClusterView, well: bool) -> tuple[Reason, ...]:
         """Take in a look in which all was known; what is to be said of a watch that comes to no end."""
@@ -94,7 +86,7 @@ class _Watching(OfGroup):
 
     def _blind(self, view: ClusterView) -> None:
         """Nobody could look: that is not well, and not ill either."""
-        self._seconds = max(0.0, self._seconds - self.held)
+        self._seconds = max(0.0, self._seconds - self._green.held)
         self._at, self._was_well = None, False
         self._green = self._green.saw(view.taken_at, green=False)
         self._health = group_health.unknown(self._health, view.taken_at)
@@ -134,27 +126,13 @@ class SetMode(OfGroup):
 class SwitchInstance(_Watching):
     """One instance restarted as the next kind of member on the way forward, once the whole group is at rest; at rest again at the end.
 
-    With `bake` it is then watched for that many seconds, of which `held` are over; if the group is worse for it (`worse`), or it begins
-    anew again and again (`renewed` so far), the instance alone goes back, and the step refuses. `begun`: it was decided to restart it, by
-    this life of the step or an earlier one.
+    With `bake` it is then watched for that many seconds; if the group is worse for it, or the instance restarts again and again, the
+    instance alone goes back, and the step refuses.
     """
 
-    def __init__(
-        self,
-        group: GroupSpec,
-        instance: str,
-        target: MemberKind,
-        *,
-        bake: float = 0.0,
-        held: float = 0.0,
-        worse: Sequence[Sequence[str]] = (),
-        renewed: int = 0,
-        watched: Sequence[float] = (),
-        begun: bool = False,
-    ) -> None:
-        super().__init__(group, bake, held, worse, watched)
-        self.begun = begun
-        self._health = Health(earlier=renewed)
+    def __init__(self, group: GroupSpec, instance: str, target: MemberKind, *, bake: float = 0.0) -> None:
+        super().__init__(group, bake)
+        self._begun = False  # it was decided to restart the instance, in this life or in an earlier one
         self.name = f"{instance} of group {group.name} as {target}"
         self.memory = _memory(group) if bake else 0.0
         self._instance, self._target = group.instance(instance), target
@@ -162,18 +140,22 @@ class SwitchInstance(_Watching):
         self._joined: frozenset[str] = frozenset()  # the lives that Kafka knew at the last look
         self._former: frozenset[str] = frozenset()  # at the one before this life's restart
         self._before = Health()  # of the last look
-        self._settled = held > 0  # the group has been at rest with the instance as it is to be, in this life or in an earlier one
+        self._settled = False  # the group has been at rest with the instance as it is to be, in this life or in an earlier one
         self._back_again = False  # V33: the verdict has had its consequence
 
-    @property
-    def verdict(self) -> list[list[str]]:
-        """What the canary goes back for, until it is back: no later try of the step may begin anew before that."""
-        return [] if self._back_again else self.worse
+    def resume(self, progress: StepProgress) -> Self:
+        super().resume(progress)
+        self._worse = progress.worse or progress.verdict
+        self._begun, self._settled = progress.restart_begun, progress.healthy_seconds > 0
+        self._health = Health(earlier=progress.member_restarts)
+        return self
 
     @property
-    def renewed(self) -> int:
-        """How often the instance began anew while it baked, over all lives of the step, until it was judged for it."""
-        return self._health.restarts
+    def progress(self) -> StepProgress:
+        """The verdict stays until the instance is back: no later try of the step may begin again before that."""
+        verdict = () if self._back_again else self._worse
+        kept = replace(super().progress, verdict=verdict, restart_begun=self._begun)
+        return replace(kept, member_restarts=self._health.restarts)
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         del first
@@ -203,8 +185,8 @@ class SwitchInstance(_Watching):
         decision = group_move.switch(looks, self.group, name, kind, asked=asked, hurry=hurry, former=self._former)
         if not forward or not isinstance(decision, Act):
             return decision
-        kept = group_move.onward(looks, self.group, name, kind, begun=self.begun)
-        self.begun = self.begun or kept is None
+        kept = group_move.onward(looks, self.group, name, kind, begun=self._begun)
+        self._begun = self._begun or kept is None
         return kept or decision
 
     def _watched(self, view: ClusterView, looks: Looks, decision: Decision) -> Decision:
@@ -218,11 +200,11 @@ class SwitchInstance(_Watching):
         endless = self._saw(view, isinstance(decision, Done)) if self._settled else ()
         self._worse = group_health.worse(self._health, self.group, at, unrest) or endless
         if self._worse:
-            self._anew(self.renewed)  # whoever clears the task begins with a whole bake
+            self._anew(self._health.restarts)  # whoever clears the task begins with a whole bake
             return self._back(looks)
-        if not isinstance(decision, Done) or self.held >= self._wanted:
+        if not isinstance(decision, Done) or self._green.held >= self._wanted:
             return decision
-        text = f"{self._instance.name} of group {self.group.name} bakes: well for {self.held:.0f} of {self._wanted:.0f} s."
+        text = f"{self._instance.name} of group {self.group.name} bakes: well for {self._green.held:.0f} of {self._wanted:.0f} s."
         return Wait((Reason("T08", text, "It is the canary: if the group is worse for it, it goes back alone."),), healthy=True)
 
     def _anew(self, renewed: int = 0) -> None:
@@ -237,7 +219,7 @@ class SwitchInstance(_Watching):
             text = f"{self._instance.name} goes back to {before}: {' '.join(reason.text for reason in self._worse)}"
             return Act(Verb.TAKE_BACK if decision.verb is Verb.SWITCH else decision.verb, text)
         if isinstance(decision, Done):
-            self._back_again, self.begun = True, False
+            self._back_again, self._begun = True, False
             text = (
                 f"{self._instance.name} of group {self.group.name} was taken back and is {before} again; no other was switched."
             )
@@ -264,20 +246,13 @@ class SwitchInstance(_Watching):
 
 
 class GroupWatched(_Watching):
-    """A group that nobody touches stays at rest and goes on committing, for `seconds`, of which `held` are over.
+    """A group that nobody touches stays at rest and goes on committing, for `seconds`.
 
     What another process found `worse` is the answer: this one would need as long to see it as that one did.
     """
 
-    def __init__(
-        self,
-        group: GroupSpec,
-        seconds: float,
-        held: float = 0.0,
-        worse: Sequence[Sequence[str]] = (),
-        watched: Sequence[float] = (),
-    ) -> None:
-        super().__init__(group, seconds, held, worse, watched)
+    def __init__(self, group: GroupSpec, seconds: float) -> None:
+        super().__init__(group, seconds)
         self.name = f"watch of group {group.name}"
         self.samples = 1
         self.memory = _memory(group)
@@ -297,9 +272,9 @@ class GroupWatched(_Watching):
         self._worse = ill or self._worse
         if self._worse:
             return Refuse(self._worse)
-        if self.held >= self._wanted:
-            return Done(f"Group {self.group.name} was well for {self.held:.0f} s.")
-        text = f"Group {self.group.name} is watched: well for {self.held:.0f} of {self._wanted:.0f} s."
+        if self._green.held >= self._wanted:
+            return Done(f"Group {self.group.name} was well for {self._green.held:.0f} s.")
+        text = f"Group {self.group.name} is watched: well for {self._green.held:.0f} of {self._wanted:.0f} s."
         return Wait((Reason("T09", text),), healthy=self._health.unrest is None)
 
 

@@ -1,17 +1,18 @@
 """The one loop behind every step: look, decide, act at most once a look, until there is nothing left to do.
 
-A step keeps nothing: killed anywhere and run again, it looks, finds what is already so, and does the rest. Every act is
-preceded by the same five checks: the view is young, the cluster is the named one, the run still holds the fence, nobody has set the
+Killed anywhere and run again, a step looks, finds what is already so, and does the rest. What no look can show (how long all was well, why
+a canary must be rolled back) is its `StepProgress`, which Airflow's task state store keeps. Every act is preceded by the same five checks: the view is young, the cluster is the named one, the run still holds the fence, nobody has set the
 kill switch, and the act is in the journal with what allowed it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, Self
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec, Role
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
@@ -21,6 +22,7 @@ from airflow_provider_kmigrate.core.gates import Gate, Standing
 from airflow_provider_kmigrate.core.identity import strangers, unidentified
 from airflow_provider_kmigrate.core.model import Broker, ClusterView, Controller, Look, Reason
 from airflow_provider_kmigrate.core.preflight.surroundings import Surroundings
+from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut, Unavailable, WrongCluster
 from airflow_provider_kmigrate.observe import Tools
 from airflow_provider_kmigrate.observe.unknowns import OF_THE_CLUSTER
@@ -44,6 +46,9 @@ class Clock(Protocol):
 
     def sleep(self, seconds: float) -> None: ...
 
+    async def pause(self, seconds: float) -> None:
+        """Sleep in a coroutine."""
+
 
 class SystemClock:
     """The machine's clocks."""
@@ -51,6 +56,7 @@ class SystemClock:
     monotonic = staticmethod(time.monotonic)
     now = staticmethod(time.time)
     sleep = staticmethod(time.sleep)
+    pause = staticmethod(asyncio.sleep)
 
 
 class Observing(Protocol):
@@ -125,6 +131,16 @@ class Step(ABC):
         """Do what `decide` asked for; idempotent, and safe to be killed in."""
         raise AssertionError(f"{self.name} was asked to {act.verb} in {world.spec.name}, which is none of its acts")
 
+    def resume(self, progress: StepProgress) -> Self:
+        """Go on from what earlier lives of this step have learned; before the first observation."""
+        self.waited = progress.waited_seconds
+        return self
+
+    @property
+    def progress(self) -> StepProgress:
+        """What the next life of this step must know."""
+        return StepProgress(waited_seconds=self.waited)
+
     def undo(self) -> None:  # noqa: B027 - most steps remember nothing of what they decided
         """The act that was decided on last is left to another process: forget that it was decided on."""
 
@@ -182,62 +198,128 @@ class OfNode(Step):
         return world.tools.host(self.node).log_tail(self.node)
 
 
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """The step goes on: its next tick is due in so many seconds. `reasons`: what it waits for."""
+
+    seconds: float
+    reasons: tuple[Reason, ...] = ()
+
+
 def run_step(
-    step: Step, world: World, sync_for: float = float("inf"), looked: Callable[[], object] = lambda: None
+    step: Step, world: World, sync_for: float = float("inf"), observed: Callable[[], object] = lambda: None
 ) -> Done | Wait:
-    """Run until done; `Wait` when `sync_for` seconds of mere waiting have passed (then defer, and run again later). `looked` is called
-    after each decision, before anything comes of it.
+    """Run until done, blocking; `Wait` after `sync_for` seconds of mere waiting (then defer, and run again later).
 
-    Raises `Refused` with reasons, `TimedOut` when `step.patience` is over, `Failed` when acting does not help, and what the clients
-    raise.
+    Arguments and errors are `StepRunner`'s.
     """
-    diary = _Diary(step, world)
-    first: ClusterView | None = None
-    good, starting = 0, False
-    while True:
-        view = world.observer.look(step.looks, step.nodes, step.groups)
-        if dear := step.dear(view):
-            view = world.observer.look(step.looks | dear, step.nodes, step.groups)
-        first = first or view
-        decision = step.decide(view, first)
-        decision = step.of_ours(view, decision) if isinstance(step, OfNode) else decision
-        decision = diary.settled(view, decision)
-        looked()
-        diary.saw(view, decision)
+    runner = StepRunner(step, world, sync_for, observed)
+    while isinstance(found := runner.tick(), Pause):
+        world.clock.sleep(found.seconds)
+    return found
+
+
+class StepRunner:
+    """One life of a step. Each `tick` observes once, decides once and acts at most once; the caller sleeps between ticks.
+
+    A task sleeps blocking (`run_step`), a trigger with asyncio. One thread at a time. `sync_for`: seconds of mere waiting after which a tick
+    returns `Wait`, to be deferred. `observed` is called after each decision, before anything comes of it. `repeat`: seconds after which an
+    unchanged reason is logged again.
+    """
+
+    def __init__(
+        self,
+        step: Step,
+        world: World,
+        sync_for: float = float("inf"),
+        observed: Callable[[], object] = lambda: None,
+        repeat: float = _REPEAT,
+    ) -> None:
+        self._step, self._world, self._sync_for, self._observed = step, world, sync_for, observed
+        self._diary = _Diary(step, world, repeat)
+        self._first: ClusterView | None = None
+        self._done_in_a_row = 0
+        self._acted = False
+        self._narrow: _Narrow | None = None
+
+    def tick(self) -> Done | Wait | Pause:
+        """`Done` and `Wait` end this life.
+
+        Raises `Refused` with reasons, `TimedOut` when `step.patience` is over, `Failed` when acting does not help, and what the clients
+        raise.
+        """
+        if self._narrow is not None and (pause := self._observe_narrowly(self._narrow)) is not None:
+            return pause
+        view = self._observe()
+        decision = self._decide(view)
+        self._observed()
+        self._diary.saw(view, decision)
         if isinstance(decision, Refuse):
-            raise Refused(f"{step.name}: {told(decision.reasons)}", decision.reasons)
-        good = good + 1 if isinstance(decision, Done) else 0
-        if isinstance(decision, Done) and good >= step.samples:
-            return diary.done(decision)
+            raise Refused(f"{self._step.name}: {told(decision.reasons)}", decision.reasons)
+        self._done_in_a_row = self._done_in_a_row + 1 if isinstance(decision, Done) else 0
+        if isinstance(decision, Done) and self._done_in_a_row >= self._step.samples:
+            return self._diary.done(decision)
         if isinstance(decision, Act):
-            _act(step, world, view, decision, diary)
-            starting = True
-            continue
-        if isinstance(decision, Wait):
-            step.waited = diary.waited()
-            if step.waited >= step.patience:
-                said = told((*decision.reasons, *_unread(view, decision)))
-                raise TimedOut(f"{step.name}: gave up after {step.patience:.0f} s without progress. {said}")
-            if diary.idle() >= max(sync_for, step.acts_after):
-                return decision
-        world.clock.sleep(max(0.0, step.interval / 2 - view.took) if good else step.interval)
-        if starting:
-            narrow = _comes_up(step, world, view)
-            starting = bool(step.lacks(narrow))
-            good += narrow is not view and view.zk is not None and step.agrees(narrow)
+            _act(self._step, self._world, view, decision, self._diary)
+            self._acted = True
+            return Pause(0.0)
+        if isinstance(decision, Wait) and self._has_waited(view, decision):
+            return decision
+        return self._until_next(view, decision)
+
+    def _observe(self) -> ClusterView:
+        step, observer = self._step, self._world.observer
+        view = observer.look(step.looks, step.nodes, step.groups)
+        dear = step.dear(view)
+        return observer.look(step.looks | dear, step.nodes, step.groups) if dear else view
+
+    def _decide(self, view: ClusterView) -> Decision:
+        self._first = self._first or view
+        decision = self._step.decide(view, self._first)
+        decision = self._step.of_ours(view, decision) if isinstance(self._step, OfNode) else decision
+        return self._diary.settled(view, decision)
+
+    def _has_waited(self, view: ClusterView, wait: Wait) -> bool:
+        """Whether this life has waited for long enough; raises `TimedOut` if all lives together have."""
+        step = self._step
+        step.waited = self._diary.waited()
+        if step.waited >= step.patience:
+            said = told((*wait.reasons, *_unread(view, wait)))
+            raise TimedOut(f"{step.name}: gave up after {step.patience:.0f} s without progress. {said}")
+        return self._diary.idle() >= max(self._sync_for, step.acts_after)
+
+    def _until_next(self, view: ClusterView, decision: Done | Wait) -> Pause:
+        self._narrow = _Narrow(view, view) if self._acted else None
+        if isinstance(decision, Done):
+            return Pause(max(0.0, self._step.interval / 2 - view.took))
+        return Pause(self._step.interval, decision.reasons)
+
+    def _observe_narrowly(self, narrow: _Narrow) -> Pause | None:
+        """Observe only what a node that was just started is missing; None if a whole observation is due.
+
+        Whole observations, four a second, cost a machine with two cores so much that a broker took a third longer to start (measured).
+        On a large cluster they are as far apart as they take.
+        """
+        step, clock = self._step, self._world.clock
+        narrow.until = clock.monotonic() + _NARROW if narrow.until is None else narrow.until
+        missing = step.lacks(narrow.newest)
+        if missing and clock.monotonic() < narrow.until:
+            narrow.newest = view = self._world.observer.look(missing, step.nodes)
+            pause = max(step.interval / 2, view.took if step.lacks(view) else 0.0)
+            return Pause(min(pause, max(0.0, narrow.until - clock.monotonic())))
+        self._narrow, self._acted = None, bool(missing)
+        whole = narrow.whole
+        self._done_in_a_row += narrow.newest is not whole and whole.zk is not None and step.agrees(narrow.newest)
+        return None
 
 
-def _comes_up(step: Step, world: World, view: ClusterView) -> ClusterView:
-    """The last look of those that ask for a while only for what a node that was just started lacks: looks at everything, four a second,
-    cost a machine with two cores so much that a broker took a third longer to start (measured). On a large cluster they are as far apart
-    as they take.
-    """
-    until = world.clock.monotonic() + _NARROW
-    while (what := step.lacks(view)) and world.clock.monotonic() < until:
-        view = world.observer.look(what, step.nodes)
-        pause = max(step.interval / 2, view.took if step.lacks(view) else 0.0)
-        world.clock.sleep(min(pause, max(0.0, until - world.clock.monotonic())))
-    return view
+@dataclass(slots=True)
+class _Narrow:
+    """Observations between two whole ones while a node starts; `until`: on the clock, when the next whole one is due."""
+
+    whole: ClusterView
+    newest: ClusterView
+    until: float | None = None
 
 
 def _act(step: Step, world: World, view: ClusterView, decision: Act, diary: _Diary) -> None:
@@ -299,8 +381,8 @@ def refuse_if_on(cluster: str, said: str) -> None:
 class _Diary:
     """What a good operator would write down: each change of what is seen, and from time to time that nothing changes."""
 
-    def __init__(self, step: Step, world: World) -> None:
-        self._step, self._world = step, world
+    def __init__(self, step: Step, world: World, repeat: float) -> None:
+        self._step, self._world, self._repeat = step, world, repeat
         self._begun = self._idle_since = self._said = world.clock.monotonic()
         self._well = self._begun - step.waited  # when there last was an act or a healthy look
         self._last: object = None
@@ -330,7 +412,7 @@ class _Diary:
         self._alarm(tuple(reason for reason in seen if reason.code not in self._step.expected))
         unread = _unread(view, decision)
         key = (_key(decision), tuple(reason.code for reason in unread))
-        if isinstance(decision, Done) or (key == self._last and now - self._said < _REPEAT):
+        if isinstance(decision, Done) or (key == self._last and now - self._said < self._repeat):
             return
         self._last, self._said = key, now
         self._world.say(f"{' | '.join((_words(decision), *map(str, unread)))} ({now - self._begun:.1f} s)")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
+from typing import Self
 
 from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
@@ -13,6 +15,7 @@ from airflow_provider_kmigrate.core.forward.moved import MovedSince, moved_since
 from airflow_provider_kmigrate.core.gates import Gate, leaderless, unmet
 from airflow_provider_kmigrate.core.model import ClusterView, Look, Reason
 from airflow_provider_kmigrate.core.phase import Phase, where
+from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.steps.dual_write import Reviving
 from airflow_provider_kmigrate.steps.run import Step, World
 
@@ -66,17 +69,21 @@ class PhaseReached(Step):
 
 
 class _DualWriting(Step):
-    """A step that needs a dual-write that moves. `renewed`: how often it has seen to one that had ended for good."""
+    """A step that needs a dual-write that moves."""
 
     always: Look  # what it looks at while nothing is amiss
 
-    def __init__(self, renewed: int = 0) -> None:
-        self._reviving = Reviving(renewed)
+    def __init__(self) -> None:
+        self._reviving = Reviving()
         self.looks = self.always
 
+    def resume(self, progress: StepProgress) -> Self:
+        self._reviving = Reviving(progress.recoveries)
+        return super().resume(progress)
+
     @property
-    def renewed(self) -> int:
-        return self._reviving.renewed
+    def progress(self) -> StepProgress:
+        return replace(super().progress, recoveries=self._reviving.renewed)
 
     def cured(self, view: ClusterView, decision: Decision) -> Decision:
         decision = self._reviving.cured(view, decision)
@@ -99,8 +106,8 @@ class Copied(_DualWriting):
     most_acts = 60
     always = Look.POSITION | Look.PARTITIONS
 
-    def __init__(self, patience: float = 600.0, renewed: int = 0) -> None:
-        super().__init__(renewed)
+    def __init__(self, patience: float = 600.0) -> None:
+        super().__init__()
         self.patience = patience
         self._since: ClusterView | None = None  # the first look after the copy
 
@@ -166,7 +173,7 @@ class PreferredLeaders(Step):
 
 
 class Soak(_DualWriting):
-    """Every gate stays green for `seconds`; `held` of them were already watched. One red look and the time begins again.
+    """Every gate stays green for `seconds`. One red look and the time begins again.
 
     From time to time all metadata is compared. What ZooKeeper lacks and lasts is written by a new leader; another difference that lasts
     refuses, since a rollback would not bring back what is in force.
@@ -176,20 +183,21 @@ class Soak(_DualWriting):
     patience = 3600.0  # red for an hour is more than a hiccup
     always = _SOAKING
 
-    def __init__(
-        self, seconds: float, held: float = 0.0, interval: float | None = None, lag_limit: int = gates.MOST_LAG, renewed: int = 0
-    ) -> None:
-        super().__init__(renewed)
+    def __init__(self, seconds: float, interval: float | None = None, lag_limit: int = gates.MOST_LAG) -> None:
+        super().__init__()
         self.seconds, self._lag_limit = seconds, lag_limit
         self.interval = min(2.0, max(0.2, seconds / 10)) if interval is None else interval
-        self._green = Green(held, self.interval)
+        self._green = Green(0.0, self.interval)
         self._compared = Compared()
         self._moved: MovedSince | None = None
 
+    def resume(self, progress: StepProgress) -> Self:
+        self._green = replace(self._green, held=progress.healthy_seconds)
+        return super().resume(progress)
+
     @property
-    def held(self) -> float:
-        """Seconds soaked so far."""
-        return self._green.held
+    def progress(self) -> StepProgress:
+        return replace(super().progress, healthy_seconds=self._green.held)
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         if (past := waiting.past_soak(view)) is not None:
@@ -205,9 +213,10 @@ class Soak(_DualWriting):
     def _judged(self, view: ClusterView, gate: Gate) -> Decision:
         if not gate.met:
             return unmet(gate)
-        if self.held >= self.seconds:
-            return Done(waiting.soaked(view, self.held))
-        return Wait((Reason("T01", f"Soaking: green for {self.held:.0f} of {self.seconds:.0f} s."),), healthy=True)
+        held = self._green.held
+        if held >= self.seconds:
+            return Done(waiting.soaked(view, held))
+        return Wait((Reason("T01", f"Soaking: green for {held:.0f} of {self.seconds:.0f} s."),), healthy=True)
 
     def _gate(self, view: ClusterView, before: ClusterView) -> Gate:
         gate = waiting.soaking(view, before, self._lag_limit)

@@ -3,98 +3,181 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field, replace
-from threading import Event
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future
+from contextlib import ExitStack
+from contextvars import copy_context
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
+from airflow.sdk.exceptions import AirflowFailException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from airflow_provider_kmigrate.core.decision import Wait
+from airflow_provider_kmigrate.core.decision import Refuse, Wait
+from airflow_provider_kmigrate.core.progress import StepProgress, from_json
 from airflow_provider_kmigrate.exceptions import Fenced, KMigrateError, Refused, TimedOut
 from airflow_provider_kmigrate.hooks.world import watching
+from airflow_provider_kmigrate.observe.threads import THREADS
 from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.journal import told
-from airflow_provider_kmigrate.steps.run import Clock, run_step
+from airflow_provider_kmigrate.steps.run import Clock, Pause, Step, StepRunner, SystemClock
+
+Value = TypeVar("Value")
+
+_AT_ONCE = 24  # observations of a triggerer that run at the same time, those not counted that are slow
+_SLOW = 1.0  # seconds after which an observation lets another one begin: a cluster that hangs holds no other up
+_LONGEST = 120.0  # seconds; every read of an observation has a shorter limit of its own (`observe.Patience`)
+
+_REPEAT = 300.0  # seconds after which an unchanged reason is logged again: a soak lasts for days
+
+_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+
+
+def readable(stored: object) -> StepProgress:
+    """The progress that was stored as JSON; raises `AirflowFailException` (H09) if it cannot be read."""
+    found = from_json(stored)
+    if isinstance(found, Refuse):
+        raise AirflowFailException(told(found.reasons))
+    return found
 
 
 class StepTrigger(BaseTrigger):
-    """Looks and decides, never acts; whatever is to be done, the task does when it resumes and looks for itself.
+    """Observes and decides, never acts; whatever is to be done, the task does when it resumes and observes for itself.
 
-    The only state is in the arguments: a triggerer that dies begins to watch again. `watch_for`: seconds after which the task
-    resumes in any case, so that what it keeps (the soaked time) is stored; longer where the step's judgement needs longer.
+    The only state is in the arguments; `progress` is a `StepProgress` as JSON. A triggerer that dies begins to watch again from there.
+    `watch_for`: seconds after which the task resumes in any case, so that progress is stored; longer if the step's judgement needs longer.
+    `interval`: least seconds between two observations. `longest`: seconds after which one is given up and the task observes for itself.
     """
 
     def __init__(
-        self, cluster_file: str, kind: str, arguments: dict[str, Any], interval: float = 2.0, watch_for: float = 300.0
+        self,
+        cluster_file: str,
+        kind: str,
+        arguments: dict[str, Any],
+        progress: dict[str, Any] | None = None,
+        *,
+        interval: float = 2.0,
+        watch_for: float = 300.0,
+        longest: float = _LONGEST,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.cluster_file, self.kind, self.arguments = cluster_file, kind, arguments
-        self.interval, self.watch_for = interval, watch_for
+        self.cluster_file, self.kind, self.arguments, self.progress = cluster_file, kind, arguments, progress
+        self.interval, self.watch_for, self.longest = interval, watch_for, longest
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        fields = ("cluster_file", "kind", "arguments", "interval", "watch_for")
+        fields = ("cluster_file", "kind", "arguments", "progress", "interval", "watch_for", "longest")
         return f"{type(self).__module__}.{type(self).__qualname__}", {name: getattr(self, name) for name in fields}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        stop = Event()
+        watch = _Watch(self)
         try:
-            event = await asyncio.to_thread(self._watch, stop)
+            event = await watch.event()
         finally:
-            stop.set()  # a triggerer that ends would otherwise wait for the thread until `watch_for` is over
+            watch.close()
         yield TriggerEvent(event)  # type: ignore[no-untyped-call]
 
-    def _watch(self, stop: Event) -> dict[str, Any]:
-        """`{"outcome": "waiting" | "ready" | "refused" | "unavailable", "text", "held": seconds or null, "waited": seconds, "worse", "renewed", "watched"}`.
 
-        `held`: what a step has soaked or baked; `waited`: what its patience has been tried; `worse`: what was found wrong;
-        `renewed`: how often members of a baking instance began anew; `watched`: seconds of a watch in all, and how often it was not well.
+class _Watch:
+    """One life of a step in the triggerer: its clients stay open between observations, each of which runs on a thread."""
+
+    def __init__(self, trigger: StepTrigger) -> None:
+        self._trigger = trigger
+        self._lane = THREADS.lane()
+        self._opened = ExitStack()
+        self._step: Step | None = None
+        self._runner: StepRunner | None = None
+        self._clock: Clock = SystemClock()
+        self._last: Future[Any] | None = None
+        self._saved = from_json(trigger.progress)
+
+    async def event(self) -> dict[str, Any]:
+        """`{"outcome": "waiting" | "ready" | "refused" | "unavailable", "text": str, "progress": StepProgress as JSON}`."""
+        last = self._trigger.progress
+        while True:
+            try:
+                found = await self._on_thread(self._observe)
+            except TimeoutError:
+                text = f"An observation took more than {self._trigger.longest:.0f} s and was given up."
+                return {"outcome": "unavailable", "text": text, "progress": last}
+            if not isinstance(found, Pause):
+                return found
+            last = self._progress()
+            await self._clock.pause(found.seconds)
+
+    async def _on_thread(self, call: Callable[[], Value]) -> Value:
+        """Run it on a thread of our own: the loop's default ones belong to all triggers, and name resolution needs them.
+
+        Raises TimeoutError; what still runs then is left alone, and nothing waits for it.
         """
-        step = None
+        turn = _Turn()
+        await turn.begin()
+        self._last = future = self._lane.submit(copy_context().run, call)
         try:
-            with watching(self.cluster_file) as world:
-                step = build(world.spec, self.kind, self.arguments)
-                step.interval = max(step.interval, self.interval)
-                decision = run_step(
-                    step, replace(world, clock=_Stoppable(world.clock, stop)), sync_for=max(self.watch_for, step.memory)
-                )
-            outcome, text = ("waiting", told(decision.reasons)) if isinstance(decision, Wait) else ("ready", decision.text)
+            return await asyncio.wait_for(asyncio.wrap_future(future), self._trigger.longest)
+        finally:
+            turn.end()
+
+    def close(self) -> None:
+        """Close the clients once the observation that may still run has ended; the caller does not wait for it."""
+        if self._last is not None:
+            self._last.add_done_callback(lambda _: self._lane.submit(self._opened.close))
+
+    def _observe(self) -> Pause | dict[str, Any]:
+        """Open what is not open, observe once and decide once: a pause until the next time, or the event."""
+        try:
+            decision = self._runner_of_step().tick()
         except Fenced:
-            if step:
-                step.undo()
-            outcome, text = "ready", "There is something to do."
+            if self._step:
+                self._step.undo()
+            return self._ends("ready", "There is something to do.")
         except (Refused, TimedOut) as error:
-            outcome, text = "refused", str(error)
-        except (
-            KMigrateError,
-            OSError,
-        ) as error:  # a full disk under the journal, say: the task looks, and says it in its own log
-            outcome, text = "unavailable", str(error)
-        waited = step.waited if step else self.arguments.get("waited", 0.0)
-        kept = {"held": getattr(step, "held", None), "waited": waited}
-        for name, unset in (("worse", []), ("renewed", 0), ("watched", [])):  # what was not looked at is as it was
-            kept[name] = getattr(step, name, unset) if step else self.arguments.get(name, unset)
-        return {"outcome": outcome, "text": text, **kept}
+            return self._ends("refused", str(error))
+        except (KMigrateError, OSError) as error:  # a full disk under the journal, say: the task says it in its own log
+            return self._ends("unavailable", str(error))
+        if isinstance(decision, Wait):
+            return self._ends("waiting", told(decision.reasons))
+        if isinstance(decision, Pause):
+            return self._ends("waiting", told(decision.reasons)) if self._overstated() else decision
+        return self._ends("ready", decision.text)
+
+    def _runner_of_step(self) -> StepRunner:
+        if self._runner is None:
+            trigger = self._trigger
+            if isinstance(self._saved, Refuse):
+                raise Refused.because(*self._saved.reasons)
+            world = self._opened.enter_context(watching(trigger.cluster_file, trigger.log.info))
+            self._clock = world.clock
+            self._step = step = build(world.spec, trigger.kind, trigger.arguments, self._saved)
+            step.interval = max(step.interval, trigger.interval)
+            self._runner = StepRunner(step, world, max(trigger.watch_for, step.memory), repeat=_REPEAT)
+        return self._runner
+
+    def _overstated(self) -> bool:
+        """Whether the stored progress says more healthy time than is left: the task must store that now, not in minutes."""
+        healthy = self._step.progress.healthy_seconds if self._step else 0.0
+        return isinstance(self._saved, StepProgress) and healthy < self._saved.healthy_seconds
+
+    def _progress(self) -> dict[str, Any] | None:
+        return self._step.progress.to_json() if self._step else self._trigger.progress
+
+    def _ends(self, outcome: str, text: str) -> dict[str, Any]:
+        return {"outcome": outcome, "text": text, "progress": self._progress()}
 
 
-class _Stopped(Exception):
-    """Nobody waits for this trigger's word any more."""
+class _Turn:
+    """Leave to observe: few observations run at the same time. It ends with the observation, or once that is slow."""
 
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._turns = _turns.setdefault(self._loop, asyncio.Semaphore(_AT_ONCE))
+        self._slow: asyncio.TimerHandle | None = None
 
-@dataclass(frozen=True, slots=True)
-class _Stoppable:
-    """Another clock, on which nobody goes on after `stop`."""
+    async def begin(self) -> None:
+        await self._turns.acquire()
+        self._slow = self._loop.call_later(_SLOW, self.end)
 
-    clock: Clock
-    stop: Event = field(repr=False)
-
-    def monotonic(self) -> float:
-        return self.clock.monotonic()
-
-    def now(self) -> float:
-        return self.clock.now()
-
-    def sleep(self, seconds: float) -> None:
-        self.clock.sleep(seconds)
-        if self.stop.is_set():
-            raise _Stopped
+    def end(self) -> None:
+        if self._slow is not None:
+            self._slow.cancel()
+            self._slow = None
+            self._turns.release()

@@ -59,7 +59,8 @@ class SimSession(MemoryZooKeeper):
 class Rehearsal:
     """A simulated cluster, its cluster file, and `open` for `hooks.world.opener`.
 
-    `blind_looks`: so many looks see no broker. `failure`: what opening it raises.
+    `blind_looks`: so many looks see no broker. `failure`: what opening it raises. The first `hanging` looks end when they are `released`;
+    `looked`: they all have begun.
     """
 
     path: Path
@@ -70,6 +71,9 @@ class Rehearsal:
     opened: int = 0
     looks: int = 0
     looked: Event = field(default_factory=Event)
+    hanging: int = 0
+    released: Event = field(default_factory=Event)
+    closed: Event = field(default_factory=Event)
 
     @contextmanager
     def open(self, spec: ClusterSpec) -> Iterator[Access]:
@@ -83,11 +87,15 @@ class Rehearsal:
             yield Access(tools, self, self.cluster.clock)
         finally:
             session.close()
+            self.closed.set()
 
     def look(self, what: Look, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
-        view = self.cluster.look(what, nodes)
         self.looks += 1
-        self.looked.set()
+        if self.looks >= self.hanging:
+            self.looked.set()
+        if self.looks <= self.hanging:
+            assert self.released.wait(60.0)
+        view = self.cluster.look(what, nodes)
         return replace(view, brokers={}) if self.looks <= self.blind_looks else view
 
     def surroundings(self, view: ClusterView) -> Surroundings:

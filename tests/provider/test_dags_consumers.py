@@ -15,6 +15,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_kmigrate.core.audit.verdict import VERSION
 from airflow_provider_kmigrate.core.coordination.registration import Mode
+from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Unreachable
 from airflow_provider_kmigrate.operators.approval import LEAVE
 from airflow_provider_kmigrate.operators.groups import (
@@ -26,7 +27,7 @@ from airflow_provider_kmigrate.operators.groups import (
 from tests.provider.group_dags import APPROVED, AUDIT, BACK, Group, RunDag, dag_of
 from tests.provider.test_approval import Person
 from tests.provider.test_dags import tasks
-from tests.provider.test_operators import Memory
+from tests.provider.test_operators import Memory, kept
 from tests.steps.sim_group import MIGRATING, OLD, PLAIN, SimGroup
 from tests.steps.test_groups import forward as way_of
 from tests.steps.test_groups import run
@@ -220,12 +221,12 @@ class TestForward:
             SwitchInstanceOperator(
                 cluster_file=str(there.path), task_id="c", group="billing", instance="app0", target="migrating", deferrable=False
             )
-        store, pushed = Memory(watch={"verdict": [["V30", "It starves.", "", ""]]}), Memory()
+        store, pushed = kept(verdict=(Reason("V30", "It starves."),)), Memory()
         ti = SimpleNamespace(xcom_push=pushed.__setitem__)
         context: Any = {"dag": dag, "run_id": "manual__1", "ti": ti, "task_state_store": store, "params": {}}
         with pytest.raises(AirflowFailException, match="V33"):
             dag.get_task("c").execute(context)
-        assert (group.kinds(), store["watch"]["verdict"], pushed["codes"]) == ([OLD, OLD], [], ["V33", "V30"])
+        assert (group.kinds(), store["progress"]["verdict"], pushed["codes"]) == ([OLD, OLD], [], ["V33", "V30"])
         dag.get_task("c").execute(context)
         assert group.kinds() == [MIGRATING, OLD], "whoever clears the task wants it again"
 

@@ -18,6 +18,7 @@ from sqlalchemy import text
 
 from airflow_provider_kmigrate.core.cluster import Role
 from airflow_provider_kmigrate.core.model import BrokerMode
+from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import KMigrateError, Unreachable
 from airflow_provider_kmigrate.operators.brokers import RollBrokerOperator
 from airflow_provider_kmigrate.operators.controllers import ProvisionControllersOperator
@@ -309,6 +310,11 @@ class Memory(dict[str, Any]):
         self[key] = value
 
 
+def kept(**progress: Any) -> Memory:
+    """A store with what an earlier process of the task has learned."""
+    return Memory(progress=StepProgress(**progress).to_json())
+
+
 class TestSoak:
     """The soaked time outlives deferrals and retries, and nothing else."""
 
@@ -324,15 +330,15 @@ class TestSoak:
     ) -> None:
         """Also while the triggerer watches, whose machine need not have the backup; the time soaked so far is kept."""
         task = (dag := alone(SoakOperator, sim.path)).get_task("task")
-        there = context(dag) | {"task_state_store": Memory(watch={"held": 100.0})}
-        event = {"outcome": "waiting", "text": "", "held": 400.0, "waited": 0.0}
+        there = context(dag) | {"task_state_store": kept(healthy_seconds=100.0)}
+        event = {"outcome": "waiting", "text": "", "progress": StepProgress(healthy_seconds=400.0).to_json()}
         with pytest.raises(TaskDeferred):
             task.resume(there, event)
         lose(next((tmp_path / "kmigrate" / "backup").rglob("broker-1.properties")))
         for again in (lambda: task.resume(there, event), lambda: task.execute(there)):
             with pytest.raises(AirflowFailException, match=f"the way back is not open any more.*{code}"):
                 again()
-        assert there["task_state_store"]["watch"]["held"] == 400.0
+        assert there["task_state_store"]["progress"]["healthy_seconds"] == 400.0
         [journal] = (tmp_path / "kmigrate" / "journal" / "sim").glob("*manual__1.jsonl")
         assert '"kind": "lost"' in journal.read_text()
 
@@ -354,21 +360,21 @@ class TestSoak:
 
     def test_it_is_kept_in_the_state_store_and_cleared_at_the_end(self, sim: Rehearsal) -> None:
         dag = alone(SoakOperator, sim.path, deferrable=False)
-        store = Memory(watch={"held": 480.0})
+        store = kept(healthy_seconds=480.0)
         began = sim.cluster.clock.time
         dag.get_task("task").execute(context(dag) | {"task_state_store": store})
         assert 20.0 <= sim.cluster.clock.time - began < 30.0
-        assert store["watch"]["held"] == 0.0, "a task that is cleared soaks again"
+        assert store["progress"]["healthy_seconds"] == 0.0, "a task that is cleared soaks again"
 
     def test_what_is_not_green_takes_it_away_before_the_wait_goes_on(self, sim: Rehearsal) -> None:
         dag = alone(SoakOperator, sim.path)
-        store = Memory(watch={"held": 480.0})
+        store = kept(healthy_seconds=480.0)
         sim.cluster.stop(sim.cluster.spec.controllers[0])
         sim.cluster.stop(sim.cluster.spec.controllers[1])
         with pytest.raises(TaskDeferred) as deferred:
             dag.get_task("task").execute(context(dag) | {"task_state_store": store})
-        assert store["watch"]["held"] == 0.0
-        assert deferred.value.trigger.arguments["held"] == 0.0
+        assert store["progress"]["healthy_seconds"] == 0.0
+        assert deferred.value.trigger.progress["healthy_seconds"] == 0.0
 
 
 @pytest.mark.parametrize("base", [StepOperator, StepSensor])

@@ -1,16 +1,18 @@
-"""The one trigger: it survives Airflow's way through the database, looks, never acts, and says why it woke the task."""
+"""The one trigger: it survives Airflow's way through the database, looks, never acts, holds nobody else up, and says why it woke the task."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 from airflow.sdk._shared.module_loading import import_string
 from airflow.sdk.serde import deserialize, serialize
 
-from airflow_provider_kmigrate.core.model import BrokerMode
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Reason
+from airflow_provider_kmigrate.core.progress import FRESH, StepProgress, from_json
 from airflow_provider_kmigrate.exceptions import Refused, Unreachable
 from airflow_provider_kmigrate.steps.brokers import RollBroker
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
@@ -21,18 +23,36 @@ from tests.provider.simulated import Rehearsal
 Rehearse = Callable[..., Rehearsal]
 
 
-def trigger(sim: Rehearsal, kind: str = "registered", watch_for: float = 60.0, **arguments: Any) -> StepTrigger:
-    return StepTrigger(str(sim.path), kind, arguments, interval=2.0, watch_for=watch_for)
+def trigger(sim: Rehearsal, kind: str = "registered", progress: StepProgress = FRESH, **changes: Any) -> StepTrigger:
+    given = {name: changes.pop(name) for name in ("interval", "watch_for", "longest") if name in changes}
+    return StepTrigger(str(sim.path), kind, changes, progress.to_json(), **{"watch_for": 60.0, **given})
 
 
 def event(watch: StepTrigger) -> dict[str, Any]:
-    """What the trigger yields, once."""
+    """What the trigger yields, once; no thread of the loop's default executor is used."""
 
-    async def first() -> list[Any]:
-        return [found.payload async for found in watch.run()]
+    async def only() -> dict[str, Any]:
+        asyncio.get_running_loop().set_default_executor(NoExecutor())
+        return await first(watch)
 
-    [payload] = asyncio.run(first())
+    return asyncio.run(only())
+
+
+async def first(watch: StepTrigger) -> dict[str, Any]:
+    [payload] = [found.payload async for found in watch.run()]
     return dict(payload)
+
+
+class NoExecutor(ThreadPoolExecutor):
+    def submit(self, *call: Any, **arguments: Any) -> Any:
+        raise AssertionError(f"the default executor was given {call} {arguments}")
+
+
+def kept(found: dict[str, Any]) -> StepProgress:
+    """The progress that the task is handed."""
+    progress = from_json(found["progress"])
+    assert isinstance(progress, StepProgress)
+    return progress
 
 
 def up_to(sim: Rehearsal, target: BrokerMode | None, tmp_path: Any) -> None:
@@ -46,7 +66,7 @@ def up_to(sim: Rehearsal, target: BrokerMode | None, tmp_path: Any) -> None:
 
 
 def test_it_comes_back_from_the_database_as_it_went(rehearse: Rehearse) -> None:
-    watch = trigger(rehearse(), "soak", held=7.5)
+    watch = trigger(rehearse(), "soak", StepProgress(healthy_seconds=7.5, verdict=(Reason("V30", "It starves."),)))
     path, arguments = watch.serialize()
     again = import_string(path)(**deserialize(serialize(arguments)))
     assert type(again) is StepTrigger
@@ -54,8 +74,10 @@ def test_it_comes_back_from_the_database_as_it_went(rehearse: Rehearse) -> None:
 
 
 def test_what_is_so_already_is_ready(rehearse: Rehearse) -> None:
-    found = event(trigger(rehearse()))
-    assert (found["outcome"], found["held"], found["waited"]) == ("ready", None, 0.0)
+    sim = rehearse()
+    found = event(trigger(sim))
+    assert (found["outcome"], kept(found)) == ("ready", FRESH)
+    assert sim.closed.wait(10.0)
 
 
 def test_what_comes_about_while_it_watches_is_ready(rehearse: Rehearse) -> None:
@@ -63,20 +85,21 @@ def test_what_comes_about_while_it_watches_is_ready(rehearse: Rehearse) -> None:
     sim.blind_looks = 10
     assert event(trigger(sim))["outcome"] == "ready"
     assert sim.looks > 10
+    assert sim.opened == 1, "its clients stay open"
 
 
 def test_what_lasts_is_handed_back_with_the_time_it_took(rehearse: Rehearse) -> None:
     sim = rehearse()
     sim.blind_looks = 1000
-    found = event(trigger(sim, waited=100.0))
+    found = event(trigger(sim, progress=StepProgress(waited_seconds=100.0)))
     assert found["outcome"] == "waiting"
-    assert 160.0 <= found["waited"] < 165.0
+    assert 160.0 <= kept(found).waited_seconds < 165.0
 
 
 def test_a_wait_without_end_is_refused(rehearse: Rehearse) -> None:
     sim = rehearse()
     sim.blind_looks = 1000
-    found = event(trigger(sim, waited=590.0))
+    found = event(trigger(sim, progress=StepProgress(waited_seconds=590.0)))
     assert found["outcome"] == "refused"
     assert "[R04]" in found["text"]
 
@@ -88,13 +111,35 @@ def test_something_to_do_is_ready_and_left_to_the_task(rehearse: Rehearse, tmp_p
     assert sim.restarts() == 0
 
 
-def test_soaked_time_is_handed_back(rehearse: Rehearse, tmp_path: Any) -> None:
-    sim = rehearse(min_soak=300.0)
-    up_to(sim, BrokerMode.KRAFT, tmp_path)
-    found = event(trigger(sim, "soak", held=20.0))
-    assert found["outcome"] == "waiting"
-    assert 70.0 < found["held"] < 85.0
-    assert event(trigger(sim, "soak", held=280.0))["outcome"] == "ready"
+class TestSoak:
+    @pytest.fixture
+    def sim(self, rehearse: Rehearse, tmp_path: Any) -> Rehearsal:
+        sim = rehearse(min_soak=300.0)
+        up_to(sim, BrokerMode.KRAFT, tmp_path)
+        return sim
+
+    def test_soaked_time_is_handed_back(self, sim: Rehearsal) -> None:
+        found = event(trigger(sim, "soak", StepProgress(healthy_seconds=20.0)))
+        assert found["outcome"] == "waiting"
+        assert 70.0 < kept(found).healthy_seconds < 85.0
+        assert event(trigger(sim, "soak", StepProgress(healthy_seconds=280.0)))["outcome"] == "ready"
+
+    @pytest.mark.parametrize(("before", "at_once"), [(200.0, True), (0.0, False)])
+    def test_lost_health_is_handed_back_at_once_where_more_is_stored(self, sim: Rehearsal, before: float, at_once: bool) -> None:
+        """Or a triggerer that dies before its watch is over would leave the task with time that is void."""
+        began, alarm = sim.cluster.clock.time, sim.looks + 12
+
+        def look(*asked: Any) -> ClusterView:
+            if sim.looks == alarm:
+                for node in sim.cluster.spec.controllers[:2]:
+                    sim.cluster.stop(node)
+            return seen(*asked)
+
+        seen, sim.cluster.look = sim.cluster.look, look  # type: ignore[method-assign]
+        found = event(trigger(sim, "soak", StepProgress(healthy_seconds=before)))
+        assert (found["outcome"], kept(found).healthy_seconds) == ("waiting", 0.0)
+        assert "[G23]" in found["text"], "it says what is not healthy"
+        assert (sim.cluster.clock.time - began < 30.0) is at_once
 
 
 @pytest.mark.parametrize(
@@ -106,17 +151,9 @@ def test_soaked_time_is_handed_back(rehearse: Rehearse, tmp_path: Any) -> None:
     ],
 )
 def test_what_is_in_its_way_is_told(rehearse: Rehearse, failure: Exception, outcome: str) -> None:
-    sim = rehearse()
+    sim, progress = rehearse(), StepProgress(waited_seconds=5.0, restart_begun=True)
     sim.failure = failure
-    assert event(trigger(sim, waited=5.0)) == {
-        "outcome": outcome,
-        "text": str(failure),
-        "held": None,
-        "waited": 5.0,
-        "worse": [],
-        "renewed": 0,
-        "watched": [],
-    }
+    assert event(trigger(sim, progress=progress)) == {"outcome": outcome, "text": str(failure), "progress": progress.to_json()}
 
 
 def test_a_triggerer_that_may_not_write_the_journal_is_refused_in_words(rehearse: Rehearse, tmp_path: Any) -> None:
@@ -131,16 +168,53 @@ def test_a_broken_cluster_file_is_refused(rehearse: Rehearse) -> None:
     assert event(trigger(sim))["outcome"] == "refused"
 
 
-def test_a_cancelled_trigger_stops_looking(rehearse: Rehearse) -> None:
-    """A thread cannot be cancelled: without this a triggerer that ends would wait for it."""
+def test_progress_of_a_newer_version_is_refused_and_handed_back_as_it_is(rehearse: Rehearse) -> None:
+    sim, newer = rehearse(), {"version": 99, "anything": 1}
+    found = event(StepTrigger(str(sim.path), "registered", {}, newer))
+    assert (found["outcome"], found["progress"], "[H09]" in found["text"]) == ("refused", newer, True)
+    assert sim.opened == 0
+
+
+def test_an_observation_that_hangs_is_given_up_and_its_clients_are_closed_when_it_ends(rehearse: Rehearse) -> None:
+    sim, progress = rehearse(), StepProgress(healthy_seconds=7.0)
+    sim.hanging = 1
+    found = event(trigger(sim, progress=progress, longest=0.05))
+    assert (found["outcome"], kept(found)) == ("unavailable", progress)
+    assert not sim.closed.is_set()
+    sim.released.set()
+    assert sim.closed.wait(10.0)
+
+
+def test_clusters_that_hang_hold_no_other_up(rehearse: Rehearse) -> None:
+    """More of them than observations may run at the same time."""
     sim = rehearse()
-    sim.blind_looks = 10**9
+    sim.hanging = 40
+
+    async def found() -> tuple[str, int]:
+        hang = [asyncio.create_task(first(trigger(sim))) for _ in range(sim.hanging)]
+        assert await asyncio.to_thread(sim.looked.wait, 30.0)
+        answer = await first(trigger(sim))
+        left = sum(not task.done() for task in hang)
+        sim.released.set()
+        await asyncio.gather(*hang)
+        return answer["outcome"], left
+
+    assert asyncio.run(found()) == ("ready", 40)
+
+
+def test_a_cancelled_trigger_stops_looking_and_closes_its_clients(rehearse: Rehearse) -> None:
+    sim = rehearse()
+    sim.hanging = 1
 
     async def cancelled() -> None:
-        task = asyncio.create_task(anext(aiter(trigger(sim, watch_for=1e12, waited=-1e12).run())))
-        assert await asyncio.to_thread(sim.looked.wait, 10.0)
+        task = asyncio.create_task(anext(aiter(trigger(sim).run())))
+        assert await asyncio.to_thread(sim.looked.wait, 30.0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    asyncio.run(cancelled())  # returns when the thread has ended
+    asyncio.run(cancelled())
+    assert not sim.closed.is_set(), "what it observes with is in use"
+    sim.released.set()
+    assert sim.closed.wait(10.0)
+    assert sim.looks == 1

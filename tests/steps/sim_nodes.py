@@ -92,6 +92,9 @@ class SimClock:
     def sleep(self, seconds: float) -> None:
         self.time += seconds
 
+    async def pause(self, seconds: float) -> None:
+        self.sleep(seconds)
+
 
 def node_of(role: Role, node: int) -> NodeSpec:
     host = HostSpec("local", f"properties-{node}")

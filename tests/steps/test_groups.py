@@ -9,6 +9,7 @@ import pytest
 
 from airflow_provider_kmigrate.core.coordination.registration import Mode
 from airflow_provider_kmigrate.core.groups.move import Goal
+from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut
 from airflow_provider_kmigrate.steps.groups import CleanUp, GroupBack, GroupWatched, SetMode, SwitchInstance, copy_offsets
 from airflow_provider_kmigrate.steps.run import Step, World, run_step
@@ -171,9 +172,9 @@ def test_a_verdict_outlives_its_task() -> None:
         with pytest.raises(Killed):
             run_step(step, group.world())
         with pytest.raises(Refused, match="V30"):
-            run_step(SwitchInstance(group.spec, "app0", MIGRATING, bake=60.0, worse=step.worse), group.world())
+            run_step(SwitchInstance(group.spec, "app0", MIGRATING, bake=60.0).resume(step.progress.retried()), group.world())
         assert group.kinds() == [OLD, OLD]
-        found.append(bool(step.worse))
+        found.append(bool(step.progress.worse))
     assert any(found)
     assert not all(found)
 
@@ -182,7 +183,7 @@ def test_a_good_canary_bakes_and_stays() -> None:
     group = SimGroup()
     step = SwitchInstance(group.spec, "app0", MIGRATING, bake=30.0)
     run_step(step, group.world())
-    assert step.held >= 30.0
+    assert step.progress.healthy_seconds >= 30.0
     assert group.kinds() == [MIGRATING, OLD]
 
 
@@ -227,13 +228,13 @@ class TestAnInstanceThatDies:
         group.spec = replace(group.spec, commit_within=90.0)
         group.instances["app0"].kind = None
         group.clock.time += 100.0
-        step = SwitchInstance(group.spec, "app0", MIGRATING, bake=600.0, held=100.0)
+        step = SwitchInstance(group.spec, "app0", MIGRATING, bake=600.0).resume(StepProgress(healthy_seconds=100.0))
         with pytest.raises(Refused) as refused:
             run_step(step, group.world())
         assert [reason.code for reason in refused.value.reasons][:2] == ["V33", "V31"]
         assert group.kinds() == [OLD, OLD]
         assert group.instances["app0"].starts == 2
-        assert step.held == 0.0, "a task that is cleared bakes anew"
+        assert step.progress.healthy_seconds == 0.0, "a task that is cleared bakes anew"
 
     @pytest.mark.parametrize(("far", "target", "before"), [(0, MIGRATING, OLD), (3, PLAIN, MIGRATING)])
     def test_one_that_is_started_again_each_time_is_taken_back_too(self, far: int, target: object, before: object) -> None:
@@ -246,11 +247,13 @@ class TestAnInstanceThatDies:
 
     def test_what_an_earlier_life_saw_of_it_counts(self) -> None:
         seen = []
-        for renewed in (0, 2):
+        for restarts in (0, 2):
             group = gone(SimGroup(), 1)
             group.crashing = frozenset({MIGRATING})
+            step = SwitchInstance(group.spec, "app0", MIGRATING, bake=90.0)
+            step.resume(StepProgress(healthy_seconds=1.0, member_restarts=restarts))
             with pytest.raises(Refused, match="V34"):
-                run_step(SwitchInstance(group.spec, "app0", MIGRATING, bake=90.0, held=1.0, renewed=renewed), group.world())
+                run_step(step, group.world())
             seen.append(group.clock.time)
         assert seen[1] < seen[0]
 
@@ -258,25 +261,26 @@ class TestAnInstanceThatDies:
         """It may be killed at any time, before the step says anything."""
         group, told = gone(SimGroup(), 1), list[int]()
         group.crashing = frozenset({MIGRATING})
-        step = SwitchInstance(group.spec, "app0", MIGRATING, bake=90.0, held=1.0)
+        step = SwitchInstance(group.spec, "app0", MIGRATING, bake=90.0).resume(StepProgress(healthy_seconds=1.0))
         with pytest.raises(Refused, match="V34"):
-            run_step(step, group.world(), looked=lambda: told.append(step.renewed))
+            run_step(step, group.world(), observed=lambda: told.append(step.progress.member_restarts))
         assert list(dict.fromkeys(told)) == [0, 1, 2, 3], "and it is forgotten only when the instance was taken back"
-        assert told[-1] == step.renewed == 0
+        assert told[-1] == step.progress.member_restarts == 0
 
     def test_that_kafka_keeps_it_for_its_session_makes_it_no_plain_consumer(self) -> None:
         group = gone(SimGroup(), 1)
         group.ghosts, group.ghosts_until = {"app0"}, group.clock.time + 45.0
         group.instances["app0"].kind = None
+        step = SwitchInstance(group.spec, "app0", MIGRATING, bake=60.0).resume(StepProgress(healthy_seconds=1.0))
         with pytest.raises(Refused, match="V30"):
-            run_step(SwitchInstance(group.spec, "app0", MIGRATING, bake=60.0, held=1.0), group.world())
+            run_step(step, group.world())
         assert group.kinds() == [OLD, OLD]
 
     def test_what_an_earlier_life_watched_is_nothing_once_it_is_switched_again(self) -> None:
         group = SimGroup()
-        step = SwitchInstance(group.spec, "app0", MIGRATING, bake=30.0, held=29.0)
+        step = SwitchInstance(group.spec, "app0", MIGRATING, bake=30.0).resume(StepProgress(healthy_seconds=29.0))
         run_step(step, group.world())
-        assert 30.0 <= step.held < 32.0
+        assert 30.0 <= step.progress.healthy_seconds < 32.0
         assert group.clock.time > 33.0
 
 

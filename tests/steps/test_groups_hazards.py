@@ -14,6 +14,7 @@ from airflow_provider_kmigrate.core.coordination.registration import Mode
 from airflow_provider_kmigrate.core.groups.move import Goal
 from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, plan
 from airflow_provider_kmigrate.core.model import ClusterView
+from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut, Unreachable
 from airflow_provider_kmigrate.steps.groups import GroupBack, GroupWatched, SetMode, SwitchInstance
 from airflow_provider_kmigrate.steps.run import Step, run_step
@@ -128,7 +129,7 @@ def test_the_only_instance_of_a_group_is_started_again_where_an_earlier_try_had_
     with pytest.raises(Killed):
         run_step(step, group.world())
     group.switch = switch  # type: ignore[method-assign]
-    run_step(SwitchInstance(group.spec, "app0", MIGRATING, begun=step.begun), group.world())
+    run_step(SwitchInstance(group.spec, "app0", MIGRATING).resume(step.progress), group.world())
     assert group.kinds() == [MIGRATING]
 
 
@@ -157,11 +158,11 @@ def test_what_was_baked_before_an_outage_is_baked_again() -> None:
     step = SwitchInstance(group.spec, "app0", MIGRATING, bake=30.0)
 
     def looked() -> None:
-        group.blind = group.blind or step.held > 25.0
+        group.blind = group.blind or step.progress.healthy_seconds > 25.0
 
     with pytest.raises(TimedOut, match="K50"):
-        run_step(step, group.world(), looked=looked)
-    assert step.held == 0.0
+        run_step(step, group.world(), observed=looked)
+    assert step.progress.healthy_seconds == 0.0
 
 
 class TestADeadMembersPlaceInKafka:
@@ -225,15 +226,15 @@ class TestAWatchThatComesToNoEnd:
 
     def test_what_earlier_lives_saw_counts_and_is_forgotten_with_the_verdict(self) -> None:
         group = self.flapping()
-        step = GroupWatched(group.spec, 70.0, watched=[690.0, 13])
+        step = GroupWatched(group.spec, 70.0).resume(StepProgress(watched_seconds=690.0, lapses=13))
         with pytest.raises(Refused, match="V32"):
             run_step(step, group.world())
         assert group.clock.time < 1100.0
-        assert step.watched == []
+        assert (step.progress.watched_seconds, step.progress.lapses) == (0.0, 0)
 
     def test_time_in_which_nobody_could_look_is_nobodys_fault(self) -> None:
         group = gone(SimGroup(), 3)
-        step, look = GroupWatched(group.spec, 30.0, watched=[0.0, 1]), group.look
+        step, look = GroupWatched(group.spec, 30.0).resume(StepProgress(lapses=1)), group.look
 
         def sees(*asked: Any, **named: Any) -> ClusterView:
             group.blind = group.clock.time % 25 < 2 and group.clock.time < 2000.0

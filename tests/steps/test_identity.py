@@ -11,6 +11,7 @@ import pytest
 
 from airflow_provider_kmigrate.core.cluster import Role
 from airflow_provider_kmigrate.core.files.config_matrix import Stage
+from airflow_provider_kmigrate.core.progress import FRESH, StepProgress
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
 from airflow_provider_kmigrate.steps.catalog import STEPS, build
 from airflow_provider_kmigrate.steps.files import install
@@ -30,6 +31,7 @@ class Case:
     before: Callable[[SimCluster, World], None]
     on: tuple[Role, int]
     arguments: dict[str, Any] = field(default_factory=dict)
+    progress: StepProgress = FRESH
 
     def __str__(self) -> str:
         return f"{self.kind} of {self.on[0]} {self.on[1]} after {self.before.__name__}"
@@ -81,7 +83,7 @@ CASES = [
     Case("roll", leader_keeps_one_out, BROKER, {**MIGRATION, "node": 1}),
     Case("copied", dual_write_ended, LEADER),
     Case("soak", dual_write_ended, LEADER, SOAK),
-    Case("soak", controller_left_down, STANDBY, {**SOAK, "renewed": 1}),
+    Case("soak", controller_left_down, STANDBY, SOAK, StepProgress(recoveries=1)),
     Case("finalize", all_kraft, STANDBY),
     Case("restore flag", finalization_begun, STANDBY),
     Case("reconcile", all_kraft, LEADER),
@@ -123,7 +125,7 @@ def begun(case: Case, folder: Path) -> tuple[SimCluster, World, Callable[[], obj
     cluster = SimCluster()
     case.before(cluster, cluster.world(folder))
     world = cluster.world(folder)
-    step = build(world.spec, case.kind, {"node": case.on[1], **case.arguments})
+    step = build(world.spec, case.kind, {"node": case.on[1], **case.arguments}, case.progress)
     step.patience = min(step.patience, 200.0)
     return cluster, world, lambda: run_step(step, world)
 

@@ -9,6 +9,7 @@ from airflow_provider_kmigrate.core.forward.provision import postponed_controlle
 from airflow_provider_kmigrate.core.forward.roll import next_to_roll
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.core.phase import Phase, where
+from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import Failed, Fenced, Refused, TimedOut
 from airflow_provider_kmigrate.steps.brokers import RollBroker
 from airflow_provider_kmigrate.steps.controllers import FinalizeController, ProvisionController
@@ -233,12 +234,12 @@ def test_soaking_begins_again_after_a_red_look(tmp_path):
     roll(cluster, world, BrokerMode.MIGRATION)
     run_step(Copied(), world)
     roll(cluster, world, BrokerMode.KRAFT)
-    soak = Soak(30.0, held=20.0, interval=1.0)
+    soak = Soak(30.0, interval=1.0).resume(StepProgress(healthy_seconds=20.0))
     run_step(soak, world, sync_for=5.0)
-    assert 24.0 < soak.held < 30.0
+    assert 24.0 < soak.progress.healthy_seconds < 30.0
     cluster.stop(cluster.spec.brokers[1])
     run_step(soak, world, sync_for=1.0)
-    assert soak.held == 0.0
+    assert soak.progress.healthy_seconds == 0.0
 
 
 def test_the_first_broker_of_a_pass_bakes_and_the_others_do_not(tmp_path):
@@ -263,8 +264,8 @@ def test_a_broker_that_dies_while_the_canary_bakes_sets_its_time_back(tmp_path):
         run_step(ProvisionController(node, cluster.spec.cluster_id), world)
     step = RollBroker(cluster.spec.brokers[0], BrokerMode.MIGRATION, Policy(canary_bake=600.0))
     run_step(step, world, sync_for=30.0)
-    assert step.held > 20.0
+    assert step.progress.healthy_seconds > 20.0
     cluster.stop(cluster.spec.brokers[2])
     outcome = run_step(step, world, sync_for=1.0)
-    assert step.held == 0.0
+    assert step.progress.healthy_seconds == 0.0
     assert "S01" in {reason.code for reason in outcome.reasons}

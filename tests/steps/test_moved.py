@@ -51,9 +51,9 @@ def test_a_soak_begins_again_when_the_dual_write_dies_in_it(dying):
     cluster.dead_after = cluster.clock.time + 30.0
     soak = Soak(1000.0, interval=1.0, lag_limit=10**6)
     run_step(soak, world, sync_for=28.0)
-    assert soak.held > 20.0
+    assert soak.progress.healthy_seconds > 20.0
     run_step(soak, world, sync_for=30.0)
-    assert soak.held == 0.0
+    assert soak.progress.healthy_seconds == 0.0
 
 
 def test_no_broker_goes_back_on_a_dual_write_that_moved_only_when_the_wait_began(dying):

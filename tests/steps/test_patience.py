@@ -28,8 +28,8 @@ class Scripted(Step):
     patience = 100.0
     interval = 1.0
 
-    def __init__(self, script, waited=0.0):
-        self._script, self.waited = script, waited
+    def __init__(self, script):
+        self._script = script
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         return self._script(view.taken_at - first.taken_at)
@@ -39,20 +39,19 @@ class Scripted(Step):
 
 
 def test_patience_ends_however_often_the_wait_was_handed_over(tmp_path):
-    cluster, waited = SimCluster(), 0.0
+    cluster, step = SimCluster(), Scripted(lambda _: Wait(WHY))
     for _ in range(3):
-        step = Scripted(lambda _: Wait(WHY), waited)
         assert isinstance(run_step(step, cluster.world(tmp_path), sync_for=30.0), Wait)
-        waited = step.waited
+        step = Scripted(lambda _: Wait(WHY)).resume(step.progress)
     with pytest.raises(TimedOut):
-        run_step(Scripted(lambda _: Wait(WHY), waited), cluster.world(tmp_path), sync_for=30.0)
+        run_step(step, cluster.world(tmp_path), sync_for=30.0)
 
 
 def test_a_healthy_wait_tries_nobodys_patience_and_is_handed_over_all_the_same(tmp_path):
     cluster = SimCluster()
     step = Scripted(lambda _: Wait(WHY, healthy=True))
     assert isinstance(run_step(step, cluster.world(tmp_path), sync_for=500.0), Wait)
-    assert step.waited < 2.0
+    assert step.progress.waited_seconds < 2.0
 
 
 def test_patience_begins_again_when_health_is_lost(tmp_path):

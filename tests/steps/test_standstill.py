@@ -13,6 +13,7 @@ from airflow_provider_kmigrate.core.cluster import Role
 from airflow_provider_kmigrate.core.decision import Act, Done, Verb, Wait
 from airflow_provider_kmigrate.core.forward.standstill import FORGOTTEN_AFTER, MOST_CURES, PATIENCE, Standstill
 from airflow_provider_kmigrate.core.model import BrokerMode, Look, Reason
+from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, Fenced, Refused, TimedOut
 from airflow_provider_kmigrate.steps.brokers import BringBack, RollBroker
 from airflow_provider_kmigrate.steps.catalog import build
@@ -74,10 +75,10 @@ def dual(tmp_path):
 @pytest.mark.parametrize(("what", "verb"), [(ended, Verb.FAIL_OVER), (half_made_and_elected, Verb.MEND)])
 def test_a_soak_brings_it_to_life_and_begins_again(tmp_path, dual, what, verb):
     what(dual)
-    world, soak = dual.world(tmp_path), Soak(30.0, held=29.0, interval=1.0)
+    world, soak = dual.world(tmp_path), Soak(30.0, interval=1.0).resume(StepProgress(healthy_seconds=29.0))
     before, began = dual.epoch, dual.clock.time
     assert isinstance(run_step(soak, world), Done)
-    assert soak.renewed == 1
+    assert soak.progress.recoveries == 1
     assert dual.clock.time - began > PATIENCE + 30.0
     assert dual.epoch == before + (verb == Verb.FAIL_OVER)
     assert dual.disasters == []
@@ -114,7 +115,7 @@ def test_a_topic_that_is_just_being_made_is_left_alone(tmp_path, dual, monkeypat
     assert dual.epoch == before + 1
 
 
-@pytest.mark.parametrize("step", [Copied, lambda renewed: Soak(1000.0, renewed=renewed)])
+@pytest.mark.parametrize("step", [Copied, lambda: Soak(1000.0)])
 @pytest.mark.parametrize("times", [0, 1, 2])
 def test_a_wait_is_not_deferred_just_before_its_cure(tmp_path, dual, monkeypatch, step, times):
     ended(dual)
@@ -126,7 +127,7 @@ def test_a_wait_is_not_deferred_just_before_its_cure(tmp_path, dual, monkeypatch
 
     monkeypatch.setattr(dual, "look", look_slowly)
     before = dual.epoch
-    run_step(step(renewed=times), dual.world(tmp_path), sync_for=30.0)
+    run_step(step().resume(StepProgress(recoveries=times)), dual.world(tmp_path), sync_for=30.0)
     assert dual.epoch == before + 1
 
 
@@ -134,18 +135,18 @@ def test_what_no_cure_helps_is_given_up_over_many_lives(tmp_path, dual, monkeypa
     monkeypatch.setattr(dual, "_dual_write", lambda offset: None)
     before = dual.epoch
     with pytest.raises(TimedOut):
-        lives(dual, tmp_path, Copied(600.0), lambda last: Copied(600.0, last.renewed))
+        lives(dual, tmp_path, lambda: Copied(600.0))
     assert dual.epoch - before == MOST_CURES
 
 
-def lives(cluster: SimCluster, folder, step, following):
-    """One step as an operator runs it: at most 30 s of waiting in one life; what it remembers goes to the next one."""
+def lives(cluster: SimCluster, folder, made):
+    """One step as an operator runs it: at most 30 s of waiting in one life; its progress goes to the next one."""
+    step = made()
     while isinstance(run_step(step, cluster.world(folder), sync_for=30.0), Wait):
-        step, waited = following(step), step.waited
-        step.waited = waited
+        step = made().resume(step.progress)
 
 
-@pytest.mark.parametrize("step", [Copied, lambda renewed=0: Soak(30.0, interval=1.0, renewed=renewed)])
+@pytest.mark.parametrize("step", [Copied, lambda: Soak(30.0, interval=1.0)])
 def test_a_controller_that_a_dead_cure_left_stopped_is_started(tmp_path, dual, monkeypatch, step):
     ended(dual)
     with monkeypatch.context() as dead:
@@ -153,7 +154,7 @@ def test_a_controller_that_a_dead_cure_left_stopped_is_started(tmp_path, dual, m
         first = step()
         with pytest.raises(Killed):
             run_step(first, dual.world(tmp_path))
-    assert isinstance(run_step(step(renewed=first.renewed), dual.world(tmp_path), sync_for=300.0), Done)
+    assert isinstance(run_step(step().resume(first.progress), dual.world(tmp_path), sync_for=300.0), Done)
     assert all(dual.nodes[Role.CONTROLLER, node.id].running for node in dual.spec.controllers)
 
 
@@ -171,19 +172,19 @@ def test_what_a_watch_decides_on_and_may_not_do_is_not_counted(tmp_path, dual, m
     dual.token += 1  # a newer run holds the cluster
     with pytest.raises(Fenced):
         run_step(watching, world)
-    assert watching.renewed == 1
+    assert watching.progress.recoveries == 1
     watching.undo()
-    assert watching.renewed == 0
+    assert watching.progress.recoveries == 0
 
 
 def test_what_a_watch_decides_on_beside_cures_takes_none_of_them_back(tmp_path, dual):
-    watching = BringBack(dual.spec.brokers[0], BrokerMode.MIGRATION, dual.spec.policy, renewed=1)
+    watching = BringBack(dual.spec.brokers[0], BrokerMode.MIGRATION, dual.spec.policy).resume(StepProgress(recoveries=1))
     world = dual.world(tmp_path)
     dual.token += 1  # a newer run holds the cluster
     with pytest.raises(Fenced):
         run_step(watching, world)
     watching.undo()
-    assert watching.renewed == 1, "it was a restart that was left to another process"
+    assert watching.progress.recoveries == 1, "it was a restart that was left to another process"
 
 
 def test_a_flag_that_is_lost_while_topics_are_completed_stops_the_failover(tmp_path, dual, monkeypatch):
@@ -309,7 +310,7 @@ def test_a_broker_on_its_way_back_needs_it_too(tmp_path, dual, what, failovers):
     what(dual)
     step = BringBack(node, BrokerMode.MIGRATION, dual.spec.policy)
     assert isinstance(run_step(step, dual.world(tmp_path), sync_for=30.0), Done)
-    assert (dual.epoch - before, step.renewed) == (failovers, 1)
+    assert (dual.epoch - before, step.progress.recoveries) == (failovers, 1)
     assert dual.disasters == []
 
 
@@ -334,7 +335,7 @@ def test_a_broker_that_was_down_when_it_ended_hears_nothing_until_it_is_seen_to(
     step = kind(node, target, dual.spec.policy)
     assert isinstance(run_step(step, world, sync_for=60.0), Done)
     assert {0} in unheard
-    assert (dual.epoch - before, step.renewed, dual.unheard) == (failovers, 1, set())
+    assert (dual.epoch - before, step.progress.recoveries, dual.unheard) == (failovers, 1, set())
     assert dual.disasters == []
 
 
@@ -353,7 +354,7 @@ def test_it_starts_its_broker_and_not_a_controller(tmp_path, dual):
         )
 
     dual.look = silent
-    step = BringBack(node, BrokerMode.MIGRATION, dual.spec.policy, renewed=1)
+    step = BringBack(node, BrokerMode.MIGRATION, dual.spec.policy).resume(StepProgress(recoveries=1))
     run_step(step, dual.world(tmp_path), sync_for=30.0)
     assert dual.nodes[Role.BROKER, 0].running is not None
 
@@ -373,4 +374,4 @@ def die(node):
 
 @pytest.mark.parametrize(("kind", "target"), [("roll", BrokerMode.KRAFT), ("back", BrokerMode.MIGRATION)])
 def test_another_life_of_a_broker_s_step_knows_of_the_cures_before_it(dual, kind, target):
-    assert build(dual.spec, kind, {"node": 0, "target": target, "renewed": 2}).renewed == 2
+    assert build(dual.spec, kind, {"node": 0, "target": target}, StepProgress(recoveries=2)).progress.recoveries == 2

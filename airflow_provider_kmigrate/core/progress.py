@@ -1,0 +1,111 @@
+"""What a step has learned that the cluster does not show; it outlives the process that learned it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import astuple, dataclass, fields, replace
+from typing import Any
+
+from airflow_provider_kmigrate.core.decision import Refuse
+from airflow_provider_kmigrate.core.model import Reason
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StepProgress:
+    """What one step hands over to its next life: another process, the triggerer, or a retry of the task.
+
+    The cluster shows where a migration stands; no field repeats that. Times are seconds, and only of what was observed.
+
+    `healthy_seconds`: all was well without interruption. `waited_seconds`: no act and no healthy observation, counted against the step's
+    patience. `watched_seconds`, `lapses`: a consumer group was watched, and how often it stopped being well in that time.
+
+    `worse`: why what is watched must not go on, as one life of this try found it. `verdict`: why an instance must be rolled back, until it
+    is. `restart_begun`: it was decided to restart an instance. `member_restarts`: of an instance under watch. `recoveries`: of a dual-write.
+    """
+
+    healthy_seconds: float = 0.0
+    waited_seconds: float = 0.0
+    watched_seconds: float = 0.0
+    lapses: int = 0
+    worse: tuple[Reason, ...] = ()
+    verdict: tuple[Reason, ...] = ()
+    restart_begun: bool = False
+    member_restarts: int = 0
+    recoveries: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON values: `{"version": 1, <field>: number, boolean, or a list of reasons as lists of four strings}`."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {"version": VERSION} | {name: _json(value) for name, value in values.items()}
+
+    def retried(self) -> StepProgress:
+        """What a new try of the task begins with: new patience, and it watches for itself."""
+        return replace(self, waited_seconds=0.0, worse=())
+
+    def to_secure(self, now: StepProgress) -> StepProgress:
+        """What must be stored before the step acts on what it knows `now`: a process that is killed then must not forget it.
+
+        Healthy seconds that were added since may be lost: the step then watches for longer. Those that became void must not stay.
+        """
+        return replace(
+            self,
+            healthy_seconds=min(self.healthy_seconds, now.healthy_seconds),
+            verdict=now.verdict or self.verdict,
+            restart_begun=now.restart_begun or self.restart_begun,
+            member_restarts=now.member_restarts,
+            recoveries=now.recoveries,
+        )
+
+
+FRESH = StepProgress()
+
+
+def from_json(value: object) -> StepProgress | Refuse:
+    """What `to_json` made; None is a fresh start.
+
+    Anything else is refused (H09), also what a newer version wrote: it may hold a verdict, and a fresh start would go on in spite of it.
+    """
+    if value is None:
+        return FRESH
+    if not isinstance(value, Mapping) or value.get("version") != VERSION:
+        return _unreadable(value)
+    kept = {name: found for name, found in value.items() if name != "version"}
+    shapes = {each.name: getattr(FRESH, each.name) for each in fields(StepProgress)}
+    if kept.keys() != shapes.keys() or not all(_like(kept[name], shape) for name, shape in shapes.items()):
+        return _unreadable(value)
+    return StepProgress(**{name: _python(kept[name]) for name in shapes})
+
+
+def _json(value: object) -> object:
+    return [list(astuple(reason)) for reason in value] if isinstance(value, tuple) else value
+
+
+def _python(value: Any) -> Any:
+    return tuple(Reason(*each) for each in value) if isinstance(value, list) else value
+
+
+def _like(value: object, shape: object) -> bool:
+    if isinstance(shape, tuple):
+        return isinstance(value, list) and all(_is_reason(each) for each in value)
+    if isinstance(shape, bool) or isinstance(value, bool):
+        return isinstance(shape, bool) and isinstance(value, bool)
+    return isinstance(value, int if isinstance(shape, int) else int | float) and 0 <= value < math.inf  # NaN is neither
+
+
+def _is_reason(value: object) -> bool:
+    return isinstance(value, list) and len(value) == len(fields(Reason)) and all(isinstance(each, str) for each in value)
+
+
+def _unreadable(value: object) -> Refuse:
+    version = value.get("version") if isinstance(value, Mapping) else None
+    newer = isinstance(version, int) and version > VERSION
+    text = (
+        f"This task's progress was stored by a newer kmigrate (version {version}; this one reads {VERSION})."
+        if newer
+        else "This task's stored progress cannot be read."
+    )
+    remedy = "Install the newer kmigrate here again, then clear this task." if newer else "Start a new run of the DAG."
+    return Refuse((Reason("H09", text, "It may hold a verdict or a restart that was begun.", remedy),))
