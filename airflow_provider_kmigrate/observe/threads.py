@@ -56,10 +56,11 @@ class Threads:
     """Daemon threads, made when they are needed: a call that hangs delays neither the end of the process nor other lanes.
 
     At most `most` calls run at a time. A lane of which none runs may exceed that by one: calls that hang in other lanes never hold it up.
+    `idle`: seconds after which a thread without work ends.
     """
 
-    def __init__(self, most: int = _MOST, most_of_a_lane: int = _MOST_OF_A_LANE) -> None:
-        self._most, self._most_of_a_lane = most, most_of_a_lane
+    def __init__(self, most: int = _MOST, most_of_a_lane: int = _MOST_OF_A_LANE, idle: float = _IDLE) -> None:
+        self._most, self._most_of_a_lane, self._ends_after = most, most_of_a_lane, idle
         self._forget()
 
     def _forget(self) -> None:
@@ -119,7 +120,7 @@ class Threads:
     def _received(self, inbox: SimpleQueue[_Job]) -> _Job | None:
         """The next call for this thread; None if none came for a while."""
         try:
-            return inbox.get(timeout=_IDLE)
+            return inbox.get(timeout=self._ends_after)
         except Empty:
             with self._lock:
                 if inbox in self._idle:

@@ -17,7 +17,7 @@ from airflow.utils.session import create_session
 from sqlalchemy import text
 
 from airflow_provider_kmigrate.core.cluster import Role
-from airflow_provider_kmigrate.core.model import BrokerMode
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import KMigrateError, Unreachable
 from airflow_provider_kmigrate.operators.brokers import RollBrokerOperator
@@ -33,7 +33,7 @@ from airflow_provider_kmigrate.steps.run import run_step
 from tests.provider.simulated import Rehearsal
 from tests.provider.test_hooks import closed_port
 from tests.steps.sim import SimCluster
-from tests.steps.sim_nodes import Health
+from tests.steps.sim_nodes import Health, Killed
 
 Rehearse = Callable[..., Rehearsal]
 RunDag = Callable[..., Any]
@@ -375,6 +375,36 @@ class TestSoak:
             dag.get_task("task").execute(context(dag) | {"task_state_store": store})
         assert store["progress"]["healthy_seconds"] == 0.0
         assert deferred.value.trigger.progress["healthy_seconds"] == 0.0
+
+    def test_time_that_is_void_is_not_left_in_the_store_by_a_process_that_is_killed(self, sim: Rehearsal) -> None:
+        store, left, died, look = kept(healthy_seconds=480.0), dict[str, Any](), sim.looks + 10, sim.cluster.look
+
+        def dies(*asked: Any) -> ClusterView:
+            if sim.looks == died:
+                left.update(store["progress"])
+                raise Killed
+            return look(*asked)
+
+        sim.cluster.look = dies  # type: ignore[method-assign]
+        for node in sim.cluster.spec.controllers[:2]:
+            sim.cluster.stop(node)
+        with pytest.raises(Killed):
+            (dag := alone(SoakOperator, sim.path)).get_task("task").execute(context(dag) | {"task_state_store": store})
+        assert left["healthy_seconds"] == 0.0
+
+    @pytest.mark.parametrize("stored", [{"version": 2, "anything": 1}, {"held": 480.0}, "garbage"])
+    def test_progress_that_cannot_be_read_is_refused_and_left_as_it_is(self, sim: Rehearsal, stored: Any) -> None:
+        """It may hold a verdict: a fresh start could go on in spite of it."""
+        store, looks = Memory(progress=stored), sim.looks
+        task = (dag := alone(ProvisionControllersOperator, sim.path, controller=3000)).get_task("task")
+        there = context(dag) | {"task_state_store": store}
+        for tried in (
+            lambda: task.execute(there),
+            lambda: task.resume(there, {"outcome": "ready", "text": "", "progress": stored}),
+        ):
+            with pytest.raises(AirflowFailException, match="H09"):
+                tried()
+        assert (store["progress"], sim.looks) == (stored, looks)
 
 
 @pytest.mark.parametrize("base", [StepOperator, StepSensor])

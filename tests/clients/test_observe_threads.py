@@ -1,0 +1,95 @@
+"""Threads that all observers of a process share: few of them, and no call that hangs holds another lane up."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import CancelledError
+from typing import Any
+
+import pytest
+
+from airflow_provider_kmigrate.observe.threads import Threads
+from tests.waiting import wait_until
+
+NAME = "kmigrate-observe"
+
+
+class Hanging:
+    """A call that hangs until it is released; the first `count` begin."""
+
+    def __init__(self) -> None:
+        self.begun, self._released = threading.Semaphore(0), threading.Event()
+
+    def __call__(self) -> str:
+        self.begun.release()
+        assert self._released.wait(30.0)
+        return "late"
+
+    def has_begun(self, count: int) -> bool:
+        return all(self.begun.acquire(timeout=10.0) for _ in range(count))
+
+    def release(self) -> None:
+        self._released.set()
+
+
+@pytest.fixture
+def hangs() -> Any:
+    call = Hanging()
+    yield call
+    call.release()
+
+
+def test_a_lane_is_served_however_many_calls_of_others_hang(hangs: Hanging) -> None:
+    threads = Threads(most=3, most_of_a_lane=64)
+    ill = threads.lane()
+    late = [ill.submit(hangs) for _ in range(50)]
+    assert hangs.has_begun(3)
+    for _ in range(3):
+        assert [threads.lane().submit(int, "7").result(10.0), threads.lane().submit(int, "8").result(10.0)] == [7, 8]
+    assert not hangs.begun.acquire(blocking=False), "no more of its own begin"
+    hangs.release()
+    assert [call.result(10.0) for call in late] == ["late"] * 50
+
+
+def test_a_lane_has_its_own_limit(hangs: Hanging) -> None:
+    lane = Threads(most=100, most_of_a_lane=2).lane()
+    calls = [lane.submit(hangs) for _ in range(5)]
+    assert hangs.has_begun(2)
+    assert not hangs.begun.acquire(blocking=False)
+    hangs.release()
+    assert {call.result(10.0) for call in calls} == {"late"}
+
+
+def test_what_has_not_begun_is_dropped_when_its_lane_closes(hangs: Hanging) -> None:
+    lane = Threads(most_of_a_lane=1).lane()
+    running, waiting = lane.submit(hangs), lane.submit(hangs)
+    assert hangs.has_begun(1)
+    lane.close()
+    with pytest.raises(CancelledError):
+        waiting.result(10.0)
+    hangs.release()
+    assert running.result(10.0) == "late"
+
+
+def test_an_error_belongs_to_who_asked() -> None:
+    with pytest.raises(ValueError, match="invalid literal"):
+        Threads().lane().submit(int, "seven").result(10.0)
+
+
+def test_threads_are_few_hold_no_process_up_and_end_when_idle() -> None:
+    threads, seen = Threads(idle=0.05), set[threading.Thread]()
+    lane = threads.lane()
+    for _ in range(200):
+        seen.add(lane.submit(threading.current_thread).result(10.0))
+    assert len(seen) <= 3, "one is handed the next call while it still ends the last"
+    assert all(thread.daemon and thread.name == NAME for thread in seen)
+    wait_until(lambda: not any(thread.is_alive() for thread in seen), "threads without work end")
+    assert lane.submit(int, "7").result(10.0) == 7, "and others are made"
+
+
+def test_a_child_process_begins_without_its_parents_threads(hangs: Hanging) -> None:
+    threads = Threads(most=1)
+    threads.lane().submit(hangs)
+    assert hangs.has_begun(1)
+    threads.after_fork()
+    assert threads.lane().submit(int, "7").result(10.0) == 7
