@@ -1,6 +1,7 @@
 """From the clients to one frozen `ClusterView`.
 
-`observer` decides what to ask, `reads` asks it, `questions` waits for the answers but not long, `assemble` makes a view of them.
+`observer` decides what to ask, `reads` asks it, `questions` waits for the answers but not long, `assemble` makes a view of them. Reads run on
+the `threads` that all observers of the process share.
 A source that fails or is late leaves `None` and a `Reason` in `ClusterView.unknowns`; the look goes on without it:
 
 ====  ================================================  ====  ================================================

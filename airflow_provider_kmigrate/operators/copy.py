@@ -42,7 +42,7 @@ class SoakOperator(StepOperator):
     """Keep the cluster in dual-write for `policy.min_soak` with every gate green; one red look and the time begins again.
 
     From time to time the originals are read again: without them there is no way back, and what cannot be taken back is not soaked on.
-    The time already soaked is kept in the task's state store, so a restarted worker or triggerer loses minutes of it at most.
+    The healthy time is kept in the task's state store (`StepProgress`): a worker or triggerer that is restarted loses five minutes at most.
     """
 
     kind = "soak"
