@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
+from threading import Lock
 from typing import Any, NamedTuple
 
 from airflow.configuration import conf
@@ -27,6 +28,7 @@ from airflow_provider_kmigrate.steps.journal import FileJournal
 from airflow_provider_kmigrate.steps.lacking import lacking, refuse_if_lost
 from airflow_provider_kmigrate.steps.run import Clock, Fencing, Observing, SystemClock, World
 
+_PARSING = Lock()
 _OVER = {"success", "failed"}
 
 
@@ -69,7 +71,7 @@ def acting(cluster_file: str, context: Context, say: Callable[[str], None]) -> I
 @contextmanager
 def watching(cluster_file: str, say: Callable[[str], None] = lambda _: None, run: str = "watching") -> Iterator[World]:
     """A world to look at: every act in it is refused."""
-    spec = load(cluster_file)
+    spec = _one_at_a_time(cluster_file)
     with opener.get()(spec) as access:
         yield _world(spec, access, fence=_NoFence(), journal=_journal(spec, run), say=say)
 
@@ -98,6 +100,16 @@ def refuse_if_way_back_is_lost(name: str, cluster_file: str, context: Context) -
 
 def _backup(spec: ClusterSpec) -> BackupStore:
     return BackupStore(folder() / "backup", spec.name, spec.cluster_id)
+
+
+def _one_at_a_time(cluster_file: str) -> ClusterSpec:
+    """Load the cluster file; threads take turns, since many that parse at once slow down every other thread of a triggerer."""
+    turn = _PARSING.acquire(timeout=1.0)  # a file that cannot be read for long holds no other up
+    try:
+        return load(cluster_file)
+    finally:
+        if turn:
+            _PARSING.release()
 
 
 class _NoFence:
