@@ -7,12 +7,9 @@ from typing import Any
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowSkipException
 
-from airflow_provider_kmigrate.core.forward.roll import postponed
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.operators.step import StepOperator
-from airflow_provider_kmigrate.steps.brokers import ROLL_LOOKS
-from airflow_provider_kmigrate.steps.catalog import build
-from airflow_provider_kmigrate.steps.in_turn import one_by_one
+from airflow_provider_kmigrate.steps.rolling import postponed, run_rest
 from airflow_provider_kmigrate.steps.run import World
 
 
@@ -43,10 +40,8 @@ class RollBrokerOperator(BrokerStepOperator):
     kind = "roll"
 
     def run_in(self, world: World, arguments: dict[str, Any]) -> object:
-        target = BrokerMode(self.target)
-        order = [node.id for node in world.spec.brokers]
         if self.broker is None:
-            return one_by_one(world, target, lambda node: build(world.spec, self.kind, {"node": node.id, "target": target}))
-        if why := postponed(world.observer.look(ROLL_LOOKS), self.broker, order, target):
+            return run_rest(world, self.kind, arguments)
+        if why := postponed(world, self.kind, self.broker, BrokerMode(self.target)):
             raise AirflowSkipException(why)
         return super().run_in(world, arguments)

@@ -7,12 +7,12 @@ from typing import Any
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowSkipException
 
-from airflow_provider_kmigrate.core.forward.provision import may_begin, postponed_controller
+from airflow_provider_kmigrate.core.forward.provision import may_begin
 from airflow_provider_kmigrate.core.model import Look
 from airflow_provider_kmigrate.hooks.verdicts import JUDGED_AT
 from airflow_provider_kmigrate.operators.step import StepOperator
 from airflow_provider_kmigrate.steps.catalog import build
-from airflow_provider_kmigrate.steps.in_turn import active_last
+from airflow_provider_kmigrate.steps.rolling import postponed, run_rest
 from airflow_provider_kmigrate.steps.run import Step, World, demand, run_step
 
 
@@ -56,8 +56,8 @@ class FinalizeControllerOperator(StepOperator):
         view = world.observer.look(Look.BROKERS | Look.CONTROLLERS | Look.QUORUM | Look.ZOOKEEPER)
         demand(may_begin(view, arguments["judged_at"], world.clock.now()))
         if self.controller is None:
-            return active_last(world, postponed_controller, lambda node: self._step(world, node.id, arguments))
-        if why := postponed_controller(view, self.controller):
+            return run_rest(world, self.kind, arguments)
+        if why := postponed(world, self.kind, self.controller):
             raise AirflowSkipException(why)
         return run_step(self._step(world, self.controller, arguments), world)
 

@@ -9,19 +9,16 @@ from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_provider_kmigrate.core.back.plan import NOTHING
-from airflow_provider_kmigrate.core.back.rollback import postponed_stop
 from airflow_provider_kmigrate.core.decision import Done
-from airflow_provider_kmigrate.core.forward.roll import postponed
-from airflow_provider_kmigrate.core.model import BrokerMode, Look
+from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.hooks.world import asking
 from airflow_provider_kmigrate.operators.brokers import BrokerStepOperator
 from airflow_provider_kmigrate.operators.step import StepOperator
-from airflow_provider_kmigrate.steps.brokers import BringBack
 from airflow_provider_kmigrate.steps.catalog import build, terms_of
-from airflow_provider_kmigrate.steps.rollback import bring_back_the_rest, planned, stop_controllers
+from airflow_provider_kmigrate.steps.rollback import planned
+from airflow_provider_kmigrate.steps.rolling import postponed, run_rest, run_rollback
 from airflow_provider_kmigrate.steps.run import World, run_step
-from airflow_provider_kmigrate.steps.whole_way_back import run_rollback
 
 
 def _asked(context: Context) -> dict[str, Any]:
@@ -136,8 +133,8 @@ class StopControllerOperator(_ControllerStep):
 
     def run_in(self, world: World, arguments: dict[str, Any]) -> object:
         if self.controller is None:
-            return stop_controllers(world, terms_of(world.spec, arguments))
-        if why := postponed_stop(world.observer.look(Look.CONTROLLERS | Look.QUORUM), self.controller):
+            return run_rest(world, self.kind, arguments)
+        if why := postponed(world, self.kind, self.controller):
             raise AirflowSkipException(why)
         return super().run_in(world, arguments)
 
@@ -168,10 +165,8 @@ class BringBackOperator(BrokerStepOperator):
 
     def run_in(self, world: World, arguments: dict[str, Any]) -> object:
         if self.broker is None:
-            return bring_back_the_rest(world)
-        order = [node.id for node in world.spec.brokers]
-        back = BrokerMode(self.target)
-        if back is BrokerMode.ZOOKEEPER and (why := postponed(world.observer.look(BringBack.looks), self.broker, order, back)):
+            return run_rest(world, self.kind, arguments)
+        if why := postponed(world, self.kind, self.broker, BrokerMode(self.target)):
             raise AirflowSkipException(why)
         return super().run_in(world, arguments)
 
