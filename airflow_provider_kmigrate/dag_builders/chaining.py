@@ -8,66 +8,33 @@ from typing import Any, NamedTuple
 from airflow.sdk import BaseOperator, TaskGroup, TriggerRule, chain
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec, Role
-from airflow_provider_kmigrate.core.forward.waiting import COPIED
 from airflow_provider_kmigrate.core.plan import APPROVE, Plan, PlanStep, after_approval, stages
-from airflow_provider_kmigrate.operators.brokers import RollBrokerOperator
-from airflow_provider_kmigrate.operators.controllers import FinalizeControllerOperator, ProvisionControllersOperator
-from airflow_provider_kmigrate.operators.copy import (
-    FinalizedOperator,
-    MetadataCopyOperator,
-    PreferredLeadersOperator,
+from airflow_provider_kmigrate.operators.migration import (
+    BackupOperator,
+    FinalizeControllerOperator,
+    MigrationStepOperator,
+    PreflightOperator,
+    ProvisionControllersOperator,
+    RollbackPlanOperator,
+    RollBrokerOperator,
     SoakOperator,
 )
-from airflow_provider_kmigrate.operators.prepare import BackupOperator, PreflightOperator
-from airflow_provider_kmigrate.operators.rollback import (
-    BringBackOperator,
-    HandOverOperator,
-    HealedOperator,
-    ReconcileOperator,
-    RestoreFlagOperator,
-    RollbackPlanOperator,
-    RolledBackOperator,
-    StopControllerOperator,
-    WipeControllerOperator,
-    ZooKeeperLeadsOperator,
-)
-from airflow_provider_kmigrate.sensors.step import (
-    ControllersReadySensor,
-    MetadataEquivalenceSensor,
-    MigrationPhaseSensor,
-    StepSensor,
-    VerifyDualWriteLagSensor,
-    WaitAllBrokersRegisteredSensor,
-)
+from airflow_provider_kmigrate.sensors.step import StepSensor, VerifyDualWriteLagSensor, WaitAllBrokersRegisteredSensor
+from airflow_provider_kmigrate.steps.catalog import OBSERVING
 
 Stage = BaseOperator | TaskGroup
 Tasks = Sequence[Any]
 Arguments = Mapping[str, Any]
-_OPERATORS: Mapping[str, Callable[..., BaseOperator]] = {
+_NAMED: Mapping[str, Callable[..., BaseOperator]] = {
     "preflight": PreflightOperator,
     "backup": BackupOperator,
     "provision": ProvisionControllersOperator,
-    "controllers ready": ControllersReadySensor,
     "roll": RollBrokerOperator,
-    "leaders": PreferredLeadersOperator,
     "registered": WaitAllBrokersRegisteredSensor,
-    "copied": MetadataCopyOperator,
-    "phase": MigrationPhaseSensor,
     "lag": VerifyDualWriteLagSensor,
-    "equivalent": MetadataEquivalenceSensor,
     "soak": SoakOperator,
     "plan": RollbackPlanOperator,
     "finalize": FinalizeControllerOperator,
-    "finalized": FinalizedOperator,
-    "restore flag": RestoreFlagOperator,
-    "reconcile": ReconcileOperator,
-    "healed": HealedOperator,
-    "back": BringBackOperator,
-    "stop controller": StopControllerOperator,
-    "give back": HandOverOperator,
-    "zookeeper leads": ZooKeeperLeadsOperator,
-    "wipe": WipeControllerOperator,
-    "rolled back": RolledBackOperator,
 }
 
 
@@ -95,8 +62,8 @@ def chain_plan(
     def make(step: PlanStep, task_id: str, node: int | None) -> BaseOperator:
         if step.kind == APPROVE:
             return approve(task_id)
-        arguments = {**_going_on(plan, step), **_of(step, node), **given(step, node)}
-        return _OPERATORS[step.kind](cluster_file=spec.path, task_id=task_id, **arguments)
+        arguments = {**_going_on(plan, step), **given(step, node)}
+        return _task(step, node, cluster_file=spec.path, task_id=task_id, deferrable=True, **arguments)
 
     line: list[Any] = []
     for name, steps in stages(plan):
@@ -124,20 +91,21 @@ def tasks_of(spec: ClusterSpec, step: PlanStep) -> Iterator[tuple[PlanStep, str,
         yield step, step.last, None
 
 
-def _of(step: PlanStep, node: int | None) -> dict[str, Any]:
-    arguments: dict[str, Any] = {} if node is None else {str(step.each): node}
-    if step.target:
-        arguments["target"] = step.target
-    if step.kind == "phase":
-        arguments["phases"] = COPIED
-    return arguments
+def _task(step: PlanStep, node: int | None, **arguments: Any) -> BaseOperator:
+    """The task of a step, or of one of its nodes, with its own operator if it has one."""
+    target = {"target": step.target} if step.target else {}
+    if step.kind in _NAMED:
+        return _NAMED[step.kind](**({} if node is None else {str(step.each): node}), **target, **arguments)
+    if step.kind in OBSERVING:
+        return StepSensor(step=step.kind, **arguments)
+    own = {**({} if node is None else {"node": node}), **target}
+    return MigrationStepOperator(step=step.kind, step_kwargs=own, skip_if="skip_failover" if step.failover else "", **arguments)
 
 
 def _going_on(plan: Plan, step: PlanStep) -> dict[str, Any]:
     """What acts behind the approval demands its answer; only what may follow a skipped task goes on after one."""
     if step in after_approval(plan):
-        waits = _OPERATORS[step.kind]
-        return goes_on() if isinstance(waits, type) and issubclass(waits, StepSensor) else approved()
+        return goes_on() if step.kind in OBSERVING else approved()
     return goes_on() if step.last else {}
 
 

@@ -17,7 +17,7 @@ from airflow_provider_kmigrate.core.listing import listed
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look
 from airflow_provider_kmigrate.core.plan import APPROVE, MIGRATION, ROLLBACK, Plan, PlanStep, after_approval
 from airflow_provider_kmigrate.steps.brokers import ROLL_LOOKS
-from airflow_provider_kmigrate.steps.catalog import asked_by, build
+from airflow_provider_kmigrate.steps.catalog import asked_by, build, node_of, one_of
 from airflow_provider_kmigrate.steps.prepare import run_backup, run_preflight
 from airflow_provider_kmigrate.steps.rollback import planned
 from airflow_provider_kmigrate.steps.run import Step, World, run_step
@@ -64,17 +64,28 @@ def _run_row(world: World, row: PlanStep, arguments: Arguments) -> object:
     return [run_step(_step(world, row.kind, asked, node), world) for node in nodes][-1]
 
 
-def has_last(kind: str, target: str | None) -> bool:
-    """True if a plan postpones nodes of this step: they run at its end."""
-    return any(step.last and (step.kind, step.target) == (kind, target or None) for step in (*MIGRATION, *ROLLBACK))
+def has_last(kind: str, arguments: Arguments) -> bool:
+    """True if a plan postpones nodes of this step, so that they run at its end."""
+    return _postponing(kind, arguments) is not None
 
 
-def postponed(world: World, kind: str, node: int, target: BrokerMode | None = None) -> str:
-    """Why this node runs after the others of its step; empty if it does not. Observes the cluster only if the plan postpones such nodes."""
-    if not has_last(kind, target):
+def _postponing(kind: str, arguments: Arguments) -> PlanStep | None:
+    target = arguments.get("target") or None
+    rows = (row for row in (*MIGRATION, *ROLLBACK) if row.last and row.kind == kind)
+    return next((row for row in rows if row.target == (target and one_of(BrokerMode, "target", target))), None)
+
+
+def postponed(world: World, kind: str, arguments: Arguments) -> str:
+    """Why the node of a step runs after its others; empty if it does not. Observes the cluster only if the plan postpones such nodes.
+
+    Raises `Refused` (F09) if the cluster file has no such node.
+    """
+    row = _postponing(kind, arguments)
+    if row is None or row.each is None:
         return ""
-    if target is not None:
-        return roll.postponed(world.observer.look(ROLL_LOOKS), node, [each.id for each in world.spec.brokers], target)
+    node = node_of(world.spec, row.each, arguments.get("node")).id
+    if row.target:
+        return roll.postponed(world.observer.look(ROLL_LOOKS), node, [each.id for each in world.spec.brokers], row.target)
     return _ACTIVE_LAST[kind](world.observer.look(_QUORUM), node)
 
 

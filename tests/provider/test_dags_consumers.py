@@ -19,9 +19,9 @@ from airflow_provider_kmigrate.exceptions import Unreachable
 from airflow_provider_kmigrate.operators.approval import LEAVE
 from airflow_provider_kmigrate.operators.groups import (
     GroupBackOperator,
+    GroupStepOperator,
     SetModeOperator,
     SwitchInstanceOperator,
-    WatchGroupOperator,
 )
 from tests.provider.group_dags import APPROVED, AUDIT, BACK, Group, RunDag, dag_of
 from tests.provider.test_approval import Person
@@ -127,7 +127,7 @@ class TestForward:
 
         there.look = bounded  # type: ignore[method-assign]
         with DAG(dag_id=f"watch_{commit_within:.0f}", schedule=None) as dag:
-            WatchGroupOperator(cluster_file=str(there.path), task_id="watch", group="billing")
+            GroupStepOperator(step="watch group", cluster_file=str(there.path), task_id="watch", group="billing")
         assert tasks(run_dag(dag)) == {"watch": "failed"}
         assert there.clock.time < began + 2 * commit_within
 
@@ -147,7 +147,7 @@ class TestForward:
         there.look = sees  # type: ignore[method-assign]
         with DAG(dag_id="blind_watch", schedule=None) as dag:
             file = str(there.path)
-            watch = WatchGroupOperator(cluster_file=file, task_id="watch", group="billing", deferrable=False)
+            watch = GroupStepOperator(step="watch group", cluster_file=file, task_id="watch", group="billing", deferrable=False)
             watch >> GroupBackOperator(
                 cluster_file=file, task_id="back", groups=["billing"], goal="old", only_after=["watch"], trigger_rule="one_failed"
             )

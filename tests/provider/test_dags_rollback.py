@@ -16,7 +16,7 @@ from airflow_provider_kmigrate.core.model import BrokerMode, TopicMetadata
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.dag_builders import folder, rollback
 from airflow_provider_kmigrate.operators.approval import LEAVE, ROLL_BACK
-from airflow_provider_kmigrate.operators.rollback import RollbackOperator
+from airflow_provider_kmigrate.operators.migration import RollbackOperator
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.backup import BackupStore
 from airflow_provider_kmigrate.steps.run import World

@@ -60,7 +60,7 @@ def check_end(cluster, controller_stops=1):
 @pytest.mark.parametrize(("brokers", "controllers"), [(3, 3), (1, 1), (5, 3), (2, 1)])
 def test_clusters_of_any_shape_get_through(tmp_path, brokers, controllers):
     cluster = SimCluster(brokers, controllers)
-    forward(cluster, cluster.world(tmp_path))
+    run_plan(cluster.world(tmp_path), MIGRATION)
     check_end(cluster)
 
 
