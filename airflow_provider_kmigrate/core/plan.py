@@ -62,7 +62,7 @@ MIGRATION: Plan = (
     PlanStep("", "soak", "soak"),
     PlanStep("before_approval", "dual_write_lag", "lag"),
     PlanStep("before_approval", "equivalence", "equivalent"),
-    PlanStep("before_approval", "way_back", "plan"),
+    PlanStep("before_approval", "way_back", "show rollback"),
     PlanStep("", "approve", APPROVE),
     PlanStep("finalize", "controller", "finalize", Role.CONTROLLER, last="active_last"),
     PlanStep("finalize", "finalized", "finalized"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from airflow.sdk import BaseOperator, TaskGroup, TriggerRule, chain
@@ -34,6 +35,7 @@ _NAMED: Mapping[str, Callable[..., BaseOperator]] = {
     "lag": VerifyDualWriteLagSensor,
     "soak": SoakOperator,
     "plan": RollbackPlanOperator,
+    "show rollback": partial(RollbackPlanOperator, forward=True),
     "finalize": FinalizeControllerOperator,
 }
 

@@ -42,7 +42,7 @@ skipped in the first roll and rolled at its end.
 """
 
 _SHOWN = {kind: find(MIGRATION, kind, group).full_id() for kind, group in (
-    ("soak", ""), ("equivalent", "before_approval"), ("lag", "before_approval"), ("plan", "before_approval")
+    ("soak", ""), ("equivalent", "before_approval"), ("lag", "before_approval"), ("show rollback", "before_approval")
 )}  # fmt: skip
 _EQUAL, _VERDICT = _SHOWN["equivalent"], f"audit_{_GATES[2]}.verdict"
 _EVIDENCE = f"""\
@@ -51,7 +51,7 @@ _EVIDENCE = f"""\
 * dual-write: {{{{ ti.xcom_pull(task_ids='{_SHOWN["lag"]}') }}}}
 * the way back, which ends here:
 
-{{{{ ti.xcom_pull(task_ids='{_SHOWN["plan"]}') | indent(2, first=True) }}}}
+{{{{ ti.xcom_pull(task_ids='{_SHOWN["show rollback"]}') | indent(2, first=True) }}}}
 """
 _AUDITED = f"* audit: {{{{ ti.xcom_pull(task_ids='{_VERDICT}') }}}}"
 
@@ -120,7 +120,7 @@ def _given(spec: ClusterSpec, step: PlanStep, node: int | None) -> dict[str, Any
     first = step.kind == "soak" or node in (spec.brokers[0].id, spec.controllers[0].id)
     begins = audit.begins(spec) if first and step.kind in {"roll", "soak", "finalize"} else {}
     shown = {"evidence": _EQUAL, "verdict": _VERDICT if spec.audit else ""}
-    more: dict[str, dict[str, Any]] = {"preflight": {"retries": 0}, "plan": {"forward": True}, "finalize": shown}
+    more: dict[str, dict[str, Any]] = {"preflight": {"retries": 0}, "finalize": shown}
     return {**more.get(step.kind, {}), **begins}
 
 

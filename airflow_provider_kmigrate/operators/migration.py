@@ -23,7 +23,7 @@ from airflow_provider_kmigrate.operators.step import StepOperator
 from airflow_provider_kmigrate.preflight import write
 from airflow_provider_kmigrate.steps.catalog import STEPS, terms_of
 from airflow_provider_kmigrate.steps.prepare import Preflight, as_json, run_backup, run_preflight
-from airflow_provider_kmigrate.steps.rollback import planned
+from airflow_provider_kmigrate.steps.rollback import planned, planned_forward
 from airflow_provider_kmigrate.steps.rolling import has_last, postponed, run_rest, run_rollback
 from airflow_provider_kmigrate.steps.run import World, demand
 from airflow_provider_kmigrate.steps.watch import run_watch
@@ -244,12 +244,12 @@ class RollbackPlanOperator(StepOperator):
 
     def run_in(self, world: World, arguments: dict[str, Any]) -> object:
         terms_of(world.spec, arguments)  # refuses what would not be followed
-        try:
-            steps, kept = planned(world)
-        except Refused as refused:
-            if not self.forward or all(reason.code != "P12" for reason in refused.reasons):
-                raise
-            return "The finalization has happened already: there is no way back any more, and only the rest of it is left to do."
+        found = planned_forward(world) if self.forward else planned(world)
+        if found is None:
+            return (
+                "The finalization has happened already: no rollback is possible any more, and only the rest of it is left to do."
+            )
+        steps, kept = found
         if not steps and not self.forward:
             raise Refused.because(NOTHING)
         listed = "\n".join(f"{number}. {text}" for number, text in enumerate(steps, 1))

@@ -55,6 +55,16 @@ def planned(world: World) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return steps, kept
 
 
+def planned_forward(world: World) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+    """As `planned`, during the migration: None, not a refusal, if the finalization has happened already."""
+    try:
+        return planned(world)
+    except Refused as refused:
+        if all(reason.code != "P12" for reason in refused.reasons):
+            raise
+        return None
+
+
 def _refuse_what_is_lacking(world: World, view: ClusterView) -> None:
     seen = {node: view.brokers.get(node.id) for node in world.spec.brokers}
     moved = [node for node, broker in seen.items() if broker is None or stage_on_disk(broker.files) is not Stage.ZOOKEEPER]

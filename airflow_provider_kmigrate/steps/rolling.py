@@ -19,7 +19,7 @@ from airflow_provider_kmigrate.core.plan import APPROVE, MIGRATION, ROLLBACK, Pl
 from airflow_provider_kmigrate.steps.brokers import ROLL_LOOKS
 from airflow_provider_kmigrate.steps.catalog import asked_by, build, node_of, one_of
 from airflow_provider_kmigrate.steps.prepare import run_backup, run_preflight
-from airflow_provider_kmigrate.steps.rollback import planned
+from airflow_provider_kmigrate.steps.rollback import planned, planned_forward
 from airflow_provider_kmigrate.steps.run import Step, World, run_step
 
 Arguments = Mapping[str, Any]
@@ -30,6 +30,7 @@ _WITHOUT_LOOP: Mapping[str, Callable[[World], object]] = {
     "preflight": run_preflight,
     "backup": run_backup,
     "plan": planned,
+    "show rollback": planned_forward,
     APPROVE: lambda _world: None,  # only a DAG asks
 }
 
