@@ -23,7 +23,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "building-blocks.md").read_text()
 ROOM = "airflow_provider_kmigrate"
 COMMON = {"cluster_file", "deferrable", "sync_for", "approved_by"}
 FOR_ANY = {"MigrationStepOperator", "GroupStepOperator", "StepSensor"}
-INSIDE = {"probe", "inventory", "window", "step"}  # modules, as the page says; of `step` its base class
+INSIDE = {"probe", "window", "step"}  # modules, as the page says; of `step` its base class
 
 
 def listed() -> dict[str, tuple[str, str]]:
