@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,15 @@ from airflow_provider_kmigrate.clients.tools import Tools, opened
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.decision import Done, Wait
 from airflow_provider_kmigrate.core.forward.roll import next_to_roll
-from airflow_provider_kmigrate.core.forward.sequence import WAY_FORWARD
 from airflow_provider_kmigrate.core.model import BrokerMode
+from airflow_provider_kmigrate.core.plan import MIGRATION, stage, stages
 from airflow_provider_kmigrate.observe import Observer
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.backup import BackupStore
 from airflow_provider_kmigrate.steps.brokers import ROLL_LOOKS
 from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.journal import FileJournal
-from airflow_provider_kmigrate.steps.legs import run_leg
-from airflow_provider_kmigrate.steps.prepare import run_backup, run_preflight
+from airflow_provider_kmigrate.steps.rolling import run_plan
 from airflow_provider_kmigrate.steps.run import World, run_step
 from tests.kit.localcluster.cluster import LocalCluster
 
@@ -73,16 +73,9 @@ def step(here: World, kind: str, **arguments: Any) -> Done | Wait:
     return run_step(build(here.spec, kind, arguments), here)
 
 
-def prepare(here: World) -> None:
-    run_preflight(here)
-    run_backup(here)
-
-
-def go(here: World, group: str) -> None:
-    """One group of the DAG's tasks."""
-    for leg in WAY_FORWARD:
-        if leg.group == group:
-            run_leg(here, leg, {})
+def go(here: World, name: str) -> None:
+    """One stage of the plan."""
+    run_plan(here, stage(MIGRATION, name))
 
 
 def provision(here: World) -> None:
@@ -91,7 +84,7 @@ def provision(here: World) -> None:
 
 def roll(here: World, target: BrokerMode) -> None:
     """Every broker that is not there yet, the ZooKeeper controller last."""
-    go(here, "first_roll" if target is BrokerMode.MIGRATION else "second_roll")
+    go(here, next(name for name, steps in stages(MIGRATION) if steps[0].target is target))
 
 
 def to_roll(here: World, target: BrokerMode) -> int | None:
@@ -106,12 +99,14 @@ def finalize(here: World) -> None:
     go(here, "finalize")
 
 
+def prepare(here: World) -> None:
+    """Preflight and backup."""
+    until(here, "controllers")
+
+
 def to_copied(here: World) -> None:
     """All brokers in migration mode, everything in KRaft too."""
-    prepare(here)
-    provision(here)
-    roll(here, BrokerMode.MIGRATION)
-    copy(here)
+    until(here, "second_roll")
 
 
 def to_hybrid(here: World) -> None:
@@ -122,12 +117,14 @@ def to_hybrid(here: World) -> None:
 
 def to_dual_write(here: World) -> None:
     """All brokers in KRaft mode, everything written to ZooKeeper too."""
-    to_copied(here)
-    roll(here, BrokerMode.KRAFT)
+    until(here, "soak")
+
+
+def until(here: World, name: str) -> None:
+    """The plan up to a stage, without it."""
+    run_plan(here, tuple(takewhile(lambda step: step not in stage(MIGRATION, name), MIGRATION)))
 
 
 def forward(here: World) -> None:
-    """The whole DAG."""
-    prepare(here)
-    for leg in WAY_FORWARD:
-        run_leg(here, leg, {})
+    """The whole migration."""
+    run_plan(here, MIGRATION)

@@ -22,6 +22,7 @@ from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
 from airflow_provider_kmigrate.core.files.config_matrix import Stage
 from airflow_provider_kmigrate.core.files.render import RenderFacts, broker_properties, controller_properties
+from airflow_provider_kmigrate.core.plan import MIGRATION, stages
 from airflow_provider_kmigrate.exceptions import Unavailable
 from airflow_provider_kmigrate.spec import load
 
@@ -52,10 +53,13 @@ class Floor:
         self.acts: list[dict[str, object]] = []  # as the tool's journal has them
 
     def run(self) -> None:
-        for name in ("controllers", "first_roll", "copy", "second_roll", "finalize"):
+        acts = (self.controllers, self.first_roll, self.copy, self.second_roll, self.finalize)
+        by_stage = {act.__name__: act for act in acts}
+        for name in (name for name, _ in stages(MIGRATION) if name in by_stage):
             began = time.monotonic()
-            getattr(self, name)()
+            by_stage.pop(name)()
             self.phases.append({"name": name, "seconds": round(time.monotonic() - began, 3)})
+        assert not by_stage, f"no stages of the plan: {', '.join(by_stage)}"
 
     def controllers(self) -> None:
         for node in self.spec.controllers:

@@ -1,15 +1,119 @@
-"""How a task goes on after the one before it."""
+"""A plan's steps as tasks, and how a task goes on after the one before it."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
-from airflow.sdk import TriggerRule
+from airflow.sdk import BaseOperator, TaskGroup, TriggerRule, chain
+
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec, Role
+from airflow_provider_kmigrate.core.plan import APPROVE, Plan, PlanStep, after_approval, stages
+from airflow_provider_kmigrate.operators.migration import (
+    BackupOperator,
+    FinalizeControllerOperator,
+    MigrationStepOperator,
+    PreflightOperator,
+    ProvisionControllersOperator,
+    RollbackPlanOperator,
+    RollBrokerOperator,
+    SoakOperator,
+)
+from airflow_provider_kmigrate.sensors.step import StepSensor, VerifyDualWriteLagSensor, WaitAllBrokersRegisteredSensor
+from airflow_provider_kmigrate.steps.catalog import OBSERVING
+
+Stage = BaseOperator | TaskGroup
+Tasks = Sequence[Any]
+Arguments = Mapping[str, Any]
+_NAMED: Mapping[str, Callable[..., BaseOperator]] = {
+    "preflight": PreflightOperator,
+    "backup": BackupOperator,
+    "provision": ProvisionControllersOperator,
+    "roll": RollBrokerOperator,
+    "registered": WaitAllBrokersRegisteredSensor,
+    "lag": VerifyDualWriteLagSensor,
+    "soak": SoakOperator,
+    "plan": RollbackPlanOperator,
+    "show rollback": partial(RollbackPlanOperator, forward=True),
+    "finalize": FinalizeControllerOperator,
+}
+
+
+class Around(NamedTuple):
+    """Tasks around one stage of a plan."""
+
+    before: Tasks = ()
+    after: Tasks = ()
+    beside: Tasks = ()  # they begin with the stage, and what follows waits for both
+
+
+def chain_plan(
+    spec: ClusterSpec,
+    plan: Plan,
+    approve: Callable[[str], BaseOperator],
+    given: Callable[[PlanStep, int | None], Arguments],
+    around: Mapping[str, Around],
+) -> None:
+    """Make the tasks of a plan in the DAG that is being defined, one behind the other.
+
+    `approve` makes the task that asks, from its id. `given`: further arguments of the task of a step, and of its node. `around`: what else
+    stands around a stage of the plan, by the stage's name.
+    """
+
+    def make(step: PlanStep, task_id: str, node: int | None) -> BaseOperator:
+        if step.kind == APPROVE:
+            return approve(task_id)
+        arguments = {**_going_on(plan, step), **given(step, node)}
+        return _task(step, node, cluster_file=spec.path, task_id=task_id, deferrable=True, **arguments)
+
+    line: list[Any] = []
+    for name, steps in stages(plan):
+        more, made = around.get(name, Around()), _stage(spec, steps, make)
+        line += [*more.before, [made, *more.beside] if more.beside else made, *more.after]
+    chain(*line)
+
+
+def _stage(spec: ClusterSpec, steps: Plan, make: Callable[[PlanStep, str, int | None], BaseOperator]) -> Stage:
+    if not steps[0].group:
+        return make(steps[0], steps[0].task_id(), None)
+    with TaskGroup(steps[0].group) as group:
+        chain(*(make(*each) for step in steps for each in tasks_of(spec, step)))
+    return group
+
+
+def tasks_of(spec: ClusterSpec, step: PlanStep) -> Iterator[tuple[PlanStep, str, int | None]]:
+    """Each task of a step: (step, task id in its group, node); a step with postponed nodes has one more, without a node."""
+    nodes: Mapping[Role | None, Sequence[NodeSpec]] = {Role.BROKER: spec.brokers, Role.CONTROLLER: spec.controllers}
+    for node in nodes.get(step.each, ()):
+        yield step, step.task_id(node.id), node.id
+    if step.each is None:
+        yield step, step.task_id(), None
+    if step.last:
+        yield step, step.last, None
+
+
+def _task(step: PlanStep, node: int | None, **arguments: Any) -> BaseOperator:
+    """The task of a step, or of one of its nodes, with its own operator if it has one."""
+    target = {"target": step.target} if step.target else {}
+    if step.kind in _NAMED:
+        return _NAMED[step.kind](**({} if node is None else {str(step.each): node}), **target, **arguments)
+    if step.kind in OBSERVING:
+        return StepSensor(step=step.kind, **arguments)
+    own = {**({} if node is None else {"node": node}), **target}
+    return MigrationStepOperator(step=step.kind, step_kwargs=own, skip_if="skip_failover" if step.failover else "", **arguments)
+
+
+def _going_on(plan: Plan, step: PlanStep) -> dict[str, Any]:
+    """What acts behind the approval demands its answer; only what may follow a skipped task goes on after one."""
+    if step in after_approval(plan):
+        return goes_on() if step.kind in OBSERVING else approved()
+    return goes_on() if step.last else {}
 
 
 def approved() -> dict[str, Any]:
     """As `goes_on`, behind the run's `approve`: a skip before it skips that one too and fails nothing, so its answer is demanded itself."""
-    return {"approved_by": "approve", **goes_on()}
+    return {"approved_by": APPROVE, **goes_on()}
 
 
 def goes_on() -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 from airflow.sdk import DAG, BaseOperator, Param, TaskGroup, TriggerRule, chain
 
@@ -23,13 +24,12 @@ from airflow_provider_kmigrate.dag_builders.task_docs import group_doc
 from airflow_provider_kmigrate.operators.approval import ApproveGroupsBackOperator
 from airflow_provider_kmigrate.operators.groups import (
     CheckGroupOperator,
-    CleanUpGroupOperator,
     GroupBackOperator,
     GroupPlanOperator,
     GroupsDoneOperator,
+    GroupStepOperator,
     SetModeOperator,
     SwitchInstanceOperator,
-    WatchGroupOperator,
 )
 from airflow_provider_kmigrate.sensors.window import WindowSensor
 
@@ -117,7 +117,7 @@ def _group(spec: ClusterSpec, group: GroupSpec) -> tuple[BaseOperator, BaseOpera
             *_watched(spec, group, "mode_kafka", Goal.MIGRATING, mode),
             *_switched(spec, group, MemberKind.PLAIN, Goal.KAFKA),
             *_watched(spec, group, "to_plain", Goal.KAFKA),
-            CleanUpGroupOperator(cluster_file=spec.path, task_id="clean_up", group=group.name, wave=group.wave, **goes_on()),
+            _step(spec, group, "clean up", "clean_up"),
         ]
         chain(*way)
     return way[0], way[-1]
@@ -154,9 +154,15 @@ def _switch(spec: ClusterSpec, group: GroupSpec, instance: str, target: MemberKi
         bake=bake,
         wave=group.wave,
         sync_for=group.switch_timeout + 1,
+        deferrable=True,
         **goes_on(),
         **(audit.begins(spec) if bake else {}),
     )
+
+
+def _step(spec: ClusterSpec, group: GroupSpec, step: str, task_id: str, **arguments: Any) -> BaseOperator:
+    given = {"group": group.name, "wave": group.wave, "deferrable": True, **goes_on(), **arguments}
+    return GroupStepOperator(cluster_file=spec.path, task_id=task_id, step=step, **given)
 
 
 def _watched(spec: ClusterSpec, group: GroupSpec, name: str, goal: Goal, *change: BaseOperator) -> list[BaseOperator]:
@@ -164,9 +170,7 @@ def _watched(spec: ClusterSpec, group: GroupSpec, name: str, goal: Goal, *change
 
     A watch that found something is not retried anyway; one whose worker died is, or its group would be taken back for nothing.
     """
-    watch = WatchGroupOperator(
-        cluster_file=spec.path, task_id=f"watch_{name}", group=group.name, wave=group.wave, **goes_on(), **audit.begins(spec)
-    )
+    watch = _step(spec, group, "watch group", f"watch_{name}", **audit.begins(spec))
     begun = [*change, watch][0]
     gate = audit.group_gate(spec, group.name, name, _ADVICE.format(cluster=spec.name), after=begun.task_id)
     _goes_back(spec, group, name, goal, [*change, watch], gate=gate)

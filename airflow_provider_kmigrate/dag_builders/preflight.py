@@ -6,7 +6,7 @@ from airflow.sdk import DAG
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.dag_builders.task_docs import doc
-from airflow_provider_kmigrate.operators.prepare import PreflightOperator
+from airflow_provider_kmigrate.operators.migration import PreflightOperator
 
 _DOC = """\
 ### {name}: may it be migrated?

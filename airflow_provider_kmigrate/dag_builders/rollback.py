@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
+from typing import Any
 
-from airflow.sdk import DAG, BaseOperator, Param, TaskGroup, chain
+from airflow.sdk import DAG, BaseOperator, Param
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
-from airflow_provider_kmigrate.core.model import BrokerMode
+from airflow_provider_kmigrate.core.plan import ROLLBACK, PlanStep
 from airflow_provider_kmigrate.dag_builders import audit, spark_jobs
-from airflow_provider_kmigrate.dag_builders.chaining import approved, goes_on
+from airflow_provider_kmigrate.dag_builders.chaining import Around, approved, chain_plan
 from airflow_provider_kmigrate.dag_builders.task_docs import rollback_doc
 from airflow_provider_kmigrate.operators.approval import ApproveRollbackOperator
-from airflow_provider_kmigrate.operators.copy import PreferredLeadersOperator
-from airflow_provider_kmigrate.operators.rollback import (
-    BringBackOperator,
-    HandOverOperator,
-    HealedOperator,
-    ReconcileOperator,
-    RestoreFlagOperator,
-    RollbackPlanOperator,
-    RolledBackOperator,
-    StopControllerOperator,
-    WipeControllerOperator,
-    ZooKeeperLeadsOperator,
-)
-from airflow_provider_kmigrate.sensors.step import WaitAllBrokersRegisteredSensor
 
 _DOC = """\
 ### {name}: back to ZooKeeper
@@ -50,7 +38,7 @@ goes on with a new run; before `hand_over` the migration may go forward again in
 
 
 def build(spec: ClusterSpec) -> DAG:
-    """The DAG `kmigrate_rollback__<cluster>`, for manual runs, one at a time; its groups are those of `core.back.sequence`."""
+    """The DAG `kmigrate_rollback__<cluster>`, for manual runs, one at a time; its tasks are the steps of `core.plan.ROLLBACK`."""
     with DAG(
         dag_id=f"kmigrate_rollback__{spec.name}",
         schedule=None,
@@ -61,83 +49,28 @@ def build(spec: ClusterSpec) -> DAG:
         params=_params(spec),
         default_args={"retries": 1, "retry_delay": timedelta(seconds=15)},
     ) as dag:
-        chain(
-            RollbackPlanOperator(cluster_file=spec.path, task_id="plan", retries=0),
-            ApproveRollbackOperator(
-                task_id="approve", cluster=spec.name, cluster_id=spec.cluster_id, plan="{{ ti.xcom_pull(task_ids='plan') }}"
-            ),
-            _heal(spec),  # owns the cluster first: a run that may not act must not hold jobs
-            *spark_jobs.hold(spec, "to_migration", needed=False, **approved()),
-            _back(spec, "to_migration", BrokerMode.MIGRATION),
-            _stop(spec),
-            _hand_over(spec),
-            _wipe(spec),
-            _back(spec, "to_zookeeper", BrokerMode.ZOOKEEPER),
-            [  # beside each other: a job that does not come back must not leave the way back unproven
-                RolledBackOperator(cluster_file=spec.path, task_id="rolled_back", **goes_on()),
-                *spark_jobs.resume(spec, "to_zookeeper"),
-            ],
-            *audit.probe_ends(spec),
-        )
+        chain_plan(spec, ROLLBACK, partial(_approve, spec), _given, _around(spec))
     for task in dag.tasks:
         if isinstance(task, BaseOperator):
             task.doc_md = rollback_doc(task.task_id)
     return dag
 
 
-def _heal(spec: ClusterSpec) -> TaskGroup:
-    with TaskGroup("heal") as group:
-        flags: list[BaseOperator] = [
-            RestoreFlagOperator(cluster_file=spec.path, task_id=f"flag_{node.id}", controller=node.id, **approved())
-            for node in spec.controllers
-        ]
-        failover = ReconcileOperator(cluster_file=spec.path, task_id="failover", **approved())
-        chain(*flags, failover, HealedOperator(cluster_file=spec.path, task_id="equivalence", **approved()))
-    return group
+def _around(spec: ClusterSpec) -> dict[str, Around]:
+    return {
+        "to_migration": Around(spark_jobs.hold(spec, "to_migration", needed=False, **approved())),
+        # a job that does not come back must not leave the rollback unproven
+        ROLLBACK[-1].task: Around(after=audit.probe_ends(spec), beside=spark_jobs.resume(spec, "to_zookeeper")),
+    }
 
 
-def _back(spec: ClusterSpec, name: str, target: BrokerMode) -> TaskGroup:
-    with TaskGroup(name) as group:
-        tasks: list[BaseOperator] = [
-            BringBackOperator(cluster_file=spec.path, task_id=f"broker_{node.id}", broker=node.id, target=target, **approved())
-            for node in spec.brokers
-        ]
-        if target is BrokerMode.ZOOKEEPER:
-            tasks.append(BringBackOperator(cluster_file=spec.path, task_id="postponed", target=target, **approved()))
-            tasks.append(PreferredLeadersOperator(cluster_file=spec.path, task_id="leaders", **goes_on()))
-            tasks.append(WaitAllBrokersRegisteredSensor(cluster_file=spec.path, task_id="registered", **goes_on()))
-        chain(*tasks)
-    return group
+def _given(step: PlanStep, _node: int | None) -> dict[str, Any]:
+    return {"retries": 0} if step.kind == "plan" else {}
 
 
-def _stop(spec: ClusterSpec) -> TaskGroup:
-    with TaskGroup("stop_controllers") as group:
-        each: list[BaseOperator] = [
-            StopControllerOperator(cluster_file=spec.path, task_id=f"controller_{node.id}", controller=node.id, **approved())
-            for node in spec.controllers
-        ]
-        chain(*each, StopControllerOperator(cluster_file=spec.path, task_id="active_last", **approved()))
-    return group
-
-
-def _hand_over(spec: ClusterSpec) -> TaskGroup:
-    with TaskGroup("hand_over") as group:
-        chain(
-            HandOverOperator(cluster_file=spec.path, task_id="transaction", **approved()),
-            ZooKeeperLeadsOperator(cluster_file=spec.path, task_id="zookeeper_leads", **approved()),
-        )
-    return group
-
-
-def _wipe(spec: ClusterSpec) -> TaskGroup:
-    with TaskGroup("wipe") as group:
-        chain(
-            *(
-                WipeControllerOperator(cluster_file=spec.path, task_id=f"controller_{node.id}", controller=node.id, **approved())
-                for node in spec.controllers
-            )
-        )
-    return group
+def _approve(spec: ClusterSpec, task_id: str) -> BaseOperator:
+    shown = f"{{{{ ti.xcom_pull(task_ids='{ROLLBACK[0].full_id()}') }}}}"
+    return ApproveRollbackOperator(task_id=task_id, cluster=spec.name, cluster_id=spec.cluster_id, plan=shown)
 
 
 def _params(spec: ClusterSpec) -> dict[str, Param]:

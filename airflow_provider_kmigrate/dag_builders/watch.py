@@ -8,7 +8,7 @@ from airflow.sdk import DAG
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.dag_builders.task_docs import doc
-from airflow_provider_kmigrate.operators.watch import WatchOperator
+from airflow_provider_kmigrate.operators.migration import WatchOperator
 
 _EVERY = timedelta(minutes=10)
 _DOC = """\

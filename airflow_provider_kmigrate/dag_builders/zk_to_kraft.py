@@ -7,35 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
-from airflow.sdk import DAG, BaseOperator, Param, TaskGroup, chain
+from airflow.sdk import DAG, BaseOperator, Param, TaskGroup
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
-from airflow_provider_kmigrate.core.forward.waiting import COPIED
 from airflow_provider_kmigrate.core.gates import mover
-from airflow_provider_kmigrate.core.model import BrokerMode
+from airflow_provider_kmigrate.core.plan import MIGRATION, PlanStep, find
 from airflow_provider_kmigrate.dag_builders import audit, spark_jobs
-from airflow_provider_kmigrate.dag_builders.chaining import approved, goes_on
+from airflow_provider_kmigrate.dag_builders.chaining import Around, chain_plan
 from airflow_provider_kmigrate.dag_builders.task_docs import doc
 from airflow_provider_kmigrate.operators.approval import ApproveFinalizationOperator
-from airflow_provider_kmigrate.operators.brokers import RollBrokerOperator
-from airflow_provider_kmigrate.operators.controllers import FinalizeControllerOperator, ProvisionControllersOperator
-from airflow_provider_kmigrate.operators.copy import (
-    FinalizedOperator,
-    MetadataCopyOperator,
-    PreferredLeadersOperator,
-    SoakOperator,
-)
-from airflow_provider_kmigrate.operators.prepare import BackupOperator, PreflightOperator
-from airflow_provider_kmigrate.operators.rollback import RollbackPlanOperator
-from airflow_provider_kmigrate.sensors.step import (
-    ControllersReadySensor,
-    MetadataEquivalenceSensor,
-    MigrationPhaseSensor,
-    VerifyDualWriteLagSensor,
-    WaitAllBrokersRegisteredSensor,
-)
 
 _GATES = ("after_first_roll", "after_second_roll", "before_approval", "after_finalization")
 _DOC = """\
@@ -58,20 +41,23 @@ Any task may be cleared at any time: it looks at the cluster and does what is le
 skipped in the first roll and rolled at its end.
 """
 
-_EQUAL, _VERDICT = "before_approval.equivalence", "audit_before_approval.verdict"
-_EVIDENCE = """\
-* soak: {{ ti.xcom_pull(task_ids='soak') }}
-* metadata: {{ ti.xcom_pull(task_ids='before_approval.equivalence') }}
-* dual-write: {{ ti.xcom_pull(task_ids='before_approval.dual_write_lag') }}
+_SHOWN = {kind: find(MIGRATION, kind, group).full_id() for kind, group in (
+    ("soak", ""), ("equivalent", "before_approval"), ("lag", "before_approval"), ("show rollback", "before_approval")
+)}  # fmt: skip
+_EQUAL, _VERDICT = _SHOWN["equivalent"], f"audit_{_GATES[2]}.verdict"
+_EVIDENCE = f"""\
+* soak: {{{{ ti.xcom_pull(task_ids='{_SHOWN["soak"]}') }}}}
+* metadata: {{{{ ti.xcom_pull(task_ids='{_EQUAL}') }}}}
+* dual-write: {{{{ ti.xcom_pull(task_ids='{_SHOWN["lag"]}') }}}}
 * the way back, which ends here:
 
-{{ ti.xcom_pull(task_ids='before_approval.way_back') | indent(2, first=True) }}
+{{{{ ti.xcom_pull(task_ids='{_SHOWN["show rollback"]}') | indent(2, first=True) }}}}
 """
-_AUDITED = "* audit: {{ ti.xcom_pull(task_ids='audit_before_approval.verdict') }}"
+_AUDITED = f"* audit: {{{{ ti.xcom_pull(task_ids='{_VERDICT}') }}}}"
 
 
 def build(spec: ClusterSpec) -> DAG:
-    """The DAG `kmigrate_zk_to_kraft__<cluster>`, for manual runs, one at a time; its groups are those of `core.forward.sequence`."""
+    """The DAG `kmigrate_zk_to_kraft__<cluster>`, for manual runs, one at a time; its tasks are the steps of `core.plan.MIGRATION`."""
     with DAG(
         dag_id=f"kmigrate_zk_to_kraft__{spec.name}",
         schedule=None,
@@ -82,32 +68,7 @@ def build(spec: ClusterSpec) -> DAG:
         params={"approve_finalization": _approval_param(spec)},
         default_args={"retries": 1, "retry_delay": timedelta(seconds=15)},
     ) as dag:
-        chain(
-            PreflightOperator(cluster_file=spec.path, task_id="preflight", retries=0),
-            *spark_jobs.risks(spec),
-            BackupOperator(cluster_file=spec.path, task_id="backup"),
-            _controllers(spec),
-            *audit.probe_begins(spec),
-            *audit.look(spec),
-            *spark_jobs.hold(spec, "first_roll"),
-            _roll(spec, "first_roll", BrokerMode.MIGRATION),
-            *spark_jobs.progress(spec, "first_roll"),
-            *audit.gate(spec, _GATES[0], after=f"first_roll.{_first(spec.brokers)}"),
-            _copy(spec),  # its takeover may leave out the leaders that a held job waits for (G13)
-            *spark_jobs.resume(spec, "copy"),
-            *spark_jobs.hold(spec, "second_roll"),
-            _roll(spec, "second_roll", BrokerMode.KRAFT),
-            *spark_jobs.progress(spec, "second_roll"),
-            *spark_jobs.resume(spec, "second_roll"),
-            *audit.gate(spec, _GATES[1], after=f"second_roll.{_first(spec.brokers)}", earlier=_GATES[:1]),
-            SoakOperator(cluster_file=spec.path, task_id="soak", **audit.begins(spec)),
-            _before_approval(spec),
-            *audit.gate(spec, _GATES[2], after="soak", earlier=_GATES[:2]),
-            _approve(spec),
-            _finalize(spec),
-            *audit.probe_ends(spec),
-            *audit.gate(spec, _GATES[3], after=f"finalize.{_first(spec.controllers)}", earlier=_GATES[:3], final=True),
-        )
+        chain_plan(spec, MIGRATION, partial(_approve, spec), partial(_given, spec), _around(spec))
     for task in dag.tasks:
         if isinstance(task, BaseOperator):
             task.doc_md = f"{doc(task.task_id)}{_mover(spec, task.task_id)}"
@@ -121,82 +82,51 @@ def _mover(spec: ClusterSpec, task: str) -> str:
     return f"\n\nConsumer groups that live on ZooKeeper are moved by [{mover(spec.name)}](/dags/{mover(spec.name)})."
 
 
-def _first(nodes: Sequence[NodeSpec]) -> str:
-    """The task of a group's first node."""
-    return f"{nodes[0].role}_{nodes[0].id}"
+def _around(spec: ClusterSpec) -> dict[str, Around]:
+    probe = [*audit.probe_begins(spec), *audit.look(spec)]
+    first, second = _begun("roll", "first_roll", spec.brokers), _begun("roll", "second_roll", spec.brokers)
+    return {
+        "backup": Around(spark_jobs.risks(spec)),
+        "first_roll": Around(
+            [*probe, *spark_jobs.hold(spec, "first_roll")],
+            [*spark_jobs.progress(spec, "first_roll"), *audit.gate(spec, _GATES[0], after=first)],
+        ),
+        "copy": Around(
+            after=spark_jobs.resume(spec, "copy")
+        ),  # its takeover may leave out the leaders that a held job waits for (G13)
+        "second_roll": Around(
+            spark_jobs.hold(spec, "second_roll"),
+            [
+                *spark_jobs.progress(spec, "second_roll"),
+                *spark_jobs.resume(spec, "second_roll"),
+                *audit.gate(spec, _GATES[1], after=second, earlier=_GATES[:1]),
+            ],
+        ),
+        "before_approval": Around(after=audit.gate(spec, _GATES[2], after=_begun("soak"), earlier=_GATES[:2])),
+        "finalize": Around(after=[*audit.probe_ends(spec), *_last_gate(spec)]),
+    }
 
 
-def _begins(spec: ClusterSpec, node: NodeSpec) -> dict[str, Any]:
-    return audit.begins(spec) if node in (spec.brokers[0], spec.controllers[0]) else {}
+def _last_gate(spec: ClusterSpec) -> list[TaskGroup]:
+    return audit.gate(spec, _GATES[3], after=_begun("finalize", "", spec.controllers), earlier=_GATES[:3], final=True)
 
 
-def _controllers(spec: ClusterSpec) -> TaskGroup:
-    with TaskGroup("controllers") as group:
-        tasks: list[BaseOperator] = [
-            ProvisionControllersOperator(cluster_file=spec.path, task_id=f"provision_{node.id}", controller=node.id)
-            for node in spec.controllers
-        ]
-        chain(*tasks, ControllersReadySensor(cluster_file=spec.path, task_id="ready"))
-    return group
+def _begun(kind: str, group: str = "", nodes: Sequence[NodeSpec] = ()) -> str:
+    """The id of the first task of a step."""
+    return find(MIGRATION, kind, group).full_id(nodes[0].id if nodes else None)
 
 
-def _roll(spec: ClusterSpec, name: str, target: BrokerMode) -> TaskGroup:
-    with TaskGroup(name) as group:
-        rolls: list[BaseOperator] = [
-            RollBrokerOperator(
-                cluster_file=spec.path,
-                task_id=f"broker_{node.id}",
-                broker=node.id,
-                target=target,
-                **goes_on(),
-                **_begins(spec, node),
-            )
-            for node in spec.brokers
-        ]
-        rest = RollBrokerOperator(cluster_file=spec.path, task_id="postponed", target=target, **goes_on())
-        registered = WaitAllBrokersRegisteredSensor(cluster_file=spec.path, task_id="registered")
-        chain(*rolls, rest, PreferredLeadersOperator(cluster_file=spec.path, task_id="leaders"), registered)
-    return group
+def _given(spec: ClusterSpec, step: PlanStep, node: int | None) -> dict[str, Any]:
+    first = step.kind == "soak" or node in (spec.brokers[0].id, spec.controllers[0].id)
+    begins = audit.begins(spec) if first and step.kind in {"roll", "soak", "finalize"} else {}
+    shown = {"evidence": _EQUAL, "verdict": _VERDICT if spec.audit else ""}
+    more: dict[str, dict[str, Any]] = {"preflight": {"retries": 0}, "finalize": shown}
+    return {**more.get(step.kind, {}), **begins}
 
 
-def _copy(spec: ClusterSpec) -> TaskGroup:
-    with TaskGroup("copy") as group:
-        chain(
-            MetadataCopyOperator(cluster_file=spec.path, task_id="copied"),
-            MigrationPhaseSensor(cluster_file=spec.path, task_id="phase", phases=COPIED),
-            VerifyDualWriteLagSensor(cluster_file=spec.path, task_id="dual_write_lag"),
-            MetadataEquivalenceSensor(cluster_file=spec.path, task_id="equivalence"),
-        )
-    return group
-
-
-def _before_approval(spec: ClusterSpec) -> TaskGroup:
-    with TaskGroup("before_approval") as group:
-        chain(
-            VerifyDualWriteLagSensor(cluster_file=spec.path, task_id="dual_write_lag"),
-            MetadataEquivalenceSensor(cluster_file=spec.path, task_id="equivalence"),
-            RollbackPlanOperator(cluster_file=spec.path, task_id="way_back", forward=True),
-        )
-    return group
-
-
-def _approve(spec: ClusterSpec) -> BaseOperator:
+def _approve(spec: ClusterSpec, task_id: str) -> BaseOperator:
     evidence = _EVIDENCE + (_AUDITED if spec.audit else "")
-    return ApproveFinalizationOperator(task_id="approve", cluster=spec.name, cluster_id=spec.cluster_id, evidence=evidence)
-
-
-def _finalize(spec: ClusterSpec) -> TaskGroup:
-    shown: dict[str, Any] = {"evidence": _EQUAL, "verdict": _VERDICT if spec.audit else "", **approved()}
-    with TaskGroup("finalize") as group:
-        each: list[BaseOperator] = [
-            FinalizeControllerOperator(
-                cluster_file=spec.path, task_id=f"controller_{node.id}", controller=node.id, **shown, **_begins(spec, node)
-            )
-            for node in spec.controllers
-        ]
-        active = FinalizeControllerOperator(cluster_file=spec.path, task_id="active_last", **shown)
-        chain(*each, active, FinalizedOperator(cluster_file=spec.path, task_id="finalized"))
-    return group
+    return ApproveFinalizationOperator(task_id=task_id, cluster=spec.name, cluster_id=spec.cluster_id, evidence=evidence)
 
 
 def _approval_param(spec: ClusterSpec) -> Param:

@@ -26,9 +26,13 @@ marks: ContextVar[Callable[[Mapping[str, Any], Iterable[str]], dict[TopicPartiti
 
 
 def control_of(
-    spec: ClusterSpec, job: str, say: Callable[[str], None], over: Callable[[str], bool] = lambda _: False
+    spec: ClusterSpec,
+    job: str,
+    say: Callable[[str], None],
+    over: Callable[[str], bool] = lambda _: False,
+    killed: Callable[[], bool] = lambda: False,
 ) -> JobControl:
-    """Holds and lets go the job of that name; `over` as JobControl has it.
+    """Holds and resumes the job of that name; `over` and `killed` as JobControl has them.
 
     Raises `Refused` where the cluster file has none, or its folder cannot be reached.
     """
@@ -39,7 +43,7 @@ def control_of(
         text = f"{spec.path} has no Spark job {job!r}; it has {names}."
         why = "What it is, and where its checkpoint lies, stands in the cluster file."
         raise Refused.because(Reason("J16", text, why, "Correct the name, or add the job to `spark_jobs`.")) from None
-    return JobControl(found, files_of(found), say, over=over)
+    return JobControl(found, files_of(found), say, over=over, killed=killed)
 
 
 def files_of(job: SparkJobSpec) -> Files:

@@ -6,9 +6,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from airflow.configuration import conf
 from airflow.sdk import Context
@@ -18,7 +19,7 @@ from airflow_provider_kmigrate.clients.tools import Tools, opened
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.forward.watch import needs_way_back
 from airflow_provider_kmigrate.core.model import Look, Reason
-from airflow_provider_kmigrate.exceptions import Fenced
+from airflow_provider_kmigrate.exceptions import Fenced, Unavailable
 from airflow_provider_kmigrate.hooks.switch import stopped
 from airflow_provider_kmigrate.hooks.tools import settings_of
 from airflow_provider_kmigrate.observe import Observer
@@ -58,14 +59,26 @@ def folder() -> Path:
 
 
 @contextmanager
-def acting(cluster_file: str, context: Context, say: Callable[[str], None]) -> Iterator[World]:
-    """A world in which the DAG run owns the cluster; any other run that does is a refusal (`Fenced`)."""
+def acting(
+    cluster_file: str, context: Context, say: Callable[[str], None], killed: Callable[[], bool] = lambda: False
+) -> Iterator[World]:
+    """A world in which the DAG run owns the cluster; any other run that does is a refusal (`Fenced`).
+
+    Once Airflow has `killed` the task, each further act raises `Unavailable`: a retry goes on.
+    """
     spec = load(cluster_file)
     run = run_of(context)
     with opener.get()(spec) as access, Fence(access.tools.zk, spec.cluster_id, run, finished=finished_of(context)) as fence:
         journal = _journal(spec, run)
         journal.begin()
-        yield _world(spec, access, fence=fence, journal=journal, say=say)
+        world = _world(spec, access, fence=fence, journal=journal, say=say)
+        yield replace(world, stopped=lambda: _ended(spec.name) if killed() else world.stopped())
+
+
+def _ended(cluster: str) -> NoReturn:
+    raise Unavailable(
+        f"Airflow ends this task: nothing more is changed in {cluster}. Its next try observes the cluster and does the rest."
+    )
 
 
 @contextmanager

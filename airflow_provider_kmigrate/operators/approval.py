@@ -67,9 +67,10 @@ def demand_answer(context: Context, task: str) -> None:
 
 
 class _ApproveOperator(HITLOperator):
-    """Ask a person one question; a run whose conf gives the cluster id under `given_as` goes on without asking.
+    """Ask an administrator one question; a run whose conf gives the cluster id under `given_as` goes on without asking.
 
-    Any other text there is not taken for an approval. Never retried: a retry would ask again.
+    Any other text there is not taken for an approval. Never retried: a retry would ask again. Killed, it leaves nothing to stop or release:
+    it only waits for the answer.
     """
 
     given_as: str
@@ -102,9 +103,11 @@ class _ApproveOperator(HITLOperator):
 
 
 class ApproveFinalizationOperator(_ApproveOperator):
-    """The last gate before the point of no return; `evidence` is Markdown, and may be a template of what earlier tasks returned.
+    """Ask an administrator before the point of no return. `approve_finalization: <cluster id>` in the run's conf answers beforehand.
 
-    For rehearsals, and for those who decided before: `approve_finalization: <cluster id>` in the run's conf.
+    :param cluster: name of the cluster, as it is shown.
+    :param cluster_id: id of the cluster.
+    :param evidence: Markdown with what was observed, such as what earlier tasks returned; its templates are rendered.
     """
 
     given_as, yes, no = "approve_finalization", FINALIZE, STAY
@@ -117,9 +120,11 @@ class ApproveFinalizationOperator(_ApproveOperator):
 
 
 class ApproveRollbackOperator(_ApproveOperator):
-    """Before anything is taken back: the plan, made of what was just seen, in front of a person.
+    """Show an administrator the plan of a rollback and ask. `approve_rollback: <cluster id>` in the run's conf answers beforehand.
 
-    `approve_rollback: <cluster id>` in the run's conf answers beforehand.
+    :param cluster: name of the cluster, as it is shown.
+    :param cluster_id: id of the cluster.
+    :param plan: Markdown, such as what `RollbackPlanOperator` returned; its templates are rendered.
     """
 
     given_as, yes, no = "approve_rollback", ROLL_BACK, LEAVE
@@ -132,7 +137,12 @@ class ApproveRollbackOperator(_ApproveOperator):
 
 
 class ApproveGroupsBackOperator(_ApproveOperator):
-    """Before consumer groups are taken back: the plan in front of a person. `approve_back: <cluster id>` answers beforehand."""
+    """Show an administrator the plan of a rollback of consumer groups and ask. `approve_back: <cluster id>` answers beforehand.
+
+    :param cluster: name of the cluster, as it is shown.
+    :param cluster_id: id of the cluster.
+    :param plan: Markdown, such as what `GroupPlanOperator` returned; its templates are rendered.
+    """
 
     given_as, yes, no = "approve_back", TAKE_BACK, LEAVE
     refused = "Left as it is: nothing was changed. Clear `plan` and what follows to be asked again."

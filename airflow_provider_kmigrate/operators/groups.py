@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_provider_kmigrate.core.audit.verdict import Outcome, outcome_of
+from airflow_provider_kmigrate.core.cluster import GroupSpec
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind
 from airflow_provider_kmigrate.core.coordination.registration import Mode
 from airflow_provider_kmigrate.core.decision import Done
@@ -23,7 +25,7 @@ from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, Unreachable
 from airflow_provider_kmigrate.hooks.verdicts import stored
 from airflow_provider_kmigrate.operators.step import StepOperator
-from airflow_provider_kmigrate.steps.catalog import build
+from airflow_provider_kmigrate.steps.catalog import build, group_of, one_of
 from airflow_provider_kmigrate.steps.group_check import GoOn, GroupChecked
 from airflow_provider_kmigrate.steps.journal import told
 from airflow_provider_kmigrate.steps.run import World, run_step
@@ -39,20 +41,27 @@ _NOTHING_RED = (
 
 
 class _Forward(StepOperator):
-    """A step on the way of groups off ZooKeeper. A run whose conf names another `wave` skips it, and so do groups that are off it.
+    """A step of moving groups off ZooKeeper. A run whose conf names another `wave` skips it, and so do groups that have left ZooKeeper.
 
-    A group that another run took back is refused (K69) until a run's conf names it in `go_on`, or `groups go-on` was told.
+    A group that another run rolled back is refused (K69) until a run's conf names it in `go_on`, or the command `groups go-on` does.
     """
 
     ui_color = "#e3f0d8"
-    groups: tuple[str, ...]
     wave: int
-    onward = True  # not the mode of a way back, which a group that was taken back may need
     _released: frozenset[str] = frozenset()
+
+    @abstractmethod
+    def names(self) -> tuple[str, ...]:
+        """The groups."""
+
+    @property
+    def onward(self) -> bool:
+        """False for the mode of a rollback, which a group that was rolled back may need."""
+        return True
 
     def execute(self, context: Context) -> str:
         if other_wave(context["params"].get("wave"), self.wave):
-            raise AirflowSkipException(f"This run is not for wave {self.wave}, of which {', '.join(self.groups)} is.")
+            raise AirflowSkipException(f"This run is not for wave {self.wave}, of which {', '.join(self.names())} is.")
         return super().execute(context)
 
     def _execute(self, context: Context, progress: StepProgress) -> str:
@@ -64,62 +73,84 @@ class _Forward(StepOperator):
         context["ti"].xcom_push(_CODES, list(codes))
 
     def run_in(self, world: World, arguments: dict[str, Any]) -> object:
-        seen = world.observer.look(Look.ZOOKEEPER | Look.GROUP_MEMBERS, groups=self.groups).groups or {}
-        if all(moved(seen.get(name), world.spec.group(name)) for name in self.groups):
-            raise AirflowSkipException(f"{', '.join(self.groups)} has left ZooKeeper already.")
-        for name in self.groups:
-            self._goes_on(world, seen.get(name), name)
+        groups = [group_of(world.spec, name) for name in self.names()]
+        seen = world.observer.look(Look.ZOOKEEPER | Look.GROUP_MEMBERS, groups=self.names()).groups or {}
+        if all(moved(seen.get(group.name), group) for group in groups):
+            raise AirflowSkipException(f"{', '.join(self.names())} has left ZooKeeper already.")
+        for group in groups:
+            self._goes_on(world, seen.get(group.name), group)
         return self.do(world, arguments)
 
-    def _goes_on(self, world: World, seen: GroupSeen | None, name: str) -> None:
+    def _goes_on(self, world: World, seen: GroupSeen | None, group: GroupSpec) -> None:
         reasons = held(seen, world.run) if self.onward else ()
-        if reasons and name not in self._released:
+        if reasons and group.name not in self._released:
             raise Refused.because(*reasons)
         if reasons:
-            run_step(GoOn(world.spec.group(name)), world)
+            run_step(GoOn(group), world)
 
     def do(self, world: World, arguments: dict[str, Any]) -> object:
         """The step itself."""
         return super().run_in(world, arguments)
 
 
-class _GroupOperator(_Forward):
-    """A step of one group of the cluster file."""
+class GroupStepOperator(_Forward):
+    """Run one step of one group of the cluster file, by its name: `watch group` or `clean up`; fail if it finds the group worse.
 
-    def __init__(self, *, group: str, wave: int = _EVERY_WAVE, **kwargs: Any) -> None:
+    :param cluster_file: path of the cluster file. (templated)
+    :param group: name of the group. (templated)
+    :param step: name of the step: a key of `steps.catalog.STEPS`.
+    :param wave: the group's wave; a run for another wave skips the task.
+    """
+
+    template_fields: Sequence[str] = (*StepOperator.template_fields, "group")
+
+    def __init__(self, *, group: str, step: str, wave: int = _EVERY_WAVE, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.groups, self.wave = (group,), wave
+        self.group, self.kind, self.wave = group, step, wave
+
+    def names(self) -> tuple[str, ...]:
+        return (self.group,)
 
     def arguments(self, context: Context) -> dict[str, Any]:
         del context
-        return {"group": self.groups[0]}
+        return {"group": self.group}
 
 
-class CheckGroupOperator(_GroupOperator):
-    """Scan a group before anything of it is moved: fail on what blocks it (K30 to K46), and say what else a person should know."""
+class CheckGroupOperator(GroupStepOperator):
+    """Scan a group before anything of it is moved: fail on what blocks it (K30 to K46), and report what else must be known.
 
-    kind = "check group"
+    :param cluster_file: path of the cluster file. (templated)
+    :param group: name of the group. (templated)
+    """
+
     ui_color = "#e6e6fa"
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**{"deferrable": False, **kwargs})  # the second look is compared with the first
+        # the second look is compared with the first
+        super().__init__(**{**kwargs, "step": "check group", "deferrable": False})
 
     def do(self, world: World, arguments: dict[str, Any]) -> object:
-        return run_step(GroupChecked(world.spec.group(arguments["group"]), world.tools.topic_settings), world)
+        return run_step(GroupChecked(group_of(world.spec, arguments["group"]), world.tools.topic_settings), world)
 
 
-class SwitchInstanceOperator(_GroupOperator):
-    """Have one instance restarted as `target` (migrating or plain), once its group is at rest, and wait until it is again.
+class SwitchInstanceOperator(GroupStepOperator):
+    """Restart one instance of a group as another kind of member, once its group is stable, and wait until it is stable again.
 
-    The way back is `GroupBackOperator`'s. With `bake` the group is then watched for the file's `bake`; a canary that makes it worse goes back alone, and the task fails.
+    The rollback is `GroupBackOperator`'s.
+
+    :param cluster_file: path of the cluster file. (templated)
+    :param group: name of the group. (templated)
+    :param instance: name of the instance in the cluster file. (templated)
+    :param target: `migrating` or `plain`. (templated)
+    :param bake: watch the group for the file's `bake` afterwards; a canary that makes it worse is rolled back alone, and the task fails.
     """
 
-    kind = "switch"
+    template_fields: Sequence[str] = (*GroupStepOperator.template_fields, "instance", "target")
     ui_color = "#fdf0cd"
 
     def __init__(self, *, instance: str, target: MemberKind | str, bake: bool = False, **kwargs: Any) -> None:
         # a worker is held until the instance is back, or its command would be run again by the next one
-        super().__init__(**{"sync_for": 600.0, **kwargs})
+        super().__init__(**{"step": "switch", "sync_for": 600.0, **kwargs})
         self.instance, self.target, self.bake = instance, str(target), bake
 
     def arguments(self, context: Context) -> dict[str, Any]:
@@ -127,20 +158,35 @@ class SwitchInstanceOperator(_GroupOperator):
 
 
 class SetModeOperator(_Forward):
-    """The toggle of KIP-125 for a list of groups, one after another: exact bytes, version-checked, read back; each is over when every
-    member has reported that mode's epoch and is at rest in it. The first that is refused stops the list; what is not done then is in the log.
+    """Set KIP-125's mode of several groups, one after another: exact bytes, version-checked, read back.
+
+    Each is done when every member has reported that mode's epoch and is stable in it. The first that is refused ends the task; the log
+    says what is not done then. Never deferred.
+
+    :param cluster_file: path of the cluster file, which lists the groups. (templated)
+    :param groups: names of the groups. (templated)
+    :param mode: `kafka` or `zookeeper`. (templated)
+    :param wave: the groups' wave; a run for another wave skips the task.
     """
 
+    template_fields: Sequence[str] = (*StepOperator.template_fields, "groups", "mode")
     kind = "mode"
     ui_color = "#f4d7d7"
 
-    def __init__(self, *, groups: Sequence[str], mode: Mode | str, wave: int = _EVERY_WAVE, **kwargs: Any) -> None:
-        super().__init__(**{"deferrable": False, **kwargs})
-        self.groups, self.mode, self.wave = tuple(groups), str(mode), wave
-        self.onward = Mode(mode) is Mode.KAFKA
+    def __init__(self, *, groups: Sequence[str] | str, mode: Mode | str, wave: int = _EVERY_WAVE, **kwargs: Any) -> None:
+        super().__init__(**{**kwargs, "deferrable": False})
+        self.groups, self.mode, self.wave = _several(groups), str(mode), wave
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.groups)
+
+    @property
+    def onward(self) -> bool:
+        return self.mode == Mode.KAFKA
 
     def do(self, world: World, arguments: dict[str, Any]) -> object:
         del arguments
+        one_of(Mode, "mode", self.mode)
         for number, group in enumerate(self.groups):
             try:
                 run_step(build(world.spec, self.kind, {"group": group, "mode": self.mode}), world)
@@ -151,41 +197,35 @@ class SetModeOperator(_Forward):
         return f"In {self.mode} mode, and settled: {', '.join(self.groups)}."
 
 
-class WatchGroupOperator(_GroupOperator):
-    """Wait while a group, that nobody touches, shows for the file's `bake` that it goes on committing; fail when it does not."""
-
-    kind = "watch group"
-
-
-class CleanUpGroupOperator(_GroupOperator):
-    """Delete the mode and the empty folders of a group that has left ZooKeeper."""
-
-    kind = "clean up"
-
-
 class GroupBackOperator(StepOperator):
-    """Bring groups back to `goal` (old, migrating or kafka: see `core.groups.move.Goal`) from wherever each stands.
+    """Roll groups back to a goal from wherever each stands. Killed and run again, it observes them and does the rest. Never deferred.
 
-    With `only_after` or `verdict` it acts only where one of these tasks of its run has found the group worse (V30 to V34), or the
-    audit's verdict in that file is FAIL. It is skipped where they never ran, could not look, or were ended by a person, and where the
-    audit said nothing or INCONCLUSIVE: unknown is no reason to take a group back, and a person decides. A run's conf `groups` (a list of names) limits it. Killed and run again it looks, and goes on.
+    With `only_after` or `verdict` it acts only if one of these tasks of its run has found the group worse (V30 to V34), or if the
+    audit's verdict in that file is FAIL. Otherwise it is skipped: unknown is no reason to roll a group back, and an administrator decides.
+    The run's conf `groups` (a list of names) limits it.
+
+    :param cluster_file: path of the cluster file. (templated)
+    :param groups: names of the groups. (templated)
+    :param goal: `old`, `migrating` or `kafka` (see `core.groups.move.Goal`); empty: the run's conf `goal`, or `old`. (templated)
+    :param only_after: ids of tasks of the run.
+    :param verdict: path of an audit's `verdict.json`. (templated)
     """
 
     kind = "group back"
     ui_color = "#fdf0cd"
-    template_fields: Sequence[str] = (*StepOperator.template_fields, "verdict")
+    template_fields: Sequence[str] = (*StepOperator.template_fields, "groups", "goal", "verdict")
 
     def __init__(
         self,
         *,
-        groups: Sequence[str],
+        groups: Sequence[str] | str,
         goal: Goal | str = "",
         only_after: Sequence[str] = (),
         verdict: str = "",
         **kwargs: Any,
     ) -> None:
-        super().__init__(**{"deferrable": False, **kwargs})
-        self.groups, self.goal, self.only_after, self.verdict = tuple(groups), str(goal), tuple(only_after), verdict
+        super().__init__(**{**kwargs, "deferrable": False})
+        self.groups, self.goal, self.only_after, self.verdict = _several(groups), str(goal), tuple(only_after), verdict
 
     def execute(self, context: Context) -> str:
         if (self.only_after or self.verdict) and not (_worse(context, self.only_after) or _says_fail(self.verdict)):
@@ -199,9 +239,14 @@ class GroupBackOperator(StepOperator):
         return {"goal": self.goal or context["params"].get("goal") or str(Goal.OLD)}
 
     def run_in(self, world: World, arguments: dict[str, Any]) -> object:
-        for group in self.groups:
-            run_step(build(world.spec, self.kind, {"group": group, "goal": arguments["goal"]}), world)
+        steps = [build(world.spec, self.kind, {"group": group, "goal": arguments["goal"]}) for group in self.groups]
+        for step in steps:
+            run_step(step, world)
         return f"Back at {arguments['goal']}: {', '.join(self.groups)}."
+
+
+def _several(groups: Sequence[str] | str) -> tuple[str, ...]:
+    return (groups,) if isinstance(groups, str) else tuple(groups)
 
 
 def _says_fail(verdict: str) -> bool:
@@ -223,18 +268,23 @@ def _worse(context: Context, tasks: Sequence[str]) -> bool:
 
 
 class GroupPlanOperator(StepOperator):
-    """Say where each group stands and what would be done; changes nothing. Returns a Markdown list; `goal` empty: the way forward.
+    """Report where each group stands and what would be done; changes nothing. Returns a Markdown list.
 
-    Fails where the run's conf names groups, or a wave, that the cluster file does not have.
+    Fails if the run's conf names groups, or a wave, that the cluster file does not have.
+
+    :param cluster_file: path of the cluster file. (templated)
+    :param groups: names of the groups. (templated)
+    :param back: plan the rollback to the run's conf `goal`, not the migration.
     """
 
     kind = "plan groups"
     only_looks = True
     ui_color = "#e6e6fa"
+    template_fields: Sequence[str] = (*StepOperator.template_fields, "groups")
 
-    def __init__(self, *, groups: Sequence[str], back: bool = False, **kwargs: Any) -> None:
-        super().__init__(**{"deferrable": False, **kwargs})
-        self.groups, self.back = tuple(groups), back
+    def __init__(self, *, groups: Sequence[str] | str, back: bool = False, **kwargs: Any) -> None:
+        super().__init__(**{**kwargs, "deferrable": False})
+        self.groups, self.back = _several(groups), back
 
     def arguments(self, context: Context) -> dict[str, Any]:
         goal = (context["params"].get("goal") or str(Goal.OLD)) if self.back else None
@@ -246,22 +296,23 @@ class GroupPlanOperator(StepOperator):
         unknown = not_in_file(world.spec.groups, arguments["wave"], [*(arguments["groups"] or ()), *arguments[_GO_ON]])
         if unknown:
             raise Refused.because(*unknown)
-        names = [name for name in self.groups if name in (arguments["groups"] or self.groups)]
+        groups = {name: group_of(world.spec, name) for name in self.groups}
+        names = [name for name in groups if name in (arguments["groups"] or groups)]
         seen = world.observer.look(Look.ZOOKEEPER | Look.GROUP_MEMBERS, groups=names).groups or {}
         missing = [reason for name in names for reason in unread(seen.get(name), name)]
         if missing:
             raise Unreachable(told(missing))
-        goal = Goal(arguments["goal"]) if arguments["goal"] else None
-        return "\n".join(f"* **{name}**: {plan(seen[name], world.spec.group(name), goal)}" for name in names)
+        goal = one_of(Goal, "goal", arguments["goal"]) if arguments["goal"] else None
+        return "\n".join(f"* **{name}**: {plan(seen[name], groups[name], goal)}" for name in names)
 
 
 class GroupsDoneOperator(StepOperator):
-    """Let go of the cluster at the end of a run."""
+    """Release the cluster for other runs, at the end of a run that moves groups.
+
+    :param cluster_file: path of the cluster file. (templated)
+    """
 
     kind = "done"
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**{"deferrable": False, **kwargs})
 
     def run_in(self, world: World, arguments: dict[str, Any]) -> object:
         del arguments

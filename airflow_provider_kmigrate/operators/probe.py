@@ -17,17 +17,24 @@ from airflow_provider_kmigrate.spec import load
 
 
 class ProbeOperator(BaseOperator):
-    """Something done with the probe of a cluster, whose runs lie in `place`. A refusal fails the task at once.
+    """What the probe's operators have in common. A refusal fails the task at once.
 
     The processes outlive the task, on the worker that started them: with several workers these tasks need one queue.
+
+    :param cluster_file: path of the cluster file, whose Kafka connection the probe uses. (templated)
+    :param place: folder of the probe's runs. (templated)
+    :param run: name of this run. (templated)
     """
 
-    template_fields: Sequence[str] = ("place", "run")
+    template_fields: Sequence[str] = ("cluster_file", "place", "run")
     ui_color = "#fdf0cd"
 
     def __init__(self, *, cluster_file: str, place: str, run: str = "", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.cluster_file, self.place, self.run = cluster_file, place, run
+
+    def on_kill(self) -> None:
+        """Nothing to stop: the probe is to outlive the task that starts it. StopProbeOperator, or the next run's start, ends it."""
 
     def execute(self, context: Context) -> str:
         del context

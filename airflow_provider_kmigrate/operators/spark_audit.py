@@ -33,6 +33,7 @@ except ImportError:
             del retries, kwargs
             super().__init__(task_id=task_id, retries=0)
             self.py_files: str | None = None
+            self.env_vars: dict[str, str] | None = None
 
         def execute(self, context: Context) -> Any:
             del context
@@ -48,23 +49,35 @@ _SHIPPED = ("core", "audit", "clients", "consumer", "spec")  # what the jobs imp
 class _AuditJob(SparkSubmitOperator):
     """Submits a program of the room `audit` with a request; see SparkAuditOperator."""
 
-    template_fields: Sequence[str] = (*getattr(SparkSubmitOperator, "template_fields", ()), "request", "result")
+    template_fields: Sequence[str] = (
+        *getattr(SparkSubmitOperator, "template_fields", ()), "request", "result", "environment", "cluster_file"
+    )  # fmt: skip
     program: str
 
     def __init__(
         self, *, request: Mapping[str, Any], result: str, environment: str = "", cluster_file: str = "", **kwargs: Any
     ) -> None:
-        application, variables = _file_of(self.program), {**_variables(environment), **(kwargs.pop("env_vars", None) or {})}
-        defaults = {"name": f"kmigrate {self.program}", "application": application, "durable": False}
-        super().__init__(**{**defaults, **kwargs, "env_vars": variables or None})
+        defaults = {"name": f"kmigrate {self.program}", "application": _file_of(self.program), "durable": False}
+        super().__init__(**{**defaults, **kwargs})
         self.request, self.result, self.environment, self.cluster_file = dict(request), result, environment, cluster_file
+
+    def on_kill(self) -> None:
+        """Kill the Spark driver, as Airflow's own operator does, and delete the file with Kafka's properties, which hold secrets."""
+        try:
+            super().on_kill()
+        finally:
+            self._forget_secrets()
+
+    def _forget_secrets(self) -> None:
+        for left in Path(self.result).glob("kafka-*.json"):
+            left.unlink(missing_ok=True)
 
     def submit(self, context: Context, *arguments: str) -> None:
         """Run the program with the request and `arguments`. Kafka's properties, which hold secrets, lie there only while it runs."""
         place = Path(self.result)
         place.mkdir(parents=True, exist_ok=True)
-        for left in place.glob("kafka-*.json"):  # of a task that was killed
-            left.unlink(missing_ok=True)
+        self._forget_secrets()  # of a task that was killed
+        self.env_vars = {**_variables(self.environment), **(self.env_vars or {})} or None
         secret = place / f"kafka-{secrets.token_hex(4)}.json"
         try:
             (place / "request.json").write_text(json.dumps(self._completed(secret)))
@@ -89,14 +102,17 @@ class _AuditJob(SparkSubmitOperator):
 
 
 class SparkAuditOperator(_AuditJob):
-    """Submit the audit with a request (see `audit.request`) and leave its result in `result`, a folder that the driver reaches.
+    """Submit an audit to Spark and leave its result in a folder; returns the verdict's headline whatever the verdict is.
 
-    Returns the verdict's headline whatever it is; `AuditVerdictSensor` on `<result>/verdict.json` makes a gate of it. With `extends`
-    an INCONCLUSIVE one is made again: the task is retried, as often and as late as its `retries` and `retry_delay` say, and holds
-    no worker meanwhile. Master and deploy mode come from the Spark connection. `environment`: the folder of Spark's own Python
-    environment on the worker, which has `bin/spark-submit`; without it both are found on the PATH. `cluster_file`: whose Kafka
-    connection a request with `logs` is completed with. A request with a `report` gets the journal of its run, too: the page shows what
-    was done when. All arguments of SparkSubmitOperator are taken.
+    `AuditVerdictSensor` on `<result>/verdict.json` makes a gate of it. Master and deploy mode come from the Spark connection. A request with
+    a `report` gets the journal of its run, too: the page shows what was done when. All arguments of SparkSubmitOperator are taken.
+
+    :param request: what is audited (see `audit.request`). (templated)
+    :param result: folder for the result, which the driver reaches, too. (templated)
+    :param environment: folder of Spark's own Python environment on the worker, with `bin/spark-submit`; empty: both are on the PATH.
+        (templated)
+    :param cluster_file: path of the cluster file whose Kafka connection completes a request with `logs` or `stream`. (templated)
+    :param extends: repeat an INCONCLUSIVE audit: the task is retried as often and as late as its `retries` and `retry_delay` say.
     """
 
     program = "job"
@@ -137,9 +153,14 @@ class SparkAuditOperator(_AuditJob):
 
 
 class SparkLookOperator(_AuditJob):
-    """Submit the look at the logs before a step; it is left where the request's `logs.before` says.
+    """Have Spark take the fingerprint of the logs before a step; it is left at the request's `logs.before`.
 
-    A look that is there already is kept: after the step it is too late for another. Arguments as SparkAuditOperator's.
+    A fingerprint that is there already is kept: after the step it is too late for another. All arguments of SparkSubmitOperator are taken.
+
+    :param request: which logs (see `audit.request`). (templated)
+    :param result: folder for the request, which the driver reaches, too. (templated)
+    :param environment: as SparkAuditOperator's. (templated)
+    :param cluster_file: path of the cluster file whose Kafka connection completes the request. (templated)
     """
 
     program = "logs.look"

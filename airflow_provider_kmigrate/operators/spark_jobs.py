@@ -25,19 +25,31 @@ from airflow_provider_kmigrate.steps.run import refuse_if_on
 
 
 class SparkJobOperator(BaseOperator):
-    """One thing done with one job of the cluster file. A refusal fails the task at once: a retry would see the same."""
+    """One thing done with one job of the cluster file. A refusal fails the task at once: a retry would see the same.
 
-    template_fields: Sequence[str] = ()
+    :param cluster_file: path of the cluster file. (templated)
+    :param job: name of the job in the cluster file. (templated)
+    """
+
+    template_fields: Sequence[str] = ("cluster_file", "job")
     ui_color = "#fdf0cd"
+    _killed = False
 
     def __init__(self, *, cluster_file: str, job: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.cluster_file, self.job = cluster_file, job
 
+    def on_kill(self) -> None:
+        """End the wait. A hold that was only asked for is withdrawn, or the job would stop later when no task is left to resume it; one in
+        effect stays, and belongs to the run: its next try, or its task that resumes the job, goes on from there.
+        """
+        self._killed = True
+
     def execute(self, context: Context) -> str:
         try:
             spec = load(self.cluster_file)
-            return self.run_in(control_of(spec, self.job, self.log.info, finished_of(context)), spec, run_of(context))
+            control = control_of(spec, self.job, self.log.info, finished_of(context), lambda: self._killed)
+            return self.run_in(control, spec, run_of(context))
         except (Refused, AuthenticationFailed) as error:
             raise AirflowFailException(str(error)) from None
 
@@ -47,16 +59,21 @@ class SparkJobOperator(BaseOperator):
 
 
 class HoldSparkJobOperator(SparkJobOperator):
-    """Have a job of the cluster file held between two batches, where its policy says so for a step that is `risky` or not.
+    """Hold a job of the cluster file between two batches, if its policy asks for it. The hold belongs to the DAG run.
 
-    `risky` None: look whether restarting brokers one after another may leave a topic of the job without a leader; what cannot be
-    seen may. The job must run under `sparkjobs.keep_running`. Skipped where the policy wants no hold. Fails, and withdraws the
-    hold, when the job is not held in time; not `needed`: a job that nothing was heard of for a minute is gone on without. Refuses while
-    the kill switch is on (H05), and without the answer of the approval `approved_by` (H06). Safe to be killed and run again; the hold
-    belongs to the DAG run.
+    The job must run under `sparkjobs.keep_running`. Skipped if the policy wants no hold. Fails, and withdraws the hold, if the job is not
+    held in time. Refuses while the kill switch is on (H05). Safe to be killed and run again.
+
+    :param cluster_file: path of the cluster file. (templated)
+    :param job: name of the job in the cluster file. (templated)
+    :param risky: the step may hurt the job; None: observe whether restarting brokers one after another may leave one of its topics without
+        a leader; what cannot be observed may.
+    :param why: what the hold is for, as its log says. (templated)
+    :param needed: false: go on without a job that has not been heard of for a minute.
+    :param approved_by: id of an approval task of the same run, whose answer must be yes (H06).
     """
 
-    template_fields: Sequence[str] = ("why",)
+    template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "why")
 
     def __init__(
         self,
@@ -91,10 +108,13 @@ class HoldSparkJobOperator(SparkJobOperator):
 
 
 class ResumeSparkJobOperator(SparkJobOperator):
-    """Let a held job go on, and wait until its query makes progress from exactly where it had stopped.
+    """Resume a held job, and wait until its query makes progress from exactly where it had stopped. A job that is not held is left alone.
 
-    The job stays held, and the task fails without retries, where a batch is half done, where somebody ran its query meanwhile, or
-    where a log does not hold the job's place any more: a person decides then. A job that is not held is left alone.
+    The job stays held, and the task fails without retries, if a batch is half done, if its query ran meanwhile, or if a log does not hold
+    the job's place any more: an administrator decides then.
+
+    :param cluster_file: path of the cluster file. (templated)
+    :param job: name of the job in the cluster file. (templated)
     """
 
     def run_in(self, control: JobControl, spec: ClusterSpec, run: str) -> str:
@@ -102,9 +122,12 @@ class ResumeSparkJobOperator(SparkJobOperator):
 
 
 class SparkJobProgressOperator(SparkJobOperator):
-    """Wait until the job's query has got on since this task began: a query that died in a roll is told, not found out later.
+    """Wait until the job's query has made progress since this task began: a query that died in a roll fails the task.
 
-    A job that is held is left alone: ResumeSparkJobOperator asks for its progress.
+    A job that is held is left alone: ResumeSparkJobOperator waits for its progress.
+
+    :param cluster_file: path of the cluster file. (templated)
+    :param job: name of the job in the cluster file. (templated)
     """
 
     ui_color = "#d9f2e3"
@@ -115,17 +138,22 @@ class SparkJobProgressOperator(SparkJobOperator):
 
 
 class SparkJobRisksOperator(BaseOperator):
-    """Look what could hurt the Spark jobs of the cluster file in a roll: warn, or fail where a job must not be rolled like this.
+    """Report what could hurt the Spark jobs of the cluster file in a roll; fail if a job must not be rolled like this. Changes nothing.
 
-    Returns how many jobs and warnings there are. Changes nothing.
+    Returns how many jobs and warnings there are.
+
+    :param cluster_file: path of the cluster file. (templated)
     """
 
-    template_fields: Sequence[str] = ()
+    template_fields: Sequence[str] = ("cluster_file",)
     ui_color = "#e6e6fa"
 
     def __init__(self, *, cluster_file: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.cluster_file = cluster_file
+
+    def on_kill(self) -> None:
+        """Nothing to stop or release: it only observes."""
 
     def execute(self, context: Context) -> str:
         del context

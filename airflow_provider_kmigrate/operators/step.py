@@ -1,4 +1,4 @@
-"""What every operator of kmigrate is: one step of the migration, run until there is nothing left to do."""
+"""The base of every operator: one step of the migration, run until there is nothing left to do."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any
 
+from airflow.configuration import conf
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.sdk.execution_time.context import NEVER_EXPIRE
@@ -24,24 +25,30 @@ _KEY = "progress"  # in Airflow's task state store
 
 
 class StepOperator(BaseOperator):
-    """Run the step `kind` on the cluster of `cluster_file`; returns the sentence that says what is now so.
+    """What all operators of kmigrate have in common: run one step on the cluster until it is done; returns the sentence that says what is now so.
 
-    Safe to be killed and run again at any time. Waits of more than `sync_for` seconds are deferred to the triggerer, where
-    `deferrable` is true. A refusal fails the task at once, without retries: a retry would see the same.
+    Safe to be killed and run again at any time. A refusal fails the task at once, without retries: a retry would see the same.
+
+    :param cluster_file: path of the cluster file. (templated)
+    :param deferrable: hand waits of more than `sync_for` seconds to the triggerer; ignored by steps that must end in one process.
+        Airflow's `[operators] default_deferrable` by default. The DAGs of kmigrate set it.
+    :param sync_for: seconds of mere waiting in the worker before the task is deferred.
+    :param approved_by: id of an approval task of the same run, whose answer must be yes.
     """
 
-    template_fields: Sequence[str] = ()
+    template_fields: Sequence[str] = ("cluster_file",)
     ui_color = "#d7e8f4"
     kind: str
     only_looks = False  # nothing is written to the cluster, not even who holds it
     _progress: StepProgress
     _stored: _Stored
+    _killed = False
 
     def __init__(
         self,
         *,
         cluster_file: str,
-        deferrable: bool = True,
+        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         sync_for: float = 30.0,
         approved_by: str | None = None,
         **kwargs: Any,
@@ -49,6 +56,15 @@ class StepOperator(BaseOperator):
         super().__init__(**kwargs)
         self.approved_by = approved_by
         self.cluster_file, self.deferrable, self.sync_for = cluster_file, deferrable, sync_for
+
+    def on_kill(self) -> None:
+        """Begin no further act on the cluster; the one that is under way goes on for the seconds that Airflow still gives it.
+
+        Stopping it would be worse: a broker between its stop and its start would stay down. Nothing is released: the run still owns the
+        cluster, and its next try observes it and does the rest. A command that outlives this process is refused by the nodes once a newer
+        process acts (the fence's token).
+        """
+        self._killed = True
 
     def arguments(self, context: Context) -> dict[str, Any]:
         """The step's arguments as JSON values."""
@@ -59,7 +75,7 @@ class StepOperator(BaseOperator):
         """What the step may touch: the cluster, held by this run where it does not only look."""
         if self.only_looks:
             return watching(self.cluster_file, self.log.info, run_of(context))
-        return acting(self.cluster_file, context, self.log.info)
+        return acting(self.cluster_file, context, self.log.info, killed=lambda: self._killed)
 
     def refused(self, context: Context, codes: Sequence[str]) -> None:
         """The step was refused for reasons with these codes; the task is about to fail."""

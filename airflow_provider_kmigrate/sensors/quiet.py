@@ -20,16 +20,22 @@ class ClusterQuietSensor(BaseSensorOperator):
 
     `ClusterQuietSensor(task_id="kafka_is_quiet", cluster_file="/etc/kmigrate/clusters/prod.yaml") >> my_job`
 
-    What is under way is read from the cluster and from the journals, never from another DAG's XCom. `calm`: seconds since the last
-    change. Holds no worker between two looks. Without a migration under way it costs one look.
+    What is under way is read from the cluster and from the journals, never from another DAG's XCom. Holds no worker between two
+    observations. Without a migration under way it costs one.
+
+    :param cluster_file: path of the cluster file. (templated)
+    :param calm: seconds since the last change.
     """
 
-    template_fields: Sequence[str] = ()
+    template_fields: Sequence[str] = ("cluster_file",)
     ui_color = "#d9f2e3"
 
     def __init__(self, *, cluster_file: str, calm: float = 30.0, **kwargs: Any) -> None:
         super().__init__(**{"mode": "reschedule", "poke_interval": 30.0, "timeout": 21_600.0, **kwargs})
         self.cluster_file, self.calm = cluster_file, calm
+
+    def on_kill(self) -> None:
+        """Nothing to stop or release: it starts no process, changes nothing and holds nothing."""
 
     def poke(self, context: Context) -> PokeReturnValue:
         del context

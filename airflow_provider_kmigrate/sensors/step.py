@@ -2,37 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+from airflow.configuration import conf
 from airflow.sdk import BaseSensorOperator, Context
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_kmigrate.core.decision import Wait
-from airflow_provider_kmigrate.core.phase import Phase
 from airflow_provider_kmigrate.core.progress import FRESH, StepProgress
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused, TimedOut
 from airflow_provider_kmigrate.hooks.world import watching
-from airflow_provider_kmigrate.steps.catalog import build
+from airflow_provider_kmigrate.steps.catalog import OBSERVING, build
 from airflow_provider_kmigrate.steps.run import run_step
 from airflow_provider_kmigrate.triggers.step import StepTrigger, readable
 
 
 class StepSensor(BaseSensorOperator):
-    """Look until the step `kind` says Done. Waits of more than `sync_for` seconds go to the triggerer where `deferrable`."""
+    """Observe until a step of the plan is done; changes nothing and does not own the cluster.
 
-    template_fields: Sequence[str] = ()
+    :param step: name of a step that only observes: one of `steps.catalog.OBSERVING`.
+    :param cluster_file: path of the cluster file. (templated)
+    :param step_kwargs: further arguments of the step. (templated)
+    :param deferrable: hand waits of more than `sync_for` seconds to the triggerer. Airflow's `[operators] default_deferrable` by default.
+    :param sync_for: seconds of waiting in the worker before the task is deferred.
+    """
+
+    template_fields: Sequence[str] = ("cluster_file", "step_kwargs")
     ui_color = "#d9f2e3"
-    kind: str
 
-    def __init__(self, *, cluster_file: str, deferrable: bool = True, sync_for: float = 30.0, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        step: str,
+        cluster_file: str,
+        step_kwargs: Mapping[str, Any] | None = None,
+        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        sync_for: float = 30.0,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
+        if step not in OBSERVING:
+            raise ValueError(f"A sensor runs one of {', '.join(sorted(OBSERVING))}, not {step!r}.")
+        self.kind, self.step_kwargs = step, dict(step_kwargs or {})
         self.cluster_file, self.deferrable, self.sync_for = cluster_file, deferrable, sync_for
 
     def arguments(self) -> dict[str, Any]:
         """The step's arguments as JSON values."""
-        return {}
+        return {"patience": float(self.timeout), **self.step_kwargs}
+
+    def on_kill(self) -> None:
+        """Nothing to stop or release: a sensor starts no process, changes nothing and holds nothing."""
 
     def execute(self, context: Context) -> str:
         del context
@@ -65,45 +86,28 @@ class StepSensor(BaseSensorOperator):
         self.defer(trigger=trigger, method_name="resume", timeout=timedelta(seconds=float(self.timeout)))
 
 
-class ControllersReadySensor(StepSensor):
-    """Every controller answers with the migration flag, and they follow one leader."""
-
-    kind = "controllers ready"
-
-
 class WaitAllBrokersRegisteredSensor(StepSensor):
-    """Every broker of the cluster file is registered, unfenced and known to all others."""
+    """Wait until every broker of the cluster file is registered, unfenced and known to all others.
 
-    kind = "registered"
+    :param cluster_file: path of the cluster file. (templated)
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{"step": "registered", **kwargs})
 
 
 class VerifyDualWriteLagSensor(StepSensor):
-    """ZooKeeper is at most `limit` records behind KRaft, while /migration moves."""
+    """Wait until ZooKeeper is at most `limit` records behind KRaft, while `/migration` moves.
 
-    kind = "lag"
+    :param cluster_file: path of the cluster file. (templated)
+    :param limit: records. (templated)
+    """
 
-    def __init__(self, *, limit: int = 10, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+    template_fields: Sequence[str] = (*StepSensor.template_fields, "limit")
+
+    def __init__(self, *, limit: int | str = 10, **kwargs: Any) -> None:
+        super().__init__(**{"step": "lag", **kwargs})
         self.limit = limit
 
     def arguments(self) -> dict[str, Any]:
-        return {"limit": self.limit}
-
-
-class MigrationPhaseSensor(StepSensor):
-    """The cluster shows one of `phases` (`core.phase.Phase`)."""
-
-    kind = "phase"
-
-    def __init__(self, *, phases: Sequence[Phase | str], **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.phases = [str(Phase(phase)) for phase in phases]
-
-    def arguments(self) -> dict[str, Any]:
-        return {"phases": self.phases, "patience": float(self.timeout)}
-
-
-class MetadataEquivalenceSensor(StepSensor):
-    """ZooKeeper and KRaft store the same topics, settings, quotas, credentials, ACLs and tokens: lag 0 is no proof of it."""
-
-    kind = "equivalent"
+        return {**super().arguments(), "limit": self.limit}

@@ -17,12 +17,15 @@ from airflow_provider_kmigrate.hooks.verdicts import JUDGED_AT, stored
 class AuditVerdictSensor(BaseSensorOperator):
     """Wait for a PASS in the file that an audit leaves (`verdict.json`, or a `report.json`); a FAIL fails at once, without retries.
 
-    INCONCLUSIVE asks for more evidence: while an audit that goes on may replace the file the sensor waits, until `timeout`. With
-    `inconclusive="fail"` it does not. `path` may be a template and any place that Airflow's object storage reads, by `conn_id`.
-    A store that does not answer is looked at again. `advice` is said when it fails: what the person who reads it may do now.
+    INCONCLUSIVE asks for more evidence. A store that does not answer is read again.
+
+    :param path: any place that Airflow's object storage reads. (templated)
+    :param conn_id: connection of that object storage. (templated)
+    :param inconclusive: `wait`, until `timeout`: an audit that goes on may replace the file; or `fail`.
+    :param advice: said when it fails: what the reader may do now. (templated)
     """
 
-    template_fields: Sequence[str] = ("path",)
+    template_fields: Sequence[str] = ("path", "conn_id", "advice")
     ui_color = "#d9f2e3"
 
     def __init__(
@@ -32,6 +35,9 @@ class AuditVerdictSensor(BaseSensorOperator):
         if inconclusive not in {"wait", "fail"}:
             raise ValueError(f"inconclusive is 'wait' or 'fail', not {inconclusive!r}")
         self.path, self.conn_id, self.inconclusive, self.advice = path, conn_id, inconclusive, advice
+
+    def on_kill(self) -> None:
+        """Nothing to stop or release: it starts no process, changes nothing and holds nothing."""
 
     def poke(self, context: Context) -> PokeReturnValue:
         try:

@@ -33,7 +33,8 @@ _POLL = 0.5  # seconds
 class JobControl:
     """One job of the cluster file. `say` gets a sentence for each change of what is waited for.
 
-    `over`: whether the run of that name has ended; what it held the next run takes over.
+    `over`: whether the run of that name has ended; what it held the next run takes over. `killed`: whether this task is ended; a wait then
+    ends as if its time were over.
     """
 
     job: SparkJobSpec
@@ -41,6 +42,7 @@ class JobControl:
     say: Callable[[str], None]
     clock: Clock = field(default_factory=SystemClock)
     over: Callable[[str], bool] = lambda _: False
+    killed: Callable[[], bool] = lambda: False
 
     def hold(self, by: str, why: str, logs: Logs | None = None, *, needed: bool = True) -> str:
         """Have the job held; returns what is now so. The same `by` may ask again and again. `logs` tells whose its topics are.
@@ -137,6 +139,8 @@ class JobControl:
                 return decision.text
             if isinstance(decision, Refuse):
                 raise Refused.because(*decision.reasons)
+            if self.killed():
+                raise TimedOut(f"Airflow ends this task while it waits for job {self.job.name}; its next try goes on.")
             if self.clock.now() >= deadline:
                 raise TimedOut(f"Job {self.job.name}: gave up after {self.job.hold_timeout:.0f} s. {_words(decision)}")
             if _codes(decision) != said:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from enum import StrEnum
+from typing import Any, TypeVar
 
 from airflow_provider_kmigrate.core.back.losses import Terms, misstated
-from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec, Role
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, GroupSpec, NodeSpec, Role
 from airflow_provider_kmigrate.core.coordination.group_seen import MemberKind
 from airflow_provider_kmigrate.core.coordination.registration import Mode
 from airflow_provider_kmigrate.core.forward.waiting import COPIED
 from airflow_provider_kmigrate.core.groups.move import Goal
-from airflow_provider_kmigrate.core.model import BrokerMode
+from airflow_provider_kmigrate.core.model import BrokerMode, Reason
 from airflow_provider_kmigrate.core.phase import Phase
 from airflow_provider_kmigrate.core.progress import FRESH, StepProgress
 from airflow_provider_kmigrate.exceptions import Refused
@@ -42,6 +43,10 @@ from airflow_provider_kmigrate.steps.waits import (
 )
 
 Arguments = Mapping[str, Any]
+Found = TypeVar("Found")
+Choice = TypeVar("Choice", bound=StrEnum)
+OBSERVING = frozenset({"controllers ready", "registered", "phase", "lag", "equivalent"})
+"""Steps that only observe: a sensor may run them, without owning the cluster."""
 
 
 def build(spec: ClusterSpec, kind: str, arguments: Arguments, progress: StepProgress = FRESH) -> Step:
@@ -52,22 +57,58 @@ def build(spec: ClusterSpec, kind: str, arguments: Arguments, progress: StepProg
     return STEPS[kind](spec, arguments).resume(progress)
 
 
+def node_of(spec: ClusterSpec, role: Role, asked: object) -> NodeSpec:
+    """The node with this id, a number or its text. Raises `Refused` (F09) if the cluster file has none."""
+    return _chosen(role, asked, {str(node.id): node for node in spec.nodes() if node.role is role}, spec.path)
+
+
+def group_of(spec: ClusterSpec, asked: object) -> GroupSpec:
+    """The consumer group of this name. Raises `Refused` (F09) if the cluster file has none."""
+    return _chosen("consumer group", asked, {group.name: group for group in spec.groups}, spec.path)
+
+
+def instance_of(group: GroupSpec, asked: object) -> str:
+    """The name of a group's instance. Raises `Refused` (F09) if the cluster file has none."""
+    return _chosen(f"instance of group {group.name}", asked, {each.name: each.name for each in group.instances})
+
+
+def one_of(kind: type[Choice], name: str, asked: object) -> Choice:
+    """The value of an argument that has few. Raises `Refused` (F09) if it has no such value."""
+    return _chosen(name, asked, {str(each): each for each in kind}, "This argument")
+
+
+def _chosen(what: str, asked: object, known: Mapping[str, Found], where: str = "The cluster file") -> Found:
+    if str(asked) in known:
+        return known[str(asked)]
+    text = f"{where or 'The cluster file'} has no {what} {asked!r}; it has {', '.join(known) or 'none'}."
+    why = "A task was given it as an argument, or by a template. Nothing was changed."
+    raise Refused.because(Reason("F09", text, why, "Correct the argument of the task, or the cluster file, and clear the task."))
+
+
+def _whole(name: str, asked: object) -> int:
+    try:
+        return int(str(asked))
+    except ValueError:
+        text, why = f"{name} is {asked!r}, and must be a whole number.", "A task was given it as an argument, or by a template."
+        raise Refused.because(Reason("F09", text, why, "Correct the argument of the task, and clear the task.")) from None
+
+
 def _roll(spec: ClusterSpec, arguments: Arguments) -> Step:
-    node = spec.node(Role.BROKER, arguments["node"])
-    return RollBroker(node, BrokerMode(arguments["target"]), spec.policy)
+    node = node_of(spec, Role.BROKER, arguments.get("node"))
+    return RollBroker(node, one_of(BrokerMode, "target", arguments.get("target")), spec.policy)
 
 
 def _provision(spec: ClusterSpec, arguments: Arguments) -> Step:
-    return ProvisionController(spec.node(Role.CONTROLLER, arguments["node"]), spec.cluster_id)
+    return ProvisionController(node_of(spec, Role.CONTROLLER, arguments.get("node")), spec.cluster_id)
 
 
 def _back(spec: ClusterSpec, arguments: Arguments) -> Step:
-    node = spec.node(Role.BROKER, arguments["node"])
-    return BringBack(node, BrokerMode(arguments["target"]), spec.policy)
+    node, target = node_of(spec, Role.BROKER, arguments.get("node")), one_of(BrokerMode, "target", arguments.get("target"))
+    return BringBack(node, target, spec.policy)
 
 
 def _of_controller(step: Callable[[NodeSpec], Step]) -> Callable[[ClusterSpec, Arguments], Step]:
-    return lambda spec, arguments: step(spec.node(Role.CONTROLLER, arguments["node"]))
+    return lambda spec, arguments: step(node_of(spec, Role.CONTROLLER, arguments.get("node")))
 
 
 def terms_of(spec: ClusterSpec, arguments: Arguments) -> Terms:
@@ -87,7 +128,8 @@ def asked_by(spec: ClusterSpec, terms: Terms) -> dict[str, Any]:
 
 
 def _stop_controller(spec: ClusterSpec, arguments: Arguments) -> Step:
-    return StopController(spec.node(Role.CONTROLLER, arguments["node"]), spec.controllers, terms_of(spec, arguments))
+    node = node_of(spec, Role.CONTROLLER, arguments.get("node"))
+    return StopController(node, spec.controllers, terms_of(spec, arguments))
 
 
 def _registered(spec: ClusterSpec, arguments: Arguments) -> Step:
@@ -97,11 +139,13 @@ def _registered(spec: ClusterSpec, arguments: Arguments) -> Step:
 
 def _phase(spec: ClusterSpec, arguments: Arguments) -> Step:
     del spec
-    return PhaseReached([Phase(phase) for phase in arguments.get("phases", COPIED)], arguments.get("patience", 600.0))
+    return PhaseReached(
+        [one_of(Phase, "phases", phase) for phase in arguments.get("phases", COPIED)], arguments.get("patience", 600.0)
+    )
 
 
 def _lag(spec: ClusterSpec, arguments: Arguments) -> Step:
-    return LagSmall(arguments.get("limit", 10), spec.policy.copy_timeout)
+    return LagSmall(_whole("limit", arguments.get("limit", 10)), spec.policy.copy_timeout)
 
 
 def _leaders(spec: ClusterSpec, arguments: Arguments) -> Step:
@@ -115,13 +159,14 @@ def _soak(spec: ClusterSpec, arguments: Arguments) -> Step:
 
 
 def _switch(spec: ClusterSpec, arguments: Arguments) -> Step:
-    group = spec.group(arguments["group"])
+    group = group_of(spec, arguments.get("group"))
+    instance = instance_of(group, arguments.get("instance"))
     bake = group.bake if arguments.get("bake") else 0.0
-    return SwitchInstance(group, arguments["instance"], MemberKind(arguments["target"]), bake=bake)
+    return SwitchInstance(group, instance, one_of(MemberKind, "target", arguments.get("target")), bake=bake)
 
 
 def _watch_group(spec: ClusterSpec, arguments: Arguments) -> Step:
-    group = spec.group(arguments["group"])
+    group = group_of(spec, arguments.get("group"))
     return GroupWatched(group, group.bake)
 
 
@@ -137,7 +182,7 @@ STEPS: Mapping[str, Callable[[ClusterSpec, Arguments], Step]] = {
     "leaders": _leaders,
     "soak": _soak,
     "finalize": lambda spec, arguments: FinalizeController(
-        spec.node(Role.CONTROLLER, arguments["node"]), arguments.get("approved") or ""
+        node_of(spec, Role.CONTROLLER, arguments.get("node")), arguments.get("approved") or ""
     ),
     "finalized": lambda _spec, _arguments: Finalized(),
     "restore flag": _of_controller(RestoreFlag),
@@ -150,8 +195,10 @@ STEPS: Mapping[str, Callable[[ClusterSpec, Arguments], Step]] = {
     "wipe": _of_controller(WipeController),
     "rolled back": lambda _spec, _arguments: RolledBack(),
     "switch": _switch,
-    "mode": lambda spec, arguments: SetMode(spec.group(arguments["group"]), Mode(arguments["mode"])),
+    "mode": lambda spec, arguments: SetMode(group_of(spec, arguments.get("group")), one_of(Mode, "mode", arguments.get("mode"))),
     "watch group": _watch_group,
-    "group back": lambda spec, arguments: GroupBack(spec.group(arguments["group"]), Goal(arguments["goal"])),
-    "clean up": lambda spec, arguments: CleanUp(spec.group(arguments["group"])),
+    "group back": lambda spec, arguments: GroupBack(
+        group_of(spec, arguments.get("group")), one_of(Goal, "goal", arguments.get("goal"))
+    ),
+    "clean up": lambda spec, arguments: CleanUp(group_of(spec, arguments.get("group"))),
 }

@@ -17,6 +17,7 @@ from airflow_provider_kmigrate.core.files.config_matrix import Stage
 from airflow_provider_kmigrate.exceptions import KMigrateError
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.backup import BackupStore
+from airflow_provider_kmigrate.steps.catalog import node_of
 from airflow_provider_kmigrate.steps.files import text_of
 
 _STAGES = {
@@ -42,8 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         spec = load(chosen.cluster)
         store = BackupStore(chosen.backup.resolve().parent, spec.name, spec.cluster_id)
-        sys.stdout.write(text_of(spec, store, spec.node(role, chosen.id), _STAGES[role][chosen.stage]))
-    except (KMigrateError, KeyError) as error:
+        sys.stdout.write(text_of(spec, store, node_of(spec, role, chosen.id), _STAGES[role][chosen.stage]))
+    except KMigrateError as error:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0

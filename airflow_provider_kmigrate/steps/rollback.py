@@ -1,4 +1,4 @@
-"""The steps of the way back; `core.back.rollback` decides, and says in which order they make sense."""
+"""The steps of the rollback; `core.back.rollback` decides, `core.plan` has their order."""
 
 from __future__ import annotations
 
@@ -11,17 +11,15 @@ from airflow_provider_kmigrate.core.back import plan as back_plan
 from airflow_provider_kmigrate.core.back.losses import SAFE, Terms
 from airflow_provider_kmigrate.core.back.rollback import HandOver
 from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
+from airflow_provider_kmigrate.core.decision import Act, Decision, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.files.config_matrix import Stage, stage_on_disk
 from airflow_provider_kmigrate.core.forward.moved import MovedSince, moved_since
 from airflow_provider_kmigrate.core.forward.standstill import Standstill
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look, Malformed, Migration, ZkController, ZkView
+from airflow_provider_kmigrate.core.model import ClusterView, Look, Malformed, Migration, ZkController, ZkView
 from airflow_provider_kmigrate.core.reviving import DOWN_LOOKS
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
-from airflow_provider_kmigrate.steps.brokers import BringBack
 from airflow_provider_kmigrate.steps.dual_write import cure, start_what_is_down
 from airflow_provider_kmigrate.steps.files import install
-from airflow_provider_kmigrate.steps.in_turn import active_last, one_by_one
 from airflow_provider_kmigrate.steps.journal import told
 from airflow_provider_kmigrate.steps.lacking import lacking
 from airflow_provider_kmigrate.steps.notes import forget_unflagged, notes_deleted
@@ -29,11 +27,6 @@ from airflow_provider_kmigrate.steps.partition_states import raise_states
 from airflow_provider_kmigrate.steps.restarts import apply, end
 from airflow_provider_kmigrate.steps.run import OfNode, Step, World
 from airflow_provider_kmigrate.steps.waits import Equivalent
-
-
-def run_plan(world: World) -> tuple[str, ...]:
-    """The steps of `planned`."""
-    return planned(world)[0]
 
 
 def planned(world: World) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -62,23 +55,22 @@ def planned(world: World) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return steps, kept
 
 
+def planned_forward(world: World) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+    """As `planned`, during the migration: None, not a refusal, if the finalization has happened already."""
+    try:
+        return planned(world)
+    except Refused as refused:
+        if all(reason.code != "P12" for reason in refused.reasons):
+            raise
+        return None
+
+
 def _refuse_what_is_lacking(world: World, view: ClusterView) -> None:
     seen = {node: view.brokers.get(node.id) for node in world.spec.brokers}
     moved = [node for node, broker in seen.items() if broker is None or stage_on_disk(broker.files) is not Stage.ZOOKEEPER]
     if reasons := lacking(world.spec, world.backup, moved):
         raise Refused(f"rollback: nothing was changed. {told(reasons)}", reasons)
     world.backup.prove_writable()
-
-
-def stop_controllers(world: World, terms: Terms = SAFE) -> Done:
-    """Every controller that still runs, the active one last."""
-    active_last(world, rollback.postponed_stop, lambda node: StopController(node, world.spec.controllers, terms))
-    return Done("Every controller is stopped.")
-
-
-def bring_back_the_rest(world: World) -> Done:
-    """Every broker that is not yet a plain ZooKeeper broker, the ZooKeeper controller last."""
-    return one_by_one(world, BrokerMode.ZOOKEEPER, lambda node: BringBack(node, BrokerMode.ZOOKEEPER, world.spec.policy))
 
 
 class RestoreFlag(OfNode):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,6 @@ from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG, TriggerRule
 from airflow.serialization.serialized_objects import DagSerialization
 
-from airflow_provider_kmigrate.core.cluster import Role
-from airflow_provider_kmigrate.core.forward.sequence import WAY_FORWARD
-from airflow_provider_kmigrate.core.legs import Leg
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.dag_builders import folder, zk_to_kraft
 from airflow_provider_kmigrate.exceptions import SpecError
@@ -43,17 +40,6 @@ def names(dag: DAG) -> list[str]:
 
 def tasks(run: Any) -> dict[str, str]:
     return {instance.task_id: str(instance.state) for instance in run.get_task_instances()}
-
-
-def legs_of(made: Iterable[Any]) -> list[tuple[str, str, Any]]:
-    """Of each task its group, its kind, and the mode that it brings brokers into."""
-    return [(task.task_id.rpartition(".")[0], task.kind, getattr(task, "target", None)) for task in made]
-
-
-def tasks_of(way: Iterable[Leg], brokers: int, controllers: int) -> list[tuple[str, str, Any]]:
-    """The same of a way's order: a task for each node, and one more where some have their turn last."""
-    each = {Role.BROKER: brokers, Role.CONTROLLER: controllers, None: 1}
-    return [(leg.group, leg.kind, leg.target) for leg in way for _ in range(each[leg.each] + leg.rest)]
 
 
 class TestFolder:
@@ -123,12 +109,6 @@ class TestShape:
         assert names(dag) == expected
         assert all(len(task.downstream_list) <= 1 for task in dag.tasks)
         assert [task.task_id for task in dag.tasks if not task.downstream_list] == ["finalize.finalized"]
-
-    def test_it_takes_the_legs_that_the_tool_takes_without_it(self, tmp_path: Path) -> None:
-        dag = dag_of(2, 3, tmp_path)
-        beside = {"preflight", "backup", "before_approval.way_back", "approve"}
-        made = [dag.get_task(name) for name in names(dag) if name not in beside]
-        assert legs_of(made) == tasks_of(WAY_FORWARD, brokers=2, controllers=3)
 
     def test_only_what_may_follow_a_postponed_node_goes_on_after_a_skip(self, tmp_path: Path) -> None:
         dag = dag_of(3, 3, tmp_path)

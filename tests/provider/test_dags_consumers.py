@@ -19,10 +19,12 @@ from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Unreachable
 from airflow_provider_kmigrate.operators.approval import LEAVE
 from airflow_provider_kmigrate.operators.groups import (
+    CheckGroupOperator,
     GroupBackOperator,
+    GroupPlanOperator,
+    GroupStepOperator,
     SetModeOperator,
     SwitchInstanceOperator,
-    WatchGroupOperator,
 )
 from tests.provider.group_dags import APPROVED, AUDIT, BACK, Group, RunDag, dag_of
 from tests.provider.test_approval import Person
@@ -128,7 +130,7 @@ class TestForward:
 
         there.look = bounded  # type: ignore[method-assign]
         with DAG(dag_id=f"watch_{commit_within:.0f}", schedule=None) as dag:
-            WatchGroupOperator(cluster_file=str(there.path), task_id="watch", group="billing")
+            GroupStepOperator(step="watch group", cluster_file=str(there.path), task_id="watch", group="billing", deferrable=True)
         assert tasks(run_dag(dag)) == {"watch": "failed"}
         assert there.clock.time < began + 2 * commit_within
 
@@ -148,7 +150,7 @@ class TestForward:
         there.look = sees  # type: ignore[method-assign]
         with DAG(dag_id="blind_watch", schedule=None) as dag:
             file = str(there.path)
-            watch = WatchGroupOperator(cluster_file=file, task_id="watch", group="billing", deferrable=False)
+            watch = GroupStepOperator(step="watch group", cluster_file=file, task_id="watch", group="billing", deferrable=False)
             watch >> GroupBackOperator(
                 cluster_file=file, task_id="back", groups=["billing"], goal="old", only_after=["watch"], trigger_rule="one_failed"
             )
@@ -174,7 +176,13 @@ class TestForward:
         there.switch = breaks  # type: ignore[method-assign]
         with DAG(dag_id=f"canary_{done}", schedule=None, default_args={"retries": 1, "retry_delay": timedelta(0)}) as dag:
             SwitchInstanceOperator(
-                cluster_file=str(there.path), task_id="c", group="billing", instance="app0", target="migrating", bake=True
+                deferrable=True,
+                cluster_file=str(there.path),
+                task_id="c",
+                group="billing",
+                instance="app0",
+                target="migrating",
+                bake=True,
             )
         assert tasks(run_dag(dag)) == {"c": "failed"}
         assert told == ["migrating", "old"] + ([] if done else ["old"])
@@ -216,10 +224,14 @@ class TestForward:
         group = SimGroup(2)
         there = made(group)
         run(group.world(), way_of(group)[:1])
-        group.token, there.clock.time = 0, group.clock.time
         with DAG(dag_id="canary_judged", schedule=None) as dag:
             SwitchInstanceOperator(
-                cluster_file=str(there.path), task_id="c", group="billing", instance="app0", target="migrating", deferrable=False
+                cluster_file=str(there.path),
+                task_id="c",
+                group="billing",
+                instance="app0",
+                target="migrating",
+                deferrable=False,
             )
         store, pushed = kept(verdict=(Reason("V30", "It starves."),)), Memory()
         ti = SimpleNamespace(xcom_push=pushed.__setitem__)
@@ -314,3 +326,39 @@ class TestBack:
         assert person.asked is not None
         assert "app1, app0 become migrating members one by one, mode zookeeper" in (person.asked.body or "")
         assert there.groups["billing"].kinds() == [PLAIN, PLAIN]
+
+
+@pytest.mark.parametrize(
+    ("operator", "arguments", "told"),
+    [
+        (SetModeOperator, {"groups": ["billing", "search"], "mode": "kafka"}, "has no consumer group 'search'; it has billing."),
+        (SetModeOperator, {"groups": "search", "mode": "kafka"}, "has no consumer group 'search'; it has billing."),
+        (SetModeOperator, {"groups": ["billing"], "mode": "kafkaesque"}, "has no mode 'kafkaesque'; it has "),
+        (CheckGroupOperator, {"group": "search"}, "has no consumer group 'search'; it has billing."),
+        (GroupStepOperator, {"group": "search", "step": "clean up"}, "has no consumer group 'search'; it has billing."),
+        (GroupBackOperator, {"groups": ["search"]}, "has no consumer group 'search'; it has billing."),
+        (GroupBackOperator, {"groups": ["billing"], "goal": "new"}, "has no goal 'new'; it has old, migrating, kafka."),
+        (GroupPlanOperator, {"groups": ["search"]}, "has no consumer group 'search'; it has billing."),
+        (SwitchInstanceOperator, {"group": "search", "instance": "app0", "target": "plain"}, "has no consumer group 'search'"),
+        (
+            SwitchInstanceOperator,
+            {"group": "billing", "instance": "x", "target": "plain"},
+            "has no instance of group billing 'x'; it has",
+        ),
+        (SwitchInstanceOperator, {"group": "billing", "instance": "app0", "target": "new"}, "has no target 'new'; it has "),
+    ],
+)
+def test_what_the_cluster_file_does_not_have_is_refused(
+    made: Group, no_variables: None, operator: type[Any], arguments: dict[str, Any], told: str
+) -> None:
+    group = SimGroup(2)
+    there = made(group)
+    with DAG(dag_id="wrong", schedule=None) as dag:
+        task = operator(task_id="task", cluster_file=str(there.path), **arguments)
+    codes: list[str] = []
+    ti = SimpleNamespace(xcom_push=lambda _, found: codes.extend(found))
+    with pytest.raises(AirflowFailException) as caught:
+        task.execute({"dag": dag, "run_id": "manual__1", "ti": ti, "task_state_store": {}, "params": {}})
+    assert told in str(caught.value)
+    assert "[F09]" in str(caught.value)
+    assert group.kinds() == [OLD, OLD]

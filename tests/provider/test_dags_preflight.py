@@ -11,7 +11,7 @@ from airflow.sdk import DAG
 from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_provider_kmigrate.dag_builders import folder
-from airflow_provider_kmigrate.operators.prepare import BackupOperator
+from airflow_provider_kmigrate.operators.migration import BackupOperator
 from tests.provider.simulated import Rehearsal
 from tests.provider.test_dags import tasks
 from tests.provider.test_operators import alone, context

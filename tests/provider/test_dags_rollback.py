@@ -11,19 +11,18 @@ import pytest
 from airflow.sdk import DAG, TriggerRule
 from airflow.serialization.serialized_objects import DagSerialization
 
-from airflow_provider_kmigrate.core.back.sequence import WAY_BACK
 from airflow_provider_kmigrate.core.cluster import Role
 from airflow_provider_kmigrate.core.model import BrokerMode, TopicMetadata
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.dag_builders import folder, rollback
 from airflow_provider_kmigrate.operators.approval import LEAVE, ROLL_BACK
-from airflow_provider_kmigrate.operators.rollback import RollbackOperator
+from airflow_provider_kmigrate.operators.migration import RollbackOperator
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.backup import BackupStore
 from airflow_provider_kmigrate.steps.run import World
 from tests.provider.simulated import Rehearsal, rehearsal
 from tests.provider.test_approval import Person
-from tests.provider.test_dags import legs_of, names, tasks, tasks_of
+from tests.provider.test_dags import names, tasks
 from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import CLUSTER_ID
 from tests.steps.test_rollback import all_in_migration, all_kraft, check_back, finalization_begun, some_in_migration, some_kraft
@@ -76,13 +75,6 @@ class TestShape:
         expected += [f"to_zookeeper.broker_{node}" for node in range(brokers)]
         expected += [f"to_zookeeper.{name}" for name in ("postponed", "leaders", "registered")] + ["rolled_back"]
         assert names(dag) == expected
-
-    def test_it_takes_the_legs_that_one_task_alone_takes_too(self, tmp_path: Path) -> None:
-        """In their order, with a task for each node of a leg, in that leg's mode, and one more for those that have their turn last."""
-        dag = dag_of(2, 3, tmp_path)
-        made = [dag.get_task(name) for name in names(dag) if name not in {"plan", "approve"}]
-        assert legs_of(made) == tasks_of(WAY_BACK, brokers=2, controllers=3)
-        assert {task.kind for task in made if getattr(task, "heals", False)} == {leg.kind for leg in WAY_BACK if leg.heals}
 
     def test_what_may_be_skipped_does_not_skip_the_rest(self, tmp_path: Path) -> None:
         dag = dag_of(3, 3, tmp_path)

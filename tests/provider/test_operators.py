@@ -19,14 +19,18 @@ from sqlalchemy import text
 from airflow_provider_kmigrate.core.cluster import Role
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView
 from airflow_provider_kmigrate.core.progress import StepProgress
-from airflow_provider_kmigrate.exceptions import KMigrateError, Unreachable
-from airflow_provider_kmigrate.operators.brokers import RollBrokerOperator
-from airflow_provider_kmigrate.operators.controllers import ProvisionControllersOperator
-from airflow_provider_kmigrate.operators.copy import SoakOperator
-from airflow_provider_kmigrate.operators.prepare import BackupOperator, PreflightOperator
-from airflow_provider_kmigrate.operators.rollback import RollbackPlanOperator
-from airflow_provider_kmigrate.operators.step import StepOperator
-from airflow_provider_kmigrate.sensors.step import ControllersReadySensor, StepSensor, WaitAllBrokersRegisteredSensor
+from airflow_provider_kmigrate.exceptions import KMigrateError, Unavailable, Unreachable
+from airflow_provider_kmigrate.operators.migration import (
+    BackupOperator,
+    FinalizeControllerOperator,
+    MigrationStepOperator,
+    PreflightOperator,
+    ProvisionControllersOperator,
+    RollbackPlanOperator,
+    RollBrokerOperator,
+    SoakOperator,
+)
+from airflow_provider_kmigrate.sensors.step import StepSensor, VerifyDualWriteLagSensor, WaitAllBrokersRegisteredSensor
 from airflow_provider_kmigrate.steps.brokers import RollBroker
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
 from airflow_provider_kmigrate.steps.run import run_step
@@ -43,7 +47,7 @@ _numbers = itertools.count()
 def alone(operator: type[BaseOperator], path: Path, **arguments: Any) -> DAG:
     """A DAG with this one task."""
     with DAG(dag_id=f"alone_{next(_numbers)}", schedule=None) as dag:
-        operator(task_id="task", cluster_file=str(path), **arguments)
+        operator(task_id="task", cluster_file=str(path), **{"deferrable": True, **arguments})
     return dag
 
 
@@ -247,7 +251,7 @@ class TestRuns:
     def test_a_wait_that_never_ends_fails_however_often_it_was_deferred(self, rehearse: Rehearse, run_dag: RunDag) -> None:
         sim = rehearse()
         began = sim.cluster.clock.time
-        state, _ = result(run_dag(alone(ControllersReadySensor, sim.path)))
+        state, _ = result(run_dag(alone(StepSensor, sim.path, step="controllers ready")))
         assert state == "failed"
         assert 180.0 <= sim.cluster.clock.time - began < 200.0
 
@@ -407,13 +411,110 @@ class TestSoak:
         assert (store["progress"], sim.looks) == (stored, looks)
 
 
-@pytest.mark.parametrize("base", [StepOperator, StepSensor])
-def test_each_class_names_a_step_that_exists(base: type[Any]) -> None:
-    from airflow_provider_kmigrate.steps.catalog import STEPS  # noqa: PLC0415
+class TestArguments:
+    """What a user gets wrong ends in a refusal that says what there is; templates arrive as text."""
 
-    classes = [*base.__subclasses__(), *(leaf for each in base.__subclasses__() for leaf in each.__subclasses__())]
-    kinds = {each.kind for each in classes if "kind" in vars(each)}
-    assert kinds - {"preflight", "backup", "plan", "rollback", "plan groups", "check group", "done", "watch"} <= set(STEPS)
+    @pytest.mark.parametrize(
+        ("operator", "arguments", "told"),
+        [
+            (RollBrokerOperator, {"broker": 9, "target": "kraft"}, "has no broker 9; it has 0, 1, 2."),
+            (RollBrokerOperator, {"broker": "one", "target": "kraft"}, "has no broker 'one'; it has 0, 1, 2."),
+            (RollBrokerOperator, {"broker": 3000, "target": "kraft"}, "has no broker 3000; it has 0, 1, 2."),
+            (RollBrokerOperator, {"broker": 1, "target": "raft"}, "has no target 'raft'; it has zookeeper, migration, kraft."),
+            (ProvisionControllersOperator, {"controller": 1}, "has no controller 1; it has 3000, 3001, 3002."),
+            (FinalizeControllerOperator, {"controller": 1}, "has no controller 1; it has 3000, 3001, 3002."),
+            (VerifyDualWriteLagSensor, {"limit": "few"}, "limit is 'few', and must be a whole number."),
+            (StepSensor, {"step": "phase", "step_kwargs": {"phases": ["over"]}}, "has no phases 'over'; it has "),
+            *(
+                (
+                    MigrationStepOperator,
+                    {"step": step, "step_kwargs": {"node": 7}},
+                    "has no controller 7; it has 3000, 3001, 3002.",
+                )
+                for step in ("provision", "restore flag", "stop controller", "wipe", "finalize")
+            ),
+            (MigrationStepOperator, {"step": "wipe"}, "has no controller None; it has 3000, 3001, 3002."),
+            (
+                MigrationStepOperator,
+                {"step": "back", "step_kwargs": {"target": "migration"}},
+                "has no broker None; it has 0, 1, 2.",
+            ),
+            *(
+                (
+                    MigrationStepOperator,
+                    {"step": step, "step_kwargs": {"group": "billing"}},
+                    "has no consumer group 'billing'; it has none.",
+                )
+                for step in ("switch", "mode", "watch group", "group back", "clean up")
+            ),
+        ],
+    )
+    def test_what_the_cluster_file_does_not_have_is_refused(
+        self, rehearse: Rehearse, operator: type[BaseOperator], arguments: dict[str, Any], told: str
+    ) -> None:
+        sim = rehearse()
+        dag = alone(operator, sim.path, **arguments)
+        with pytest.raises(AirflowFailException) as caught:
+            dag.get_task("task").execute(context(dag))
+        assert told in str(caught.value)
+        assert "[F09]" in str(caught.value)
+        assert "Next: Correct the argument" in str(caught.value)
+        assert sim.restarts() == 0
+
+    def test_templates_are_rendered_before_they_are_read(self, rehearse: Rehearse, run_dag: RunDag) -> None:
+        sim = rehearse()
+        with DAG(dag_id=f"alone_{next(_numbers)}", schedule=None, params={"node": 0, "file": str(sim.path)}) as dag:
+            RollBrokerOperator(task_id="task", cluster_file="{{ params.file }}", broker="{{ params.node }}", target="migration")
+        assert result(run_dag(dag))[0] == "skipped", "broker 0 is the ZooKeeper controller, and postponed"
+
+    def test_whether_a_task_is_deferred_is_airflows_default_or_said(self, tmp_path: Path) -> None:
+        plain = WaitAllBrokersRegisteredSensor(task_id="wait", cluster_file="x"), SoakOperator(task_id="soak", cluster_file="x")
+        assert [task.deferrable for task in plain] == [False, False], "[operators] default_deferrable is false here"
+        one_process = MigrationStepOperator(task_id="one", cluster_file="x", step="reconcile", deferrable=True)
+        assert one_process.deferrable is False
+
+
+class TestKilled:
+    """Airflow ends a task: it begins nothing more, and its next try does the rest."""
+
+    def test_no_further_act_begins(self, rehearse: Rehearse, no_variables: None) -> None:
+        sim = rehearse()
+        dag = alone(ProvisionControllersOperator, sim.path, controller=3000)
+        task = dag.get_task("task")
+        looked = sim.cluster.look
+
+        def killed(*given: Any) -> Any:
+            task.on_kill()
+            return looked(*given)
+
+        sim.cluster.look = killed  # type: ignore[method-assign]
+        with pytest.raises(Unavailable, match="Airflow ends this task"):
+            task.execute(context(dag))
+        assert sim.cluster.nodes[Role.CONTROLLER, 3000].formatted is None
+        assert any(path.endswith("/owner") for path in sim.ensemble.znodes), "the run still owns the cluster"
+
+    def test_an_act_that_was_begun_goes_on_to_its_end(self, rehearse: Rehearse, no_variables: None, tmp_path: Path) -> None:
+        sim = rehearse()
+        sim.cluster.world(tmp_path / "kmigrate" / "backup")  # has the originals
+        sim.cluster.token = 0  # tokens come from the fence of the run from here on
+        dag = alone(ProvisionControllersOperator, sim.path, controller=3000)
+        task, node = dag.get_task("task"), sim.cluster.nodes[Role.CONTROLLER, 3000]
+        start = sim.cluster.start
+
+        def killed(spec: Any) -> Any:
+            task.on_kill()
+            return start(spec)
+
+        sim.cluster.start = killed  # type: ignore[method-assign]
+        task.execute(context(dag))
+        assert (node.starts, node.running is None) == (1, False)
+
+
+def test_an_operator_of_a_step_that_does_not_exist_is_an_error_of_its_dag(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"There is no step 'wype'; there are .*wipe"):
+        alone(MigrationStepOperator, tmp_path, step="wype")
+    with pytest.raises(ValueError, match=r"one of controllers ready, .* not 'roll'"):
+        alone(StepSensor, tmp_path, step="roll")
 
 
 def test_the_simulated_cluster_is_the_cluster_of_its_file(rehearse: Rehearse) -> None:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from airflow_provider_kmigrate.exceptions import Unreachable
 from airflow_provider_kmigrate.sensors.window import WindowSensor
@@ -49,3 +49,12 @@ def test_one_that_cannot_be_looked_at_waits(made: Group) -> None:
 
     there.look = blind  # type: ignore[method-assign]
     assert sensor(there, closed()).poke(CONTEXT) is False
+
+
+@pytest.mark.parametrize("window", ["00:00-00:00", closed()])
+def test_a_group_that_the_file_does_not_have_is_refused_at_once(made: Group, window: str) -> None:
+    """Not waited for until its window, or the sensor's week, is over."""
+    there = made(SimGroup())
+    wrong = WindowSensor(task_id="w", cluster_file=str(there.path), group="search", window=window)
+    with pytest.raises(AirflowFailException, match=r"F09.*no consumer group 'search'; it has billing"):
+        wrong.poke(CONTEXT)

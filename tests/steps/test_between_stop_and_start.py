@@ -10,12 +10,14 @@ import pytest
 
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look, NodeFiles
+from airflow_provider_kmigrate.core.plan import ROLLBACK, stage
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, KMigrateError, TimedOut, Unreachable
 from airflow_provider_kmigrate.steps import restarts
 from airflow_provider_kmigrate.steps.brokers import BringBack, RollBroker
 from airflow_provider_kmigrate.steps.controllers import FinalizeController, ProvisionController
 from airflow_provider_kmigrate.steps.dual_write import start_what_is_down
-from airflow_provider_kmigrate.steps.rollback import GiveBack, RestoreFlag, ZooKeeperLeads, stop_controllers
+from airflow_provider_kmigrate.steps.rollback import GiveBack, RestoreFlag, ZooKeeperLeads
+from airflow_provider_kmigrate.steps.rolling import run_plan
 from airflow_provider_kmigrate.steps.run import World, run_step
 from tests.steps.sim import SimCluster
 from tests.steps.sim_hands import SimHost
@@ -149,7 +151,7 @@ def test_but_not_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def handed_over(cluster: SimCluster, folder: Path) -> World:
     all_in_migration(cluster, cluster.world(folder))
     world = cluster.world(folder)
-    stop_controllers(world)
+    run_plan(world, stage(ROLLBACK, "stop_controllers"))
     run_step(GiveBack(cluster.spec.controllers), world)
     run_step(ZooKeeperLeads(), world)
     return world

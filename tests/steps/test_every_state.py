@@ -26,8 +26,8 @@ from airflow_provider_kmigrate.core.files.config_matrix import Stage
 from airflow_provider_kmigrate.core.forward import provision, roll
 from airflow_provider_kmigrate.core.phase import TABLE, Intent, Permit, Phase, where
 from airflow_provider_kmigrate.exceptions import KMigrateError
+from airflow_provider_kmigrate.steps.rolling import run_rollback
 from airflow_provider_kmigrate.steps.run import World
-from airflow_provider_kmigrate.steps.whole_way_back import run_rollback
 from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import Mortal, SimClock
 from tests.steps.test_migration import EVERYTHING, forward

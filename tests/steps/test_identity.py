@@ -11,11 +11,13 @@ import pytest
 
 from airflow_provider_kmigrate.core.cluster import Role
 from airflow_provider_kmigrate.core.files.config_matrix import Stage
+from airflow_provider_kmigrate.core.plan import ROLLBACK, stage
 from airflow_provider_kmigrate.core.progress import FRESH, StepProgress
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
 from airflow_provider_kmigrate.steps.catalog import STEPS, build
 from airflow_provider_kmigrate.steps.files import install
-from airflow_provider_kmigrate.steps.rollback import GiveBack, Healed, Reconcile, ZooKeeperLeads, stop_controllers
+from airflow_provider_kmigrate.steps.rollback import GiveBack, Healed, Reconcile, ZooKeeperLeads
+from airflow_provider_kmigrate.steps.rolling import run_plan
 from airflow_provider_kmigrate.steps.run import World, run_step
 from tests.steps.sim import SimCluster
 from tests.steps.test_rollback import all_in_migration, all_kraft, controllers, finalization_begun, some_kraft, untouched
@@ -66,7 +68,7 @@ def handed_over(cluster: SimCluster, world: World) -> None:
     all_in_migration(cluster, world)
     run_step(Reconcile(cluster.spec.controllers), world)
     run_step(Healed(600.0), world)
-    stop_controllers(world)
+    run_plan(world, stage(ROLLBACK, "stop_controllers"))
     run_step(GiveBack(cluster.spec.controllers), world)
     run_step(ZooKeeperLeads(), world)
 

@@ -9,18 +9,16 @@ from airflow_provider_kmigrate.core.forward.provision import postponed_controlle
 from airflow_provider_kmigrate.core.forward.roll import next_to_roll
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.core.phase import Phase, where
+from airflow_provider_kmigrate.core.plan import MIGRATION
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import Failed, Fenced, Refused, TimedOut
 from airflow_provider_kmigrate.steps.brokers import RollBroker
 from airflow_provider_kmigrate.steps.controllers import FinalizeController, ProvisionController
+from airflow_provider_kmigrate.steps.rolling import run_plan
 from airflow_provider_kmigrate.steps.run import run_step
 from airflow_provider_kmigrate.steps.waits import (
     ControllersReady,
     Copied,
-    Equivalent,
-    Finalized,
-    LagSmall,
-    PreferredLeaders,
     Soak,
 )
 from tests.steps.sim import SimCluster
@@ -30,20 +28,8 @@ EVERYTHING = 0
 
 
 def forward(cluster, world):
-    """The order of the DAG, each step as a task would run it."""
-    spec = cluster.spec
-    for node in spec.controllers:
-        run_step(ProvisionController(node, spec.cluster_id), world)
-    run_step(ControllersReady(), world)
-    roll(cluster, world, BrokerMode.MIGRATION)
-    run_step(Copied(), world)
-    run_step(LagSmall(), world)
-    run_step(Equivalent(), world)
-    roll(cluster, world, BrokerMode.KRAFT)
-    run_step(PreferredLeaders(5), world)
-    run_step(Soak(3.0), world)
-    finalize(cluster, world)
-    run_step(Finalized(), world)
+    """Every step of the plan after preflight and backup: tasks that are cleared go on without a new preflight."""
+    run_plan(world, tuple(step for step in MIGRATION if step.kind not in {"preflight", "backup"}))
 
 
 def roll(cluster, world, target):
@@ -74,7 +60,7 @@ def check_end(cluster, controller_stops=1):
 @pytest.mark.parametrize(("brokers", "controllers"), [(3, 3), (1, 1), (5, 3), (2, 1)])
 def test_clusters_of_any_shape_get_through(tmp_path, brokers, controllers):
     cluster = SimCluster(brokers, controllers)
-    forward(cluster, cluster.world(tmp_path))
+    run_plan(cluster.world(tmp_path), MIGRATION)
     check_end(cluster)
 
 

@@ -12,10 +12,11 @@ import pytest
 from airflow_provider_kmigrate.core.back.losses import Terms
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
 from airflow_provider_kmigrate.core.model import ClusterView, Look, TopicMetadata
+from airflow_provider_kmigrate.core.plan import ROLLBACK, stage
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut
-from airflow_provider_kmigrate.steps.rollback import GiveBack, StopController, run_plan, stop_controllers
+from airflow_provider_kmigrate.steps.rollback import GiveBack, StopController, planned
+from airflow_provider_kmigrate.steps.rolling import run_plan, run_rollback
 from airflow_provider_kmigrate.steps.run import World, run_step
-from airflow_provider_kmigrate.steps.whole_way_back import run_rollback
 from tests.steps.sim import SimCluster
 from tests.steps.test_rollback import all_in_migration, check_back
 
@@ -56,16 +57,16 @@ def test_a_backup_that_cannot_be_written_is_found_before_anything_is_changed(
     cluster, world = healed(tmp_path)
     full(monkeypatch)
     with pytest.raises(Refused, match=r"O05.*No space left"):
-        run_plan(world)
+        planned(world)
     with pytest.raises(Refused, match="O05"):
-        stop_controllers(world)
+        run_plan(world, stage(ROLLBACK, "stop_controllers"))
     assert running(cluster) == [3000, 3001, 3002]
 
 
 def test_a_probe_of_the_backup_leaves_nothing_in_it(tmp_path: Path) -> None:
     _, world = healed(tmp_path)
     before = sorted(path.name for path in world.backup.folder.iterdir())
-    assert run_plan(world)
+    assert planned(world)[0]
     assert sorted(path.name for path in world.backup.folder.iterdir()) == before
 
 
@@ -77,7 +78,7 @@ def test_no_controller_is_stopped_on_a_dual_write_that_has_died_since(tmp_path: 
     cluster, world = healed(tmp_path)
     cluster.ended, cluster.took = cluster.epoch, True
     with pytest.raises(TimedOut, match=r"G33.*G07"):
-        stop_controllers(world)
+        run_plan(world, stage(ROLLBACK, "stop_controllers"))
     assert running(cluster) == [3000, 3001, 3002]
     run_rollback(cluster.world(tmp_path))
     check_back(cluster)
@@ -99,14 +100,14 @@ def test_what_a_moving_dual_write_lost_keeps_the_controllers_too(tmp_path: Path)
     cluster, world = healed(tmp_path)
     cluster.took = cluster.lost = True
     with pytest.raises(TimedOut, match=r"G33.*E02.*orders"):
-        stop_controllers(world)
+        run_plan(world, stage(ROLLBACK, "stop_controllers"))
     assert running(cluster) == [3000, 3001, 3002]
 
 
 def test_what_brokers_know_and_zookeeper_lacks_is_not_handed_over(tmp_path: Path) -> None:
     """It was taken in the last moment, by controllers that are stopped now: starting them again brings it there."""
     cluster, world = healed(tmp_path)
-    stop_controllers(world)
+    run_plan(world, stage(ROLLBACK, "stop_controllers"))
     cluster.took = True
     with pytest.raises(Refused) as refused:
         run_step(GiveBack(cluster.spec.controllers), world)

@@ -11,6 +11,7 @@ from airflow_provider_kmigrate.core.cluster import Role
 from airflow_provider_kmigrate.core.files.config_matrix import Stage
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.core.phase import Phase, where
+from airflow_provider_kmigrate.core.plan import ROLLBACK, stage
 from airflow_provider_kmigrate.exceptions import Failed, Fenced, Refused, Unavailable
 from airflow_provider_kmigrate.steps import brokers, partition_states
 from airflow_provider_kmigrate.steps.brokers import BringBack, RollBroker
@@ -22,12 +23,11 @@ from airflow_provider_kmigrate.steps.rollback import (
     StopController,
     WipeController,
     ZooKeeperLeads,
-    run_plan,
-    stop_controllers,
+    planned,
 )
+from airflow_provider_kmigrate.steps.rolling import run_plan, run_rollback
 from airflow_provider_kmigrate.steps.run import run_step
 from airflow_provider_kmigrate.steps.waits import Copied
-from airflow_provider_kmigrate.steps.whole_way_back import run_rollback
 from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import Health, Killed, Mortal
 from tests.steps.test_migration import EVERYTHING, check_end, finalize, forward, roll
@@ -139,7 +139,7 @@ def test_a_broker_that_stays_out_of_its_isrs_costs_few_elections(tmp_path, monke
     run_step(Reconcile(cluster.spec.controllers), world)
     for node in cluster.spec.brokers:
         run_step(BringBack(node, BrokerMode.MIGRATION, cluster.spec.policy), world)
-    stop_controllers(world)
+    run_plan(world, stage(ROLLBACK, "stop_controllers"))
     run_step(GiveBack(cluster.spec.controllers), world)
     run_step(ZooKeeperLeads(), world)
     monkeypatch.setattr(brokers, "elect_anew", elections.append)
@@ -223,7 +223,7 @@ def test_an_elected_controller_without_the_flag_is_the_end_of_the_way_back_too(t
             break
     assert cluster.finalized
     with pytest.raises(Refused) as refused:
-        run_plan(world)
+        planned(world)
     assert refused.value.reasons[0].code == "P12"
 
 
@@ -299,7 +299,7 @@ def test_a_missing_or_altered_original_is_refused_before_anything_is_changed(tmp
 def test_the_plan_names_every_step_and_changes_nothing(tmp_path):
     cluster = SimCluster()
     some_kraft(cluster, cluster.world(tmp_path))
-    told = run_plan(cluster.world(tmp_path))
+    told = planned(cluster.world(tmp_path))[0]
     assert [text.split(" ")[:2] for text in told] == [
         ["restart", "the"],
         ["restart", "brokers"],
@@ -308,7 +308,7 @@ def test_the_plan_names_every_step_and_changes_nothing(tmp_path):
         ["set", "the"],
         ["restart", "brokers"],
     ]
-    assert run_plan(SimCluster().world(tmp_path)) == ()
+    assert planned(SimCluster().world(tmp_path))[0] == ()
 
 
 def test_finalize_is_untouched_by_all_this(tmp_path):
@@ -324,7 +324,7 @@ def test_a_missing_wipe_command_is_told_before_anything_is_changed(tmp_path):
     commanded = tuple(replace(node, hosts=replace(node.hosts, driver="command")) for node in cluster.spec.controllers)
     world = replace(cluster.world(tmp_path), spec=replace(cluster.spec, controllers=commanded))
     with pytest.raises(Refused) as refused:
-        run_plan(world)
+        planned(world)
     assert refused.value.reasons[0].code == "M02"
 
 
@@ -350,4 +350,4 @@ def test_a_new_migration_waits_for_the_end_of_the_way_back(tmp_path):
 def test_a_plan_is_not_made_on_epochs_that_were_not_read(tmp_path):
     cluster = SimCluster(state_epoch=None)
     with pytest.raises(Unavailable):
-        run_plan(cluster.world(tmp_path))
+        planned(cluster.world(tmp_path))

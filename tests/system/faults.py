@@ -23,8 +23,9 @@ from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan
 from airflow_provider_kmigrate.consumer.workload.plan import GroupPlan
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.model import BrokerMode, Look
+from airflow_provider_kmigrate.core.plan import ROLLBACK, stage
 from airflow_provider_kmigrate.exceptions import Failed
-from airflow_provider_kmigrate.steps.rollback import bring_back_the_rest, stop_controllers
+from airflow_provider_kmigrate.steps.rolling import run_plan
 from benchmarks import direct
 from benchmarks.rehearsal import Rehearsal, rehearsing
 from tests.kit.localcluster import clocks
@@ -171,7 +172,7 @@ def second_roll(journey: Journey) -> None:
 
 
 def back(journey: Journey) -> None:
-    """To ZooKeeper, in the order of `steps.whole_way_back.run_rollback`; those of its steps that change something are killed, but for those that
+    """To ZooKeeper, in the order of `core.plan.ROLLBACK`; those of its steps that change something are killed, but for those that
     restore a flag (nothing to do here), stop a controller and elect.
     """
     journey.enter("rollback")
@@ -194,7 +195,7 @@ def back(journey: Journey) -> None:
     for node in plan.brokers:
         journey.steps(lambda world, node=node: direct.step(world, "back", node=node.id, target=target))
     fault_cells.controllers_stop(journey)
-    journey.steps(stop_controllers)
+    journey.steps(run_plan, stage(ROLLBACK, "stop_controllers"))
     killed_at = ("states raised", "handing over", "handed over")  # the last with its answer lost
     name = "tool killed around the hand-over's transactions"
     journey.resumes(name, "give back", killed_at, starts=0, controllers=False)
@@ -206,7 +207,7 @@ def back(journey: Journey) -> None:
         journey.steps(lambda world, node=node: direct.step(world, "wipe", node=node.id))
     fault_cells.back_to_zookeeper(journey)
     fault_cells.restarted_broker_killed(journey, "back", BrokerMode.ZOOKEEPER, controllers=False)
-    journey.steps(bring_back_the_rest)
+    journey.steps(run_plan, stage(ROLLBACK, "to_zookeeper")[:1])
     fault_cells.rolled_back(journey)
     journey.steps(lambda world: direct.step(world, "rolled back"))
     if troubles.data(plan.brokers[-1]).is_mount():  # disks are permitted; the directory that is wiped could not be one

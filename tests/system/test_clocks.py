@@ -12,7 +12,7 @@ from airflow_provider_kmigrate.consumer.workload.plan import GroupPlan, Workload
 from airflow_provider_kmigrate.core.ledger.facts import Verdict
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.steps.prepare import look_preflight, run_backup
-from airflow_provider_kmigrate.steps.whole_way_back import run_rollback
+from airflow_provider_kmigrate.steps.rolling import run_rollback
 from benchmarks import direct
 from tests.kit.localcluster import clocks
 from tests.kit.localcluster.cluster import lent

@@ -24,7 +24,7 @@ from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look, 
 from airflow_provider_kmigrate.core.phase import Phase, kraft_owns, where
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.prepare import run_preflight
-from airflow_provider_kmigrate.steps.whole_way_back import run_rollback
+from airflow_provider_kmigrate.steps.rolling import run_rollback
 from benchmarks import direct
 from tests.kit.localcluster.cluster import lent
 from tests.kit.localcluster.plan import Shape

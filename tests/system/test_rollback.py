@@ -22,11 +22,12 @@ from airflow_provider_kmigrate.core.files.properties import parse
 from airflow_provider_kmigrate.core.ledger import Verdict
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look
 from airflow_provider_kmigrate.core.phase import Phase, where
+from airflow_provider_kmigrate.core.plan import ROLLBACK, stage
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut
 from airflow_provider_kmigrate.steps.prepare import run_preflight
-from airflow_provider_kmigrate.steps.rollback import StopController, stop_controllers
+from airflow_provider_kmigrate.steps.rollback import StopController
+from airflow_provider_kmigrate.steps.rolling import run_plan, run_rollback
 from airflow_provider_kmigrate.steps.run import World
-from airflow_provider_kmigrate.steps.whole_way_back import run_rollback
 from benchmarks import direct
 from benchmarks.rehearsal import Rehearsal, rehearsing
 from tests.kit.localcluster.cluster import LocalCluster, lent
@@ -85,7 +86,7 @@ def test_a_dual_write_that_died_after_heal_keeps_the_controllers(tmp_path: Path,
             create_topics({"bootstrap.servers": cluster.bootstrap}, [TopicPlan("since", 3)])
         assert keeper.exists("/brokers/topics/since") is None
         with pytest.raises(TimedOut, match="G33"):
-            stop_controllers(here)
+            run_plan(here, stage(ROLLBACK, "stop_controllers"))
         run_rollback(here)
         assert keeper.exists("/brokers/topics/since") is not None
         keeper.stop()

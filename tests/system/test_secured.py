@@ -16,8 +16,8 @@ from airflow_provider_kmigrate.consumer.workload.plan import GroupPlan, Workload
 from airflow_provider_kmigrate.core.ledger import Verdict
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.core.phase import Phase, where
+from airflow_provider_kmigrate.steps.rolling import run_rollback
 from airflow_provider_kmigrate.steps.run import World
-from airflow_provider_kmigrate.steps.whole_way_back import run_rollback
 from benchmarks import direct
 from tests.system import evidence, secured
 from tests.system.secured import PASSWORDS, TOOL, Secured

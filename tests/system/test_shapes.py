@@ -14,8 +14,8 @@ from airflow_provider_kmigrate.consumer.workload.plan import GroupPlan, Workload
 from airflow_provider_kmigrate.core.ledger.facts import Verdict
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.steps.rolling import run_rollback
 from airflow_provider_kmigrate.steps.run import World
-from airflow_provider_kmigrate.steps.whole_way_back import run_rollback
 from benchmarks import direct
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape

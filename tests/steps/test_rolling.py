@@ -5,7 +5,7 @@ from pathlib import Path
 
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.steps.brokers import RollBroker
-from airflow_provider_kmigrate.steps.in_turn import one_by_one
+from airflow_provider_kmigrate.steps.rolling import roll_all
 from tests.steps.sim import SimCluster
 
 
@@ -13,5 +13,5 @@ def test_the_log_of_the_last_one_of_a_pass_is_never_empty(tmp_path: Path) -> Non
     cluster, said = SimCluster(), list[str]()
     world = replace(cluster.world(tmp_path), say=said.append)
     mode = BrokerMode.ZOOKEEPER
-    one_by_one(world, mode, lambda node: RollBroker(node, mode, cluster.spec.policy))
+    roll_all(world, mode, lambda node: RollBroker(node, mode, cluster.spec.policy))
     assert said == ["Done: No broker was left."]

@@ -1,0 +1,108 @@
+"""The order of the migration and of the rollback, written once: the DAGs, the operators, the benchmarks and the simulation run from it.
+
+Why each step must come where it does is tested in `tests/core/test_plan.py`, pair by pair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import groupby
+
+from airflow_provider_kmigrate.core.cluster import Role
+from airflow_provider_kmigrate.core.model import BrokerMode
+
+APPROVE = "approve"
+"""The kind of the step at which an administrator decides; a plan that runs in one task does not ask."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanStep:
+    """One row of a plan: the kind of a step, and the task, or the task of each node, that runs it.
+
+    `group` is empty for tasks outside a group. `each`: one task for each node of that role; None: one for the whole cluster. `target`:
+    the mode that brokers are brought into. `last`: a node that an election depends on is postponed, and this task runs it after the others.
+    `failover`: left out if the run skips the failover of the controllers.
+    """
+
+    group: str
+    task: str
+    kind: str
+    each: Role | None = None
+    target: BrokerMode | None = None
+    last: str = ""
+    failover: bool = False
+
+    def task_id(self, node: int | None = None) -> str:
+        """The task's id inside its group; `node`: whose, where there is one for each."""
+        return self.task if node is None else f"{self.task}_{node}"
+
+    def full_id(self, node: int | None = None) -> str:
+        """The task's id in the DAG."""
+        return f"{self.group}.{self.task_id(node)}" if self.group else self.task_id(node)
+
+
+Plan = tuple[PlanStep, ...]
+
+MIGRATION: Plan = (
+    PlanStep("", "preflight", "preflight"),
+    PlanStep("", "backup", "backup"),
+    PlanStep("controllers", "provision", "provision", Role.CONTROLLER),
+    PlanStep("controllers", "ready", "controllers ready"),
+    PlanStep("first_roll", "broker", "roll", Role.BROKER, BrokerMode.MIGRATION, last="postponed"),
+    PlanStep("first_roll", "leaders", "leaders"),
+    PlanStep("first_roll", "registered", "registered"),
+    PlanStep("copy", "copied", "copied"),
+    PlanStep("copy", "phase", "phase"),
+    PlanStep("copy", "dual_write_lag", "lag"),
+    PlanStep("copy", "equivalence", "equivalent"),
+    PlanStep("second_roll", "broker", "roll", Role.BROKER, BrokerMode.KRAFT, last="postponed"),
+    PlanStep("second_roll", "leaders", "leaders"),
+    PlanStep("second_roll", "registered", "registered"),
+    PlanStep("", "soak", "soak"),
+    PlanStep("before_approval", "dual_write_lag", "lag"),
+    PlanStep("before_approval", "equivalence", "equivalent"),
+    PlanStep("before_approval", "way_back", "show rollback"),
+    PlanStep("", "approve", APPROVE),
+    PlanStep("finalize", "controller", "finalize", Role.CONTROLLER, last="active_last"),
+    PlanStep("finalize", "finalized", "finalized"),
+)
+
+ROLLBACK: Plan = (
+    PlanStep("", "plan", "plan"),
+    PlanStep("", "approve", APPROVE),
+    PlanStep("heal", "flag", "restore flag", Role.CONTROLLER, failover=True),
+    PlanStep("heal", "failover", "reconcile", failover=True),
+    PlanStep("heal", "equivalence", "healed"),
+    # Without a wait behind it: a broker that fails in migration mode may be the reason for the rollback.
+    PlanStep("to_migration", "broker", "back", Role.BROKER, BrokerMode.MIGRATION),
+    PlanStep("stop_controllers", "controller", "stop controller", Role.CONTROLLER, last="active_last"),
+    PlanStep("hand_over", "transaction", "give back"),
+    PlanStep("hand_over", "zookeeper_leads", "zookeeper leads"),
+    # Before any broker forgets the controllers: a controller that starts with all of them registered takes the cluster over at once.
+    PlanStep("wipe", "controller", "wipe", Role.CONTROLLER),
+    PlanStep("to_zookeeper", "broker", "back", Role.BROKER, BrokerMode.ZOOKEEPER, last="postponed"),
+    PlanStep("to_zookeeper", "leaders", "leaders"),
+    PlanStep("to_zookeeper", "registered", "registered"),
+    PlanStep("", "rolled_back", "rolled back"),
+)
+
+
+def stages(plan: Iterable[PlanStep]) -> tuple[tuple[str, Plan], ...]:
+    """The plan cut into its groups, in order: (name, steps). A step outside a group is a stage of its own, named by its task."""
+    return tuple((name, tuple(steps)) for name, steps in groupby(plan, lambda step: step.group or step.task))
+
+
+def stage(plan: Iterable[PlanStep], name: str) -> Plan:
+    """The steps of one stage. Raises KeyError if the plan has no such stage."""
+    return dict(stages(plan))[name]
+
+
+def find(plan: Iterable[PlanStep], kind: str, group: str = "") -> PlanStep:
+    """The first step of a kind, of one group if it is given. Raises StopIteration if there is none."""
+    return next(step for step in plan if step.kind == kind and group in ("", step.group))
+
+
+def after_approval(plan: Plan) -> Plan:
+    """What an administrator approves: every step behind the approval."""
+    return plan[plan.index(find(plan, APPROVE)) + 1 :]

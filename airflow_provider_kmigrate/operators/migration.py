@@ -1,0 +1,312 @@
+"""The operators of a migration and of its rollback: one for any step of the plan, and the named ones for DAGs of your own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, DownstreamTasksSkipped
+
+from airflow_provider_kmigrate.core.back.plan import NOTHING
+from airflow_provider_kmigrate.core.decision import Done
+from airflow_provider_kmigrate.core.forward import waiting
+from airflow_provider_kmigrate.core.forward.provision import may_begin
+from airflow_provider_kmigrate.core.model import BrokerMode, Look
+from airflow_provider_kmigrate.core.plan import MIGRATION, ROLLBACK
+from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.hooks.verdicts import JUDGED_AT
+from airflow_provider_kmigrate.hooks.world import asking, folder, refuse_if_way_back_is_lost
+from airflow_provider_kmigrate.operators.step import StepOperator
+from airflow_provider_kmigrate.preflight import write
+from airflow_provider_kmigrate.steps.catalog import STEPS, terms_of
+from airflow_provider_kmigrate.steps.prepare import Preflight, as_json, run_backup, run_preflight
+from airflow_provider_kmigrate.steps.rollback import planned, planned_forward
+from airflow_provider_kmigrate.steps.rolling import has_last, postponed, run_rest, run_rollback
+from airflow_provider_kmigrate.steps.run import World, demand
+from airflow_provider_kmigrate.steps.watch import run_watch
+
+IN_ONE_PROCESS = frozenset(
+    {"finalize", "restore flag", "reconcile", "healed", "stop controller", "give back", "zookeeper leads", "wipe"}
+)
+"""Steps that are never deferred: `reconcile` remembers the epoch before it, and no time must pass while no controller is active."""
+
+_ENDS = {MIGRATION[-1].kind, ROLLBACK[-1].kind}
+_TERMS = ("skip_failover", "accept_loss")  # of the conf of a rollback's run
+_OPEN = "Open: every original that it needs is in the backup, with its hash. What it would do now:"
+_LOOKING = "#e6e6fa"
+_RESTARTING = "#fdf0cd"
+_FINAL = "#f4d7d7"
+
+
+class MigrationStepOperator(StepOperator):
+    """Run one step of the migration or of the rollback, by its name in `core.plan`.
+
+    A node that the plan postpones (the ZooKeeper controller, the active KRaft controller) is skipped, and run by the task of the same step
+    without a node. The last step of a plan releases the cluster for other runs. The params `skip_failover` and `accept_loss` of the run
+    are a rollback's terms.
+
+    :param step: name of the step: a key of `steps.catalog.STEPS`.
+    :param step_kwargs: arguments of the step, such as `{"node": 1, "target": "kraft"}`; without `node` it is run on whatever is left.
+        (templated)
+    :param skip_if: name of a param of the run that skips this task.
+    """
+
+    template_fields: Sequence[str] = (*StepOperator.template_fields, "step_kwargs")
+
+    def __init__(self, *, step: str, step_kwargs: Mapping[str, Any] | None = None, skip_if: str = "", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if step not in STEPS:
+            raise ValueError(f"There is no step {step!r}; there are {', '.join(sorted(STEPS))}.")
+        self.kind, self.step_kwargs, self.skip_if = step, _plain(step_kwargs or {}), skip_if
+        self.deferrable = self.deferrable and step not in IN_ONE_PROCESS
+
+    def execute(self, context: Context) -> str:
+        if self.skip_if and context["params"].get(self.skip_if):
+            raise AirflowSkipException(f"The run's conf says {self.skip_if}.")
+        return super().execute(context)
+
+    def arguments(self, context: Context) -> dict[str, Any]:
+        return {**_terms(context), **self.step_kwargs}
+
+    def run_in(self, world: World, arguments: dict[str, Any]) -> object:
+        if arguments.get("node") is None and has_last(self.kind, arguments):
+            return run_rest(world, self.kind, arguments)
+        if why := postponed(world, self.kind, arguments):
+            raise AirflowSkipException(why)
+        decision = super().run_in(world, arguments)
+        if isinstance(decision, Done) and self.kind in _ENDS:
+            world.fence.release()
+        return decision
+
+
+class PreflightOperator(StepOperator):
+    """Read everything that decides whether this cluster may be migrated; fail with all blocking findings at once. Changes nothing.
+
+    Returns the findings as JSON: `[{"code", "severity", "seen", "why", "remedy", "source"}, ...]`. The same as a page and as JSON
+    (`preflight.document`) lies in `<folder>/preflight/<cluster>/`, of the newest run. If the cluster is finalized already, everything
+    behind this task is skipped, whatever its trigger rule, and the run ends well.
+
+    :param cluster_file: path of the cluster file. (templated)
+    """
+
+    kind = "preflight"
+    only_looks = True
+    ui_color = _LOOKING
+
+    def run_in(self, world: World, arguments: dict[str, Any]) -> object:
+        del arguments
+        if done := waiting.nothing_left(world.observer.look(Look.POSITION), world.spec):
+            world.say(done)
+            behind = sorted(self.get_flat_relative_ids(upstream=False))
+            raise DownstreamTasksSkipped(tasks=behind)  # type: ignore[no-untyped-call]
+        found = run_preflight(world, lambda looked: self._keep(world, looked))
+        return json.dumps([as_json(finding) for finding in found])
+
+    def _keep(self, world: World, looked: Preflight) -> None:
+        report = write(looked, folder() / "preflight" / world.spec.name)
+        self.log.info("The findings as a page: %s", report.html)
+
+
+class BackupOperator(StepOperator):
+    """Save every broker's original properties file and ZooKeeper's tree, each verified by its hash.
+
+    :param cluster_file: path of the cluster file. (templated)
+    """
+
+    kind = "backup"
+    ui_color = _LOOKING
+
+    def run_in(self, world: World, arguments: dict[str, Any]) -> object:
+        del arguments
+        return run_backup(world)
+
+
+class ProvisionControllersOperator(MigrationStepOperator):
+    """Write one controller's file, format its directory with the pinned cluster id, start it with the migration flag.
+
+    :param cluster_file: path of the cluster file. (templated)
+    :param controller: id of the controller. (templated)
+    """
+
+    template_fields: Sequence[str] = (*MigrationStepOperator.template_fields, "controller")
+
+    def __init__(self, *, controller: int | str, **kwargs: Any) -> None:
+        super().__init__(**{"step": "provision", **kwargs})
+        self.controller = controller
+
+    def arguments(self, context: Context) -> dict[str, Any]:
+        return {**super().arguments(context), "node": self.controller}
+
+
+class RollBrokerOperator(MigrationStepOperator):
+    """Restart one broker into a mode as soon as every partition can spare it, and wait until it is back in every ISR.
+
+    The ZooKeeper controller is skipped while other brokers are left, since each of its restarts costs an election.
+
+    :param cluster_file: path of the cluster file. (templated)
+    :param target: `migration` or `kraft`. (templated)
+    :param broker: id of the broker; None: every broker that is left, the ZooKeeper controller last. (templated)
+    """
+
+    template_fields: Sequence[str] = (*MigrationStepOperator.template_fields, "target", "broker")
+    ui_color = _RESTARTING
+
+    def __init__(self, *, target: BrokerMode | str, broker: int | str | None = None, **kwargs: Any) -> None:
+        super().__init__(**{"step": "roll", **kwargs})
+        self.target, self.broker = str(target), broker
+
+    def arguments(self, context: Context) -> dict[str, Any]:
+        return {**super().arguments(context), "node": self.broker, "target": self.target}
+
+
+class SoakOperator(MigrationStepOperator):
+    """Keep the cluster in dual-write for `policy.min_soak` with every gate healthy; one unhealthy observation and the time begins again.
+
+    From time to time the originals are read again: without them there is no rollback, and the soak fails. The time that was soaked is kept
+    in the task's state store, so a restarted worker or triggerer loses minutes of it at most.
+
+    :param cluster_file: path of the cluster file. (templated)
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{"step": "soak", **kwargs})
+
+    def execute(self, context: Context) -> str:
+        self.meanwhile(context)
+        return super().execute(context)
+
+    def meanwhile(self, context: Context) -> None:
+        """Fail if a rollback is not possible any more, as this machine's backup has it; the triggerer's machine need not have the backup."""
+        try:
+            refuse_if_way_back_is_lost("soak in dual-write", self.cluster_file, context)
+        except Refused as lost:
+            raise AirflowFailException(str(lost)) from None
+
+
+class FinalizeControllerOperator(MigrationStepOperator):
+    """Restart one controller without the migration flag; the active one is skipped while others are left. **No rollback is possible afterwards.**
+
+    The approval may be days old: what it was given on is observed again before each restart.
+
+    :param cluster_file: path of the cluster file. (templated)
+    :param controller: id of the controller; None: every controller that is left, the active one last. (templated)
+    :param evidence: id of the task that returned what both sides store, which must still be so.
+    :param verdict: id of the task that judged the audit. An audit cannot be repeated here, and must not be too old while every controller
+        still has its flag.
+    """
+
+    template_fields: Sequence[str] = (*MigrationStepOperator.template_fields, "controller")
+    ui_color = _FINAL
+
+    def __init__(self, *, controller: int | str | None = None, evidence: str = "", verdict: str = "", **kwargs: Any) -> None:
+        super().__init__(**{"step": "finalize", **kwargs})
+        self.controller, self.evidence, self.verdict = controller, evidence, verdict
+
+    def arguments(self, context: Context) -> dict[str, Any]:
+        ti: Any = context["ti"]
+        return {
+            "node": self.controller,
+            "approved": ti.xcom_pull(task_ids=self.evidence) if self.evidence else "",
+            "judged_at": ti.xcom_pull(task_ids=self.verdict, key=JUDGED_AT) if self.verdict else None,
+        }
+
+    def run_in(self, world: World, arguments: dict[str, Any]) -> object:
+        view = world.observer.look(Look.BROKERS | Look.CONTROLLERS | Look.QUORUM | Look.ZOOKEEPER)
+        demand(may_begin(view, arguments["judged_at"], world.clock.now()))
+        return super().run_in(world, arguments)
+
+
+class RollbackPlanOperator(StepOperator):
+    """List what a rollback would do now, and check that it could; changes nothing. Returns the steps as Markdown, and what is kept and lost.
+
+    Refused if there is nothing to roll back, or if another run owns the cluster.
+
+    :param cluster_file: path of the cluster file. (templated)
+    :param forward: asked during the migration: a finalization that has happened already is no refusal then.
+    """
+
+    kind = "plan"
+    ui_color = _LOOKING
+
+    def __init__(self, *, forward: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.forward = forward
+
+    def world(self, context: Context) -> AbstractContextManager[World]:
+        """To observe only: nothing is written to the cluster, not even its owner; refused if another run owns it."""
+        return asking(self.cluster_file, context, self.log.info)
+
+    def arguments(self, context: Context) -> dict[str, Any]:
+        return {} if self.forward else _terms(context)
+
+    def run_in(self, world: World, arguments: dict[str, Any]) -> object:
+        terms_of(world.spec, arguments)  # refuses what would not be followed
+        found = planned_forward(world) if self.forward else planned(world)
+        if found is None:
+            return (
+                "The finalization has happened already: no rollback is possible any more, and only the rest of it is left to do."
+            )
+        steps, kept = found
+        if not steps and not self.forward:
+            raise Refused.because(NOTHING)
+        listed = "\n".join(f"{number}. {text}" for number, text in enumerate(steps, 1))
+        opened = (_OPEN,) if self.forward else ()
+        return "\n\n".join((*opened, listed, *kept))
+
+
+class RollbackOperator(StepOperator):
+    """Roll a cluster back to ZooKeeper from any phase before finalization, in one task and without asking.
+
+    Both sides are compared before any controller is stopped and again before the hand-over. Killed and run again, it observes the
+    cluster and does the rest. Never deferred.
+
+    :param cluster_file: path of the cluster file. (templated)
+    :param failover: false leaves out the controller failover that repairs lost dual-writes: only if no controller can be started any more.
+    :param accept_loss: the cluster id: go on without what ZooKeeper lacks then. Only together with `failover=False`. (templated)
+    """
+
+    template_fields: Sequence[str] = (*StepOperator.template_fields, "accept_loss")
+    kind = "rollback"
+    ui_color = _RESTARTING
+
+    def __init__(self, *, failover: bool = True, accept_loss: str = "", **kwargs: Any) -> None:
+        super().__init__(**{**kwargs, "deferrable": False})
+        self.failover, self.accept_loss = failover, accept_loss
+
+    def run_in(self, world: World, arguments: dict[str, Any]) -> object:
+        del arguments
+        return run_rollback(world, terms_of(world.spec, {"skip_failover": not self.failover, "accept_loss": self.accept_loss}))
+
+
+class WatchOperator(StepOperator):
+    """Report where the cluster stands; fail on alarms, an overdue hybrid, a rollback that is no longer possible, nodes that do not respond.
+
+    Changes nothing and takes no lock. Nodes that do not respond are tried again as often as the task's `retries` say; everything else
+    fails it at once.
+
+    :param cluster_file: path of the cluster file. (templated)
+    """
+
+    kind = "watch"
+    ui_color = _LOOKING
+    only_looks = True
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{**kwargs, "deferrable": False})
+
+    def run_in(self, world: World, arguments: dict[str, Any]) -> object:
+        del arguments
+        return run_watch(world)
+
+
+def _terms(context: Context) -> dict[str, Any]:
+    params: Any = context.get("params") or {}
+    return {name: params[name] for name in _TERMS if name in params}
+
+
+def _plain(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """As JSON values: a trigger gets them, too."""
+    return {name: str(value) if isinstance(value, BrokerMode) else value for name, value in arguments.items()}

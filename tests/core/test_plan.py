@@ -1,0 +1,115 @@
+"""The order of the migration and of the rollback: a step that is missing, or changes places with another one, breaks a rule."""
+
+from itertools import combinations
+
+import pytest
+
+from airflow_provider_kmigrate.core.cluster import Role
+from airflow_provider_kmigrate.core.model import BrokerMode
+from airflow_provider_kmigrate.core.plan import APPROVE, MIGRATION, ROLLBACK, Plan, after_approval, find, stage, stages
+
+ORDER = {
+    "migration": (
+        MIGRATION,
+        [
+            ("preflight", "backup", "a cluster that may not be migrated is not even written about"),
+            ("backup", "controllers.provision", "a controller's file is made from a saved original"),
+            ("controllers.provision", "controllers.ready", "a controller that was not started answers nothing"),
+            ("controllers.ready", "first_roll.broker", "a broker in migration mode needs a quorum that carries the flag"),
+            ("first_roll.broker", "first_roll.leaders", "each restart moves leaders away"),
+            ("first_roll.leaders", "first_roll.registered", "only a registered set of brokers is migrated; it is seen last"),
+            ("first_roll.registered", "copy.copied", "the controllers copy once every broker is registered"),
+            ("copy.copied", "copy.phase", "dual-write begins when the copy is over"),
+            ("copy.phase", "copy.dual_write_lag", "lag is measured in dual-write"),
+            ("copy.dual_write_lag", "copy.equivalence", "metadata on its way would look like a difference"),
+            ("copy.equivalence", "second_roll.broker", "a broker in KRaft mode serves what KRaft holds"),
+            ("second_roll.broker", "second_roll.leaders", "each restart moves leaders away"),
+            ("second_roll.leaders", "second_roll.registered", "what the roll leaves behind is seen last"),
+            ("second_roll.registered", "soak", "the soak watches a whole cluster"),
+            ("soak", "before_approval.dual_write_lag", "the evidence is fresh when it is shown"),
+            ("before_approval.dual_write_lag", "before_approval.equivalence", "metadata on its way would look like a difference"),
+            ("before_approval.equivalence", "before_approval.way_back", "the rollback that is shown keeps what was compared"),
+            ("before_approval.way_back", "approve", "an administrator sees the evidence before the answer"),
+            ("approve", "finalize.controller", "the point of no return is approved"),
+            ("finalize.controller", "finalize.finalized", "a cluster is finalized when no controller carries the flag"),
+        ],
+    ),
+    "rollback": (
+        ROLLBACK,
+        [
+            ("plan", "approve", "an administrator sees the plan before the answer"),
+            ("approve", "heal.flag", "nothing is changed before the answer"),
+            ("heal.flag", "heal.failover", "a successor without the flag would finalize the migration"),
+            ("heal.failover", "heal.equivalence", "the new leader writes ZooKeeper again before both sides are compared"),
+            ("heal.equivalence", "to_migration.broker", "what ZooKeeper lacks is found before any broker restarts"),
+            ("to_migration.broker", "stop_controllers.controller", "a KRaft broker cannot live without a controller"),
+            ("stop_controllers.controller", "hand_over.transaction", "a living controller would take the cluster back"),
+            ("hand_over.transaction", "hand_over.zookeeper_leads", "no ZooKeeper broker can be elected before"),
+            ("hand_over.zookeeper_leads", "wipe.controller", "their log is the only copy of what was not handed over"),
+            ("wipe.controller", "to_zookeeper.broker", "a controller that starts with all brokers registered takes over"),
+            ("stop_controllers.controller", "to_zookeeper.broker", "a plain broker beside a KRaft controller is cut off"),
+            ("to_zookeeper.broker", "to_zookeeper.leaders", "each restart moves leaders away"),
+            ("to_zookeeper.leaders", "to_zookeeper.registered", "what the roll leaves behind is seen last"),
+            ("to_zookeeper.registered", "rolled_back", "the run ends on a cluster as before the migration"),
+        ],
+    ),
+}
+
+
+def broken(name: str, plan: Plan) -> list[str]:
+    """The rules that a plan breaks; a step that is missing breaks those that name it."""
+    place = {step.full_id(): number for number, step in enumerate(plan)}
+    return [why for one, other, why in ORDER[name][1] if place.get(one, len(plan)) >= place.get(other, -1)]
+
+
+@pytest.mark.parametrize("name", ORDER)
+def test_every_step_is_where_it_must_be(name: str) -> None:
+    plan = ORDER[name][0]
+    assert broken(name, plan) == []
+    assert {step.full_id() for step in plan} == {each for rule in ORDER[name][1] for each in rule[:2]}
+    assert len({step.full_id() for step in plan}) == len(plan)
+
+
+@pytest.mark.parametrize("name", ORDER)
+def test_no_step_can_be_taken_out(name: str) -> None:
+    plan = ORDER[name][0]
+    assert [step for step in plan if not broken(name, tuple(each for each in plan if each is not step))] == []
+
+
+@pytest.mark.parametrize("name", ORDER)
+def test_no_two_steps_can_be_swapped(name: str) -> None:
+    plan = ORDER[name][0]
+    for one, other in combinations(range(len(plan)), 2):
+        swapped = list(plan)
+        swapped[one], swapped[other] = swapped[other], swapped[one]
+        assert broken(name, tuple(swapped)), f"{plan[one]} and {plan[other]}"
+
+
+def test_which_nodes_and_modes() -> None:
+    each = {step.full_id(): (step.each, step.target, step.last) for step in (*MIGRATION, *ROLLBACK) if step.each}
+    assert each == {
+        "controllers.provision": (Role.CONTROLLER, None, ""),
+        "first_roll.broker": (Role.BROKER, BrokerMode.MIGRATION, "postponed"),
+        "second_roll.broker": (Role.BROKER, BrokerMode.KRAFT, "postponed"),
+        "finalize.controller": (Role.CONTROLLER, None, "active_last"),
+        "heal.flag": (Role.CONTROLLER, None, ""),
+        "to_migration.broker": (Role.BROKER, BrokerMode.MIGRATION, ""),
+        "stop_controllers.controller": (Role.CONTROLLER, None, "active_last"),
+        "wipe.controller": (Role.CONTROLLER, None, ""),
+        "to_zookeeper.broker": (Role.BROKER, BrokerMode.ZOOKEEPER, "postponed"),
+    }
+
+
+def test_what_is_left_out_without_a_failover_and_what_is_approved() -> None:
+    assert [step.kind for step in ROLLBACK if step.failover] == ["restore flag", "reconcile"]
+    assert [step.kind for step in MIGRATION if step.failover] == []
+    assert [step.kind for step in after_approval(MIGRATION)] == ["finalize", "finalized"]
+    assert ROLLBACK[:2] == (find(ROLLBACK, "plan"), find(ROLLBACK, APPROVE))
+
+
+def test_a_plan_is_cut_into_its_groups() -> None:
+    assert [name for name, _ in stages(ROLLBACK)][:4] == ["plan", "approve", "heal", "to_migration"]
+    assert [step.task for step in stage(MIGRATION, "copy")] == ["copied", "phase", "dual_write_lag", "equivalence"]
+    with pytest.raises(KeyError):
+        stage(MIGRATION, "heal")
+    assert find(ROLLBACK, "back", "to_zookeeper").full_id(1) == "to_zookeeper.broker_1"
