@@ -15,6 +15,7 @@ from airflow_provider_kmigrate.core.listing import listed, some
 from airflow_provider_kmigrate.core.model import (
     Broker,
     BrokerMode,
+    Cause,
     ClusterView,
     Controller,
     Malformed,
@@ -137,11 +138,21 @@ def all_flagged(view: ClusterView) -> Gate:
 def _flagged(view: ClusterView, controller: int) -> Gate:
     seen = view.controllers[controller]
     if not seen.answers or seen.migration_flag is None:
-        return not_yet(Reason("G23", f"Controller {controller} does not answer.", "Its migration flag is unknown.", BRING_BACK))
+        return not_yet(
+            Reason(
+                "G23",
+                f"Controller {controller} does not answer.",
+                "Its migration flag is unknown.",
+                BRING_BACK,
+                Cause.CONTROLLER_UNRESPONSIVE,
+            )
+        )
     if seen.migration_flag:
         return MET
     why = "If it is elected, it finalizes the migration at once, without any check."
-    return never(Reason("G05", f"Controller {controller} runs without the migration flag.", why, UNFLAGGED))
+    return never(
+        Reason("G05", f"Controller {controller} runs without the migration flag.", why, UNFLAGGED, Cause.UNFLAGGED_CONTROLLER)
+    )
 
 
 def quorum_healthy(view: ClusterView, max_lag: int = 1000) -> Gate:
@@ -241,7 +252,7 @@ def migration_of(view: ClusterView | None) -> Migration | None:
 def no_dual_write(text: str) -> Reason:
     """G07: the dual-write is not seen to move."""
     remedy = "Nothing for two minutes: copy, soak, a broker's restart and a rollback's heal cure it themselves; in another task clear copy or soak."
-    return Reason("G07", text, "What is not written to ZooKeeper is lost on the way back.", remedy)
+    return Reason("G07", text, "What is not written to ZooKeeper is lost on the way back.", remedy, Cause.DUAL_WRITE_STALLED)
 
 
 def _stamp(migration: Migration) -> tuple[int, int]:

@@ -6,7 +6,7 @@ A `ClusterView` is one frozen snapshot. Whatever could not be read is `None`, ne
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Flag, StrEnum, auto
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
@@ -58,6 +58,26 @@ class Look(Flag):
     METADATA = TOPICS | STORED  # all metadata, of both sides
 
 
+class Cause(StrEnum):
+    """What a decision has to recognise in a reason. Codes are for people; decisions compare causes."""
+
+    UNFLAGGED_CONTROLLER = auto()  # a controller answers without the migration flag
+    CONTROLLER_UNRESPONSIVE = auto()
+    BROKER_UNRESPONSIVE = auto()
+    LEFT_BEHIND = auto()  # a ZooKeeper-mode broker after the finalization
+    FINALIZED = auto()  # no rollback is possible any more
+    DUAL_WRITE_STALLED = auto()
+    OUT_OF_ISR = auto()  # a restarted broker is not back in every ISR
+    HAND_OVER_OBSERVED = auto()  # /migration must stay unchanged for a moment before the hand-over
+    ZOOKEEPER_MISSES = auto()  # ZooKeeper lacks what KRaft has, and holds nothing else instead
+    GROUP_UNWELL = auto()  # observed of the group itself: reason enough to roll it back
+    UNREAD = auto()  # of the whole cluster, and quick to read
+    UNREAD_SLOW = auto()  # of the whole cluster, and not read again if the rest is
+    UNREAD_STORED = auto()  # metadata of both sides; as slow
+    UNREAD_OFFSETS_COUNT = auto()  # of one broker; as slow
+    UNREAD_CONTROLLER = auto()  # of one controller
+
+
 @dataclass(frozen=True, slots=True)
 class Reason:
     """One sentence of evidence; `code` is stable, means one thing wherever it is given, and has an entry in docs/runbook.md.
@@ -98,6 +118,7 @@ class Reason:
     text: str  # what was seen
     why: str = ""  # why it matters
     remedy: str = ""  # what to do next
+    cause: Cause | None = None  # for decisions that must recognise it
 
     def __str__(self) -> str:
         # Of time alone there is nothing to be done but wait.
@@ -105,6 +126,21 @@ class Reason:
         following = self.remedy or unsaid
         parts = (f"[{self.code}] {self.text}", self.why, f"Next: {following}" if following else "")
         return " ".join(part for part in parts if part)
+
+    def row(self) -> list[str]:
+        """As JSON keeps it; `from_row` reads it."""
+        return [self.code, self.text, self.why, self.remedy, self.cause or ""]
+
+    @classmethod
+    def from_row(cls, row: Sequence[str]) -> Reason:
+        """The reason that `row` wrote."""
+        code, text, why, remedy, cause = row
+        return cls(code, text, why, remedy, Cause(cause) if cause else None)
+
+
+def headlines(reasons: Iterable[Reason]) -> tuple[str, ...]:
+    """The codes of reasons: a log that waits says them again once these change, not with every new figure in a text."""
+    return tuple(reason.code for reason in reasons)
 
 
 @dataclass(frozen=True, slots=True)

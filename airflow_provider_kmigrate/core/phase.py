@@ -14,7 +14,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from airflow_provider_kmigrate.core.listing import listed
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Malformed, Migration, Reason, ZkController, ZkView
+from airflow_provider_kmigrate.core.model import (
+    BrokerMode,
+    Cause,
+    ClusterView,
+    Malformed,
+    Migration,
+    Reason,
+    ZkController,
+    ZkView,
+)
 
 
 class Phase(StrEnum):
@@ -138,7 +147,7 @@ def malformed(code: str, path: str, content: str) -> Reason:
 def permit(position: Position, intent: Intent) -> Permit:
     """What `TABLE` says of a step here; a broker that is silent for now turns a refusal into waiting."""
     allowed = TABLE[position.phase, intent]
-    silent = position.phase in _FORWARD and any(reason.code == "P10" for reason in position.reasons)
+    silent = position.phase in _FORWARD and any(reason.cause is Cause.BROKER_UNRESPONSIVE for reason in position.reasons)
     return Permit.WAIT if silent and allowed is Permit.REFUSE else allowed
 
 
@@ -171,7 +180,7 @@ def _finalized(view: ClusterView) -> Position | None:
     if left:
         why = "Nobody moves its leaders or its ISRs any more; the next broker that stops makes its partitions unwritable."
         text = f"ZooKeeper-mode brokers are left after finalization: {listed(left)}."
-        return Position(Phase.STRANDED, (Reason("P02", text, why, _REMEDY[Phase.STRANDED]),))
+        return Position(Phase.STRANDED, (Reason("P02", text, why, _REMEDY[Phase.STRANDED], Cause.LEFT_BEHIND),))
     if not everywhere:
         return None
     silent = _silent(view)
@@ -270,7 +279,9 @@ def _unflagged_alarm(view: ClusterView) -> tuple[Reason, ...]:
     if not without or not (with_flag or migrating):
         return ()
     why = "The first controller elected without the flag finalizes the migration at once, without any check (KAFKA-20960)."
-    return (Reason("G05", f"Controllers without the migration flag: {listed(without)}.", why, UNFLAGGED),)
+    return (
+        Reason("G05", f"Controllers without the migration flag: {listed(without)}.", why, UNFLAGGED, Cause.UNFLAGGED_CONTROLLER),
+    )
 
 
 def _phase_alarm(view: ClusterView) -> tuple[Reason, ...]:
@@ -356,4 +367,5 @@ def silence(view: ClusterView) -> tuple[Reason, ...]:
 
 def _silence(text: str) -> Reason:
     why = "A silent node may be in any mode; nothing is done on a guess."
-    return Reason("P10", text, why, "Is its process down: start it. Is it up: look at the network from Airflow's workers to it.")
+    remedy = "Is its process down: start it. Is it up: look at the network from Airflow's workers to it."
+    return Reason("P10", text, why, remedy, Cause.BROKER_UNRESPONSIVE)

@@ -3,43 +3,60 @@
 from __future__ import annotations
 
 from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.model import Cause, Reason
 
 _ACL = "Check that brokers are up, and what our principal may do."
 
 ZOOKEEPER = Reason(
-    "U01", "ZooKeeper was not read", "Where a migration stands is written there.", "Check the ensemble, and that it has a quorum."
+    "U01",
+    "ZooKeeper was not read",
+    "Where a migration stands is written there.",
+    "Check the ensemble, and that it has a quorum.",
+    cause=Cause.UNREAD,
 )
-PARTITIONS = Reason("U05", "No broker told the partitions", "Stopping a broker could take partitions offline.", _ACL)
-MIN_INSYNC = Reason("U07", "min.insync.replicas was not read", "Without it nobody knows which broker may stop.", _ACL)
-METRICS = Reason("U09", "Client-metrics subscriptions were not read", "One would stop the dual-write at the next failover.", _ACL)
+PARTITIONS = Reason(
+    "U05", "No broker told the partitions", "Stopping a broker could take partitions offline.", _ACL, cause=Cause.UNREAD
+)
+MIN_INSYNC = Reason(
+    "U07", "min.insync.replicas was not read", "Without it nobody knows which broker may stop.", _ACL, cause=Cause.UNREAD_SLOW
+)
+METRICS = Reason(
+    "U09",
+    "Client-metrics subscriptions were not read",
+    "One would stop the dual-write at the next failover.",
+    _ACL,
+    cause=Cause.UNREAD_SLOW,
+)
 STATES = Reason(
     "U11",
     "The partitions' states were not read from ZooKeeper",
     "A new controller must have a higher epoch than any of them.",
     "Check the ensemble, and that it has a quorum.",
+    cause=Cause.UNREAD_SLOW,
 )
 STORED = Reason(
     "U12",
     "Metadata beside topics was not read from both sides",
     "What was not compared may be lost on the way back.",
     "Check the ensemble, that brokers are up, and what our principal may do.",
+    cause=Cause.UNREAD_STORED,
 )
 GROUPS = Reason(
     "U13",
     "The consumer groups of this step were not read",
     "Who is in them, and how far they have come, is unknown.",
     "Check the ensemble, and that the groups' coordinators are up.",
+    cause=Cause.UNREAD_SLOW,
 )
-MOVING = Reason("U14", "The reassignments were not read", "Somebody may be moving partitions just now.", _ACL)
-TOPICS = Reason("U10", "The topics of ZooKeeper and the brokers were not both read", "They cannot be compared.", _ACL)
+MOVING = Reason("U14", "The reassignments were not read", "Somebody may be moving partitions just now.", _ACL, cause=Cause.UNREAD)
+TOPICS = Reason(
+    "U10", "The topics of ZooKeeper and the brokers were not both read", "They cannot be compared.", _ACL, cause=Cause.UNREAD_SLOW
+)
 
-#: Codes of what belongs to no single node; that one node does not answer is mostly no news, because it is not started yet.
-OF_THE_CLUSTER = frozenset(
-    reason.code for reason in (ZOOKEEPER, PARTITIONS, MIN_INSYNC, METRICS, STATES, STORED, GROUPS, MOVING, TOPICS)
-)
-OF_WHAT_IS_SLOW = frozenset(reason.code for reason in (MIN_INSYNC, METRICS, STATES, STORED, GROUPS, TOPICS)) | {"U08"}
-"""Codes of what is not read again where the rest is (`Observer.look`)."""
+#: What belongs to no single node; that one node does not answer is mostly no news, because it is not started yet.
+OF_THE_CLUSTER = frozenset({Cause.UNREAD, Cause.UNREAD_SLOW, Cause.UNREAD_STORED})
+OF_WHAT_IS_SLOW = frozenset({Cause.UNREAD_SLOW, Cause.UNREAD_STORED, Cause.UNREAD_OFFSETS_COUNT})
+"""What is not read again where the rest is (`Observer.look`)."""
 
 
 def broker(node: NodeSpec) -> Reason:
@@ -49,7 +66,9 @@ def broker(node: NodeSpec) -> Reason:
 
 def controller(node: NodeSpec) -> Reason:
     """U03: this controller did not answer."""
-    return Reason("U03", f"{_named(node)} did not answer", "Its migration flag is unknown.", _look_at(node))
+    return Reason(
+        "U03", f"{_named(node)} did not answer", "Its migration flag is unknown.", _look_at(node), Cause.UNREAD_CONTROLLER
+    )
 
 
 def host(node: NodeSpec) -> Reason:
@@ -67,7 +86,7 @@ def quorum(node: NodeSpec) -> Reason:
 def offsets(node: NodeSpec) -> Reason:
     """U08: this broker did not tell its coordinators."""
     why = "Brokers with different counts split consumer groups once they are restarted."
-    return Reason("U08", f"{_named(node)} did not tell its coordinators", why, _look_at(node))
+    return Reason("U08", f"{_named(node)} did not tell its coordinators", why, _look_at(node), Cause.UNREAD_OFFSETS_COUNT)
 
 
 def _named(node: NodeSpec) -> str:

@@ -12,7 +12,7 @@ from airflow_provider_kmigrate.core.back.plan import NOTHING
 from airflow_provider_kmigrate.core.back.rollback import postponed_stop
 from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.forward.roll import postponed
-from airflow_provider_kmigrate.core.model import BrokerMode, Look
+from airflow_provider_kmigrate.core.model import BrokerMode, Cause, Look
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.hooks.world import asking
 from airflow_provider_kmigrate.operators.brokers import BrokerStepOperator
@@ -57,7 +57,7 @@ class RollbackPlanOperator(StepOperator):
         try:
             steps, kept = planned(world)
         except Refused as refused:
-            if not self.forward or all(reason.code != "P12" for reason in refused.reasons):
+            if not self.forward or all(reason.cause is not Cause.FINALIZED for reason in refused.reasons):
                 raise
             return "The finalization has happened already: there is no way back any more, and only the rest of it is left to do."
         if not steps and not self.forward:

@@ -14,7 +14,7 @@ from airflow_provider_kmigrate.core.audit.log_blocks import LogMark
 from airflow_provider_kmigrate.core.cluster import SparkJobSpec
 from airflow_provider_kmigrate.core.decision import Decision, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.model import Reason, headlines
 from airflow_provider_kmigrate.core.spark import hold as spark_hold
 from airflow_provider_kmigrate.core.spark import resume as spark_resume
 from airflow_provider_kmigrate.core.spark.hold import HELD, HOLD, STATE, Checkpoint, HeldRecord, Hold, JobReport, JobState, Signs
@@ -130,7 +130,8 @@ class JobControl:
         return spark_hold.quiescent(checkpoint, self._report(), repeats_harmless=self.job.repeats_harmless)
 
     def _wait(self, decide: Callable[[], Decision]) -> str:
-        deadline, said = self.clock.now() + self.job.hold_timeout, ""
+        deadline = self.clock.now() + self.job.hold_timeout
+        said: tuple[str, ...] = ()
         while True:
             decision = decide()
             if isinstance(decision, Done):
@@ -139,8 +140,8 @@ class JobControl:
                 raise Refused.because(*decision.reasons)
             if self.clock.now() >= deadline:
                 raise TimedOut(f"Job {self.job.name}: gave up after {self.job.hold_timeout:.0f} s. {_words(decision)}")
-            if _codes(decision) != said:
-                said = _codes(decision)
+            if _headlines(decision) != said:
+                said = _headlines(decision)
                 self.say(_words(decision))
             self.clock.sleep(_POLL)
 
@@ -175,5 +176,5 @@ def _words(decision: Decision) -> str:
     )
 
 
-def _codes(decision: Decision) -> str:
-    return " ".join(reason.code for reason in decision.reasons) if isinstance(decision, Wait) else ""
+def _headlines(decision: Decision) -> tuple[str, ...]:
+    return headlines(decision.reasons) if isinstance(decision, Wait) else ()

@@ -43,7 +43,7 @@ class Problem:
 
 def spec_error(path: str, problems: Iterable[Problem]) -> SpecError:
     """All problems in the order of the file, each once."""
-    ordered = sorted(set(problems), key=lambda problem: (problem.line, dotted(problem.loc), problem.code, problem.found))
+    ordered = sorted(set(problems), key=lambda problem: (problem.line, dotted(problem.loc), problem.found))
     title = f"{path}: 1 problem" if len(ordered) == 1 else f"{path}: {len(ordered)} problems"
     lines = (title, *(problem.text(path) for problem in ordered))
     return SpecError("\n  ".join(lines), (problem.reason(path) for problem in ordered))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple
 from functools import partial
 from typing import NoReturn
 
@@ -73,7 +72,7 @@ class RollBroker(OfNode):
         self.patience = policy.start_timeout
         self.nodes = (node,)
         self._green = Green(held, self.interval)
-        self._first = FirstBroker(node.id, target, policy.canary_bake, held, tuple(Reason(*each) for each in worse))
+        self._first = FirstBroker(node.id, target, policy.canary_bake, held, tuple(map(Reason.from_row, worse)))
         self._troubles = Troubles()
         self._moved: MovedSince | None = None
         self._reviving = Reviving(renewed)
@@ -91,7 +90,7 @@ class RollBroker(OfNode):
     @property
     def worse(self) -> list[list[str]]:
         """Why the first broker of the pass has to go back, as JSON values, so that another process can do it."""
-        return [list(astuple(reason)) for reason in self._first.worse]
+        return [reason.row() for reason in self._first.worse]
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         self._moved = moved_since(self._moved, view, first)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple
 
 from airflow_provider_kmigrate.clients import group_mode, group_offsets
 from airflow_provider_kmigrate.clients.znode_writes import Delete
@@ -64,7 +63,7 @@ class _Watching(OfGroup):
         super().__init__(group)
         self._wanted = wanted
         self._green, self._health = Green(held, self.interval), Health()
-        self._worse = tuple(Reason(*each) for each in worse)
+        self._worse = tuple(map(Reason.from_row, worse))
         self._seconds, times = watched or (0.0, 0)
         self._times, self._was_well = int(times), False
         self._at: float | None = None  # when the last look was taken, where it knew all
@@ -77,7 +76,7 @@ class _Watching(OfGroup):
     @property
     def worse(self) -> list[list[str]]:
         """As JSON values."""
-        return [list(astuple(reason)) for reason in self._worse]
+        return [reason.row() for reason in self._worse]
 
     @property
     def watched(self) -> list[float]:

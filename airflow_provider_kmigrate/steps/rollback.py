@@ -15,7 +15,7 @@ from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse,
 from airflow_provider_kmigrate.core.files.config_matrix import Stage, stage_on_disk
 from airflow_provider_kmigrate.core.forward.moved import MovedSince, moved_since
 from airflow_provider_kmigrate.core.forward.standstill import Standstill
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look, Malformed, Migration, ZkController, ZkView
+from airflow_provider_kmigrate.core.model import BrokerMode, Cause, ClusterView, Look, Malformed, Migration, ZkController, ZkView
 from airflow_provider_kmigrate.core.reviving import DOWN_LOOKS
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from airflow_provider_kmigrate.steps.brokers import BringBack
@@ -86,7 +86,7 @@ class RestoreFlag(OfNode):
 
     looks = Look.POSITION | Look.NODES
     patience = 180.0
-    expected = frozenset({"G05"})
+    expected = frozenset({Cause.UNFLAGGED_CONTROLLER})
 
     def __init__(self, node: NodeSpec) -> None:
         self.node = node

@@ -19,7 +19,7 @@ from airflow_provider_kmigrate.core.forward.roll import takes_part
 from airflow_provider_kmigrate.core.forward.watch import alarming
 from airflow_provider_kmigrate.core.gates import Gate, Standing
 from airflow_provider_kmigrate.core.identity import strangers, unidentified
-from airflow_provider_kmigrate.core.model import Broker, ClusterView, Controller, Look, Reason
+from airflow_provider_kmigrate.core.model import Broker, Cause, ClusterView, Controller, Look, Reason, headlines
 from airflow_provider_kmigrate.core.preflight.surroundings import Surroundings
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut, Unavailable, WrongCluster
 from airflow_provider_kmigrate.observe import Tools
@@ -110,7 +110,7 @@ class Step(ABC):
     interval: float = 0.2  # seconds between looks; one that confirms what the last one said is over half of it later
     nodes: tuple[NodeSpec, ...] = ()  # whose hosts are asked for processes and files; none: every node's
     groups: tuple[str, ...] = ()  # consumer groups that are looked at
-    expected: frozenset[str] = frozenset()  # codes of alarms that this step itself brings about
+    expected: frozenset[Cause] = frozenset()  # alarms that this step itself brings about
 
     @abstractmethod
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
@@ -327,9 +327,9 @@ class _Diary:
         now = self._world.clock.monotonic()
         self._well = now if isinstance(decision, Wait) and decision.healthy else self._well
         seen = alarming(view, self._world.spec.policy.max_hybrid, self._world.clock.now())
-        self._alarm(tuple(reason for reason in seen if reason.code not in self._step.expected))
+        self._alarm(tuple(reason for reason in seen if reason.cause not in self._step.expected))
         unread = _unread(view, decision)
-        key = (_key(decision), tuple(reason.code for reason in unread))
+        key = (_key(decision), headlines(unread))
         if isinstance(decision, Done) or (key == self._last and now - self._said < _REPEAT):
             return
         self._last, self._said = key, now
@@ -369,11 +369,11 @@ class _Diary:
 def _unread(view: ClusterView, decision: Decision) -> tuple[Reason, ...]:
     """Why something was not read that a wait may be for; nodes that do not answer are named by the wait's own reasons."""
     said = decision.reasons if isinstance(decision, Wait) else ()
-    return tuple(reason for reason in view.unknowns if said and reason.code in OF_THE_CLUSTER and reason not in said)
+    return tuple(reason for reason in view.unknowns if said and reason.cause in OF_THE_CLUSTER and reason not in said)
 
 
 def _key(decision: Decision) -> object:
-    return tuple(reason.code for reason in decision.reasons) if isinstance(decision, Wait | Refuse) else decision
+    return headlines(decision.reasons) if isinstance(decision, Wait | Refuse) else decision
 
 
 def _words(decision: Decision) -> str:

@@ -11,15 +11,16 @@ from airflow_provider_kmigrate.core.coordination.group_seen import KafkaGroup, S
 from airflow_provider_kmigrate.core.coordination.registration import Registration
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.groups.health import Health, before, follow, goes_back, starving, unknown, worse
+from airflow_provider_kmigrate.core.model import Cause
 from tests.core.test_group_move import MIGRATING, PLAIN, SPEC, STATIC, T0, T1, changed, codes, group
 
 
 @pytest.mark.parametrize(
-    ("codes_", "back"),
-    [(["V30"], True), (["V32", "K54"], True), (["K50"], False), (["K61", "K62"], False), (["H05"], False), ([], False)],
+    ("causes", "back"),
+    [([Cause.GROUP_UNWELL], True), (["unread", "group_unwell"], True), ([Cause.FINALIZED], False), ([], False)],
 )
-def test_a_group_is_taken_back_only_for_what_was_seen_of_it(codes_: list[str], back: bool) -> None:
-    assert goes_back(codes_) is back
+def test_a_group_is_rolled_back_only_for_what_was_observed_of_it(causes: list[str], back: bool) -> None:
+    assert goes_back(causes) is back
 
 
 class TestHealth:

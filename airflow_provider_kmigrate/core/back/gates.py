@@ -9,7 +9,16 @@ from airflow_provider_kmigrate.core.forward import roll
 from airflow_provider_kmigrate.core.forward.provision import unseen
 from airflow_provider_kmigrate.core.gates import BRING_BACK, MET, Gate, never, not_yet, together
 from airflow_provider_kmigrate.core.listing import listed
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Controller, Malformed, NodeFiles, ProcessState, Reason
+from airflow_provider_kmigrate.core.model import (
+    BrokerMode,
+    Cause,
+    ClusterView,
+    Controller,
+    Malformed,
+    NodeFiles,
+    ProcessState,
+    Reason,
+)
 from airflow_provider_kmigrate.core.phase import ended, kraft_owns, malformed, where
 from airflow_provider_kmigrate.core.unread import not_read
 
@@ -22,7 +31,7 @@ def over(view: ClusterView) -> Decision | None:
         text = "The migration is finalized: there is no way back to ZooKeeper."
         why = "ZooKeeper gets no writes any more; whatever was changed since would be lost."
         remedy = f"Go forward: a broker left in a ZooKeeper mode is rolled to KRaft at once: clear its `second_roll` task of kmigrate_zk_to_kraft__{view.name} (P02 in the runbook)."
-        return Refuse((Reason("P12", text, why, remedy), *where(view).reasons))
+        return Refuse((Reason("P12", text, why, remedy, Cause.FINALIZED), *where(view).reasons))
     if view.zk is None:
         why = "Who owns the cluster stands there; without ZooKeeper there is no way back."
         return Wait((Reason("P03", "ZooKeeper could not be read.", why, "Bring the ensemble back."), *view.unknowns))
@@ -106,7 +115,9 @@ def migration_still(view: ClusterView, first: ClusterView) -> Gate:
             Reason("G29", text, "Somebody else writes to this cluster.", "Find the controller that the file does not name.")
         )
     if view.taken_at - first.taken_at < STILL_FOR:
-        return not_yet(Reason("T05", "Watching /migration for a moment: nobody may write it any more."))
+        return not_yet(
+            Reason("T05", "Watching /migration for a moment: nobody may write it any more.", cause=Cause.HAND_OVER_OBSERVED)
+        )
     return MET
 
 

@@ -34,6 +34,7 @@ from airflow_provider_kmigrate.core.listing import listed
 from airflow_provider_kmigrate.core.model import (
     Broker,
     BrokerMode,
+    Cause,
     ClusterView,
     Controller,
     Migration,
@@ -286,7 +287,7 @@ def decide_hand_over(view: ClusterView, first: ClusterView, terms: Terms = SAFE)
     gate = losses.before_hand_over(view, first, terms) if gate.met else gate
     if gate.met:
         return Act(Verb.HAND_OVER, "Every controller is stopped, nothing writes /migration, no broker is in KRaft mode.")
-    waits = {reason.code for reason in gate.reasons} == {"T05"}
+    waits = {reason.cause for reason in gate.reasons} == {Cause.HAND_OVER_OBSERVED}
     return Wait(gate.reasons, healthy=True) if waits else unmet(gate)
 
 

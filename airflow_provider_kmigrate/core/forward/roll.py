@@ -23,7 +23,16 @@ from airflow_provider_kmigrate.core.files.config_matrix import Stage, stage_on_d
 from airflow_provider_kmigrate.core.files.node_file import misfiled
 from airflow_provider_kmigrate.core.gates import MET, Gate, never, not_yet, together
 from airflow_provider_kmigrate.core.listing import listed, some
-from airflow_provider_kmigrate.core.model import Broker, BrokerMode, ClusterView, Partition, ProcessState, Reason, ZkController
+from airflow_provider_kmigrate.core.model import (
+    Broker,
+    BrokerMode,
+    Cause,
+    ClusterView,
+    Partition,
+    ProcessState,
+    Reason,
+    ZkController,
+)
 from airflow_provider_kmigrate.core.phase import (
     Intent,
     Permit,
@@ -275,7 +284,7 @@ def _ready(view: ClusterView, broker: Broker, target: BrokerMode) -> Decision:
 
 def _no_danger(view: ClusterView, position: Position) -> Gate:
     # A stranded or split broker is cured by exactly this roll; its own alarm and, once finalized, the flags must not stop it.
-    others = () if position.phase in _CUT_OFF else tuple(r for r in alarms(view) if r.code != "G05")
+    others = () if position.phase in _CUT_OFF else tuple(r for r in alarms(view) if r.cause is not Cause.UNFLAGGED_CONTROLLER)
     flags = MET if position.phase is Phase.STRANDED else gates.all_flagged(view)
     return together((never(*others) if others else MET, flags))
 
@@ -339,9 +348,8 @@ def _in_every_isr(view: ClusterView, broker: int) -> Gate:
     out = view.lacking(broker)
     if not out:
         return MET
-    return not_yet(
-        _not_back("R05", f"Broker {broker} is not back in the ISR of {len(out)} partitions: {_in_full(out)}.", _CATCHES_UP)
-    )
+    text = f"Broker {broker} is not back in the ISR of {len(out)} partitions: {_in_full(out)}."
+    return not_yet(replace(_not_back("R05", text, _CATCHES_UP), cause=Cause.OUT_OF_ISR))
 
 
 def _not_back(code: str, text: str, remedy: str) -> Reason:

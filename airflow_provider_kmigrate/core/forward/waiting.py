@@ -12,7 +12,7 @@ from airflow_provider_kmigrate.core.gates import MET, Gate, Standing, as_decisio
 from airflow_provider_kmigrate.core.identity import strangers
 from airflow_provider_kmigrate.core.listing import listed
 from airflow_provider_kmigrate.core.metadata import kinds as equivalence_kinds
-from airflow_provider_kmigrate.core.model import ClusterView, Migration, Reason
+from airflow_provider_kmigrate.core.model import Cause, ClusterView, Migration, Reason
 from airflow_provider_kmigrate.core.phase import (
     Intent,
     Permit,
@@ -102,7 +102,8 @@ def _over(view: ClusterView) -> Decision | None:
     """No dual-write comes any more, and brokers that were left behind are named; None while there is one."""
     if not ended(view):
         return None
-    left = "".join(f" {reason.text} The second roll takes them along." for reason in where(view).reasons if reason.code == "P02")
+    behind = [reason.text for reason in where(view).reasons if reason.cause is Cause.LEFT_BEHIND]
+    left = "".join(f" {text} The second roll takes them along." for text in behind)
     return Done(f"The migration is finalized; nothing is written to ZooKeeper any more.{left}")
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from airflow_provider_kmigrate.core.listing import some
-from airflow_provider_kmigrate.core.model import PartitionMetadata, Reason, TopicMetadata
+from airflow_provider_kmigrate.core.model import Cause, PartitionMetadata, Reason, TopicMetadata
 
 __all__ = ["Difference", "Kind", "PartitionMetadata", "TopicMetadata", "compare", "compare_settings", "lasting", "reasons"]
 
@@ -55,6 +55,8 @@ _SUMMARIES = {
     Kind.DELEGATION: "delegation tokens differ",
     Kind.PRODUCER_IDS: "blocks of producer ids end before ids that are in use",
 }
+_MISSED = frozenset({Kind.EXTRA_TOPIC, Kind.LEADER})
+"""A new leader's first sync writes these; nobody can have meant what ZooKeeper has instead."""
 _WHY = "Whatever ZooKeeper lacks or holds wrongly is lost or wrong after a rollback."
 _REMEDY = (
     "Restart the active controller with the migration flag still set: its successor writes everything anew; then compare again."
@@ -119,7 +121,8 @@ def reasons(differences: Iterable[Difference], shown: int = 5) -> tuple[Reason, 
 
 
 def _summary(kind: Kind, found: list[Difference], shown: int) -> Reason:
-    return Reason(str(kind), f"{len(found)} {_SUMMARIES[kind]}: {some(found, shown, '; ')}.", _WHY, _REMEDY)
+    text = f"{len(found)} {_SUMMARIES[kind]}: {some(found, shown, '; ')}."
+    return Reason(str(kind), text, _WHY, _REMEDY, Cause.ZOOKEEPER_MISSES if kind in _MISSED else None)
 
 
 def _compare_topic(

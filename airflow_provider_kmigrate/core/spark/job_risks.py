@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from airflow_provider_kmigrate.core.cluster import HoldPolicy, SparkJobSpec
 from airflow_provider_kmigrate.core.findings.finding import Severity
 from airflow_provider_kmigrate.core.listing import some
-from airflow_provider_kmigrate.core.model import ClusterView, Reason
+from airflow_provider_kmigrate.core.model import ClusterView, Partition, Reason
 
 _GROUP = "kafka.group.id"
 #: option -> what Spark, or the client, takes without it; less makes the job die sooner (measured)
@@ -35,7 +35,7 @@ def risks(jobs: Sequence[SparkJobSpec], view: ClusterView) -> tuple[JobRisk, ...
     return tuple(
         JobRisk(job.name, severity, reason)
         for job in jobs
-        for severity, reason in (*_of_options(job, groups), *_of_topics(job, view))
+        for severity, reason in (*_of_options(job, groups), *_of_leaders(job, view), *_of_spares(job, view))
     )
 
 
@@ -44,7 +44,7 @@ def leaderless(job: SparkJobSpec, view: ClusterView) -> tuple[Reason, ...]:
 
     Replicas that are behind are no reason: no broker is stopped while there are any (S02, S03).
     """
-    return tuple(reason for _, reason in _of_topics(job, view) if reason.code in {"J24", "J26"})
+    return tuple(reason for _, reason in _of_leaders(job, view))
 
 
 def _of_options(job: SparkJobSpec, groups: Counter[str]) -> Iterator[tuple[Severity, Reason]]:
@@ -78,26 +78,34 @@ def _shared_group(job: SparkJobSpec, *, deprecated: bool) -> tuple[Severity, Rea
     return Severity.WARN, Reason("J21", text, "Quotas and ACLs hit both, and neither is told apart.", "Give each its own.")
 
 
-def _of_topics(job: SparkJobSpec, view: ClusterView) -> Iterator[tuple[Severity, Reason]]:
-    """`hold: never` turns what a hold would make harmless into a block."""
-    known = None if view.partitions is None else [one for one in view.partitions if one.topic in job.topics]
-    missing = sorted(set(job.topics) - {one.topic for one in known or ()})
+def _of_leaders(job: SparkJobSpec, view: ClusterView) -> Iterator[tuple[Severity, Reason]]:
+    """What may leave the job without a leader. `hold: never` turns what a hold would make harmless into a block."""
+    known = _partitions(job, view)
+    missing = sorted(set(job.topics) - {one.topic for one in known})
     if not job.topics or missing or view.min_insync is None:
         seen = f"These of its topics were not seen: {', '.join(missing)}." if missing else "Not all about its topics is known."
         why = "Whether it may lose a leader cannot be told."
         yield Severity.WARN, Reason("J26", seen, why, "List its topics in the cluster file, and look again.")
-    alone = [one for one in known or () if len(one.replicas) == 1]
+    alone = [one for one in known if len(one.replicas) == 1]
     if alone:
         severity = Severity.BLOCK if job.hold is HoldPolicy.NEVER else Severity.WARN
         why = "While the only broker restarts they have no leader, and the job may die."
         text = f"{some(one.name for one in alone)} have one replica."
         yield severity, Reason("J24", text, why, "Raise the replication factor, or hold the job.")
+
+
+def _of_spares(job: SparkJobSpec, view: ClusterView) -> Iterator[tuple[Severity, Reason]]:
+    """Topics that have no replica in sync to spare."""
     least = view.min_insync or {}
-    tight = [one for one in known or () if len(one.replicas) > 1 and len(one.isr) <= max(1, least.get(one.topic, 1))]
+    tight = [one for one in _partitions(job, view) if len(one.replicas) > 1 and len(one.isr) <= max(1, least.get(one.topic, 1))]
     if tight:
         why = "One more broker down, and they take no writes or have no leader."
         text = f"{some(one.name for one in tight)} have no replica in sync to spare."
         yield Severity.WARN, Reason("J25", text, why, "Bring the replicas back first.")
+
+
+def _partitions(job: SparkJobSpec, view: ClusterView) -> list[Partition]:
+    return [one for one in view.partitions or () if one.topic in job.topics]
 
 
 def _true(value: str | None) -> bool:
