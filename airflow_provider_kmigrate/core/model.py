@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Flag, StrEnum, auto
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
+from airflow_provider_kmigrate.core.reasons.registry import entry
 from airflow_provider_kmigrate.core.zookeeper_time import Age
 
 if TYPE_CHECKING:
@@ -80,62 +81,37 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One sentence of evidence; `code` is stable, means one thing wherever it is given, and has an entry in docs/runbook.md.
-
-    The letter of a code says who speaks:
-
-    ==  ======================================================
-    A   the audit: what the clients' records show
-    B   preflight: blocks the migration
-    C   properties files of nodes
-    D   logs and commits, before a step and after it
-    E   ZooKeeper and KRaft compared (equivalence)
-    F   the cluster file
-    G   gates before and between steps
-    H   who owns the cluster (the fence)
-    I   identity: is it the cluster that was named
-    J   users' Spark jobs: what could hurt them, and holding them
-    K   coordinators and groups: the count of __consumer_offsets, how ready groups are
-    L   the ledger: is the evidence whole
-    M   the nodes' machines
-    N   Airflow connections
-    O   originals in the backup
-    P   the phase of the migration
-    Q   is it quiet: may users' own jobs begin
-    R   the restart of one node
-    S   is it safe to stop a broker
-    T   time: soaking, baking, watching
-    U   what could not be read (unknown)
-    V   verdicts, canaries among them
-    W   preflight: warns
-    X   what the audit reads
-    Y   the workload and the probe: records of our own
-    Z   ZooKeeper's tree
-    ==  ======================================================
-    """
+    """What was observed, under a code that the registry explains (`core.reasons`); the letter of a code is its area."""
 
     code: str
     text: str  # what was seen
-    why: str = ""  # why it matters
-    remedy: str = ""  # what to do next
+    why: str | None = None  # why it matters; None: as the registry has it
+    remedy: str | None = None  # what to do next; None: as the registry has it
     cause: Cause | None = None  # for decisions that must recognise it
 
     def __str__(self) -> str:
-        # Of time alone there is nothing to be done but wait.
-        unsaid = "" if self.code.startswith("T") else f"see {self.code} in the runbook."
-        following = self.remedy or unsaid
-        parts = (f"[{self.code}] {self.text}", self.why, f"Next: {following}" if following else "")
+        parts = (f"[{self.code}] {self.text}", self.meaning, f"Next: {self.next_step}" if self.next_step else "")
         return " ".join(part for part in parts if part)
+
+    @property
+    def meaning(self) -> str:
+        """Why it matters."""
+        return entry(self.code).means if self.why is None else self.why
+
+    @property
+    def next_step(self) -> str:
+        """What to do next; empty if another reason beside it says so."""
+        return entry(self.code).remedy if self.remedy is None else self.remedy
 
     def row(self) -> list[str]:
         """As JSON keeps it; `from_row` reads it."""
-        return [self.code, self.text, self.why, self.remedy, self.cause or ""]
+        return [self.code, self.text, self.why or "", self.remedy or "", self.cause or ""]
 
     @classmethod
     def from_row(cls, row: Sequence[str]) -> Reason:
         """The reason that `row` wrote."""
         code, text, why, remedy, cause = row
-        return cls(code, text, why, remedy, Cause(cause) if cause else None)
+        return cls(code, text, why or None, remedy or None, Cause(cause) if cause else None)
 
 
 def headlines(reasons: Iterable[Reason]) -> tuple[str, ...]:

@@ -165,7 +165,7 @@ class CleanUpGroupOperator(_GroupOperator):
 class GroupBackOperator(StepOperator):
     """Bring groups back to `goal` (old, migrating or kafka: see `core.groups.move.Goal`) from wherever each stands.
 
-    With `only_after` or `verdict` it acts only where one of these tasks of its run has found the group worse (V30 to V34), or the
+    With `only_after` or `verdict` it acts only where one of these tasks of its run has found the group worse (V30 to V30), or the
     audit's verdict in that file is FAIL. It is skipped where they never ran, could not look, or were ended by a person, and where the
     audit said nothing or INCONCLUSIVE: unknown is no reason to take a group back, and a person decides. A run's conf `groups` (a list of names) limits it. Killed and run again it looks, and goes on.
     """

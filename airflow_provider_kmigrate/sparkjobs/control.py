@@ -90,7 +90,7 @@ class JobControl:
     def progress(self) -> str:
         """Wait until the query has got on since this was called; returns what is now so. A job that is held is left alone.
 
-        Raises `Refused` where the query has failed (J06), and `TimedOut` where it shows no progress within `job.hold_timeout`.
+        Raises `Refused` where the query has failed (J11), and `TimedOut` where it shows no progress within `job.hold_timeout`.
         """
         if self.files.read(self._path(HOLD)) is not None:
             return "The job is held; whoever lets it go waits for its progress."
@@ -106,9 +106,7 @@ class JobControl:
         found = spark_hold.read_hold(text) if text is not None else None
         if found and found.by != by and not self.over(found.by):
             seen = f"Job {self.job.name} is held by {found.by}: {found.why}"
-            raise Refused.because(
-                Reason("J13", seen, "Whoever holds it lets it go, and does not know of us.", "Wait for that run.")
-            )
+            raise Refused.because(Reason("J13", seen))
         return found
 
     def _wish(self, by: str, why: str) -> Hold:

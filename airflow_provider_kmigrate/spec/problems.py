@@ -1,7 +1,7 @@
 """What is wrong with a cluster file, one `Problem` a finding, and the `SpecError` that lists them all.
 
-Codes: F00 unreadable, F01 no YAML, F02 unknown key, F03 missing key, F04 wrong value, F05 something that must be unique is there
-twice, F06 a secret, F07 not in this version. `advice` uses F5x.
+Codes: F00 unreadable, F00 no YAML, F04 unknown key, F04 missing key, F04 wrong value, F05 something that must be unique is there
+twice, F06 a secret, F04 not in this version. `advice` uses F5x.
 """
 
 from __future__ import annotations

@@ -292,8 +292,7 @@ def refuse_if_on(cluster: str, said: str) -> None:
     """Raises `Refused` where the kill switch said something."""
     if said:
         text = f"The kill switch of {cluster} is on: {said}"
-        remedy = "Ask whoever set it; when it is off, clear the failed task: the step looks anew and goes on."
-        raise Refused.because(Reason("H05", text, "Somebody wants nothing to be changed, forward or back.", remedy))
+        raise Refused.because(Reason("H05", text))
 
 
 class _Diary:
@@ -320,8 +319,7 @@ class _Diary:
         if view.zk is None or not isinstance(decision, Act) or decision.verb.brings_up or now - self._lost >= SETTLING:
             return decision
         text = f"ZooKeeper did not answer a look {now - self._lost:.0f} s ago: {SETTLING:.0f} s are waited for what that has changed."
-        why = "Sessions that ended meanwhile take brokers out of their ISRs a moment after its return."
-        return Wait((Reason("T12", text, why, "If it comes again and again, mend ZooKeeper, or the network to it, first."),))
+        return Wait((Reason("T01", text),))
 
     def saw(self, view: ClusterView, decision: Decision) -> None:
         now = self._world.clock.monotonic()

@@ -198,7 +198,7 @@ class TestForward:
             "params": {},
             "ti": SimpleNamespace(xcom_push=lambda *_: None),
         }
-        with pytest.raises(AirflowFailException, match=r"K61.* mail .*mail_app1"):
+        with pytest.raises(AirflowFailException, match=r"K58.* mail .*mail_app1"):
             dag.get_task("m").execute(context)
         assert [group.toggle for group in groups] == [Mode.KAFKA, Mode.ZOOKEEPER, Mode.ZOOKEEPER]
         assert f"{groups[2].root}/migration/mode" not in groups[2].znodes

@@ -139,23 +139,16 @@ def worse(health: Health, group: GroupSpec, now: float, unrest: float = UNREST) 
         text = (
             f"Group {group.name} has committed nothing for {group.commit_within:.0f} s although records wait: {places(hungry)}."
         )
-        why = "Owners may look perfect meanwhile; only committed offsets show that somebody consumes."
-        reasons.append(
-            Reason("V30", text, why, "Look at the logs of the members that hold these partitions.", Cause.GROUP_UNWELL)
-        )
+        reasons.append(Reason("V30", text, cause=Cause.GROUP_UNWELL))
     if health.gone is not None and now - health.gone >= unrest:
         text = f"Group {group.name}: the switched instance has been away for {now - health.gone:.0f} s."
-        reasons.append(
-            Reason("V31", text, "It has probably ended, or lost its sessions.", "Look at its log.", Cause.GROUP_UNWELL)
-        )
+        reasons.append(Reason("V30", text, cause=Cause.GROUP_UNWELL))
     if health.restarts >= RESTARTS:
         text = f"Group {group.name}: the switched instance has begun anew {health.restarts} times."
-        why = "It ends and is started again, or loses its place in the group: each time its partitions wait."
-        reasons.append(Reason("V34", text, why, "Look at its log for what ends it.", Cause.GROUP_UNWELL))
+        reasons.append(Reason("V30", text, cause=Cause.GROUP_UNWELL))
     if health.unrest is not None and now - health.unrest >= unrest:
         text = f"Group {group.name} has not been at rest for {now - health.unrest:.0f} s."
-        why = "Members come and go, or wait for each other's partitions."
-        reasons.append(_no_rest(text, why))
+        reasons.append(Reason("V30", text, cause=Cause.GROUP_UNWELL))
     return tuple(reasons)
 
 
@@ -164,13 +157,7 @@ def never_well(group: GroupSpec, watched: float, times: int, wanted: float) -> t
     if watched <= STRETCHES * wanted or not times:
         return ()
     text = f"Group {group.name} was not at rest {times} times in {watched:.0f} s, and never well for {wanted:.0f} s at a stretch."
-    why = "Members come and go, each time for too short to be judged by itself."
-    return (_no_rest(text, why),)
-
-
-def _no_rest(text: str, why: str) -> Reason:
-    remedy = "Look at the members' logs, and who the group's members are (groups scan)."
-    return Reason("V32", text, why, remedy, Cause.GROUP_UNWELL)
+    return (Reason("V30", text, cause=Cause.GROUP_UNWELL),)
 
 
 def _since(then: float | None, so: bool, now: float) -> float | None:

@@ -23,7 +23,6 @@ _CODES = {
     StoredKind.ACLS: Kind.ACL,
     StoredKind.TOKENS: Kind.DELEGATION,
 }
-_UNKNOWN = "Unknown is not healthy."
 
 
 def differences(view: ClusterView) -> tuple[Difference, ...]:
@@ -61,7 +60,7 @@ def unread(view: ClusterView) -> tuple[Reason, ...]:
         return topics
     why = [reason.text for reason in view.unknowns if reason.cause is Cause.UNREAD_STORED]
     told = f" {'; '.join(why)}." if why else ""
-    return (*topics, Reason("G00", f"Could not read both sides of: {', '.join(missing)}.{told}", _UNKNOWN))
+    return (*topics, Reason("G00", f"Could not read both sides of: {', '.join(missing)}.{told}"))
 
 
 def found(view: ClusterView) -> tuple[Reason, ...]:

@@ -218,7 +218,7 @@ def _replication(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
         yield warns("W1", f"{of_topics(tight)} have no more replicas than min.insync.replicas asks for")
     if single:
         alone = "; this is the whole cluster" if len(facts.spec.brokers) == 1 else ""
-        yield warns("W2", f"{of_topics(single)} have a single replica{alone}")
+        yield warns("W1", f"{of_topics(single)} have a single replica{alone}")
 
 
 def _quorum(_: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
