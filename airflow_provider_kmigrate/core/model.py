@@ -105,13 +105,13 @@ class Reason:
 
     def row(self) -> list[str]:
         """As JSON keeps it; `from_row` reads it."""
-        return [self.code, self.text, self.why or "", self.remedy or "", self.cause or ""]
+        return [self.code, self.text, self.cause or ""]
 
     @classmethod
     def from_row(cls, row: Sequence[str]) -> Reason:
         """The reason that `row` wrote."""
-        code, text, why, remedy, cause = row
-        return cls(code, text, why or None, remedy or None, Cause(cause) if cause else None)
+        code, text, cause = row
+        return cls(code, text, cause=Cause(cause) if cause else None)
 
 
 def headlines(reasons: Iterable[Reason]) -> tuple[str, ...]:

@@ -93,7 +93,7 @@ def bring_in(store: BackupStore, node: NodeSpec, file: Path | None, version: str
 def _store(backup: Path) -> BackupStore:
     folder = backup.resolve()
     if folder.name[-_ID - 1 : -_ID] != "_":
-        raise Refused.because(Reason("O01", f"{folder} is no backup's folder."))
+        raise Refused.because(Reason("O01", f"{folder} is no backup's folder. Name <folder>/backup/<cluster>_<cluster id>."))
     return BackupStore(folder.parent, folder.name[: -_ID - 1], folder.name[-_ID:])
 
 
@@ -121,7 +121,7 @@ def _refuse_as_stranger(backup: Path) -> None:
     if owner == os.geteuid():
         return
     text = f"{backup} belongs to {_name(owner)}, and this is {_name(os.geteuid())}."
-    raise Refused.because(Reason("O05", text))
+    raise Refused.because(Reason("O05", f"{text} Run it as that user: sudo -u {_name(owner)} ..."))
 
 
 def _name(uid: int) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_kmigrate import runbook
-from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.model import Cause, Reason
 from airflow_provider_kmigrate.core.reasons.entry import Entry
 from airflow_provider_kmigrate.core.reasons.registry import AREAS, ENTRIES
 
@@ -104,7 +104,7 @@ def test_a_log_line_says_what_was_observed_what_it_means_and_what_to_do() -> Non
 
 
 def test_a_reason_outlives_a_deferral() -> None:
-    for reason in (Reason("G09", "seen"), Reason("V23", "seen", "why", "what to do")):
+    for reason in (Reason("G09", "seen"), Reason("V30", "seen", cause=Cause.GROUP_UNWELL)):
         assert Reason.from_row(reason.row()) == reason
 
 

@@ -220,12 +220,12 @@ class TestForward:
             SwitchInstanceOperator(
                 cluster_file=str(there.path), task_id="c", group="billing", instance="app0", target="migrating", deferrable=False
             )
-        store, pushed = Memory(watch={"verdict": [["V30", "It starves.", "", ""]]}), Memory()
+        store, pushed = Memory(watch={"verdict": [["V30", "It starves.", "group_unwell"]]}), Memory()
         ti = SimpleNamespace(xcom_push=pushed.__setitem__)
         context: Any = {"dag": dag, "run_id": "manual__1", "ti": ti, "task_state_store": store, "params": {}}
         with pytest.raises(AirflowFailException, match="V33"):
             dag.get_task("c").execute(context)
-        assert (group.kinds(), store["watch"]["verdict"], pushed["codes"]) == ([OLD, OLD], [], ["V33", "V30"])
+        assert (group.kinds(), store["watch"]["verdict"], pushed["causes"]) == ([OLD, OLD], [], ["group_unwell"])
         dag.get_task("c").execute(context)
         assert group.kinds() == [MIGRATING, OLD], "whoever clears the task wants it again"
 

@@ -146,7 +146,7 @@ def test_a_way_back_that_takes_its_time_is_waited_for(tmp_path, target, before):
 
     cluster.health = health
     with pytest.raises(Refused) as refused:
-        run_step(step(cluster, target, worse=[["V23", "slow", "", ""]]), cluster.world(tmp_path))
+        run_step(step(cluster, target, worse=[["V23", "slow", ""]]), cluster.world(tmp_path))
     assert codes(refused) == ["V23", "V26"]
     starts, stops = counted[Role.BROKER, CANARY]
     assert counts(cluster) == counted | {(Role.BROKER, CANARY): (starts + 1, stops + 1)}
@@ -160,7 +160,7 @@ def test_one_that_says_nothing_any_more_is_taken_back_when_another_process_has_f
     run_step(step(cluster, target), cluster.world(tmp_path), sync_for=4.0)
     cluster.health = only(target, hanging_after(0))
     with pytest.raises(Refused) as refused:
-        run_step(step(cluster, target, worse=[["V23", "silent", "", ""]]), cluster.world(tmp_path))
+        run_step(step(cluster, target, worse=[["V23", "silent", ""]]), cluster.world(tmp_path))
     assert codes(refused) == ["V23", "V26"]
     check_alone_back(cluster, before, counted)
 
@@ -215,7 +215,7 @@ def test_a_run_that_saw_nothing_before_the_restart_compares_with_the_others(tmp_
 def test_what_another_process_found_is_acted_on_at_once(tmp_path):
     cluster = ready(tmp_path, BrokerMode.MIGRATION)
     run_step(step(cluster, BrokerMode.MIGRATION), cluster.world(tmp_path), sync_for=4.0)
-    began, worse = cluster.clock.time, [["V23", "seen by the triggerer", "", ""]]
+    began, worse = cluster.clock.time, [["V23", "seen by the triggerer", ""]]
     with pytest.raises(Refused) as refused:
         run_step(step(cluster, BrokerMode.MIGRATION, worse=worse), cluster.world(tmp_path))
     assert refused.value.reasons[0] == Reason("V23", "seen by the triggerer")
@@ -224,7 +224,7 @@ def test_what_another_process_found_is_acted_on_at_once(tmp_path):
 
 def test_what_was_found_before_another_restart_is_forgotten(tmp_path):
     cluster = ready(tmp_path, BrokerMode.MIGRATION)
-    again = step(cluster, BrokerMode.MIGRATION, held=1000.0, worse=[["V23", "of a life before this one", "", ""]])
+    again = step(cluster, BrokerMode.MIGRATION, held=1000.0, worse=[["V23", "of a life before this one", ""]])
     began = cluster.clock.time
     assert isinstance(run_step(again, cluster.world(tmp_path)), Done)
     assert cluster.clock.time - began > BAKE.canary_bake
@@ -298,7 +298,7 @@ def test_where_the_way_back_is_not_open_it_only_stops_and_says_so(tmp_path, targ
     run_step(step(cluster, target), cluster.world(tmp_path), sync_for=4.0)
     obstacle(cluster)
     counted, files = counts(cluster), {key: node.text for key, node in cluster.nodes.items()}
-    worse = [["V23", "slow", "", ""]]
+    worse = [["V23", "slow", ""]]
     with pytest.raises(Refused) as refused:
         run_step(step(cluster, target, worse=worse), cluster.world(tmp_path))
     assert codes(refused)[:2] == ["V23", "V27"]
@@ -313,7 +313,7 @@ def test_the_only_broker_is_never_taken_back_from_migration_mode(tmp_path):
     assert cluster.kraft_owns
     counted = counts(cluster)
     with pytest.raises(Refused) as refused:
-        run_step(step(cluster, BrokerMode.MIGRATION, broker=0, worse=[["V23", "slow", "", ""]]), cluster.world(tmp_path))
+        run_step(step(cluster, BrokerMode.MIGRATION, broker=0, worse=[["V23", "slow", ""]]), cluster.world(tmp_path))
     assert codes(refused)[:3] == ["V23", "V27", "G32"]
     assert counts(cluster) == counted
 
@@ -326,14 +326,14 @@ def test_a_tool_killed_anywhere_in_it_leaves_nothing_half_done(tmp_path, target,
     run_step(step(rehearsal, target), rehearsal.world(tmp_path), sync_for=4.0)
     begun = rehearsal.mortal.count
     with pytest.raises(Refused):
-        run_step(step(rehearsal, target, worse=[["V23", "slow", "", ""]]), rehearsal.world(tmp_path))
+        run_step(step(rehearsal, target, worse=[["V23", "slow", ""]]), rehearsal.world(tmp_path))
     for at in range(begun + 1, rehearsal.mortal.count + 1):
         for ill in (False, True):
             cluster = ready(tmp_path, target)
             run_step(step(cluster, target), cluster.world(tmp_path), sync_for=4.0)
             cluster.mortal.at = at
             with pytest.raises(Killed):
-                run_step(step(cluster, target, worse=[["V23", "slow", "", ""]]), cluster.world(tmp_path))
+                run_step(step(cluster, target, worse=[["V23", "slow", ""]]), cluster.world(tmp_path))
             cluster.health = only(target, late) if ill else well
             run_again(cluster, cluster.world(tmp_path), target, ill=ill)
             canary = cluster.nodes[Role.BROKER, CANARY]

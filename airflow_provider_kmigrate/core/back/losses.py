@@ -47,7 +47,8 @@ def misstated(accept_loss: str, cluster_id: str, *, failover: bool) -> Reason | 
         return None
     wrong = [] if accept_loss == cluster_id else [f"is {accept_loss!r}, and not the cluster id {cluster_id!r}"]
     wrong += ["counts only together with `skip_failover`, which was not asked for"] if failover else []
-    return Reason("G35", f"`accept_loss` {', and '.join(wrong)}.")
+    wanted = f'{{"skip_failover": true, "accept_loss": "{cluster_id}"}}'
+    return Reason("G35", f"`accept_loss` {', and '.join(wrong)}. The conf would be {wanted}.")
 
 
 def compared(view: ClusterView, terms: Terms) -> Decision:
