@@ -140,6 +140,6 @@ def _figures(runs: list[dict[str, Any]]) -> dict[str, object]:
         "topics_of_brokers": len(view.topics[1]),
         "partitions": len(view.partitions or ()),
         "findings": len(looked.found),
-        "unread_codes": " ".join(reason.code for reason in view.unknowns),  # U03: the controllers, which nobody has started
+        "unread_codes": " ".join(reason.code for reason in view.unknowns),  # G23: the controllers, which nobody has started
         "unread_around": len(looked.facts.around.unread),
     }

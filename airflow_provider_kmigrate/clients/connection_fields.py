@@ -1,8 +1,8 @@
 """One connection's fields, read strictly: unknown extras, wrong types and missing values are all listed in one `Refused`.
 
 A connection is a mapping as Airflow has it: `conn_type`, `host`, `port`, `login`, `password`, `schema` and `extra` (a mapping or its
-JSON text). Codes: N01 missing connection, N02 unknown extra, N03 wrong value, N04 missing value, N05 another type of connection,
-N06 fields that contradict each other, N07 what kmigrate cannot use.
+JSON text). Codes: N01 missing connection, N03 unknown extra, N03 wrong value, N03 missing value, N03 another type of connection,
+N03 fields that contradict each other, N03 what kmigrate cannot use.
 """
 
 from __future__ import annotations
@@ -86,9 +86,9 @@ class Fields:
         self._wrong(name, "a mapping of environment variables to text")
         return {}
 
-    def refuse(self, code: str, text: str, why: str, remedy: str) -> None:
+    def refuse(self, text: str, why: str, remedy: str) -> None:
         """Note one more thing that is wrong; `text` must not contain a secret."""
-        self._reasons.append(Reason(code, f"connection {self.conn_id}: {text}.", why, remedy))
+        self._reasons.append(Reason("N03", f"connection {self.conn_id}: {text}.", why, remedy))
 
     def check(self) -> None:
         """Raise `Refused` with everything that was found."""
@@ -101,20 +101,20 @@ class Fields:
         return None if value == "" else value
 
     def _wrong(self, name: str, expected: str) -> None:
-        self.refuse("N03", f"{name} has a wrong value", f"Expected {expected}.", f"Correct {name} in the connection's extra.")
+        self.refuse(f"{name} has a wrong value", f"Expected {expected}.", f"Correct {name} in the connection's extra.")
 
     def _parsed_extra(self) -> Mapping[str, Any]:
         extra = _from_json(self._connection.get("extra") or {})
         if isinstance(extra, Mapping):
             return extra
-        self.refuse("N03", "extra is no JSON object", "kmigrate reads its settings from it.", "Write extra as a JSON object.")
+        self.refuse("extra is no JSON object", "kmigrate reads its settings from it.", "Write extra as a JSON object.")
         return {}
 
     def _check_type(self, wanted: str) -> None:
         found = (self.field("conn_type") or "").replace("-", "_")
         if found != wanted:
             text = f"its type is {found or 'empty'}, not {wanted}"
-            self.refuse("N05", text, "Its fields mean something else.", f"Name a connection of type {wanted}.")
+            self.refuse(text, "Its fields mean something else.", f"Name a connection of type {wanted}.")
             self.check()
 
     def _check_names(self, known: tuple[str, ...]) -> None:
@@ -123,7 +123,7 @@ class Fields:
                 near = difflib.get_close_matches(name, known, n=1)
                 remedy = f"Write {near[0]}." if near else f"Remove it; known are {', '.join(known)}."
                 remedy = _INSTEAD.get(name, remedy)
-                self.refuse("N02", f"extra has the unknown key {name}", "A setting with a typo would silently not apply.", remedy)
+                self.refuse(f"extra has the unknown key {name}", "A setting with a typo would silently not apply.", remedy)
 
 
 def secrets_of(connection: Connection) -> tuple[str, ...]:

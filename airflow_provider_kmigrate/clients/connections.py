@@ -75,7 +75,7 @@ def zookeeper_settings(conn_id: str, connection: Connection) -> ZooKeeperSetting
     if mechanism != "GSSAPI":
         _login_complete(fields, needed=mechanism is not None)
     if login and not mechanism and ":" in login:
-        fields.refuse("N03", "login has a colon", "ZooKeeper ends a digest's user name at the first one.", "Use another user.")
+        fields.refuse("login has a colon", "ZooKeeper ends a digest's user name at the first one.", "Use another user.")
     fields.check()
     return settings
 
@@ -88,7 +88,7 @@ def kafka_settings(conn_id: str, connection: Connection) -> KafkaSettings:
     if len(settings.servers) != settings.bootstrap.count(",") + 1:
         found = "bootstrap.servers is missing or no list of servers"
         fields.refuse(
-            "N04", found, "Expected host:port,host:port.", 'Add it to extra: {"bootstrap.servers": "kafka0:9092,kafka1:9092"}.'
+            found, "Expected host:port,host:port.", 'Add it to extra: {"bootstrap.servers": "kafka0:9092,kafka1:9092"}.'
         )
     _usable(fields, properties)
     fields.check()
@@ -111,7 +111,6 @@ def controller_security(conn_id: str, connection: Connection) -> WireSecurity:
     if sasl != bool(fields.extra.get("sasl_mechanism")):
         text = f"protocol is {protocol} and sasl_mechanism is {security.sasl_mechanism or 'empty'}"
         fields.refuse(
-            "N06",
             text,
             "A mechanism belongs to the SASL protocols only.",
             f"Choose one of {', '.join(MECHANISMS)}, or PLAINTEXT.",
@@ -127,7 +126,7 @@ def controller_address(conn_id: str, connection: Connection) -> tuple[str, int] 
     match = _SERVER.fullmatch(f"{host}")
     port = (match[2] if match else None) or fields.field("port") or ""
     if host and not (match and port.isdigit()):
-        fields.refuse("N03", "host is no controller's address", "Expected host:port.", "Write it, or leave host empty.")
+        fields.refuse("host is no controller's address", "Expected host:port.", "Write it, or leave host empty.")
     fields.check()
     return (match[1], int(port)) if host and match else None
 
@@ -137,7 +136,7 @@ def host_settings(conn_id: str, connection: Connection) -> HostSettings:
     fields = Fields(conn_id, connection, HOST, HOST_EXTRAS)
     plain, secret = fields.mapping("environment"), fields.mapping("secret_environment")
     for name in sorted(plain.keys() & secret.keys()):
-        fields.refuse("N06", f"{name} is in environment and in secret_environment", "Only one can apply.", "Remove one.")
+        fields.refuse(f"{name} is in environment and in secret_environment", "Only one can apply.", "Remove one.")
     fields.check()
     return HostSettings(plain | secret)
 
@@ -148,9 +147,7 @@ def webhook_settings(conn_id: str, connection: Connection) -> WebhookSettings:
     host, port, login = fields.field("host") or "", fields.field("port"), fields.field("login")
     url = host if "://" in host else f"{fields.field('schema') or 'http'}://{host}"
     if not host or not url.startswith(("http://", "https://")):
-        fields.refuse(
-            "N04", "host is no address of an HTTP service", "Nobody would be told.", "Write its host, or its whole URL."
-        )
+        fields.refuse("host is no address of an HTTP service", "Nobody would be told.", "Write its host, or its whole URL.")
     fields.check()
     headers = {str(name): str(value) for name, value in fields.extra.items()}
     return WebhookSettings(f"{url}:{port}" if port else url, headers, (login, fields.field("password") or "") if login else None)
@@ -247,7 +244,7 @@ def _controllers(spec: ClusterSpec, brokers: WireSecurity, lookup: Lookup) -> Wi
 
 def _contradict(spec: ClusterSpec, found: str, remedy: str) -> NoReturn:
     text = f"{found}, and quorum.security in {spec.path or 'the cluster file'} is {spec.controller_security}."
-    reason = Reason("N06", text, "Controllers are configured with one and asked with the other.", remedy)
+    reason = Reason("N03", text, "Controllers are configured with one and asked with the other.", remedy)
     raise Refused(str(reason), (reason,))
 
 
@@ -257,7 +254,7 @@ def _servers(fields: Fields) -> str:
     matches = [_SERVER.fullmatch(server.strip()) for server in text.split(",")]
     if not text or not all(matches):
         found = "host is empty" if not text else "host is no list of servers"
-        fields.refuse("N03", found, "Expected host:port,host:port/chroot.", "Write it as the brokers' zookeeper.connect has it.")
+        fields.refuse(found, "Expected host:port,host:port/chroot.", "Write it as the brokers' zookeeper.connect has it.")
         return ""
     port = fields.field("port") or _ZOOKEEPER_PORT
     return ",".join(f"{match[1]}:{match[2] or port}" for match in matches if match)
@@ -269,11 +266,10 @@ def _chroot(fields: Fields) -> str:
     places = {"host": "".join(in_host), "extra.chroot": fields.text("chroot") or "", "schema": fields.field("schema") or ""}
     given = {place: f"/{chroot.strip('/')}" for place, chroot in places.items() if chroot.strip("/")}
     if len(set(given.values())) > 1:
-        fields.refuse("N06", f"{' and '.join(given)} name different chroots", "Only one can be right.", "Write it in one place.")
+        fields.refuse(f"{' and '.join(given)} name different chroots", "Only one can be right.", "Write it in one place.")
     chroot = next(iter(given.values()), "")
     if chroot and ("," in chroot or not _CHROOT.fullmatch(chroot)):
         fields.refuse(
-            "N03",
             "the chroot is no path of a znode",
             "Expected /name, once, at the end of host.",
             "Write it as the brokers have it.",
@@ -285,9 +281,9 @@ def _tls(fields: Fields, *, used: bool, switch: str) -> dict[str, Any]:
     files = {name: fields.text(name) for name in ("ca_file", "cert_file", "key_file", "key_password")}
     given = [name for name, value in files.items() if value]
     if given and not used:
-        fields.refuse("N06", f"{', '.join(given)} without {switch}", "The connection would not be encrypted.", f"Set {switch}.")
+        fields.refuse(f"{', '.join(given)} without {switch}", "The connection would not be encrypted.", f"Set {switch}.")
     if (files["key_file"] or files["key_password"]) and not files["cert_file"]:
-        fields.refuse("N04", "a key without cert_file", "A key proves nothing without its certificate.", "Add cert_file.")
+        fields.refuse("a key without cert_file", "A key proves nothing without its certificate.", "Add cert_file.")
     return {**files, "verify_hostname": fields.flag("verify_hostname", default=True)}
 
 
@@ -295,7 +291,7 @@ def _login_complete(fields: Fields, *, needed: bool) -> None:
     login, password = fields.field("login"), fields.field("password")
     if bool(login) != bool(password) or (needed and not login):
         absent = [name for name, value in (("login", login), ("password", password)) if not value]
-        fields.refuse("N04", f"{' and '.join(absent)} missing", "A user is known by both.", "Fill in login and password.")
+        fields.refuse(f"{' and '.join(absent)} missing", "A user is known by both.", "Fill in login and password.")
 
 
 def _property(fields: Fields, name: str, value: object) -> str:
@@ -303,7 +299,7 @@ def _property(fields: Fields, name: str, value: object) -> str:
         return str(value).lower()
     if isinstance(value, str | int | float):
         return str(value)
-    fields.refuse("N03", f"{name} has a wrong value", "Expected text, a number, true or false.", f"Correct {name} in extra.")
+    fields.refuse(f"{name} has a wrong value", "Expected text, a number, true or false.", f"Correct {name} in extra.")
     return ""
 
 
@@ -311,30 +307,28 @@ def _usable(fields: Fields, properties: Mapping[str, str]) -> None:
     """What librdkafka would take but the wire client could not; both must be the same identity."""
     for name, remedy in _UNUSABLE.items():
         if name in properties:
-            fields.refuse("N07", f"{name} cannot be used", "kmigrate's own client reads PEM files only.", f"Instead, {remedy}.")
+            fields.refuse(f"{name} cannot be used", "kmigrate's own client reads PEM files only.", f"Instead, {remedy}.")
     for name in properties:
         if name.endswith("_cb"):
-            fields.refuse("N07", f"{name} cannot be used", "kmigrate runs no code that a connection names.", "Remove it.")
+            fields.refuse(f"{name} cannot be used", "kmigrate runs no code that a connection names.", "Remove it.")
     if properties.get("enable.ssl.certificate.verification") == "false":
         text = "enable.ssl.certificate.verification is false"
-        fields.refuse("N07", text, "Whoever answers could then be anybody.", "Name the CA in ssl.ca.location.")
+        fields.refuse(text, "Whoever answers could then be anybody.", "Name the CA in ssl.ca.location.")
     _usable_protocol(fields, properties)
 
 
 def _usable_protocol(fields: Fields, properties: Mapping[str, str]) -> None:
     protocol = properties.get("security.protocol", "PLAINTEXT").upper()
     if protocol not in PROTOCOLS:
-        fields.refuse(
-            "N03", "security.protocol has a wrong value", f"Expected one of {', '.join(PROTOCOLS)}.", "Correct it in extra."
-        )
+        fields.refuse("security.protocol has a wrong value", f"Expected one of {', '.join(PROTOCOLS)}.", "Correct it in extra.")
     if not protocol.startswith("SASL_"):
         return
     if (properties.get("sasl.mechanism") or properties.get("sasl.mechanisms")) not in MECHANISMS:
         why = f"kmigrate's own client speaks {', '.join(MECHANISMS)}."
-        fields.refuse("N07", "its sasl.mechanism cannot be used", why, "Give kmigrate a user with one of these.")
+        fields.refuse("its sasl.mechanism cannot be used", why, "Give kmigrate a user with one of these.")
     for name in ("sasl.username", "sasl.password"):
         if not properties.get(name):
-            fields.refuse("N04", f"{name} is missing", f"{protocol} needs it.", "Add it to extra.")
+            fields.refuse(f"{name} is missing", f"{protocol} needs it.", "Add it to extra.")
 
 
 def _example(conn_type: str) -> str:

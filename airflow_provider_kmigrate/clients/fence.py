@@ -18,7 +18,7 @@ The owner is a *run* (`dag_id/run_id`), not a process, because each task of a ru
   suspended or merely slow. Tasks of one run that act must therefore follow one another; threads of one task share one `Fence`.
 - leaving the `with` block ends only the proof of life. The run keeps the cluster between its tasks, when no process lives.
 - an outdated process is refused whatever it tries (code H03);
-- another run is refused (`Fenced`, code H01 while a process of the owner lives, H02 while none does) until the owner's last task
+- another run is refused (`Fenced`, code H01 while a process of the owner lives, H01 while none does) until the owner's last task
   calls `release`, the caller can tell that the owning run is over (`finished`), or a human calls `break_lock`.
 """
 
@@ -103,7 +103,7 @@ class Fence:
         """Grows with every taking, by whomever; raises `Fenced` before `take`."""
         if self._token is None:
             text = f"run {self._me} has not taken the fence of {self._root}"
-            raise Fenced.because(Reason("H04", text, "Only the run that owns the cluster may act."))
+            raise Fenced.because(Reason("H03", text))
         return self._token
 
     def take(self) -> int:
@@ -192,22 +192,17 @@ class Fence:
 
     def _refusal(self, held: Owner) -> Fenced:
         text = f"The cluster is owned by {held}"
-        why = "Two runs that change one cluster at the same time can lose data."
         if self.alive():
-            reason = Reason("H01", f"{text}; a process of it is alive.", why, "Wait until that run has ended.")
+            reason = Reason("H01", f"{text}; a process of it is alive.")
         else:
-            remedy = (
-                "Continue that run by clearing its failed task; if it is over for good, break its lock and start this run again."
-            )
-            reason = Reason("H02", f"{text}; no process of it is alive now.", why, remedy)
+            reason = Reason("H01", f"{text}; no process of it is alive now.")
         return Fenced.because(reason)
 
     def _ensure_tree(self) -> None:
         found = self._zookeeper.cluster_id()
         if found != self._cluster_id:
             text = f"ZooKeeper has cluster {found}, run {self._me} is for cluster {self._cluster_id}"
-            remedy = "Correct the ZooKeeper connection, or cluster_id in the cluster file."
-            raise WrongCluster.because(Reason("I01", text, "Going on would change another cluster.", remedy))
+            raise WrongCluster.because(Reason("I01", text))
         if self._zookeeper.read(self.path) is not None:  # made last: where it is, all is
             return
         for path in (ROOT, self._root, f"{self._root}/live", self.path):

@@ -30,7 +30,7 @@ _commit = retry(retry=retry_if_exception_type(Unavailable), stop=stop_after_atte
 def copy(zk: ZooKeeper, properties: Mapping[str, Any], plan: CopyPlan, holding: Holding, timeout: float = 30.0) -> GroupSeen:
     """Write every offset of the plan, and read it back; the group as it is then.
 
-    Safe to repeat: a plan made anew has only what is left. Raises `Refused` (K70, K71, K74) where the target is not as the plan saw it,
+    Safe to repeat: a plan made anew has only what is left. Raises `Refused` (K30, K71, K74) where the target is not as the plan saw it,
     and nothing was written; `Fenced` where another run holds the cluster; `Changed` where somebody wrote at the same moment, and `Failed`
     where Kafka refused or what was read back is something else: then some may be written.
     """

@@ -38,8 +38,7 @@ def error_for(code: int, where: str, detail: str | None = None) -> KMigrateError
     """The exception for a non-zero code; `where` names the node and the request, `detail` is the broker's own sentence."""
     text = f"{where}: {name_of(code)}" + (f" ({detail})" if detail else "")
     if code == _INCONSISTENT_CLUSTER_ID:
-        remedy = "Correct the addresses, the connections, or cluster_id in the cluster file."
-        return WrongCluster.because(Reason("I01", f"{text}.", "Going on would change another cluster.", remedy))
+        return WrongCluster.because(Reason("I01", f"{text}."))
     return _class_of(code)(text)
 
 

@@ -7,5 +7,4 @@ from airflow_provider_kmigrate.core.model import Reason
 
 def outdated(seen: str) -> Reason:
     """The reason of a `Fenced`; `seen` says which token is older than which."""
-    why = "A newer task or run owns the cluster; two that change it at the same time can lose data."
-    return Reason("H03", f"{seen}.", why, "Nothing: let the newer one go on, and look at its log.")
+    return Reason("H03", f"{seen}.")

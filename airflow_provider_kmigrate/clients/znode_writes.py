@@ -94,5 +94,4 @@ def check_allowed(operation: Operation, *, held: bool) -> None:
 
 
 def _forbidden(text: str) -> Forbidden:
-    why = "Nothing was sent: a write that nobody foresaw can cost a cluster its metadata."
-    return Forbidden.because(Reason("Z04", f"{text}.", why, "This is a mistake in kmigrate; keep the log and report it."))
+    return Forbidden.because(Reason("Z04", f"{text}."))

@@ -1,7 +1,7 @@
 """Kafka's tree in ZooKeeper: read in few round trips, written only by fenced transactions on an allow-list of paths.
 
 Every path is below the chroot of the settings, which is never created: a wrong chroot is a wrong cluster. Raises what
-`zookeeper_session` maps kazoo's errors to; `WrongCluster` with code Z01 (no such chroot), Z02 (no Kafka cluster in it) or Z03 (its
+`zookeeper_session` maps kazoo's errors to; `WrongCluster` with code Z01 (no such chroot), Z01 (no Kafka cluster in it) or Z01 (its
 id cannot be read).
 """
 
@@ -236,17 +236,16 @@ class ZooKeeper:
 
     def _identity(self, root: object, found: Any) -> str:
         if root is None:
-            self._refuse("Z01", "there is no such chroot", "A wrong chroot is another cluster, or none.")
+            self._refuse("there is no such chroot")
         if found is None:
-            self._refuse("Z02", "there is no /cluster/id", "No Kafka cluster lives here.")
+            self._refuse("there is no /cluster/id")
         identity = znodes.cluster_id(_data(found))
         if isinstance(identity, Malformed):
-            self._refuse("Z03", f"/cluster/id is {identity.content!r}", "Nothing else says which cluster this is.")
+            self._refuse(f"/cluster/id is {identity.content!r}")
         return identity
 
-    def _refuse(self, code: str, text: str, why: str) -> NoReturn:
-        reason = Reason(code, f"{self._session.where}: {text}.", why, "Correct hosts and chroot of the ZooKeeper connection.")
-        raise WrongCluster.because(reason)
+    def _refuse(self, text: str) -> NoReturn:
+        raise WrongCluster.because(Reason("Z01", f"{self._session.where}: {text}."))
 
     def _live_members(self) -> dict[str, LiveMembers]:
         """migration/ids first: who joins meanwhile looks like a member that cannot migrate."""

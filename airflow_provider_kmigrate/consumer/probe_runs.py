@@ -96,7 +96,7 @@ def silent(folder: Path, seconds: float = _SILENT_S) -> bool:
 def flows(events: Path, patience: float = 60.0) -> tuple[int, int]:
     """How many records were acknowledged, and how many offsets committed, once both grow.
 
-    Raises `Refused` (Y10) where they do not within `patience` seconds.
+    Raises `Refused` (Y09) where they do not within `patience` seconds.
     """
     progress = Progress(events)
     before, deadline = _so_far(progress), time.monotonic() + patience
@@ -108,7 +108,7 @@ def flows(events: Path, patience: float = 60.0) -> tuple[int, int]:
     text = f"The probe in {events} shows nothing new for {patience:g} s: {before[0]} records acknowledged, {before[1]} offsets committed."
     why = "It was started on a worker that is gone, or its folder is not the same everywhere; the audits would have no evidence."
     remedy = "Run it where it can stay (see the operator's guide), or write `probe: false` in the section `audit`."
-    raise Refused.because(Reason("Y10", text, why, remedy))
+    raise Refused.because(Reason("Y09", text, why, remedy))
 
 
 def _so_far(progress: Progress) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from airflow_provider_kmigrate.core.listing import listed, some
 from airflow_provider_kmigrate.core.model import (
     Broker,
     BrokerMode,
+    Cause,
     ClusterView,
     Controller,
     Malformed,
@@ -24,10 +25,8 @@ from airflow_provider_kmigrate.core.model import (
     Reason,
     ZkController,
 )
-from airflow_provider_kmigrate.core.phase import UNFLAGGED
 from airflow_provider_kmigrate.core.unread import not_read
 
-BRING_BACK = "Start it with its own directory and the flag in its file; restart no other one meanwhile."
 """What to do about a controller that does not answer (G23)."""
 
 
@@ -89,8 +88,7 @@ def process_known(node: Broker | Controller) -> Gate:
         return MET
     answers = node.answers if isinstance(node, Controller) else node.mode is not None
     text = f"The host of node {node.id} does not say that its process runs{', although the node answers' if answers else ''}."
-    why = "Its file would be replaced, and then nothing stopped or started; or another process would be."
-    return not_yet(Reason("G25", text, why, "Check the host, and the commands of the cluster file."))
+    return not_yet(Reason("U04", text))
 
 
 def fresh_migration(view: ClusterView) -> Gate:
@@ -101,12 +99,7 @@ def fresh_migration(view: ClusterView) -> Gate:
     if migration is None or (isinstance(migration, Migration) and migration.metadata_offset <= 0):
         return MET
     seen = migration.content if isinstance(migration, Malformed) else f"offset {migration.metadata_offset}"
-    why = "New controllers would take it for a finished migration and delete every topic they do not know (measured)."
-    remedy = (
-        f"Stop every KRaft controller that runs, then run kmigrate_rollback__{view.name}. By hand only where that refuses with P04, in the"
-        " order of the runbook's G03."
-    )
-    return never(Reason("G03", f"/migration is left over: {seen}.", why, remedy))
+    return never(Reason("P06", f"/migration is left over: {seen}."))
 
 
 def empty_controllers(view: ClusterView, ids: Collection[int]) -> Gate:
@@ -121,12 +114,7 @@ def _empty_controller(view: ClusterView, controller: int) -> Gate:
     started = isinstance(view.zk.migration, Migration) if view.zk else False
     if not seen.files.has_metadata_log or started:
         return MET
-    why = "An old quorum takes the cluster over at once and deletes topics created since (measured)."
-    remedy = (
-        "See that this controller is stopped and stays so, then move its directory away (do not delete it) and clear the task. After a"
-        " hand-over finish the rollback instead: it does this."
-    )
-    return never(Reason("G04", f"Controller {controller} has a metadata log, but no migration is under way.", why, remedy))
+    return never(Reason("G04", f"Controller {controller} has a metadata log, but no migration is under way."))
 
 
 def all_flagged(view: ClusterView) -> Gate:
@@ -137,11 +125,16 @@ def all_flagged(view: ClusterView) -> Gate:
 def _flagged(view: ClusterView, controller: int) -> Gate:
     seen = view.controllers[controller]
     if not seen.answers or seen.migration_flag is None:
-        return not_yet(Reason("G23", f"Controller {controller} does not answer.", "Its migration flag is unknown.", BRING_BACK))
+        return not_yet(
+            Reason(
+                "G23",
+                f"Controller {controller} does not answer.",
+                cause=Cause.CONTROLLER_UNRESPONSIVE,
+            )
+        )
     if seen.migration_flag:
         return MET
-    why = "If it is elected, it finalizes the migration at once, without any check."
-    return never(Reason("G05", f"Controller {controller} runs without the migration flag.", why, UNFLAGGED))
+    return never(Reason("G05", f"Controller {controller} runs without the migration flag.", cause=Cause.UNFLAGGED_CONTROLLER))
 
 
 def quorum_healthy(view: ClusterView, max_lag: int = 1000) -> Gate:
@@ -164,10 +157,7 @@ def quorum_leads(view: ClusterView) -> Gate:
 
 def no_quorum(text: str) -> Reason:
     """G20: why nothing is restarted beside a quorum that has no leader, or whose voters lag."""
-    why = "Restarting a node now could cost the quorum its majority, or elect somebody who lacks records."
-    return Reason(
-        "G20", text, why, "Start the controllers that are down, each with its own directory and the flag; a lag falls by itself."
-    )
+    return Reason("G20", text)
 
 
 def all_in_migration_mode(view: ClusterView, but: Collection[int] = ()) -> Gate:
@@ -178,8 +168,7 @@ def all_in_migration_mode(view: ClusterView, but: Collection[int] = ()) -> Gate:
     plain = [b for b in registered if b not in view.brokers or view.brokers[b].mode is not BrokerMode.MIGRATION]
     if not plain:
         return MET
-    why = "When the last broker registers, KRaft takes over and cuts a plain ZooKeeper broker off: acked records were lost (measured)."
-    return not_yet(Reason("G08", f"Brokers in /brokers/ids that are not in migration mode: {listed(plain)}.", why))
+    return not_yet(Reason("G08", f"Brokers in /brokers/ids that are not in migration mode: {listed(plain)}."))
 
 
 def dual_write_alive(view: ClusterView, before: ClusterView | None) -> Gate:
@@ -240,8 +229,7 @@ def migration_of(view: ClusterView | None) -> Migration | None:
 
 def no_dual_write(text: str) -> Reason:
     """G07: the dual-write is not seen to move."""
-    remedy = "Nothing for two minutes: copy, soak, a broker's restart and a rollback's heal cure it themselves; in another task clear copy or soak."
-    return Reason("G07", text, "What is not written to ZooKeeper is lost on the way back.", remedy)
+    return Reason("G07", text, cause=Cause.DUAL_WRITE_STALLED)
 
 
 def _stamp(migration: Migration) -> tuple[int, int]:
@@ -259,8 +247,7 @@ def lag_below(view: ClusterView, limit: int) -> Gate:
         return not_yet(not_read("the dual-write lag"))
     if lag <= limit:
         return MET
-    why = "ZooKeeper is behind KRaft: what is missing there would be lost by a rollback."
-    return not_yet(Reason("G06", f"The dual-write lag is {lag} records (limit {limit}).", why))
+    return not_yet(Reason("G07", f"The dual-write lag is {lag} records (limit {limit})."))
 
 
 def dual_write_lag(view: ClusterView) -> int | None:
@@ -277,16 +264,15 @@ def no_client_metrics(view: ClusterView) -> Gate:
         return not_yet(not_read("the client-metrics subscriptions"))
     if not view.client_metrics:
         return MET
-    why = "At the next controller failover the dual-write to ZooKeeper stops until they are deleted."
     text = f"Client-metrics subscriptions exist: {', '.join(view.client_metrics)}."
-    return never(Reason("G09", text, why, "Delete them (kafka-client-metrics --delete) until the migration is finalized."))
+    return never(Reason("G09", text))
 
 
 def epochs_known(view: ClusterView, *, states: bool = True) -> Gate:
     """The controller epochs in ZooKeeper and in the partition `states` were read: whoever gives the cluster back raises one above the others."""
     if view.zk is not None and view.zk.controller_epoch is not None and (view.state_epoch is not None or not states):
         return MET
-    return not_yet(not_read("the controller epochs", why="A controller with a lower one could change nothing."))
+    return not_yet(not_read("the controller epochs"))
 
 
 def no_leaderless(view: ClusterView) -> Gate:
@@ -297,8 +283,7 @@ def no_leaderless(view: ClusterView) -> Gate:
     if not without:
         return MET
     text = f"{len(without)} partitions have no leader: {some(p.name for p in sorted(without))}."
-    remedy = "Bring back the brokers of their last ISRs; never an unclean election."
-    return not_yet(Reason("G13", text, "They accept no write and no read.", remedy))
+    return not_yet(Reason("G13", text))
 
 
 def leaderless(view: ClusterView) -> tuple[Partition, ...]:
@@ -312,10 +297,8 @@ def no_live_groups(view: ClusterView) -> Gate:
         return not_yet(not_read("ZooKeeper"))
     if not view.zk.live_groups:
         return MET
-    text = f"Groups still coordinate through ZooKeeper: {living(view)}."
-    why = "With the last ZooKeeper-mode broker gone they stop consuming, although their owners still look perfect."
-    remedy = f"Move these groups with the DAG {mover(view.name)} (groups: in the cluster file), or stop their consumers, and run again."
-    return never(Reason("G21", text, why, remedy))
+    text = f"Groups still coordinate through ZooKeeper: {living(view)}. The DAG {mover(view.name)} moves them."
+    return never(Reason("G21", text))
 
 
 def nobody_starves(view: ClusterView) -> Gate:
@@ -323,9 +306,8 @@ def nobody_starves(view: ClusterView) -> Gate:
     gate = no_live_groups(view)
     if gate.standing is not Standing.NEVER:
         return gate
-    why = "No broker is left in a ZooKeeper mode: they consume nothing, although their owners look perfect (measured)."
-    remedy = f"Stop their consumers; or one broker back in migration mode cures them, until the DAG {mover(view.name)} has moved them (runbook, G21)."
-    return not_yet(Reason("G21", gate.reasons[0].text, why, remedy))
+    text = f"{gate.reasons[0].text} No broker is left in a ZooKeeper mode, so they consume nothing."
+    return not_yet(Reason("G21", text))
 
 
 def mover(cluster: str) -> str:
@@ -366,8 +348,7 @@ def all_kraft(view: ClusterView) -> Gate:
 
 
 def _not_kraft(text: str) -> Reason:
-    remedy = "Start it, or clear its second_roll task; the registration of one that has stopped goes within 18 s."
-    return Reason("G22", text, "A broker left behind by the finalization can never come back.", remedy)
+    return Reason("G22", text)
 
 
 def left_in_charge(view: ClusterView, broker: int, stop_seconds: float) -> Gate:
@@ -381,10 +362,8 @@ def left_in_charge(view: ClusterView, broker: int, stop_seconds: float) -> Gate:
     stuck = [p for p in view.partitions if p.leader == broker and set(p.isr) - {broker}]
     if not stuck or stop_seconds < slow_stop_limit(len(view.partitions)):
         return MET
-    why = "The controller could not move them: suspect a wrong controller epoch or a broker cut off from its controller."
-    remedy = "Look for 'already written by another controller' in the brokers' logs before stopping anything else."
     text = f"The stop of broker {broker} took {stop_seconds:.1f} s and left it leader of {len(stuck)} partitions: {some(p.name for p in sorted(stuck))}."
-    return never(Reason("G12", text, why, remedy))
+    return never(Reason("G12", text))
 
 
 def after_stop(view: ClusterView, broker: int, stop_seconds: float) -> Gate:

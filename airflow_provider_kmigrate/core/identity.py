@@ -13,7 +13,7 @@ def strangers(view: ClusterView, spec: ClusterSpec) -> tuple[Reason, ...]:
     if wrong or named:
         return wrong
     text = f"Nothing that was read names a cluster id; expected {spec.cluster_id}."
-    return (Reason("I02", text, "An act on an unidentified cluster could hit the wrong one."),)
+    return (Reason("G00", text),)
 
 
 def unidentified(node: Broker | Controller) -> tuple[Reason, ...]:
@@ -21,9 +21,7 @@ def unidentified(node: Broker | Controller) -> tuple[Reason, ...]:
     if node.files.meta is not None:
         return ()
     text = f"Whose directories the machine of node {node.id} holds was not read."
-    why = "Its host, or its path, may be another cluster's: what would be restarted or changed there is not this node."
-    remedy = "Check that the host can be reached, that `properties` is the node's file, and that its meta.properties can be read; then it goes on."
-    return (Reason("I03", text, why, remedy),)
+    return (Reason("U04", text),)
 
 
 def _named(view: ClusterView) -> list[tuple[str, str]]:
@@ -37,5 +35,4 @@ def _named(view: ClusterView) -> list[tuple[str, str]]:
 
 def _reason(where: str, found: str, spec: ClusterSpec) -> Reason:
     text = f"Cluster {spec.name} must have cluster id {spec.cluster_id}, but {where} says {found}."
-    why = "Going on would restart or change another cluster."
-    return Reason("I01", text, why, "Correct the connections, the hosts, or cluster_id in the cluster file.")
+    return Reason("I01", text)

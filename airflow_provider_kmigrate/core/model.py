@@ -6,11 +6,12 @@ A `ClusterView` is one frozen snapshot. Whatever could not be read is `None`, ne
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Flag, StrEnum, auto
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
+from airflow_provider_kmigrate.core.reasons.registry import entry
 from airflow_provider_kmigrate.core.zookeeper_time import Age
 
 if TYPE_CHECKING:
@@ -58,53 +59,64 @@ class Look(Flag):
     METADATA = TOPICS | STORED  # all metadata, of both sides
 
 
+class Cause(StrEnum):
+    """What a decision has to recognise in a reason. Codes are for people; decisions compare causes."""
+
+    UNFLAGGED_CONTROLLER = auto()  # a controller answers without the migration flag
+    CONTROLLER_UNRESPONSIVE = auto()
+    BROKER_UNRESPONSIVE = auto()
+    LEFT_BEHIND = auto()  # a ZooKeeper-mode broker after the finalization
+    FINALIZED = auto()  # no rollback is possible any more
+    DUAL_WRITE_STALLED = auto()
+    OUT_OF_ISR = auto()  # a restarted broker is not back in every ISR
+    HAND_OVER_OBSERVED = auto()  # /migration must stay unchanged for a moment before the hand-over
+    ZOOKEEPER_MISSES = auto()  # ZooKeeper lacks what KRaft has, and holds nothing else instead
+    GROUP_UNWELL = auto()  # observed of the group itself: reason enough to roll it back
+    UNREAD = auto()  # of the whole cluster, and quick to read
+    UNREAD_SLOW = auto()  # of the whole cluster, and not read again if the rest is
+    UNREAD_STORED = auto()  # metadata of both sides; as slow
+    UNREAD_OFFSETS_COUNT = auto()  # of one broker; as slow
+    UNREAD_CONTROLLER = auto()  # of one controller
+
+
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One sentence of evidence; `code` is stable, means one thing wherever it is given, and has an entry in docs/runbook.md.
-
-    The letter of a code says who speaks:
-
-    ==  ======================================================
-    A   the audit: what the clients' records show
-    B   preflight: blocks the migration
-    C   properties files of nodes
-    D   logs and commits, before a step and after it
-    E   ZooKeeper and KRaft compared (equivalence)
-    F   the cluster file
-    G   gates before and between steps
-    H   who owns the cluster (the fence)
-    I   identity: is it the cluster that was named
-    J   users' Spark jobs: what could hurt them, and holding them
-    K   coordinators and groups: the count of __consumer_offsets, how ready groups are
-    L   the ledger: is the evidence whole
-    M   the nodes' machines
-    N   Airflow connections
-    O   originals in the backup
-    P   the phase of the migration
-    Q   is it quiet: may users' own jobs begin
-    R   the restart of one node
-    S   is it safe to stop a broker
-    T   time: soaking, baking, watching
-    U   what could not be read (unknown)
-    V   verdicts, canaries among them
-    W   preflight: warns
-    X   what the audit reads
-    Y   the workload and the probe: records of our own
-    Z   ZooKeeper's tree
-    ==  ======================================================
-    """
+    """What was observed, under a code that the registry explains (`core.reasons`); the letter of a code is its area."""
 
     code: str
     text: str  # what was seen
-    why: str = ""  # why it matters
-    remedy: str = ""  # what to do next
+    why: str | None = None  # why it matters; None: as the registry has it
+    remedy: str | None = None  # what to do next; None: as the registry has it
+    cause: Cause | None = None  # for decisions that must recognise it
 
     def __str__(self) -> str:
-        # Of time alone there is nothing to be done but wait.
-        unsaid = "" if self.code.startswith("T") else f"see {self.code} in the runbook."
-        following = self.remedy or unsaid
-        parts = (f"[{self.code}] {self.text}", self.why, f"Next: {following}" if following else "")
+        parts = (f"[{self.code}] {self.text}", self.meaning, f"Next: {self.next_step}" if self.next_step else "")
         return " ".join(part for part in parts if part)
+
+    @property
+    def meaning(self) -> str:
+        """Why it matters."""
+        return entry(self.code).means if self.why is None else self.why
+
+    @property
+    def next_step(self) -> str:
+        """What to do next; empty if another reason beside it says so."""
+        return entry(self.code).remedy if self.remedy is None else self.remedy
+
+    def row(self) -> list[str]:
+        """As JSON keeps it; `from_row` reads it."""
+        return [self.code, self.text, self.cause or ""]
+
+    @classmethod
+    def from_row(cls, row: Sequence[str]) -> Reason:
+        """The reason that `row` wrote."""
+        code, text, cause = row
+        return cls(code, text, cause=Cause(cause) if cause else None)
+
+
+def headlines(reasons: Iterable[Reason]) -> tuple[str, ...]:
+    """The codes of reasons: a log that waits says them again once these change, not with every new figure in a text."""
+    return tuple(reason.code for reason in reasons)
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,29 +83,19 @@ def uniform(
 
 def _wrong(broker: int, possible: frozenset[int], topic_count: int) -> Reason:
     text = f"broker {broker} computes with {_some(possible)} partitions of {OFFSETS_TOPIC}, which has {topic_count}"
-    why = (
-        "The topic was expanded, or created from another broker's configuration, since that broker started. Restarting brokers makes them "
-        "disagree: groups are consumed twice, not at all, or lose their committed offsets."
-    )
-    remedy = (
-        "Restart no broker now. In a planned window: stop the groups, save their offsets, restart every broker, set the offsets again"
-        " (K01 in the runbook)."
-    )
-    return Reason("K01", text, why, remedy)
+    return Reason("K01", text)
 
 
 def _unread(brokers: Collection[int]) -> Reason:
     named = listed(brokers) or "all"
     text = f"no count of {OFFSETS_TOPIC} explains the answers of brokers {named}, or they gave none"
-    return Reason("K02", text, "Unknown is not healthy; leaders that move meanwhile do this.", "Look again.")
+    return Reason("K02", text)
 
 
 def _ambiguous(brokers: Collection[int], others: frozenset[int], topic_count: int) -> Reason:
     named = listed(brokers)
     text = f"brokers {named} use {topic_count} partitions of {OFFSETS_TOPIC} or, just as likely by their answers, {_some(others)}"
-    why = "Leaders are spread so regularly, or over so few brokers, that no made-up group tells the counts apart."
-    remedy = "Make sure that the topic has not been expanded since these brokers started."
-    return Reason("K03", text, why, remedy)
+    return Reason("K02", text)
 
 
 def _some(counts: frozenset[int], shown: int = 6) -> str:

@@ -14,7 +14,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from airflow_provider_kmigrate.core.listing import listed
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Malformed, Migration, Reason, ZkController, ZkView
+from airflow_provider_kmigrate.core.model import (
+    BrokerMode,
+    Cause,
+    ClusterView,
+    Malformed,
+    Migration,
+    Reason,
+    ZkController,
+    ZkView,
+)
 
 
 class Phase(StrEnum):
@@ -107,46 +116,23 @@ TABLE.update(
     for intent in Intent
 )
 
-_REMEDY = {
-    Phase.UNKNOWN: "Nothing is done on a guess; bring the named nodes or their network back, the step goes on by itself.",
-    Phase.STALE: (
-        "Stop every KRaft controller at once (SIGTERM), then run the rollback: it saves and deletes /migration and sets the"
-        " controllers' directories aside. Delete nothing by hand."
-    ),
-    Phase.SPLIT: (
-        "Restart it in migration mode now: clear its first_roll task without Downstream. Stop no other broker and no controller."
-    ),
-    Phase.STRANDED: "Roll it forward to KRaft now: clear its second_roll task without Downstream. Never back.",
-    Phase.FINALIZED: "The cluster is on KRaft for good; nothing to do.",
-}
-
-
-#: What becomes of a controller without the flag depends on who leads; a finalized quorum ignores a flag that is given back.
-UNFLAGGED = (
-    "Who leads (`kafka-metadata-quorum.sh ... describe --status`)? Another controller, and `finalize` does not run: give this one the"
-    " flag back before anything else restarts. This one: the cluster is most likely finalized, give nothing back; see G05 and R12 in the"
-    " runbook."
-)
-_GUESS = "Somebody else wrote it; from it nobody can tell who owns the cluster."
-
 
 def malformed(code: str, path: str, content: str) -> Reason:
     """P04 or P05: a znode that says who owns the cluster, and is not as Kafka writes it."""
-    return Reason(code, f"{path} is malformed: {content!r}.", _GUESS, f"Write and delete nothing; see {code} in the runbook.")
+    return Reason(code, f"{path} is malformed: {content!r}.")
 
 
 def permit(position: Position, intent: Intent) -> Permit:
     """What `TABLE` says of a step here; a broker that is silent for now turns a refusal into waiting."""
     allowed = TABLE[position.phase, intent]
-    silent = position.phase in _FORWARD and any(reason.code == "P10" for reason in position.reasons)
+    silent = position.phase in _FORWARD and any(reason.cause is Cause.BROKER_UNRESPONSIVE for reason in position.reasons)
     return Permit.WAIT if silent and allowed is Permit.REFUSE else allowed
 
 
 def refusal(position: Position, intent: Intent) -> tuple[Reason, ...]:
     """Why `intent` does not fit here, in words; the position's own reasons follow."""
     text = f"The cluster is in phase '{position.phase}', where it is not possible to {intent}."
-    remedy = _REMEDY.get(position.phase, "Run the steps in their order; each looks for itself what is left to do.")
-    return (Reason("P01", text, "A step taken in the wrong phase can cost metadata or the way back.", remedy), *position.reasons)
+    return (Reason("P01", text), *position.reasons)
 
 
 def where(view: ClusterView) -> Position:
@@ -169,9 +155,8 @@ def _finalized(view: ClusterView) -> Position | None:
         return None
     left = _with_mode(view, BrokerMode.ZOOKEEPER, BrokerMode.MIGRATION)
     if left:
-        why = "Nobody moves its leaders or its ISRs any more; the next broker that stops makes its partitions unwritable."
         text = f"ZooKeeper-mode brokers are left after finalization: {listed(left)}."
-        return Position(Phase.STRANDED, (Reason("P02", text, why, _REMEDY[Phase.STRANDED]),))
+        return Position(Phase.STRANDED, (Reason("P02", text, cause=Cause.LEFT_BEHIND),))
     if not everywhere:
         return None
     silent = _silent(view)
@@ -181,8 +166,7 @@ def _finalized(view: ClusterView) -> Position | None:
 def _no_zookeeper(view: ClusterView) -> Position | None:
     if view.zk is not None:
         return None
-    why = "Its znodes say who owns the cluster."
-    return Position(Phase.UNKNOWN, (Reason("P03", "ZooKeeper could not be read.", why), *view.unknowns))
+    return Position(Phase.UNKNOWN, (Reason("U01", "ZooKeeper could not be read."), *view.unknowns))
 
 
 def _stale(view: ClusterView) -> Position | None:
@@ -196,11 +180,9 @@ def _stale(view: ClusterView) -> Position | None:
     if zk.controller is None and _kraft_had_it(view):
         return None
     if zk.controller is None:
-        why = "A copy was made, and nobody owns the cluster at this moment: whose turn it is shows once there is a controller."
-        return Position(Phase.UNKNOWN, (Reason("P05", "/controller is absent.", why),))
+        return Position(Phase.UNKNOWN, (Reason("P05", "/controller is absent."),))
     text = f"/migration holds offset {zk.migration.metadata_offset}, but ZooKeeper controller {zk.controller.broker_id} owns the cluster."
-    why = "KRaft controllers would push their own, older or empty, metadata into ZooKeeper and delete topics."
-    return Position(Phase.STALE, (Reason("P06", text, why, _REMEDY[Phase.STALE]),))
+    return Position(Phase.STALE, (Reason("P06", text),))
 
 
 def _split(view: ClusterView) -> Position | None:
@@ -208,8 +190,7 @@ def _split(view: ClusterView) -> Position | None:
     if not plain or not (kraft_owns(view) or _with_mode(view, BrokerMode.KRAFT)):
         return None
     text = f"Plain ZooKeeper brokers beside a KRaft controller that owns the cluster: {listed(plain)}."
-    why = "It is cut off and does not know it: what it acknowledges with acks=1 is thrown away."
-    return Position(Phase.SPLIT, (Reason("P07", text, why, _REMEDY[Phase.SPLIT]),))
+    return Position(Phase.SPLIT, (Reason("P07", text),))
 
 
 def _dual_write(view: ClusterView) -> Position | None:
@@ -229,14 +210,13 @@ def _all_kraft(view: ClusterView) -> Position:
     if not without:
         return Position(Phase.DUAL_WRITE)
     text = f"Controllers that answer without the migration flag: {listed(without)}."
-    return Position(Phase.FINALIZING, (Reason("P08", text, "Any election may finalize the migration.", UNFLAGGED),))
+    return Position(Phase.FINALIZING, (Reason("G05", text),))
 
 
 def _before_copy(view: ClusterView) -> Position | None:
     if _with_mode(view, BrokerMode.KRAFT):
         text = "A broker runs in KRaft mode, but /migration shows no finished copy."
-        remedy = "Pause the DAG. Compare the connection's chroot with zookeeper.connect; restart no controller."
-        return Position(Phase.UNKNOWN, (Reason("P09", text, "Was /migration deleted, or is the chroot wrong?", remedy),))
+        return Position(Phase.UNKNOWN, (Reason("P09", text),))
     if not _with_mode(view, BrokerMode.MIGRATION):
         return None
     silent, plain = _silent(view), _with_mode(view, BrokerMode.ZOOKEEPER)
@@ -269,8 +249,7 @@ def _unflagged_alarm(view: ClusterView) -> tuple[Reason, ...]:
     without, with_flag = _without_flag(view), [c.id for c in view.controllers.values() if c.migration_flag]
     if not without or not (with_flag or migrating):
         return ()
-    why = "The first controller elected without the flag finalizes the migration at once, without any check (KAFKA-20960)."
-    return (Reason("G05", f"Controllers without the migration flag: {listed(without)}.", why, UNFLAGGED),)
+    return (Reason("G05", f"Controllers without the migration flag: {listed(without)}.", cause=Cause.UNFLAGGED_CONTROLLER),)
 
 
 def _phase_alarm(view: ClusterView) -> tuple[Reason, ...]:
@@ -349,11 +328,10 @@ def _silent(view: ClusterView) -> list[int]:
 
 
 def silence(view: ClusterView) -> tuple[Reason, ...]:
-    """P10, where brokers did not answer."""
+    """R01, where brokers did not answer."""
     silent = _silent(view)
     return (_silence(f"Brokers that did not answer: {listed(silent)}."),) if silent else ()
 
 
 def _silence(text: str) -> Reason:
-    why = "A silent node may be in any mode; nothing is done on a guess."
-    return Reason("P10", text, why, "Is its process down: start it. Is it up: look at the network from Airflow's workers to it.")
+    return Reason("R01", text, cause=Cause.BROKER_UNRESPONSIVE)

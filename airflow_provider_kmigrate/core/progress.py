@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from airflow_provider_kmigrate.core.decision import Refuse
-from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.model import Cause, Reason
 
 VERSION = 1
+_ROW = 3  # strings in `Reason.row`
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +81,11 @@ def from_json(value: object) -> StepProgress | Refuse:
 
 
 def _json(value: object) -> object:
-    return [list(astuple(reason)) for reason in value] if isinstance(value, tuple) else value
+    return [reason.row() for reason in value] if isinstance(value, tuple) else value
 
 
 def _python(value: Any) -> Any:
-    return tuple(Reason(*each) for each in value) if isinstance(value, list) else value
+    return tuple(map(Reason.from_row, value)) if isinstance(value, list) else value
 
 
 def _like(value: object, shape: object) -> bool:
@@ -96,7 +97,9 @@ def _like(value: object, shape: object) -> bool:
 
 
 def _is_reason(value: object) -> bool:
-    return isinstance(value, list) and len(value) == len(fields(Reason)) and all(isinstance(each, str) for each in value)
+    if not isinstance(value, list) or len(value) != _ROW:
+        return False
+    return all(isinstance(each, str) for each in value) and value[-1] in {"", *Cause}
 
 
 def _unreadable(value: object) -> Refuse:
@@ -107,5 +110,4 @@ def _unreadable(value: object) -> Refuse:
         if newer
         else "This task's stored progress cannot be read."
     )
-    remedy = "Install the newer kmigrate here again, then clear this task." if newer else "Start a new run of the DAG."
-    return Refuse((Reason("H09", text, "It may hold a verdict or a restart that was begun.", remedy),))
+    return Refuse((Reason("H09", text),))

@@ -13,12 +13,12 @@ _HANGS = (
 
 
 def silent_controller(controller: Controller) -> Reason:
-    """R10. Kafka 3.9.2 closes the migration's ZooKeeper client, then waits for a thread that waits for that client to be connected
+    """G23. Kafka 3.9.2 closes the migration's ZooKeeper client, then waits for a thread that waits for that client to be connected
     (`ControllerMigrationSupport.shutdown`, `KRaftMigrationDriver.close`; a thread dump): such a stop ended neither in the nine minutes that
     were watched nor when ZooKeeper was back.
     """
     text = f"Controller {controller.id} does not answer; its process is {controller.process.state}."
-    return Reason("R10", text, "It starts, or it hangs.", f"{_READ} {_HANGS} Then this task goes on.")
+    return Reason("G23", text)
 
 
 def not_stopping(node: NodeSpec) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
+from airflow_provider_kmigrate.core.reasons.registry import entry
+
 _RED = (
-    "**Red:** its log ends with a code, what was seen, why it matters and what to do next; `python -m airflow_provider_kmigrate.runbook CODE` says more. "
-    "Mend that, then clear this task: "
-    "it looks at the cluster and does only what is left."
+    "**Failed:** the log ends with a code, what was observed, what it means and what to do next. `python -m airflow_provider_kmigrate.runbook CODE` "
+    "prints the whole entry. Fix the cause, then clear this task: it observes the cluster and does only what is left."
 )
 _NODE = re.compile(r"_\d+$")
 _JOB = re.compile(r"(hold_for|progress_after|resume_after)_\w+\.")  # a Spark job's name follows, which may be anything
@@ -120,7 +121,7 @@ _GROUPS = {
     "shared out, no instance missing. Over when it is so again. The first instance bakes: if the group stops committing, or does not come to "
     "rest, it alone becomes an old consumer again, and this task fails (V33).",
     "mode_kafka": "Writes exactly `kafka` into the group's `migration/mode`, reads it back, and waits until every member has reported that it is "
-    "at rest in that mode. **Red** with K61 or K62: a member is of a kind that cannot follow; its name is in the log. **Red** with V32: it "
+    "at rest in that mode. **Red** with K58: a member is of a kind that cannot follow; its name is in the log. **Red** with V30: it "
     "does not come to rest in that mode, and is taken back.",
     "watch": "Watches the group for its `bake`, while nobody touches it: every partition with records that wait must be committed within the "
     "group's `commit_within`. Owners that look perfect prove nothing.",
@@ -137,23 +138,64 @@ _GROUPS = {
     "done": "Lets go of the cluster, so that other runs of kmigrate may act.",
 }
 
+#: Task -> codes that it most often waits for or fails with; their meaning comes from the registry.
+_STOPS = {
+    "preflight": ("B0", "U01", "U05"),
+    "watch": ("G05", "P02", "T06", "G23", "O01"),
+    "backup": ("O01", "O05", "U04"),
+    "provision": ("G04", "M01", "R11", "R12"),
+    "ready": ("G05", "G23", "G20"),
+    "broker": ("S02", "S04", "R01", "R03", "R05", "G12", "G21", "V26"),
+    "postponed": ("S02", "R01", "R05"),
+    "registered": ("R01", "R03"),
+    "copied": ("P11", "G13"),
+    "dual_write_lag": ("G07",),
+    "equivalence": ("E01", "E02", "E08", "E12"),
+    "soak": ("T01", "G07", "G21", "O01"),
+    "controller": ("G34", "H06", "H08", "R12"),
+    "active_last": ("G34", "R12"),
+    "finalized": ("T03", "G23"),
+    "plan": ("P12", "P13", "O01", "M02"),
+    "heal.flag": ("G23", "R12"),
+    "heal.failover": ("G07", "G20"),
+    "heal.equivalence": ("E02", "G33", "G35"),
+    "to_migration.broker": ("S02", "R01", "R05"),
+    "stop_controllers.controller": ("G27", "G33", "P07"),
+    "stop_controllers.active_last": ("G27", "G33", "P07"),
+    "hand_over.transaction": ("G26", "G27", "G29", "G33"),
+    "hand_over.zookeeper_leads": ("G02", "G28"),
+    "to_zookeeper.broker": ("G26", "G28", "G30", "R05"),
+    "wipe.controller": ("M01", "M02", "G26"),
+    "rolled_back": ("G04", "G30", "G31"),
+    "check": ("K30", "K31", "K41", "K69"),
+    "to_migrating": ("K52", "K55", "V30", "V33"),
+    "mode_kafka": ("K58", "V30"),
+    "to_plain": ("K52", "K55", "V30", "V33"),
+}
+
 
 def group_doc(task_id: str) -> str:
-    """Markdown for the page of a task that moves a consumer group; raises KeyError for one that nobody has described."""
+    """Markdown for the page of a task that moves a consumer group. Raises KeyError for a task without a description."""
     name = task_id.rpartition(".")[2]
     (key,) = [key for key in _GROUPS if name == key or name.startswith(f"{key}_")] or [name]
-    return f"{_GROUPS[key]}\n\n{_RED}"
+    return _page(_GROUPS[key], key if key not in {"plan", "watch"} else "")
 
 
 def doc(task_id: str) -> str:
-    """Markdown for the page of a task of a migration or an audit; raises KeyError for a task that nobody has described."""
-    return f"{_DOCS[_name(task_id)]}\n\n{_RED}"
+    """Markdown for the page of a task of a migration or an audit. Raises KeyError for a task without a description."""
+    name = _name(task_id)
+    return _page(_DOCS[name], name)
 
 
 def rollback_doc(task_id: str) -> str:
     """The same for a task of a rollback: its own text, or the one that fits both (`registered`, `leaders`, a Spark job's)."""
-    own = _ROLLBACK.get(_NODE.sub("", task_id))
-    return f"{own}\n\n{_RED}" if own else doc(task_id)
+    name = _NODE.sub("", task_id)
+    return _page(_ROLLBACK[name], name) if name in _ROLLBACK else doc(task_id)
+
+
+def _page(text: str, name: str) -> str:
+    stops = "\n".join(f"* **{code}** {entry(code).title}: {entry(code).remedy}" for code in _STOPS.get(name, ()))
+    return "\n\n".join(part for part in (text, _RED, f"**Often stops with:**\n\n{stops}" if stops else "") if part)
 
 
 def _name(task_id: str) -> str:

@@ -305,9 +305,7 @@ def _identify(zk: ZooKeeper, properties: Mapping[str, Any], expected: str | None
         text = (
             f"These are different clusters: {', '.join(f'{side} has {identity}' for side, identity in told.items() if identity)}."
         )
-        raise WrongCluster.because(
-            Reason("I01", text, "What one side shows would be told of the other.", "Correct the addresses.")
-        )
+        raise WrongCluster.because(Reason("I01", text))
 
 
 def _reached(chosen: argparse.Namespace) -> tuple[ZooKeeperSettings, Mapping[str, Any], str | None]:

@@ -117,5 +117,5 @@ def _group(one: GroupScan) -> dict[str, Any]:
 
 def _finding(finding: Finding) -> dict[str, str]:
     reason = finding.reason
-    told = {"seen": reason.text, "why": reason.why, "remedy": reason.remedy, "source": finding.source}
+    told = {"seen": reason.text, "why": reason.meaning, "remedy": reason.next_step, "source": finding.source}
     return {"code": reason.code, "severity": str(finding.severity), **told}

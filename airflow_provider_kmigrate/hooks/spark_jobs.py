@@ -41,8 +41,7 @@ def control_of(
     except KeyError:
         names = ", ".join(each.name for each in spec.spark_jobs) or "none"
         text = f"{spec.path} has no Spark job {job!r}; it has {names}."
-        why = "What it is, and where its checkpoint lies, stands in the cluster file."
-        raise Refused.because(Reason("J16", text, why, "Correct the name, or add the job to `spark_jobs`.")) from None
+        raise Refused.because(Reason("J16", text)) from None
     return JobControl(found, files_of(found), say, over=over, killed=killed)
 
 
@@ -85,5 +84,4 @@ class ObjectFiles:
             return missing
         except ImportError as error:
             text = f"{path}: this worker has no file system for {scheme} ({error})."
-            why = "The hold marker and the checkpoint lie there."
-            raise Refused.because(Reason("J17", text, why, "Install the Airflow provider of that storage.")) from error
+            raise Refused.because(Reason("J14", text)) from error

@@ -37,6 +37,4 @@ def stopped(cluster: str) -> str:
 
 def _unread(cluster: str, seen: str) -> Unavailable:
     text = f"The kill switch of {cluster} could not be read: {seen[:_SHOWN]}."
-    return Unavailable(
-        str(Reason("H07", text, "It may be on, so nothing is changed.", "Is Airflow's API server up? Then the retry goes on."))
-    )
+    return Unavailable(str(Reason("H07", text)))

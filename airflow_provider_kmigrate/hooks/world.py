@@ -144,9 +144,7 @@ class _NoFence:
 
 
 def _only_looks() -> Fenced:
-    return Fenced.because(
-        Reason("H04", "There is something to do, and this process only looks.", "The task that it watches for acts.")
-    )
+    return Fenced.because(Reason("H03", "There is something to do, and this process only looks."))
 
 
 def journal_of(cluster: str, run: str) -> Path:

@@ -5,11 +5,11 @@ the `threads` that all observers of the process share.
 A source that fails or is late leaves `None` and a `Reason` in `ClusterView.unknowns`; the look goes on without it:
 
 ====  ================================================  ====  ================================================
-U01   ZooKeeper                                         U06   the leader of the metadata quorum
-U02   a broker                                          U07   min.insync.replicas
-U03   a controller                                      U08   a broker's idea of the __consumer_offsets count
-U04   a node's host: its process or its files           U09   client-metrics subscriptions
-U05   the partitions                                    U10   the topics of ZooKeeper and of the brokers
+U01   ZooKeeper                                         G20   the leader of the metadata quorum
+R01   a broker                                          U05   min.insync.replicas
+G23   a controller                                      U05   a broker's idea of the __consumer_offsets count
+U04   a node's host: its process or its files           U05   client-metrics subscriptions
+U05   the partitions                                    U05   the topics of ZooKeeper and of the brokers
 ====  ================================================  ====  ================================================
 
 Only two things end a look: another cluster answers (`WrongCluster`), or our identity is refused (`AuthenticationFailed`).

@@ -43,8 +43,7 @@ def identify(spec: ClusterSpec, answers: Answers) -> str | None:
     for who, found in named.items():
         if found and found != spec.cluster_id:
             text = f"{who} belongs to cluster {found}, the cluster file names {spec.cluster_id}."
-            remedy = "Correct the addresses, the connections, or cluster_id in the cluster file."
-            reason = Reason("I01", text, "Going on would change another cluster.", remedy)
+            reason = Reason("I01", text)
             raise WrongCluster(str(reason), [reason])
     return told[0] if told else None
 

@@ -102,7 +102,7 @@ class Observer:
             again = self._glance()
             newer = again.view_fields(_moving_of(what), hosts, ())
             fields |= {name: value for name, value in newer.items() if name in _MOVING_FIELDS}
-            unknowns = (*again.unknowns, *(reason for reason in unknowns if reason.code in OF_WHAT_IS_SLOW))
+            unknowns = (*again.unknowns, *(reason for reason in unknowns if reason.cause in OF_WHAT_IS_SLOW))
         now = self._clock()
         return ClusterView(taken_at=now, took=now - started, name=self._spec.name, unknowns=unknowns, **fields)
 

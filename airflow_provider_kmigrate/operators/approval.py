@@ -61,9 +61,7 @@ def demand_answer(context: Context, task: str) -> None:
     if chosen in ([FINALIZE], [ROLL_BACK], [TAKE_BACK]):
         return
     text = f"Task {task!r} of this run left no approval."
-    why = "It was skipped, with a task before it or by itself, or marked by hand; nobody was shown what this does."
-    remedy = f"Clear the tasks that were skipped, and {task!r}, and answer it; or start a run whose conf gives the approval."
-    raise AirflowFailException(told((Reason("H06", text, why, remedy),)))
+    raise AirflowFailException(told((Reason("H06", text),)))
 
 
 class _ApproveOperator(HITLOperator):

@@ -20,7 +20,7 @@ from airflow_provider_kmigrate.core.groups.hold import held
 from airflow_provider_kmigrate.core.groups.members import unread
 from airflow_provider_kmigrate.core.groups.move import Goal, moved, plan
 from airflow_provider_kmigrate.core.groups.windows import not_in_file, other_wave
-from airflow_provider_kmigrate.core.model import Look
+from airflow_provider_kmigrate.core.model import Look, Reason
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, Unreachable
 from airflow_provider_kmigrate.hooks.verdicts import stored
@@ -32,7 +32,7 @@ from airflow_provider_kmigrate.steps.run import World, run_step
 
 _EVERY_WAVE = 0
 _GO_ON = "go_on"  # of a run's conf: groups that a person lets move forward again
-_CODES = "codes"  # the XCom with what a step was refused for
+_CAUSES = "causes"  # the XCom with what a step was refused for
 _NOTHING_RED = (
     "No step before it found the group worse, and no audit said FAIL: nothing is known that the group would have to be taken back for. "
     "Where a step is red, it could not look or act, or a person ended it; where an audit is red, it could not be made, or stayed "
@@ -68,9 +68,9 @@ class _Forward(StepOperator):
         self._released = frozenset(context["params"].get(_GO_ON) or ())
         return super()._execute(context, progress)
 
-    def refused(self, context: Context, codes: Sequence[str]) -> None:
+    def refused(self, context: Context, reasons: Sequence[Reason]) -> None:
         """For the task that may take the group back."""
-        context["ti"].xcom_push(_CODES, list(codes))
+        context["ti"].xcom_push(_CAUSES, [str(reason.cause) for reason in reasons if reason.cause])
 
     def run_in(self, world: World, arguments: dict[str, Any]) -> object:
         groups = [group_of(world.spec, name) for name in self.names()]
@@ -200,7 +200,7 @@ class SetModeOperator(_Forward):
 class GroupBackOperator(StepOperator):
     """Roll groups back to a goal from wherever each stands. Killed and run again, it observes them and does the rest. Never deferred.
 
-    With `only_after` or `verdict` it acts only if one of these tasks of its run has found the group worse (V30 to V34), or if the
+    With `only_after` or `verdict` it acts only if one of these tasks of its run has found the group worse (V30), or if the
     audit's verdict in that file is FAIL. Otherwise it is skipped: unknown is no reason to roll a group back, and an administrator decides.
     The run's conf `groups` (a list of names) limits it.
 
@@ -264,7 +264,7 @@ def _worse(context: Context, tasks: Sequence[str]) -> bool:
     ti: Any = context["ti"]
     states = ti.get_task_states(dag_id=context["dag"].dag_id, task_ids=list(tasks), run_ids=[context["run_id"]])
     failed = {task for of_run in states.values() for task, state in of_run.items() if state == "failed"}
-    return any(goes_back(ti.xcom_pull(task_ids=task, key=_CODES) or ()) for task in sorted(failed))
+    return any(goes_back(ti.xcom_pull(task_ids=task, key=_CAUSES) or ()) for task in sorted(failed))
 
 
 class GroupPlanOperator(StepOperator):

@@ -13,6 +13,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
 from airflow_provider_kmigrate.core.decision import Done, Wait
+from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.progress import FRESH, StepProgress
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, Refused
 from airflow_provider_kmigrate.hooks.world import acting, run_of, watching
@@ -77,8 +78,8 @@ class StepOperator(BaseOperator):
             return watching(self.cluster_file, self.log.info, run_of(context))
         return acting(self.cluster_file, context, self.log.info, killed=lambda: self._killed)
 
-    def refused(self, context: Context, codes: Sequence[str]) -> None:
-        """The step was refused for reasons with these codes; the task is about to fail."""
+    def refused(self, context: Context, reasons: Sequence[Reason]) -> None:
+        """The step was refused for these reasons; the task is about to fail."""
 
     def execute(self, context: Context) -> str:
         self._stored = _Stored(context)
@@ -93,7 +94,7 @@ class StepOperator(BaseOperator):
             with self.world(context) as world:
                 decision = self.run_in(world, arguments)
         except (Refused, AuthenticationFailed, Failed) as error:
-            self.refused(context, [reason.code for reason in getattr(error, "reasons", ())])
+            self.refused(context, getattr(error, "reasons", ()))
             raise AirflowFailException(str(error)) from None
         finally:
             self._stored.save(self._progress)

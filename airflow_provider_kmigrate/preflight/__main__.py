@@ -75,7 +75,7 @@ class _Nothing:
         """What was found is told on standard output."""
 
     def _refuse(self) -> NoReturn:
-        raise Fenced.because(Reason("H04", "There is something to do, and preflight only looks."))
+        raise Fenced.because(Reason("H03", "There is something to do, and preflight only looks."))
 
 
 def _sentences(looked: Preflight) -> str:

@@ -8,7 +8,7 @@ from airflow_provider_kmigrate.sparkjobs.files import Files, join
 
 
 def read_checkpoint(files: Files, folder: str) -> Checkpoint:
-    """As it is now; of a running query it may be one batch old. Raises `Refused` (J07) for what is no checkpoint."""
+    """As it is now; of a running query it may be one batch old. Raises `Refused` (J05) for what is no checkpoint."""
     committed = spark_hold.batch_numbers(files.names(join(folder, "commits")))
     planned = spark_hold.batch_numbers(files.names(join(folder, "offsets")))
     metadata = files.read(join(folder, "metadata"))

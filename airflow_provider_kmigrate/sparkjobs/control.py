@@ -14,7 +14,7 @@ from airflow_provider_kmigrate.core.audit.log_blocks import LogMark
 from airflow_provider_kmigrate.core.cluster import SparkJobSpec
 from airflow_provider_kmigrate.core.decision import Decision, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.model import Reason, headlines
 from airflow_provider_kmigrate.core.spark import hold as spark_hold
 from airflow_provider_kmigrate.core.spark import resume as spark_resume
 from airflow_provider_kmigrate.core.spark.hold import HELD, HOLD, STATE, Checkpoint, HeldRecord, Hold, JobReport, JobState, Signs
@@ -92,7 +92,7 @@ class JobControl:
     def progress(self) -> str:
         """Wait until the query has got on since this was called; returns what is now so. A job that is held is left alone.
 
-        Raises `Refused` where the query has failed (J06), and `TimedOut` where it shows no progress within `job.hold_timeout`.
+        Raises `Refused` where the query has failed (J11), and `TimedOut` where it shows no progress within `job.hold_timeout`.
         """
         if self.files.read(self._path(HOLD)) is not None:
             return "The job is held; whoever lets it go waits for its progress."
@@ -108,9 +108,7 @@ class JobControl:
         found = spark_hold.read_hold(text) if text is not None else None
         if found and found.by != by and not self.over(found.by):
             seen = f"Job {self.job.name} is held by {found.by}: {found.why}"
-            raise Refused.because(
-                Reason("J13", seen, "Whoever holds it lets it go, and does not know of us.", "Wait for that run.")
-            )
+            raise Refused.because(Reason("J13", seen))
         return found
 
     def _wish(self, by: str, why: str) -> Hold:
@@ -132,7 +130,8 @@ class JobControl:
         return spark_hold.quiescent(checkpoint, self._report(), repeats_harmless=self.job.repeats_harmless)
 
     def _wait(self, decide: Callable[[], Decision]) -> str:
-        deadline, said = self.clock.now() + self.job.hold_timeout, ""
+        deadline = self.clock.now() + self.job.hold_timeout
+        said: tuple[str, ...] = ()
         while True:
             decision = decide()
             if isinstance(decision, Done):
@@ -143,8 +142,8 @@ class JobControl:
                 raise TimedOut(f"Airflow ends this task while it waits for job {self.job.name}; its next try goes on.")
             if self.clock.now() >= deadline:
                 raise TimedOut(f"Job {self.job.name}: gave up after {self.job.hold_timeout:.0f} s. {_words(decision)}")
-            if _codes(decision) != said:
-                said = _codes(decision)
+            if _headlines(decision) != said:
+                said = _headlines(decision)
                 self.say(_words(decision))
             self.clock.sleep(_POLL)
 
@@ -179,5 +178,5 @@ def _words(decision: Decision) -> str:
     )
 
 
-def _codes(decision: Decision) -> str:
-    return " ".join(reason.code for reason in decision.reasons) if isinstance(decision, Wait) else ""
+def _headlines(decision: Decision) -> tuple[str, ...]:
+    return headlines(decision.reasons) if isinstance(decision, Wait) else ()

@@ -66,8 +66,7 @@ class LocalFiles:
 def _local(path: str) -> Path:
     parts = urlsplit(path)
     if parts.scheme not in {"", "file"}:
-        why = "Without Spark only files of this machine can be reached."
-        raise Refused.because(Reason("J14", f"{path} is not a path of this machine.", why, "Give a session, or another `files`."))
+        raise Refused.because(Reason("J14", f"{path} is not a path of this machine."))
     return Path(unquote(parts.path) if parts.scheme else path)
 
 
@@ -86,7 +85,7 @@ class HadoopFiles:
     def __init__(self, spark: Any) -> None:
         if not hasattr(spark, "_jvm"):
             text = "A Spark Connect session does not reach the checkpoint's file system."
-            raise Refused.because(Reason("J15", text, "The hold marker lies beside it.", "Give keep_running its own `files`."))
+            raise Refused.because(Reason("J14", text))
         context = spark.sparkContext
         self._jvm, self._gateway, self._conf = context._jvm, context._gateway, context._jsc.hadoopConfiguration()  # noqa: SLF001  # pyspark has no public way
 

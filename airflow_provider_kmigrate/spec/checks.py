@@ -138,7 +138,7 @@ def _lacks(node: Entry) -> list[str]:
 def _missing(loc: Loc, name: str, driver: object, line: Line) -> Problem:
     why = "every node needs it" if name in _ANY_DRIVER_NEEDS else f"the {shown(driver)} driver needs it"
     return Problem(
-        code="F03",
+        code="F04",
         loc=(*loc, name),
         line=line(loc),
         found="nothing",
@@ -194,7 +194,7 @@ def _jobs(data: object, line: Line) -> Iterator[Problem]:
     for loc, job in jobs:
         if job.get("checkpoint") is None and job.get("hold") != "never":
             yield Problem(
-                code="F03",
+                code="F04",
                 loc=(*loc, "checkpoint"),
                 line=line(loc),
                 found="nothing",
@@ -210,7 +210,7 @@ def _audit(data: object, line: Line) -> Iterator[Problem]:
         section.get(key, key in {"probe", "topics"}) for key in ("events", "ledgers", "events_topic", "topics", "probe")
     ):
         yield Problem(
-            code="F03",
+            code="F04",
             loc=("audit", "events"),
             line=line(("audit",)),
             found="nothing",

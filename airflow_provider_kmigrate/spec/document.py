@@ -103,7 +103,7 @@ def _syntax(error: Exception, text: str) -> Problem:
     before = mark.line if mark else text.count("\n", 0, getattr(error, "position", None) or 0)
     what = getattr(error, "problem", None) or getattr(error, "reason", None) or f"a {type(error).__name__}"
     return Problem(
-        code="F01",
+        code="F00",
         loc=(),
         line=before + 1,
         found=f"text that is no YAML ({what})",

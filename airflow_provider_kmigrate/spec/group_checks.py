@@ -123,7 +123,7 @@ def _how(place: Loc, item: Mapping[str, Any], line: Line) -> Iterator[Problem]:
 def _nobody(place: Loc, instance: Mapping[str, Any], group: Mapping[str, Any], line: Line) -> Iterator[Problem]:
     if not any(item.get(how) for item in (instance, group) for how in _HOWS):
         yield Problem(
-            code="F03",
+            code="F04",
             loc=(*place, "switch"),
             line=line(place),
             found="nothing",

@@ -80,9 +80,8 @@ def advice(spec: ClusterSpec) -> tuple[Reason, ...]:
 def without_wipe(spec: ClusterSpec) -> tuple[Reason, ...]:
     """M02: controllers that a rollback could not finish with."""
     lacking = [node for node in spec.controllers if node.hosts.driver == "command" and not node.hosts.wipe]
-    why = "A rollback ends with moving the controllers' directories away: an old quorum that starts again deletes topics."
     text = "The cluster file has no wipe command for {} (hosts: {{wipe: ...}})."
-    return tuple(Reason("M02", text.format(node.name), why, "Add the command; nothing was changed.") for node in lacking)
+    return tuple(Reason("M02", text.format(node.name)) for node in lacking)
 
 
 def _unwise_quorum(spec: ClusterSpec) -> tuple[Reason, ...]:
@@ -93,8 +92,7 @@ def _unwise_quorum(spec: ClusterSpec) -> tuple[Reason, ...]:
         why = f"They survive {(count - 1) // 2} failures, as {count - 1} would (a quorum is a majority)."
     else:
         return ()
-    text = f"{spec.path}: {count} controller{'s' if count > 1 else ''}."
-    return (Reason("F50", text, why, "Use three or five controllers in production."),)
+    return (Reason("W3", f"{spec.path}: {count} controller{'s' if count > 1 else ''}. {why}"),)
 
 
 def _read(path: Path) -> _Loaded:

@@ -17,7 +17,6 @@ from airflow_provider_kmigrate.spec.reference import section as section_of
 from airflow_provider_kmigrate.spec.values import COMMAND_ERROR
 
 _SSH = "use `driver: command` with commands such as `ssh {host} ...`; a driver of its own for SSH comes later"
-_LATER = ("max_parallel",)
 
 
 def problems_of(error: ValidationError, line: Callable[[Loc], int]) -> list[Problem]:
@@ -34,7 +33,7 @@ def _problem(details: ErrorDetails, line: Callable[[Loc], int]) -> Problem:
     ours: Mapping[str, Any] = details.get("ctx", {}) if details["type"] == COMMAND_ERROR else {}
     missing = details["type"] == "missing"
     return Problem(
-        code="F03" if missing else _code(details, loc),
+        code="F04",
         loc=loc,
         line=line(loc),
         found=ours.get("found") or ("nothing" if missing else _found(loc, details["input"])),
@@ -56,11 +55,6 @@ def _found(loc: Loc, value: object) -> str:
     return "a value of another kind" if hidden else shown(value)
 
 
-def _code(details: ErrorDetails, loc: Loc) -> str:
-    later = details["type"] == "less_than_equal" and loc[-1] in _LATER
-    return "F07" if later or _is_ssh(details) else "F04"
-
-
 def _is_ssh(details: ErrorDetails) -> bool:
     return details["loc"][-1:] == ("driver",) and details["input"] == "ssh"
 
@@ -69,7 +63,7 @@ def _unknown(loc: Loc, line: int, model: type[BaseModel] | None) -> Problem:
     known = sorted(model.model_fields) if model else []
     near = difflib.get_close_matches(str(loc[-1]), known, n=1)
     return Problem(
-        code="F02",
+        code="F04",
         loc=loc,
         line=line,
         found="a key that kmigrate does not know",

@@ -1,7 +1,7 @@
 """What is wrong with a cluster file, one `Problem` a finding, and the `SpecError` that lists them all.
 
-Codes: F00 unreadable, F01 no YAML, F02 unknown key, F03 missing key, F04 wrong value, F05 something that must be unique is there
-twice, F06 a secret, F07 not in this version. `advice` uses F5x.
+Codes: F00 unreadable, F00 no YAML, F04 unknown key, F04 missing key, F04 wrong value, F05 something that must be unique is there
+twice, F06 a secret, F04 not in this version. `advice` uses F5x.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Problem:
 
 def spec_error(path: str, problems: Iterable[Problem]) -> SpecError:
     """All problems in the order of the file, each once."""
-    ordered = sorted(set(problems), key=lambda problem: (problem.line, dotted(problem.loc), problem.code, problem.found))
+    ordered = sorted(set(problems), key=lambda problem: (problem.line, dotted(problem.loc), problem.found))
     title = f"{path}: 1 problem" if len(ordered) == 1 else f"{path}: {len(ordered)} problems"
     lines = (title, *(problem.text(path) for problem in ordered))
     return SpecError("\n  ".join(lines), (problem.reason(path) for problem in ordered))

@@ -156,40 +156,28 @@ class BackupStore:
         return data
 
     def _missing(self, path: Path) -> Refused:
-        why = "Later stages of the file, and the way back, are rendered from the original."
-        remedy = (
-            "Put the folder ([kmigrate] folder) where every worker and the triggerer see it. Was it lost: clear `backup` where no broker"
-            " has moved, else see O01 in the runbook."
-        )
-        return _refused(Reason("O01", f"The backup {path} is missing.", why, remedy))
+        return _refused(Reason("O01", f"The backup {path} is missing."))
 
     def _altered(self, path: Path) -> Refused:
-        remedy = "Restore it, from your own backup or the node's *.bak; its SHA-256 stands in manifest.json."
-        return _refused(Reason("O02", f"The backup {path} was altered.", "Its hash is not the one it was saved with.", remedy))
+        return _refused(Reason("O01", f"The backup {path} was altered."))
 
 
 def _unwritable(folder: Path, error: Exception) -> Reason:
     text = f"The backup folder {folder} cannot be written on this worker: {error}."
-    why = "What a hand-over deletes is saved there first; found out then, the cluster would be without a controller meanwhile."
-    remedy = "Free space, or give Airflow's user the folder ([kmigrate] folder); then clear this task."
-    return Reason("O05", text, why, remedy)
+    return Reason("O05", text)
 
 
 def _unreadable(path: Path, error: Exception) -> Reason:
     text = f"{path} of the backup cannot be read by the user that this task runs as: {error}."
-    why = "It belongs to another user, as after a command that was run as root; every later stage is rendered from it."
-    return Reason("O05", text, why, "Give it to Airflow's user (chown), as the folder's other files; then clear this task.")
+    return Reason("O05", text)
 
 
 def edited(node: NodeSpec, keys: Iterable[str], original: Path) -> Reason:
     """O03: a broker's file that somebody has edited since the backup was made."""
-    text = f"The properties of {node.name} were changed since the backup was made, at {', '.join(keys)}."
-    why = "Every later stage, and the way back, are rendered from the backup's original: the change would be gone after the next restart."
-    remedy = (
-        f"Is it wanted: make the same change in the original, with `python -m airflow_provider_kmigrate.steps.originals"
-        f" {original.parent} {node.id}`, as Airflow's user; else restore the file. Then clear the task."
+    text = (
+        f"The properties of {node.name} were changed since the backup was made, at {', '.join(keys)}. The original is {original}."
     )
-    return Reason("O03", text, why, remedy)
+    return Reason("O03", text)
 
 
 def _name(node: NodeSpec) -> str:

@@ -81,16 +81,14 @@ def _chosen(what: str, asked: object, known: Mapping[str, Found], where: str = "
     if str(asked) in known:
         return known[str(asked)]
     text = f"{where or 'The cluster file'} has no {what} {asked!r}; it has {', '.join(known) or 'none'}."
-    why = "A task was given it as an argument, or by a template. Nothing was changed."
-    raise Refused.because(Reason("F09", text, why, "Correct the argument of the task, or the cluster file, and clear the task."))
+    raise Refused.because(Reason("F09", text))
 
 
 def _whole(name: str, asked: object) -> int:
     try:
         return int(str(asked))
     except ValueError:
-        text, why = f"{name} is {asked!r}, and must be a whole number.", "A task was given it as an argument, or by a template."
-        raise Refused.because(Reason("F09", text, why, "Correct the argument of the task, and clear the task.")) from None
+        raise Refused.because(Reason("F09", f"{name} is {asked!r}, and must be a whole number.")) from None
 
 
 def _roll(spec: ClusterSpec, arguments: Arguments) -> Step:

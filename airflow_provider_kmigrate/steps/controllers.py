@@ -7,7 +7,7 @@ from airflow_provider_kmigrate.core.decision import Act, Decision, Verb
 from airflow_provider_kmigrate.core.files.config_matrix import Stage
 from airflow_provider_kmigrate.core.forward import provision
 from airflow_provider_kmigrate.core.forward.moved import MovedSince, moved_since
-from airflow_provider_kmigrate.core.model import ClusterView, Look
+from airflow_provider_kmigrate.core.model import Cause, ClusterView, Look
 from airflow_provider_kmigrate.core.phase import ended
 from airflow_provider_kmigrate.steps.files import install
 from airflow_provider_kmigrate.steps.lacking import refuse_if_lost
@@ -71,7 +71,7 @@ class FinalizeController(OfNode):
         | Look.FILES
     )
     patience = 180.0
-    expected = frozenset({"G05"})
+    expected = frozenset({Cause.UNFLAGGED_CONTROLLER})
 
     def __init__(self, node: NodeSpec, approved: str = "") -> None:
         self.node, self._approved = node, approved

@@ -83,8 +83,5 @@ def _of_controller(world: World, node: NodeSpec) -> str:
     properties = host.files(node).properties
     if (whose := whose_else(node.id, properties)) is not None:
         text = f"{node.name}: {node.hosts.properties} on {node.host} is {whose}."
-        remedy = "Move it away if no process uses it, or correct `properties` of this controller in the cluster file; then clear the task."
-        raise Refused.because(
-            Reason("M05", text, "A process would start with a controller's file next time. Nothing was written.", remedy)
-        )
+        raise Refused.because(Reason("M01", text))
     return "" if properties is None else host.read_properties(node)

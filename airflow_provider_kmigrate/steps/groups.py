@@ -98,7 +98,7 @@ def _memory(group: GroupSpec) -> float:
 
 
 class SetMode(OfGroup):
-    """`migration/mode` of one group, exact bytes, and every member settled under it; a group that does not settle is refused (V32)."""
+    """`migration/mode` of one group, exact bytes, and every member settled under it; a group that does not settle is refused (V30)."""
 
     def __init__(self, group: GroupSpec, mode: Mode) -> None:
         super().__init__(group)
@@ -205,7 +205,7 @@ class SwitchInstance(_Watching):
         if not isinstance(decision, Done) or self._green.held >= self._wanted:
             return decision
         text = f"{self._instance.name} of group {self.group.name} bakes: well for {self._green.held:.0f} of {self._wanted:.0f} s."
-        return Wait((Reason("T08", text, "It is the canary: if the group is worse for it, it goes back alone."),), healthy=True)
+        return Wait((Reason("T01", text),), healthy=True)
 
     def _anew(self, renewed: int = 0) -> None:
         """`renewed` is forgotten when it has had its consequence: a life that ends before leaves it to the next one."""
@@ -223,8 +223,7 @@ class SwitchInstance(_Watching):
             text = (
                 f"{self._instance.name} of group {self.group.name} was taken back and is {before} again; no other was switched."
             )
-            why = "The canary was worse."
-            return Refuse((Reason("V33", text, why, "Mend what the reasons before name; then clear this task."), *self._worse))
+            return Refuse((Reason("V33", text), *self._worse))
         if isinstance(decision, Refuse) and group_move.absent(looks.now, self.group, self._instance.name):
             return Wait(decision.reasons)  # until Kafka has forgotten the one that died
         return decision
@@ -275,7 +274,7 @@ class GroupWatched(_Watching):
         if self._green.held >= self._wanted:
             return Done(f"Group {self.group.name} was well for {self._green.held:.0f} s.")
         text = f"Group {self.group.name} is watched: well for {self._green.held:.0f} of {self._wanted:.0f} s."
-        return Wait((Reason("T09", text),), healthy=self._health.unrest is None)
+        return Wait((Reason("T01", text),), healthy=self._health.unrest is None)
 
 
 class GroupBack(OfGroup):
@@ -309,7 +308,7 @@ class GroupBack(OfGroup):
             return Act(verb, decision.text, f"{instance or 'mode'} to {to}")
         if isinstance(decision, Done):
             self._asked = None
-            return Wait((Reason("T10", decision.text, "The next move of the way back follows."),), healthy=True)
+            return Wait((Reason("T01", decision.text),), healthy=True)
         return decision
 
     def _decided(self, looks: Looks, instance: str, to: MemberKind | Mode) -> Decision:

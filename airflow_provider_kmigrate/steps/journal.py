@@ -30,7 +30,7 @@ class FileJournal:
         self._prepare()
 
     def _prepare(self) -> None:
-        """Raises `Refused` (O06) where nothing could be written: found out here, nothing has been done yet."""
+        """Raises `Refused` (O05) where nothing could be written: found out here, nothing has been done yet."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             written = self._path if self._path.exists() else self._path.parent
@@ -39,11 +39,7 @@ class FileJournal:
             closed = str(error)
         if closed:
             text = f"The journal cannot be written by the user that this runs as: {closed}."
-            why = "Each act is written down before it is made; backups lie in the same folder."
-            remedy = (
-                "Give Airflow's user [kmigrate] folder, on this machine, every worker and the triggerer; then clear the task."
-            )
-            raise Refused.because(Reason("O06", text, why, remedy))
+            raise Refused.because(Reason("O05", text))
 
     def begin(self) -> None:
         """The run's first line, once: whoever asks what the run restarts can tell its journal from one that is kept elsewhere."""

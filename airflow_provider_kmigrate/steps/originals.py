@@ -93,9 +93,7 @@ def bring_in(store: BackupStore, node: NodeSpec, file: Path | None, version: str
 def _store(backup: Path) -> BackupStore:
     folder = backup.resolve()
     if folder.name[-_ID - 1 : -_ID] != "_":
-        raise Refused.because(
-            Reason("O01", f"{folder} is no backup's folder.", "", "Name <folder>/backup/<cluster>_<cluster id>.")
-        )
+        raise Refused.because(Reason("O01", f"{folder} is no backup's folder. Name <folder>/backup/<cluster>_<cluster id>."))
     return BackupStore(folder.parent, folder.name[: -_ID - 1], folder.name[-_ID:])
 
 
@@ -123,8 +121,7 @@ def _refuse_as_stranger(backup: Path) -> None:
     if owner == os.geteuid():
         return
     text = f"{backup} belongs to {_name(owner)}, and this is {_name(os.geteuid())}."
-    why = "What is written here is for its writer alone; Airflow's user could not read its own backup any more."
-    raise Refused.because(Reason("O05", text, why, f"Run it as that user: sudo -u {_name(owner)} ..."))
+    raise Refused.because(Reason("O05", f"{text} Run it as that user: sudo -u {_name(owner)} ..."))
 
 
 def _name(uid: int) -> str:
@@ -136,14 +133,12 @@ def _name(uid: int) -> str:
 
 def _not_lost(store: BackupStore, node: NodeSpec) -> Reason:
     text = f"{store.path(node)} is there already, or no FILE is named."
-    return Reason("O04", text, "--lost is for a backup that is gone.", "Leave --lost out to take an edit in, or name the file.")
+    return Reason("O01", text)
 
 
 def _no_original(file: Path, broker: int) -> Reason:
     text = f"{file} is not there, or no original of broker {broker}: that is its file before the migration, with the same id."
-    why = "Every later stage, and the way back, are rendered from it."
-    remedy = "Name the original with your change made in it, or name no file and make the change in the editor; with --lost the node's right *.bak."
-    return Reason("O04", text, why, remedy)
+    return Reason("O01", text)
 
 
 if __name__ == "__main__":

@@ -60,8 +60,8 @@ def as_json(finding: Finding) -> dict[str, str]:
         "code": reason.code,
         "severity": str(finding.severity),
         "seen": reason.text,
-        "why": reason.why,
-        "remedy": reason.remedy,
+        "why": reason.meaning,
+        "remedy": reason.next_step,
         "source": finding.source,
     }
 

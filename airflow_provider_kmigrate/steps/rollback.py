@@ -15,7 +15,7 @@ from airflow_provider_kmigrate.core.decision import Act, Decision, Refuse, Verb,
 from airflow_provider_kmigrate.core.files.config_matrix import Stage, stage_on_disk
 from airflow_provider_kmigrate.core.forward.moved import MovedSince, moved_since
 from airflow_provider_kmigrate.core.forward.standstill import Standstill
-from airflow_provider_kmigrate.core.model import ClusterView, Look, Malformed, Migration, ZkController, ZkView
+from airflow_provider_kmigrate.core.model import Cause, ClusterView, Look, Malformed, Migration, ZkController, ZkView
 from airflow_provider_kmigrate.core.reviving import DOWN_LOOKS
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from airflow_provider_kmigrate.steps.dual_write import cure, start_what_is_down
@@ -78,7 +78,7 @@ class RestoreFlag(OfNode):
 
     looks = Look.POSITION | Look.NODES
     patience = 180.0
-    expected = frozenset({"G05"})
+    expected = frozenset({Cause.UNFLAGGED_CONTROLLER})
 
     def __init__(self, node: NodeSpec) -> None:
         self.node = node

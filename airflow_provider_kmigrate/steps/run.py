@@ -20,7 +20,7 @@ from airflow_provider_kmigrate.core.forward.roll import takes_part
 from airflow_provider_kmigrate.core.forward.watch import alarming
 from airflow_provider_kmigrate.core.gates import Gate, Standing
 from airflow_provider_kmigrate.core.identity import strangers, unidentified
-from airflow_provider_kmigrate.core.model import Broker, ClusterView, Controller, Look, Reason
+from airflow_provider_kmigrate.core.model import Broker, Cause, ClusterView, Controller, Look, Reason, headlines
 from airflow_provider_kmigrate.core.preflight.surroundings import Surroundings
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut, Unavailable, WrongCluster
@@ -116,7 +116,7 @@ class Step(ABC):
     interval: float = 0.2  # seconds between looks; one that confirms what the last one said is over half of it later
     nodes: tuple[NodeSpec, ...] = ()  # whose hosts are asked for processes and files; none: every node's
     groups: tuple[str, ...] = ()  # consumer groups that are looked at
-    expected: frozenset[str] = frozenset()  # codes of alarms that this step itself brings about
+    expected: frozenset[Cause] = frozenset()  # alarms that this step itself brings about
 
     @abstractmethod
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
@@ -374,8 +374,7 @@ def refuse_if_on(cluster: str, said: str) -> None:
     """Raises `Refused` where the kill switch said something."""
     if said:
         text = f"The kill switch of {cluster} is on: {said}"
-        remedy = "Ask whoever set it; when it is off, clear the failed task: the step looks anew and goes on."
-        raise Refused.because(Reason("H05", text, "Somebody wants nothing to be changed, forward or back.", remedy))
+        raise Refused.because(Reason("H05", text))
 
 
 class _Diary:
@@ -402,16 +401,15 @@ class _Diary:
         if view.zk is None or not isinstance(decision, Act) or decision.verb.brings_up or now - self._lost >= SETTLING:
             return decision
         text = f"ZooKeeper did not answer a look {now - self._lost:.0f} s ago: {SETTLING:.0f} s are waited for what that has changed."
-        why = "Sessions that ended meanwhile take brokers out of their ISRs a moment after its return."
-        return Wait((Reason("T12", text, why, "If it comes again and again, mend ZooKeeper, or the network to it, first."),))
+        return Wait((Reason("T01", text),))
 
     def saw(self, view: ClusterView, decision: Decision) -> None:
         now = self._world.clock.monotonic()
         self._well = now if isinstance(decision, Wait) and decision.healthy else self._well
         seen = alarming(view, self._world.spec.policy.max_hybrid, self._world.clock.now())
-        self._alarm(tuple(reason for reason in seen if reason.code not in self._step.expected))
+        self._alarm(tuple(reason for reason in seen if reason.cause not in self._step.expected))
         unread = _unread(view, decision)
-        key = (_key(decision), tuple(reason.code for reason in unread))
+        key = (_key(decision), headlines(unread))
         if isinstance(decision, Done) or (key == self._last and now - self._said < self._repeat):
             return
         self._last, self._said = key, now
@@ -451,11 +449,11 @@ class _Diary:
 def _unread(view: ClusterView, decision: Decision) -> tuple[Reason, ...]:
     """Why something was not read that a wait may be for; nodes that do not answer are named by the wait's own reasons."""
     said = decision.reasons if isinstance(decision, Wait) else ()
-    return tuple(reason for reason in view.unknowns if said and reason.code in OF_THE_CLUSTER and reason not in said)
+    return tuple(reason for reason in view.unknowns if said and reason.cause in OF_THE_CLUSTER and reason not in said)
 
 
 def _key(decision: Decision) -> object:
-    return tuple(reason.code for reason in decision.reasons) if isinstance(decision, Wait | Refuse) else decision
+    return headlines(decision.reasons) if isinstance(decision, Wait | Refuse) else decision
 
 
 def _words(decision: Decision) -> str:

@@ -13,7 +13,7 @@ from airflow_provider_kmigrate.core.forward.compared import Compared
 from airflow_provider_kmigrate.core.forward.green import Green
 from airflow_provider_kmigrate.core.forward.moved import MovedSince, moved_since
 from airflow_provider_kmigrate.core.gates import Gate, leaderless, unmet
-from airflow_provider_kmigrate.core.model import ClusterView, Look, Reason
+from airflow_provider_kmigrate.core.model import Cause, ClusterView, Look, Reason
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.steps.dual_write import Reviving
@@ -234,7 +234,7 @@ class Finalized(Step):
     name = "finalized"
     looks = Look.POSITION | Look.PARTITIONS
     patience = 180.0
-    expected = frozenset({"G05"})
+    expected = frozenset({Cause.UNFLAGGED_CONTROLLER})
 
     def __init__(self) -> None:
         self._still: ClusterView | None = None  # since when /migration has not moved

@@ -96,7 +96,7 @@ def test_status_follows_systemd(host: CommandHost, node: NodeSpec, script: str, 
     "script", ["exit 3", "echo inactive sessions end after 15 min; exit 3", "echo unknown; exit 3", "echo inactive >&2; exit 3"]
 )
 def test_stopped_without_the_word_for_it_is_refused(host: CommandHost, node: NodeSpec, script: str) -> None:
-    with pytest.raises(Refused, match=r"M04.*inactive"):
+    with pytest.raises(Refused, match=r"U04.*inactive"):
         host.status(having(node, status=sh(script)))
 
 
@@ -107,7 +107,7 @@ def test_a_quiet_status_command_is_refused_before_anything_is_stopped(
     host: CommandHost, node: NodeSpec, words: tuple[str, ...]
 ) -> None:
     host.start(node, 1)
-    with pytest.raises(Refused, match=r"M04.*--quiet"):
+    with pytest.raises(Refused, match=r"U04.*--quiet"):
         host.stop(having(node, status=("true", *words)), 1)
     assert calls(node) == ["start 3000 h1"]
 
@@ -120,7 +120,7 @@ def test_who_else_is_quiet_does_not_matter(words: str) -> None:
 def test_a_stop_that_cannot_be_seen_says_so_at_once(host: CommandHost, node: NodeSpec) -> None:
     host.start(node, 1)
     wordless = having(node, status=(*sh('test -e "$(dirname $1)/running" || exit 3'), "{properties}"), stop_timeout=500.0)
-    with pytest.raises(Refused, match="M04"):
+    with pytest.raises(Refused, match="U04"):
         host.stop(wordless, 1)
 
 

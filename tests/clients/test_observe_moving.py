@@ -45,4 +45,4 @@ class TestReassignments:
         for wire in cluster.wires.values():
             wire.moving = Unavailable("not me")
         view = cluster.look(Look.REASSIGNMENTS)
-        assert (view.moving, codes(view)) == (None, ["U14"])
+        assert (view.moving, codes(view)) == (None, ["U05"])

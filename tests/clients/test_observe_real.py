@@ -112,7 +112,7 @@ class TestHealthy:
 
     def test_controllers_that_do_not_exist_yet(self, observer: Observer, spec: ClusterSpec) -> None:
         view = observer.look(Look.CONTROLLERS | Look.QUORUM)
-        assert {reason.code for reason in view.unknowns} == {"U03", "U06"}
+        assert {reason.code for reason in view.unknowns} == {"G23", "G20"}
         assert not any(controller.answers for controller in view.controllers.values())
 
     def test_both_sides_hold_the_same_topics(self, observer: Observer, topic: str) -> None:
@@ -163,7 +163,7 @@ class TestTrouble:
                 assert view.took < WIRE_TIMEOUT + 5.0
                 assert view.brokers[0].mode is None
                 assert view.partitions is not None, "the others told"
-                assert [reason.code for reason in view.unknowns] == ["U02"]
+                assert [reason.code for reason in view.unknowns] == ["R01"]
         finally:
             os.kill(pid, signal.SIGCONT)
         wait_for(lambda: observer.look(ALL), whole, "the broker is back", timeout=120)
@@ -177,7 +177,7 @@ class TestTrouble:
         try:
             view = wait_for(lambda: observer.look(ALL), lambda seen: seen.brokers[1].mode is None, "its silence")
             assert view.took < WIRE_TIMEOUT + 5.0
-            assert [reason.code for reason in view.unknowns] == ["U02"]
+            assert [reason.code for reason in view.unknowns] == ["R01"]
         finally:
             # A ZooKeeper-mode broker ends at once if the registration of its former life is still there.
             wait_for(lambda: observer.look(Look.ZOOKEEPER), lambda seen: not seen.brokers[1].in_zookeeper, "the session's end")

@@ -151,7 +151,7 @@ def test_a_kind_that_nobody_told_is_unread_and_the_others_are_not() -> None:
         cluster.wires[each].refuses = {DescribeClientQuotasRequest: TimedOut("slow")}
     found = cluster.reads.everything()
     assert set(found.stored) == set(StoredKind) - {StoredKind.QUOTAS}
-    assert [(reason.code, "quotas: slow" in reason.text) for reason in found.unread] == [("U12", True)]
+    assert [(reason.code, "quotas: slow" in reason.text) for reason in found.unread] == [("U05", True)]
 
 
 def test_a_broker_that_fails_to_tell_its_settings_leaves_them_unread() -> None:

@@ -71,7 +71,7 @@ def test_files_that_do_not_grow_are_no_evidence(tmp_path: Path) -> None:
     for events in (folder / "events", tmp_path / "not mounted here"):
         with pytest.raises(Refused) as refused:
             flows(events, patience=0.1)
-        assert codes(refused) == ["Y10"]
+        assert codes(refused) == ["Y09"]
 
 
 class Failing(Probe):

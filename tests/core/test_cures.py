@@ -13,12 +13,12 @@ from airflow_provider_kmigrate.core.forward.cures import DEAF_FOR, Troubles, to_
 from airflow_provider_kmigrate.core.forward.leaders import LEFT_OUT_FOR
 from airflow_provider_kmigrate.core.forward.stuck_leader import CAUGHT_UP, PATIENCE
 from airflow_provider_kmigrate.core.lasting import Lasting
-from airflow_provider_kmigrate.core.model import ClusterView, Partition, Reason
+from airflow_provider_kmigrate.core.model import Cause, ClusterView, Partition, Reason
 from tests.core.back_views import DUAL, handed_over
 from tests.core.views import ZK
 
-OUT = Wait((Reason("R05", "out of its ISRs"),))
-MORE = Wait((Reason("R05", "out of its ISRs"), Reason("S01", "another broker is down")))
+OUT = Wait((Reason("R05", "out of its ISRs", cause=Cause.OUT_OF_ISR),))
+MORE = Wait((Reason("R05", "out of its ISRs", cause=Cause.OUT_OF_ISR), Reason("R01", "another broker is down")))
 
 
 def rows(view: ClusterView, **changes: object) -> ClusterView:
@@ -80,7 +80,7 @@ def test_what_speaks_against_the_leaders_restart_is_said_behind_the_wait() -> No
     troubles = cures.cured(replace(silent, taken_at=0.0), 0, OUT, Troubles()).troubles
     judged = cures.cured(replace(silent, taken_at=PATIENCE), 0, OUT, troubles)
     assert isinstance(judged.decision, Wait)
-    assert [reason.code for reason in judged.decision.reasons] == ["R05", "S01"]
+    assert [reason.code for reason in judged.decision.reasons] == ["R05", "R01"]
 
 
 LAGS = {("t", 0): 0, ("t", 2): 0}

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.core.gates import Standing
 from airflow_provider_kmigrate.core.metadata import kinds
-from airflow_provider_kmigrate.core.model import ClusterView, Entities, Reason, Stored, StoredKind, TopicMetadata, ZkView
+from airflow_provider_kmigrate.core.model import Cause, ClusterView, Entities, Reason, Stored, StoredKind, TopicMetadata, ZkView
 
 CODES = {
     StoredKind.BROKER_SETTINGS: "E08",
-    StoredKind.QUOTAS: "E09",
-    StoredKind.CREDENTIALS: "E10",
-    StoredKind.ACLS: "E11",
+    StoredKind.QUOTAS: "E08",
+    StoredKind.CREDENTIALS: "E02",
+    StoredKind.ACLS: "E08",
     StoredKind.TOKENS: "E12",
 }
 SOME = {"a": {"k": "1", "l": "2"}, "b": {"k": "1"}}
@@ -62,7 +62,7 @@ def test_a_kind_that_was_not_read_is_unknown(kind: StoredKind) -> None:
 
 
 def test_nothing_read_at_all_is_unknown_with_its_reason() -> None:
-    view = ClusterView(0.0, unknowns=(Reason("U12", "quotas: no answer"), Reason("U01", "elsewhere")))
+    view = ClusterView(0.0, unknowns=(Reason("U05", "quotas: no answer", cause=Cause.UNREAD_STORED), Reason("U01", "elsewhere")))
     assert codes(kinds.unread(view)) == ["G00", "G00"]
     assert "quotas: no answer" in kinds.unread(view)[1].text
     assert "elsewhere" not in kinds.unread(view)[1].text
@@ -94,7 +94,7 @@ def test_equality_is_told_with_its_numbers() -> None:
 
 @pytest.mark.parametrize(
     ("last", "used", "found"),
-    [("1999", "1999", []), ("1999", "2000", ["E13"]), (None, "0", ["E13"]), ("999", None, []), (None, None, [])],
+    [("1999", "1999", []), ("1999", "2000", ["E02"]), (None, "0", ["E02"]), ("999", None, []), (None, None, [])],
 )
 def test_no_producer_id_in_use_lies_beyond_the_last_block(last: str | None, used: str | None, found: list[str]) -> None:
     zookeeper, kraft = ({"producer ids": {"highest": each}} if each else {} for each in (last, used))
@@ -108,7 +108,7 @@ def test_what_lasts_is_lost_and_what_was_on_its_way_is_not() -> None:
     assert kinds.lost(EQUAL, moving).met
     assert kinds.lost(moving, stays).met
     gate = kinds.lost(stays, stays)
-    assert (gate.standing, codes(gate.reasons)) == (Standing.NEVER, ["E11"])
+    assert (gate.standing, codes(gate.reasons)) == (Standing.NEVER, ["E08"])
 
 
 ENTITIES = st.dictionaries(st.sampled_from("abc"), st.dictionaries(st.sampled_from("kl"), st.sampled_from("12")))

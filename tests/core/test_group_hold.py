@@ -37,8 +37,8 @@ def test_the_refusal_says_who_took_it_back_why_and_how_to_go_on() -> None:
     (reason,) = held(seen(BY), "r")
     assert BY.run in reason.text
     assert BY.why in reason.text
-    assert '{"go_on": ["billing"]}' in reason.remedy
-    assert "groups go-on --group billing" in reason.remedy
+    assert '{"go_on": ["billing"]}' in reason.text
+    assert "groups go-on --group billing" in reason.text
 
 
 @pytest.mark.parametrize(("look", "kind"), [(None, Wait), (GroupSeen("billing"), Wait), (seen(None), Done), (seen(BY), Act)])

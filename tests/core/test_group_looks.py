@@ -33,7 +33,7 @@ def test_an_instance_is_absent_from_when_it_was_last_seen() -> None:
         past = past.saw(seen, at, SPEC)
     assert past.looks(gone, 140.0).absent_for("a") == 39.0
     assert past.looks(gone, 140.0).absent_for("b") == 0.0
-    assert verdict(switch(past.looks(gone, 140.0), SPEC, "a", MIGRATING)) == "wait K59"
+    assert verdict(switch(past.looks(gone, 140.0), SPEC, "a", MIGRATING)) == "wait K55"
     assert verdict(switch(past.looks(gone, 146.0), SPEC, "a", MIGRATING)) == "switch"
     assert past.saw(there, 150.0, SPEC).looks(there, 150.0).away == {}
 
@@ -55,8 +55,8 @@ class TestTheKafkaPlaceOfADeadMember:
             (in_kafka(group("", "m"), "g_a"), "b", OLD, "K58"),
             (in_kafka(group("m", "m"), "g_gone-1"), "b", OLD, "K58"),
             (in_kafka(group("o", "o"), "g_gone-1"), "b", MIGRATING, "K56"),
-            (in_kafka(group("", "m"), "g_a"), "", Mode.KAFKA, "K62"),
-            (in_kafka(group("", "m", "kafka"), "g_a"), "", Mode.ZOOKEEPER, "K62"),
+            (in_kafka(group("", "m"), "g_a"), "", Mode.KAFKA, "K58"),
+            (in_kafka(group("", "m", "kafka"), "g_a"), "", Mode.ZOOKEEPER, "K58"),
         ],
     )
     def test_it_is_waited_for_before_it_is_refused(
@@ -75,11 +75,11 @@ class TestTheKafkaPlaceOfADeadMember:
     def test_who_knows_that_it_is_dead_need_not_wait_in_an_emergency(self) -> None:
         seen = in_kafka(group("", "m", "kafka"), "g_a")
         assert verdict(set_mode(looks(seen, age=1.0), SPEC, Mode.ZOOKEEPER, blind=True)) == "set mode"
-        assert verdict(set_mode(looks(in_kafka(seen, "x"), age=1.0), SPEC, Mode.ZOOKEEPER, blind=True)) == "never K62"
+        assert verdict(set_mode(looks(in_kafka(seen, "x"), age=1.0), SPEC, Mode.ZOOKEEPER, blind=True)) == "never K58"
 
     def test_beside_other_plain_ones_in_mode_kafka_it_is_taken_for_one(self) -> None:
         seen = in_kafka(group("", "p", "kafka"), "g_a")
-        assert verdict(set_mode(looks(seen, age=1.0), SPEC, Mode.ZOOKEEPER)) == "never K62"
+        assert verdict(set_mode(looks(seen, age=1.0), SPEC, Mode.ZOOKEEPER)) == "never K58"
 
     def test_one_that_is_called_otherwise_is_plain(self) -> None:
         assert verdict(set_mode(looks(in_kafka(group("m", "m"), "x"), age=1.0), SPEC, Mode.ZOOKEEPER)) == "done"
@@ -88,9 +88,9 @@ class TestTheKafkaPlaceOfADeadMember:
     def test_of_a_restarted_instance_it_is_not_the_new_plain_consumer(self) -> None:
         seen = in_kafka(group("", "m", "kafka"), "g_a")
         asked = {"asked": True, "former": {"life-g_a"}}
-        assert verdict(switch(looks(seen), SPEC, "a", PLAIN, **asked)) == "wait K59"  # type: ignore[arg-type]
+        assert verdict(switch(looks(seen), SPEC, "a", PLAIN, **asked)) == "wait K55"  # type: ignore[arg-type]
         assert verdict(switch(looks(in_kafka(seen, "a")), SPEC, "a", PLAIN, **asked)) == "done"  # type: ignore[arg-type]
-        assert verdict(switch(looks(in_kafka(seen, "a")), SPEC, "a", OLD, **asked)) == "wait K59"  # type: ignore[arg-type]
+        assert verdict(switch(looks(in_kafka(seen, "a")), SPEC, "a", OLD, **asked)) == "wait K55"  # type: ignore[arg-type]
 
 
 def test_no_old_member_beside_a_plain_one_that_the_file_does_not_know() -> None:

@@ -19,9 +19,9 @@ ASKED = {"resets": {T0: 3}}
 @pytest.mark.parametrize(
     ("seen", "target", "hurry", "expected"),
     [
-        (changed(group("m", "m", "kafka"), **ASKED), PLAIN, False, "wait K75"),
-        (changed(group("p", "m", "kafka"), **ASKED), PLAIN, False, "wait K75"),
-        (changed(group("m", "m"), **ASKED), OLD, False, "wait K75"),
+        (changed(group("m", "m", "kafka"), **ASKED), PLAIN, False, "wait K46"),
+        (changed(group("p", "m", "kafka"), **ASKED), PLAIN, False, "wait K46"),
+        (changed(group("m", "m"), **ASKED), OLD, False, "wait K46"),
         (changed(group("m", "m"), **ASKED), OLD, True, "switch"),
         (changed(group("m", "o"), **ASKED), MIGRATING, False, "switch"),
         (changed(group("p", "p", "kafka"), **ASKED), MIGRATING, False, "switch"),
@@ -35,7 +35,7 @@ def test_who_reads_them_stays_until_they_are_taken_up(seen: GroupSeen, target: M
 
 @pytest.mark.parametrize("mode", ["kafka", None])
 def test_what_nobody_took_up_is_not_cleaned_up(mode: str | None) -> None:
-    assert verdict(clean_up(changed(group("p", "p", mode), **ASKED), SPEC)) == "never K75"
+    assert verdict(clean_up(changed(group("p", "p", mode), **ASKED), SPEC)) == "never K46"
 
 
 def test_what_is_pending_is_told_with_what_cannot_be_read() -> None:
@@ -54,8 +54,8 @@ def test_what_is_pending_is_told_with_what_cannot_be_read() -> None:
         (group("m", "m"), {TopicPartition("u", 0): 0}, ["K76"]),
         (group("o", "o"), {T0: 0}, ["K76"]),
         (group("p", "p", "kafka"), {T0: 0}, ["K76"]),
-        (replace(group("m", "m"), ends=None), {T0: 0}, ["K50"]),
-        (group("m", "m", zk=None), {T0: 0}, ["K50"]),
+        (replace(group("m", "m"), ends=None), {T0: 0}, ["K30"]),
+        (group("m", "m", zk=None), {T0: 0}, ["K30"]),
     ],
 )
 def test_what_may_be_recorded(seen: GroupSeen, wanted: dict[TopicPartition, int], expected: list[str]) -> None:

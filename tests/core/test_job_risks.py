@@ -41,14 +41,14 @@ def test_a_job_on_defaults_over_healthy_topics_has_none() -> None:
         (with_options(failondataloss=" FALSE "), ["J20 warn"]),
         (with_options(failOnDataLoss="true"), []),
         (with_options(zookeeper__connect="zk:2181"), ["J22 block"]),
-        (with_options(fetchOffset__numRetries="1"), ["J23 warn"]),
-        (with_options(fetchoffset__numretries="1"), ["J23 warn"]),
+        (with_options(fetchOffset__numRetries="1"), ["J20 warn"]),
+        (with_options(fetchoffset__numretries="1"), ["J20 warn"]),
         (with_options(fetchOffset__numRetries="10"), []),
-        (with_options(kafka__default__api__timeout__ms="3000"), ["J23 warn"]),
-        (with_options(partition__metadata__cache__ttl__ms="60000"), ["J27 warn"]),
+        (with_options(kafka__default__api__timeout__ms="3000"), ["J20 warn"]),
+        (with_options(partition__metadata__cache__ttl__ms="60000"), ["J20 warn"]),
         (with_options(partition__metadata__cache__ttl__ms="-1"), []),
-        (replace(JOB, topics=()), ["J26 warn"]),
-        (replace(JOB, topics=("t", "other")), ["J26 warn"]),
+        (replace(JOB, topics=()), ["J24 warn"]),
+        (replace(JOB, topics=("t", "other")), ["J24 warn"]),
     ],
 )
 def test_each_flag_alone(job: SparkJobSpec, expected: list[str]) -> None:
@@ -60,10 +60,10 @@ def test_each_flag_alone(job: SparkJobSpec, expected: list[str]) -> None:
     [
         (on(Partition("t", 0, 0, (0,), (0,))), HoldPolicy.RISKY, ["J24 warn"]),
         (on(Partition("t", 0, 0, (0,), (0,))), NEVER, ["J24 block"]),
-        (on(replace(WELL, isr=(0, 1))), HoldPolicy.RISKY, ["J25 warn"]),
-        (on(replace(WELL, isr=(0, 1))), NEVER, ["J25 warn"]),
-        (replace(VIEW, partitions=None), HoldPolicy.RISKY, ["J26 warn"]),
-        (replace(VIEW, min_insync=None), HoldPolicy.RISKY, ["J26 warn"]),
+        (on(replace(WELL, isr=(0, 1))), HoldPolicy.RISKY, ["S02 warn"]),
+        (on(replace(WELL, isr=(0, 1))), NEVER, ["S02 warn"]),
+        (replace(VIEW, partitions=None), HoldPolicy.RISKY, ["J24 warn"]),
+        (replace(VIEW, min_insync=None), HoldPolicy.RISKY, ["J24 warn"]),
     ],
 )
 def test_topics_that_may_lose_their_leader(view: ClusterView, hold: HoldPolicy, expected: list[str]) -> None:
@@ -76,9 +76,9 @@ def test_topics_that_may_lose_their_leader(view: ClusterView, hold: HoldPolicy, 
         (VIEW, ("t",), []),
         (on(replace(WELL, isr=(0, 1))), ("t",), []),
         (on(Partition("t", 0, 0, (0,), (0,))), ("t",), ["J24"]),
-        (on(Partition("other", 0, 0, (0,), (0,))), ("t",), ["J26"]),
-        (VIEW, (), ["J26"]),
-        (replace(VIEW, partitions=None), ("t",), ["J26"]),
+        (on(Partition("other", 0, 0, (0,), (0,))), ("t",), ["J24"]),
+        (VIEW, (), ["J24"]),
+        (replace(VIEW, partitions=None), ("t",), ["J24"]),
     ],
 )
 def test_what_may_leave_a_job_without_a_leader_in_a_clean_roll(
@@ -90,6 +90,6 @@ def test_what_may_leave_a_job_without_a_leader_in_a_clean_roll(
 def test_a_shared_group_is_a_flag_of_every_job_that_shares_it() -> None:
     one, deprecated = with_options(kafka__group__id="g"), with_options(kafka__group__id="g", useDeprecatedOffsetFetching="true")
     assert flags(one) == []
-    assert flags(one, replace(deprecated, name="two")) == ["J21 warn", "J21 block"]
+    assert flags(one, replace(deprecated, name="two")) == ["J20 warn", "J20 block"]
     assert [risk.severity for risk in risks([one], VIEW)] == []
     assert Severity.BLOCK in {risk.severity for risk in risks([one, deprecated], VIEW)}

@@ -36,11 +36,11 @@ COPYING = with_zk(COPYING, controller=ZkController(3000, 5, ephemeral=False))
         (cluster([MIG, MIG, ZK], UP3, 50), (Refuse, "P07")),
         (cluster([MIG, ZK, ZK], UP3, -1), (Act, "stop")),
         (cluster([None, ZK, ZK], UP3, -1), (Act, "stop")),  # a broker that failed in migration mode is no obstacle
-        (cluster([None, MIG, MIG], UP3, 50), (Wait, "S01", "S02")),
+        (cluster([None, MIG, MIG], UP3, 50), (Wait, "R01", "S02")),
         (STOPPED, (Done,)),
         (equal(ALL_MIG), (Wait, "G33", "G07")),
         (with_zk(equal(later(ALL_MIG)), migration=migration(60, epoch=4)), (Wait, "G33", "G07")),
-        (equal(with_quorum(later(ALL_MIG, offset=60), high_watermark=500)), (Wait, "G33", "G06")),
+        (equal(with_quorum(later(ALL_MIG, offset=60), high_watermark=500)), (Wait, "G33", "G07")),
         (later(ALL_MIG, offset=60), (Wait, "G33", "G00", "G00")),
         (lacking(later(ALL_MIG, offset=60)), (Wait, "G33", "E02")),
         (equal(cluster([MIG] * 3, UP3, -1)), (Act, "stop")),  # nothing was ever taken over

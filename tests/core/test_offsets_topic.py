@@ -96,7 +96,7 @@ FIFTY, BOTH = frozenset({50}), frozenset({24, 50})
     ("counts", "agreement", "codes"),
     [
         ({0: FIFTY, 1: FIFTY}, Agreement.PROVEN, []),
-        ({0: FIFTY, 1: BOTH}, Agreement.DEGENERATE, ["K03"]),
+        ({0: FIFTY, 1: BOTH}, Agreement.DEGENERATE, ["K02"]),
         ({0: FIFTY, 1: frozenset()}, Agreement.UNKNOWN, ["K02"]),
         ({0: FIFTY}, Agreement.UNKNOWN, ["K02"]),
         (None, Agreement.UNKNOWN, ["K02"]),

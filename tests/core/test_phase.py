@@ -118,7 +118,7 @@ def test_unknown_waits():
 def test_a_refusal_says_where_the_cluster_is_and_what_to_do():
     reasons = refusal(where(cluster([ZK, ZK, ZK])), Intent.FINALIZE)
     assert reasons[0].code == "P01"
-    assert reasons[0].remedy
+    assert reasons[0].next_step
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,9 @@ def test_a_refusal_says_where_the_cluster_is_and_what_to_do():
 def test_alarms(view, codes):
     found = alarms(view)
     assert {reason.code for reason in found} == codes
-    assert [reason.code for reason in found if not (reason.why and reason.remedy)] == [], "heard at night: why, and what to do"
+    assert [reason.code for reason in found if not (reason.meaning and reason.next_step)] == [], (
+        "heard at night: why, and what to do"
+    )
 
 
 def test_a_kraft_claim_before_the_copy_is_still_the_copy():

@@ -12,6 +12,7 @@ from airflow_provider_kmigrate.core.findings.finding import Severity
 from airflow_provider_kmigrate.core.model import (
     Broker,
     BrokerMode,
+    Cause,
     ClusterView,
     Controller,
     Malformed,
@@ -239,25 +240,25 @@ DEFECTS: list[tuple[str, Change, list[str]]] = [
     ("deletion pending", zk(pending_deletions=("old",)), ["B5"]),
     ("topic without id", seen(topics=({"t": TopicMetadata("t", None, {})}, {})), ["B6a"]),
     ("no controller epoch", zk(controller_epoch=None), ["B6b"]),
-    ("stale /migration", zk(migration=Migration(3000, 4, 97, 4)), ["G03"]),
-    ("malformed /migration", zk(migration=Malformed("/migration", "")), ["G03"]),
+    ("stale /migration", zk(migration=Migration(3000, 4, 97, 4)), ["P06"]),
+    ("malformed /migration", zk(migration=Malformed("/migration", "")), ["P06"]),
     ("fresh /migration", zk(migration=Migration(-1, -1, -1, -1)), []),
     ("controller was in a quorum", controller_files(NodeFiles(meta={"/kraft": {}}, has_metadata_log=True)), ["G04"]),
     ("controller without the flag", controller_answers(flag=False), ["G05"]),
     ("controller of an earlier run with the flag", controller_answers(flag=True), []),
-    ("controllers silent", seen(unknowns=(Reason("U03", "Controller 3000 did not answer"),)), []),
+    ("controllers silent", seen(unknowns=(Reason("G23", "Controller 3000 did not answer", cause=Cause.UNREAD_CONTROLLER),)), []),
     ("file without broker.id", file_1({"zookeeper.connect": "zk:2181/kafka"}), ["C02"]),
     ("generated id", file_1(config(1, broker_id="-1")), ["C02"]),
     ("combined node", file_1({"process.roles": "broker,controller"}), ["C01"]),
     ("KRaft file too early", file_1({"process.roles": "broker", "node.id": "1"}), ["C01"]),
-    ("wrong chroot in a file", file_1(config(1, zookeeper_connect="zk:2181")), ["C06"]),
-    ("wrong chroot in the connection", known(chroot=""), ["C06", "C06", "C06"]),
+    ("wrong chroot in a file", file_1(config(1, zookeeper_connect="zk:2181")), ["C04"]),
+    ("wrong chroot in the connection", known(chroot=""), ["C04", "C04", "C04"]),
     ("old expansion of the offsets topic", seen(offsets_counts=EXPANDED), ["K01"]),
     ("count of the offsets topic ambiguous", seen(offsets_counts=AMBIGUOUS), []),
     ("no offsets topic, one count", no_offsets_topic("50"), []),
     ("no offsets topic, two counts", no_offsets_topic("25"), ["K04"]),
     ("replicas as few as min.insync asks", orders(replicas=(0, 1), isr=(0, 1)), ["W1"]),
-    ("one replica", orders(replicas=(0,), isr=(0,)), ["W2"]),
+    ("one replica", orders(replicas=(0,), isr=(0,)), ["W1"]),
     ("one controller", spec(controllers=(node(3000, Role.CONTROLLER),)), ["W3"]),
 ]
 
@@ -280,13 +281,13 @@ def test_an_old_protocol_version_blocks() -> None:
 
 def test_an_ambiguous_count_of_a_topic_that_was_changed_is_a_warning() -> None:
     (finding,) = findings(*zk(offsets_topic_version=2)(*seen(offsets_counts=AMBIGUOUS)(*healthy())))
-    assert (finding.code, finding.severity) == ("K03", Severity.WARN)
+    assert (finding.code, finding.severity) == ("K02", Severity.WARN)
 
 
 def test_a_single_broker_may_migrate_with_its_outage_named() -> None:
     found = findings(*healthy(1))
 
-    assert [finding.code for finding in found] == ["W2"]
+    assert [finding.code for finding in found] == ["W1"]
     assert blocking(found) == ()
     assert "whole cluster" in found[0].reason.text
 
@@ -297,7 +298,7 @@ def test_what_blocks_comes_first_and_every_finding_says_how_to_mend_it() -> None
 
     assert [finding.severity for finding in found] == [Severity.BLOCK, Severity.WARN]
     assert blocking(found) == found[:1]
-    assert all(finding.reason.why and finding.reason.remedy and finding.source for finding in found)
+    assert all(finding.reason.meaning and finding.reason.next_step and finding.source for finding in found)
     assert "B4c" in str(found[0])
 
 

@@ -33,14 +33,14 @@ from tests.core.test_preflight import (
 
 ROWS: list[Row] = [
     ("tree not read", around(tree=None), ["B0"]),
-    ("no features", tree(has_feature=False), ["B6c"]),
+    ("no features", tree(has_feature=False), ["B6a"]),
     ("controller ids in the range of given ones", both(controller_ids(1001, 1002, 1003), tree(generated_ids=2)), ["B2b"]),
     ("reassignment by the API", around(moving=("orders-0",)), ["B4d"]),
     ("reassignments not told", around(moving=None), ["B4d"]),
     ("reassignment in ZooKeeper alone", both(zk(reassigning=True), around(moving=None)), ["B4d"]),
     ("throttle in force", both(topics(leader_replication_throttled_replicas="*"), tree(broker_settings={"1": RATE})), ["B14"]),
-    ("throttle of a topic", topics(follower_replication_throttled_replicas="0:1"), ["W6"]),
-    ("rate of a broker", tree(broker_settings={"<default>": RATE}), ["W6"]),
+    ("throttle of a topic", topics(follower_replication_throttled_replicas="0:1"), ["B14"]),
+    ("rate of a broker", tree(broker_settings={"<default>": RATE}), ["B14"]),
     ("dynamic setting", tree(broker_settings={"<default>": ("log.cleaner.threads",)}), ["W13"]),
     ("unclean elections", topics(unclean_leader_election_enable="true"), ["W13"]),
     ("policy", everywhere(alter_config_policy_class_name="com.example.Policy"), ["W12"]),
@@ -60,7 +60,7 @@ ROWS: list[Row] = [
     ("nodes killed late enough", commanded(kill_after=600.0), []),
     ("meta.properties of version 1", broker_1(files=TWO_FORMS), ["W10"]),
     ("directory of another broker", broker_1(files=STRANGE_DIR), ["B2d"]),
-    ("directory of a broker given to a controller", controller_files(NodeFiles(meta={"/d": {"broker.id": "1"}}, has_metadata_log=False)), ["B2f"]),
+    ("directory of a broker given to a controller", controller_files(NodeFiles(meta={"/d": {"broker.id": "1"}}, has_metadata_log=False)), ["B2d"]),
     ("directories not read", broker_1(files=NodeFiles(config(1))), ["B0"]),
 ]  # fmt: skip
 

@@ -168,8 +168,8 @@ def test_the_cluster_file_may_add_keys_but_not_take_the_flag_away() -> None:
     ("original", "code"),
     [
         (PLAIN.replace("broker.id=1\n", ""), "C02"),
-        (PLAIN.replace("3.9", "3.8"), "C07"),
-        (PLAIN.replace("EXT", "CONTROLLER"), "C08"),
+        (PLAIN.replace("3.9", "3.8"), "C04"),
+        (PLAIN.replace("EXT", "CONTROLLER"), "C04"),
         (broker_properties(PLAIN, Stage.MIGRATION, FACTS), "C01"),
     ],
 )
@@ -255,7 +255,7 @@ def test_names_of_listeners_are_in_upper_case() -> None:
     assert (properties["listeners"], properties["controller.listener.names"]) == ("CONTROLLER://ctl0:9093", "CONTROLLER")
     with pytest.raises(Refused) as refused:
         broker_properties(PLAIN.replace("EXT", "controller"), Stage.KRAFT, facts)
-    assert [reason.code for reason in refused.value.reasons] == ["C08"]
+    assert [reason.code for reason in refused.value.reasons] == ["C04"]
 
 
 def test_controllers_take_the_mechanism_by_which_nodes_log_in() -> None:

@@ -52,8 +52,8 @@ from tests.core.views import DOWN, KRAFT, MIG, ZK, cluster, controller, migratio
     [
         (FINAL, (Refuse, "P12")),
         (cluster([KRAFT, KRAFT, MIG], (False, False, False), 50), (Refuse, "P12", "P02")),
-        (cluster([KRAFT] * 3, (False, True, True), 50), (Refuse, "P12", "P08")),  # the leader, 3000, has no flag
-        (replace(DUAL, zk=None), (Wait, "P03")),
+        (cluster([KRAFT] * 3, (False, True, True), 50), (Refuse, "P12", "G05")),  # the leader, 3000, has no flag
+        (replace(DUAL, zk=None), (Wait, "U01")),
         (with_zk(DUAL, migration=Malformed("/migration", "")), (Refuse, "P04")),
         (with_zk(DUAL, controller=Malformed("/controller", "")), (Refuse, "P05")),
     ],
@@ -204,7 +204,7 @@ def test_of_controllers_that_are_down_only_one_of_this_migration_is_brought_back
         (with_zk(handed_over([MIG] * 3), controller=None), ZK, (Wait, "G28")),
         (handed_over([ZK, MIG, MIG]), ZK, (Done,)),
         (replace(later(DUAL, offset=60), moving=("orders-3",)), MIG, (Wait, "S04")),
-        (replace(later(DUAL, offset=60), moving=None), MIG, (Wait, "S00")),
+        (replace(later(DUAL, offset=60), moving=None), MIG, (Wait, "G00")),
         (replace(handed_over([MIG] * 3), moving=("orders-3",)), ZK, (Wait, "S04")),
         (replace(handed_over([ZK, MIG, MIG]), moving=("orders-3",)), ZK, (Done,)),
     ],
@@ -220,8 +220,8 @@ def test_a_broker_goes_back(view, target, expected):
         (MIGRATION_FILE, False, (Act, "restart")),
         (KRAFT_FILE, False, (Act, "restart")),
         (None, False, (Wait, "G00")),
-        (ZOOKEEPER_FILE, True, (Wait, "R06")),
-        (ZOOKEEPER_FILE, None, (Wait, "R06")),
+        (ZOOKEEPER_FILE, True, (Wait, "R03")),
+        (ZOOKEEPER_FILE, None, (Wait, "R03")),
     ],
 )
 def test_a_broker_that_is_down_is_started_whoever_stopped_it(keys, registered, expected):
@@ -234,7 +234,7 @@ def test_a_broker_that_is_down_is_started_whoever_stopped_it(keys, registered, e
     ("view", "expected"),
     [
         (equal(later(STOPPED)), (Act, "hand over")),
-        (equal(STOPPED), (Wait, "T05")),
+        (equal(STOPPED), (Wait, "T01")),
         (later(STOPPED), (Wait, "G33", "G00")),
         (lacking(later(STOPPED)), (Wait, "G33", "E02")),
         (later(STOPPED, offset=51), (Refuse, "G29")),

@@ -1,9 +1,8 @@
-"""The runbook is whole: every code that the package can give has one entry, and no entry outlives its code."""
+"""The registry of reasons is whole: every code that the package gives has one entry, and every entry is given; the runbook is made of it."""
 
 import ast
 import importlib
 import re
-from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator
 from functools import cache
 from pathlib import Path
@@ -11,82 +10,42 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_kmigrate import runbook
-from airflow_provider_kmigrate.core.findings.group_rules import GROUP_RULES
-from airflow_provider_kmigrate.core.findings.rules import RULES
-from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.model import Cause, Reason
+from airflow_provider_kmigrate.core.reasons.entry import Entry
+from airflow_provider_kmigrate.core.reasons.registry import AREAS, ENTRIES
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "airflow_provider_kmigrate"
 TEXT = (ROOT / "docs" / "runbook.md").read_text(encoding="utf-8")
 
 CODE = re.compile(r"[A-Z]\d{1,2}[a-z]?")
-ENTRY = re.compile(rf"^### ({CODE.pattern}) \S.*$", re.MULTILINE)
-PARTS = ("**Means.**", "**Safe meanwhile.**", "**Do.**", "**Never.**")
 REFUSALS = {"Refused", "SpecError", "WrongCluster", "Fenced", "Forbidden"}
-
-#: Codes that more than one module gives, and the one thing that they mean wherever they are given.
-SHARED = {
-    "F04": "a value that the cluster file may not have",
-    "G00": "something that a condition needs was not read",
-    "G04": "a controller's directory that is not empty, although no migration is under way",
-    "G05": "a controller without the migration flag",
-    "G23": "a controller does not answer",
-    "G28": "a broker that is stopped now has no controller that lets it go",
-    "H04": "this process does not hold the cluster",
-    "I01": "something belongs to another cluster",
-    "L09": "no record was acknowledged",
-    "P03": "ZooKeeper could not be read",
-    "M01": "a controller's directory that is another node's, or not empty",
-    "M02": "a node's machine cannot be told what to do: a command is missing",
-    "P04": "/migration is malformed",
-    "P05": "/controller is malformed; the way back gives it for /migration too, which is P04 elsewhere",
-    "P07": "plain ZooKeeper brokers while KRaft owns the cluster",
-    "R04": "a broker that not every other knows as alive",
-    "S01": "another broker does not answer",
-    "S02": "partitions are under-replicated",
-    "S03": "too few in-sync replicas would be left",
-}
+REGISTRY = "core/reasons"
+AUDIT = ("audit/", "core/audit/", "core/ledger/")
+#: Letters whose reasons may bring their own why and remedy: the audit, and files whose every key has a fix of its own.
+OWN_WORDS = set("ADFLNVXY")
+WORDS = 190  # of the longest entry; most have fewer than 120
 
 
 @cache
 def modules() -> dict[str, ast.Module]:
-    """Path below the package -> its syntax tree."""
-    return {str(path.relative_to(PACKAGE)): ast.parse(path.read_text(encoding="utf-8")) for path in PACKAGE.rglob("*.py")}
+    """Path below the package -> its syntax tree; without the registry itself."""
+    paths = (path for path in PACKAGE.rglob("*.py") if REGISTRY not in path.as_posix())
+    return {str(path.relative_to(PACKAGE)): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
 
 
-def codes_in(tree: ast.Module, skipped: Collection[int] = ()) -> set[str]:
-    """Every constant that has the form of a code, but for those with the ids in `skipped`."""
+def codes_in(tree: ast.AST) -> set[str]:
+    """Every constant that has the form of a code."""
     constants = (each for each in ast.walk(tree) if isinstance(each, ast.Constant) and isinstance(each.value, str))
-    return {each.value for each in constants if id(each) not in skipped and CODE.fullmatch(each.value)}
-
-
-def looked_for(tree: ast.Module) -> set[int]:
-    """Constants that only recognise a code: operands of comparisons, and the alarms that a step expects."""
-    asking = (
-        each
-        for each in ast.walk(tree)
-        if isinstance(each, ast.Compare)
-        or (isinstance(each, ast.Assign) and any(isinstance(name, ast.Name) and name.id == "expected" for name in each.targets))
-    )
-    return {id(constant) for each in asking for constant in ast.walk(each) if isinstance(constant, ast.Constant)}
-
-
-def given_in(tree: ast.Module) -> set[str]:
-    """Every code that a module puts somewhere: into a `Reason`, a table, an enumeration, a helper's argument."""
-    return codes_in(tree, looked_for(tree))
-
-
-@cache
-def given() -> dict[str, set[str]]:
-    return {name: given_in(tree) for name, tree in modules().items()}
+    return {each.value for each in constants if CODE.fullmatch(each.value)}
 
 
 @cache
 def every() -> set[str]:
-    return set().union(*given().values())
+    return set().union(*map(codes_in, modules().values()))
 
 
-def calls(tree: ast.Module, *names: str) -> Iterator[ast.Call]:
+def calls(tree: ast.Module, names: Collection[str]) -> Iterator[ast.Call]:
     return (
         each
         for each in ast.walk(tree)
@@ -94,82 +53,124 @@ def calls(tree: ast.Module, *names: str) -> Iterator[ast.Call]:
     )
 
 
-def entries() -> dict[str, str]:
-    """Code -> the text under its heading."""
-    found = list(ENTRY.finditer(TEXT))
-    ends = [re.search(r"^#{2,3} ", TEXT[match.end() :], re.MULTILINE) for match in found]
-    return {
-        match[1]: TEXT[match.end() : match.end() + end.start() if end else len(TEXT)]
-        for match, end in zip(found, ends, strict=True)
-    }
+def reasons() -> Iterator[tuple[str, ast.Call]]:
+    return ((f"{module}:{call.lineno}", call) for module, tree in modules().items() for call in calls(tree, {"Reason"}))
 
 
-def letters(text: str, pattern: str) -> list[str]:
-    return re.findall(pattern, text, re.MULTILINE)
-
-
-def room(module: str) -> str:
-    """Modules of one room speak with one voice; core's modules are rooms of their own, but for the ledger's."""
-    first, _, rest = module.partition("/")
-    return module if first == "core" and not rest.startswith("ledger/") else first
+def rewritten() -> list[Entry]:
+    return [entry for code, entry in ENTRIES.items() if code[0] not in OWN_WORDS]
 
 
 def test_every_code_has_one_entry_and_every_entry_a_code() -> None:
-    written = Counter(ENTRY.findall(TEXT))
-    assert {code for code, times in written.items() if times > 1} == set(), "written twice"
-    assert every() - written.keys() == set(), "given by the package, but not in the runbook"
-    assert written.keys() - every() == set(), "in the runbook, but given by nobody"
+    assert every() - ENTRIES.keys() == set(), "given by the package, but not in the registry"
+    assert ENTRIES.keys() - every() == set(), "in the registry, but never given"
+    assert sorted({code[0] for code in ENTRIES}) == [area.letter for area in AREAS]
 
 
-def test_every_entry_says_all_that_the_person_on_call_needs() -> None:
-    lacking = {code: [part for part in PARTS if part not in text] for code, text in entries().items()}
-    assert {code: parts for code, parts in lacking.items() if parts} == {}
+def test_every_entry_says_what_an_operator_needs() -> None:
+    empty = [
+        code
+        for code, entry in ENTRIES.items()
+        if not (entry.title and entry.means and entry.meanwhile and entry.never and entry.do and all(entry.do))
+    ]
+    assert empty == []
 
 
-def test_entries_stand_in_order_under_their_letter() -> None:
-    written = re.findall(rf"^##(?:#)? ((?:{CODE.pattern})|[A-Z](?=: \S))", TEXT, re.MULTILINE)
-    assert written == sorted(written, key=lambda code: (code[0], int(re.sub(r"\D", "", code) or -1), code))
-    assert [letter for letter in written if len(letter) == 1] == sorted({code[0] for code in every()})
+def test_an_entry_is_read_in_a_minute() -> None:
+    assert {entry.code: words for entry in rewritten() if (words := len(entry.markdown().split())) > WORDS} == {}
 
 
-def test_the_letters_are_agreed() -> None:
-    used = sorted({code[0] for code in every()})
-    assert letters(TEXT, r"^\| \[([A-Z])\]\(") == used, "the table at the top of the runbook"
-    assert letters(Reason.__doc__ or "", r"^ +([A-Z])   \S") == used, "the docstring of Reason"
+def test_the_runbook_is_made_of_the_registry() -> None:
+    assert runbook.whole() == TEXT, "python -m airflow_provider_kmigrate.runbook > docs/runbook.md"
 
 
-def test_one_code_means_one_thing() -> None:
-    rooms = defaultdict(set)
-    for module, codes in given().items():
-        for code in codes - RULES.keys() - GROUP_RULES.keys():  # whoever gives a code of these gives its one rule
-            rooms[code].add(room(module))
-    several = {code: sorted(places) for code, places in rooms.items() if len(places) > 1}
-    assert {code: places for code, places in several.items() if code not in SHARED} == {}, "one of them needs another code"
-    assert SHARED.keys() - several.keys() == set(), "not shared any more"
+def test_a_reason_has_its_words_from_the_registry() -> None:
+    own = [
+        place
+        for place, call in reasons()
+        if not place.startswith(AUDIT)
+        if isinstance(call.args[0], ast.Constant) and call.args[0].value[:1] not in {"", *OWN_WORDS}
+        if len(call.args) > 2 or {word.arg for word in call.keywords} & {"why", "remedy"}
+    ]
+    assert own == []
+
+
+def test_a_log_line_says_what_was_observed_what_it_means_and_what_to_do() -> None:
+    line = str(Reason("G09", "Client-metrics subscriptions exist: a."))
+    assert line.startswith("[G09] Client-metrics subscriptions exist: a. At the next controller failover the dual-write")
+    assert line.endswith("More: G09 in the runbook.")
+    assert str(Reason("T01", "Soaking.")).endswith("Next: Nothing: it goes on by itself.")
+    assert "Next" not in str(Reason("G09", "The reason beside it says what to do.", remedy=""))
+
+
+def test_a_reason_outlives_a_deferral() -> None:
+    for reason in (Reason("G09", "seen"), Reason("V30", "seen", cause=Cause.GROUP_UNWELL)):
+        assert Reason.from_row(reason.row()) == reason
+
+
+def test_decisions_do_not_compare_codes() -> None:
+    """A code is for people; what a decision must recognise is a `Cause`, or a value of its own."""
+    found = [
+        f"{module}:{each.lineno}"
+        for module, tree in modules().items()
+        if not module.startswith(AUDIT)
+        for each in ast.walk(tree)
+        if isinstance(each, ast.Compare | ast.Set | ast.MatchValue) and (codes_in(each) or of_reason(each))
+    ]
+    found += [
+        f"{module}:{each.lineno}"
+        for module, tree in modules().items()
+        if not module.startswith(AUDIT)
+        for each in ast.walk(tree)
+        if isinstance(each, ast.If | ast.IfExp | ast.comprehension | ast.Match | ast.Subscript)
+        for asked in questions(each)
+        if of_reason(asked)
+    ]
+    assert found == []
+
+
+def questions(node: ast.AST) -> list[ast.expr]:
+    """What a branch depends on; the index of a subscript, which may be a table of decisions."""
+    match node:
+        case ast.If(test=test) | ast.IfExp(test=test):
+            return [test]
+        case ast.comprehension(ifs=ifs):
+            return ifs
+        case ast.Match(subject=subject):
+            return [subject]
+        case ast.Subscript(slice=index):
+            return [index]
+    return []
+
+
+def of_reason(node: ast.AST) -> bool:
+    """Whether `reason.code`, `finding.code` or the like is in it. `code` of an answer is an exit code or an error of Kafka's."""
+    return any(
+        isinstance(each, ast.Attribute)
+        and each.attr == "code"
+        and isinstance(each.value, ast.Name | ast.Attribute)
+        and re.search("reason|finding|problem|ground", ast.unparse(each.value))
+        for each in ast.walk(node)
+    )
 
 
 def test_codes_are_written_out() -> None:
-    """A code that is put together at run time would escape this test."""
+    """A code that is put together at run time would escape these tests."""
     computed = [
         f"{module}:{call.lineno}"
         for module, tree in modules().items()
-        for call in calls(tree, "Reason", "Problem", "blocks", "warns", "unknown")
+        for call in calls(tree, {"Reason", "Problem", "blocks", "warns", "unknown"})
         for code in [*call.args[:1], *(keyword.value for keyword in call.keywords if keyword.arg == "code")]
         if isinstance(code, ast.JoinedStr | ast.BinOp)
     ]
     assert computed == []
 
 
-def test_a_code_that_is_looked_for_can_be_given() -> None:
-    for module, tree in modules().items():
-        assert codes_in(tree) - every() == set(), module
-
-
 def test_every_refusal_has_its_reasons() -> None:
     bare = [
         f"{module}:{call.lineno}"
         for module, tree in modules().items()
-        for call in calls(tree, *REFUSALS)
+        for call in calls(tree, REFUSALS)
         if len(call.args) + len(call.keywords) < 2
     ]
     assert bare == []
@@ -178,14 +179,23 @@ def test_every_refusal_has_its_reasons() -> None:
 def test_what_the_runbook_refers_to_is_there() -> None:
     prose = re.sub(r"```.*?```", "", TEXT, flags=re.DOTALL)
     named = set(re.findall(r"\b[A-Z]\d{2}[a-z]?\b|\bB\d[a-z]\b", prose))
-    assert named - every() == set(), "codes"
+    assert named - ENTRIES.keys() == set(), "codes"
     heads = re.findall(r"^#+ (.+)$", prose, re.MULTILINE)
     anchors = {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+    anchors |= set(re.findall(r'<a id="([^"]+)">', prose))
     assert set(re.findall(r"\]\(#([^)]+)\)", prose)) - anchors == set(), "links"
 
 
+@pytest.mark.parametrize("path", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda path: path.name)
+def test_other_pages_link_to_entries_that_are_there(path: Path) -> None:
+    heads = re.findall(r"^#+ (.+)$", TEXT, re.MULTILINE)
+    anchors = {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+    anchors |= set(re.findall(r'<a id="([^"]+)">', TEXT))
+    assert set(re.findall(r"runbook\.md#([^)]+)\)", path.read_text(encoding="utf-8"))) - anchors == set()
+
+
 def test_its_commands_say_whom_they_ask() -> None:
-    """Without a bootstrap address each of Kafka's tools ends with an error; those that never ask anybody, or must not be used, are left out."""
+    """Without a bootstrap address each of Kafka's tools ends with an error; tools that ask no server, or must not be used, are left out."""
     spans = [*re.findall(r"`(kafka-[^`]+)`", TEXT), *re.findall(r"^ *(kafka-.+)$", TEXT, re.MULTILINE)]
     asking = [
         " ".join(span.split()) for span in spans if " --" in span and not span.startswith(("kafka-storage", "kafka-dump-log"))
@@ -194,27 +204,27 @@ def test_its_commands_say_whom_they_ask() -> None:
     assert [each for each in asking if not re.search(r"--bootstrap-|--zookeeper$|--authorizer-properties", each)] == []
 
 
-def test_an_entry_can_be_read_where_no_repository_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_entry_can_be_read_without_the_repository(capsys: pytest.CaptureFixture[str]) -> None:
     assert runbook.main(["G05", "[P06]"]) == 0
-    told = capsys.readouterr().out
-    assert [told.count(f"### {code} ") for code in ("G05", "P06", "G06")] == [1, 1, 0]
-    assert told.count("**Never.**") == 2
-    assert "    runbook.md\n" in (ROOT / "setup.cfg").read_text(encoding="utf-8"), "what is installed has it too"
+    shown = capsys.readouterr().out
+    assert [shown.count(f"### {code} ") for code in ("G05", "P06", "G07")] == [1, 1, 0]
+    assert shown.count("**Never.**") == 2
+    assert "    runbook_guide.md\n" in (ROOT / "setup.cfg").read_text(encoding="utf-8"), "what is installed has it too"
 
 
 def test_a_code_may_be_typed_in_any_case(capsys: pytest.CaptureFixture[str]) -> None:
-    assert runbook.main(["g05", "b9D"]) == 0
-    told = capsys.readouterr().out
-    assert [told.count(f"### {code} ") for code in ("G05", "B9d")] == [1, 1]
+    assert runbook.main(["g05", "b9C"]) == 0
+    shown = capsys.readouterr().out
+    assert [shown.count(f"### {code} ") for code in ("G05", "B9c")] == [1, 1]
 
 
 @pytest.mark.parametrize(
-    ("code", "told"),
+    ("code", "said"),
     [("G14", r"no entry G14\. Of G it has G00, .*G13, G20, .*"), ("nonsense", r"no entry nonsense\. A code is .*G05.*")],
 )
-def test_a_code_without_an_entry_says_which_there_are(code: str, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_code_without_an_entry_says_which_there_are(code: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert runbook.main([code]) == 1
-    assert re.search(told, capsys.readouterr().out)
+    assert re.search(said, capsys.readouterr().out)
 
 
 def test_it_says_how_it_is_asked(capsys: pytest.CaptureFixture[str]) -> None:

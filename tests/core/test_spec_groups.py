@@ -43,7 +43,7 @@ def test_an_instance_takes_from_its_group_what_it_does_not_say_itself() -> None:
 @pytest.mark.parametrize(
     ("was", "now", "code", "line", "where"),
     [
-        ("    switch: ssh {host} sudo billing-as {kind}\n", "", "F03", 6, "groups[0].instances[0].switch"),
+        ("    switch: ssh {host} sudo billing-as {kind}\n", "", "F04", 6, "groups[0].instances[0].switch"),
         ("billing-as {kind}", "billing-as", "F04", 2, "groups[0].switch"),
         ("billing-as {kind}", "billing-as {kind} {port}", "F04", 2, "groups[0].switch"),
         ("{name: app2, webhook: deployer}", '{name: app2, webhook: d, switch: "x {kind}"}', "F05", 9, "groups[0].instances[2].webhook"),
@@ -58,7 +58,7 @@ def test_an_instance_takes_from_its_group_what_it_does_not_say_itself() -> None:
         ("22:00-04:00", "22-4", "F04", 3, "groups[0].window"),
         ("wave: 2", "wave: 0", "F04", 4, "groups[0].wave"),
         ("name: billing", "name: bill ing", "F04", 1, "groups[0].name"),
-        ("bake: 5m", "backe: 5m", "F02", 5, "groups[0].backe"),
+        ("bake: 5m", "backe: 5m", "F04", 5, "groups[0].backe"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_told_with_its_line(was: str, now: str, code: str, line: int, where: str) -> None:

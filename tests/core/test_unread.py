@@ -48,7 +48,7 @@ def test_a_topic_made_during_the_look_is_waited_for(tmp_path: Path) -> None:
     made = Partition("made-just-now", 0, 0, (0, 1, 2), (0, 1, 2))
     decision = roll.decide_restart(replace(view, partitions=(*(view.partitions or ()), made)), 1, BrokerMode.MIGRATION)
     assert isinstance(decision, Wait)
-    assert {reason.code for reason in decision.reasons} == {"S00"}
+    assert {reason.code for reason in decision.reasons} == {"G00"}
 
 
 def lasting(view: ClusterView, step: RollBroker) -> list[Decision]:
@@ -80,7 +80,7 @@ def test_partitions_that_nobody_could_read_get_no_cure(verb: str) -> None:
     unread, step = broker_step(verb)
     for decision in lasting(replace(unread, partitions=None), step):
         assert isinstance(decision, Wait), decision
-        assert {reason.code for reason in decision.reasons} == {"S00"}
+        assert {reason.code for reason in decision.reasons} == {"G00"}
 
 
 @pytest.mark.parametrize("shown", ["no partitions", "no lag"])

@@ -38,9 +38,9 @@ def test_what_a_person_must_hear_at_once(view, after, expected):
     ("view", "expected"),
     [
         (DUAL, []),
-        (cluster([KRAFT, None, MIG], FLAGGED, 90), ["P10"]),
+        (cluster([KRAFT, None, MIG], FLAGGED, 90), ["R01"]),
         (with_controller(DUAL, 3001, answers=False, migration_flag=None), ["G23"]),
-        (replace(DUAL, zk=None), ["P03"]),
+        (replace(DUAL, zk=None), ["U01"]),
         (cluster([ZK, None, ZK], NONE), []),
     ],
 )

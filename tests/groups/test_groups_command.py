@@ -167,11 +167,11 @@ def test_scan_and_copy_on_a_real_cluster(cluster: LocalCluster, tmp_path: Path, 
         assert written.count("nothing -> 0") == 8  # the dry run said the same
         assert again == "real: 0 offsets written and read back to kafka\n"
         assert main(["scan", "--zookeeper", cluster.plan.zookeeper, "--bootstrap", cluster.bootstrap]) == 2, "another chroot"
-        assert "Z02" in capsys.readouterr().err
+        assert "Z01" in capsys.readouterr().err
         zookeeper.create("/consumers/real/ids/pykafka:1", b"t", ephemeral=True)
         assert main(scanning) == 1
         (found,) = json.loads(file.read_text())["groups"]
-        assert (found["standing"], found["findings"][0]["code"]) == ("frozen", "K32")
+        assert (found["standing"], found["findings"][0]["code"]) == ("frozen", "K31")
     zookeeper.stop()
     zookeeper.close()
 
@@ -253,14 +253,14 @@ def test_a_group_on_its_way_is_told_by_its_standing_and_blocks_nowhere(
             wait_until(lambda: plain.poll(0.1) is None and plain.assignment(), "the plain one has its part")
             look()
             assert main(back) == 1, "not under plain members"
-            assert "NOTHING WAS WRITTEN. [K62]" in capsys.readouterr().out
+            assert "NOTHING WAS WRITTEN. [K58]" in capsys.readouterr().out
         finally:
             plain.close()
         wait_until(lambda: len(one.owned) == len(two.owned) == 2, "each owns half once more")
         with Fence(zk, zk.cluster_id(), "a dead run"):
             pass
         assert main(back) == 1, "the cluster is another run's"
-        assert "H02" in capsys.readouterr().err
+        assert "H01" in capsys.readouterr().err
         assert main([*back, "--take-over"]) == 0
         said = capsys.readouterr().out
         assert "a dead run" in said

@@ -15,7 +15,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_kmigrate.core.audit.verdict import VERSION
 from airflow_provider_kmigrate.core.coordination.registration import Mode
-from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.model import Cause, Reason
 from airflow_provider_kmigrate.exceptions import Unreachable
 from airflow_provider_kmigrate.operators.approval import LEAVE
 from airflow_provider_kmigrate.operators.groups import (
@@ -207,7 +207,7 @@ class TestForward:
             "params": {},
             "ti": SimpleNamespace(xcom_push=lambda *_: None),
         }
-        with pytest.raises(AirflowFailException, match=r"K61.* mail .*mail_app1"):
+        with pytest.raises(AirflowFailException, match=r"K58.* mail .*mail_app1"):
             dag.get_task("m").execute(context)
         assert [group.toggle for group in groups] == [Mode.KAFKA, Mode.ZOOKEEPER, Mode.ZOOKEEPER]
         assert f"{groups[2].root}/migration/mode" not in groups[2].znodes
@@ -233,12 +233,12 @@ class TestForward:
                 target="migrating",
                 deferrable=False,
             )
-        store, pushed = kept(verdict=(Reason("V30", "It starves."),)), Memory()
+        store, pushed = kept(verdict=(Reason("V30", "It starves.", cause=Cause.GROUP_UNWELL),)), Memory()
         ti = SimpleNamespace(xcom_push=pushed.__setitem__)
         context: Any = {"dag": dag, "run_id": "manual__1", "ti": ti, "task_state_store": store, "params": {}}
         with pytest.raises(AirflowFailException, match="V33"):
             dag.get_task("c").execute(context)
-        assert (group.kinds(), store["progress"]["verdict"], pushed["codes"]) == ([OLD, OLD], [], ["V33", "V30"])
+        assert (group.kinds(), store["progress"]["verdict"], pushed["causes"]) == ([OLD, OLD], [], ["group_unwell"])
         dag.get_task("c").execute(context)
         assert group.kinds() == [MIGRATING, OLD], "whoever clears the task wants it again"
 

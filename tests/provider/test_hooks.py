@@ -94,7 +94,7 @@ class TestBuilding:
     def test_a_connection_of_another_type_is_refused(self, hook: Any, connection: Define) -> None:
         with pytest.raises(Refused) as caught:
             hook(connection("web", "http", host="h:1", extra={"bootstrap.servers": "h:1"})).get_conn()
-        assert [reason.code for reason in caught.value.reasons] == ["N05"]
+        assert [reason.code for reason in caught.value.reasons] == ["N03"]
 
 
 CLUSTER_FILE = """\

@@ -122,7 +122,7 @@ class TestHolding:
             assert executed(SparkJobRisksOperator, cluster_file=str(sim.path)) == "1 Spark jobs, 1 warnings."
 
     def test_a_job_without_progress_is_told(self, job_file: Path) -> None:
-        with pytest.raises(TimedOut, match="J18"):
+        with pytest.raises(TimedOut, match="J11"):
             executed(SparkJobProgressOperator, cluster_file=str(job_file), job="gone")
 
     def test_a_job_that_nobody_runs_is_named_and_the_wish_withdrawn(self, job_file: Path, tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ class TestHolding:
             (tmp_path / "orders" / log / "1").write_text("v1\n{}\n-")
         connection("sim_kafka", "kafka", extra={"bootstrap.servers": "127.0.0.1:1"})
         connection("sim_zookeeper", "kmigrate_zookeeper", host="127.0.0.1:1")
-        with pytest.raises(AirflowFailException, match="J10"):
+        with pytest.raises(AirflowFailException, match="J09"):
             executed(ResumeSparkJobOperator, cluster_file=str(job_file), job="orders")
         assert (tmp_path / "orders" / "_kmigrate" / "hold.json").exists()
 

@@ -101,7 +101,7 @@ def test_a_wait_without_end_is_refused(rehearse: Rehearse) -> None:
     sim.blind_looks = 1000
     found = event(trigger(sim, progress=StepProgress(waited_seconds=590.0)))
     assert found["outcome"] == "refused"
-    assert "[R04]" in found["text"]
+    assert "[R03]" in found["text"]
 
 
 def test_something_to_do_is_ready_and_left_to_the_task(rehearse: Rehearse, tmp_path: Any) -> None:
@@ -159,7 +159,7 @@ def test_what_is_in_its_way_is_told(rehearse: Rehearse, failure: Exception, outc
 def test_a_triggerer_that_may_not_write_the_journal_is_refused_in_words(rehearse: Rehearse, tmp_path: Any) -> None:
     (tmp_path / "kmigrate").write_text("in its place\n")
     found = event(trigger(rehearse()))
-    assert (found["outcome"], "[O06]" in found["text"], "triggerer" in found["text"]) == ("refused", True, True)
+    assert (found["outcome"], "[O05]" in found["text"], "triggerer" in found["text"]) == ("refused", True, True)
 
 
 def test_a_broken_cluster_file_is_refused(rehearse: Rehearse) -> None:

@@ -121,7 +121,7 @@ class TestControl:
         control.resume("dag/run", logs_to(stream.end))
 
     def test_a_query_that_shows_nothing_is_told(self, job: SparkJobSpec, stream: FakeStream) -> None:
-        with pytest.raises(TimedOut, match="J18"):
+        with pytest.raises(TimedOut, match="J11"):
             JobControl(job, FILES, lambda _: None, FakeClock()).progress()
 
     def test_a_truncated_log_keeps_the_job_held(self, control: JobControl, stream: FakeStream) -> None:

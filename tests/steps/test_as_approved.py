@@ -66,7 +66,7 @@ CHANGES: list[tuple[Change, str]] = [
     (dual_write_dies, "G07"),
     (a_write_is_lost, "E01"),
     (a_follower_falls_out, "S02"),
-    (a_broker_is_fenced, "R04"),
+    (a_broker_is_fenced, "R03"),
     (a_group_comes_to_life, "G21"),
     (somebody_reassigns, "S04"),
 ]
@@ -181,7 +181,7 @@ def an_original_is_altered(world: World) -> None:
     world.backup.path(world.spec.brokers[1]).write_text("broker.id=1\n")
 
 
-LOSSES = [(an_original_is_gone, "O01"), (an_original_is_altered, "O02")]
+LOSSES = [(an_original_is_gone, "O01"), (an_original_is_altered, "O01")]
 
 
 @pytest.mark.parametrize(("lose", "code"), LOSSES, ids=lambda given: getattr(given, "__name__", given))

@@ -53,7 +53,7 @@ def test_an_altered_original_is_refused(store):
     for read in (lambda: store.original(NODE), store.verify):
         with pytest.raises(Refused) as refused:
             read()
-        assert code(refused) == "O02"
+        assert code(refused) == "O01"
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "broker-0.properties", "broker-0.written"])
@@ -78,7 +78,7 @@ def test_a_manifest_that_is_none_is_altered(store):
     (store.folder / "manifest.json").write_text("{")
     with pytest.raises(Refused) as refused:
         store.original(NODE)
-    assert code(refused) == "O02"
+    assert code(refused) == "O01"
 
 
 def test_zookeepers_tree_is_kept_with_its_hash(store):

@@ -111,5 +111,5 @@ def test_a_lost_write_ends_the_soak_with_its_reason(tmp_path: Path) -> None:
     cluster.lost = 2
     with pytest.raises(Refused) as caught:
         run_step(Soak(1000.0, interval=1.0), world)
-    assert [reason.code for reason in caught.value.reasons] == ["E09"]
+    assert [reason.code for reason in caught.value.reasons] == ["E08"]
     assert cluster.asked == 3, "the first comparison was equal, the second found it, the third found it again"

@@ -160,7 +160,7 @@ def test_a_backup_that_is_lost_is_made_again_from_the_files_of_before(tmp_path: 
         assert main([*lost, str(tmp_path / "wrong")]) == 1, "a file of a later stage"
         assert main([*lost, str(tmp_path / "bak")]) == 0
         assert main([*lost, str(tmp_path / "bak")]) == 1, "it is not lost any more"
-    assert "[O04]" in capsys.readouterr().err
+    assert "[O01]" in capsys.readouterr().err
     install(world, cluster.spec.brokers[0], Stage.KRAFT)
     assert stage_of(parse(broker(cluster, 0).text)) is Stage.KRAFT
 
@@ -184,7 +184,7 @@ def test_only_an_original_is_taken_in(tmp_path: Path, capsys: pytest.CaptureFixt
         (tmp_path / "wanted").write_text(texts[wrong])
     before = world.backup.original(cluster.spec.brokers[0])
     assert main([str(world.backup.folder), "0", str(tmp_path / "wanted")]) == 1
-    assert "[O04]" in capsys.readouterr().err
+    assert "[O01]" in capsys.readouterr().err
     assert world.backup.original(cluster.spec.brokers[0]) == before
 
 
@@ -200,7 +200,7 @@ def test_somebody_elses_file_is_never_replaced_by_a_controllers(tmp_path: Path, 
     cluster = SimCluster()
     node = cluster.nodes[Role.CONTROLLER, 3000]
     node.text = text
-    with pytest.raises(Refused, match=f"M05.*{whose}"):
+    with pytest.raises(Refused, match=f"M01.*{whose}"):
         install(cluster.world(tmp_path), node.spec, Stage.CONTROLLER_MIGRATION)
     assert node.text == text
 

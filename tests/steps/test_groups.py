@@ -72,7 +72,7 @@ def test_the_folder_of_operators_resets_is_cleaned_up_but_none_that_nobody_took(
     group = gone(SimGroup(), 5)
     for path in ("migration/reset", "migration/reset/t", "migration/reset/t/0", "ids", "owners", "owners/t"):
         group.znodes[f"{ROOT}/{path}"] = (b"7", 0, 1)
-    with pytest.raises(Refused, match="K75"):
+    with pytest.raises(Refused, match="K46"):
         run_step(CleanUp(group.spec), group.world())
     del group.znodes[f"{ROOT}/migration/reset/t/0"]
     run_step(CleanUp(group.spec), group.world())
@@ -149,7 +149,7 @@ def test_a_canary_that_never_settles_goes_back_before_the_step_gives_up() -> Non
     group = SimGroup(restless=frozenset({MIGRATING}))
     with pytest.raises(Refused) as refused:
         run_step(SwitchInstance(group.spec, "app0", MIGRATING, bake=60.0), group.world())
-    assert [reason.code for reason in refused.value.reasons] == ["V33", "V32"]
+    assert [reason.code for reason in refused.value.reasons] == ["V33", "V30"]
     assert group.kinds() == [OLD, OLD]
 
 
@@ -199,7 +199,7 @@ def test_a_watch_ends_when_a_partition_starves() -> None:
 def test_nothing_is_done_while_a_side_is_unknown() -> None:
     group = SimGroup(blind=True)
     for step in [*forward(group), lambda: GroupBack(group.spec, Goal.OLD)]:
-        with pytest.raises(TimedOut, match="K50"):
+        with pytest.raises(TimedOut, match="K30"):
             run_step(step(), group.world())
     assert not any(one.starts for one in group.instances.values())
 
@@ -231,7 +231,7 @@ class TestAnInstanceThatDies:
         step = SwitchInstance(group.spec, "app0", MIGRATING, bake=600.0).resume(StepProgress(healthy_seconds=100.0))
         with pytest.raises(Refused) as refused:
             run_step(step, group.world())
-        assert [reason.code for reason in refused.value.reasons][:2] == ["V33", "V31"]
+        assert [reason.code for reason in refused.value.reasons][:2] == ["V33", "V30"]
         assert group.kinds() == [OLD, OLD]
         assert group.instances["app0"].starts == 2
         assert step.progress.healthy_seconds == 0.0, "a task that is cleared bakes anew"
@@ -242,7 +242,7 @@ class TestAnInstanceThatDies:
         group.crashing = frozenset({target})  # type: ignore[arg-type]
         with pytest.raises(Refused) as refused:
             run_step(SwitchInstance(group.spec, "app0", target, bake=30.0), group.world())  # type: ignore[arg-type]
-        assert [reason.code for reason in refused.value.reasons] == ["V33", "V34"]
+        assert [reason.code for reason in refused.value.reasons] == ["V33", "V30"]
         assert group.kinds() == [before] * group.count
 
     def test_what_an_earlier_life_saw_of_it_counts(self) -> None:
@@ -252,7 +252,7 @@ class TestAnInstanceThatDies:
             group.crashing = frozenset({MIGRATING})
             step = SwitchInstance(group.spec, "app0", MIGRATING, bake=90.0)
             step.resume(StepProgress(healthy_seconds=1.0, member_restarts=restarts))
-            with pytest.raises(Refused, match="V34"):
+            with pytest.raises(Refused, match="V30"):
                 run_step(step, group.world())
             seen.append(group.clock.time)
         assert seen[1] < seen[0]
@@ -262,7 +262,7 @@ class TestAnInstanceThatDies:
         group, told = gone(SimGroup(), 1), list[int]()
         group.crashing = frozenset({MIGRATING})
         step = SwitchInstance(group.spec, "app0", MIGRATING, bake=90.0).resume(StepProgress(healthy_seconds=1.0))
-        with pytest.raises(Refused, match="V34"):
+        with pytest.raises(Refused, match="V30"):
             run_step(step, group.world(), observed=lambda: told.append(step.progress.member_restarts))
         assert list(dict.fromkeys(told)) == [0, 1, 2, 3], "and it is forgotten only when the instance was taken back"
         assert told[-1] == step.progress.member_restarts == 0
@@ -295,13 +295,13 @@ def test_each_instance_of_the_way_back_begins_where_the_group_is_then() -> None:
 def test_a_canary_that_goes_back_begins_where_the_group_is_then() -> None:
     """ZooKeeper takes none of its commits: what Kafka had when it was switched is long over."""
     group = SimGroup(crashing=frozenset({MIGRATING}), deaf=True)
-    with pytest.raises(Refused, match="V34"):
+    with pytest.raises(Refused, match="V30"):
         run_step(SwitchInstance(group.spec, "app0", MIGRATING, bake=60.0), group.world())
     assert group.kinds() == [OLD, OLD]
 
 
 def test_no_instance_goes_before_the_canary() -> None:
     group = SimGroup()
-    with pytest.raises(Refused, match="K65"):
+    with pytest.raises(Refused, match="K58"):
         run_step(SwitchInstance(group.spec, "app1", MIGRATING), group.world())
     assert group.kinds() == [OLD, OLD]

@@ -78,5 +78,5 @@ def test_controllers_that_were_started_and_are_out_of_reach_are_waited_for_by_na
     silent = {node: replace(one, answers=False, migration_flag=None) for node, one in view.controllers.items()}
     waits = decide_restart(replace(view, controllers=silent), 0, BrokerMode.MIGRATION)
     assert isinstance(waits, Wait)
-    assert [reason.code for reason in waits.reasons] == ["P01", "P10", "G23", "G23", "G23"]
+    assert [reason.code for reason in waits.reasons] == ["P01", "R01", "G23", "G23", "G23"]
     assert "3000, 3001, 3002" in waits.reasons[1].text

@@ -8,7 +8,7 @@ import pytest
 
 from airflow_provider_kmigrate.core.cluster import Policy, Role
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Verb, Wait
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look, Reason
+from airflow_provider_kmigrate.core.model import BrokerMode, Cause, ClusterView, Look, Reason
 from airflow_provider_kmigrate.exceptions import Failed, TimedOut
 from airflow_provider_kmigrate.observe import unknowns
 from airflow_provider_kmigrate.steps.brokers import RollBroker
@@ -179,7 +179,7 @@ class Unread(SimCluster):
     gone = (
         replace(unknowns.ZOOKEEPER, text="ZooKeeper was not read: refused"),
         replace(unknowns.PARTITIONS, text="No broker told the partitions: late"),
-        Reason("U03", "Controller 3000 did not answer: refused"),
+        Reason("G23", "Controller 3000 did not answer: refused", cause=Cause.UNREAD_CONTROLLER),
     )
 
     def look(self, what, nodes=(), groups=()):

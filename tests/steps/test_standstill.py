@@ -12,7 +12,7 @@ from airflow_provider_kmigrate.clients.zookeeper_session import Changed
 from airflow_provider_kmigrate.core.cluster import Role
 from airflow_provider_kmigrate.core.decision import Act, Done, Verb, Wait
 from airflow_provider_kmigrate.core.forward.standstill import FORGOTTEN_AFTER, MOST_CURES, PATIENCE, Standstill
-from airflow_provider_kmigrate.core.model import BrokerMode, Look, Reason
+from airflow_provider_kmigrate.core.model import BrokerMode, Cause, Look, Reason
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, Fenced, Refused, TimedOut
 from airflow_provider_kmigrate.steps.brokers import BringBack, RollBroker
@@ -26,7 +26,7 @@ from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import Killed
 from tests.steps.sim_zookeeper import SimZooKeeper
 
-WAITS = Wait((Reason("G07", "/migration stands still"),))
+WAITS = Wait((Reason("G07", "/migration stands still", cause=Cause.DUAL_WRITE_STALLED),))
 
 
 def ended(cluster: SimCluster) -> None:

@@ -64,7 +64,7 @@ class TestACarelessWayBack:
         with direct.world(road.cluster, "road") as here:
             with pytest.raises(Refused) as refused:
                 run_preflight(here)
-            assert "G03" in codes(refused.value.reasons)
+            assert "P06" in codes(refused.value.reasons)
             assert "P06" in codes(asked(here, "provision", node=3000))
             with hands.zookeeper() as zookeeper:
                 kept = zookeeper.get("/migration")[0]

@@ -32,7 +32,7 @@ def fill(template: Iterable[str], values: Mapping[str, str]) -> tuple[str, ...]:
 
 def no_command(text: str) -> Refused:
     """The refusal where a node's machine cannot be told what to do."""
-    return Refused.because(Reason("M02", f"{text}.", "Nothing was run.", "Correct the commands in the cluster file."))
+    return Refused.because(Reason("M02", f"{text}."))
 
 
 def node_values(node: NodeSpec) -> dict[str, str]:

@@ -12,7 +12,7 @@ What a command must do, argument lists with places as in `argv`, never through a
 | format | kafka-storage format, with `--cluster-id={cluster_id}` as one word: an id may begin with a dash | 0 |
 | wipe | moves the controller's directory `{path}` away, or empties it; only a rollback does that | 0 |
 
-A unit on its way (`deactivating`) ends with 3 too, so 3 without a word is refused (M04). The words are English: LC_ALL=C is set here, but
+A unit on its way (`deactivating`) ends with 3 too, so 3 without a word is refused (U04). The words are English: LC_ALL=C is set here, but
 ssh need not pass it on. `kmigrate-node` beside the package does read, write, format and wipe as they are meant.
 
 255 is ssh's word for a broken connection and raises `Unreachable`. systemd's own stop timeout (`TimeoutStopSec`, 90 s by default)
@@ -198,11 +198,7 @@ class CommandHost:
 
 def _wordless(node: NodeSpec, what: str) -> Refused:
     text = f"{node.name}: its status command {what}."
-    why = "A service that still stops, or that is started again, ends with the same code; taken for stopped, two nodes could act at once."
-    remedy = (
-        "Let it print the state, as `systemctl is-active kafka` without --quiet does: inactive or failed, on a line of its own."
-    )
-    return Refused.because(Reason("M04", text, why, remedy))
+    return Refused.because(Reason("U04", text))
 
 
 def _token_folder(node: NodeSpec) -> Path:

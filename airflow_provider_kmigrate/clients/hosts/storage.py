@@ -22,10 +22,10 @@ def must_format(node: NodeSpec, seen: NodeFiles, cluster_id: str) -> bool:
     for path, meta in seen.meta.items():
         if meta and owner(meta) != (cluster_id, str(node.id)):
             text = f"{path} is formatted for cluster and node {owner(meta)}, not for {(cluster_id, str(node.id))}"
-            raise _refused(node, text, "Correct log_dir in the cluster file.")
+            raise _refused(node, text)
     if seen.has_metadata_log and not all(seen.meta.values()):
         text = "a directory has a metadata log but no meta.properties"
-        raise _refused(node, text, "Save what is needed of it and empty it first.")
+        raise _refused(node, text)
     return not all(seen.meta.values())
 
 
@@ -34,9 +34,7 @@ def refuse_data(node: NodeSpec, seen: NodeFiles) -> None:
     for path, meta in (seen.meta or {}).items():
         held = [] if meta or not Path(path).is_dir() else sorted({found.name for found in Path(path).iterdir()} - {"lost+found"})
         if held:
-            raise _refused(
-                node, f"{path} is not formatted but holds {some(held)}", "Save what is needed of it and empty it first."
-            )
+            raise _refused(node, f"{path} is not formatted but holds {some(held)}")
 
 
 def must_wipe(node: NodeSpec, seen: NodeFiles, process: Process, cluster_id: str) -> tuple[str, ...]:
@@ -47,10 +45,8 @@ def must_wipe(node: NodeSpec, seen: NodeFiles, process: Process, cluster_id: str
     if node.role is not Role.CONTROLLER or process.state is not ProcessState.STOPPED:
         text = f"its directories were to be wiped, but its process is {process.state}"
         reason = Reason(
-            "M03",
+            "G26",
             f"{node.name}: {text}.",
-            "A running node would lose its data under its feet.",
-            "Stop this controller first; a broker's directories are never wiped.",
         )
         raise Refused.because(reason)
     if seen.meta is None:
@@ -59,7 +55,7 @@ def must_wipe(node: NodeSpec, seen: NodeFiles, process: Process, cluster_id: str
     for folder in ours:
         if seen.meta[folder] and owner(seen.meta[folder]) != (cluster_id, str(node.id)):
             text = f"{folder} was to be moved away, but belongs to cluster and node {owner(seen.meta[folder])}"
-            raise _refused(node, text, "Look what it is; if it is this controller's, move it away by hand and clear the task.")
+            raise _refused(node, text)
     return ours
 
 
@@ -76,6 +72,5 @@ def set_aside(node: NodeSpec, folder: str) -> None:
         raise Failed(f"{node.name}: cannot move {folder} out of the way: {error}") from error
 
 
-def _refused(node: NodeSpec, text: str, remedy: str) -> Refused:
-    why = "It may be somebody's data; kmigrate formats empty directories only, and moves only its own away."
-    return Refused.because(Reason("M01", f"{node.name}: {text}.", why, remedy))
+def _refused(node: NodeSpec, text: str) -> Refused:
+    return Refused.because(Reason("M01", f"{node.name}: {text}."))

@@ -114,7 +114,7 @@ class MigratingConsumer(Absent):
         if self._shell is not None:
             why = "A registration that changes lets every old consumer of the group begin anew."
             remedy = "Make another consumer, with all topics."
-            raise Refused.because(Reason("Y08", "A migrating consumer subscribes once.", why, remedy))
+            raise Refused.because(Reason("Y06", "A migrating consumer subscribes once.", why, remedy))
         self._callbacks = {"assign": on_assign, "revoke": on_revoke, "lost": on_lost or on_revoke}
         registration = registration_of(topics, time.time_ns() // 1_000_000)
         self._shell = Shell(self.settings, self.consumer_id, registration, self._end, self._connect)

@@ -158,7 +158,7 @@ def _check(given: Mapping[str, Any], own: Mapping[str, Any]) -> None:
 
 def _unclear(text: str, remedy: str) -> Refused:
     why = "Members that select different topics share none of them out alike."
-    return Refused.because(Reason("Y07", text, why, remedy))
+    return Refused.because(Reason("Y06", text, why, remedy))
 
 
 def _embedded(given: Mapping[str, Any], migration: Mapping[str, Any]) -> dict[str, Any]:

@@ -70,9 +70,7 @@ def _properties(arguments: argparse.Namespace) -> Mapping[str, str]:
 
 
 def _unconnected(text: str) -> Refused:
-    return Refused.because(
-        Reason("Y04", text, "The brokers are not known.", "Give --bootstrap, or --properties with a JSON file.")
-    )
+    return Refused.because(Reason("Y01", text))
 
 
 def _life(arguments: argparse.Namespace) -> Life:

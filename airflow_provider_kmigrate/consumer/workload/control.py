@@ -62,7 +62,7 @@ class Workload:
         plan, properties = (files.read_object(folder / name) for name in ("plan.json", "properties.json"))
         if plan is None or properties is None:
             text = f"There is no workload or probe in {folder}."
-            raise Refused.because(Reason("Y01", text, remedy="Start one there, or name the folder of the one that runs."))
+            raise Refused.because(Reason("Y01", text))
         return cls(folder, properties, plan_of(plan))
 
     def start(self, timeout: float = 90.0) -> None:
@@ -86,9 +86,7 @@ class Workload:
     def _prepare(self) -> None:
         if (self.folder / "plan.json").exists():
             text = f"{self.folder} holds a workload or probe already."
-            raise Refused.because(
-                Reason("Y02", text, "Two runs in one ledger cannot be told apart.", "Give each its own folder.")
-            )
+            raise Refused.because(Reason("Y01", text))
         self.plan = replace(self.plan, run=self.plan.run or os.urandom(3).hex())
         atomic.make_folder(self.events)
         atomic.replace(self.folder / "properties.json", json.dumps(self._properties).encode())

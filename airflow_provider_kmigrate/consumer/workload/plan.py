@@ -86,8 +86,7 @@ def plan_of(values: Mapping[str, Any]) -> WorkloadPlan:
 
 
 def _unreadable(why: str) -> Refused:
-    remedy = "Stop its processes with the release that started them, and start a new one in another folder."
-    return Refused.because(Reason("Y03", "The plan of a workload or probe cannot be read.", why, remedy))
+    return Refused.because(Reason("Y01", f"The plan of a workload or probe cannot be read. {why}"))
 
 
 def _topics(topics: Sequence[str]) -> list[str]:

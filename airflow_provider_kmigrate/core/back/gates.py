@@ -7,9 +7,18 @@ from airflow_provider_kmigrate.core.files import directories
 from airflow_provider_kmigrate.core.files.config_matrix import Stage, stage_on_disk
 from airflow_provider_kmigrate.core.forward import roll
 from airflow_provider_kmigrate.core.forward.provision import unseen
-from airflow_provider_kmigrate.core.gates import BRING_BACK, MET, Gate, never, not_yet, together
+from airflow_provider_kmigrate.core.gates import MET, Gate, never, not_yet, together
 from airflow_provider_kmigrate.core.listing import listed
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Controller, Malformed, NodeFiles, ProcessState, Reason
+from airflow_provider_kmigrate.core.model import (
+    BrokerMode,
+    Cause,
+    ClusterView,
+    Controller,
+    Malformed,
+    NodeFiles,
+    ProcessState,
+    Reason,
+)
 from airflow_provider_kmigrate.core.phase import ended, kraft_owns, malformed, where
 from airflow_provider_kmigrate.core.unread import not_read
 
@@ -20,12 +29,9 @@ def over(view: ClusterView) -> Decision | None:
     """The refusal once there is no way back, a wait where that cannot be told, None while there is one."""
     if ended(view):
         text = "The migration is finalized: there is no way back to ZooKeeper."
-        why = "ZooKeeper gets no writes any more; whatever was changed since would be lost."
-        remedy = f"Go forward: a broker left in a ZooKeeper mode is rolled to KRaft at once: clear its `second_roll` task of kmigrate_zk_to_kraft__{view.name} (P02 in the runbook)."
-        return Refuse((Reason("P12", text, why, remedy), *where(view).reasons))
+        return Refuse((Reason("P12", text, cause=Cause.FINALIZED), *where(view).reasons))
     if view.zk is None:
-        why = "Who owns the cluster stands there; without ZooKeeper there is no way back."
-        return Wait((Reason("P03", "ZooKeeper could not be read.", why, "Bring the ensemble back."), *view.unknowns))
+        return Wait((Reason("U01", "ZooKeeper could not be read."), *view.unknowns))
     if isinstance(view.zk.migration, Malformed):
         return Refuse((malformed("P04", "/migration", view.zk.migration.content),))
     if isinstance(view.zk.controller, Malformed):
@@ -37,15 +43,14 @@ def names_the_controller(view: ClusterView) -> Gate:
     """G11: every broker that answers names the ZooKeeper controller of /controller."""
     controller = roll.zookeeper_controller(view)
     if controller is None or view.zk is None or controller not in view.zk.broker_ids:
-        why = "Without one no leader moves, and a broker that is stopped now waits 300 s."
-        return not_yet(Reason("G28", "No ZooKeeper controller is elected yet.", why))
+        return not_yet(Reason("G28", "No ZooKeeper controller is elected yet."))
     others = {
         b.id: b.controller_id for b in view.running_brokers() if b.mode is not BrokerMode.KRAFT and b.controller_id != controller
     }
     if not others:
         return MET
     text = f"Not every broker names ZooKeeper controller {controller}: {', '.join(f'{b} names {c}' for b, c in sorted(others.items()))}."
-    return not_yet(Reason("G28", text, "A broker that is stopped before it does waits 300 s for a KRaft controller (measured)."))
+    return not_yet(Reason("G28", text))
 
 
 def with_mode(view: ClusterView, mode: BrokerMode) -> list[int]:
@@ -56,7 +61,7 @@ def with_mode(view: ClusterView, mode: BrokerMode) -> list[int]:
 def kraft_left(kraft: list[int]) -> Reason:
     """G27: brokers that are still in KRaft mode."""
     text = f"Brokers still run in KRaft mode: {listed(kraft)}."
-    return Reason("G27", text, "Without KRaft controllers they have none.", "Roll them back to migration mode first.")
+    return Reason("G27", text)
 
 
 def controllers_silent(view: ClusterView) -> Gate:
@@ -64,10 +69,7 @@ def controllers_silent(view: ClusterView) -> Gate:
     answering = sorted(c.id for c in view.controllers.values() if c.answers)
     if not answering:
         return MET
-    why = "Once every broker has registered with them, they would take the cluster over again."
-    return never(
-        Reason("G26", f"Controllers answer: {listed(answering)}.", why, "Stop them; the step for it comes before this one.")
-    )
+    return never(Reason("G26", f"Controllers answer: {listed(answering)}."))
 
 
 def controllers_down(view: ClusterView) -> Gate:
@@ -80,7 +82,7 @@ def controller_down(controller: Controller) -> Gate:
     if controller.process.state is ProcessState.STOPPED and not controller.answers:
         return MET
     text = f"Controller {controller.id} is not stopped: its process is {controller.process.state}."
-    reason = Reason("G26", text, "It would go on writing to ZooKeeper.", "Stop it; the step for it comes before this one.")
+    reason = Reason("G26", text)
     return never(reason) if controller.answers else not_yet(reason)
 
 
@@ -102,11 +104,11 @@ def migration_still(view: ClusterView, first: ClusterView) -> Gate:
         return not_yet(not_read("ZooKeeper"))
     if view.zk.migration != first.zk.migration:
         text = "/migration still moves, although every controller of the cluster file is stopped."
-        return never(
-            Reason("G29", text, "Somebody else writes to this cluster.", "Find the controller that the file does not name.")
-        )
+        return never(Reason("G29", text))
     if view.taken_at - first.taken_at < STILL_FOR:
-        return not_yet(Reason("T05", "Watching /migration for a moment: nobody may write it any more."))
+        return not_yet(
+            Reason("T01", "Watching /migration for a moment: nobody may write it any more.", cause=Cause.HAND_OVER_OBSERVED)
+        )
     return MET
 
 
@@ -116,12 +118,7 @@ def states_in_reach(view: ClusterView) -> Gate:
     if view.state_epoch is None or epoch is None or view.state_epoch <= epoch:
         return MET
     text = f"A partition's state has epoch {view.state_epoch}, /controller_epoch is {epoch}."
-    why = "The ZooKeeper controller cannot move its leader or shrink its ISR: it freezes when a broker fails (KAFKA-20488)."
-    remedy = (
-        f"Stop no broker. Run kmigrate_rollback__{view.name}: one step of its plan raises /controller_epoch and has a controller elected;"
-        " in a rollback that is red with this clear hand_over.transaction. Not by hand: it has to be one transaction."
-    )
-    return never(Reason("G02", text, why, remedy))
+    return never(Reason("G02", text))
 
 
 def others_answer(view: ClusterView, controller_id: int) -> Gate:
@@ -129,9 +126,7 @@ def others_answer(view: ClusterView, controller_id: int) -> Gate:
     silent = sorted(c.id for c in view.controllers.values() if not c.answers and c.id != controller_id)
     if not silent:
         return MET
-    return not_yet(
-        Reason("G23", f"Controllers that do not answer: {listed(silent)}.", "The quorum could lose its majority.", BRING_BACK)
-    )
+    return not_yet(Reason("G23", f"Controllers that do not answer: {listed(silent)}."))
 
 
 def migration_left(view: ClusterView) -> bool:

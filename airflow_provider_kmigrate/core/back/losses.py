@@ -47,9 +47,8 @@ def misstated(accept_loss: str, cluster_id: str, *, failover: bool) -> Reason | 
         return None
     wrong = [] if accept_loss == cluster_id else [f"is {accept_loss!r}, and not the cluster id {cluster_id!r}"]
     wrong += ["counts only together with `skip_failover`, which was not asked for"] if failover else []
-    why = "It would be passed over without a word, and the way back would stop at the loss, perhaps hours from now."
-    remedy = f'Start a new run with {{"skip_failover": true, "accept_loss": "{cluster_id}"}}, or without `accept_loss`.'
-    return Reason("G35", f"`accept_loss` {', and '.join(wrong)}.", why, remedy)
+    wanted = f'{{"skip_failover": true, "accept_loss": "{cluster_id}"}}'
+    return Reason("G35", f"`accept_loss` {', and '.join(wrong)}. The conf would be {wanted}.")
 
 
 def compared(view: ClusterView, terms: Terms) -> Decision:
@@ -160,20 +159,11 @@ def _told_nothing(view: ClusterView) -> tuple[Reason, ...]:
     text = (
         f"The broker that was asked knows no topic, ZooKeeper holds {len(zookeeper)}: it was told of none since it was started."
     )
-    return (
-        Reason(
-            "G00", text, "It cannot say what KRaft has more. Unknown is not healthy.", "Start the controllers, and it is told."
-        ),
-    )
+    return (Reason("G00", text),)
 
 
 def _said(gate: Gate) -> Gate:
     if gate.met:
         return gate
     text = "ZooKeeper is not seen to hold all that KRaft does."
-    why = "With the controllers goes what it lacks, for good: topics, settings, rules that were made since."
-    remedy = (
-        "Start a new run of the rollback, or clear `heal` with everything behind it: controllers that are down are started, and a new "
-        "leader writes ZooKeeper anew."
-    )
-    return Gate(gate.standing, (Reason("G33", text, why, remedy), *gate.reasons))
+    return Gate(gate.standing, (Reason("G33", text), *gate.reasons))

@@ -16,8 +16,6 @@ _HEALED = "`heal` has a new leader write ZooKeeper anew, and goes on once both a
 NOTHING = Reason(
     "P13",
     "Nothing has to be taken back: the cluster shows no trace of a migration.",
-    "A person would be asked, and the cluster held, for nothing.",
-    "Is this the cluster file of the migration that is meant? If a rollback has just ended and some of its tasks failed, clear those.",
 )
 
 

@@ -34,6 +34,7 @@ from airflow_provider_kmigrate.core.listing import listed
 from airflow_provider_kmigrate.core.model import (
     Broker,
     BrokerMode,
+    Cause,
     ClusterView,
     Controller,
     Migration,
@@ -162,8 +163,7 @@ def _taken_over(view: ClusterView, broker_id: int) -> Decision | None:
     if where(view).phase in {Phase.FIRST_ROLL, Phase.PRE_MIGRATION} and not kraft_owns(view) and plain:
         return None
     text = f"Broker {broker_id} is not the first of the first roll: no other broker is left that never registered with the controllers."
-    why = "They have taken the cluster over, or may at any moment, and cut a plain ZooKeeper broker off (measured)."
-    return Refuse((Reason("G32", text, why, "Go on, or roll the whole cluster back."), *where(view).reasons))
+    return Refuse((Reason("G32", text), *where(view).reasons))
 
 
 def _back(view: ClusterView, broker: Broker, target: BrokerMode, passing: Gate) -> Decision:
@@ -206,8 +206,7 @@ def _out_of_turn(view: ClusterView, target: BrokerMode) -> Decision | None:
         return Refuse((back_gates.kraft_left(kraft),))
     if kraft_owns(view) or back_gates.migration_left(view):
         text = "The cluster is not handed over to ZooKeeper: /controller or /migration is still KRaft's."
-        why = "A plain ZooKeeper broker beside a KRaft controller is cut off, and what it acknowledges is lost (measured)."
-        return Refuse((Reason("G30", text, why, "Run the steps before this one: controllers stopped, then the hand-over."),))
+        return Refuse((Reason("G30", text),))
     return None
 
 
@@ -253,7 +252,7 @@ def _no_broker_needs_them(view: ClusterView) -> Gate:
         return never(back_gates.kraft_left(kraft))
     if plain and kraft_owns(view):
         text = f"Plain ZooKeeper brokers while KRaft owns the cluster: {listed(plain)}."
-        return never(Reason("P07", text, "They do not hear the controller.", "Roll them into migration mode first."))
+        return never(Reason("P07", text))
     # Where ZooKeeper owns the cluster, controllers are strangers to it, and a broker that fails in migration mode may be why one goes back.
     return roll.may_stop(view, ()) if kraft_owns(view) else MET
 
@@ -286,7 +285,7 @@ def decide_hand_over(view: ClusterView, first: ClusterView, terms: Terms = SAFE)
     gate = losses.before_hand_over(view, first, terms) if gate.met else gate
     if gate.met:
         return Act(Verb.HAND_OVER, "Every controller is stopped, nothing writes /migration, no broker is in KRaft mode.")
-    waits = {reason.code for reason in gate.reasons} == {"T05"}
+    waits = {reason.cause for reason in gate.reasons} == {Cause.HAND_OVER_OBSERVED}
     return Wait(gate.reasons, healthy=True) if waits else unmet(gate)
 
 
@@ -331,7 +330,7 @@ def decide_wipe(view: ClusterView, controller_id: int) -> Decision:
         return ended
     if kraft_owns(view) or back_gates.migration_left(view):
         text = "The cluster is not handed over to ZooKeeper yet."
-        return Refuse((Reason("G30", text, "Its controllers' log may still be needed.", "Run the steps before this one."),))
+        return Refuse((Reason("G30", text),))
     gate = back_gates.controller_down(controller)
     if not gate.met:
         return unmet(gate)
@@ -348,24 +347,18 @@ def decide_wipe(view: ClusterView, controller_id: int) -> Decision:
     return Act(Verb.WIPE, text)
 
 
-def _left(code: str, text: str, task: str) -> Gate:
-    return not_yet(Reason(code, text, "The next migration would begin on this cluster.", f"Clear {task} with Downstream."))
-
-
 def decide_rolled_back(view: ClusterView) -> Decision:
     """The end: as before the migration, and ready for another one."""
     if (ended := back_gates.over(view)) is not None:
         return ended
     left = sorted(b.id for b in view.brokers.values() if b.mode is not BrokerMode.ZOOKEEPER)
-    modes = (
-        _left("G31", f"Brokers that do not answer in ZooKeeper mode: {listed(left)}.", "to_zookeeper.broker_N") if left else MET
-    )
+    modes = not_yet(Reason("G31", f"Brokers that do not answer in ZooKeeper mode: {listed(left)}.")) if left else MET
     krafts = back_gates.migration_left(view) or kraft_owns(view)
-    traces = _left("G30", "/migration or /controller is still KRaft's.", "stop_controllers.active_last") if krafts else MET
+    traces = not_yet(Reason("G30", "/migration or /controller is still KRaft's.")) if krafts else MET
     unread = sorted(c.id for c in view.controllers.values() if c.files.meta is None or c.files.has_metadata_log is None)
     unknown = not_yet(not_read(f"the directories of controllers {listed(unread)}")) if unread else MET
     used = sorted(c.id for c in view.controllers.values() if not back_gates.empty(c))
-    full = _left("G04", f"Controllers whose directories are not empty: {listed(used)}.", "wipe.controller_N") if used else MET
+    full = not_yet(Reason("G04", f"Controllers whose directories are not empty: {listed(used)}.")) if used else MET
     gate = together(
         (
             modes,

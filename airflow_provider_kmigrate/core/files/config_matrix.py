@@ -202,8 +202,7 @@ def problems(
     found = stage_of(properties)
     if found is not stage:
         text = f"the file is that of stage {found or 'unknown'}, not {stage}"
-        remedy = "Find the file of that stage in the backup; nodes that are broker and controller at once cannot be migrated."
-        return (Reason("C01", text, "Other stages are rendered from it.", remedy),)
+        return (Reason("C01", text),)
     return (
         *_id_problems(properties, stage),
         *_matrix_problems(properties, stage),
@@ -221,13 +220,12 @@ def _id_problems(properties: Mapping[str, str], stage: Stage) -> Iterator[Reason
     identity = node_id(properties)
     if identity is None:
         text = "broker.id is missing" if broker is None and node is None else "broker.id is no explicit number from 0 on"
-        why = "Kafka generates an id only with ZooKeeper; a KRaft node must keep the id that its data belongs to."
-        yield Reason("C02", text, why, "Write broker.id with the id in the node's meta.properties; that needs no restart.")
+        yield Reason("C02", text)
     elif broker and node and broker != node:
-        yield Reason("C02", f"broker.id={broker} but node.id={node}", "Kafka refuses to start.", "Keep the true one.")
+        yield Reason("C02", f"broker.id={broker} but node.id={node}")
     elif stage in {Stage.ZOOKEEPER, Stage.MIGRATION} and _generated(properties) and identity > _reserved(properties):
         text = f"broker.id={identity} is above reserved.broker.max.id={_reserved(properties)} while ids are generated"
-        yield Reason("C03", text, "Kafka refuses to start.", "Set broker.id.generation.enable=false.")
+        yield Reason("C02", text)
 
 
 def _generated(properties: Mapping[str, str]) -> bool:
@@ -243,10 +241,10 @@ def _matrix_problems(properties: Mapping[str, str], stage: Stage) -> Iterator[Re
     for key, row in MATRIX.items():
         there = setting(properties, key) or setting(properties, _SYNONYMS.get(key, key))
         if _cell(row, stage) is Rule.REQUIRED and not there and key not in {"broker.id", "node.id"}:
-            yield Reason("C04", f"{key} is missing", f"A {stage} node does not work without it.", "Render the file again.")
+            yield Reason("C04", f"{key} is missing")
     for key, value in properties.items():
         if forbidden(key, stage) and value.strip().lower() not in {"", "false"}:
-            yield Reason("C05", f"{key} must not be set", f"It has no place in a {stage} file.", "Remove the key.")
+            yield Reason("C04", f"{key} must not be set")
 
 
 def _zookeeper_problems(properties: Mapping[str, str], stage: Stage, chroot: str | None) -> Iterator[Reason]:
@@ -255,8 +253,7 @@ def _zookeeper_problems(properties: Mapping[str, str], stage: Stage, chroot: str
         return
     if chroot_of(connect) != chroot:
         text = f"zookeeper.connect has the chroot {chroot_of(connect) or '/'}, the cluster is under {chroot or '/'}"
-        why = "A controller would create the wrong chroot silently and wait there for ever."
-        yield Reason("C06", text, why, "Use one chroot in every file and in the connection.")
+        yield Reason("C04", text)
 
 
 def _version_problems(properties: Mapping[str, str], stage: Stage, metadata_version: str | None) -> Iterator[Reason]:
@@ -265,24 +262,23 @@ def _version_problems(properties: Mapping[str, str], stage: Stage, metadata_vers
         return
     if not references(protocol) and not same_version(protocol, metadata_version):
         text = f"inter.broker.protocol.version={protocol}, the controllers' metadata.version is {metadata_version}"
-        yield Reason("C07", text, "The controllers do not register such a broker.", "Make the two equal; see B1a.")
+        yield Reason("C04", text)
 
 
 def _listener_problems(properties: Mapping[str, str], stage: Stage, controller_listener: str) -> Iterator[Reason]:
     names, controller_listener = listener_names(properties), controller_listener.upper()
     if stage.of_controller and controller_listener not in names:
-        yield Reason("C08", f"the listener {controller_listener} is not among listeners", "Kafka refuses to start.", "Add it.")
+        yield Reason("C04", f"the listener {controller_listener} is not among listeners")
     if not stage.of_controller and controller_listener in names:
         text = f"the broker has a listener of its own named {controller_listener}"
-        why = "A broker must not open the controllers' listener."
-        yield Reason("C08", text, why, "Name the controllers' listener differently in the cluster file (controller_listener).")
+        yield Reason("C04", text)
 
 
 def _authorizer_problems(properties: Mapping[str, str], stage: Stage) -> Iterator[Reason]:
     name = setting(properties, "authorizer.class.name")
     if name in AUTHORIZERS and stage not in {Stage.ZOOKEEPER, Stage.MIGRATION}:
-        text = f"authorizer.class.name is {name}, which reads ZooKeeper"
-        yield Reason("C09", text, "A KRaft node does not start with it.", f"Use {AUTHORIZERS[name]}.")
+        text = f"authorizer.class.name is {name}, which reads ZooKeeper; a KRaft node needs {AUTHORIZERS[name]}"
+        yield Reason("C04", text)
 
 
 def _reference_problems(properties: Mapping[str, str], stage: Stage) -> Iterator[Reason]:
@@ -291,9 +287,7 @@ def _reference_problems(properties: Mapping[str, str], stage: Stage) -> Iterator
     for key, value in properties.items() if stage.of_controller else ():
         if missing := sorted(set(references(value)) - known):
             text = f"{key} refers to {', '.join(missing)}, which config.providers does not name"
-            why = "The controller would take the reference itself for the value: for a password, a path, a whole login."
-            remedy = "Add config.providers and config.providers.<name>.class to the brokers' files, or under quorum.properties."
-            yield Reason("C10", text, why, remedy)
+            yield Reason("C10", text)
 
 
 def _idle_problems(properties: Mapping[str, str], stage: Stage) -> Iterator[Reason]:
@@ -303,5 +297,4 @@ def _idle_problems(properties: Mapping[str, str], stage: Stage) -> Iterator[Reas
         return
     if not (value.isdecimal() and 1 <= int(value) <= _MOST_IDLE_MS):
         text = f"{_IDLE} is {value}, which is not between 1 and {_MOST_IDLE_MS}"
-        why = "Without these records a dual-write that lives cannot be told from one that has ended: every gate behind it stays shut."
-        yield Reason("C11", text, why, "Take the key out of quorum.properties in the cluster file: Kafka's own value is 500.")
+        yield Reason("C11", text)

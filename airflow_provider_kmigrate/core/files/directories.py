@@ -32,8 +32,7 @@ def not_its_own(controller: Controller) -> Reason | None:
     if not theirs:
         return None
     text = f"{told(theirs)}, not of controller {controller.id}."
-    why = "It holds that node's data, and would be moved away in a rollback if it were taken for the controller's."
-    return Reason("M01", text, why, "Correct log_dir of this controller in the cluster file; nothing was changed.")
+    return Reason("M01", text)
 
 
 def told(theirs: Mapping[str, str]) -> str:

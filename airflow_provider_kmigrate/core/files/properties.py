@@ -184,8 +184,6 @@ def _unescaped(match: re.Match[str], line: int) -> str:
         reason = Reason(
             "C00",
             f"line {line} of the properties file has a \\u without four hexadecimal digits",
-            "No broker starts with it.",
-            "Write the four digits, or two backslashes where one is meant.",
         )
         raise Refused(str(reason), [reason])
     return _NAMED_ESCAPES.get(match[2], match[2])

@@ -1,5 +1,5 @@
-"""What preflight, or a scan of groups, found: one finding a line, with how grave it is. What stands behind the codes is in `rules`
-and `group_rules`.
+"""What preflight, or a scan of groups, found: one finding a line, with how grave it is. What stands behind the codes is in
+`core.reasons`.
 
 Checks that other rooms make at every step keep their codes here: C (properties files), G (gates), I (identity), K (coordinators),
 U (what could not be read).
@@ -10,9 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from airflow_provider_kmigrate.core.findings.group_rules import GROUP_RULES
-from airflow_provider_kmigrate.core.findings.rules import RULES, Rule
 from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.reasons import registry
 
 
 class Severity(StrEnum):
@@ -51,14 +50,9 @@ def warns(code: str, seen: str) -> Finding:
 
 def unknown(code: str, seen: str) -> Finding:
     """What may be wrong and could not be seen; the remedy is how to find it out."""
-    rule = _rule(code)
-    return Finding(Reason(code, seen, rule.why, rule.ask), Severity.UNKNOWN, rule.source)
+    entry = registry.entry(code)
+    return Finding(Reason(code, seen, remedy=entry.ask), Severity.UNKNOWN, entry.source)
 
 
 def _found(code: str, seen: str, severity: Severity) -> Finding:
-    rule = _rule(code)
-    return Finding(Reason(code, seen, rule.why, rule.remedy), severity, rule.source)
-
-
-def _rule(code: str) -> Rule:
-    return RULES.get(code) or GROUP_RULES[code]
+    return Finding(Reason(code, seen), severity, registry.entry(code).source)

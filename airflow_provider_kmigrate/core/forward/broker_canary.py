@@ -79,18 +79,14 @@ def before(mode: BrokerMode) -> BrokerMode:
 
 def taken_back(view: ClusterView, broker: int, mode: BrokerMode) -> Reason:
     """What the refusal says once a broker is back in `mode`."""
-    text = f"Broker {broker} was taken back to {mode} mode, alone, and serves as before."
-    why = "Going on would bring the same to every broker."
+    text = f"Broker {broker} was rolled back to {mode} mode, alone, and serves as before."
     kept = "" if kraft_owns(view) else " The controllers still know it: it has its turn before the last of the others."
-    remedy = "Find the cause in its log and clear this task: it is rolled and watched again. Or roll the cluster back."
-    return Reason("V26", text, why + kept, remedy)
+    return Reason("V26", text + kept)
 
 
 def not_taken_back(broker: int, why: str) -> Reason:
     """What the refusal says where the way back is not open."""
-    text = f"Broker {broker} could not be taken back: {why}"
-    remedy = "Look at the broker first; what stands in the way has its own entry. Then clear this task, or roll the cluster back."
-    return Reason("V27", text, "It stays as it is, and no other broker is rolled.", remedy)
+    return Reason("V27", f"Broker {broker} could not be rolled back: {why}")
 
 
 def _outside(view: ClusterView, broker: int) -> frozenset[str]:
@@ -108,7 +104,7 @@ def _silent(samples: Sequence[Sample], broker: int) -> Reason | None:
     if missed[broker] <= 2 * others or missed[broker] < SILENT_SHARE * len(samples):
         return None
     text = f"Broker {broker} did not answer in {missed[broker]} of {len(samples)} looks since its restart (any other: {others} at most)."
-    return Reason("V24", text, "Clients wait for it as the looks do.", "Look at its log for pauses, and at its machine.")
+    return Reason("V23", text)
 
 
 def _slow(before: Sequence[Sample], samples: Sequence[Sample], broker: int) -> Reason | None:
@@ -120,9 +116,7 @@ def _slow(before: Sequence[Sample], samples: Sequence[Sample], broker: int) -> R
     compared = {"before": "before its restart", "others": "the other brokers now"}
     told = ", ".join(f"{compared[name]}: {1000 * seconds:.0f} ms" for name, seconds in limits.items())
     text = f"Broker {broker} takes {1000 * now:.0f} ms to answer since its restart ({told}; medians of {len(samples)} looks)."
-    return Reason(
-        "V23", text, "Producers and consumers wait as long.", "Look at its heap, its garbage collector's log, its disks."
-    )
+    return Reason("V23", text)
 
 
 def _leaving(samples: Sequence[Sample], broker: int) -> Reason | None:
@@ -131,7 +125,7 @@ def _leaving(samples: Sequence[Sample], broker: int) -> Reason | None:
     if left < others + DEPARTURES:
         return None
     text = f"Broker {broker} left ISRs {left} times since its restart (any other: {others} at most)."
-    return Reason("V25", text, "Each time its partitions have one copy less.", "Look at its fetchers, its disks and its network.")
+    return Reason("V23", text)
 
 
 def departures(samples: Sequence[Sample], broker: int) -> int:

@@ -12,7 +12,7 @@ from typing import TypeGuard
 from airflow_provider_kmigrate.core.decision import Act, Decision, Verb, Wait
 from airflow_provider_kmigrate.core.forward import leaders, stuck_leader
 from airflow_provider_kmigrate.core.lasting import Lasting
-from airflow_provider_kmigrate.core.model import ClusterView
+from airflow_provider_kmigrate.core.model import Cause, ClusterView
 
 DEAF_FOR = 8.0  # seconds; a follower that has caught up is taken back within one
 
@@ -59,7 +59,7 @@ def cured(view: ClusterView, broker: int, decision: Decision, troubles: Troubles
 
 def out_of_isrs(decision: Decision) -> TypeGuard[Wait]:
     """Whether a broker lacks nothing but a place in ISRs, or leaders for its partitions."""
-    return isinstance(decision, Wait) and {reason.code for reason in decision.reasons} == {"R05"}
+    return isinstance(decision, Wait) and {reason.cause for reason in decision.reasons} == {Cause.OUT_OF_ISR}
 
 
 def _freed(view: ClusterView, broker: int, decision: Decision, troubles: Troubles) -> Judged:

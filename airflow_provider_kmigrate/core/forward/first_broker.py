@@ -42,7 +42,7 @@ class FirstBroker:
         if green >= self.bake and self.sure:
             return done
         text = f"Broker {self.broker} bakes as the first of this pass: green for {green:.0f} of {self.bake:.0f} s."
-        return Wait((Reason("T04", text, "What its new mode does to the cluster is seen on one broker first."),), healthy=True)
+        return Wait((Reason("T01", text),), healthy=True)
 
     def saw(self, view: ClusterView, decision: Decision) -> tuple[FirstBroker, Decision]:
         """With one look more, and what would be decided without this; what is decided with it."""
@@ -62,7 +62,7 @@ class FirstBroker:
         if len(before) >= LOOKS:
             return anew, act
         text = f"Broker {self.broker} is the first of its pass: looked {len(before)} of {LOOKS} times at it as it is."
-        return anew, Wait((Reason("T07", text, "After its restart it is compared with that."),), healthy=True)
+        return anew, Wait((Reason("T01", text),), healthy=True)
 
     def _judged(self, view: ClusterView, decision: Decision) -> tuple[FirstBroker, Decision]:
         since = (*self.since, broker_canary.sample(view))[-_KEPT:]

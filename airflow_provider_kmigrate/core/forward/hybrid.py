@@ -24,5 +24,4 @@ def overdue(view: ClusterView, max_hybrid: float, now: float) -> Reason | None:
         return None
     since = datetime.fromtimestamp(began, UTC).isoformat(timespec="minutes")
     text = f"The controllers came {since}, longer ago than policy.max_hybrid ({max_hybrid / 3600:g} h), and brokers are left in migration mode: {left}."
-    why = "Every election and every tool that writes to ZooKeeper is a chance for the two stores to part; this was meant to be short."
-    return Reason("T06", text, why, "Let the second roll go on, or start the rollback; or raise policy.max_hybrid, knowing why.")
+    return Reason("T06", text)

@@ -55,8 +55,7 @@ def _restart(view: ClusterView, controller: Controller) -> Decision | None:
         return None
     if (seen := _handed_over(view)) is not None:
         text = f"Controller {controller.id} has a metadata log, but {seen}: a rollback has handed the cluster over."
-        why = "Brokers in migration mode would follow a quorum that ZooKeeper knows nothing of."
-        return Refuse((Reason("G04", text, why, "Let the rollback come to its end first; then a new migration may begin."),))
+        return Refuse((Reason("G04", text),))
     if stage is Stage.CONTROLLER_MIGRATION or (stage is Stage.CONTROLLER_FINAL and _ending(view)):
         return Act(Verb.START, f"Controller {controller.id} is down, its directory and its file are of this migration.")
     if stage is Stage.CONTROLLER_FINAL:
@@ -110,10 +109,9 @@ def unseen(view: ClusterView, controller: Controller) -> Reason:
     """R12 in words: what is not known, and how a person finds it out."""
     text = (
         f"Controller {controller.id} lacks the migration flag, and nothing shows that the migration is not finalized: no leader with the "
-        "flag has written /migration since it was elected."
+        f"flag has written /migration since it was elected. {_find_out(view)}"
     )
-    why = "With its flag back a finalized controller looks like dual-write for ever, and a rollback would hand over old metadata."
-    return Reason("R12", text, why, _find_out(view))
+    return Reason("R12", text)
 
 
 def _find_out(view: ClusterView) -> str:
@@ -133,8 +131,7 @@ def _find_out(view: ClusterView) -> str:
 def _provision(view: ClusterView, controller: Controller, cluster_id: str, allowed: Permit) -> Decision:
     if allowed is Permit.DONE:
         text = f"Controller {controller.id} is down and has no directory of this migration, but brokers have already moved."
-        remedy = "Restore its metadata directory; a quorum of the others keeps the cluster going meanwhile."
-        return Refuse((Reason("R11", text, "A fresh member could be elected without knowing anything.", remedy),))
+        return Refuse((Reason("R11", text),))
     gate = together(
         (gates.fresh_migration(view), gates.empty_controllers(view, (controller.id,)), _same_cluster(controller, cluster_id))
     )
@@ -149,9 +146,7 @@ def _same_cluster(controller: Controller, cluster_id: str) -> gates.Gate:
     if not wrong:
         return gates.MET
     text = "; ".join(f"{folder} is formatted for cluster {found}" for folder, found in wrong)
-    return gates.never(
-        Reason("I01", f"{text}, not for {cluster_id}.", "It belongs to another cluster.", "Correct log_dir in the cluster file.")
-    )
+    return gates.never(Reason("I01", f"{text}, not for {cluster_id}."))
 
 
 def may_begin(view: ClusterView, judged_at: float | None, now: float) -> gates.Gate:
@@ -164,7 +159,7 @@ def may_begin(view: ClusterView, judged_at: float | None, now: float) -> gates.G
     if old is None or ended(view):
         return gates.MET
     if view.zk is None:
-        return gates.not_yet(not_read("ZooKeeper", why="It says whether the finalization was begun."), old)
+        return gates.not_yet(not_read("ZooKeeper"), old)
     bare = {c.id for c in view.controllers.values() if c.migration_flag is False}
     ours = {c.id for c in view.controllers.values() if c.id in view.zk.unflagged and not c.migration_flag}
     return gates.MET if ours and bare <= ours else gates.never(old)
@@ -265,16 +260,14 @@ def _seen_open(view: ClusterView) -> gates.Gate:
     text = (
         f"Controllers {listed(bare)} answer without the flag, and no leader with it has written /migration since it was elected."
     )
-    why = "Either one of them has led, and the migration is over; or it is open, and the next election of one of them ends it unseen."
-    return gates.not_yet(Reason("R12", text, why, _find_out(view)))
+    return gates.not_yet(Reason("R12", f"{text} {_find_out(view)}"))
 
 
 def _all_answer(view: ClusterView) -> gates.Gate:
     silent = sorted(c.id for c in view.controllers.values() if not c.answers)
     if not silent:
         return gates.MET
-    why = "Restarting another one could cost the quorum its majority."
-    return gates.not_yet(Reason("G23", f"Controllers that do not answer: {listed(silent)}.", why, gates.BRING_BACK))
+    return gates.not_yet(Reason("G23", f"Controllers that do not answer: {listed(silent)}."))
 
 
 def postponed_controller(view: ClusterView, controller_id: int) -> str:

@@ -23,7 +23,16 @@ from airflow_provider_kmigrate.core.files.config_matrix import Stage, stage_on_d
 from airflow_provider_kmigrate.core.files.node_file import misfiled
 from airflow_provider_kmigrate.core.gates import MET, Gate, never, not_yet, together
 from airflow_provider_kmigrate.core.listing import listed, some
-from airflow_provider_kmigrate.core.model import Broker, BrokerMode, ClusterView, Partition, ProcessState, Reason, ZkController
+from airflow_provider_kmigrate.core.model import (
+    Broker,
+    BrokerMode,
+    Cause,
+    ClusterView,
+    Partition,
+    ProcessState,
+    Reason,
+    ZkController,
+)
 from airflow_provider_kmigrate.core.phase import (
     Intent,
     Permit,
@@ -52,14 +61,14 @@ def may_stop(view: ClusterView, ids: Collection[int]) -> Gate:
     """
     if view.partitions is None or view.min_insync is None:
         what = "the partitions" if view.partitions is None else "min.insync.replicas of the topics"
-        return not_yet(not_read(what, "S00"))
+        return not_yet(not_read(what))
     return together((_nobody_else_down(view, ids), _nothing_out_of_sync(view.partitions), _enough_left(view, set(ids))))
 
 
 def in_sync(view: ClusterView) -> Gate:
     """Whether every replica of every partition is in its ISR, so that none is below its min.insync.replicas either."""
     if view.partitions is None:
-        return not_yet(not_read("the partitions", "S00"))
+        return not_yet(not_read("the partitions"))
     return _nothing_out_of_sync(view.partitions)
 
 
@@ -72,7 +81,7 @@ def _nobody_else_down(view: ClusterView, ids: Collection[int]) -> Gate:
     down = sorted(b.id for b in view.brokers.values() if b.mode is None and b.id not in ids)
     if not down:
         return MET
-    return not_yet(Reason("S01", f"Brokers that do not answer: {listed(down)}.", "A second one must not be stopped meanwhile."))
+    return not_yet(Reason("R01", f"Brokers that do not answer: {listed(down)}."))
 
 
 def _nothing_out_of_sync(partitions: Sequence[Partition]) -> Gate:
@@ -80,18 +89,18 @@ def _nothing_out_of_sync(partitions: Sequence[Partition]) -> Gate:
     if not behind:
         return MET
     text = f"{len(behind)} partitions are under-replicated: {_in_full(behind)}."
-    return not_yet(Reason("S02", text, "Another stop could make them unavailable.", "Wait until every replica is in its ISR."))
+    return not_yet(Reason("S02", text))
 
 
 def _enough_left(view: ClusterView, ids: set[int]) -> Gate:
     unread = sorted({p.topic for p in view.partitions or () if p.topic not in (view.min_insync or {}) and ids & set(p.replicas)})
     if unread:
-        return not_yet(not_read(f"min.insync.replicas of {some(unread)}", "S00", "Just made or deleted; unknown is not healthy."))
+        return not_yet(not_read(f"min.insync.replicas of {some(unread)}"))
     short = [p for p in view.partitions or () if _left_short(p, ids, (view.min_insync or {}).get(p.topic))]
     if not short:
         return MET
     text = f"Without broker {listed(sorted(ids))} these would have fewer in-sync replicas than min.insync.replicas: {_in_full(short)}."
-    reason = Reason("S03", text, "Producers with acks=all would be refused.", "Wait for the ISR, or stop fewer brokers together.")
+    reason = Reason("S02", text)
     # With every replica in sync waiting cannot help: the set itself is wrong.
     return not_yet(reason) if any(partition.under_replicated for partition in short) else never(reason)
 
@@ -107,12 +116,11 @@ def _left_short(partition: Partition, ids: set[int], min_insync: int | None) -> 
 def nobody_reassigns(view: ClusterView) -> Gate:
     """Whether nobody moves partitions: who stops brokers meanwhile decides over data that is not where it is meant to be."""
     if view.moving is None:
-        return not_yet(not_read("the reassignments", "S00"))
+        return not_yet(not_read("the reassignments"))
     if not view.moving:
         return MET
     text = f"{len(view.moving)} partitions are being reassigned: {some(view.moving)}."
-    why = "Somebody else acts on the cluster, and a restart in the middle draws the move out or undoes the copy."
-    return not_yet(Reason("S04", text, why, "Let it finish or cancel it; stop what starts them (Cruise Control, a script)."))
+    return not_yet(Reason("S04", text))
 
 
 def next_to_roll(view: ClusterView, order: Sequence[int], target: BrokerMode) -> int | None:
@@ -217,14 +225,13 @@ def decide_restart(view: ClusterView, broker_id: int, target: BrokerMode) -> Dec
 def silent(broker: Broker) -> Wait:
     """A broker that runs, as far as its host can tell, and does not answer."""
     text = f"Broker {broker.id} does not answer; its process is {broker.process.state}."
-    return Wait((Reason("R01", text, "It starts, or it hangs."),))
+    return Wait((Reason("R01", text),))
 
 
 def session_not_over(broker: Broker) -> Wait:
     """A ZooKeeper broker that was killed has to outlive its own ephemeral znode."""
     text = f"Broker {broker.id} is stopped, but its ZooKeeper session is not over."
-    remedy = "The session ends within its timeout, 18 s by default."
-    return Wait((Reason("R06", text, "Started now it would exit at once (NodeExists).", remedy),))
+    return Wait((Reason("R03", text),))
 
 
 def _stopped(view: ClusterView, broker: Broker, target: BrokerMode) -> Decision:
@@ -243,8 +250,6 @@ def _stopped(view: ClusterView, broker: Broker, target: BrokerMode) -> Decision:
             Reason(
                 "R02",
                 text,
-                "What stopped it may stop it again.",
-                f"Find out why, start broker {broker.id} again; the step goes on.",
             ),
         )
     )
@@ -275,7 +280,7 @@ def _ready(view: ClusterView, broker: Broker, target: BrokerMode) -> Decision:
 
 def _no_danger(view: ClusterView, position: Position) -> Gate:
     # A stranded or split broker is cured by exactly this roll; its own alarm and, once finalized, the flags must not stop it.
-    others = () if position.phase in _CUT_OFF else tuple(r for r in alarms(view) if r.code != "G05")
+    others = () if position.phase in _CUT_OFF else tuple(r for r in alarms(view) if r.cause is not Cause.UNFLAGGED_CONTROLLER)
     flags = MET if position.phase is Phase.STRANDED else gates.all_flagged(view)
     return together((never(*others) if others else MET, flags))
 
@@ -310,42 +315,32 @@ def takes_part(view: ClusterView, broker: int) -> bool:
     return seen is not None and seen.mode is not None and _unfenced(view, seen).met and _in_every_isr(view, broker).met
 
 
-_REGISTERS = "Wait: an old registration goes within 18 s. Then search its log for 'Unable to register'."
-_KNOWN = "Wait a minute, with large logs some. Then search its log for 'Recovering', and the active controller's for its id."
-_CATCHES_UP = "Wait: minutes with large logs. Is the number still: look for a full disk and a replication throttle."
-
-
 def _registered(broker: Broker) -> Gate:
     if broker.in_zookeeper is None:
-        return not_yet(_not_back("R03", f"Could not read whether broker {broker.id} is registered in ZooKeeper.", _REGISTERS))
+        return not_yet(Reason("R03", f"Could not read whether broker {broker.id} is registered in ZooKeeper."))
     if broker.in_zookeeper is (broker.mode is not BrokerMode.KRAFT):
         return MET
     wrong = "still" if broker.in_zookeeper else "not"
-    return not_yet(_not_back("R03", f"Broker {broker.id} is {wrong} registered under /brokers/ids.", _REGISTERS))
+    return not_yet(Reason("R03", f"Broker {broker.id} is {wrong} registered under /brokers/ids."))
 
 
 def _unfenced(view: ClusterView, broker: Broker) -> Gate:
     if broker.listed_by is None:
-        return not_yet(_not_back("R04", f"Could not read whether broker {broker.id} is unfenced.", _KNOWN))
+        return not_yet(Reason("R03", f"Could not read whether broker {broker.id} is unfenced."))
     missing = sorted({other.id for other in view.running_brokers()} - broker.listed_by)
     if not missing:
         return MET
-    return not_yet(_not_back("R04", f"Broker {broker.id} is not yet known as alive to brokers {listed(missing)}.", _KNOWN))
+    return not_yet(Reason("R03", f"Broker {broker.id} is not yet known as alive to brokers {listed(missing)}."))
 
 
 def _in_every_isr(view: ClusterView, broker: int) -> Gate:
     if view.partitions is None:
-        return not_yet(not_read("the partitions", "S00"))
+        return not_yet(not_read("the partitions"))
     out = view.lacking(broker)
     if not out:
         return MET
-    return not_yet(
-        _not_back("R05", f"Broker {broker} is not back in the ISR of {len(out)} partitions: {_in_full(out)}.", _CATCHES_UP)
-    )
-
-
-def _not_back(code: str, text: str, remedy: str) -> Reason:
-    return Reason(code, text, "Until it is back no other broker may be stopped.", remedy)
+    text = f"Broker {broker} is not back in the ISR of {len(out)} partitions: {_in_full(out)}."
+    return not_yet(Reason("R05", text, cause=Cause.OUT_OF_ISR))
 
 
 def _in_full(partitions: Sequence[Partition]) -> str:

@@ -16,15 +16,13 @@ from dataclasses import dataclass, replace
 from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.decision import Act, Decision, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.gates import Gate, together
-from airflow_provider_kmigrate.core.metadata.equivalence import Kind
-from airflow_provider_kmigrate.core.model import ClusterView, Migration
+from airflow_provider_kmigrate.core.model import Cause, ClusterView, Migration
 
 PATIENCE = 20.0  # seconds; /migration moves every 0.5 s
 _A_PARTITION = 0.002  # seconds more for each: a full sync reads all states, and writes only what differs
 _MANY = 100_000  # partitions, where it is not known how many there are
 MOST_CURES = 3  # what they did not cure, another one would not
 FORGOTTEN_AFTER = 600.0  # seconds of health: what ends it later is another trouble
-_LACKING = frozenset({Kind.EXTRA_TOPIC.value, Kind.LEADER.value})  # nobody can have meant what ZooKeeper has instead
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +54,11 @@ class Standstill:
         known = self._well(view, well=isinstance(decision, Wait) and decision.healthy)
         if view.zk is not None and view.quorum is None:
             return known, decision  # a look without the quorum says neither
-        told = [reason.text for reason in decision.reasons if reason.code == "G07"] if isinstance(decision, Wait) else []
+        told = (
+            [reason.text for reason in decision.reasons if reason.cause is Cause.DUAL_WRITE_STALLED]
+            if isinstance(decision, Wait)
+            else []
+        )
         if not isinstance(decision, Wait) or not told:
             return replace(known, since=None, untouched=None, pending=False), decision
         known = known.still(view)
@@ -85,7 +87,7 @@ class Standstill:
 
         Not where ZooKeeper has more, or something else: a new leader would write over it, and somebody may have meant it (D05).
         """
-        lacking = {reason.code for reason in refusal.reasons} <= _LACKING
+        lacking = all(reason.cause is Cause.ZOOKEEPER_MISSES for reason in refusal.reasons)
         if not lacking or self.times >= MOST_CURES or not may_cure(view).met:
             return self, refusal
         return self._begun(), Act(Verb.FAIL_OVER, f"A new leader writes to ZooKeeper what was lost: {refusal.reasons[0].text}")

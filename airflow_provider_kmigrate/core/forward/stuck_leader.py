@@ -58,7 +58,7 @@ def may_restart(view: ClusterView, follower: int, leader: int) -> Gate:
 
 def _nobody_down(view: ClusterView) -> Gate:
     down = sorted(broker.id for broker in view.brokers.values() if broker.mode is None)
-    return MET if not down else not_yet(Reason("S01", f"Brokers that do not answer: {listed(down)}."))
+    return MET if not down else not_yet(Reason("R01", f"Brokers that do not answer: {listed(down)}."))
 
 
 def _only_this(view: ClusterView, follower: int, leader: int) -> Gate:
@@ -84,7 +84,7 @@ def _others_in_sync(view: ClusterView, leader: int) -> Gate:
     alone = [p.name for p in view.partitions or () if _alone(p, leader) and not _unwritable(view, p, leader)]
     if not alone:
         return MET
-    return not_yet(Reason("S03", f"Broker {leader} is the only one in sync for {len(alone)} partitions: {some(alone)}."))
+    return not_yet(Reason("S02", f"Broker {leader} is the only one in sync for {len(alone)} partitions: {some(alone)}."))
 
 
 def _owner_answers(view: ClusterView, leader: int) -> Gate:
@@ -96,6 +96,4 @@ def _owner_answers(view: ClusterView, leader: int) -> Gate:
     named = view.brokers[leader].controller_id == controller.broker_id if leader in view.brokers else False
     if len(answering) * 2 > len(view.controllers) if controller.is_kraft else named:
         return MET
-    return not_yet(
-        Reason("G28", f"Broker {leader} has no controller that answers.", "Stopped now, it would wait 300 s (measured).")
-    )
+    return not_yet(Reason("G28", f"Broker {leader} has no controller that answers."))

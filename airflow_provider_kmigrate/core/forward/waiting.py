@@ -12,7 +12,7 @@ from airflow_provider_kmigrate.core.gates import MET, Gate, Standing, as_decisio
 from airflow_provider_kmigrate.core.identity import strangers
 from airflow_provider_kmigrate.core.listing import listed
 from airflow_provider_kmigrate.core.metadata import kinds as equivalence_kinds
-from airflow_provider_kmigrate.core.model import ClusterView, Migration, Reason
+from airflow_provider_kmigrate.core.model import Cause, ClusterView, Migration, Reason
 from airflow_provider_kmigrate.core.phase import (
     Intent,
     Permit,
@@ -53,8 +53,7 @@ def _begun(view: ClusterView) -> Gate:
         return gates.fresh_migration(view)
     if isinstance(view.zk.migration, Migration):
         return MET
-    why = "Each controller writes it when it starts; none has reached ZooKeeper yet."
-    return not_yet(Reason("G24", "/migration does not exist.", why, "Check zookeeper.connect and the controllers' logs."))
+    return not_yet(Reason("P11", "/migration does not exist."))
 
 
 def brokers_registered(view: ClusterView, expected: frozenset[int]) -> Decision:
@@ -66,14 +65,13 @@ def brokers_registered(view: ClusterView, expected: frozenset[int]) -> Decision:
     unknown = sorted(b.id for b in view.running_brokers() if b.id in expected and everyone - (b.listed_by or frozenset()))
     if absent or unknown:
         text = f"Brokers that do not answer: {absent or 'none'}; not yet known as alive to every other: {unknown or 'none'}."
-        return Wait((Reason("R04", text, "A broker that is not registered takes no leaders and no metadata."),))
+        return Wait((Reason("R03", text),))
     return Done(f"All {len(expected)} brokers are registered and known to each other.")
 
 
 def not_there_yet(text: str) -> Reason:
     """P11: another phase than the one that is waited for."""
-    remedy = "Wait; past policy.copy_timeout search the active controller's log for 'Still waiting for'."
-    return Reason("P11", text, "The step behind this one needs it.", remedy)
+    return Reason("P11", text)
 
 
 def copied_since(so_far: ClusterView | None, view: ClusterView) -> ClusterView:
@@ -102,7 +100,8 @@ def _over(view: ClusterView) -> Decision | None:
     """No dual-write comes any more, and brokers that were left behind are named; None while there is one."""
     if not ended(view):
         return None
-    left = "".join(f" {reason.text} The second roll takes them along." for reason in where(view).reasons if reason.code == "P02")
+    behind = [reason.text for reason in where(view).reasons if reason.cause is Cause.LEFT_BEHIND]
+    left = "".join(f" {text} The second roll takes them along." for text in behind)
     return Done(f"The migration is finalized; nothing is written to ZooKeeper any more.{left}")
 
 
@@ -206,12 +205,10 @@ def as_approved(view: ClusterView, before: ClusterView, *, compared: bool) -> Ga
     if gate.met:
         return gate
     text = "What the finalization was approved on is not so any more, or could not be seen again."
-    why = "The approval may be days old, and there is no way back from here."
-    mend = "Mend what follows, then clear this task; it looks again."
     if not any(controller.migration_flag is False for controller in view.controllers.values()):
-        return Gate(gate.standing, (Reason("G34", text, why, mend), *gate.reasons))
-    mend = f"Restart no controller for it: one without the flag may be elected, which ends the migration. {mend}"
-    return Gate(gate.standing, (Reason("G34", text, why, mend), *(replace(reason, remedy="") for reason in gate.reasons)))
+        return Gate(gate.standing, (Reason("G34", text), *gate.reasons))
+    text += " Restart no controller for it: one without the flag may be elected, which ends the migration."
+    return Gate(gate.standing, (Reason("G34", text), *(replace(reason, remedy="") for reason in gate.reasons)))
 
 
 def changed_since(view: ClusterView, approved: str) -> str:
@@ -246,8 +243,8 @@ def nothing_left(view: ClusterView, spec: ClusterSpec) -> str:
 
 
 def watching() -> Reason:
-    """T02: one look did not tell, and so far there is no second one, or it came too soon to say anything."""
-    return Reason("T02", "Watching /migration for a moment: whether it moves shows by looking twice.")
+    """T01: one look did not tell, and so far there is no second one, or it came too soon to say anything."""
+    return Reason("T01", "Watching /migration for a moment: whether it moves shows by looking twice.")
 
 
 def _frozen(view: ClusterView, first: ClusterView) -> Gate:
@@ -260,4 +257,4 @@ def _frozen(view: ClusterView, first: ClusterView) -> Gate:
     if view.zk.migration == first.zk.migration:
         return MET
     text = "/migration still moves: a controller with the flag writes to ZooKeeper."
-    return not_yet(Reason("T03", text, "The migration is not finalized."))
+    return not_yet(Reason("T03", text))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.forward.hybrid import overdue
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Migration, Reason
+from airflow_provider_kmigrate.core.model import BrokerMode, Cause, ClusterView, Migration, Reason
 from airflow_provider_kmigrate.core.phase import Phase, alarms, ended, flags_taken_by_us, silence, where
 
 _QUIET = frozenset({Phase.ZOOKEEPER, Phase.PRE_MIGRATION, Phase.FINALIZED})
@@ -19,15 +19,15 @@ def alarming(view: ClusterView, max_hybrid: float, now: float) -> tuple[Reason, 
 def at_once(view: ClusterView, max_hybrid: float, now: float) -> tuple[Reason, ...]:
     """`alarming` for whoever does not know which step is under way: without the flags that kmigrate's own finalization takes."""
     own = flags_taken_by_us(view)
-    return tuple(reason for reason in alarming(view, max_hybrid, now) if not (own and reason.code == "G05"))
+    return tuple(reason for reason in alarming(view, max_hybrid, now) if not (own and reason.cause is Cause.UNFLAGGED_CONTROLLER))
 
 
 def if_it_stays(view: ClusterView) -> tuple[Reason, ...]:
     """What is a restart for a minute, and for longer is not: who does not answer in the middle of a migration, a finalization left half-way."""
     if where(view).phase in _QUIET:
         return ()
-    flags = tuple(reason for reason in alarms(view) if reason.code == "G05" and flags_taken_by_us(view))
-    controllers = tuple(reason for reason in gates.all_flagged(view).reasons if reason.code == "G23")
+    flags = tuple(reason for reason in alarms(view) if reason.cause is Cause.UNFLAGGED_CONTROLLER and flags_taken_by_us(view))
+    controllers = tuple(reason for reason in gates.all_flagged(view).reasons if reason.cause is Cause.CONTROLLER_UNRESPONSIVE)
     unknown = (*where(view).reasons, *view.unknowns) if where(view).phase is Phase.UNKNOWN else ()
     return (*silence(view), *controllers, *flags) or unknown
 

@@ -27,7 +27,7 @@ def waits(seen: GroupSeen | None, at: float, before: Look | None, group: GroupSp
     if gap >= group.commit_within:
         return None
     text = f"Group {group.name} is looked at again in {group.commit_within - gap:.0f} s."
-    return Wait((Reason("T11", text, "Only offsets that move show that somebody consumes."),), healthy=True)
+    return Wait((Reason("T01", text),), healthy=True)
 
 
 def topics(seen: GroupSeen) -> set[str]:

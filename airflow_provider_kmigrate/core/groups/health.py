@@ -14,7 +14,7 @@ from airflow_provider_kmigrate.core.cluster import GroupSpec
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.groups.members import cast, places, read_by, restless, surely_read
-from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.model import Cause, Reason
 
 UNREST = 60.0  # seconds that a group may take to come to rest without having been touched
 RESTARTS = 3  # so often a watched instance may not begin anew
@@ -139,19 +139,16 @@ def worse(health: Health, group: GroupSpec, now: float, unrest: float = UNREST) 
         text = (
             f"Group {group.name} has committed nothing for {group.commit_within:.0f} s although records wait: {places(hungry)}."
         )
-        why = "Owners may look perfect meanwhile; only committed offsets show that somebody consumes."
-        reasons.append(Reason("V30", text, why, "Look at the logs of the members that hold these partitions."))
+        reasons.append(Reason("V30", text, cause=Cause.GROUP_UNWELL))
     if health.gone is not None and now - health.gone >= unrest:
         text = f"Group {group.name}: the switched instance has been away for {now - health.gone:.0f} s."
-        reasons.append(Reason("V31", text, "It has probably ended, or lost its sessions.", "Look at its log."))
+        reasons.append(Reason("V30", text, cause=Cause.GROUP_UNWELL))
     if health.restarts >= RESTARTS:
         text = f"Group {group.name}: the switched instance has begun anew {health.restarts} times."
-        why = "It ends and is started again, or loses its place in the group: each time its partitions wait."
-        reasons.append(Reason("V34", text, why, "Look at its log for what ends it."))
+        reasons.append(Reason("V30", text, cause=Cause.GROUP_UNWELL))
     if health.unrest is not None and now - health.unrest >= unrest:
         text = f"Group {group.name} has not been at rest for {now - health.unrest:.0f} s."
-        why = "Members come and go, or wait for each other's partitions."
-        reasons.append(Reason("V32", text, why, "Look at the members' logs, and who the group's members are (groups scan)."))
+        reasons.append(Reason("V30", text, cause=Cause.GROUP_UNWELL))
     return tuple(reasons)
 
 
@@ -160,20 +157,16 @@ def never_well(group: GroupSpec, watched: float, times: int, wanted: float) -> t
     if watched <= STRETCHES * wanted or not times:
         return ()
     text = f"Group {group.name} was not at rest {times} times in {watched:.0f} s, and never well for {wanted:.0f} s at a stretch."
-    why = "Members come and go, each time for too short to be judged by itself."
-    return (Reason("V32", text, why, "Look at the members' logs, and who the group's members are (groups scan)."),)
+    return (Reason("V30", text, cause=Cause.GROUP_UNWELL),)
 
 
 def _since(then: float | None, so: bool, now: float) -> float | None:
     return (now if then is None else then) if so else None
 
 
-_JUDGED = frozenset({"V30", "V31", "V32", "V34"})
-
-
-def goes_back(codes: Iterable[str]) -> bool:
+def goes_back(causes: Iterable[str]) -> bool:
     """Whether a group is taken back by itself after a step that was refused for these reasons: only for what was seen of the group.
 
     A step that could not look, was not allowed to act, or was ended by a person, has found nothing out.
     """
-    return not _JUDGED.isdisjoint(codes)
+    return Cause.GROUP_UNWELL in causes

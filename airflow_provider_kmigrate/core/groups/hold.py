@@ -14,10 +14,11 @@ def held(seen: GroupSeen | None, run: str = "") -> tuple[Reason, ...]:
     if seen is None or hold is None or (run and hold.run == run):
         return ()
     by = hold.run or "nobody that can be read"
-    text = f"Group {seen.name} was taken back by {by}: {hold.why}"
-    why = "What was wrong with it may still be: a schedule that moved it forward again would do so every night."
-    remedy = f'Mend it, then say so: a run with conf {{"go_on": ["{seen.name}"]}}, or groups go-on --group {seen.name}.'
-    return (Reason("K69", text, why, remedy),)
+    text = (
+        f"Group {seen.name} was rolled back by {by}: {hold.why} To release it: a run with conf "
+        f'{{"go_on": ["{seen.name}"]}}, or groups go-on --group {seen.name}.'
+    )
+    return (Reason("K69", text),)
 
 
 def go_on(seen: GroupSeen | None, name: str) -> Decision:

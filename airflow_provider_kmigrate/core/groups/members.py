@@ -13,8 +13,6 @@ from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, Me
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.model import Reason
 
-_UNKNOWN = "Unknown is not healthy: nothing is done on half a look."
-_ACCESS = "Check the ensemble and the group's coordinator, and that our user may DESCRIBE the group and its topics."
 _SHOWN = 8
 
 
@@ -54,7 +52,7 @@ def unread(
     its members.
     """
     if seen is None:
-        return (Reason("K50", f"Group {name} could not be read.", _UNKNOWN, _ACCESS),)
+        return (Reason("K30", f"Group {name} could not be read."),)
     sides: dict[str, object] = {"its znodes": seen.zk}
     sides |= {"its members in Kafka": seen.kafka} if kafka else {}
     sides |= {"its offsets in Kafka": seen.committed} if offsets else {}
@@ -62,7 +60,7 @@ def unread(
     missing = [what for what, found in sides.items() if found is None]
     endless = _endless(seen) if ends else frozenset()
     missing += [f"the ends of {places(endless)}"] if endless else []
-    return (Reason("K50", f"Group {name}: {' and '.join(missing)} could not be read.", _UNKNOWN, _ACCESS),) if missing else ()
+    return (Reason("K30", f"Group {name}: {' and '.join(missing)} could not be read."),) if missing else ()
 
 
 def unheard(seen: GroupSeen) -> tuple[Reason, ...]:
@@ -73,7 +71,7 @@ def unheard(seen: GroupSeen) -> tuple[Reason, ...]:
     if seen.committed or (kafka is not None and (kafka.members or kafka.state != "Dead")):
         return ()
     text = f"Neither ZooKeeper nor Kafka knows a group {seen.name}."
-    return (Reason("K68", text, "What is written for it would be for nobody, and look like done.", "Is its name written right?"),)
+    return (Reason("K67", text),)
 
 
 def _endless(seen: GroupSeen) -> frozenset[TopicPartition]:
@@ -86,10 +84,8 @@ def flawed(seen: GroupSeen) -> tuple[Reason, ...]:
     """Registrations that nobody can read: they freeze every old consumer of the group."""
     return tuple(
         Reason(
-            "K51",
+            "K31",
             f"Group {seen.name}: the registration of {member.name} cannot be read ({member.flaw}).",
-            "Every old consumer of the group lets go of everything until that znode is gone.",
-            f"Stop whoever wrote /consumers/{seen.name}/ids/{member.name}; the znode goes with its session.",
         )
         for member in seen.members or ()
         if member.flaw is not None
@@ -102,9 +98,7 @@ def unknown_members(seen: GroupSeen, group: GroupSpec) -> tuple[Reason, ...]:
     if not strangers:
         return ()
     named = ", ".join(f"{member.name} ({member.kind})" for member in strangers[:_SHOWN])
-    why = "The group changes its coordination as a whole: one member that nobody moves keeps it back, or reads twice."
-    remedy = "Add its instance to the group in the cluster file, or stop it."
-    return (Reason("K56", f"Group {seen.name} has members that the cluster file does not know: {named}.", why, remedy),)
+    return (Reason("K56", f"Group {seen.name} has members that the cluster file does not know: {named}."),)
 
 
 def restless(seen: GroupSeen, group: GroupSpec, but: Collection[str] = ()) -> tuple[Reason, ...]:
@@ -118,11 +112,7 @@ def away(seen: GroupSeen, group: GroupSpec, but: Collection[str] = ()) -> tuple[
     absent = [name for name, members in everyone.instances.items() if not members and name not in but]
     if not absent:
         return ()
-    why = "Whoever is switched next takes capacity away; a group that lacks members already may fall behind."
-    return (Reason("K55", f"Group {seen.name}: nothing is seen of {', '.join(absent[:_SHOWN])}.", why, _START),)
-
-
-_START = "Start it, or correct its name in the cluster file: consumer.id and client.id are what its members are called by."
+    return (Reason("K55", f"Group {seen.name}: nothing is seen of {', '.join(absent[:_SHOWN])}."),)
 
 
 def stopped(seen: GroupSeen | None, name: str) -> tuple[Reason, ...]:
@@ -130,15 +120,14 @@ def stopped(seen: GroupSeen | None, name: str) -> tuple[Reason, ...]:
     if seen is not None and seen.members:
         return ()
     text = f"Group {name}: nobody is in it, neither in ZooKeeper nor in Kafka."
-    why = "Its application is stopped, maybe on purpose; whoever stopped it starts it again, as what it was."
-    return (Reason("K55", text, why, "Start it, then clear this task; or leave it: nothing is moved while it is stopped."),)
+    return (Reason("K55", text),)
 
 
 def _sharing(seen: GroupSeen) -> list[Reason]:
     if seen.kafka is None or seen.kafka.stable:
         return []
     text = f"Group {seen.name} is being shared out in Kafka ({seen.kafka.state})."
-    return [Reason("K52", text, "What its members hold changes just now.", "Wait; if it lasts, look for a member that restarts.")]
+    return [Reason("K52", text)]
 
 
 def _unheld(seen: GroupSeen) -> list[Reason]:
@@ -150,10 +139,8 @@ def _unheld(seen: GroupSeen) -> list[Reason]:
         return []
     return [
         Reason(
-            "K53",
+            "K41",
             f"Group {seen.name}: nobody holds {places(idle)}.",
-            "Their records wait.",
-            "If it lasts, restart the old consumer that gave up after four tries (its log).",
         )
     ]
 
@@ -202,8 +189,7 @@ def _unsettled(seen: GroupSeen) -> list[Reason]:
     if not late:
         return []
     text = f"Group {seen.name}: {len(late)} migrating members are not settled in {zk.mode} mode: {', '.join(late[:_SHOWN])}."
-    why = "They still give up or wait for partitions, or have not seen the mode."
-    return [Reason("K54", text, why, "If it lasts, their logs say who holds what they wait for.")]
+    return [Reason("K52", text)]
 
 
 def _settled(member: MemberSeen, zk: ZkGroup) -> bool:

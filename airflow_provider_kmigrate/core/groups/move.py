@@ -34,9 +34,6 @@ from airflow_provider_kmigrate.core.groups.resets import not_taken
 from airflow_provider_kmigrate.core.groups.stores import compared
 from airflow_provider_kmigrate.core.model import Reason
 
-_BOTH = "Old consumers follow ZooKeeper, plain ones Kafka: both would read every partition."
-_ONE_AT_A_TIME = "Switch the others first: the way is old, migrating, mode kafka, plain, and back the same way."
-
 
 class Goal(StrEnum):
     """Where a group is wanted on the way back."""
@@ -90,17 +87,7 @@ def _kept_from(looks: Looks, group: GroupSpec, forbids: Callable[[GroupSeen], tu
         member.name for member in looks.now.of_kind(MemberKind.PLAIN) if member not in living.of_kind(MemberKind.PLAIN)
     )
     text = f"Group {group.name}: {called} has a place in Kafka like a plain consumer's, and is called like a migrating member."
-    why = f"Kafka keeps a dead one's place for its session (session.timeout.ms, {ABSENT:.0f} s by default). If it were alive: {never[0].text}"
-    return Wait(
-        (
-            Reason(
-                "K66",
-                text,
-                why,
-                "If it died, nothing: its place goes with its session. If it lives it is a plain consumer: stop it.",
-            ),
-        )
-    )
+    return Wait((Reason("K66", f"{text} If it is alive: {never[0].text}"),))
 
 
 def _switch_forbidden(seen: GroupSeen, group: GroupSpec, instance: str, target: MemberKind) -> tuple[Reason, ...]:
@@ -137,15 +124,15 @@ def forbidden(seen: GroupSeen, group: GroupSpec, instance: str, target: MemberKi
     own = everyone.kinds(instance)
     if {MemberKind.OLD, MemberKind.PLAIN} <= others | own | {target}:
         text = f"Group {group.name}: {instance} would become {_named(target)} while others are {_words(others)}."
-        return (Reason("K58", text, _BOTH, _ONE_AT_A_TIME),)
+        return (Reason("K58", text),)
     needs = {MemberKind.OLD: Mode.ZOOKEEPER, MemberKind.PLAIN: Mode.KAFKA}
     about = others | {target} | (own - {MemberKind.PLAIN})
     wrong = [kind for kind in needs if kind in about and zk is not None and zk.toggle is not needs[kind]]
     if not wrong or zk is None:
         return ()
     text = f"Group {group.name}: its mode is {zk.toggle}, with members that are, or would be, {_words(frozenset(wrong))}."
-    why = "Old members need mode zookeeper and plain ones mode kafka: the mode would change hands behind everybody's back."
-    return (Reason("K57", text, why, f"Set the mode first (SetModeOperator): {needs[wrong[0]]}."),)
+    text += f" Set the mode first (SetModeOperator): {needs[wrong[0]]}."
+    return (Reason("K45", text),)
 
 
 def set_mode(looks: Looks, group: GroupSpec, mode: Mode, *, blind: bool = False) -> Decision:
@@ -189,12 +176,10 @@ def _mode_forbidden(seen: GroupSeen, group: GroupSpec, mode: Mode) -> tuple[Reas
     reasons = [] if mode is Mode.ZOOKEEPER else [*flawed(seen), *unknown_members(seen, group)]
     if olds and mode is Mode.KAFKA:
         text = f"Group {group.name} has members that do not migrate: {olds}."
-        why = "They follow ZooKeeper whatever the mode says; it would take effect by itself when the last of them leaves."
-        reasons.append(Reason("K61", text, why, "Switch them to migrating members first."))
+        reasons.append(Reason("K58", text))
     if plains and (mode is Mode.ZOOKEEPER or migrating or olds):
         text = f"Group {group.name} has plain Kafka consumers: {plains}."
-        remedy = "Switch them back to migrating members first (way back), or stop them."
-        reasons.append(Reason("K62", text, "They know no mode: what they hold would be given to others, and read twice.", remedy))
+        reasons.append(Reason("K58", text))
     return tuple(reasons)
 
 
@@ -232,10 +217,7 @@ def rested(seen: GroupSeen, group: GroupSpec, text: str) -> Decision:
 def _absent(group: GroupSpec, instance: str, target: MemberKind, kinds: frozenset[MemberKind]) -> Reason:
     seen = f"is still {_words(kinds)}" if kinds else "is not seen yet"
     text = f"{instance} of group {group.name} {seen}; it is to be {_named(target)}."
-    return Reason("K59", text, "A process takes its time to start, and ZooKeeper to forget one that was killed.", _LOG)
-
-
-_LOG = "If it stays so, look at that process and its log; is it called so by its consumer.id and client.id?"
+    return Reason("K55", text)
 
 
 def _names(seen: GroupSeen, kind: MemberKind) -> str:
@@ -275,10 +257,7 @@ def onward(looks: Looks, group: GroupSpec, instance: str, target: MemberKind, *,
     if first == instance or not kinds or min(map(_ORDER.index, kinds)) >= _ORDER.index(target):
         return None
     text = f"Group {group.name}: {first} is {_words(kinds)}, and {instance} would become {_named(target)} before it."
-    remedy = f"Clear the task of {first} first; if it was taken back, mend what it says."
-    return Refuse(
-        (Reason("K65", text, "The first instance of the file is the canary: the others follow when it went well.", remedy),)
-    )
+    return Refuse((Reason("K58", text),))
 
 
 _ORDER = (MemberKind.OLD, MemberKind.MIGRATING, MemberKind.PLAIN)
@@ -343,7 +322,7 @@ def clean_up(seen: GroupSeen | None, group: GroupSpec) -> Decision:
         return Wait(missing)
     if seen.zk.registrations or seen.zk.progress or seen.zk.owners:
         text = f"Group {group.name} still has members in ZooKeeper: {standing(seen)}."
-        return Refuse((Reason("K63", text, "Their znodes are theirs.", "Switch them to plain Kafka consumers first."),))
+        return Refuse((Reason("K58", text),))
     if untaken := not_taken(seen):
         return Refuse(untaken)
     if seen.zk.mode_version >= 0:

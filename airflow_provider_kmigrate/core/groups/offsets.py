@@ -77,7 +77,7 @@ def outdated(made: CopyPlan, now: GroupSeen) -> tuple[Reason, ...]:
     if not moved:
         return ()
     text = f"Offsets of {now.name} in {made.to} changed since the copy was planned: {some(where.name for where in moved)}."
-    return (Reason("K74", text, "Somebody else writes them.", "Find out who, then plan it again."),)
+    return (Reason("K74", text),)
 
 
 def missing(made: CopyPlan, now: GroupSeen) -> tuple[OffsetWrite, ...]:
@@ -91,14 +91,9 @@ def refusals(seen: GroupSeen, to: Store) -> Iterator[Reason]:
     parts = {"ZooKeeper": seen.zk, "the Kafka group": seen.kafka, "its commits in Kafka": seen.committed, "its logs": seen.ends}
     if unread := [name for name, part in parts.items() if part is None]:
         text = f"Not read of {seen.name}: {', '.join(unread)}."
-        yield Reason("K70", text, "Whether anybody would be harmed is not known.", "Mend the access (U01, U02), then try again.")
+        yield Reason("K30", text)
     elif there := _there(seen, to):
-        why = {
-            Store.KAFKA: "Kafka refuses commits from outside while a group has members.",
-            Store.ZOOKEEPER: "Members there write their own positions over it, and would begin nowhere else before they restart.",
-        }
-        remedy = "Stop every member on that side, and try again when none is left; migrating members copy by themselves."
-        yield Reason("K71", f"{seen.name} has members in {to}: {some(there)}.", why[to], remedy)
+        yield Reason("K71", f"{seen.name} has members in {to}: {some(there)}.")
 
 
 def _there(seen: GroupSeen, to: Store) -> list[str]:
@@ -116,13 +111,11 @@ def _unusable(seen: GroupSeen, to: Store) -> Iterator[Reason]:
     broken = sorted((where, one.offset) for where, one in stored.items() if isinstance(one.offset, Unreadable))
     if broken:
         text = f"Offsets of {seen.name} in zookeeper are no numbers: {some(f'{where.name}: {flaw}' for where, flaw in broken)}."
-        yield Reason("K72", text, "Nobody knows where the group was.", "Decide with its owner where it goes on, and set these.")
+        yield Reason("K42", text)
     source, ends = _usable(seen, _other(to)), seen.ends or {}
     if beyond := sorted(where for where, offset in source.items() if where in ends and offset > ends[where]):
         told = some(f"{where.name} at {source[where]} of {ends[where]}" for where in beyond)
-        why = "A member that begins there resets to one end of the log: records are skipped or repeated."
-        remedy = "Was the topic made anew? Decide with its owner where the group goes on, and set these."
-        yield Reason("K73", f"Offsets of {seen.name} in {_other(to)} lie beyond their logs: {told}.", why, remedy)
+        yield Reason("K42", f"Offsets of {seen.name} in {_other(to)} lie beyond their logs: {told}.")
 
 
 def _usable(seen: GroupSeen, store: Store) -> Mapping[TopicPartition, int]:

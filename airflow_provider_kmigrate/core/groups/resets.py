@@ -28,12 +28,7 @@ def not_taken(seen: GroupSeen) -> tuple[Reason, ...]:
     if not waiting:
         return ()
     text = f"Group {seen.name} has offsets that an operator recorded and nobody took up: {waiting}."
-    why = "Only migrating members read them, when they begin a partition: they would be lost, or be taken up weeks later."
-    remedy = (
-        f"Restart the migrating members that hold these, or take them away: groups reset --forget --group {seen.name}. "
-        "Of a group that is plain already Kafka's own tool resets offsets."
-    )
-    return (Reason("K75", text, why, remedy),)
+    return (Reason("K46", text),)
 
 
 def unfit(seen: GroupSeen, wanted: Mapping[TopicPartition, int]) -> tuple[Reason, ...]:
@@ -44,9 +39,7 @@ def unfit(seen: GroupSeen, wanted: Mapping[TopicPartition, int]) -> tuple[Reason
     wrong = list(_wrong(seen, wanted))
     if not wrong:
         return ()
-    why = "What nobody can take up is lost, or is taken up when nobody thinks of it any more."
-    remedy = "Record offsets within their logs, of partitions that migrating members of the group hold."
-    return (Reason("K76", f"Group {seen.name}: {'; '.join(wrong)}.", why, remedy),)
+    return (Reason("K76", f"Group {seen.name}: {'; '.join(wrong)}."),)
 
 
 def _wrong(seen: GroupSeen, wanted: Mapping[TopicPartition, int]) -> Iterator[str]:

@@ -158,8 +158,8 @@ def _flaws(looks: TwoLooks) -> Iterator[Finding]:
     for name, entry in sorted((looks.now.zk.registrations if looks.now.zk else {}).items()):
         if isinstance(entry, Unreadable):
             path = f"/consumers/{looks.now.name}/ids/{name}"
-            bare = entry.flaw is Flaw.NOT_JSON and _TOPIC.fullmatch(entry.content)
-            yield blocks("K32" if bare else "K31", f"{path}: {entry}")
+            pykafka = entry.flaw is Flaw.NOT_JSON and _TOPIC.fullmatch(entry.content)
+            yield blocks("K31", f"{path}: {entry}{', as pykafka registers' if pykafka else ''}")
 
 
 def _subscriptions(looks: TwoLooks) -> Iterator[Finding]:
@@ -170,7 +170,7 @@ def _subscriptions(looks: TwoLooks) -> Iterator[Finding]:
             yield blocks("K33", f"{name} has registered {selected.content!r}")
         elif not set(topics).intersection(selected):
             twice = ", escaped twice" if "\\\\" in (entry.wildcard or "") else ""
-            yield warns("K34", f"{name} selects no topic that exists: {some(map(repr, entry.subscription))}{twice}")
+            yield warns("K33", f"{name} selects no topic that exists: {some(map(repr, entry.subscription))}{twice}")
 
 
 def _mode(looks: TwoLooks) -> Iterator[Finding]:
@@ -214,7 +214,7 @@ def _ties(zk: ZkGroup) -> Iterator[Finding]:
         topics.setdefault(where.topic, []).append(where.partition)
     found = assign(Strategy.ROUND_ROBIN, Group(zk.registrations, topics))
     if isinstance(found, Assigned) and found.ties:
-        yield warns("K39", f"partitions with one hash: {some(f'{a.name} and {b.name}' for a, b in found.ties)}")
+        yield warns("K36", f"partitions with one hash: {some(f'{a.name} and {b.name}' for a, b in found.ties)}")
 
 
 def _stores(looks: TwoLooks) -> Iterator[Finding]:
@@ -295,7 +295,7 @@ def _rebalancing(looks: TwoLooks) -> Iterator[Finding]:
     if now is not None and not now.stable:
         lasting = before is not None and not before.stable
         yield (blocks if lasting else warns)(
-            "K12", f"its group in Kafka is in state {now.state}{' at both looks' if lasting else ''}"
+            "K52", f"its group in Kafka is in state {now.state}{' at both looks' if lasting else ''}"
         )
 
 

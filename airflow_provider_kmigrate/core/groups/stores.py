@@ -11,8 +11,6 @@ from airflow_provider_kmigrate.core.groups.members import held_in_kafka, places,
 from airflow_provider_kmigrate.core.groups.offsets import larger
 from airflow_provider_kmigrate.core.model import Reason
 
-_COMMITS = "Migrating members write both stores; look at their logs for commits that fail."
-
 
 def compared(looks: Looks, group: GroupSpec, target: MemberKind) -> Decision | None:
     """What keeps a member that is to be `target` from beginning where its store stands; None: nothing. Act: "copy offsets"."""
@@ -20,9 +18,7 @@ def compared(looks: Looks, group: GroupSpec, target: MemberKind) -> Decision | N
         return _skipping(looks, group)
     missing = unread(looks.first, group.name)
     if missing:
-        return Wait(
-            (Reason("K60", f"{missing[0].text} Its offsets are compared with those of that look.", missing[0].why, _COMMITS),)
-        )
+        return Wait((Reason("K60", f"{missing[0].text} Its offsets are compared with those of that look."),))
     behind = offsets_behind(looks, target, group)
     return _with_offsets(looks, group, target, behind) if behind else None
 
@@ -50,7 +46,7 @@ def _with_offsets(looks: Looks, group: GroupSpec, target: MemberKind, behind: fr
     text = f"Group {group.name}: {store}'s offsets of {places(behind)} are behind {other}'s."
     if target is MemberKind.OLD and looks.at - looks.first_at >= OFFSETS_SETTLE:
         return Act(Verb.COPY_OFFSETS, f"{text} The instance would read their records once more.")
-    return Wait((Reason("K60", text, f"The next member that is {target} would read their records once more.", _COMMITS),))
+    return Wait((Reason("K60", text),))
 
 
 def _skipping(looks: Looks, group: GroupSpec) -> Decision | None:
@@ -64,9 +60,8 @@ def _skipping(looks: Looks, group: GroupSpec) -> Decision | None:
     plain = not looks.now.of_kind(MemberKind.OLD)
     idle, used = ("zookeeper", "kafka") if plain else ("kafka", "zookeeper")
     text = f"Group {group.name} reads from {used}, and {idle}'s leftover offsets of {places(skipped)} are ahead."
-    why = "The first migrating member begins at the larger of both: the records between would be skipped."
-    remedy = f"Were offsets set back by hand? Then make both alike: groups copy-offsets --to {idle} --reset --group {group.name}."
-    reasons = (Reason("K64", text, why, remedy),)
+    text += f" If they were set back by hand: groups copy-offsets --to {idle} --reset --group {group.name}."
+    reasons = (Reason("K64", text),)
     return Refuse(reasons) if looks.at - looks.begun_at >= group.commit_within else Wait(reasons)
 
 

@@ -32,6 +32,5 @@ def not_in_file(groups: Iterable[GroupSpec], wave: object, names: Iterable[str])
     unknown += [f"wave {wave}"] if wave is not None and str(wave) not in map(str, waves) else []
     if not unknown:
         return ()
-    text = f"The cluster file has no {', no '.join(unknown)}."
-    why = "A run for nothing ends well, and looks as if all were done."
-    return (Reason("K67", text, why, f"It has the groups {', '.join(known)} and the waves {listed(waves)}."),)
+    text = f"The cluster file has no {', no '.join(unknown)}; it has the groups {', '.join(known)} and the waves {listed(waves)}."
+    return (Reason("K67", text),)

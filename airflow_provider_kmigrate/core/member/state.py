@@ -183,7 +183,7 @@ def _own_topics(settings: Settings, view: GroupView) -> Mapping[str, int]:
 
 
 def stores(mode: Mode, *, fenced: bool = False) -> tuple[Store, ...]:
-    """Where a commit goes, the mode's own store first (R20); one that was put out of the Kafka group must not commit there (R10)."""
+    """Where a commit goes, the mode's own store first (R20); one that was put out of the Kafka group must not commit there (G23)."""
     if fenced:
         return (Store.ZOOKEEPER,)
     return (Store.KAFKA, Store.ZOOKEEPER) if mode is Mode.KAFKA else (Store.ZOOKEEPER, Store.KAFKA)

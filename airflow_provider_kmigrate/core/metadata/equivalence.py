@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum, auto
 
 from airflow_provider_kmigrate.core.listing import some
-from airflow_provider_kmigrate.core.model import PartitionMetadata, Reason, TopicMetadata
+from airflow_provider_kmigrate.core.model import Cause, PartitionMetadata, Reason, TopicMetadata
 
 __all__ = ["Difference", "Kind", "PartitionMetadata", "TopicMetadata", "compare", "compare_settings", "lasting", "reasons"]
 
@@ -22,22 +22,22 @@ ABSENT = "absent"
 PENDING = "its deletion was pending; KRaft does not take such topics over and the first sync removes them from ZooKeeper"
 
 
-class Kind(StrEnum):
-    """What differs; the value is the reason code of its summary."""
+class Kind(Enum):
+    """What differs."""
 
-    MISSING_TOPIC = "E01"
-    EXTRA_TOPIC = "E02"
-    TOPIC_ID = "E03"
-    PARTITIONS = "E04"
-    REPLICAS = "E05"
-    LEADER = "E06"
-    TOPIC_CONFIG = "E07"
-    BROKER_SETTING = "E08"
-    QUOTA = "E09"
-    CREDENTIAL = "E10"
-    ACL = "E11"
-    DELEGATION = "E12"
-    PRODUCER_IDS = "E13"
+    MISSING_TOPIC = auto()
+    EXTRA_TOPIC = auto()
+    TOPIC_ID = auto()
+    PARTITIONS = auto()
+    REPLICAS = auto()
+    LEADER = auto()
+    TOPIC_CONFIG = auto()
+    BROKER_SETTING = auto()
+    QUOTA = auto()
+    CREDENTIAL = auto()
+    ACL = auto()
+    DELEGATION = auto()
+    PRODUCER_IDS = auto()
 
 
 _SUMMARIES = {
@@ -55,10 +55,9 @@ _SUMMARIES = {
     Kind.DELEGATION: "delegation tokens differ",
     Kind.PRODUCER_IDS: "blocks of producer ids end before ids that are in use",
 }
-_WHY = "Whatever ZooKeeper lacks or holds wrongly is lost or wrong after a rollback."
-_REMEDY = (
-    "Restart the active controller with the migration flag still set: its successor writes everything anew; then compare again."
-)
+_CODES = {Kind.MISSING_TOPIC: "E01", Kind.BROKER_SETTING: "E08", Kind.QUOTA: "E08", Kind.ACL: "E08", Kind.DELEGATION: "E12"}
+_MISSED = frozenset({Kind.EXTRA_TOPIC, Kind.LEADER})
+"""A new leader's first sync writes these; nobody can have meant what ZooKeeper has instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +118,8 @@ def reasons(differences: Iterable[Difference], shown: int = 5) -> tuple[Reason, 
 
 
 def _summary(kind: Kind, found: list[Difference], shown: int) -> Reason:
-    return Reason(str(kind), f"{len(found)} {_SUMMARIES[kind]}: {some(found, shown, '; ')}.", _WHY, _REMEDY)
+    text = f"{len(found)} {_SUMMARIES[kind]}: {some(found, shown, '; ')}."
+    return Reason(_CODES.get(kind, "E02"), text, cause=Cause.ZOOKEEPER_MISSES if kind in _MISSED else None)
 
 
 def _compare_topic(

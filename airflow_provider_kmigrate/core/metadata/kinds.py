@@ -13,7 +13,7 @@ from airflow_provider_kmigrate.core.gates import MET, Gate, never, not_yet
 from airflow_provider_kmigrate.core.metadata import equivalence
 from airflow_provider_kmigrate.core.metadata.equivalence import Difference, Kind
 from airflow_provider_kmigrate.core.metadata.stored import HIGHEST, PRODUCER_IDS
-from airflow_provider_kmigrate.core.model import ClusterView, Reason, Stored, StoredKind
+from airflow_provider_kmigrate.core.model import Cause, ClusterView, Reason, Stored, StoredKind
 from airflow_provider_kmigrate.core.unread import not_read
 
 _CODES = {
@@ -23,7 +23,6 @@ _CODES = {
     StoredKind.ACLS: Kind.ACL,
     StoredKind.TOKENS: Kind.DELEGATION,
 }
-_UNKNOWN = "Unknown is not healthy."
 
 
 def differences(view: ClusterView) -> tuple[Difference, ...]:
@@ -59,9 +58,9 @@ def unread(view: ClusterView) -> tuple[Reason, ...]:
     missing = [str(kind) for kind in StoredKind if kind not in (view.stored or {})]
     if not missing:
         return topics
-    why = [reason.text for reason in view.unknowns if reason.code == "U12"]
+    why = [reason.text for reason in view.unknowns if reason.cause is Cause.UNREAD_STORED]
     told = f" {'; '.join(why)}." if why else ""
-    return (*topics, Reason("G00", f"Could not read both sides of: {', '.join(missing)}.{told}", _UNKNOWN))
+    return (*topics, Reason("G00", f"Could not read both sides of: {', '.join(missing)}.{told}"))
 
 
 def found(view: ClusterView) -> tuple[Reason, ...]:

@@ -35,7 +35,7 @@ def _throttles(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
     if topics and limited:
         yield blocks("B14", f"replication throttles are in force: {some(seen)}")
     elif seen:
-        yield warns("W6", f"replication throttles are left over: {some(seen)}")
+        yield warns("B14", f"replication throttles are left over: {some(seen)}")
 
 
 def _dynamic(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
@@ -153,7 +153,7 @@ def _tree(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
         yield blocks("B0", "could not read settings, users and rules in ZooKeeper")
         return
     if not tree.has_feature:
-        yield blocks("B6c", "there is no /feature in ZooKeeper")
+        yield blocks("B6a", "there is no /feature in ZooKeeper")
     if clash := _generated(tree, facts):
         yield blocks("B2b", f"controller ids that ZooKeeper has given to brokers, or will: {some(clash)}")
     del view

@@ -62,7 +62,7 @@ def _agree(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
         yield blocks("B18", f"brokers differ in {some(differ)}")
     lesser = {key: _told(configs, key) for key in _SAME_AT_BEST if key not in ours}
     if differing := [f"{key} ({' and '.join(sorted(found))})" for key, found in lesser.items() if len(found) > 1]:
-        yield warns("W20", f"brokers differ in {some(differing)}")
+        yield warns("B18", f"brokers differ in {some(differing)}")
 
 
 def _told(configs: Mapping[int, Mapping[str, str]], key: str) -> set[str]:

@@ -15,7 +15,7 @@ from airflow_provider_kmigrate.core.files.config_matrix import Stage, node_id, p
 from airflow_provider_kmigrate.core.findings.finding import Finding, Severity, blocks, warns
 from airflow_provider_kmigrate.core.internal_topics import OFFSETS_TOPIC
 from airflow_provider_kmigrate.core.listing import some
-from airflow_provider_kmigrate.core.model import Broker, BrokerMode, ClusterView, Look, ProcessState, Reason
+from airflow_provider_kmigrate.core.model import Broker, BrokerMode, Cause, ClusterView, Look, ProcessState, Reason
 from airflow_provider_kmigrate.core.offsets_topic import Agreement
 from airflow_provider_kmigrate.core.phase import kraft_owns
 from airflow_provider_kmigrate.core.preflight import actors as preflight_actors
@@ -79,7 +79,9 @@ def protocol_version(facts: PreflightFacts) -> str | None:
 
 def _unread(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
     for reason in view.unknowns:
-        if reason.code != "U03":  # before a migration no controller answers; during one, the gates of each step ask for them
+        if (
+            reason.cause is not Cause.UNREAD_CONTROLLER
+        ):  # before a migration no controller answers; during one, the gates of each step ask for them
             yield Finding(reason, Severity.BLOCK, "observation")
     parts = {
         "ZooKeeper": view.zk,
@@ -216,7 +218,7 @@ def _replication(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
         yield warns("W1", f"{of_topics(tight)} have no more replicas than min.insync.replicas asks for")
     if single:
         alone = "; this is the whole cluster" if len(facts.spec.brokers) == 1 else ""
-        yield warns("W2", f"{of_topics(single)} have a single replica{alone}")
+        yield warns("W1", f"{of_topics(single)} have a single replica{alone}")
 
 
 def _quorum(_: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:

@@ -69,10 +69,10 @@ def _known(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
     if refused:
         security = security_of(there.controllers, there.listener)
         yield blocks(
-            "B13c", f"the controllers' listener is {security}, and would know, without super.users having it, {some(refused)}"
+            "B13b", f"the controllers' listener is {security}, and would know, without super.users having it, {some(refused)}"
         )
     if unseen := [who for who, name in names.items() if name is None or listed is None]:
-        yield unknown("B13c", f"by which names the controllers will know {some(unseen)}, or whether super.users has them")
+        yield unknown("B13b", f"by which names the controllers will know {some(unseen)}, or whether super.users has them")
 
 
 def _names(there: _Rendered) -> Iterator[tuple[str, str | None, bool]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.files.config_matrix import Stage, setting, stage_of
@@ -34,8 +34,7 @@ Check = Callable[[ClusterView, PreflightFacts], Iterator[Finding]]
 def of_file(whose: str, reasons: Iterable[Reason]) -> Iterator[Finding]:
     """What speaks against a node's file (`config_matrix.problems`), each with whose file it is; all of it stops the migration."""
     for reason in reasons:
-        named = Reason(reason.code, f"{whose}: {reason.text}", reason.why, reason.remedy)
-        yield Finding(named, Severity.BLOCK, "KIP-866; KafkaConfig.validateValues")
+        yield Finding(replace(reason, text=f"{whose}: {reason.text}"), Severity.BLOCK, "KIP-866; KafkaConfig.validateValues")
 
 
 def begun(view: ClusterView) -> bool:

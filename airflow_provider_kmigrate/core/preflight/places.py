@@ -21,11 +21,11 @@ def _places(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
     for node in facts.spec.controllers:
         files = _files(view, node)
         for path, other in directories.of_others(node.id, files.meta).items():
-            yield blocks("B2f", f"{path} of controller {node.id} is the directory of node {other}")
+            yield blocks("B2d", f"{path} of controller {node.id} is the directory of node {other}")
         if (whose := whose_else(node.id, files.properties)) is not None:
-            yield blocks("B2f", f"{node.hosts.properties} of controller {node.id} on {node.host} is {whose}")
+            yield blocks("B2d", f"{node.hosts.properties} of controller {node.id} on {node.host} is {whose}")
         if shared := list(_shared(view, facts, node)):
-            yield blocks("B2f", f"one place on {node.host} for controller {node.id} and another: {some(shared)}")
+            yield blocks("B2d", f"one place on {node.host} for controller {node.id} and another: {some(shared)}")
 
 
 def _shared(view: ClusterView, facts: PreflightFacts, node: NodeSpec) -> Iterator[str]:

@@ -136,11 +136,11 @@ def _users(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
     if tree.scram_users and level < (level_of(_SCRAM) or 0):
         yield blocks("B9a", f"{len(tree.scram_users)} SCRAM users with a version below {_SCRAM}: {some(tree.scram_users)}")
     if tree.tokens and level < (level_of(_TOKENS) or 0):
-        yield blocks("B9b", f"{tree.tokens} delegation tokens with a version below {_TOKENS}")
+        yield blocks("B9a", f"{tree.tokens} delegation tokens with a version below {_TOKENS}")
     keyless = [broker for broker, keys in zookeeper_files(view).items() if not _token_key(keys)]
     if tree.tokens and keyless:
         yield blocks(
-            "B9b", f"{tree.tokens} delegation tokens, but no delegation.token.secret.key in the files of brokers {some(keyless)}"
+            "B9a", f"{tree.tokens} delegation tokens, but no delegation.token.secret.key in the files of brokers {some(keyless)}"
         )
 
 
@@ -218,7 +218,7 @@ def _builders(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
     del view
     named = sorted(set(values(zookeeper_configs(facts), BUILDER).values()))
     if custom := [name for name in named if not name.startswith("org.apache.kafka.")]:
-        yield unknown("B13a", f"brokers build principals with {some(custom)}")
+        yield unknown("B8a", f"brokers build principals with {some(custom)}")
 
 
 def _super_users(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:

@@ -60,14 +60,14 @@ def _releases(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
     told = {broker: bug_matrix.parse(text) if text else None for broker, text in sorted(facts.around.releases.items())}
     silent = [broker for broker in answering(view, facts) if told.get(broker) is None]
     if silent:
-        yield unknown("B1c", f"brokers that do not tell which release they run: {some(silent)}")
+        yield unknown("B1b", f"brokers that do not tell which release they run: {some(silent)}")
     seen = {broker: release for broker, release in told.items() if release}
     lines = {release.line for release in seen.values()}
     if len(lines) > 1:
-        yield blocks("B12a", f"brokers run different releases: {pairs(seen)}")
+        yield blocks("B1a", f"brokers run different releases: {pairs(seen)}")
     stated = bug_matrix.parse(facts.spec.kafka_release)
     if stated and lines - {stated.line}:
-        yield blocks("B12a", f"the cluster file says kafka_release {stated}, but there is {pairs(seen)}")
+        yield blocks("B1a", f"the cluster file says kafka_release {stated}, but there is {pairs(seen)}")
     for release in sorted({stated if stated and stated.line == found.line else found for found in seen.values()}):
         yield from _release(release)
 
@@ -76,11 +76,11 @@ def _release(release: Release) -> Iterator[Finding]:
     text = f"brokers run Kafka {release}: {some(bug_matrix.defects(release)) or 'it has no ZooKeeper mode'}"
     match bug_matrix.fitness(release):
         case Fitness.BLOCK:
-            yield blocks("B1c", text)
+            yield blocks("B1b", text)
         case Fitness.WARN:
             yield warns("W4", text)
         case None:
-            code = "B1c" if bug_matrix.worst(release) is Fitness.BLOCK else "W4"
+            code = "B1b" if bug_matrix.worst(release) is Fitness.BLOCK else "W4"
             yield unknown(code, f"brokers run Kafka {release} of a patch level that they do not tell; {release}.0 has: {text}")
 
 
@@ -98,7 +98,7 @@ def _protocol_behind(view: ClusterView, facts: PreflightFacts) -> Iterator[Findi
         if levels[broker] < (level_of(release) or 0)
     }
     if behind:
-        yield warns("W15", f"inter.broker.protocol.version is older than the release: {pairs(behind)}")
+        yield warns("W4", f"inter.broker.protocol.version is older than the release: {pairs(behind)}")
 
 
 def _log_dirs(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
@@ -124,11 +124,11 @@ def _jbod(several: dict[int, int], facts: PreflightFacts) -> Iterator[Finding]:
     levels = {broker: level_of(versions.get(broker, "")) or 0 for broker in several}
     named = {broker: f"{count} on {versions.get(broker, 'an unknown version')}" for broker, count in several.items()}
     if old := {broker: named[broker] for broker, level in levels.items() if level < (level_of(_JBOD) or 0)}:
-        yield blocks("B7a", f"brokers with several log directories and a version below {_JBOD}: {pairs(old)}")
+        yield blocks("B1b", f"brokers with several log directories and a version below {_JBOD}: {pairs(old)}")
     if early := {
         broker: named[broker] for broker, level in levels.items() if (level_of(_JBOD) or 0) <= level < (level_of("3.8") or 0)
     }:
-        yield warns("W5", f"brokers with several log directories: {pairs(early)}")
+        yield warns("W4", f"brokers with several log directories: {pairs(early)}")
 
 
 def _tiered(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
@@ -137,7 +137,7 @@ def _tiered(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
     on = [broker for broker, value in values(configs, "remote.log.storage.system.enable").items() if value.lower() == "true"]
     old = [broker for broker in on if (level_of(protocol(configs[broker]) or "") or 0) < (level_of(_TIERED) or 0)]
     if old:
-        yield warns("W16", f"tiered storage with a version below {_TIERED}: brokers {some(old)}")
+        yield warns("W4", f"tiered storage with a version below {_TIERED}: brokers {some(old)}")
 
 
 def _ensemble(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:

@@ -99,7 +99,7 @@ def _differ(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
         if critical:
             yield blocks("B15", f"broker {broker} does not run with what its file says of {some(critical)}")
         if others := [key for key in keys if not _CRITICAL.fullmatch(key)]:
-            yield warns("W18", f"broker {broker} does not run with what its file says of {some(others)}")
+            yield warns("B15", f"broker {broker} does not run with what its file says of {some(others)}")
 
 
 def _idle(key: str, file: Mapping[str, str], taken: Taken, broker: int, listener: str) -> bool:
@@ -130,7 +130,7 @@ def _kept_by_others(view: ClusterView, facts: PreflightFacts) -> Iterator[Findin
     del facts
     kept = {broker.id: broker.files.kept_by for broker in view.brokers.values() if broker.files.kept_by}
     if kept:
-        yield warns("W19", f"files that say who writes them: {some(f'broker {broker} {name}' for broker, name in kept.items())}")
+        yield warns("W9", f"files that say who writes them: {some(f'broker {broker} {name}' for broker, name in kept.items())}")
 
 
 CHECKS: tuple[Check, ...] = (_differ, _kept_by_others)

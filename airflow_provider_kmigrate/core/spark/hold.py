@@ -105,7 +105,7 @@ def hold_text(hold: Hold) -> str:
 
 
 def read_hold(text: str) -> Hold:
-    """Raises `Refused` (J07) for what is no hold of this version."""
+    """Raises `Refused` (J05) for what is no hold of this version."""
     found = _document(text, HOLD)
     try:
         return Hold(str(found["id"]), str(found["by"]), str(found["why"]), int(found["since_ms"]))
@@ -119,7 +119,7 @@ def report_text(report: JobReport) -> str:
 
 
 def read_report(text: str) -> JobReport:
-    """Raises `Refused` (J07) for what is no report of this version."""
+    """Raises `Refused` (J05) for what is no report of this version."""
     found = _document(text, STATE)
     found.pop("version")
     try:
@@ -137,7 +137,7 @@ def held_text(record: HeldRecord) -> str:
 
 
 def read_held(text: str) -> HeldRecord:
-    """Raises `Refused` (J07) for what is no record of this version."""
+    """Raises `Refused` (J05) for what is no record of this version."""
     found = _document(text, HELD)
     try:
         fields = found["checkpoint"]
@@ -177,7 +177,7 @@ def batch_numbers(names: Iterable[str]) -> list[int]:
 
 
 def query_id(text: str) -> str:
-    """From the checkpoint's `metadata` file. Raises `Refused` (J07)."""
+    """From the checkpoint's `metadata` file. Raises `Refused` (J05)."""
     try:
         return str(json.loads(text)["id"])
     except (ValueError, KeyError, TypeError) as error:
@@ -185,7 +185,7 @@ def query_id(text: str) -> str:
 
 
 def batch_offsets(text: str) -> Offsets:
-    """Where a batch ends, from its file in `offsets/`; sources that are not Kafka's are left out. Raises `Refused` (J07).
+    """Where a batch ends, from its file in `offsets/`; sources that are not Kafka's are left out. Raises `Refused` (J05).
 
     The file (OffsetSeqLog) has its version, a line of metadata, and a line a source: the offset as JSON, or `-`. Version 2 puts
     the source's name and a colon before it. Kafka's is {"topic": {"0": 5}}. Two sources that read one topic: the earlier place.
@@ -211,9 +211,7 @@ def kafka_offset(source: object) -> Offsets:
 
 
 def _unreadable(what: str) -> NoReturn:
-    why = "Where the job stands cannot be told, so nothing is started or stopped on it."
-    remedy = "Check that the path is this query's checkpoint, and that job and Airflow run the same release of kmigrate."
-    reason = Reason("J07", f"The state of a Spark job could not be read: {what}.", why, remedy)
+    reason = Reason("J05", f"The state of a Spark job could not be read: {what}.")
     raise Refused(str(reason), [reason])
 
 
@@ -239,7 +237,7 @@ def decide_held(hold: Hold, report: JobReport | None, now_ms: int, *, in_effect:
     if alive.state is JobState.HELD and alive.hold == hold.id:
         return Done(f"The job is held after batch {batch(alive.committed)}.")
     text = f"The job still runs; its newest committed batch is {batch(alive.committed)}."
-    return Wait((Reason("J01", text, "It stops as soon as the batch under way is committed."),))
+    return Wait((Reason("J01", text),))
 
 
 def batch(number: int | None) -> str:
@@ -255,16 +253,12 @@ def heard(report: JobReport | None, now_ms: int) -> JobReport | None:
 def silent(report: JobReport | None, now_ms: int) -> Reason:
     """Nothing was heard of the job for too long."""
     seen = "has never written its state" if report is None else f"was last heard of {(now_ms - report.at_ms) / 1000:.0f} s ago"
-    remedy = "Check that the job runs, uses `sparkjobs.keep_running`, and has the hold folder that the cluster file names."
-    return Reason("J05", f"The job {seen}.", "A job that does not look cannot be held.", remedy)
+    return Reason("J05", f"The job {seen}.")
 
 
 def failed(report: JobReport) -> Reason:
     """The job says so itself."""
-    why = "What it had under way when it failed is not known."
-    return Reason(
-        "J06", f"The job has failed: {report.error or 'it did not say why'}", why, "Mend and start the job; then go on here."
-    )
+    return Reason("J11", f"The job has failed: {report.error or 'it did not say why'}")
 
 
 def quiescent(checkpoint: Checkpoint, report: JobReport | None, *, repeats_harmless: bool = False) -> Decision:
@@ -277,11 +271,7 @@ def quiescent(checkpoint: Checkpoint, report: JobReport | None, *, repeats_harml
     if repeats_harmless and _one_ahead(checkpoint):
         return Done(f"Batch {planned} is planned and not committed; its sink takes a repeated batch once.")
     text = f"Batch {planned} is planned in the checkpoint, and commits end at {committed}."
-    why = "It may have written part of its output, and is done again from its beginning when the job goes on."
-    remedy = (
-        "If the sink takes a repeated batch once, say `repeats_harmless: true` in the cluster file; else look at the sink first."
-    )
-    return Refuse((Reason("J02", text, why, remedy),))
+    return Refuse((Reason("J02", text),))
 
 
 def _one_ahead(checkpoint: Checkpoint) -> bool:
@@ -311,11 +301,7 @@ def decide_progress(before: Signs, now: Signs) -> Decision:
     if report and report.progress_ms is not None and report.progress_ms > max(before.at_ms, _progress(before)):
         return Done("The job's query has asked the brokers again.")
     text = f"The job has shown no progress yet; its newest committed batch is {batch(now.committed)}."
-    why = "A query that lost its topic for too long has failed, and nothing starts it again."
-    remedy = (
-        "Look at Spark's page: does the query live? Without new records only a job under `keep_running` can show that it does."
-    )
-    return Wait((Reason("J18", text, why, remedy),))
+    return Wait((Reason("J11", text),))
 
 
 def _newest(signs: Signs) -> int:

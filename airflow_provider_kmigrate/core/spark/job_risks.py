@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from airflow_provider_kmigrate.core.cluster import HoldPolicy, SparkJobSpec
 from airflow_provider_kmigrate.core.findings.finding import Severity
 from airflow_provider_kmigrate.core.listing import some
-from airflow_provider_kmigrate.core.model import ClusterView, Reason
+from airflow_provider_kmigrate.core.model import ClusterView, Partition, Reason
 
 _GROUP = "kafka.group.id"
 #: option -> what Spark, or the client, takes without it; less makes the job die sooner (measured)
@@ -35,69 +35,68 @@ def risks(jobs: Sequence[SparkJobSpec], view: ClusterView) -> tuple[JobRisk, ...
     return tuple(
         JobRisk(job.name, severity, reason)
         for job in jobs
-        for severity, reason in (*_of_options(job, groups), *_of_topics(job, view))
+        for severity, reason in (*_of_options(job, groups), *_of_leaders(job, view), *_of_spares(job, view))
     )
 
 
 def leaderless(job: SparkJobSpec, view: ClusterView) -> tuple[Reason, ...]:
     """Why the restart of one broker after another may leave the job without a leader; nothing: it cannot. `view` as for `risks`.
 
-    Replicas that are behind are no reason: no broker is stopped while there are any (S02, S03).
+    Replicas that are behind are no reason: no broker is stopped while there are any (S02, S02).
     """
-    return tuple(reason for _, reason in _of_topics(job, view) if reason.code in {"J24", "J26"})
+    return tuple(reason for _, reason in _of_leaders(job, view))
 
 
 def _of_options(job: SparkJobSpec, groups: Counter[str]) -> Iterator[tuple[Severity, Reason]]:
     options = {key.lower(): value for key, value in job.options.items()}  # Spark's options know no case
     if _false(options.get("failondataloss")):
-        why = "Truncated or deleted records are skipped without a word."
         yield (
             Severity.WARN,
-            Reason("J20", "It sets failOnDataLoss=false.", why, "Leave the default while the cluster is migrated."),
+            Reason("J20", "It sets failOnDataLoss=false."),
         )
     if groups[job.options.get(_GROUP, "")] > 1:
         yield _shared_group(job, deprecated=_true(options.get("usedeprecatedoffsetfetching")))
     if "zookeeper.connect" in options:
-        why = "It is an old consumer: with the last ZooKeeper broker its partitions stop (measured)."
-        remedy = "Rewrite it with Structured Streaming from the offsets in ZooKeeper, before the second roll."
-        yield Severity.BLOCK, Reason("J22", "It reads through a receiver that coordinates in ZooKeeper.", why, remedy)
+        yield Severity.BLOCK, Reason("J22", "It reads through a receiver that coordinates in ZooKeeper.")
     low = [f"{key}={value}" for key, least in _LIMITS.items() if _below(value := options.get(key.lower()), least)]
     if low:
-        why = "It dies sooner than Spark's defaults let it while a partition has no leader."
-        yield Severity.WARN, Reason("J23", f"It lowers its limits: {', '.join(low)}.", why, "Take them out.")
+        yield Severity.WARN, Reason("J20", f"It lowers its limits: {', '.join(low)}.")
     if options.get("partition.metadata.cache.ttl.ms", "-1") not in {"-1", "0"}:
-        why = "It learns of new partitions late."
-        yield Severity.WARN, Reason("J27", "It caches partitions' metadata.", why, "Add no partitions while it runs.")
+        yield Severity.WARN, Reason("J20", "It caches partitions' metadata.")
 
 
 def _shared_group(job: SparkJobSpec, *, deprecated: bool) -> tuple[Severity, Reason]:
     text = f"Another job has its {_GROUP}, {job.options[_GROUP]}."
     if deprecated:
-        why = "With useDeprecatedOffsetFetching the two share out the partitions: each reads only a part."
-        return Severity.BLOCK, Reason("J21", text, why, "Give each query its own group, or none.")
-    return Severity.WARN, Reason("J21", text, "Quotas and ACLs hit both, and neither is told apart.", "Give each its own.")
+        return Severity.BLOCK, Reason("J20", text)
+    return Severity.WARN, Reason("J20", text)
 
 
-def _of_topics(job: SparkJobSpec, view: ClusterView) -> Iterator[tuple[Severity, Reason]]:
-    """`hold: never` turns what a hold would make harmless into a block."""
-    known = None if view.partitions is None else [one for one in view.partitions if one.topic in job.topics]
-    missing = sorted(set(job.topics) - {one.topic for one in known or ()})
+def _of_leaders(job: SparkJobSpec, view: ClusterView) -> Iterator[tuple[Severity, Reason]]:
+    """What may leave the job without a leader. `hold: never` turns what a hold would make harmless into a block."""
+    known = _partitions(job, view)
+    missing = sorted(set(job.topics) - {one.topic for one in known})
     if not job.topics or missing or view.min_insync is None:
         seen = f"These of its topics were not seen: {', '.join(missing)}." if missing else "Not all about its topics is known."
-        why = "Whether it may lose a leader cannot be told."
-        yield Severity.WARN, Reason("J26", seen, why, "List its topics in the cluster file, and look again.")
-    alone = [one for one in known or () if len(one.replicas) == 1]
+        yield Severity.WARN, Reason("J24", seen)
+    alone = [one for one in known if len(one.replicas) == 1]
     if alone:
         severity = Severity.BLOCK if job.hold is HoldPolicy.NEVER else Severity.WARN
-        why = "While the only broker restarts they have no leader, and the job may die."
         text = f"{some(one.name for one in alone)} have one replica."
-        yield severity, Reason("J24", text, why, "Raise the replication factor, or hold the job.")
+        yield severity, Reason("J24", text)
+
+
+def _of_spares(job: SparkJobSpec, view: ClusterView) -> Iterator[tuple[Severity, Reason]]:
+    """Topics that have no replica in sync to spare."""
     least = view.min_insync or {}
-    tight = [one for one in known or () if len(one.replicas) > 1 and len(one.isr) <= max(1, least.get(one.topic, 1))]
+    tight = [one for one in _partitions(job, view) if len(one.replicas) > 1 and len(one.isr) <= max(1, least.get(one.topic, 1))]
     if tight:
-        why = "One more broker down, and they take no writes or have no leader."
         text = f"{some(one.name for one in tight)} have no replica in sync to spare."
-        yield Severity.WARN, Reason("J25", text, why, "Bring the replicas back first.")
+        yield Severity.WARN, Reason("S02", text)
+
+
+def _partitions(job: SparkJobSpec, view: ClusterView) -> list[Partition]:
+    return [one for one in view.partitions or () if one.topic in job.topics]
 
 
 def _true(value: str | None) -> bool:

@@ -17,7 +17,6 @@ from airflow_provider_kmigrate.core.journal_lines import ActSpan, Line, unsettle
 from airflow_provider_kmigrate.core.model import ClusterView, Partition, Reason
 
 RECENT_MS: Final = 3_600_000  # how old an act may be to count when ZooKeeper cannot say who owns the cluster
-_REMEDY = "It goes on by itself; if it does not, look at that run's task."
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +44,7 @@ def decide(view: ClusterView, lines: Sequence[Line], holder: Holder, now_ms: int
 
 def _unseen(run: str) -> Reason:
     text = f"Run {run} owns the cluster, and its journal is not in this worker's folder."
-    remedy = "If it lasts: [kmigrate] folder must be the same place, shared, for all workers."
-    return Reason("Q05", text, "What it restarts just now cannot be told.", remedy)
+    return Reason("Q05", text)
 
 
 def _counts(act: ActSpan, holder: Holder, now_ms: int) -> bool:
@@ -54,10 +52,7 @@ def _counts(act: ActSpan, holder: Holder, now_ms: int) -> bool:
 
 
 def _under_way(acts: Sequence[ActSpan]) -> list[Reason]:
-    return [
-        Reason("Q01", f"Run {act.run}: {act.step} is under way ({act.verb}).", "What it restarts is not back yet.", _REMEDY)
-        for act in unsettled(acts)
-    ]
+    return [Reason("Q01", f"Run {act.run}: {act.step} is under way ({act.verb}).") for act in unsettled(acts)]
 
 
 def _just_done(acts: Sequence[ActSpan], now_ms: int, calm_ms: int) -> list[Reason]:
@@ -65,15 +60,15 @@ def _just_done(acts: Sequence[ActSpan], now_ms: int, calm_ms: int) -> list[Reaso
     if now_ms - latest >= calm_ms:
         return []
     text = f"The last change was {max(0, now_ms - latest) / 1000:.0f} s ago; {calm_ms / 1000:.0f} s without one are waited for."
-    return [Reason("Q02", text, "The next step of a roll follows within seconds.", _REMEDY)]
+    return [Reason("Q01", text)]
 
 
 def _unwell(partitions: Sequence[Partition] | None) -> list[Reason]:
     if partitions is None:
-        return [Reason("Q03", "The partitions could not be read.", "What was not read cannot be called well.", _REMEDY)]
+        return [Reason("Q01", "The partitions could not be read.")]
     leaderless = sum(partition.leader < 0 for partition in partitions)
     behind = sum(partition.under_replicated for partition in partitions)
     if not leaderless and not behind:
         return []
     text = f"{leaderless} partitions have no leader, {behind} have replicas out of sync."
-    return [Reason("Q04", text, "A job that starts now may wait for them, or fail.", _REMEDY)]
+    return [Reason("Q01", text)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final
 
 from airflow_provider_kmigrate.core.audit.log_blocks import LogMark
 from airflow_provider_kmigrate.core.decision import Decision, Done, Refuse, Wait
@@ -23,8 +22,6 @@ from airflow_provider_kmigrate.core.spark.hold import (
 )
 
 Logs = Mapping[TopicPartition, LogMark]
-_OTHERS: Final = "The topic was deleted or made anew; the job would fail, or read other records under its old offsets."
-_OLD_PLACE: Final = "Decide whether the job starts with a new checkpoint; the old one is of records that are gone."
 
 
 def may_resume(before: Checkpoint, now: Checkpoint, logs: Logs, topic_ids: Mapping[str, str] | None = None) -> Decision:
@@ -41,32 +38,29 @@ def may_resume(before: Checkpoint, now: Checkpoint, logs: Logs, topic_ids: Mappi
     unknown = sorted(where.name for where in now.offsets if logs[where].unread)
     if unknown:
         text = f"Where these logs end could not be read: {some(unknown)}."
-        return Wait((Reason("J08", text, "The job would fail, or go on past what was truncated."),))
+        return Wait((Reason("J08", text),))
     return Done(f"All {len(now.offsets)} logs hold the place where the job stopped.")
 
 
 def _moved(before: Checkpoint, now: Checkpoint) -> Iterator[Reason]:
-    remedy = "Find out who started the query with this checkpoint; one checkpoint belongs to one running query."
     if before.query != now.query:
         text = f"The checkpoint is of query {now.query}, and was of query {before.query} when the job was held."
-        yield Reason("J09", text, "The job would go on from another query's place.", remedy)
+        yield Reason("J09", text)
     elif (before.committed, before.planned) != (now.committed, now.planned):
         text = f"The checkpoint went on from batch {batch(before.committed)} to {batch(now.committed)} while the job was held."
-        yield Reason("J10", text, "Somebody ran the query; with two at a time records are written twice.", remedy)
+        yield Reason("J09", text)
 
 
 def _truncated(offsets: Offsets, logs: Logs) -> Iterator[Reason]:
     """Partitions that are gone, and logs that end before the job's own place."""
     gone = sorted(where for where in offsets if where not in logs)
     if gone:
-        yield Reason("J04", f"Partitions of the job are gone: {some(where.name for where in gone)}.", _OTHERS, _OLD_PLACE)
+        yield Reason("J04", f"Partitions of the job are gone: {some(where.name for where in gone)}.")
     short = sorted(where for where, offset in offsets.items() if (log := _read(logs, where)) and log.end < offset)
     if short:
         first = short[0]
         text = f"Logs end before the job's place: {some(where.name for where in short)} ({first.name} at {logs[first].end}, job at {offsets[first]})."
-        why = "The log was truncated after the job had read it: what its sink holds is no longer in the log."
-        remedy = "Treat it as lost data (unclean election?) before anything overwrites those offsets; do not start the job."
-        yield Reason("J03", text, why, remedy)
+        yield Reason("J03", text)
 
 
 def _anew(offsets: Offsets, logs: Logs, topic_ids: Mapping[str, str]) -> Iterator[Reason]:
@@ -74,7 +68,7 @@ def _anew(offsets: Offsets, logs: Logs, topic_ids: Mapping[str, str]) -> Iterato
     ids = {where.topic: log.topic_id for where in offsets if (log := logs.get(where)) and log.topic_id}
     other = sorted(topic for topic, known in topic_ids.items() if ids.get(topic, known) != known)
     if other:
-        yield Reason("J04", f"Topics of the job were made anew: {', '.join(other)}.", _OTHERS, _OLD_PLACE)
+        yield Reason("J04", f"Topics of the job were made anew: {', '.join(other)}.")
 
 
 def _passed(offsets: Offsets, logs: Logs) -> Iterator[Reason]:
@@ -82,9 +76,7 @@ def _passed(offsets: Offsets, logs: Logs) -> Iterator[Reason]:
     if late:
         first = late[0]
         text = f"Logs begin behind the job's place: {some(where.name for where in late)} ({first.name} at {logs[first].start}, job at {offsets[first]})."
-        why = "What lies between was removed while the job was held, by retention or by somebody: it would fail, or skip it."
-        remedy = "Decide whether the job goes on behind the gap, with a new checkpoint; raise retention before the next hold."
-        yield Reason("J19", text, why, remedy)
+        yield Reason("J04", text)
 
 
 def _read(logs: Logs, where: TopicPartition) -> LogMark | None:
@@ -102,13 +94,11 @@ def decide_resumed(held: HeldRecord, report: JobReport | None, now_ms: int) -> D
         return Refuse((failed(report),))
     if report.state is not JobState.RUNNING or report.progress_ms is None or report.progress_ms < held.at_ms:
         text = f"The job is {report.state} and has made no progress since it was let go."
-        return Wait((Reason("J11", text, "An application that lives is no proof: its query must have asked the brokers again."),))
+        return Wait((Reason("J11", text),))
     elsewhere = sorted(
         where for where, offset in report.resumed_at.items() if held.checkpoint.offsets.get(where, offset) != offset
     )
     if elsewhere:
         text = f"The job went on from other offsets than it had stopped at: {some(where.name for where in elsewhere)}."
-        return Refuse(
-            (Reason("J12", text, "Records were skipped or are done again.", "Stop the job and compare its checkpoint."),)
-        )
+        return Refuse((Reason("J12", text),))
     return Done(f"The job runs again from where it stopped, after batch {batch(held.checkpoint.committed)}.")

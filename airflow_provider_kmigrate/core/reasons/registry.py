@@ -1,0 +1,40 @@
+"""Every entry by its code, and the runbook that they make."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from airflow_provider_kmigrate.core.reasons import audit, cluster, files, groups, jobs, preflight
+from airflow_provider_kmigrate.core.reasons.entry import Area, Entry
+
+_PARTS = (cluster, preflight, groups, jobs, files, audit)
+_LINK = re.compile(r"(?<!`)\[([A-Z]\d{1,2}[a-z]?)\](?!\()")
+
+
+def _place(entry: Entry) -> tuple[str, int, str]:
+    return entry.code[0], int(re.sub(r"\D", "", entry.code)), entry.code
+
+
+AREAS: tuple[Area, ...] = tuple(sorted((area for part in _PARTS for area in part.AREAS), key=lambda area: area.letter))
+ENTRIES: Mapping[str, Entry] = {
+    entry.code: entry for entry in sorted((entry for part in _PARTS for entry in part.ENTRIES), key=_place)
+}
+
+
+def entry(code: str) -> Entry:
+    """The entry of a code. Raises KeyError for a code that does not exist."""
+    return ENTRIES[code]
+
+
+def runbook(guide: str) -> str:
+    """The whole runbook as Markdown: the hand-written `guide` with its codes linked, the letters, every entry."""
+    linked = _LINK.sub(lambda found: f"[{found[1]}](#{found[1].lower()})", guide)
+    rows = "\n".join(f"| [{area.letter}](#{area.anchor}) | {area.about} | {area.when} |" for area in AREAS)
+    letters = f"## The letters\n\n| letter | about | when |\n| --- | --- | --- |\n{rows}\n"
+    return "\n".join((linked.rstrip() + "\n", letters, *(_area(area) for area in AREAS)))
+
+
+def _area(area: Area) -> str:
+    own = (each.markdown() for each in ENTRIES.values() if each.code[0] == area.letter)
+    return "\n".join((area.markdown(), *own))
