@@ -165,8 +165,8 @@ class RollBrokerOperator(MigrationStepOperator):
 class SoakOperator(MigrationStepOperator):
     """Keep the cluster in dual-write for `policy.min_soak` with every gate healthy; one unhealthy observation and the time begins again.
 
-    From time to time the originals are read again: without them there is no rollback, and the soak fails. The time that was soaked is kept
-    in the task's state store, so a restarted worker or triggerer loses minutes of it at most.
+    From time to time the originals are read again: without them there is no rollback, and the soak fails. The healthy time is kept in the
+    task's state store (`StepProgress`): a worker or triggerer that is restarted loses five minutes at most.
 
     :param cluster_file: path of the cluster file. (templated)
     """

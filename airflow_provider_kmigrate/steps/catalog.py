@@ -101,8 +101,8 @@ def _provision(spec: ClusterSpec, arguments: Arguments) -> Step:
 
 
 def _back(spec: ClusterSpec, arguments: Arguments) -> Step:
-    node, target = node_of(spec, Role.BROKER, arguments.get("node")), one_of(BrokerMode, "target", arguments.get("target"))
-    return BringBack(node, target, spec.policy)
+    node = node_of(spec, Role.BROKER, arguments.get("node"))
+    return BringBack(node, one_of(BrokerMode, "target", arguments.get("target")), spec.policy)
 
 
 def _of_controller(step: Callable[[NodeSpec], Step]) -> Callable[[ClusterSpec, Arguments], Step]:

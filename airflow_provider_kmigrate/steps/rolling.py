@@ -59,8 +59,10 @@ def _run_row(world: World, row: PlanStep, arguments: Arguments) -> object:
     if row.kind in _WITHOUT_LOOP:
         return _WITHOUT_LOOP[row.kind](world)
     asked = {**arguments, "target": row.target} if row.target else arguments
-    if row.last:
-        return run_rest(world, row.kind, asked)
+    rest = run_rest(world, row.kind, asked) if row.last else None
+    if rest is not None and not row.target:
+        return rest  # it has run every controller
+    # also brokers that are in the mode already: what a dead run left on their machines is found by their own step only
     nodes = {Role.BROKER: world.spec.brokers, Role.CONTROLLER: world.spec.controllers}[row.each] if row.each else (None,)
     return [run_step(_step(world, row.kind, asked, node), world) for node in nodes][-1]
 
