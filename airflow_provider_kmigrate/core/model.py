@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Flag, StrEnum, auto
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from airflow_provider_kmigrate.core.reasons.registry import entry
+from airflow_provider_kmigrate.core.reasons.registry import ENTRIES
 from airflow_provider_kmigrate.core.zookeeper_time import Age
 
 if TYPE_CHECKING:
@@ -96,12 +96,14 @@ class Reason:
     @property
     def meaning(self) -> str:
         """Why it matters."""
-        return entry(self.code).means if self.why is None else self.why
+        known = ENTRIES.get(self.code)  # another release may have written a code that this one does not have
+        return self.why if self.why is not None else known.means if known else ""
 
     @property
     def next_step(self) -> str:
         """What to do next; empty if another reason beside it says so."""
-        return entry(self.code).remedy if self.remedy is None else self.remedy
+        known = ENTRIES.get(self.code)
+        return self.remedy if self.remedy is not None else known.remedy if known else f"see {self.code} in the runbook."
 
     def row(self) -> list[str]:
         """As JSON keeps it; `from_row` reads it."""

@@ -132,7 +132,7 @@ def _name(uid: int) -> str:
 
 
 def _not_lost(store: BackupStore, node: NodeSpec) -> Reason:
-    text = f"{store.path(node)} is there already, or no FILE is named."
+    text = f"{store.path(node)} is there already, or no FILE is named. Leave --lost out to take an edit in, or name the file."
     return Reason("O01", text)
 
 
