@@ -97,9 +97,10 @@ def _like(value: object, shape: object) -> bool:
 
 
 def _is_reason(value: object) -> bool:
-    if not isinstance(value, list) or len(value) != _ROW:
+    """Whether `Reason.from_row` reads it; a cause of another release is not read."""
+    if not isinstance(value, list) or len(value) != 3 or not all(isinstance(each, str) for each in value):
         return False
-    return all(isinstance(each, str) for each in value) and value[-1] in {"", *Cause}
+    return value[2] in {"", *Cause}
 
 
 def _unreadable(value: object) -> Refuse:

@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.core.decision import Refuse
-from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.model import Cause, Reason
 from airflow_provider_kmigrate.core.progress import FRESH, VERSION, StepProgress, from_json
 
-REASONS = st.lists(st.builds(Reason, st.text(), st.text(), st.text(), st.text()), max_size=3).map(tuple)
+REASON = st.builds(Reason, st.text(), st.text(), cause=st.none() | st.sampled_from(Cause))
+REASONS = st.lists(REASON, max_size=3).map(tuple)
 SECONDS = st.floats(0.0, 1e9)
 COUNT = st.integers(0, 1000)
 PROGRESS = st.builds(StepProgress, SECONDS, SECONDS, SECONDS, COUNT, REASONS, REASONS, st.booleans(), COUNT, COUNT)
