@@ -11,7 +11,6 @@ from airflow_provider_kmigrate.core.decision import Refuse
 from airflow_provider_kmigrate.core.model import Cause, Reason
 
 VERSION = 1
-_ROW = 3  # strings in `Reason.row`
 
 
 @dataclass(frozen=True, slots=True)
