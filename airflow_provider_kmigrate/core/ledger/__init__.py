@@ -16,4 +16,4 @@ from airflow_provider_kmigrate.core.ledger.facts import Case, Facts, Finding, Ga
 from airflow_provider_kmigrate.core.ledger.health import Demand
 from airflow_provider_kmigrate.core.ledger.produce import produce_between
 
-__all__ = ["Case", "Demand", "Facts", "Finding", "Gap", "Produce", "Verdict", "balance", "produce_between"]
+__all__ = ["Case", "Demand", "Facts", "Finding", "Gap", "Produce", "Verdict", "balance", "conclude", "produce_between"]
