@@ -10,7 +10,7 @@ from airflow_provider_kmigrate.audit.control import Control
 from airflow_provider_kmigrate.audit.engines.engine import Engine
 from airflow_provider_kmigrate.audit.partitions import check_all
 from airflow_provider_kmigrate.audit.policy import Policy
-from airflow_provider_kmigrate.audit.screen import screen, writers
+from airflow_provider_kmigrate.audit.screen import accounts, screen
 from airflow_provider_kmigrate.core.ledger import Facts, Produce, conclude, produce_between
 from airflow_provider_kmigrate.core.ledger.book import Book
 from airflow_provider_kmigrate.core.ledger.health import Times, unmet
@@ -33,16 +33,17 @@ def judge(engine: Engine, control: Control, policy: Policy) -> Judged:
     times = Times(policy.alive_since, None if now_ms is None else now_ms + policy.skew_ms, policy.demand.since)
     limits = Limits(policy.skew_ms, policy.max_cases, policy.window, times, policy.demand.mixed)
     book = Book.of(control.events)
-    book.writers, repeated = writers(engine, control)
+    found = accounts(engine, control)
+    book.writers = found.writers
     setting = Setting.of(book, limits)
-    screened = screen(engine, book, setting, repeated)
+    screened = screen(engine, book, setting, found)
     facts = conclude(
         book,
         [*screened.clean, *check_all(engine, screened.suspects, setting)],
         limits,
         refused=control.refusals(policy.demand.since),
         unmet=tuple(unmet(policy.demand, screened.newest, book.failures)),
-        produce=_produce(engine, book, policy, repeated=bool(repeated)),
+        produce=_produce(engine, book, policy, repeated=bool(found.repeated)),
     )
     return Judged(facts, len(screened.clean) + len(screened.suspects), len(screened.suspects))
 
@@ -50,4 +51,4 @@ def judge(engine: Engine, control: Control, policy: Policy) -> Judged:
 def _produce(engine: Engine, book: Book, policy: Policy, *, repeated: bool) -> Produce:
     if policy.window is not None:
         return produce_between(book.produced, *policy.window, policy.max_cases)
-    return produce_facts(book, latencies.of_producers(engine, repeated=bool(repeated)), policy.max_cases)
+    return produce_facts(book, latencies.of_producers(engine, repeated=repeated), policy.max_cases)

@@ -20,21 +20,34 @@ _EVENTS: Final = "pile NOT IN ('refused', 'version')"
 
 CONTROL: Final = "SELECT pile, line, why, t_ms FROM events WHERE pile IN ('control', 'refused', 'version', 'latency')"
 
-# Of each writer whether its numbers are whole: every one from 0 to the last, once. `clock_lag_ms` is that of its last heartbeat.
+# Of each writer how many numbers there are, in how many rows: with every number from 0 to the last, once, its account is whole. The numbers
+# are counted as bits of words, because a group for each of them costs ten times as much. `clock_lag_ms` is that of its last heartbeat.
 WRITERS: Final = f"""
-SELECT writer, min(t_ms) AS t_lo, max(t_ms) AS t_hi, max(number) AS last, CAST(sum(greatest(step - 1, 0)) AS BIGINT) AS missing,
-  min(CASE WHEN step > 1 THEN number - step + 1 END) AS first_missing,
-  CAST(sum(CASE WHEN step = 0 THEN 1 ELSE 0 END) AS BIGINT) AS repeated, max_by(clock_lag_ms, beat) AS clock_lag_ms
+SELECT writer, min(t_lo) AS t_lo, max(t_hi) AS t_hi, max(last) AS last, CAST(sum(n) AS BIGINT) AS n,
+  CAST(sum(bit_count(bits)) AS BIGINT) AS numbers, max_by(clock_lag_ms, beat) AS clock_lag_ms
 FROM (
-  SELECT writer, number, t_ms, number - lag(number, 1, CAST(-1 AS BIGINT)) OVER (PARTITION BY writer ORDER BY number) AS step,
-    CASE WHEN pile = 'sign' AND t_last_ms IS NOT NULL THEN number END AS beat, t_last_ms - t_ms AS clock_lag_ms
-  FROM events WHERE nth = 0 AND {_EVENTS}) AS steps
+  SELECT writer, word, min(t_ms) AS t_lo, max(t_ms) AS t_hi, max(number) AS last, count(*) AS n, bit_or(bit) AS bits,
+    max_by(clock_lag_ms, beat) AS clock_lag_ms, max(beat) AS beat
+  FROM (
+    SELECT writer, t_ms, number, number >> 5 AS word, CAST(1 AS BIGINT) << CAST(number & 31 AS INT) AS bit,
+      CASE WHEN pile = 'sign' AND t_last_ms IS NOT NULL THEN number END AS beat, t_last_ms - t_ms AS clock_lag_ms
+    FROM events WHERE nth = 0 AND {_EVENTS}) AS bits_of
+  GROUP BY writer, word) AS words
 GROUP BY writer"""
-GROUPS_OF_WRITERS: Final = "SELECT DISTINCT writer, consumer_group FROM events WHERE consumer_group IS NOT NULL"
+# Who wrote for which group, as which member; `code` stands for the member in `delivered`.
+NAMES: Final = "SELECT DISTINCT writer, consumer_group, member, hash(member) AS code FROM events WHERE consumer_group IS NOT NULL"
+
+# Of the attached writers the first number under which there is no event, below their last one.
+FIRST_MISSING: Final = f"""
+SELECT writer, min(number - step + 1) AS number
+FROM (
+  SELECT events.writer AS writer, number, number - lag(number, 1, CAST(-1 AS BIGINT)) OVER (PARTITION BY events.writer ORDER BY number) AS step
+  FROM events JOIN writers ON events.writer = writers.writer WHERE nth = 0 AND {_EVENTS}) AS steps
+WHERE step > 1 GROUP BY writer"""
 
 # Of the attached writers how many numbers stand for two different events.
 CONFLICTS: Final = f"""
-SELECT writer, count(*) AS n
+SELECT writer, count(*) AS number
 FROM (
   SELECT events.writer AS writer, events.number AS number FROM events JOIN writers ON events.writer = writers.writer
   WHERE nth = 0 AND {_EVENTS} GROUP BY events.writer, events.number HAVING min(line) <> max(line)) AS differing
@@ -103,33 +116,44 @@ def delivered(skew_ms: int, window: tuple[int, int] | None) -> str:
     """Of each group and partition what was delivered, and the longest wait in the window, as `core.ledger` has it where nothing goes back.
 
     `suspect`: not every offset from `lo` to `hi` came once, in the order of offsets and time, counted by each member from 0, and before a
-    commit of it. Commits count from `skew_ms` after they were made, because members' clocks differ.
+    commit of it. Commits count from `skew_ms` after they were made, because members' clocks differ. Deliveries with the same difference
+    between offset and the member's count are a chain: where offsets only go up, it is whole when its length says so. Readers are told apart
+    by a hash, which sorts quickly; two with the same one look as if offsets went back. `code_from` and `code`: who delivered before the longest
+    wait, and after it.
     """
     inside = "TRUE" if window is None else f"t_first_ms >= {window[0]} AND t_first_ms < {window[1]}"
     return f"""
 WITH moves AS (
-  SELECT *, pile = 'delivery' AS came, CASE WHEN pile = 'delivery' THEN t_first_ms ELSE t_ms + {skew_ms} END AS place
+  SELECT *, hash(consumer_group, topic, part) AS reader, pile = 'delivery' AS came,
+    CASE WHEN pile = 'delivery' THEN t_first_ms ELSE t_ms + {skew_ms} END AS moment
   FROM events WHERE pile IN ('delivery', 'commit')),
 walked AS (
-  SELECT consumer_group, topic, part, came, member, lo, hi, n, t_first_ms, t_last_ms, t_sent_ms, gap_ms, count(*) OVER earlier AS runs_before,
-    max(CASE WHEN came THEN hi END) OVER earlier AS high, max(CASE WHEN came THEN t_last_ms END) OVER earlier AS ended,
-    max(CASE WHEN NOT came THEN hi END) OVER earlier AS committed,
-    max_by(CASE WHEN came THEN member END, CASE WHEN came THEN lo END) OVER earlier AS member_before,
-    seq - lag(seq + n, 1, CAST(0 AS BIGINT)) OVER (PARTITION BY consumer_group, topic, part, came, writer, member ORDER BY seq) AS uncounted
+  SELECT reader, consumer_group, topic, part, came, writer, member, hash(member) AS code, lo, hi, n, seq, t_first_ms, t_last_ms, t_sent_ms, gap_ms,
+    count(*) OVER earlier AS runs_before, max(CASE WHEN came THEN hi END) OVER earlier AS high,
+    max(CASE WHEN came THEN t_last_ms END) OVER earlier AS ended, max(CASE WHEN NOT came THEN hi END) OVER earlier AS committed,
+    max_by(CASE WHEN came THEN hash(member) END, CASE WHEN came THEN lo END) OVER earlier AS code_before
   FROM moves
-  WINDOW earlier AS (PARTITION BY consumer_group, topic, part ORDER BY place, came DESC, seq, member
-    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)),
+  WINDOW earlier AS (PARTITION BY reader ORDER BY moment, came DESC, seq, member ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)),
 waiting AS (SELECT *, CASE WHEN ended IS NOT NULL THEN greatest(ended, coalesce(t_sent_ms, ended)) END AS since FROM walked WHERE came),
 measured AS (
   SELECT *, coalesce(t_first_ms - since >= gap_ms, FALSE) AS between_two,
     CASE WHEN {inside} THEN greatest(gap_ms, coalesce(t_first_ms - since, gap_ms)) END AS ms FROM waiting),
-ranked AS (SELECT *, CASE WHEN ms IS NOT NULL THEN least(ms, {_LONGEST_MS}) * {_RUNS} - runs_before END AS place FROM measured)
-SELECT consumer_group, topic, part, min(lo) AS lo, max(hi) AS hi, CAST(sum(n) AS BIGINT) AS n, max(t_last_ms) AS t_hi,
-  max(CASE WHEN lo <> high + 1 OR t_first_ms < ended OR t_last_ms < t_first_ms OR lo <= committed OR uncounted <> 0 OR hi - lo + 1 <> n
-    THEN 1 ELSE 0 END) AS suspect,
-  max(ms) AS ms, max_by(CASE WHEN between_two THEN since ELSE t_last_ms - gap_ms END, place) AS from_ms,
-  max_by(CASE WHEN between_two THEN member_before ELSE member END, place) AS member_before, max_by(member, place) AS member_after
-FROM ranked GROUP BY consumer_group, topic, part"""
+ranked AS (
+  SELECT *, CASE WHEN ms IS NOT NULL THEN least(ms, {_LONGEST_MS}) * {_RUNS} - runs_before END AS place,
+    CASE WHEN between_two THEN since ELSE t_last_ms - gap_ms END AS from_ms, CASE WHEN between_two THEN code_before ELSE code END AS code_from,
+    CASE WHEN lo <> high + 1 OR t_first_ms < ended OR t_last_ms < t_first_ms OR lo <= committed OR hi - lo + 1 <> n THEN 1 ELSE 0 END AS fault
+  FROM measured),
+chains AS (
+  SELECT reader, consumer_group, topic, part, writer, member, lo - seq AS base, min(lo) AS lo, max(hi) AS hi, CAST(sum(n) AS BIGINT) AS n,
+    min(seq) AS seq_lo, max(seq + n) AS seq_end, max(t_last_ms) AS t_hi, max(fault) AS fault, max(ms) AS ms, max(place) AS place,
+    max_by(from_ms, place) AS from_ms, max_by(code_from, place) AS code_from, max_by(code, place) AS code
+  FROM ranked GROUP BY reader, consumer_group, topic, part, writer, member, lo - seq),
+counted AS (
+  SELECT *, lag(seq_end, 1, CAST(0 AS BIGINT)) OVER (PARTITION BY consumer_group, topic, part, writer, member ORDER BY seq_lo) AS due FROM chains)
+SELECT consumer_group, topic, part, min(lo) AS lo, max(hi) AS hi, CAST(sum(n) AS BIGINT) AS n, max(t_hi) AS t_hi,
+  max(CASE WHEN fault = 1 OR seq_lo <> due OR seq_end - seq_lo <> n THEN 1 ELSE 0 END) AS suspect, max(ms) AS ms,
+  max_by(from_ms, place) AS from_ms, max_by(code_from, place) AS code_from, max_by(code, place) AS code
+FROM counted GROUP BY consumer_group, topic, part"""
 
 
 def ack_slots(since: int) -> str:

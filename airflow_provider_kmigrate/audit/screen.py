@@ -54,59 +54,74 @@ class _Place:
     delivered: dict[str, _Row] = field(default_factory=dict)
 
 
-def writers(engine: Engine, control: Control) -> tuple[dict[str, Writer], list[str]]:
-    """Every writer's account, and those of whom some event was read more than once."""
-    book = Book.of(
-        control.events
-    )  # its accounts are of these few events, of which only the first and last are what they are of all
+@dataclass(frozen=True, slots=True)
+class Accounts:
+    """Every writer's account. `repeated`: of whom some event was read more than once. `members`: by their codes in `queries.delivered`."""
+
+    writers: dict[str, Writer]
+    repeated: list[str]
+    members: dict[int, str]
+
+
+def accounts(engine: Engine, control: Control) -> Accounts:
+    """What all writers' events say of the writers themselves."""
+    few = Book.of(control.events).writers  # of these few events only the first and the last are what they are of all
     rows = engine.ask(queries.WRITERS).to_pylist()
-    repeated = [row["writer"] for row in rows if row["repeated"]]
-    conflicts = _conflicts(engine, repeated) if repeated else {}
     groups: dict[str, set[str]] = defaultdict(set)
-    for row in engine.ask(queries.GROUPS_OF_WRITERS).to_pylist():
+    members: dict[int, set[str]] = defaultdict(set)
+    for row in engine.ask(queries.NAMES).to_pylist():
         groups[row["writer"]].add(row["consumer_group"])
-    return {row["writer"]: _account(row, book.writers.get(row["writer"]), groups, conflicts) for row in rows}, repeated
+        members[row["code"]].add(row["member"])
+    repeated = [row["writer"] for row in rows if row["n"] > row["numbers"]]
+    conflicts = _numbers(engine, queries.CONFLICTS, repeated)
+    holes = _numbers(engine, queries.FIRST_MISSING, [row["writer"] for row in rows if row["numbers"] <= row["last"]])
+    found = {}
+    for row in rows:
+        name = row["writer"]
+        found[name] = _account(row, few.get(name), groups[name], (holes.get(name, 0), conflicts.get(name, 0)))
+    return Accounts(found, repeated, {code: names.pop() for code, names in members.items() if len(names) == 1})
 
 
-def _account(row: _Row, few: Writer | None, groups: Mapping[str, set[str]], conflicts: Mapping[str, int]) -> Writer:
-    name = row["writer"]
-    stop = None if few is None or few.stop is None or few.stop.stamp.event_seq != row["last"] else few.stop
+def _account(row: _Row, few: Writer | None, groups: Collection[str], flaws: tuple[int, int]) -> Writer:
     return Writer(
-        name,
+        row["writer"],
         row["t_lo"],
         row["t_hi"],
         started=few is not None and few.started,
-        stop=stop,
-        missing=row["missing"],
-        first_missing=row["first_missing"] or 0,
-        conflicts=conflicts.get(name, 0),
+        stop=few.stop if few is not None and few.stop is not None and few.stop.stamp.event_seq == row["last"] else None,
+        missing=row["last"] + 1 - row["numbers"],
+        first_missing=flaws[0],
+        conflicts=flaws[1],
         clock_lag_ms=row["clock_lag_ms"] or 0,
-        groups=frozenset(groups.get(name, set()) | (few.groups if few else frozenset())),
+        groups=frozenset(groups) | (few.groups if few else frozenset()),
     )
 
 
-def _conflicts(engine: Engine, names: Iterable[str]) -> dict[str, int]:
+def _numbers(engine: Engine, question: str, names: Collection[str]) -> dict[str, int]:
+    """Of each of these writers a number; nothing is asked where there are none."""
+    if not names:
+        return {}
     _attach_writers(engine, names)
-    return {row["writer"]: row["n"] for row in engine.ask(queries.CONFLICTS).to_pylist()}
+    return {row["writer"]: row["number"] for row in engine.ask(question).to_pylist()}
 
 
 def _attach_writers(engine: Engine, names: Iterable[str]) -> None:
     engine.attach("writers", [pa.table({"writer": pa.array(sorted(names), pa.string())})])
 
 
-def screen(engine: Engine, book: Book, setting: Setting, repeated: Collection[str]) -> Screened:
-    """Tell clean partitions from suspects. `repeated`: writers of whom some event was read more than once."""
+def screen(engine: Engine, book: Book, setting: Setting, found: Accounts) -> Screened:
+    """Tell clean partitions from suspects."""
     limits = setting.limits
     places: dict[TopicPartition, _Place] = defaultdict(_Place)
     for row in engine.ask(queries.ACKED).to_pylist():
         places[TopicPartition(row["topic"], row["part"])].acked.append(row)
     for row in engine.ask(queries.delivered(limits.skew_ms, limits.window)).to_pylist():
         places[TopicPartition(row["topic"], row["part"])].delivered[row["consumer_group"]] = row
-    flawed = {*repeated, *(name for name, writer in book.writers.items() if is_flawed(writer, limits.times))}
+    flawed = {*found.repeated, *(name for name, writer in found.writers.items() if is_flawed(writer, limits.times))}
     suspects = {*_of_writers(engine, flawed), *_not_owned(engine, book)} & places.keys()
     topics = {topic: _wanting(setting, topic) for topic in {where.topic for where in places}}
-    suspects |= {where for where, place in places.items() if not _is_clean(place, topics[where.topic])}
-    clean = [_counted(where, place) for where, place in places.items() if where not in suspects]
+    suspects |= {where for where, place in places.items() if not _is_clean(place, topics[where.topic], found.members)}
+    clean = [_counted(where, place, found.members) for where, place in places.items() if where not in suspects]
     return Screened(clean, suspects, _newest(engine, places, limits.times.since))
 
 
@@ -138,10 +153,12 @@ def _places(engine: Engine, question: str) -> Iterator[TopicPartition]:
         yield TopicPartition(row["topic"], row["part"])
 
 
-def _is_clean(place: _Place, wanting: Collection[str]) -> bool:
+def _is_clean(place: _Place, wanting: Collection[str], members: Mapping[int, str]) -> bool:
     """The aggregates show no fault, and every group that wants the partition was delivered all that was acknowledged."""
     acked = [row for row in place.acked if row["acked"]]
     if any(row["suspect"] for row in (*place.acked, *place.delivered.values())):
+        return False
+    if any(row["ms"] is not None and not {row["code_from"], row["code"]} <= members.keys() for row in place.delivered.values()):
         return False
     if not acked:
         return True
@@ -153,23 +170,24 @@ def _is_clean(place: _Place, wanting: Collection[str]) -> bool:
     )
 
 
-def _counted(where: TopicPartition, place: _Place) -> Checked:
+def _counted(where: TopicPartition, place: _Place, members: Mapping[int, str]) -> Checked:
     """A clean partition as the ledger would have checked it."""
     return Checked(
         where,
         acked=sum(row["acked"] for row in place.acked),
         delivered={group: row["n"] for group, row in place.delivered.items()},
         groups=tuple(
-            GroupChecked(GroupPartition(group, *where), gap=_gap(where, row)) for group, row in sorted(place.delivered.items())
+            GroupChecked(GroupPartition(group, *where), gap=_gap(where, row, members))
+            for group, row in sorted(place.delivered.items())
         ),
     )
 
 
-def _gap(where: TopicPartition, row: _Row) -> Gap | None:
+def _gap(where: TopicPartition, row: _Row, members: Mapping[int, str]) -> Gap | None:
     if row["ms"] is None:
         return None
-    members = (row["member_before"], row["member_after"])
-    return Gap(row["consumer_group"], *where, row["ms"], row["from_ms"], row["from_ms"] + row["ms"], members)
+    ends = row["from_ms"], row["from_ms"] + row["ms"]
+    return Gap(row["consumer_group"], *where, row["ms"], *ends, (members[row["code_from"]], members[row["code"]]))
 
 
 def _newest(engine: Engine, places: Mapping[TopicPartition, _Place], since: int | None) -> Newest:
