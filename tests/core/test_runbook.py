@@ -34,7 +34,6 @@ SHARED = {
     "G28": "a broker that is stopped now has no controller that lets it go",
     "H04": "this process does not hold the cluster",
     "I01": "something belongs to another cluster",
-    "L09": "no record was acknowledged",
     "P03": "ZooKeeper could not be read",
     "M01": "a controller's directory that is another node's, or not empty",
     "M02": "a node's machine cannot be told what to do: a command is missing",
