@@ -4,7 +4,7 @@
 
     sources ──► events ──► aggregates ──► clean partitions: counted ───────────────► core.ledger ──► core.audit.verdict
     lines,      schema     screen         suspects: each whole through the ledger    concludes       one rule
-    Parquet                               in Spark's workers (partitions)
+    Parquet                               in Spark's workers
 
 The ledger is the only judge. The screen decides nothing but where it must look, and can only err towards suspicion; the tests hold
 every audit against the ledger on the raw events.

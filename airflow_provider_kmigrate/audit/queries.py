@@ -99,7 +99,7 @@ LATENESS: Final = """
 SELECT /*+ BROADCAST(writers) */ events.writer AS writer, events.t_last_ms AS t_last_ms, events.n AS n, events.latency AS latency
 FROM events JOIN writers ON events.writer = writers.writer WHERE events.pile = 'delivery'"""
 
-# Everything about the wanted partitions, as `partitions.check_rows` takes it.
+# Everything about the wanted partitions, as `judge.check_rows` takes it.
 EVENTS_OF: Final = """
 SELECT /*+ BROADCAST(wanted) */ events.topic AS topic, events.part AS part, pile, writer, number, t_ms, consumer_group, member, lo, hi, n, seq,
   t_first_ms, t_last_ms, t_sent_ms, gap_ms, producer, producer_seq
