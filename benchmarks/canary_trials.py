@@ -15,7 +15,7 @@ from airflow_provider_kmigrate.audit.control import Control
 from airflow_provider_kmigrate.audit.sources.source import Source, attach
 from airflow_provider_kmigrate.core.audit.canary import HISTORY, CanaryPlan, Measured, ProcessSpan, Times, judge, series
 from airflow_provider_kmigrate.core.audit.verdict import Level, Outcome
-from tests.audit.duckdb_engine import DuckDBEngine
+from tests.kit.duckdb_engine import DuckDBEngine
 
 INTERVAL_MS, STEP_MS = 2_000, 10_000
 WINDOW = 40

@@ -26,8 +26,8 @@ from airflow_provider_kmigrate.core.audit.verdict import Level, Outcome, outcome
 from airflow_provider_kmigrate.core.events import Ownership
 from airflow_provider_kmigrate.core.ledger import balance
 from airflow_provider_kmigrate.exceptions import Failed, Refused
-from tests.audit.duckdb_engine import DuckDBEngine
 from tests.core.histories import History, calm, moved_on
+from tests.kit.duckdb_engine import DuckDBEngine
 
 
 def written(folder: Path, *more: str) -> Source:
