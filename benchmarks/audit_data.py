@@ -1,361 +1,271 @@
-"""Deliveries of a made-up hour, record by record, with planted faults; and what an audit must find of them.
+"""The events of a made-up hour of clients, with planted faults; and what an audit must find of them.
 
-1,000 partitions of five topics are handed over one by one from 20 old clients to 20 new ones, in the middle of the hour. A tenth of
-the partitions holds transactions, whose markers leave lawful holes. Runs in Spark's environment (numpy, pyarrow).
+1,000 partitions of five topics; ten producers acknowledge, 20 old members hand the partitions over to 20 new ones in the middle of the
+hour. A run of 500 records a poll, an acknowledgement for each, a commit every ten. Runs in Spark's environment (numpy, pyarrow).
 """
 
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from airflow_provider_kmigrate.audit.schema import LOG, NAMES, RECORDS, rows_of, table_of
-from airflow_provider_kmigrate.core.events import (
-    Ack,
-    Change,
-    DeliveryRun,
-    Event,
-    Ownership,
-    Role,
-    Stamp,
-    Start,
-    Stop,
-    TopicPartition,
-)
+from airflow_provider_kmigrate.audit.schema import EVENTS, rows_of, rows_of_line, table_of
+from airflow_provider_kmigrate.core.events import Change, Event, Ownership, Role, Stamp, Start, Stop, TopicPartition
 
-TOPICS, PARTITIONS, MEMBERS, FILES = 5, 1_000, 20, 8
+TOPICS, PARTITIONS, MEMBERS, PRODUCERS, FILES, RECORDS = 5, 1_000, 20, 10, 8, 500
 GROUP, T0, HOUR_MS = "billing", 1_760_000_000_000, 3_600_000
-FAULTS = {
-    "lost": 40,
-    "rewound": 20,
-    "resent": 30,
-    "swapped": 10,
-    "consumed_twice": 5,
-    "owned_twice": 10,
-    "audited_twice": 20,
-}  # in so many partitions
+FAULTS = ("lost", "redelivered", "reordered", "overrun", "not_owned", "stored_twice")
+OWNED_TWICE, OVERLAP_MS = 10, 5_000  # in so many partitions, for so long
 Ints = npt.NDArray[np.int64]
+Truth = dict[str, list[list[Any]]]
 
 
-@dataclass
-class Truth:
-    """What was planted: (topic, partition, first, last) of each finding; for `double_owned` milliseconds."""
+def generate(folder: Path, polls: int, faulty: int, seed: int = 1) -> Truth:
+    """Leaves `events/` as `audit.schema` has them, a folder a pile, and `truth.json`. `faulty` partitions have one fault each.
 
-    lost: list[list[Any]] = field(default_factory=list)
-    redelivered: list[list[Any]] = field(default_factory=list)
-    reordered: list[list[Any]] = field(default_factory=list)
-    double_owned: list[list[Any]] = field(default_factory=list)
-    not_owned: int = 0  # records delivered to a member that did not own their partition yet
-    audited_twice: int = 0  # rows that are there twice and mean nothing
-    consumed: int = 0
-    log: int = 0
-
-
-@dataclass
-class _Part:
-    """One partition's deliveries while they are made: columns, in the order of delivery."""
-
-    number: int
-    pos: Ints
-    t_ms: Ints
-    mid: Ints
-    seq: Ints = field(default_factory=lambda: np.empty(0, np.int64))
-
-    @property
-    def where(self) -> TopicPartition:
-        return TopicPartition(f"topic-{self.number % TOPICS}", self.number // TOPICS)
-
-    def case(self, first: int, last: int) -> list[Any]:
-        return [*self.where, int(first), int(last)]
-
-
-def generate(folder: Path, records: int, seed: int = 1, *, broken: bool = False) -> Truth:
-    """Leaves `records/`, `log/`, `names/` and `events/` as the audit's schema has them, and `truth.json`.
-
-    `broken`: instead of a few faults, of each partition one row in fifty is missing and one in a hundred is there twice.
+    The truth: of each finding [topic, partition, first, last]; for `double_owned` [topic, partition, -1, milliseconds].
     """
-    rng = np.random.default_rng(seed)
-    plan = dict.fromkeys(range(PARTITIONS), "broken") if broken else _plan(rng)
-    hour = _Hour(rng)
-    for name in ("records", "log", "names", "events"):
-        (folder / name).mkdir(parents=True)
-    size = records // PARTITIONS
-    for file in range(FILES):
-        numbers = range(file * PARTITIONS // FILES, (file + 1) * PARTITIONS // FILES)
-        with (
-            _writer(folder / "records" / f"{file}.parquet", RECORDS) as consumed,
-            _writer(folder / "log" / f"{file}.parquet", LOG) as log,
-        ):
-            for number in numbers:
-                part, held = hour.partition(number, size, plan.get(number, ""))
-                consumed.write_table(_records(part, rng), row_group_size=10**9)
-                log.write_table(pa.table(_place(number, len(held)) | {"pos": held}, schema=LOG), row_group_size=10**9)
-    pq.write_table(_names(), folder / "names" / "names.parquet")
-    _finish(folder, hour.events.ended(), hour.truth)
-    return hour.truth
-
-
-def _finish(folder: Path, events: Iterable[Event], truth: Truth) -> None:
-    """The truth last: where it is, everything is."""
-    pq.write_table(table_of(row for event in events for row in rows_of(event)), folder / "events" / "events.parquet")
-    (folder / "truth.json").write_text(json.dumps(asdict(truth)))
-
-
-def _writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
-    """A row group a partition; offsets and times rise evenly, which delta encoding makes small."""
-    rising = [name for name in ("pos", "seq", "t_ms") if name in schema.names]
-    return pq.ParquetWriter(
-        path,
-        schema,
-        compression="zstd",
-        use_dictionary=[name for name in schema.names if name in {"tid", "part", "mid"}],
-        column_encoding=dict.fromkeys(rising, "DELTA_BINARY_PACKED"),
-    )
-
-
-def _plan(rng: np.random.Generator) -> dict[int, str]:
-    """Which partition has which fault; most have none."""
-    chosen = iter(rng.permutation(PARTITIONS))
-    return {int(next(chosen)): kind for kind, count in FAULTS.items() for _ in range(count)}
-
-
-class _Hour:
-    """Makes one partition after the other."""
-
-    def __init__(self, rng: np.random.Generator) -> None:
-        self.rng, self.truth, self.events = rng, Truth(), _Events()
-
-    def partition(self, number: int, size: int, fault: str) -> tuple[_Part, Ints]:
-        """Its deliveries, and what its log holds."""
-        half, row = size // 2, np.arange(size, dtype=np.int64)
-        offsets = number * 1_000 + row + (row // 1_000 if number % 10 == 0 else 0)  # a marker after each transaction
-        hand_over = int(self.rng.integers(300, 3_000))
-        times = T0 + row * HOUR_MS // size + np.where(row < half, 0, hand_over)
-        part = _Part(number, offsets, times, number % MEMBERS + np.where(row < half, 0, MEMBERS))
-        getattr(_Faults, fault or "none")(part, half, self.rng, self.truth)
-        part.seq = _count(part.mid)
-        self._audit_faults(part, fault)
-        self._own(part, fault, int(times[half - 1]), int(times[half]), int(times[-1]))
-        self.truth.consumed += len(part.pos)
-        self.truth.log += size
-        return part, offsets
-
-    def _audit_faults(self, part: _Part, fault: str) -> None:
-        """What the audit itself gets wrong."""
-        if fault == "audited_twice":
-            _repeat_rows(part, 50, self.rng, self.truth)
-        if fault == "broken":
-            kept = self.rng.random(len(part.pos)) >= 0.02
-            part.pos, part.t_ms, part.mid, part.seq = part.pos[kept], part.t_ms[kept], part.mid[kept], part.seq[kept]
-            _repeat_rows(part, len(part.pos) // 100, self.rng, self.truth)
-
-    def _own(self, part: _Part, fault: str, last_ms: int, next_ms: int, end_ms: int) -> None:
-        released, acquired = last_ms + 100, next_ms - 100
-        if fault == "owned_twice":
-            released = acquired + 50
-            self.truth.double_owned.append(part.case(-1, 50))
-        self.events.hand_over(part, released, acquired, end_ms + 60_000)
-
-
-class _Faults:
-    """What may be wrong with one partition's deliveries."""
-
-    @staticmethod
-    def none(part: _Part, half: int, rng: np.random.Generator, truth: Truth) -> None:
-        pass
-
-    owned_twice = audited_twice = broken = none
-
-    @staticmethod
-    def lost(part: _Part, half: int, rng: np.random.Generator, truth: Truth) -> None:
-        """A few ranges are skipped."""
-        keep, block = np.ones(len(part.pos), np.bool_), half // 8
-        for begin in rng.choice(8, 5, replace=False) * block + block // 8:
-            length = int(rng.integers(1, min(block // 2, 300)))
-            keep[begin : begin + length] = False
-            truth.lost += _spans(part, np.arange(begin, begin + length))
-        part.pos, part.t_ms, part.mid = part.pos[keep], part.t_ms[keep], part.mid[keep]
-
-    @staticmethod
-    def rewound(part: _Part, half: int, rng: np.random.Generator, truth: Truth) -> None:
-        """The old member goes back once."""
-        at, length = half - half // 8, int(rng.integers(10, min(half // 4, 1_000)))
-        _insert(part, at, np.arange(at - length, at))
-        truth.redelivered += _spans(part, np.arange(at - length, at))
-
-    @staticmethod
-    def resent(part: _Part, half: int, rng: np.random.Generator, truth: Truth) -> None:
-        """The new member begins before where the old one ended."""
-        length = int(rng.integers(10, min(half // 4, 1_000)))
-        truth.redelivered += _spans(part, np.arange(half - length, half))
-        _insert(part, half, np.arange(half - length, half))
-        part.mid[half : half + length] = part.mid[-1]
-        part.t_ms[half : half + length] = part.t_ms[half + length] - 50
-
-    @staticmethod
-    def swapped(part: _Part, half: int, rng: np.random.Generator, truth: Truth) -> None:
-        """Two batches come in the wrong order."""
-        begin, length = half // 2, int(rng.integers(10, min(half // 8, 500)))
-        order = np.arange(len(part.pos))
-        order[begin : begin + 2 * length] = np.roll(order[begin : begin + 2 * length], length)
-        truth.reordered += _spans(part, np.arange(begin, begin + length))
-        part.pos = part.pos[order]
-
-    @staticmethod
-    def consumed_twice(part: _Part, half: int, rng: np.random.Generator, truth: Truth) -> None:
-        """The new member reads along with the old one for a while, a moment behind it."""
-        length = int(rng.integers(10, min(half // 4, 500)))
-        along = np.arange(half - length, half)
-        truth.not_owned += length
-        truth.redelivered += _spans(part, along)
-        pos, t_ms, mid = part.pos[along], part.t_ms[along] + 1, np.full(length, part.mid[-1])
-        order = np.argsort(np.concatenate([part.t_ms, t_ms]), kind="stable")
-        part.pos, part.t_ms, part.mid = (
-            np.concatenate(pair)[order] for pair in ((part.pos, pos), (part.t_ms, t_ms), (part.mid, mid))
-        )
-
-
-def _insert(part: _Part, at: int, again: Ints) -> None:
-    """Deliver some rows again before row `at`, within the time before it."""
-    part.pos = np.insert(part.pos, at, part.pos[again])
-    part.t_ms, part.mid = (np.insert(values, at, np.full(len(again), values[at - 1])) for values in (part.t_ms, part.mid))
-
-
-def _spans(part: _Part, rows: Ints) -> list[list[Any]]:
-    """The rows' offsets as cases, apart where the log has a hole."""
-    offsets = part.pos[rows]
-    cuts = np.flatnonzero(np.diff(offsets) != 1) + 1
-    return [part.case(piece[0], piece[-1]) for piece in np.split(offsets, cuts)]
-
-
-def _count(mid: Ints) -> Ints:
-    """Each member's deliveries, from 0."""
-    seq = np.empty(len(mid), np.int64)
-    for member in np.unique(mid):
-        mine = mid == member
-        seq[mine] = np.arange(np.count_nonzero(mine))
-    return seq
-
-
-def _repeat_rows(part: _Part, count: int, rng: np.random.Generator, truth: Truth) -> None:
-    rows = np.sort(np.append(np.arange(len(part.pos)), rng.choice(len(part.pos), count, replace=False)))
-    part.pos, part.t_ms, part.mid, part.seq = part.pos[rows], part.t_ms[rows], part.mid[rows], part.seq[rows]
-    truth.audited_twice += count
-
-
-def _place(number: int, rows: int) -> dict[str, Any]:
-    tid, part = number % TOPICS, number // TOPICS
-    return {"tid": np.full(rows, tid, np.int32), "part": np.full(rows, part, np.int32)}
-
-
-def _records(part: _Part, rng: np.random.Generator) -> pa.Table:
-    size = len(part.pos)
-    values = {"mid": part.mid.astype(np.int32), "pos": part.pos, "seq": part.seq, "t_ms": part.t_ms}
-    latency = (rng.lognormal(8.5, 0.7, size)).astype(np.int64)
-    return pa.table(_place(part.number, size) | values | {"latency_us": latency}, schema=RECORDS)
-
-
-def _names() -> pa.Table:
-    topics = [{"kind": "topic", "id": tid, "name": f"topic-{tid}"} for tid in range(TOPICS)]
-    members = [{"kind": "member", "id": mid, "name": _member(mid), "consumer_group": GROUP} for mid in range(2 * MEMBERS)]
-    return pa.Table.from_pylist(topics + members, schema=NAMES)
-
-
-def _member(mid: int) -> str:
-    return f"{'old' if mid < MEMBERS else 'new'}-{mid % MEMBERS}"
-
-
-class _Events:
-    """What the members say of themselves, numbered as each writes it."""
-
-    def __init__(self) -> None:
-        self._changes: list[tuple[int, int, str, Change, TopicPartition]] = []
-
-    def hand_over(self, part: _Part, released: int, acquired: int, ends: int) -> None:
-        old, new = _member(part.number % MEMBERS), _member(MEMBERS + part.number % MEMBERS)
-        for order, (t_ms, member, change) in enumerate(
-            (
-                (T0 - 1_000, old, Change.ACQUIRED),
-                (released, old, Change.RELEASED),
-                (acquired, new, Change.ACQUIRED),
-                (ends, new, Change.RELEASED),
-            )
-        ):
-            self._changes.append((t_ms, order, member, change, part.where))
-
-    def ended(self) -> Iterator[Event]:
-        numbers = dict.fromkeys((_member(mid) for mid in range(2 * MEMBERS)), 1)
-        topics = tuple(f"topic-{tid}" for tid in range(TOPICS))
-        for member in numbers:
-            yield Start(Stamp(member, 0, T0 - 2_000), Role.CONSUMER, group=GROUP, topics=topics)
-        for position, (t_ms, _, member, change, where) in enumerate(sorted(self._changes)):
-            stamp = Stamp(member, numbers[member], t_ms)
-            numbers[member] += 1
-            yield Ownership(stamp, GROUP, member, 1, change, (where,), position)
-        for member, number in numbers.items():
-            yield Stop(Stamp(member, number, T0 + 2 * HOUR_MS), clean=True)
-
-
-def generate_polls(folder: Path, polls: int, seed: int = 1) -> Truth:
-    """The same hour as its clients' events: a run a poll, an acknowledgement for each; a few polls are lost, a few come twice."""
-    rng = np.random.default_rng(seed)
-    each = polls // PARTITIONS
-    inner = [int(at) for at in rng.permutation(polls) if (at + 1) % each]  # a partition's last poll may come later
-    made = _Polls(dict(zip(inner, ("lost", "redelivered") * 10, strict=False)))
+    made = _Hour(polls // PARTITIONS, np.random.default_rng(seed))
+    chosen = made.rng.permutation(PARTITIONS)
+    faults = {int(number): FAULTS[at % len(FAULTS)] for at, number in enumerate(chosen[:faulty])}
+    twice = set(chosen[-OWNED_TWICE:].tolist())
     for number in range(PARTITIONS):
-        made.partition(number, each)
-    (folder / "events").mkdir(parents=True)
-    _finish(folder, made.ended(), made.truth)
+        made.partition(number, faults.get(number, ""), owned_twice=number in twice)
+    made.write(folder / "events")
+    (folder / "truth.json").write_text(json.dumps(made.truth))
     return made.truth
 
 
-class _Polls:
-    """Makes the clients' events of one partition after the other; 500 records a poll."""
+class _Hour:
+    """Makes one partition after the other; `polls` each."""
 
-    def __init__(self, faults: dict[int, str]) -> None:
-        self.faults, self.truth = faults, Truth()
-        self.events: list[Event] = []
-        self.numbers: Counter[str] = Counter()
+    def __init__(self, polls: int, rng: np.random.Generator) -> None:
+        self.polls, self.rng = polls, rng
+        self.truth: Truth = defaultdict(list)
+        self.columns: dict[str, list[dict[str, Any]]] = defaultdict(list)  # by pile
+        self.changes: list[tuple[int, str, Change, TopicPartition]] = []
 
-    def stamp(self, writer: str, t_ms: int) -> Stamp:
-        self.numbers[writer] += 1
-        return Stamp(writer, self.numbers[writer], t_ms)
+    def partition(self, number: int, fault: str, *, owned_twice: bool) -> None:
+        where, half = TopicPartition(f"topic-{number % TOPICS}", number // TOPICS), self.polls // 2
+        at = 10 * int(self.rng.integers(0, half // 10)) + 5 if fault != "not_owned" else half - 1  # no commit is beside it
+        if fault:
+            self.plant(where, fault, at)
+        order = np.arange(self.polls)
+        order = {"lost": np.delete(order, at), "redelivered": np.insert(order, at, at)}.get(fault, order)
+        if fault == "reordered":
+            order[[at, at + 1]] = order[[at + 1, at]]
+        times = T0 + np.arange(self.polls) * HOUR_MS // self.polls
+        turn = half - (fault == "not_owned")
+        self.acknowledge(where, number % PRODUCERS, times, at if fault == "stored_twice" else self.polls)
+        self.deliver(where, number % MEMBERS, order, times, turn)
+        self.commit(where, number % MEMBERS, times, half, at if fault == "overrun" else None)
+        self.own(where, number % MEMBERS, int(times[half]), owned_twice=owned_twice)
 
-    def partition(self, number: int, polls: int) -> None:
-        where, seq = TopicPartition(f"topic-{number % TOPICS}", number // TOPICS), 0
-        for poll in range(polls):
-            first, t_ms, fault = poll * 500, T0 + poll * HOUR_MS // polls, self.faults.get(number * polls + poll, "")
-            self.acknowledge(where, f"p{number % 10}", first, t_ms)
-            for _ in range({"lost": 0, "redelivered": 2}.get(fault, 1)):
-                self.deliver(where, _member(number % MEMBERS), (first, seq), t_ms)
-                seq += 500
-            if fault:
-                getattr(self.truth, fault).append([*where, first, first + 499])
+    def plant(self, where: TopicPartition, fault: str, at: int) -> None:
+        first = (at + (fault == "stored_twice")) * RECORDS
+        case = [*where, first, first + RECORDS - 1]
+        self.truth[fault].append(case)
+        if fault == "lost":  # the group committed behind it
+            self.truth["overrun"].append(case)
 
-    def acknowledge(self, where: TopicPartition, producer: str, first: int, t_ms: int) -> None:
-        numbers = {"first": first, "last": first + 499, "count": 500, "seq_first": first, "seq_last": first + 499}
-        times: dict[str, Any] = {"t_sent_ms": t_ms - 5, "t_acked_ms": t_ms, "latency": ((600, 500),)}
-        self.events.append(Ack(self.stamp(producer, t_ms), producer, *where, **numbers, **times))
+    def acknowledge(self, where: TopicPartition, producer: int, times: Ints, twice: int) -> None:
+        """From poll `twice` on the producer's numbers are behind: it sent that poll's records again."""
+        first = np.arange(self.polls) * RECORDS
+        numbers = first - RECORDS * (np.arange(self.polls) > twice)
+        names = np.full(self.polls, producer)
+        self.add("ack", where, names, times, lo=first, seq=numbers, t_sent_ms=times - 5, t_last_ms=times)
 
-    def deliver(self, where: TopicPartition, member: str, at: tuple[int, int], t_ms: int) -> None:
-        first, seq = at
-        numbers = {"first": first, "last": first + 499, "count": 500, "seq": seq}
-        times: dict[str, Any] = {"t_first_ms": t_ms + 10, "t_last_ms": t_ms + 20, "t_sent_ms": t_ms, "latency": ((640, 500),)}
-        self.events.append(DeliveryRun(self.stamp(member, t_ms + 20), GROUP, member, 1, *where, **numbers, **times))
+    def deliver(self, where: TopicPartition, member: int, order: Ints, times: Ints, turn: int) -> None:
+        """In this order; from poll `turn` on to the new member."""
+        taken = np.searchsorted(np.maximum.accumulate(order), turn)
+        row = np.arange(len(order))
+        members = np.where(row < taken, member, member + MEMBERS)
+        counted = np.where(row < taken, row, row - taken) * RECORDS
+        high = np.maximum.accumulate(order)
+        begin = times[high] + 10 + 20 * np.append(False, order[1:] <= high[:-1])  # what goes back comes right behind
+        more = {"t_first_ms": begin, "t_last_ms": begin + 10, "t_sent_ms": times[order]}
+        self.add("delivery", where, members, begin + 10, lo=order * RECORDS, seq=counted, **more)
 
-    def ended(self) -> Iterator[Event]:
-        for writer, number in self.numbers.items():
-            reads = writer.startswith("old")
-            start = Start(Stamp(writer, 0, T0), Role.CONSUMER if reads else Role.PRODUCER)
-            yield replace(start, group=GROUP, topics=("^topic-",)) if reads else start
-            yield Stop(Stamp(writer, number + 1, T0 + 2 * HOUR_MS), clean=True)
-        yield from self.events
+    def commit(self, where: TopicPartition, member: int, times: Ints, half: int, early: int | None) -> None:
+        polls = np.arange(9, self.polls, 10)
+        done, when = polls + 1, times[polls] + 2 * HOUR_MS // self.polls
+        if early is not None:
+            done, when = np.append(done, early + 1), np.append(when, times[early] - 1_000)
+        members = np.where(when < times[half], member, member + MEMBERS)
+        self.add("commit", where, members, when, lo=done * RECORDS)
+
+    def own(self, where: TopicPartition, member: int, handed_ms: int, *, owned_twice: bool) -> None:
+        old, new = _member(member), _member(member + MEMBERS)
+        released, acquired = handed_ms - 100, handed_ms - 90
+        if owned_twice:
+            released = acquired + OVERLAP_MS
+            self.truth["double_owned"].append([*where, -1, OVERLAP_MS])
+        self.changes += [(T0 - 1_000, old, Change.ACQUIRED, where), (released, old, Change.RELEASED, where)]
+        self.changes += [(acquired, new, Change.ACQUIRED, where), (T0 + HOUR_MS + 60_000, new, Change.RELEASED, where)]
+
+    def add(self, pile: str, where: TopicPartition, writers: Ints, t_ms: Ints, **columns: Ints) -> None:
+        place = {"topic": np.full(len(t_ms), int(where.topic[6:])), "part": np.full(len(t_ms), where.partition)}
+        self.columns[pile].append({"writer": writers, "t_ms": t_ms, **place, **columns})
+
+    def write(self, folder: Path) -> None:
+        """Events in the order of time, numbered by their writers."""
+        piles = {
+            pile: {name: np.concatenate([one[name] for one in found]) for name in found[0]}
+            for pile, found in self.columns.items()
+        }
+        control = list(self.control())
+        numbers, last = _numbered(piles, control)
+        for pile, columns in piles.items():
+            _write(folder / f"pile={pile}", _TABLES[pile](columns | {"number": numbers[pile]}))
+        events = [*control, *_ended(control, last)]
+        _write(folder / "pile=control", table_of(row for event in events for row in rows_of(event)).drop_columns("pile"))
+
+    def control(self) -> Iterator[Event]:
+        topics = tuple(f"topic-{tid}" for tid in range(TOPICS))
+        for producer in range(PRODUCERS):
+            yield Start(Stamp(f"p{producer}", 0, T0 - 5_000), Role.PRODUCER)
+        members = [_member(number) for number in range(2 * MEMBERS)]
+        for member in members:
+            yield Start(Stamp(member, 0, T0 - 5_000), Role.CONSUMER, group=GROUP, topics=topics)
+        numbers = dict.fromkeys(members, 0)
+        for position, (t_ms, member, change, where) in enumerate(sorted(self.changes, key=lambda change: change[0])):
+            numbers[member] += 1
+            yield Ownership(Stamp(member, numbers[member], t_ms), GROUP, member, 1, change, (where,), position)
+
+
+def _member(number: int) -> str:
+    return f"{'old' if number < MEMBERS else 'new'}-{number % MEMBERS}"
+
+
+def _numbered(piles: dict[str, dict[str, Ints]], control: list[Event]) -> tuple[dict[str, Ints], dict[str, int]]:
+    """Each writer counts its events in the order of time, after those of `control`; and the last number of each."""
+    last = {event.stamp.writer: event.stamp.event_seq for event in control}
+    found: dict[str, Ints] = {}
+    for pile, columns in piles.items():
+        found[pile] = np.empty(len(columns["writer"]), np.int64)
+        order = np.lexsort((columns["t_ms"], columns["writer"]))
+        codes, starts, counts = np.unique(columns["writer"][order], return_index=True, return_counts=True)
+        for code, start, count in zip(codes.tolist(), starts.tolist(), counts.tolist(), strict=True):
+            name = f"p{code}" if pile == "ack" else _member(code)
+            found[pile][order[start : start + count]] = np.arange(count) + last[name] + 1
+            last[name] += count
+    return found, last
+
+
+def _ended(control: list[Event], last: dict[str, int]) -> Iterator[Event]:
+    for writer in dict.fromkeys(event.stamp.writer for event in control):
+        yield Stop(Stamp(writer, last[writer] + 1, T0 + 2 * HOUR_MS), clean=True)
+
+
+def _text(columns: dict[str, Ints], *pieces: str | pa.Array) -> pa.Array:
+    """Pieces of text joined; a name in angle brackets is a column's number."""
+    cast = [
+        pa.array(columns[piece[1:-1]]).cast(pa.string()) if isinstance(piece, str) and piece[0] == "<" else piece
+        for piece in pieces
+    ]
+    return pc.binary_join_element_wise(*cast, "")
+
+
+def _names(columns: dict[str, Ints], pile: str) -> pa.Array:
+    names = [f"p{number}" for number in range(PRODUCERS)] if pile == "ack" else [_member(number) for number in range(2 * MEMBERS)]
+    return pa.array(names).take(pa.array(columns["writer"]))
+
+
+def _table(pile: str, columns: dict[str, Ints], **more: Any) -> pa.Table:
+    size, names = len(columns["writer"]), _names(columns, pile)
+    given: dict[str, Any] = (
+        columns | {"writer": names, "nth": np.zeros(size, np.int32), "topic": _text(columns, "topic-", "<topic>")} | more
+    )
+    arrays = [
+        pa.array(given[field.name]).cast(field.type) if field.name in given else pa.nulls(size, field.type) for field in EVENTS
+    ]
+    table = pa.Table.from_arrays(arrays, schema=EVENTS)
+    first = table.slice(0, 1).to_pylist()[0] | {"pile": pile}
+    assert table_of(rows_of_line(first["line"])).to_pylist() == [first], "the columns say what the line says"
+    return table.drop_columns("pile").take(pa.array(np.argsort(columns["t_ms"], kind="stable")))
+
+
+def _same(size: int, values: list[int]) -> pa.Array:
+    return pa.array([values], pa.list_(pa.int64())).take(pa.array(np.zeros(size, np.int64)))
+
+
+def _envelope(columns: dict[str, Ints], pile: str, kind: str) -> tuple[str | pa.Array, ...]:
+    return (f'{{"v":1,"kind":"{kind}","writer":"', _names(columns, pile), '","event_seq":', "<number>", ',"t_ms":', "<t_ms>")
+
+
+def _acks(columns: dict[str, Ints]) -> pa.Table:
+    size, last, ends = len(columns["lo"]), columns["lo"] + RECORDS - 1, columns["seq"] + RECORDS - 1
+    all_of, who = columns | {"hi": last, "seq_last": ends}, _names(columns, "ack")
+    words = (*_envelope(columns, "ack", "ack"), ',"producer":"', who, '","topic":"topic-', "<topic>", '","partition":', "<part>")
+    words += (',"first":', "<lo>", ',"last":', "<hi>", f',"count":{RECORDS},"seq_first":', "<seq>", ',"seq_last":', "<seq_last>")
+    words += (
+        ',"t_sent_ms":',
+        "<t_sent_ms>",
+        ',"t_acked_ms":',
+        "<t_last_ms>",
+        f',"latency_max_us":null,"latency":[[600,{RECORDS}]]}}',
+    )
+    more = {"hi": last, "n": np.full(size, RECORDS), "producer": who, "producer_seq": columns["seq"]}
+    return _table("ack", columns, line=_text(all_of, *words), latency=_same(size, [600, RECORDS]), **more)
+
+
+def _deliveries(columns: dict[str, Ints]) -> pa.Table:
+    size, last, who = len(columns["lo"]), columns["lo"] + RECORDS - 1, _names(columns, "delivery")
+    words = (
+        *_envelope(columns, "delivery", "delivery"),
+        f',"group":"{GROUP}","member":"',
+        who,
+        '","generation":1,"topic":"topic-',
+        "<topic>",
+    )
+    words += (
+        '","partition":',
+        "<part>",
+        ',"first":',
+        "<lo>",
+        ',"last":',
+        "<hi>",
+        f',"count":{RECORDS},"seq":',
+        "<seq>",
+        ',"t_first_ms":',
+    )
+    words += ("<t_first_ms>", ',"t_last_ms":', "<t_last_ms>", ',"t_sent_ms":', "<t_sent_ms>", ',"gap_ms":0,"producer":null')
+    line = _text(columns | {"hi": last}, *words, f',"producer_seq":null,"latency":[[640,{RECORDS}]]}}')
+    numbers = {"hi": last, "n": np.full(size, RECORDS), "gap_ms": np.zeros(size, np.int64)}
+    return _table(
+        "delivery", columns, line=line, latency=_same(size, [640, RECORDS]), member=who, consumer_group=[GROUP] * size, **numbers
+    )
+
+
+def _commits(columns: dict[str, Ints]) -> pa.Table:
+    who = _names(columns, "commit")
+    words = (
+        *_envelope(columns, "commit", "commit"),
+        f',"group":"{GROUP}","member":"',
+        who,
+        '","generation":1,"offsets":[["topic-',
+        "<topic>",
+    )
+    line = _text(columns, *words, '",', "<part>", ",", "<lo>", ']],"ok":true,"error":null}')
+    return _table("commit", columns, line=line, hi=columns["lo"] - 1, member=who, consumer_group=[GROUP] * len(columns["lo"]))
+
+
+_TABLES = {"ack": _acks, "delivery": _deliveries, "commit": _commits}
+
+
+def _write(folder: Path, table: pa.Table) -> None:
+    """In several files, as a stream leaves them."""
+    folder.mkdir(parents=True)
+    size = -(-table.num_rows // FILES)
+    for number in range(FILES):
+        if number * size < table.num_rows:
+            pq.write_table(table.slice(number * size, size), folder / f"{number}.parquet", compression="zstd")

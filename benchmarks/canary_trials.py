@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_kmigrate.audit.canary import measured, processes_of
-from airflow_provider_kmigrate.audit.engines.duckdb_engine import DuckDBEngine
-from airflow_provider_kmigrate.audit.reduction.history import Control
+from airflow_provider_kmigrate.audit.control import Control
 from airflow_provider_kmigrate.audit.sources.source import Source, attach
 from airflow_provider_kmigrate.core.audit.canary import HISTORY, CanaryPlan, Measured, ProcessSpan, Times, judge, series
 from airflow_provider_kmigrate.core.audit.verdict import Level, Outcome
+from tests.kit.duckdb_engine import DuckDBEngine
 
 INTERVAL_MS, STEP_MS = 2_000, 10_000
 WINDOW = 40

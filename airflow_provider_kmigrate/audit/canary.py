@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 
 from airflow_provider_kmigrate.audit import queries
+from airflow_provider_kmigrate.audit.control import Control
 from airflow_provider_kmigrate.audit.engines.engine import Engine
-from airflow_provider_kmigrate.audit.reduction.history import Control
-from airflow_provider_kmigrate.audit.reduction.latencies import buckets
+from airflow_provider_kmigrate.audit.latencies import buckets
 from airflow_provider_kmigrate.core import latency
 from airflow_provider_kmigrate.core.audit.canary import (
     CanaryPlan,

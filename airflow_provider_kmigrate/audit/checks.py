@@ -1,4 +1,4 @@
-"""The checks of ownership that need clients' own words about it: who delivered what was not its own, unowned time, even shares.
+"""What an audit says besides the ledger's violations: deliveries without ownership, unowned time, uneven shares, long waits, notes.
 
 Codes:
 
@@ -6,7 +6,6 @@ Codes:
 A09   a member delivered records of a partition that it did not own by its own account (its own clock, no skew)
 A10   time without an owner, or a wait, longer than the policy allows; the longest is always shown
 A11   in some generation the partitions were not shared evenly (at most one more than another, per topic or over all)
-A13   doubtful partitions that there was no room to judge
 A14   records that producers gave up, which is shown and fails nothing: they were acknowledged to nobody
 A15   partitions that were not judged: only members that write no events owned them, in a group that is being moved
 A16   offsets that a group passed over and of which no wrapped producer told, which is shown and fails nothing
@@ -15,49 +14,24 @@ A16   offsets that a group passed over and of which no wrapped producer told, wh
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import Final
 
-import numpy as np
-import pyarrow as pa
-
-from airflow_provider_kmigrate.audit.algebra import Flags, codes, column, last_not_above
-from airflow_provider_kmigrate.audit.engines.engine import Engine
 from airflow_provider_kmigrate.audit.policy import Policy
-from airflow_provider_kmigrate.audit.reduction.history import Control, History
 from airflow_provider_kmigrate.core.audit.verdict import BEFORE_THE_STEP, Ground, Level, Outcome
 from airflow_provider_kmigrate.core.events import Change, Ownership, TopicPartition
-from airflow_provider_kmigrate.core.ledger import Case, Facts
+from airflow_provider_kmigrate.core.ledger import Case, Facts, Finding
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
 from airflow_provider_kmigrate.core.ledger.ownership import in_order
 from airflow_provider_kmigrate.core.model import Reason
 
-_FOREVER: Final = np.iinfo(np.int64).max
-_OWNED: Final = pa.schema(
-    [
-        ("consumer_group", pa.string()),
-        ("member", pa.string()),
-        ("topic", pa.string()),
-        ("part", pa.int32()),
-        ("t_lo", pa.int64()),
-        ("t_hi", pa.int64()),
-    ]
-)
-_KEY: Final = ("consumer_group", "member", "topic", "part")
 
-
-def grounds(
-    engine: Engine, control: Control, history: History, facts: Facts, *, policy: Policy, level: Level
-) -> Iterator[Ground]:
-    """What these checks say."""
-    changes = [event for event in control.events if isinstance(event, Ownership)]
-    if changes:
-        doubted = any(reason.code <= "L08" for reason in facts.reasons)
-        yield from _not_owned(engine, changes, history, policy, level, doubted=doubted)
-        yield from _unowned(changes, policy, level)
-        yield from _uneven(changes, level)
+def grounds(changes: Sequence[Ownership], facts: Facts, *, policy: Policy, level: Level) -> Iterator[Ground]:
+    """What these checks say. `changes`: who took and gave up what."""
+    yield from _not_owned(facts, level)
+    yield from _unowned(changes, policy, level)
+    yield from _uneven(changes, level)
     yield from _waits(facts, policy, level)
     if facts.send_failures:
         text = f"{facts.send_failures} records were given up by their producers."
@@ -67,84 +41,19 @@ def grounds(
         yield _of_others(facts, level)
     if facts.passed_over.count:
         yield _passed_over(facts, level)
-    if history.left_out:
-        yield _left_out(history, level)
 
 
-def _not_owned(
-    engine: Engine, changes: Sequence[Ownership], history: History, policy: Policy, level: Level, *, doubted: bool
-) -> Iterator[Ground]:
+def _not_owned(facts: Facts, level: Level) -> Iterator[Ground]:
     """Deliveries outside their member's own intervals. A hole in the events may have swallowed the acquisition."""
-    owned = _intervals(changes)
-    found: list[pa.Table] = []
-    for view in history.deliveries:
-        suspects = view.table.filter(_outside(view.table, owned))
-        pieces = view.closer(engine, {TopicPartition(*pair) for pair in _pairs(suspects)})
-        found += (piece.filter(_outside(piece, owned)) for piece in pieces)
-    if not found:
-        return
-    rows = pa.concat_tables(found)
-    since = -1 if policy.demand.since is None else policy.demand.since
-    over = column(rows, "t_hi") + policy.skew_ms < since
-    yield from _strangers(rows.filter(pa.array(over)), Outcome.PASS, policy, level, before=BEFORE_THE_STEP)
-    yield from _strangers(rows.filter(pa.array(~over)), Outcome.INCONCLUSIVE if doubted else Outcome.FAIL, policy, level)
+    yield from _strangers(facts.earlier.get("not_owned", Finding()), Outcome.PASS, level, before=BEFORE_THE_STEP)
+    yield from _strangers(facts.not_owned, Outcome.FAIL if facts.recorded else Outcome.INCONCLUSIVE, level)
 
 
-def _strangers(rows: pa.Table, outcome: Outcome, policy: Policy, level: Level, *, before: str = "") -> Iterator[Ground]:
-    if rows.num_rows:
-        count = int((column(rows, "o_hi") - column(rows, "o_lo") + 1).sum())
-        text = f"{before}{count} records were delivered to a member that did not own their partition."
+def _strangers(found: Finding, outcome: Outcome, level: Level, *, before: str = "") -> Iterator[Ground]:
+    if found.count:
+        text = f"{before}{found.count} records were delivered to a member that did not own their partition."
         reason = Reason("A09", text, "Two members may have worked on them.", "Look at the group's rebalances at that time.")
-        yield Ground(outcome, reason, level, count, _delivery_cases(rows, policy.max_cases))
-
-
-def _intervals(changes: Iterable[Ownership]) -> pa.Table:
-    """When each member owned each partition, by its own words."""
-    since: dict[tuple[str, str, str, int], int] = {}
-    rows = []
-    for change in sorted(changes, key=lambda change: (change.stamp.writer, change.stamp.event_seq)):
-        for where in change.partitions:
-            key = (change.group, change.member, *where)
-            if change.change is Change.ACQUIRED:
-                since.setdefault(key, change.stamp.t_ms)
-            elif key in since:
-                rows.append((*key, since.pop(key), change.stamp.t_ms if change.until_ms is None else change.until_ms))
-    rows += [(*key, begin, _FOREVER) for key, begin in since.items()]
-    return pa.table([list(values) for values in zip(*rows, strict=True)] or [[]] * len(_OWNED), schema=_OWNED)
-
-
-def _outside(deliveries: pa.Table, owned: pa.Table) -> pa.Array:
-    """Which deliveries are not within an interval of their member; groups that say nothing of ownership are not asked."""
-    both = [pa.chunked_array([*owned[name].chunks, *deliveries[name].cast(_OWNED.field(name).type).chunks]) for name in _KEY]
-    code = codes(both)
-    groups = np.isin(codes(both[:1])[owned.num_rows :], codes(both[:1])[: owned.num_rows])
-    order = np.lexsort((column(owned, "t_lo"), code[: owned.num_rows]))
-    begin, end = column(owned, "t_lo")[order], column(owned, "t_hi")[order]
-    at = last_not_above(code[: owned.num_rows][order], begin, code[owned.num_rows :], column(deliveries, "t_lo"))
-    inside: Flags = (at >= 0) & (end[at] >= column(deliveries, "t_hi")) if len(end) else at >= 0
-    return pa.array(groups & ~inside)
-
-
-def _pairs(table: pa.Table) -> set[tuple[str, int]]:
-    return set(zip(table["topic"].to_pylist(), table["part"].to_pylist(), strict=True))
-
-
-def _delivery_cases(rows: pa.Table, limit: int) -> tuple[Case, ...]:
-    first = rows.sort_by([(name, "ascending") for name in ("consumer_group", "topic", "part", "o_lo")]).slice(0, limit)
-    return tuple(
-        Case(
-            row["topic"],
-            row["part"],
-            row["o_lo"],
-            row["o_hi"],
-            row["o_hi"] - row["o_lo"] + 1,
-            group=row["consumer_group"],
-            members=(row["member"],),
-            from_ms=row["t_lo"],
-            to_ms=row["t_hi"],
-        )
-        for row in first.to_pylist()
-    )
+        yield Ground(outcome, reason, level, found.count, found.cases)
 
 
 def _unowned(changes: Iterable[Ownership], policy: Policy, level: Level) -> Iterator[Ground]:
@@ -245,15 +154,6 @@ def _waits(facts: Facts, policy: Policy, level: Level) -> Iterator[Ground]:
         yield Ground(Outcome.FAIL, reason, level, len(long), tuple(cases[: policy.max_cases]))
 
 
-def _left_out(history: History, level: Level) -> Ground:
-    first = history.left_out[0]
-    text = f"{len(history.left_out)} more partitions are in doubt and were not judged one by one, first {first.topic}-{first.partition}."
-    remedy = "Counts are at least what they say; raise max_runs, with memory for it, to judge all."
-    return Ground(
-        Outcome.INCONCLUSIVE, Reason("A13", text, "What is in them is not known.", remedy), level, len(history.left_out)
-    )
-
-
 def _of_others(facts: Facts, level: Level) -> Ground:
     named = ", ".join(f"{topic}-{partition} of {group}" for group, topic, partition in facts.of_others[:5])
     more = f" and {len(facts.of_others) - 5} more" if len(facts.of_others) > 5 else ""
@@ -268,11 +168,10 @@ def _passed_over(facts: Facts, level: Level) -> Ground:
     return Ground(Outcome.PASS, Reason("A16", text, why), level, found.count, found.cases)
 
 
-def hand_overs(control: Control) -> int:
+def hand_overs(changes: Iterable[Ownership]) -> int:
     """How often a partition went from one member to another."""
-    changes = _by_partition(event for event in control.events if isinstance(event, Ownership))
-    total = Counter[GroupPartition]()
-    for where, steps in changes.items():
+    total = 0
+    for steps in _by_partition(changes).values():
         takers = [step.member for step in steps if step.change is Change.ACQUIRED]
-        total[where] = sum(one != other for one, other in pairwise(takers))
-    return sum(total.values())
+        total += sum(one != other for one, other in pairwise(takers))
+    return total

@@ -7,20 +7,18 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from airflow_provider_kmigrate.audit import checks, examples, reporting, request
+from airflow_provider_kmigrate.audit import checks, latencies, reporting, request
 from airflow_provider_kmigrate.audit.canary import compare as compare_canary
+from airflow_provider_kmigrate.audit.control import Control
 from airflow_provider_kmigrate.audit.engines.engine import Engine
-from airflow_provider_kmigrate.audit.engines.frugal import FrugalEngine
 from airflow_provider_kmigrate.audit.judge import judge
 from airflow_provider_kmigrate.audit.policy import Policy
-from airflow_provider_kmigrate.audit.reduction import latencies, polls, records
-from airflow_provider_kmigrate.audit.reduction.history import Control, History
 from airflow_provider_kmigrate.audit.request import LogsRequest, Request, StreamRequest
 from airflow_provider_kmigrate.audit.result import Audited, Result
 from airflow_provider_kmigrate.audit.sources.source import Source, attach
@@ -36,7 +34,6 @@ from airflow_provider_kmigrate.core.audit.verdict import (
     as_dict,
     combine,
     of_facts,
-    violation_code,
 )
 from airflow_provider_kmigrate.core.ledger import Facts
 from airflow_provider_kmigrate.exceptions import KMigrateError, TimedOut
@@ -80,28 +77,33 @@ def audit(source: Source, policy: Policy, engine: Engine, *, pictured: bool = Fa
     """One source's facts, and what they mean. Our own probe writes every partition all the time, so it must have evidence of each."""
     if source.level is Level.PROBE:
         policy = replace(policy, demand=replace(policy.demand, everywhere=True))
-    engine = FrugalEngine(engine)
     attach(source, engine)
     control = Control.read(engine)
-    history = _reduce(source, control, policy, engine)
-    facts = judge(history, policy)
-    if policy.window is None:
-        facts = replace(facts, produce=latencies.produce(engine, history.events, facts.produce))
-    if source.records is not None:
-        facts = examples.timed(facts, history.places, engine)
-    grounds, health = of_facts(facts, source.level)
-    own = checks.grounds(engine, control, history, facts, policy=policy, level=source.level)
+    judged = judge(engine, control, policy)
+    facts = judged.facts
+    found, health = of_facts(facts, source.level, policy.tolerated)
     health = replace(
-        health, malformed=len(control.refused), hand_overs=checks.hand_overs(control), includes=_included(source.level, facts)
+        health,
+        malformed=len(control.refused),
+        hand_overs=checks.hand_overs(control.changes),
+        includes=_included(source.level, facts),
     )
-    members = latencies.of_members(engine, single_records=source.records is not None)
-    events = reporting.events(engine) if pictured else ()
-    every = (*_tolerated(grounds, facts, policy), *own)
-    judged = _judged(canary, source, engine, control, every, since=policy.demand.since)
-    return Audited(source.level, facts, every, health, members, tuple(control.refused), events, judged)
+    grounds = (*found, *checks.grounds(control.changes, facts, policy=policy, level=source.level))
+    return Audited(
+        source.level,
+        facts,
+        grounds,
+        health,
+        latencies.of_members(engine),
+        tuple(control.refused),
+        reporting.events(engine) if pictured else (),
+        _canary(canary, source, engine, control, grounds, since=policy.demand.since),
+        judged.partitions,
+        judged.suspects,
+    )
 
 
-def _judged(
+def _canary(
     plan: CanaryPlan | None,
     source: Source,
     engine: Engine,
@@ -121,29 +123,13 @@ def _included(level: Level, facts: Facts) -> tuple[Level, ...]:
     return (Level.CONSUMER,) if level is Level.PRODUCER and facts.delivered else ()
 
 
-def _reduce(source: Source, control: Control, policy: Policy, engine: Engine) -> History:
-    if source.records is None:
-        return polls.reduce(engine, control, policy)
-    single = records.reduce(engine, control, policy)
-    history = polls.reduce(engine, control, policy, single.places)
-    history.add(single)
-    return history
-
-
-def _tolerated(grounds: Iterable[Ground], facts: Facts, policy: Policy) -> tuple[Ground, ...]:
-    """What the policy puts up with is shown, and does not fail."""
-    spared = {violation_code(name) for name in policy.tolerated & facts.violations.keys()}
-    return tuple(
-        replace(ground, outcome=Outcome.PASS) if ground.outcome is Outcome.FAIL and ground.reason.code in spared else ground
-        for ground in grounds
-    )
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(
+    arguments: Sequence[str] | None = None, open_engine: Callable[[Request], AbstractContextManager[Engine]] | None = None
+) -> int:
     """`job REQUEST FOLDER`: leaves `verdict.json`, `facts.json` and `refused.jsonl` in the folder, and the report where one is wanted;
     a PASS over logs leaves `look.json` too, for the next audit to compare with.
 
-    0 whatever the verdict is; 2: nothing could be concluded, for the reason printed.
+    0 whatever the verdict is; 2: nothing could be concluded, for the reason printed. `open_engine` None: Spark.
     """
     parser = argparse.ArgumentParser(description="Audits deliveries and leaves a verdict.")
     parser.add_argument("request", type=Path, help="JSON, see request.py")
@@ -153,7 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         wanted = request.load(options.request)
-        with _engine(wanted) as engine:
+        with (open_engine or _spark_engine)(wanted) as engine:
             _wait(options.begin, options.within)
             notes: list[Ground] = []
             if wanted.stream:
@@ -216,14 +202,8 @@ def _spark(engine: Engine) -> SparkSession:
 
 
 @contextmanager
-def _engine(wanted: Request) -> Iterator[Engine]:
-    """An engine is imported only when it is asked for: each is a large package, and may be missing."""
-    if wanted.engine == "duckdb":
-        from airflow_provider_kmigrate.audit.engines.duckdb_engine import DuckDBEngine  # noqa: PLC0415
-
-        with DuckDBEngine() as engine:
-            yield engine
-        return
+def _spark_engine(wanted: Request) -> Iterator[Engine]:
+    """Imported only when it is asked for: it is a large package, and may be missing."""
     from airflow_provider_kmigrate.audit import session as sessions  # noqa: PLC0415
     from airflow_provider_kmigrate.audit.engines.spark_engine import SparkEngine  # noqa: PLC0415
 

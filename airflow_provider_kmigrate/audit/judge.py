@@ -1,104 +1,123 @@
-"""From a reduced history to facts: the ledger judges, and what was left out is added to its totals."""
+"""From a source to its facts: clean partitions are counted, suspects go through the ledger, and the ledger concludes from both.
+
+A suspect is checked whole, in a process of Spark's: the columns of `schema.EVENTS` become its events again.
+"""
 
 from __future__ import annotations
 
-import sys
+import pickle
 import time
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import fields, replace
-from itertools import groupby
-from typing import Any
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
 
+import pyarrow as pa
+
+from airflow_provider_kmigrate.audit import latencies, queries
+from airflow_provider_kmigrate.audit.control import Control
+from airflow_provider_kmigrate.audit.engines.engine import Engine
 from airflow_provider_kmigrate.audit.policy import Policy
-from airflow_provider_kmigrate.audit.reduction.history import History
-from airflow_provider_kmigrate.core.ledger import Case, Facts, Finding, balance
+from airflow_provider_kmigrate.audit.schema import Pile
+from airflow_provider_kmigrate.audit.screen import accounts, screen
+from airflow_provider_kmigrate.core.events import Ack, DeliveryRun, Stamp, TopicPartition
+from airflow_provider_kmigrate.core.ledger import Facts, Produce, conclude, produce_between
+from airflow_provider_kmigrate.core.ledger.book import Book, Committed, Part
+from airflow_provider_kmigrate.core.ledger.health import Times, unmet
+from airflow_provider_kmigrate.core.ledger.partition import Checked, Limits, Setting, check
+from airflow_provider_kmigrate.core.ledger.produce import produce_facts
 
-_NO_ACKS = "L09"
-FINDINGS = ("lost", "unseen", "redelivered", "stored_twice", "reordered", "diverged", "overrun", "double_owned")
+_DELIVERY, _ACK = Pile.DELIVERY.value, Pile.ACK.value
+_ANSWER: Final = pa.schema([("checked", pa.binary())])
 
 
-def judge(history: History, policy: Policy) -> Facts:
-    """The facts of the whole history. Each finding keeps `Policy.max_cases` cases; counts are whole."""
-    facts = balance(
-        history.events,
-        refused=history.refused,
-        refused_before=history.refused_before,
-        window=policy.window,
-        skew_ms=policy.skew_ms,
-        max_cases=sys.maxsize,
-        alive_since=policy.alive_since,
-        demand=policy.demand,
-        newest=history.newest,
-        now_ms=None if policy.alive_since is None else time.time_ns() // 1_000_000,
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The facts of a source; of `partitions` that it has, `suspects` went through the ledger."""
+
+    facts: Facts
+    partitions: int
+    suspects: int
+
+
+def judge(engine: Engine, control: Control, policy: Policy) -> Judged:
+    """The facts of what is attached, as `core.ledger.balance` would have them of all its events."""
+    now_ms = None if policy.alive_since is None else time.time_ns() // 1_000_000
+    times = Times(policy.alive_since, None if now_ms is None else now_ms + policy.skew_ms, policy.demand.since)
+    limits = Limits(policy.skew_ms, policy.max_cases, policy.window, times, policy.demand.mixed)
+    book = Book.of(control.events)
+    found = accounts(engine, control)
+    book.writers = found.writers
+    setting = Setting.of(book, limits)
+    screened = screen(engine, book, setting, found)
+    facts = conclude(
+        book,
+        [*screened.clean, *_check_all(engine, screened.suspects, setting)],
+        limits,
+        refused=control.refusals(policy.demand.since),
+        unmet=tuple(unmet(policy.demand, screened.newest, book.failures)),
+        produce=_produce(engine, book, policy, repeated=bool(found.repeated)),
     )
-    reasons = tuple(reason for reason in facts.reasons if not (history.acked and reason.code == _NO_ACKS))
-    delivered = Counter(facts.delivered)
-    delivered.update(history.delivered)
-    waits = [gap for gap in facts.gaps if (gap.topic, gap.partition) not in history.places]
-    gaps = sorted([*waits, *history.gaps], key=lambda gap: (-gap.ms, gap.group, gap.topic, gap.partition))
-    return replace(
-        joined(facts, policy.max_cases),
-        complete=not reasons,
-        reasons=reasons,
-        acked=facts.acked + history.acked,
-        delivered=dict(delivered),
-        gaps=tuple(gaps),
-        passed_over=facts.passed_over.with_largest(history.passed_over, policy.max_cases),
-    )
+    return Judged(facts, len(screened.clean) + len(screened.suspects), len(screened.suspects))
 
 
-def joined(facts: Facts, limit: int) -> Facts:
-    """The same facts; counter-examples that continue each other are one, and at most `limit` of each finding are kept."""
-    findings: dict[str, Any] = {name: getattr(facts, name) for name in FINDINGS}
-    for name, found in findings.items():
-        findings[name] = Finding(found.count, join(found.cases)[:limit])
-    earlier = {name: Finding(found.count, join(found.cases)[:limit]) for name, found in facts.earlier.items()}
-    return replace(facts, **findings, earlier=earlier)
+def _produce(engine: Engine, book: Book, policy: Policy, *, repeated: bool) -> Produce:
+    if policy.window is not None:
+        return produce_between(book.produced, *policy.window, policy.max_cases)
+    return produce_facts(book, latencies.of_producers(engine, repeated=repeated), policy.max_cases)
 
 
-def join(cases: Iterable[Case]) -> tuple[Case, ...]:
-    """Cases that differ only in their place and continue each other become one."""
-    ordered = sorted(cases, key=lambda case: (_kind(case), case.from_ms or 0, case.first, case.seq_first or 0))
-    found = (_chain(list(alike)) for _, alike in groupby(ordered, key=_kind))
-    return tuple(sorted((case for chain in found for case in chain), key=lambda case: case.order))
+def _check_all(engine: Engine, places: Collection[TopicPartition], setting: Setting) -> list[Checked]:
+    """What the ledger says of each of these partitions."""
+    if not places:
+        return []
+    engine.attach("wanted", [_places_table(places)])
+    found = engine.each(queries.EVENTS_OF, ("topic", "part"), partial(check_rows, setting.only(places)), _ANSWER)
+    return [pickle.loads(row) for row in found["checked"].to_pylist()]  # noqa: S301  # made by `check_rows`, a moment ago
 
 
-_PLACE = {"first", "last", "count", "seq_first", "seq_last", "from_ms", "to_ms"}
-_KIND = tuple(item.name for item in fields(Case) if item.name not in _PLACE)
+def _places_table(places: Iterable[TopicPartition]) -> pa.Table:
+    """Partitions as a small table to join with."""
+    rows = [{"topic": place.topic, "part": place.partition} for place in sorted(places)]
+    return pa.Table.from_pylist(rows, schema=pa.schema([("topic", pa.string()), ("part", pa.int32())]))
 
 
-def _kind(case: Case) -> tuple[str, ...]:
-    """Everything but the place, comparable."""
-    return tuple(repr(getattr(case, name)) for name in _KIND)
+def check_rows(setting: Setting, rows: pa.Table) -> pa.Table:
+    """All rows of one partition, as `queries.EVENTS_OF` has them, to one row: what the ledger says. Runs in Spark's workers."""
+    return pa.table({"checked": [pickle.dumps(check(part_of(rows), setting))]}, schema=_ANSWER)
 
 
-def _chain(cases: Sequence[Case]) -> list[Case]:
-    chained: list[Case] = []
-    for case in cases:
-        if chained and _continues(chained[-1], case):
-            chained[-1] = _both(chained[-1], case)
-        else:
-            chained.append(case)
-    return chained
+_COLUMNS: Final = (
+    *("pile", "writer", "number", "t_ms", "consumer_group", "member", "lo", "hi", "n", "seq"),
+    *("t_first_ms", "t_last_ms", "t_sent_ms", "gap_ms", "producer", "producer_seq"),
+)
+_Row = tuple[Any, ...]
 
 
-def _continues(one: Case, other: Case) -> bool:
-    in_log = one.first >= 0 and other.first == one.last + 1
-    by_number = one.seq_last is None or other.seq_first is None or other.seq_first == one.seq_last + 1
-    return in_log and by_number and all(case.count == case.last - case.first + 1 for case in (one, other))
+def part_of(rows: pa.Table) -> Part:
+    """The events of one partition, but for what the ledger does not look at: generations and latencies."""
+    part = Part(TopicPartition(rows["topic"][0].as_py(), rows["part"][0].as_py()))
+    for row in _once(list(zip(*(rows[name].to_pylist() for name in _COLUMNS), strict=True))):
+        _file(part, row)
+    return part
 
 
-def _both(one: Case, other: Case) -> Case:
-    return replace(
-        one,
-        last=other.last,
-        count=one.count + other.count,
-        seq_last=other.seq_last,
-        from_ms=min(_known(one.from_ms, other.from_ms), default=None),
-        to_ms=max(_known(one.to_ms, other.to_ms), default=None),
-    )
+def _once(rows: list[_Row]) -> Iterable[_Row]:
+    """Of two rows under one number of one writer one, the same one in whatever order they come."""
+    if len({row[1:3] for row in rows}) == len(rows):
+        return rows
+    kept: dict[_Row, _Row] = {}
+    for row in sorted(rows, key=repr):
+        kept.setdefault(row[1:3], row)
+    return kept.values()
 
 
-def _known(*values: int | None) -> list[int]:
-    return [value for value in values if value is not None]
+def _file(part: Part, row: _Row) -> None:
+    pile, writer, number, t_ms, group, member, lo, hi, n, seq, t_first, t_last, t_sent, gap, producer, producer_seq = row
+    if pile == _DELIVERY:
+        who = (t_first, t_last, t_sent, gap, producer, producer_seq)
+        part.runs[group].append(DeliveryRun(Stamp(writer, number, t_ms), group, member, None, *part.where, lo, hi, n, seq, *who))
+    elif pile == _ACK:
+        part.acks.append(Ack(Stamp(writer, number, t_ms), producer, *part.where, lo, hi, n, seq, seq + n - 1, t_sent, t_last))
+    else:
+        part.commits[group].append(Committed(t_ms, lo, member))

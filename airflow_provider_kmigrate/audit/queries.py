@@ -1,274 +1,190 @@
-"""What is asked of an engine: one text for each question, read alike by Spark and DuckDB.
+"""What is asked of an engine: plain SQL that Spark and the tests' oracle read alike.
 
-Names avoid words that either dialect reserves. Sums are cast, because DuckDB widens them. A hint that only Spark knows is a comment
-to DuckDB. Views: `events`, `records`, `log` (`schema`), and small tables attached for one question: `wanted`, `asked`, `spans`.
+Names avoid words that either dialect reserves. Sums are cast, because not every dialect keeps a sum of whole numbers one. Views: `events`
+(`schema`), and small tables attached for one question: `writers`, `owned`, `wanted`.
 """
 
 # ruff: noqa: S608  # what is put into the texts are numbers of ours, never words of others
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import groupby
 from typing import Final
 
-import numpy as np
-import pyarrow as pa
-
-from airflow_provider_kmigrate.audit.algebra import Ints, mix_sql
-from airflow_provider_kmigrate.audit.schema import EVENTS, Pile
 from airflow_provider_kmigrate.core.ledger.health import SLOT_MS, STEADY_SLOTS
 
-LOG_BLOCK_BITS: Final = 12
-_BLOCKS: Final = (1 << 40) - 1
-LATENCY_STRIDE: Final = 2_689  # more than the buckets of a member, and prime
+_LONGEST_MS, _RUNS = (
+    1 << 33,
+    1 << 29,
+)  # the first of the longest waits is found by one number: its length, then its place among so many
+_EVENTS: Final = "pile NOT IN ('refused', 'version')"
 
+CONTROL: Final = "SELECT pile, line, why, t_ms FROM events WHERE pile IN ('control', 'refused', 'version', 'latency')"
 
-class AboutPiles(str):
-    """A question whose answer has no rows where none of its `piles` is among the events."""
-
-    __slots__ = ("answer", "piles")
-
-    piles: frozenset[str]
-    answer: pa.Schema
-
-
-def _about(text: str, piles: Iterable[Pile], answer: str) -> AboutPiles:
-    """`answer` names its columns: those of `EVENTS` have that type, all others are numbers."""
-    question = AboutPiles(text)
-    question.piles = frozenset(pile.value for pile in piles)
-    types = {field.name: field.type for field in EVENTS} | {"whole": pa.bool_(), "goes_back": pa.int32()}
-    types |= dict.fromkeys(("member_before", "member_after"), pa.string())
-    question.answer = pa.schema([(name, types.get(name, pa.int64())) for name in answer.split()])
-    return question
-
-
-CONTROL: Final = "SELECT pile, line, why, t_ms FROM events WHERE pile IN ('control', 'refused', 'version')"
-
-# Of each writer and pile; over all its piles, whether the writer's numbers are whole.
+# Of each writer how many numbers there are, in how many rows: with every number from 0 to the last, once, its account is whole. The numbers
+# are counted as bits of words, because a group for each of them costs ten times as much. `clock_lag_ms` is that of its last heartbeat.
 WRITERS: Final = f"""
-SELECT writer, pile, count(*) AS n, min(number) AS number_lo, max(number) AS number_hi, max(t_ms) AS t_hi,
-  CAST(sum({mix_sql("number + 1")} - {mix_sql("number")}) AS BIGINT) AS chain
-FROM events WHERE nth = 0 AND pile NOT IN ('refused', 'version') GROUP BY writer, pile"""
+SELECT writer, min(t_lo) AS t_lo, max(t_hi) AS t_hi, max(last) AS last, CAST(sum(n) AS BIGINT) AS n,
+  CAST(sum(bit_count(bits)) AS BIGINT) AS numbers, max_by(clock_lag_ms, beat) AS clock_lag_ms
+FROM (
+  SELECT writer, word, min(t_ms) AS t_lo, max(t_ms) AS t_hi, max(number) AS last, count(*) AS n, bit_or(bit) AS bits,
+    max_by(clock_lag_ms, beat) AS clock_lag_ms, max(beat) AS beat
+  FROM (
+    SELECT writer, t_ms, number, number >> 5 AS word, CAST(1 AS BIGINT) << CAST(number & 31 AS INT) AS bit,
+      CASE WHEN pile = 'sign' AND t_last_ms IS NOT NULL THEN number END AS beat, t_last_ms - t_ms AS clock_lag_ms
+    FROM events WHERE nth = 0 AND {_EVENTS}) AS bits_of
+  GROUP BY writer, word) AS words
+GROUP BY writer"""
+# Who wrote for which group, as which member; `code` stands for the member in `delivered`.
+NAMES: Final = "SELECT DISTINCT writer, consumer_group, member, hash(member) AS code FROM events WHERE consumer_group IS NOT NULL"
 
-# Deliveries of a member, and acknowledgements of a producer, that continue each other.
-CHAINS: Final = _about(
-    f"""
-SELECT pile, writer, consumer_group, member, topic, part, producer, whole, shift,
-  min(lo) AS o_lo, max(hi) AS o_hi, CAST(sum(n) AS BIGINT) AS total, count(*) AS pieces,
-  min(seq) AS seq_lo, max(seq + n) AS seq_end, CAST(sum({mix_sql("seq + n")} - {mix_sql("seq")}) AS BIGINT) AS chain,
-  min(t_first_ms) AS t_lo, max(t_last_ms) AS t_hi
-FROM (SELECT *, lo - seq AS base, lo - producer_seq AS shift, lo >= 0 AND hi - lo + 1 = n AS whole
-  FROM events WHERE pile IN ('delivery', 'ack')) AS pieces_of
-GROUP BY pile, writer, consumer_group, member, topic, part, producer, whole, shift, base""",
-    (Pile.DELIVERY, Pile.ACK),
-    "pile writer consumer_group member topic part producer whole shift o_lo o_hi total pieces seq_lo seq_end chain t_lo t_hi",
-)
+# Of the attached writers the first number under which there is no event, below their last one.
+FIRST_MISSING: Final = f"""
+SELECT writer, min(number - step + 1) AS number
+FROM (
+  SELECT events.writer AS writer, number, number - lag(number, 1, CAST(-1 AS BIGINT)) OVER (PARTITION BY events.writer ORDER BY number) AS step
+  FROM events JOIN writers ON events.writer = writers.writer WHERE nth = 0 AND {_EVENTS}) AS steps
+WHERE step > 1 GROUP BY writer"""
 
-COMMITS: Final = _about(
-    "SELECT writer, consumer_group, topic, part, hi, t_ms FROM events WHERE pile = 'commit'",
-    (Pile.COMMIT,),
-    "writer consumer_group topic part hi t_ms",
-)
+# Of the attached writers how many numbers stand for two different events.
+CONFLICTS: Final = f"""
+SELECT writer, count(*) AS number
+FROM (
+  SELECT events.writer AS writer, events.number AS number FROM events JOIN writers ON events.writer = writers.writer
+  WHERE nth = 0 AND {_EVENTS} GROUP BY events.writer, events.number HAVING min(line) <> max(line)) AS differing
+GROUP BY writer"""
 
-# When the deliveries began that ended with a committed offset.
-DELIVERED_AT: Final = """
-SELECT /*+ BROADCAST(asked) */ asked.id AS id, min(events.t_first_ms) AS t_ms
-FROM events JOIN asked ON events.consumer_group = asked.consumer_group AND events.topic = asked.topic
-  AND events.part = asked.part AND events.hi = asked.hi
-WHERE events.pile = 'delivery' GROUP BY asked.id"""
+# The partitions that the attached writers wrote of.
+PLACES_OF_WRITERS: Final = """
+SELECT DISTINCT topic, part FROM events JOIN writers ON events.writer = writers.writer WHERE pile IN ('delivery', 'ack', 'commit')"""
 
-# All that the ledger must see of some partitions and some writers.
-LINES: Final = _about(
-    """
-SELECT /*+ BROADCAST(wanted) */ events.line AS line, events.writer AS writer
-FROM events JOIN wanted ON events.topic = wanted.topic AND events.part = wanted.part
-WHERE events.pile IN ('delivery', 'ack', 'commit')""",
-    (Pile.DELIVERY, Pile.ACK, Pile.COMMIT),
-    "line writer",
-)
-LINES_OF_WRITERS: Final = """
-SELECT /*+ BROADCAST(writers) */ events.line AS line, events.writer AS writer
-FROM events JOIN writers ON events.writer = writers.writer WHERE events.pile IN ('commit', 'sign') AND events.nth = 0"""
-NUMBERS_OF_WRITERS: Final = """
-SELECT /*+ BROADCAST(writers) */ events.writer AS writer, events.number AS number, events.t_ms AS t_ms
-FROM events JOIN writers ON events.writer = writers.writer WHERE events.nth = 0"""
+# The partitions of which a member was delivered something outside the times at which it owned them, of groups that say what they own.
+NOT_OWNED: Final = """
+SELECT DISTINCT topic, part FROM events
+WHERE pile = 'delivery' AND consumer_group IN (SELECT consumer_group FROM owned)
+  AND NOT EXISTS (SELECT 1 FROM owned WHERE owned.consumer_group = events.consumer_group AND owned.member = events.member
+    AND owned.topic = events.topic AND owned.part = events.part
+    AND owned.t_lo <= events.t_first_ms AND events.t_last_ms <= owned.t_hi)"""
 
-# How long producers' records took.
-LATENCY_LINES: Final = _about("SELECT line FROM events WHERE pile = 'latency'", (Pile.LATENCY,), "line")
-ACK_LATENCIES: Final = _about(
-    "SELECT writer, number, producer, n, latency, topic, part, t_last_ms FROM events WHERE pile = 'ack'",
-    (Pile.ACK,),
-    "writer number producer n latency topic part t_last_ms",
-)
-DELIVERY_LATENCIES: Final = _about(
-    "SELECT consumer_group, member, latency FROM events WHERE pile = 'delivery'",
-    (Pile.DELIVERY,),
-    "consumer_group member latency",
-)
+# Of each partition and producer what was acknowledged. `suspect`: offsets are not known, or two records claim one, or the producer's
+# numbers do not go up. A claim is all that was said of records with the same difference between offset and number, which only unbroken
+# ones have, so that its first and last offset are enough.
+ACKED: Final = """
+WITH claims AS (
+  SELECT topic, part, producer, shift, min(lo) AS first, max(hi) AS last, min(acked_lo) AS acked_lo, max(acked_hi) AS acked_hi,
+    CAST(sum(acked) AS BIGINT) AS acked, max(t_acked) AS t_hi, max(unclear) AS unclear
+  FROM (
+    SELECT topic, part, producer, lo - producer_seq AS shift, lo, hi, CASE WHEN lo < 0 OR hi - lo + 1 <> n THEN 1 ELSE 0 END AS unclear,
+      CASE WHEN pile = 'ack' THEN lo END AS acked_lo, CASE WHEN pile = 'ack' THEN hi END AS acked_hi,
+      CASE WHEN pile = 'ack' THEN n ELSE 0 END AS acked, CASE WHEN pile = 'ack' THEN t_last_ms END AS t_acked
+    FROM events WHERE pile = 'ack' OR (pile = 'delivery' AND producer IS NOT NULL)) AS told
+  GROUP BY topic, part, producer, shift),
+ordered AS (
+  SELECT *,
+    max(last) OVER (PARTITION BY topic, part ORDER BY first, shift ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS high,
+    max(last - shift) OVER (PARTITION BY topic, part, producer ORDER BY first, shift ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS number
+  FROM claims)
+SELECT topic, part, producer, min(acked_lo) AS acked_lo, max(acked_hi) AS acked_hi, CAST(sum(acked) AS BIGINT) AS acked, max(t_hi) AS t_hi,
+  max(CASE WHEN unclear = 1 OR first <= high OR first - shift <= number THEN 1 ELSE 0 END) AS suspect
+FROM ordered GROUP BY topic, part, producer"""
 
-# Of each writer: from when to when it gave signs of life, and how many of its events there are.
-LIVES: Final = """
+DELIVERY_LATENCIES: Final = "SELECT consumer_group, member, latency FROM events WHERE pile = 'delivery' AND latency IS NOT NULL"
+
+# For a canary. Of each writer: from when to when it gave signs of life, and how many of its events there are.
+LIVES: Final = f"""
 SELECT writer, min(t_ms) AS t_lo, max(t_ms) AS t_hi, count(DISTINCT number) AS n, max(number) AS number_hi
-FROM events WHERE nth = 0 AND pile NOT IN ('refused', 'version') GROUP BY writer"""
+FROM events WHERE nth = 0 AND {_EVENTS} GROUP BY writer"""
 
 # What some writers were delivered, and how late.
 LATENESS: Final = """
 SELECT /*+ BROADCAST(writers) */ events.writer AS writer, events.t_last_ms AS t_last_ms, events.n AS n, events.latency AS latency
 FROM events JOIN writers ON events.writer = writers.writer WHERE events.pile = 'delivery'"""
 
-# When each poll of some partitions was delivered, and to whom.
-DELIVERIES: Final = """
-SELECT /*+ BROADCAST(wanted) */ events.consumer_group AS consumer_group, events.member AS member, events.topic AS topic,
-  events.part AS part, events.lo AS o_lo, events.hi AS o_hi, events.t_first_ms AS t_lo, events.t_last_ms AS t_hi
-FROM events JOIN wanted ON events.topic = wanted.topic AND events.part = wanted.part WHERE events.pile = 'delivery'"""
+# Everything about the wanted partitions, as `judge.check_rows` takes it.
+EVENTS_OF: Final = """
+SELECT /*+ BROADCAST(wanted) */ events.topic AS topic, events.part AS part, pile, writer, number, t_ms, consumer_group, member, lo, hi, n, seq,
+  t_first_ms, t_last_ms, t_sent_ms, gap_ms, producer, producer_seq
+FROM events JOIN wanted ON events.topic = wanted.topic AND events.part = wanted.part
+WHERE pile IN ('delivery', 'ack', 'commit')"""
+
+# For pictures of what happened when: everything, or what says who owned what and how long producers waited.
+EVENT_COUNT: Final = "SELECT count(*) AS n FROM events WHERE nth = 0"
+ALL_LINES: Final = f"SELECT line FROM events WHERE nth = 0 AND {_EVENTS}"
+FEW_LINES: Final = "SELECT line FROM events WHERE nth = 0 AND pile IN ('control', 'latency')"
 
 
-def ack_slots(since: int) -> AboutPiles:
-    """The stretches of time, before the step that began then, in which a record of a producer's partition was acknowledged."""
-    text = f"""
-SELECT DISTINCT producer, topic, part, CAST(floor(t_last_ms / {SLOT_MS}) AS BIGINT) AS slot
-FROM events WHERE pile = 'ack' AND t_last_ms < {since} AND t_last_ms >= {since - STEADY_SLOTS * SLOT_MS}"""
-    return _about(text, (Pile.ACK,), "producer topic part slot")
+def delivered(skew_ms: int, window: tuple[int, int] | None) -> str:
+    """Of each group and partition what was delivered, and the longest wait in the window, as `core.ledger` has it where nothing goes back.
 
-
-def waits(window: tuple[int, int] | None) -> AboutPiles:
-    """Of each partition and group: whether deliveries ever went back, in offsets or time, and the longest wait in the window.
-
-    For partitions where nothing goes back this is what `core.ledger` calls the gap.
+    `suspect`: not every offset from `lo` to `hi` came once, in the order of offsets and time, counted by each member from 0, and before a
+    commit of it. Commits count from `skew_ms` after they were made, because members' clocks differ. Deliveries with the same difference
+    between offset and the member's count are a chain: where offsets only go up, it is whole when its length says so. Readers are told apart
+    by a hash, which sorts quickly; two with the same one look as if offsets went back. `code_from` and `code`: who delivered before the longest
+    wait, and after it.
     """
     inside = "TRUE" if window is None else f"t_first_ms >= {window[0]} AND t_first_ms < {window[1]}"
-    text = f"""
-WITH ordered AS (
-  SELECT *, lag(hi) OVER walk AS prev_hi, lag(t_last_ms) OVER walk AS prev_t, lag(member) OVER walk AS prev_member
-  FROM events WHERE pile = 'delivery'
-  WINDOW walk AS (PARTITION BY consumer_group, topic, part ORDER BY t_first_ms, seq, member)),
-waiting AS (
-  SELECT *, CASE WHEN prev_t IS NOT NULL THEN greatest(prev_t, coalesce(t_sent_ms, prev_t)) END AS since,
-    CASE WHEN lo <= prev_hi OR t_first_ms < prev_t OR t_last_ms < prev_t THEN 1 ELSE 0 END AS back
-  FROM ordered),
+    return f"""
+WITH moves AS (
+  SELECT *, hash(consumer_group, topic, part) AS reader, pile = 'delivery' AS came,
+    CASE WHEN pile = 'delivery' THEN t_first_ms ELSE t_ms + {skew_ms} END AS moment
+  FROM events WHERE pile IN ('delivery', 'commit')),
+walked AS (
+  SELECT reader, consumer_group, topic, part, came, writer, member, hash(member) AS code, lo, hi, n, seq, t_first_ms, t_last_ms, t_sent_ms, gap_ms,
+    count(*) OVER earlier AS runs_before, max(CASE WHEN came THEN hi END) OVER earlier AS high,
+    max(CASE WHEN came THEN t_last_ms END) OVER earlier AS ended, max(CASE WHEN NOT came THEN hi END) OVER earlier AS committed,
+    max_by(CASE WHEN came THEN hash(member) END, CASE WHEN came THEN lo END) OVER earlier AS code_before
+  FROM moves
+  WINDOW earlier AS (PARTITION BY reader ORDER BY moment, came DESC, seq, member ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)),
+waiting AS (SELECT *, CASE WHEN ended IS NOT NULL THEN greatest(ended, coalesce(t_sent_ms, ended)) END AS since FROM walked WHERE came),
 measured AS (
   SELECT *, coalesce(t_first_ms - since >= gap_ms, FALSE) AS between_two,
     CASE WHEN {inside} THEN greatest(gap_ms, coalesce(t_first_ms - since, gap_ms)) END AS ms FROM waiting),
 ranked AS (
-  SELECT *, row_number() OVER (PARTITION BY consumer_group, topic, part ORDER BY ms DESC NULLS LAST, t_first_ms, seq, member) AS place,
-    max(back) OVER (PARTITION BY consumer_group, topic, part) AS goes_back
-  FROM measured)
-SELECT consumer_group, topic, part, goes_back, ms, CASE WHEN between_two THEN since ELSE t_last_ms - gap_ms END AS from_ms,
-  CASE WHEN between_two THEN prev_member ELSE member END AS member_before, member AS member_after
-FROM ranked WHERE place = 1"""
-    return _about(text, (Pile.DELIVERY,), "consumer_group topic part goes_back ms from_ms member_before member_after")
+  SELECT *, CASE WHEN ms IS NOT NULL THEN least(ms, {_LONGEST_MS}) * {_RUNS} - runs_before END AS place,
+    CASE WHEN between_two THEN since ELSE t_last_ms - gap_ms END AS from_ms, CASE WHEN between_two THEN code_before ELSE code END AS code_from,
+    CASE WHEN lo <> high + 1 OR t_first_ms < ended OR t_last_ms < t_first_ms OR lo <= committed OR hi - lo + 1 <> n THEN 1 ELSE 0 END AS fault
+  FROM measured),
+chains AS (
+  SELECT reader, consumer_group, topic, part, writer, member, lo - seq AS base, min(lo) AS lo, max(hi) AS hi, CAST(sum(n) AS BIGINT) AS n,
+    min(seq) AS seq_lo, max(seq + n) AS seq_end, max(t_last_ms) AS t_hi, max(fault) AS fault, max(ms) AS ms, max(place) AS place,
+    max_by(from_ms, place) AS from_ms, max_by(code_from, place) AS code_from, max_by(code, place) AS code
+  FROM ranked GROUP BY reader, consumer_group, topic, part, writer, member, lo - seq),
+counted AS (
+  SELECT *, lag(seq_end, 1, CAST(0 AS BIGINT)) OVER (PARTITION BY consumer_group, topic, part, writer, member ORDER BY seq_lo) AS due FROM chains)
+SELECT consumer_group, topic, part, min(lo) AS lo, max(hi) AS hi, CAST(sum(n) AS BIGINT) AS n, max(t_hi) AS t_hi,
+  max(CASE WHEN fault = 1 OR seq_lo <> due OR seq_end - seq_lo <> n THEN 1 ELSE 0 END) AS suspect, max(ms) AS ms,
+  max_by(from_ms, place) AS from_ms, max_by(code_from, place) AS code_from, max_by(code, place) AS code
+FROM counted GROUP BY consumer_group, topic, part"""
 
 
-# For pictures of what happened when: everything, or what says who owned what and how long producers waited.
-EVENT_COUNT: Final = "SELECT count(*) AS n FROM events WHERE nth = 0"
-ALL_LINES: Final = "SELECT line FROM events WHERE nth = 0 AND pile NOT IN ('refused', 'version')"
-FEW_LINES: Final = "SELECT line FROM events WHERE nth = 0 AND pile IN ('control', 'latency')"
-
-
-# Records: the same questions in whole numbers. Spark's quick hash map adds keys up and looks at two slots, so that small numbers
-# side by side fall on each other, and what finds no slot takes twice the time: 84 % of the rows by member and bucket, 54 % by topic
-# and partition. One number for a key is its own slot; of several the one that spreads most comes first.
-
-NAMES: Final = "SELECT kind, id, name, consumer_group FROM names"
-
-# Within a chain offset and number differ by `base`, so only one of them is looked at row by row.
-_RECORD_CHAINS: Final = f"""
-SELECT tid, part, mid, o_lo, o_hi, total, o_lo - base AS seq_lo, o_hi - base + 1 AS seq_end, chain, t_lo, t_hi
-FROM (SELECT tid, part, mid, pos - seq AS base, min(pos) AS o_lo, max(pos) AS o_hi, count(*) AS total,
-    CAST(sum({mix_sql("seq + 1")} - {mix_sql("seq")}) AS BIGINT) AS chain, min(t_ms) AS t_lo, max(t_ms) AS t_hi
-  FROM {{}} GROUP BY pos - seq, part, tid, mid) AS chains"""
-RECORD_CHAINS: Final = _RECORD_CHAINS.format("records")
-ARRIVING_CHAINS: Final = _RECORD_CHAINS.format("arriving")
-
-# Of a chain that grew from batch to batch the longest.
-GROWN_CHAINS: Final = """
-SELECT tid, part, mid, o_lo, o_hi, total, seq_lo, seq_end, chain, t_lo, t_hi
-FROM (SELECT *, row_number() OVER (PARTITION BY tid, part, mid, o_lo - seq_lo ORDER BY total DESC) AS place FROM grown) AS ranked
-WHERE place = 1"""
-
-LOG_EXTENTS: Final = "SELECT tid, part, min(pos) AS o_lo, max(pos) AS o_hi, count(*) AS total FROM log GROUP BY part, tid"
-
-RECORD_DELIVERED_AT: Final = """
-SELECT /*+ BROADCAST(asked) */ asked.id AS id, min(records.t_ms) AS t_ms
-FROM records JOIN asked ON records.tid = asked.tid AND records.part = asked.part AND records.mid = asked.mid AND records.pos = asked.pos
-GROUP BY asked.id"""
-
-
-def record_rows(partitions: Iterable[tuple[int, int]]) -> str:
-    """Every record of some partitions (topic id, partition)."""
-    return f"SELECT tid, part, mid, pos, seq, t_ms FROM records WHERE {_among(partitions)}"
-
-
-def log_sums(partitions: Iterable[tuple[int, int]]) -> str:
-    """What the log holds in each of the attached `spans`, as far as it can be told without the records."""
+def ack_slots(since: int) -> str:
+    """The stretches of time, before the step that began then, in which a record of a producer's partition was acknowledged."""
     return f"""
-SELECT /*+ BROADCAST(spans) */ spans.id AS id, min(log.pos) AS o_lo, max(log.pos) AS o_hi, count(*) AS total,
-  CAST(sum({mix_sql("log.pos + 1")} - {mix_sql("log.pos")}) AS BIGINT) AS chain
-{_log_in_spans(partitions)} GROUP BY spans.id"""
+SELECT DISTINCT producer, topic, part, CAST(floor(t_last_ms / {SLOT_MS}) AS BIGINT) AS slot
+FROM events WHERE pile = 'ack' AND t_last_ms < {since} AND t_last_ms >= {since - STEADY_SLOTS * SLOT_MS}"""
 
 
-def log_rows(partitions: Iterable[tuple[int, int]]) -> str:
-    """What the log holds in the attached `spans`, offset by offset."""
-    return f"SELECT /*+ BROADCAST(spans) */ spans.id AS id, log.pos AS pos {_log_in_spans(partitions)}"
+def _acks(*, once: bool) -> str:
+    """Acknowledgements; where some were read again, each number `once`."""
+    if not once:
+        return "events WHERE pile = 'ack'"
+    copies = "SELECT *, row_number() OVER (PARTITION BY writer, number ORDER BY line) AS copy FROM events WHERE pile = 'ack'"
+    return f"({copies}) AS copies WHERE copy = 1"
 
 
-def _log_in_spans(partitions: Iterable[tuple[int, int]]) -> str:
-    """Spans lie within blocks (`LOG_BLOCK_BITS`): a record is compared with those of its block, not with all of its partition."""
+def acked_records(*, once: bool) -> str:
+    """How many records each producer had acknowledged."""
+    return f"SELECT producer, CAST(sum(n) AS BIGINT) AS n FROM {_acks(once=once)} GROUP BY producer"
+
+
+def ack_latencies(*, once: bool) -> str:
+    """From sent to acknowledged, in buckets."""
+    return f"SELECT producer, latency FROM {_acks(once=once)} AND latency IS NOT NULL"
+
+
+def ack_gaps(*, once: bool) -> str:
+    """Of acknowledgements without a latency, the longest time between two of one producer and partition."""
     return f"""
-FROM log JOIN spans ON {_spot_sql("log")} = spans.spot AND {_is_of("log.tid", "spans.tid")} AND {_is_of("log.part", "spans.part")}
-  AND log.pos BETWEEN spans.o_lo AND spans.o_hi
-WHERE {_among(partitions, "log.")}"""
-
-
-def _spot_sql(table: str) -> str:
-    return f"(((({table}.pos >> {LOG_BLOCK_BITS}) & {_BLOCKS}) * 1000003) + CAST({table}.part AS BIGINT) * 1009 + {table}.tid)"
-
-
-def spot(tid: Ints, part: Ints, block: Ints) -> Ints:
-    """One number for three, as `_spot_sql` has it: Spark finds a row by one number at once, by three only through a row made of them.
-
-    Different ones may meet in a number, so they are compared besides.
-    """
-    found: Ints = (block & _BLOCKS) * 1_000_003 + part.astype(np.int64) * 1_009 + tid
-    return found
-
-
-def _is_of(one: str, other: str) -> str:
-    """They are equal, said so that Spark does not join by it."""
-    return f"{one} BETWEEN {other} AND {other}"
-
-
-def record_times(partitions: Iterable[tuple[int, int]]) -> str:
-    """When the records of the attached `spans` were delivered."""
-    return f"""
-SELECT /*+ BROADCAST(spans) */ spans.id AS id, min(records.t_ms) AS t_lo, max(records.t_ms) AS t_hi
-FROM records JOIN spans ON records.tid = spans.tid AND records.part = spans.part AND records.mid = spans.mid
-  AND records.pos BETWEEN spans.o_lo AND spans.o_hi AND records.t_ms BETWEEN spans.t_lo AND spans.t_hi
-WHERE {_among(partitions, "records.")} GROUP BY spans.id"""
-
-
-def record_latencies() -> str:
-    """How many records of a member had a latency in a bucket of `core.latency`; `bucket` is mid * `LATENCY_STRIDE` + that bucket.
-
-    Latencies of two years and more count as two years, so that a member's buckets end before the next one's begin.
-    """
-    buckets = " ".join(f"WHEN us < {128 << shift} THEN {64 * shift} + (us >> {shift})" for shift in range(39))
-    return f"""
-SELECT bucket, count(*) AS n
-FROM (SELECT CAST(mid AS BIGINT) * {LATENCY_STRIDE} + CASE {buckets} ELSE {64 * 39} + (us >> 39) END AS bucket
-  FROM (SELECT mid, least(greatest(latency_us, CAST(0 AS BIGINT)), {(1 << 46) - 1}) AS us FROM records) AS clipped) AS measured
-GROUP BY bucket"""
-
-
-def _among(partitions: Iterable[tuple[int, int]], table: str = "") -> str:
-    """Literal, so that Parquet's row groups of other partitions are not even opened; DuckDB leaves them out by the list alone."""
-    pairs = sorted(partitions)
-    if not pairs:
-        return "FALSE"
-    every = ", ".join(str(part) for part in sorted({part for _, part in pairs}))
-    terms = (
-        f"({table}tid = {tid} AND {table}part IN ({', '.join(str(part) for _, part in parts)}))"
-        for tid, parts in groupby(pairs, key=lambda pair: pair[0])
-    )
-    return f"({table}part IN ({every}) AND ({' OR '.join(terms)}))"
+SELECT producer, max(t_last_ms - earlier) AS ms
+FROM (SELECT producer, t_last_ms, lag(t_last_ms) OVER (PARTITION BY producer, topic, part ORDER BY t_last_ms) AS earlier
+  FROM {_acks(once=once)} AND latency IS NULL) AS steps
+GROUP BY producer"""

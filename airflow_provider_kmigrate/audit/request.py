@@ -2,11 +2,11 @@
 
 ::
 
-    {"engine": "spark", "spark": {"master": "local[2]", "jars": [], "settings": {}},
+    {"spark": {"master": "local[2]", "jars": [], "settings": {}},
      "policy": {"skew_ms": 100, "tolerated": ["redelivered"], "required": ["L2"], "running_ms": 60000,
                 "demand": {"since": 1795241479346, "groups": ["billing"]}},
      "sources": [{"level": "L2", "lines": ["/audit/events"]},
-                 {"level": "L3", "ledgers": ["hdfs:///audit/ledger"], "records": {"records": "…", "log": "…", "names": "…"}}],
+                 {"level": "L3", "ledgers": ["hdfs:///audit/ledger"]}],
      "logs": {"properties": "/audit/kafka.json", "topics": ["orders"], "before": "/audit/before.json"},
      "canary": {"group": "billing", "canary": "app0", "baseline": ["app1", "app2", "app3"], "interval_ms": 5000},
      "stream": {"properties": "/audit/kafka.json", "topic": "kmigrate-events", "folder": "…/ledger", "checkpoint": "…/checkpoint"},
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
 from airflow_provider_kmigrate.audit.policy import Policy
-from airflow_provider_kmigrate.audit.sources.source import RecordTables, Source, ToolOutput
+from airflow_provider_kmigrate.audit.sources.source import Source, ToolOutput
 from airflow_provider_kmigrate.core.audit.canary import CanaryPlan
 from airflow_provider_kmigrate.core.audit.log_blocks import BLOCK, Sample
 from airflow_provider_kmigrate.core.audit.verdict import Level
@@ -95,7 +95,6 @@ class Request:
 
     sources: tuple[Source, ...]
     policy: Policy = field(default_factory=Policy)
-    engine: str = "spark"
     spark: SparkRequest = SparkRequest()
     logs: LogsRequest | None = None
     report: ReportRequest | None = None
@@ -126,18 +125,13 @@ def parse(document: Any) -> Request:
         "canary": _canary,
         "stream": _stream,
     }
-    request = _made(Request, document, readers)
-    if request.engine not in {"spark", "duckdb"}:
-        _refuse(f"there is no engine {request.engine!r}")
-    if (request.logs or request.stream) and request.engine != "spark":
-        _refuse("only Spark reads logs and topics")
-    return request
+    return _made(Request, document, readers)
 
 
 def _source(value: Any) -> Source:
     lists = {name: _all(str) for name in ("lines", "ledgers")}
     tools = _all(lambda tool: _made(ToolOutput, tool, {"topics": _all(str)}))
-    return _made(Source, value, {"level": _level, **lists, "tools": tools, "records": lambda item: _made(RecordTables, item, {})})
+    return _made(Source, value, {"level": _level, **lists, "tools": tools})
 
 
 def _policy(value: Any) -> Policy:

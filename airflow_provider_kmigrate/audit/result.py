@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from airflow_provider_kmigrate.audit.reduction.latencies import MemberLatency
+from airflow_provider_kmigrate.audit.latencies import MemberLatency
 from airflow_provider_kmigrate.core.audit.verdict import CanaryVerdict, Ground, Level, LevelHealth, Verdict
 from airflow_provider_kmigrate.core.events import Event
 from airflow_provider_kmigrate.core.ledger import Facts
@@ -12,7 +12,10 @@ from airflow_provider_kmigrate.core.ledger import Facts
 
 @dataclass(frozen=True, slots=True)
 class Audited:
-    """What one source came to. `refused`: lines that are no events, each with the reason; `pictured`: events for a report."""
+    """What one source came to. `refused`: lines that are no events, each with the reason; `pictured`: events for a report.
+
+    Of its `partitions` the `suspects` were judged event by event.
+    """
 
     level: Level
     facts: Facts
@@ -22,6 +25,8 @@ class Audited:
     refused: tuple[tuple[str, str], ...] = ()
     pictured: tuple[Event, ...] = ()
     canary: CanaryVerdict | None = None
+    partitions: int = 0
+    suspects: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,6 @@
-"""The audit's tables: events with their index, and single records.
-
-**Events** (`EVENTS`): every line as it was written, beside it the columns that the group-bys need. `pile` says what it is and is
+"""The audit's table of events (`EVENTS`): every line as it was written, beside it the columns that the group-bys and the ledger need. `pile` says what it is and is
 the folder in Parquet (`pile=delivery/…`). An event that is about several partitions has a row for each, numbered by `nth`; one
 that is about none has one row. Lines that are no events are rows too, with the reason in `why`.
-
-**Records** (`RECORDS`, `LOG`, `NAMES`), for audits that note each record: whole numbers only, because a string as a key costs
-Spark nearly twice the time (measured); `names` says what they stand for. Files should hold a row group for each partition, so
-that the rows of one can be read alone. A member's `t_ms` must come from a steady clock, as `core.events` says of all times.
 """
 
 from __future__ import annotations
@@ -53,32 +47,12 @@ EVENTS: Final = pa.schema(
         ("n", pa.int64()),  # records
         ("seq", pa.int64()),  # number of the first: of the member's deliveries, or of the producer's records
         ("t_first_ms", pa.int64()),
-        ("t_last_ms", pa.int64()),
+        ("t_last_ms", pa.int64()),  # of a heartbeat its machine's clock
         ("t_sent_ms", pa.int64()),
         ("gap_ms", pa.int64()),
         ("producer", pa.string()),
         ("producer_seq", pa.int64()),
-        ("latency", pa.list_(pa.int64())),  # bucket, count, bucket, count ...
-    ]
-)
-RECORDS: Final = pa.schema(
-    [
-        ("tid", pa.int32()),  # topic
-        ("part", pa.int32()),
-        ("mid", pa.int32()),  # member
-        ("pos", pa.int64()),  # offset
-        ("seq", pa.int64()),  # the member's deliveries of this partition, counted from 0
-        ("t_ms", pa.int64()),  # when it was delivered
-        ("latency_us", pa.int64()),  # from sent to delivered
-    ]
-)
-LOG: Final = pa.schema([("tid", pa.int32()), ("part", pa.int32()), ("pos", pa.int64())])
-NAMES: Final = pa.schema(
-    [
-        ("kind", pa.string()),  # topic or member
-        ("id", pa.int32()),
-        ("name", pa.string()),
-        ("consumer_group", pa.string()),  # of a member
+        ("latency", pa.list_(pa.int64())),  # bucket, count, bucket, count ...; null: not measured
     ]
 )
 
@@ -147,7 +121,7 @@ def _(event: DeliveryRun) -> Iterable[Mapping[str, Any]]:
         "gap_ms": event.gap_ms,
         "producer": event.producer,
         "producer_seq": event.producer_seq,
-        "latency": [number for pair in event.latency for number in pair],
+        "latency": [number for pair in event.latency for number in pair] or None,
     }
 
 
@@ -164,15 +138,20 @@ def _(event: Ack) -> Iterable[Mapping[str, Any]]:
         "t_last_ms": event.t_acked_ms,
         "producer": event.producer,
         "producer_seq": event.seq_first,
-        "latency": [number for pair in event.latency for number in pair],
+        "latency": [number for pair in event.latency for number in pair] or None,
     }
 
 
 @_index.register
 def _(event: Commit) -> Iterable[Mapping[str, Any]]:
     if not (event.ok and event.offsets):
-        yield {}
+        yield {"consumer_group": event.group, "member": event.member}
         return
     for topic, partition, offset in event.offsets:
         place = {"topic": topic, "part": partition, "lo": offset, "hi": offset - 1}
         yield {"consumer_group": event.group, "member": event.member, **place}
+
+
+@_index.register
+def _(event: Heartbeat) -> Iterable[Mapping[str, Any]]:
+    yield {"t_last_ms": event.clock.epoch_ms}

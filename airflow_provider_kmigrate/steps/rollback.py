@@ -60,7 +60,7 @@ def planned_forward(world: World) -> tuple[tuple[str, ...], tuple[str, ...]] | N
     try:
         return planned(world)
     except Refused as refused:
-        if all(reason.code != "P12" for reason in refused.reasons):
+        if all(reason.cause is not Cause.FINALIZED for reason in refused.reasons):
             raise
         return None
 

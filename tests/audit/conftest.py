@@ -32,7 +32,7 @@ def spark(spark_session: Any) -> Any:
 
 @pytest.fixture(scope="session")
 def duck() -> Iterator[Any]:
-    from airflow_provider_kmigrate.audit.engines.duckdb_engine import DuckDBEngine  # noqa: PLC0415
+    from tests.kit.duckdb_engine import DuckDBEngine  # noqa: PLC0415
 
     with DuckDBEngine(threads=2) as engine:
         yield engine

@@ -19,7 +19,7 @@ from airflow_provider_kmigrate.core.audit.log_blocks import Sample
 from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 from tests.audit.reports import journal_text
-from tests.audit.test_sources import request_for, written
+from tests.audit.test_sources import on_duckdb, request_for, written
 
 LOGS = {"properties": "p.json", "topics": ["t"], "before": "b.json"}
 
@@ -31,7 +31,7 @@ def test_a_report_of_lines_and_journals(tmp_path: Path) -> None:
     (journal / "1.jsonl").write_text("\n".join(journal_text()))
     document = {**request_for(written(events)), "report": {"cluster": "prod", "run": "r1", "journals": [str(journal)]}}
     (tmp_path / "request.json").write_text(json.dumps(document))
-    assert main([str(tmp_path / "request.json"), str(tmp_path / "out")]) == 0
+    assert main([str(tmp_path / "request.json"), str(tmp_path / "out")], on_duckdb) == 0
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert (report["subject"]["run"], report["verdict"]["outcome"], report["unreadable"]) == ("r1", "PASS", 1)
     assert report["phases"]
@@ -43,7 +43,7 @@ def test_a_report_of_lines_and_journals(tmp_path: Path) -> None:
 def test_a_journal_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     document = {**request_for(written(tmp_path)), "report": {"cluster": "prod", "journals": [str(tmp_path / "gone.jsonl")]}}
     (tmp_path / "request.json").write_text(json.dumps(document))
-    assert main([str(tmp_path / "request.json"), str(tmp_path / "out")]) == 2
+    assert main([str(tmp_path / "request.json"), str(tmp_path / "out")], on_duckdb) == 2
     assert "gone.jsonl" in capsys.readouterr().err
     assert not (tmp_path / "out" / "verdict.json").exists()
 
@@ -60,7 +60,6 @@ def test_logs_in_a_request() -> None:
         {"logs": {"topics": ["t"]}},
         {"logs": {**LOGS, "topics": "t"}},
         {"logs": {**LOGS, "sample": {"pieces": "many"}}},
-        {"logs": LOGS, "engine": "duckdb"},
         {"report": {}},
     ],
 )
@@ -87,7 +86,7 @@ def test_it_begins_when_it_is_told_and_sees_what_came_until_then(tmp_path: Path)
     events = tmp_path / "events"
     events.mkdir()
     request.write_text(json.dumps(request_for(Source(Level.CONSUMER, lines=(str(events),)))))
-    audit = threading.Thread(target=main, args=([str(request), str(tmp_path / "out"), "--begin", str(begin)],))
+    audit = threading.Thread(target=main, args=([str(request), str(tmp_path / "out"), "--begin", str(begin)], on_duckdb))
     audit.start()
     audit.join(1)
     assert not verdict.exists()
@@ -100,6 +99,10 @@ def test_it_begins_when_it_is_told_and_sees_what_came_until_then(tmp_path: Path)
 def test_nobody_begins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "request.json").write_text(json.dumps(request_for(written(tmp_path))))
     assert (
-        main([str(tmp_path / "request.json"), str(tmp_path / "out"), "--begin", str(tmp_path / "begin"), "--within", "0.2"]) == 2
+        main(
+            [str(tmp_path / "request.json"), str(tmp_path / "out"), "--begin", str(tmp_path / "begin"), "--within", "0.2"],
+            on_duckdb,
+        )
+        == 2
     )
     assert "nobody made" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""What the class archive is recorded with: a few lines, and a few records in Parquet, about which an audit asks every question.
+"""What the class archive is recorded with: a few lines, and a ledger in Parquet, about which an audit asks every question.
 
 `python -m tests.kit.spark_training FOLDER ARCHIVE`, for `classes`.
 """
@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pyspark import SparkContext
 
 from airflow_provider_kmigrate.audit import job
-from airflow_provider_kmigrate.audit.schema import LOG, NAMES, RECORDS, rows_of, table_of
+from airflow_provider_kmigrate.audit.schema import rows_of, table_of
 from airflow_provider_kmigrate.core.audit.event_lines import encode
 from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.core.events import (
@@ -35,7 +35,6 @@ from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
 from tests.kit.spark_classes import OPTIONS, TIMEOUT_S
 
 _LATENCY: Final = ((600, 2),)
-_DELIVERED: Final = (0, 1, 2, 5, 6, 6, 7, 1)  # offsets: some never, one twice in the audit only, one again
 
 
 def train(scratch: Path, target: Path) -> None:
@@ -60,18 +59,10 @@ def sources(folder: Path) -> list[dict[str, Any]]:
     lines, ledger = folder / "lines", folder / "ledger"
     lines.mkdir()
     (lines / "all.jsonl").write_text("".join(f"{encode(event)}\n" for event in _polls()))
-    _write(ledger, table_of(row for event in _around_records() for row in rows_of(event)))
-    records = {"tid": 0, "part": 0, "mid": 0, "t_ms": 3, "latency_us": 900}
-    numbers = (0, 1, 2, 3, 4, 4, 5, 6)
-    rows = [records | {"pos": pos, "seq": seq} for pos, seq in zip(_DELIVERED, numbers, strict=True)]
-    _write(folder / "records", pa.Table.from_pylist(rows, schema=RECORDS))
-    _write(folder / "log", pa.Table.from_pylist([{"tid": 0, "part": 0, "pos": pos} for pos in range(8)], schema=LOG))
-    names = [{"kind": "topic", "id": 0, "name": "t"}, {"kind": "member", "id": 0, "name": "c", "consumer_group": "g"}]
-    _write(folder / "names", pa.Table.from_pylist(names, schema=NAMES))
-    tables = {name: str(folder / name) for name in ("records", "log", "names")}
+    _write(ledger, table_of(row for event in _not_owned() for row in rows_of(event)))
     return [
         {"level": Level.PRODUCER.label, "lines": [str(lines)]},
-        {"level": Level.CONSUMER.label, "ledgers": [str(ledger)], "records": tables},
+        {"level": Level.CONSUMER.label, "ledgers": [str(ledger)]},
     ]
 
 
@@ -86,11 +77,12 @@ def _polls() -> Iterable[Event]:
     yield Stop(Stamp("c", 2, 5), clean=True)
 
 
-def _around_records() -> Iterable[Event]:
+def _not_owned() -> Iterable[Event]:
     """The member owned the partition only after it was delivered its records."""
     yield Start(Stamp("c", 0, 1), Role.CONSUMER, group="g", topics=("t",))
-    yield Ownership(Stamp("c", 1, 4), "g", "c", 1, Change.ACQUIRED, (TopicPartition("t", 0),), 0)
-    yield Stop(Stamp("c", 2, 5), clean=True)
+    yield DeliveryRun(Stamp("c", 1, 3), "g", "c", 1, "t", 0, 0, 1, 2, 0, 3, 3, latency=_LATENCY)
+    yield Ownership(Stamp("c", 2, 4), "g", "c", 1, Change.ACQUIRED, (TopicPartition("t", 0),), 0)
+    yield Stop(Stamp("c", 3, 5), clean=True)
 
 
 def _write(folder: Path, table: pa.Table) -> None:

@@ -1,22 +1,33 @@
-"""What an engine must be able to do; `spark_engine` and `duckdb_engine` are the two that there are."""
+"""What an audit needs of an engine; `spark_engine` is the one of the product, the tests have another to compare it with."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeAlias
 
 import pyarrow as pa
 
-Data: TypeAlias = "pa.Table | str"  # in memory, or a folder (or file) of Parquet
+Data: TypeAlias = "pa.Table | str"  # in memory, or a folder of Parquet as `schema.EVENTS` has it
 
 
 class Engine(Protocol):
-    """Answers questions about attached data. The text of a question is the same for all engines (`queries`)."""
+    """Answers questions about attached data. The text of a question is the same for all engines (`queries`).
+
+    Functions may run in other processes, with all that they refer to. Every method raises `Failed` with the engine's own words.
+    """
 
     name: str
 
     def attach(self, view: str, data: Sequence[Data]) -> None:
-        """Everything in `data`, under a name; replaces what had it. Raises `Failed` where it cannot be read."""
+        """Everything in `data`, under a name; replaces what had it."""
 
     def ask(self, question: str) -> pa.Table:
-        """The answer, whole. Raises `Failed` with the engine's own words."""
+        """The answer, whole."""
+
+    def map(
+        self, question: str, function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], answer: pa.Schema
+    ) -> pa.Table:
+        """What the function makes of the answer's batches, in parallel."""
+
+    def each(self, question: str, keys: Sequence[str], function: Callable[[pa.Table], pa.Table], answer: pa.Schema) -> pa.Table:
+        """What the function makes of all rows with the same keys, in parallel."""

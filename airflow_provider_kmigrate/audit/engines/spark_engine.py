@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
 
@@ -12,8 +12,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from airflow_provider_kmigrate.audit.engines import footers
 from airflow_provider_kmigrate.audit.engines.engine import Data
+from airflow_provider_kmigrate.audit.schema import EVENTS
+from airflow_provider_kmigrate.audit.session import ship_package
 from airflow_provider_kmigrate.exceptions import Failed
 
 
@@ -33,13 +34,25 @@ class SparkEngine:
     def _frame(self, data: Data) -> DataFrame:
         if not isinstance(data, str):
             return self.session.createDataFrame(data)
-        columns = footers.columns(data)
-        reader = self.session.read
-        return (reader if columns is None else reader.schema(from_arrow_schema(columns))).parquet(data)
+        return self.session.read.schema(from_arrow_schema(EVENTS)).parquet(data)
 
     def ask(self, question: str) -> pa.Table:
         with _named_errors(question):
             return self.session.sql(question).toArrow()
+
+    def map(
+        self, question: str, function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], answer: pa.Schema
+    ) -> pa.Table:
+        with _named_errors(question):
+            ship_package(self.session)
+            return self.session.sql(question).mapInArrow(function, from_arrow_schema(answer)).toArrow()
+
+    def each(self, question: str, keys: Sequence[str], function: Callable[[pa.Table], pa.Table], answer: pa.Schema) -> pa.Table:
+        with _named_errors(question):
+            ship_package(self.session)
+            grouped = self.session.sql(question).groupBy(*keys)
+            # A lambda, because Spark looks at the function's type hints and fails at those of a partial.
+            return grouped.applyInArrow(lambda rows: function(rows), from_arrow_schema(answer)).toArrow()  # noqa: PLW0108
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What is audited: event lines, ledgers in Parquet, the output of Kafka's own tools, single records."""
+"""What is audited: event lines, ledgers in Parquet, the output of Kafka's own tools."""
 
 from __future__ import annotations
 
@@ -31,15 +31,6 @@ class ToolOutput:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordTables:
-    """Folders of Parquet as `schema.RECORDS`, `LOG` and `NAMES` say. Starts, stops and ownership come as events beside them."""
-
-    records: str
-    log: str
-    names: str
-
-
-@dataclass(frozen=True, slots=True)
 class Source:
     """One body of evidence, judged by itself, of one `level`. All parts of it are read together.
 
@@ -53,17 +44,12 @@ class Source:
     ledgers: tuple[str, ...] = ()
     tools: tuple[ToolOutput, ...] = ()
     events: tuple[Event, ...] = ()
-    records: RecordTables | None = None
 
 
 def attach(source: Source, engine: Engine) -> None:
-    """Make the source's views in the engine: `events`, and `records`, `log` and `names` where there are any."""
+    """Make the source's view `events` in the engine."""
     written = table_of(_rows(source))
     engine.attach("events", [*source.ledgers, *([written] if written.num_rows or not source.ledgers else [])])
-    if source.records is not None:
-        engine.attach("records", [source.records.records])
-        engine.attach("log", [source.records.log])
-        engine.attach("names", [source.records.names])
 
 
 def read_lines(paths: Iterable[str], *, beside: bool = False) -> Iterator[Row]:

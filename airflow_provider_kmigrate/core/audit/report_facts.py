@@ -109,5 +109,5 @@ def _window(book: Book, lines: Sequence[journal_lines.Line]) -> Window:
     """From the first to the last of everything that has a time; a minute of 1970 where nothing has."""
     times = [line.began_ms for line in lines] + [line.at_ms for line in lines]
     for writer in book.writers.values():
-        times += [min(event.stamp.t_ms for event in writer.events.values()), writer.last_ms]
+        times += [writer.first_ms, writer.last_ms]
     return Window(min(times), max(times) + _EDGE_MS) if times else Window(0, 60_000)

@@ -203,14 +203,14 @@ _VIOLATIONS: Mapping[str, Reason] = {
 }
 
 
-def violation_code(name: str) -> str:
-    """Of a finding of the ledger that must not be."""
-    return _VIOLATIONS[name].code
+def of_facts(facts: Facts, level: Level, tolerated: Collection[str] = ()) -> tuple[tuple[Ground, ...], LevelHealth]:
+    """A ledger's facts as `combine` takes them. The ledger has already judged what absence may show: nothing is taken back again.
 
-
-def of_facts(facts: Facts, level: Level) -> tuple[tuple[Ground, ...], LevelHealth]:
-    """A ledger's facts as `combine` takes them. The ledger has already judged what absence may show: nothing is taken back again."""
-    broken = _violations(Outcome.FAIL, facts.violations, level)
+    `tolerated`: names of findings that are shown and do not fail.
+    """
+    spared = {name: found for name, found in facts.violations.items() if name in tolerated}
+    others = {name: found for name, found in facts.violations.items() if name not in tolerated}
+    broken = [*_violations(Outcome.FAIL, others, level), *_violations(Outcome.PASS, spared, level)]
     earlier = _violations(Outcome.PASS, facts.earlier, level, before=BEFORE_THE_STEP)
     doubts = [Ground(Outcome.INCONCLUSIVE, reason, level) for reason in facts.reasons]
     return (*broken, *earlier, *doubts), LevelHealth(level, facts.acked + sum(facts.delivered.values()))

@@ -11,9 +11,9 @@
 It works on intervals of offsets, not on records, and is the oracle that the Spark audit is tested against.
 """
 
-from airflow_provider_kmigrate.core.ledger.balance import balance
+from airflow_provider_kmigrate.core.ledger.balance import balance, conclude
 from airflow_provider_kmigrate.core.ledger.facts import Case, Facts, Finding, Gap, Produce, Verdict
 from airflow_provider_kmigrate.core.ledger.health import Demand
 from airflow_provider_kmigrate.core.ledger.produce import produce_between
 
-__all__ = ["Case", "Demand", "Facts", "Finding", "Gap", "Produce", "Verdict", "balance", "produce_between"]
+__all__ = ["Case", "Demand", "Facts", "Finding", "Gap", "Produce", "Verdict", "balance", "conclude", "produce_between"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ from airflow_provider_kmigrate.core.events import (
     Stop,
     TopicPartition,
 )
-from airflow_provider_kmigrate.core.intervals import Span, subtract, union
+from airflow_provider_kmigrate.core.intervals import size, subtract, union
 
 
 class GroupPartition(NamedTuple):
@@ -47,14 +47,63 @@ class Committed(NamedTuple):
     member: str
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Writer:
-    """One writer's events by their number."""
+    """One writer's account of itself: whether its events are whole, and how it ended. Times are ms since the epoch.
+
+    `missing` counts numbers below the last one under which there is no event, from `first_missing` on; `conflicts` counts numbers
+    under which two different events were found. `clock_lag_ms`: by how much the times of its events were behind its machine's
+    clock, by its last heartbeat. `groups`: the consumer groups that its events are about.
+    """
 
     name: str
+    first_ms: int
+    last_ms: int  # its last sign of life
+    started: bool  # number 0 is a start
+    stop: Stop | None = None  # its last event, if that is a stop
+    missing: int = 0
+    first_missing: int = 0
+    conflicts: int = 0
+    clock_lag_ms: int = 0
+    groups: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, name: str, events: Mapping[int, Event], conflicts: int = 0, last_ms: int = 0) -> Writer:
+        """From all its events by their numbers."""
+        last = events[max(events)]
+        beats = [event for _, event in sorted(events.items()) if isinstance(event, Heartbeat)]
+        holes = subtract([(0, max(events))], union((number, number) for number in events))
+        return cls(
+            name,
+            min(event.stamp.t_ms for event in events.values()),
+            last_ms,
+            started=isinstance(events.get(0), Start),
+            stop=last if isinstance(last, Stop) else None,
+            missing=size(holes),
+            first_missing=holes[0][0] if holes else 0,
+            conflicts=conflicts,
+            clock_lag_ms=beats[-1].clock.epoch_ms - beats[-1].stamp.t_ms if beats else 0,
+            groups=frozenset(group for event in events.values() if (group := getattr(event, "group", None)) is not None),
+        )
+
+
+@dataclass(slots=True)
+class Part:
+    """What is known of one partition: acknowledgements, and each group's deliveries and commits."""
+
+    where: TopicPartition
+    acks: list[Ack] = field(default_factory=list)
+    runs: dict[str, list[DeliveryRun]] = field(default_factory=lambda: defaultdict(list))
+    commits: dict[str, list[Committed]] = field(default_factory=lambda: defaultdict(list))
+
+
+@dataclass(slots=True)
+class _Numbered:
+    """One writer's events by their number, each once."""
+
     events: dict[int, Event] = field(default_factory=dict)
-    conflicts: int = 0  # numbers under which two different events were found
-    last_ms: int = 0  # when it last gave a sign of life
+    conflicts: int = 0
+    last_ms: int = 0
 
     def add(self, event: Event) -> None:
         self.last_ms = max(self.last_ms, event.stamp.t_ms)
@@ -62,26 +111,6 @@ class Writer:
         if known is not event and known != event:
             self.conflicts += 1
             self.events[event.stamp.event_seq] = min(known, event, key=repr)  # the same one in whatever order they come
-
-    @property
-    def start(self) -> Start | None:
-        first = self.events.get(0)
-        return first if isinstance(first, Start) else None
-
-    @property
-    def stop(self) -> Stop | None:
-        last = self.events[max(self.events)]
-        return last if isinstance(last, Stop) else None
-
-    @property
-    def clock_lag_ms(self) -> int:
-        """By how much the times of its events were behind its machine's clock, by its last heartbeat."""
-        last = max((event for event in self.events.values() if isinstance(event, Heartbeat)), key=_number, default=None)
-        return 0 if last is None else last.clock.epoch_ms - last.stamp.t_ms
-
-    def missing(self) -> list[Span]:
-        """Numbers below its last one under which there is no event."""
-        return subtract([(0, max(self.events))], union((number, number) for number in self.events))
 
 
 @dataclass(slots=True)
@@ -103,14 +132,15 @@ class Book:
     @classmethod
     def of(cls, events: Iterable[Event]) -> Book:
         book = cls()
+        numbered: dict[str, _Numbered] = {}
         for event in events:
             name = event.stamp.writer
-            writer = book.writers.get(name)
-            if writer is None:
-                writer = book.writers[name] = Writer(name)
-            writer.add(event)
-        for writer in book.writers.values():
-            for event in writer.events.values():
+            if name not in numbered:
+                numbered[name] = _Numbered()
+            numbered[name].add(event)
+        for name, found in numbered.items():
+            book.writers[name] = Writer.of(name, found.events, found.conflicts, found.last_ms)
+            for event in found.events.values():
                 book._file(event)
         return book
 
@@ -160,39 +190,29 @@ class Book:
     def partitions_of(self, group: str) -> Iterator[GroupPartition]:
         """Every partition that the group must be delivered, or was."""
         patterns = [pattern for start in self.starts if start.group == group for pattern in start.topics]
-        wanted = {where for where in self.acks if any(_matches(pattern, where.topic) for pattern in patterns)}
+        wanted = {where for where in self.acks if any(matches(pattern, where.topic) for pattern in patterns)}
         seen = {key.where for key in self.runs if key.group == group}
         yield from (GroupPartition(group, *where) for where in sorted(wanted | seen))
-
-    def groups_of(self, writer: Writer) -> set[str]:
-        """The groups that a writer's events are about."""
-        return {group for event in writer.events.values() if (group := getattr(event, "group", None)) is not None}
 
     def writers_of(self, group: str) -> list[Writer]:
         """Consumers that said they belong to the group."""
         return [self.writers[start.stamp.writer] for start in self.starts if start.group == group]
 
-    def runs_by_partition(self) -> dict[TopicPartition, list[DeliveryRun]]:
-        """The deliveries of all groups."""
-        found: dict[TopicPartition, list[DeliveryRun]] = defaultdict(list)
+    def parts(self) -> list[Part]:
+        """Every partition that was acknowledged or delivered, ascending; nothing in it is a copy."""
+        found = {where: Part(where) for where in sorted(self.acks.keys() | {key.where for key in self.runs})}
+        for where, acks in self.acks.items():
+            found[where].acks = acks
         for key, runs in self.runs.items():
-            found[key.where] += runs
-        return found
-
-    def delivered(self, group: str) -> int:
-        """How many records the group was delivered, repeats included."""
-        return sum(run.count for key, runs in self.runs.items() if key.group == group for run in runs)
-
-    def reads_from_latest(self, group: str) -> bool:
-        return any(start.reset == "latest" for start in self.starts if start.group == group)
+            found[key.where].runs[key.group] = runs
+        for key, commits in self.commits.items():
+            if key.where in found:
+                found[key.where].commits[key.group] = commits
+        return list(found.values())
 
 
-def _number(event: Event) -> int:
-    return event.stamp.event_seq
-
-
-def _matches(pattern: str, topic: str) -> bool:
-    """As librdkafka and the Java client subscribe: a name, or a pattern where it begins with `^`."""
+def matches(pattern: str, topic: str) -> bool:
+    """Whether a subscription holds a topic, as librdkafka and the Java client subscribe: a name, or a pattern where it begins with `^`."""
     if not pattern.startswith("^"):
         return pattern == topic
     try:

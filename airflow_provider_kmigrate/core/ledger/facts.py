@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from airflow_provider_kmigrate.core.model import Reason
 
@@ -49,19 +49,64 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """How many records (for ownership: milliseconds) in all, and the first cases."""
+    """How many records (for ownership: milliseconds) in all, and the first cases; those that continue each other are one."""
 
     count: int = 0
     cases: tuple[Case, ...] = ()
 
     @classmethod
     def of(cls, cases: Sequence[Case], limit: int) -> Finding:
-        return cls(sum(case.count for case in cases), tuple(sorted(cases, key=lambda case: case.order)[:limit]))
+        return cls(sum(case.count for case in cases), join(cases)[:limit]) if cases else NOTHING
+
+    @classmethod
+    def merged(cls, findings: Iterable[Finding], limit: int) -> Finding:
+        """All of them together; of each the first cases are enough."""
+        some = [finding for finding in findings if finding.count]
+        if len(some) < 2:
+            return some[0] if some else NOTHING
+        return cls(sum(finding.count for finding in some), join(case for finding in some for case in finding.cases)[:limit])
 
     def with_largest(self, other: Finding, limit: int) -> Finding:
         """Both, the cases with most records first."""
         cases = sorted((*self.cases, *other.cases), key=lambda case: (-case.count, case.order))
         return Finding(self.count + other.count, tuple(cases[:limit]))
+
+
+NOTHING: Final = Finding()
+
+
+def join(cases: Iterable[Case]) -> tuple[Case, ...]:
+    """Cases that differ only in their place and continue each other become one; in the order of `Case.order`."""
+    ordered = sorted(cases, key=lambda case: (_kind(case), case.from_ms or 0, case.first, case.seq_first or 0))
+    joined: list[Case] = []
+    for case in ordered:
+        if joined and _continues(joined[-1], case):
+            joined[-1] = _both(joined[-1], case)
+        else:
+            joined.append(case)
+    return tuple(sorted(joined, key=lambda case: case.order))
+
+
+def _kind(case: Case) -> tuple[str, ...]:
+    """Everything but the place, comparable."""
+    return (case.topic, str(case.partition), repr(case.group), repr(case.producer), repr(case.members), case.note)
+
+
+def _continues(one: Case, other: Case) -> bool:
+    in_log = one.first >= 0 and other.first == one.last + 1 and _kind(one) == _kind(other)
+    by_number = one.seq_last is None or other.seq_first is None or other.seq_first == one.seq_last + 1
+    return in_log and by_number and all(case.count == case.last - case.first + 1 for case in (one, other))
+
+
+def _both(one: Case, other: Case) -> Case:
+    return replace(
+        one,
+        last=other.last,
+        count=one.count + other.count,
+        seq_last=other.seq_last,
+        from_ms=min((ms for ms in (one.from_ms, other.from_ms) if ms is not None), default=None),
+        to_ms=max((ms for ms in (one.to_ms, other.to_ms) if ms is not None), default=None),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +156,9 @@ class Facts:
     - `diverged`: one offset that held two different records
     - `overrun`: committed before it was delivered
     - `double_owned`: a partition with two owners in one group
+    - `not_owned`: delivered to a member that did not own the partition by its own account (its own clock, no skew)
+
+    `recorded`: no client's own account has a hole; else what looks as if it was not owned may be an acquisition that was not written down.
 
     `of_others`: group, topic and partition that were not judged, because only members that write no events owned them.
     `passed_over`: offsets between a group's deliveries that it was not delivered and of which no producer told, the largest gaps first: control
@@ -131,6 +179,8 @@ class Facts:
     diverged: Finding = Finding()
     overrun: Finding = Finding()
     double_owned: Finding = Finding()
+    not_owned: Finding = Finding()
+    recorded: bool = True
     produce: Produce = Produce()
     gaps: tuple[Gap, ...] = ()
     of_others: tuple[tuple[str, str, int], ...] = ()

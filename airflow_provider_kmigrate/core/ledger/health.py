@@ -26,17 +26,15 @@ L17   what looks lost may have been delivered by a member that runs on, whose ne
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from airflow_provider_kmigrate.core.events import DeliveryRun, SendFailure, TopicPartition
-from airflow_provider_kmigrate.core.intervals import size
+from airflow_provider_kmigrate.core.events import SendFailure, TopicPartition
 from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition, Writer
 from airflow_provider_kmigrate.core.model import Reason
 
-_WHY_AUDIT = "What this writer saw and did not write down is unknown"
+WHY_AUDIT: Final = "What this writer saw and did not write down is unknown"
 _LAG_MS: Final = 5_000
 _WHY_LAG: Final = "Its machine slept, or its clock was set since it began: by such times it cannot be told whether it runs on"
 _WHY_RUNNING = "What it was about to do may have happened and is not in its events"
@@ -47,11 +45,12 @@ class Health:
     """`doubtful` groups may have been delivered more than their events say; None in it means every group.
 
     `held_back` are reasons for such doubts from before the step: they count where something is missing or out of order, else a client
-    that was killed once would leave every later audit without an answer.
+    that was killed once would leave every later audit without an answer. `recorded`: no client's own account has a hole.
     """
 
     reasons: tuple[Reason, ...]
     doubtful: frozenset[str | None]
+    recorded: bool = True
     held_back: Mapping[str | None, tuple[Reason, ...]] = field(default_factory=dict)
 
     def trusts(self, group: str) -> bool:
@@ -235,45 +234,67 @@ def _ago(ms: int) -> str:
     return f"{ms / 1000:.0f} s"
 
 
-def examine(book: Book, refused: Sequence[str], times: Times, refused_before: Sequence[str] = ()) -> Health:
-    """`refused` describes the lines that were no events, `refused_before` those that were written before the step."""
-    reasons = _refused(refused)
-    doubtful: set[str | None] = {None} if refused else set()
-    held: dict[str | None, tuple[Reason, ...]] = {None: tuple(_refused(refused_before))} if refused_before else {}
+@dataclass(frozen=True, slots=True)
+class Refusals:
+    """Why lines are no events; `before`: those that were written before the step."""
+
+    lines: Sequence[str] = ()
+    before: Sequence[str] = ()
+
+
+def examine(book: Book, refused: Refusals, times: Times, miscounted: Mapping[str, Sequence[Reason]]) -> Health:
+    """Whether every client's account is whole. `miscounted`: of writers, the holes in their counts of deliveries."""
+    reasons = _refused(refused.lines)
+    doubtful: set[str | None] = {None} if refused.lines else set()
+    held: dict[str | None, tuple[Reason, ...]] = {None: tuple(_refused(refused.before))} if refused.before else {}
     if absent := sorted(book.expected - book.writers.keys()):
-        reasons.append(Reason("L02", f"no event from {', '.join(absent)}", _WHY_AUDIT))
+        reasons.append(Reason("L02", f"no event from {', '.join(absent)}", WHY_AUDIT))
         doubtful.add(None)
-    for name in sorted(book.writers):
-        writer = book.writers[name]
-        found = [*_writer_flaws(writer), *_delivery_holes(writer), *_future(writer, times.not_after)]
-        ending = [] if times.runs_on(writer) else list(_stop_flaws(writer))
+    late: list[Reason] = []
+    for _, writer in sorted(book.writers.items()):
+        holes, ending = [*_writer_flaws(writer), *miscounted.get(writer.name, ())], _ending(writer, times)
+        future = list(_future(writer, times.not_after))
         if ending and times.is_over(writer):
-            held |= {group: (*held.get(group, ()), *ending) for group in book.groups_of(writer)}
+            held |= {group: (*held.get(group, ()), *ending) for group in writer.groups}
             ending = []
-        reasons += [*found, *ending]
-        if found or ending:
-            doubtful |= book.groups_of(writer)
-    return Health(tuple(reasons + list(_nothing(book))), frozenset(doubtful), held)
+        reasons += [*holes, *ending]
+        late += future
+        if holes or ending or future:
+            doubtful |= writer.groups
+    return Health((*reasons, *late), frozenset(doubtful), recorded=not reasons, held_back=held)
+
+
+def is_flawed(writer: Writer, times: Times) -> bool:
+    """Its account is not whole, or its times cannot be, whatever its counts of deliveries say."""
+    ending = _ending(writer, times) and not times.is_over(writer)
+    return bool(ending or [*_writer_flaws(writer), *_future(writer, times.not_after)])
+
+
+def nothing(*, acked: int, groups: Iterable[str]) -> Iterator[Reason]:
+    """What there must be for a judgement, and is not."""
+    if not acked:
+        yield Reason("L09", "no record was acknowledged", "There is nothing to judge")
+    if not list(groups):
+        yield Reason("L10", "no consumer group was seen", "Nothing can show that the records arrive")
 
 
 def _refused(lines: Sequence[str]) -> list[Reason]:
     return [Reason("L01", f"{len(lines)} lines are no events, first: {lines[0]}", "They may have been anything")] if lines else []
 
 
-def _nothing(book: Book) -> Iterator[Reason]:
-    if not book.acks:
-        yield Reason("L09", "no record was acknowledged", "There is nothing to judge")
-    if not book.groups():
-        yield Reason("L10", "no consumer group was seen", "Nothing can show that the records arrive")
-
-
 def _writer_flaws(writer: Writer) -> Iterator[Reason]:
-    if writer.start is None:
-        yield Reason("L03", f"{writer.name} has no start at number 0", _WHY_AUDIT)
-    if missing := writer.missing():
-        yield Reason("L04", f"{writer.name} lacks {size(missing)} of its events, first number {missing[0][0]}", _WHY_AUDIT)
+    if not writer.started:
+        yield Reason("L03", f"{writer.name} has no start at number 0", WHY_AUDIT)
+    if writer.missing:
+        text = f"{writer.name} lacks {writer.missing} of its events, first number {writer.first_missing}"
+        yield Reason("L04", text, WHY_AUDIT)
     if writer.conflicts:
-        yield Reason("L07", f"{writer.name} has two different events under {writer.conflicts} numbers", _WHY_AUDIT)
+        yield Reason("L07", f"{writer.name} has two different events under {writer.conflicts} numbers", WHY_AUDIT)
+
+
+def _ending(writer: Writer, times: Times) -> list[Reason]:
+    """What is wrong with its end; nothing where it runs on."""
+    return [] if times.runs_on(writer) else list(_stop_flaws(writer))
 
 
 def _stop_flaws(writer: Writer) -> Iterator[Reason]:
@@ -287,7 +308,7 @@ def _stop_flaws(writer: Writer) -> Iterator[Reason]:
             text += f", and its times are {_ago(abs(lag_ms))} {'behind' if lag_ms > 0 else 'ahead of'} its machine's clock"
             yield Reason("L05", text, _WHY_LAG, "Restart it; then audit again")
     elif not stop.clean:
-        yield Reason("L06", f"{writer.name} stopped with its record not whole: {stop.reason}", _WHY_AUDIT)
+        yield Reason("L06", f"{writer.name} stopped with its record not whole: {stop.reason}", WHY_AUDIT)
 
 
 def _future(writer: Writer, not_after: int | None) -> Iterator[Reason]:
@@ -296,19 +317,3 @@ def _future(writer: Writer, not_after: int | None) -> Iterator[Reason]:
         text = f"{writer.name} wrote an event {_ago(writer.last_ms - not_after)} after it was read"
         why = "Whether it still runs, and what came first, cannot be told by such a clock"
         yield Reason("L15", text, why, "Set the clocks of clients and of Spark's driver (NTP), or allow a larger skew_ms")
-
-
-def _delivery_holes(writer: Writer) -> Iterator[Reason]:
-    """Each member counts its deliveries of each partition from 0; a run that is missing breaks the count."""
-    counted: dict[tuple[str, str, str, int], list[tuple[int, int]]] = defaultdict(list)
-    for event in writer.events.values():
-        if isinstance(event, DeliveryRun):
-            counted[event.group, event.member, event.topic, event.partition].append((event.seq, event.count))
-    for (group, member, topic, partition), runs in sorted(counted.items()):
-        expected = 0
-        for seq, count in sorted(runs):
-            if seq != expected:
-                text = f"{member} of {group} counts delivery {seq} of {topic}-{partition} where {expected} was next"
-                yield Reason("L08", text, _WHY_AUDIT)
-                break
-            expected += count

@@ -12,7 +12,7 @@ it is a delivery by somebody who is no owner (A09).
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -24,6 +24,7 @@ from airflow_provider_kmigrate.core.ledger.facts import Case
 
 _END = float("inf")
 MAX_OFFSET: Final = 2**63 - 1
+FOREVER: Final = 2**63 - 1
 
 
 class Step(NamedTuple):
@@ -56,6 +57,49 @@ def first_start(where: TopicPartition, changes: Sequence[Ownership]) -> int | No
     """The offset at which the first owner began; None: not told. What was before it nobody who writes events was to be delivered."""
     first = next((change for change in in_order(changes) if change.change is Change.ACQUIRED), None)
     return None if first is None else _start(where, first)
+
+
+def not_owned(where: TopicPartition, runs: Iterable[DeliveryRun], changes: Sequence[Ownership]) -> list[Case]:
+    """Deliveries to a member that did not own the partition by its own account; each member's own clock decides."""
+    owned: dict[str, list[Owned]] = defaultdict(list)
+    for one in owned_times(changes):
+        owned[one.member].append(one)
+    strangers = (
+        run for run in runs if not any(one.from_ms <= run.t_first_ms and run.t_last_ms <= one.to_ms for one in owned[run.member])
+    )
+    return [
+        Case(
+            *where,
+            run.first,
+            run.last,
+            run.count,
+            group=run.group,
+            members=(run.member,),
+            from_ms=run.t_first_ms,
+            to_ms=run.t_last_ms,
+        )
+        for run in strangers
+    ]
+
+
+class Owned(NamedTuple):
+    """A member owned a partition from .. to, ms since the epoch on its own clock; `FOREVER`: it never gave it up."""
+
+    member: str
+    from_ms: int
+    to_ms: int
+
+
+def owned_times(changes: Iterable[Ownership]) -> list[Owned]:
+    """When each member owned one partition, by its own words."""
+    since: dict[str, int] = {}
+    found = []
+    for change in sorted(changes, key=lambda change: (change.stamp.writer, change.stamp.event_seq)):
+        if change.change is Change.ACQUIRED:
+            since.setdefault(change.member, change.stamp.t_ms)
+        elif change.member in since:
+            found.append(Owned(change.member, since.pop(change.member), _ended(change)))
+    return found + [Owned(member, begin, FOREVER) for member, begin in since.items()]
 
 
 def _start(where: TopicPartition, change: Ownership) -> int | None:

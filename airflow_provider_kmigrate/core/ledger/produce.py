@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from airflow_provider_kmigrate.core import latency
@@ -14,17 +15,44 @@ from airflow_provider_kmigrate.core.ledger.facts import Case, Produce
 STALL_US: Final = 100_000  # a record that waits longer is stalled
 
 
-def produce_facts(book: Book, limit: int) -> Produce:
-    """Everything that the producers in the book wrote."""
-    acks = [ack for found in book.acks.values() for ack in found]
+@dataclass(frozen=True, slots=True)
+class AckTimes:
+    """How long one producer's acknowledged records took: how many there are, and the latencies of those that have one.
+
+    `longest_gap_ms`: of those without a latency the longest time between two acknowledgements of one partition.
+    """
+
+    records: int = 0
+    buckets: latency.Histogram = ()
+    longest_gap_ms: int | None = None
+
+    @classmethod
+    def of(cls, acks: Sequence[Ack]) -> AckTimes:
+        untimed = [ack for ack in acks if not ack.latency]
+        merged = latency.merge(ack.latency for ack in acks)
+        return cls(sum(ack.count for ack in acks), merged, _longest_ack_gap(untimed))
+
+
+def produce_facts(book: Book, acked: Mapping[str, AckTimes], limit: int) -> Produce:
+    """Everything that the producers wrote. `acked`: by producer; the book has their latencies, slow records and failures."""
     told = Counter[str]()
     for event in book.latencies:
         told[event.producer] += len(event.values_us)
     values = Counter(value for event in book.latencies for value in event.values_us)
-    rough = _from_buckets(ack for ack in acks if ack.producer not in told)
-    silent = [ack for ack in acks if ack.producer not in told and not ack.latency]
-    exact = not rough and not silent and told == _owed(acks, book.failures)
-    return _produce(values + rough, _worst(book.slow, limit), exact=exact, gap=_longest_ack_gap(silent))
+    others = [times for producer, times in acked.items() if producer not in told]
+    for number, count in latency.merge(times.buckets for times in others):
+        values[round(latency.middle(number))] += count
+    gaps = [times.longest_gap_ms for times in others if times.longest_gap_ms is not None]
+    exact = not any(times.records for times in others) and told == _owed(acked, book.failures)
+    return _produce(values, _worst(book.slow, limit), exact=exact, gap=max(gaps, default=None))
+
+
+def ack_times(acks: Iterable[Ack]) -> dict[str, AckTimes]:
+    """By producer."""
+    found: dict[str, list[Ack]] = defaultdict(list)
+    for ack in acks:
+        found[ack.producer].append(ack)
+    return {producer: AckTimes.of(mine) for producer, mine in found.items()}
 
 
 def produce_between(events: Sequence[Event], start_ms: int, end_ms: int, limit: int = 20) -> Produce:
@@ -59,21 +87,12 @@ def _produce(counted: Counter[int], worst: tuple[Case, ...], *, exact: bool, gap
     )
 
 
-def _owed(acks: Iterable[Ack], failures: Iterable[SendFailure]) -> Counter[str]:
+def _owed(acked: Mapping[str, AckTimes], failures: Iterable[SendFailure]) -> Counter[str]:
     """Of each producer, how many latencies there must be."""
-    owed = Counter[str]()
-    for ack in acks:
-        owed[ack.producer] += ack.count
+    owed = Counter({producer: times.records for producer, times in acked.items()})
     for failure in failures:
         owed[failure.producer] += failure.seq_last - failure.seq_first + 1
     return owed
-
-
-def _from_buckets(acks: Iterable[Ack]) -> Counter[int]:
-    found = Counter[int]()
-    for number, count in latency.merge(ack.latency for ack in acks):
-        found[round(latency.middle(number))] += count
-    return found
 
 
 def _worst(slow: Iterable[Slow], limit: int) -> tuple[Case, ...]:

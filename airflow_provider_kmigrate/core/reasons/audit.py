@@ -161,15 +161,6 @@ ENTRIES = (
         "Raise the limit to get a PASS.",
     ),
     Entry(
-        "A13",
-        "More in doubt than were judged",
-        "So many partitions are doubtful that not all were judged one by one. The counts are at least what they say.",
-        True,
-        "Yes for the cluster; this much doubt is a finding of its own.",
-        ("Look at the findings that there are first. Then judge all with a higher `max_runs` and more memory.",),
-        "Read the counts as whole.",
-    ),
-    Entry(
         "A14",
         "Records were given up",
         "A fact, no fault: producers gave up on records. They were acknowledged to nobody, so they are not lost; they may be in the log all the same.",
@@ -826,15 +817,6 @@ ENTRIES = (
         "Yes.",
         ("Audit them with the release that wrote them, or upgrade this one.",),
         "Change the version in the lines.",
-    ),
-    Entry(
-        "X05",
-        "A number without a name",
-        "Records name a topic or member by a number that the table of names does not have. Whose they are decides what they mean.",
-        True,
-        "Yes.",
-        ("Write records and names together again, from the same source.",),
-        "Mix the names of one export with the records of another.",
     ),
     Entry(
         "X06",

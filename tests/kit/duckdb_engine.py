@@ -1,8 +1,8 @@
-"""DuckDB: the audit in this process, for one machine; and, computing the same in its own way, the check on Spark."""
+"""DuckDB in this process: a second reader of the same SQL, to hold Spark's answers against, and quick."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Self
 
@@ -14,7 +14,7 @@ from airflow_provider_kmigrate.exceptions import Failed
 
 
 class DuckDBEngine:
-    """Lives in memory; close it by leaving its `with` block. `threads` 0: as many as there are cores."""
+    """Closes with its `with` block. `threads`: 0 for as many as there are cores."""
 
     name = "duckdb"
 
@@ -43,6 +43,18 @@ class DuckDBEngine:
     def ask(self, question: str) -> pa.Table:
         with _named_errors():
             return self._connection.sql(question).to_arrow_table()
+
+    def map(
+        self, question: str, function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], answer: pa.Schema
+    ) -> pa.Table:
+        return pa.Table.from_batches(function(iter(self.ask(question).to_batches())), answer)
+
+    def each(self, question: str, keys: Sequence[str], function: Callable[[pa.Table], pa.Table], answer: pa.Schema) -> pa.Table:
+        rows = self.ask(question)
+        places: dict[tuple[object, ...], list[int]] = {}
+        for at, key in enumerate(zip(*(rows[name].to_pylist() for name in keys), strict=True)):
+            places.setdefault(key, []).append(at)
+        return pa.concat_tables([answer.empty_table(), *(function(rows.take(found)) for found in places.values())])
 
 
 def _pattern(path: str) -> str:

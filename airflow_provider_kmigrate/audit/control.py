@@ -1,0 +1,64 @@
+"""What an audit always reads whole: the few events about writers and owners, and the lines that are no events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from airflow_provider_kmigrate.audit import queries
+from airflow_provider_kmigrate.audit.engines.engine import Engine
+from airflow_provider_kmigrate.audit.schema import Pile
+from airflow_provider_kmigrate.core.audit.event_lines import decode
+from airflow_provider_kmigrate.core.events import Event, Ownership, Start
+from airflow_provider_kmigrate.core.ledger.health import Refusals
+from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.exceptions import Refused
+
+_NOW: Final = (1 << 63) - 1  # of a time that is not known
+
+
+@dataclass(slots=True)
+class Control:
+    """`events`: starts, stops, ownership and the like, and producers' latencies, each once. `starts`: the first one of each writer."""
+
+    events: list[Event]
+    refused: list[tuple[str, str]]  # why, and the line
+    refused_ms: list[int | None]  # of each the latest time at which it can have been written; None: not known
+    starts: dict[str, Start] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, engine: Engine) -> Control:
+        """Raises `Refused` (X04) where a line has a schema version that this release does not know."""
+        rows = engine.ask(queries.CONTROL).to_pylist()
+        _refuse_versions([row["why"] for row in rows if row["pile"] == Pile.VERSION])
+        written = (row["line"] for row in rows if row["pile"] in {Pile.CONTROL, Pile.LATENCY})
+        lines = sorted((row["why"], row["line"], row["t_ms"] or _NOW) for row in rows if row["pile"] == Pile.REFUSED)
+        refused = [(why, line) for why, line, _ in lines]
+        control = cls(
+            [decode(line) for line in dict.fromkeys(written)], refused, [None if ms == _NOW else ms for *_, ms in lines]
+        )
+        for event in control.events:
+            if isinstance(event, Start):
+                known = control.starts.get(event.stamp.writer, event)
+                control.starts[event.stamp.writer] = min(known, event, key=lambda start: start.stamp.event_seq)
+        return control
+
+    @property
+    def changes(self) -> list[Ownership]:
+        """Who took and gave up what."""
+        return [event for event in self.events if isinstance(event, Ownership)]
+
+    def refusals(self, since: int | None) -> Refusals:
+        """Why lines are no events. `since`: when the step began, ms since the epoch."""
+        found: tuple[list[str], list[str]] = [], []
+        for (why, _), ms in zip(self.refused, self.refused_ms, strict=True):
+            found[since is not None and ms is not None and ms < since].append(why)
+        return Refusals(*found)
+
+
+def _refuse_versions(found: list[str]) -> None:
+    if found:
+        text = f"{len(found)} lines have another schema version, first: {min(found)}."
+        remedy = "Audit them with the release that wrote them, or upgrade this one."
+        why = "Their words may mean something else; without them a loss may stay hidden."
+        raise Refused.because(Reason("X04", text, why, remedy))

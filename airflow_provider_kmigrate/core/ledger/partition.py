@@ -1,0 +1,256 @@
+"""Judge one partition: everything that its events show, before it is known which clients' accounts are whole.
+
+`check` needs the partition's own events and a `Setting`, which says of all groups what is not in those events. Partitions are
+independent of each other, so an audit may check each on another machine; `balance.conclude` puts the results together and decides
+what the absence of events may show.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from airflow_provider_kmigrate.core.events import Change, DeliveryRun, LogExtent, Ownership, TopicPartition
+from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition, Part, matches
+from airflow_provider_kmigrate.core.ledger.coverage import Missing, Read, maybe_delivered, missing, part_of, passed_over
+from airflow_provider_kmigrate.core.ledger.facts import NOTHING, Case, Finding, Gap
+from airflow_provider_kmigrate.core.ledger.health import WHY_AUDIT, Times
+from airflow_provider_kmigrate.core.ledger.log import inspect
+from airflow_provider_kmigrate.core.ledger.ownership import first_start, not_owned, of_others
+from airflow_provider_kmigrate.core.ledger.sequence import Walk, Window, walk
+from airflow_provider_kmigrate.core.model import Reason
+
+_BATCH_MS: Final = 2_000  # deliveries are written about once a second
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """`skew_ms`: by how much members' clocks may differ. `max_cases`: counter-examples kept of a finding. `window` as for `balance`.
+
+    `mixed`: groups some members of which write no events.
+    """
+
+    skew_ms: int
+    max_cases: int
+    window: Window | None
+    times: Times
+    mixed: tuple[str, ...] = ()
+
+    def is_over(self, case: Case) -> bool:
+        """It ended before the step began. What has no time, such as a record stored twice, may be of the step."""
+        since = self.times.since
+        return since is not None and case.to_ms is not None and case.to_ms + self.skew_ms < since
+
+    def finding(self, cases: Sequence[Case]) -> Finding:
+        return Finding.of(cases, self.max_cases)
+
+    def dated(self, cases: Sequence[Case]) -> Dated:
+        """Split by whether it was over before the step."""
+        if not cases:
+            return _NEVER
+        over = [case for case in cases if self.is_over(case)]
+        return Dated(self.finding([case for case in cases if not self.is_over(case)]), self.finding(over))
+
+
+@dataclass(frozen=True, slots=True)
+class Dated:
+    """A finding that may be of the step, and what was over before it."""
+
+    now: Finding = NOTHING
+    earlier: Finding = NOTHING
+
+
+_NEVER: Final = Dated()
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """What a group's members said of it, wherever its partitions are.
+
+    `last_ms`: the last sign of life of each member; `running`: of those that run on. `tells_owners`: some member said what it owned.
+    """
+
+    topics: frozenset[str] = frozenset()
+    from_latest: bool = False
+    last_ms: Mapping[str, int] = field(default_factory=dict)
+    running: Mapping[str, int] = field(default_factory=dict)
+    tells_owners: bool = False
+
+
+_UNNAMED: Final = Group()  # seen reading, and none of its members has a start
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What `check` must know besides a partition's own events."""
+
+    limits: Limits
+    groups: Mapping[str, Group]
+    ownership: Mapping[GroupPartition, Sequence[Ownership]]
+    extents: Mapping[TopicPartition, LogExtent]
+
+    @classmethod
+    def of(cls, book: Book, limits: Limits) -> Setting:
+        tell = {key.group for key, changes in book.ownership.items() if any(one.change is Change.ACQUIRED for one in changes)}
+        named = {start.group for start in book.starts if start.group is not None}
+        groups = {name: _group(book, name, limits.times, tells_owners=name in tell) for name in named | tell}
+        return cls(limits, groups, book.ownership, book.extents)
+
+    def only(self, places: Collection[TopicPartition]) -> Setting:
+        """What is needed for these partitions: it is sent to every worker."""
+        changes = {key: list(found) for key, found in self.ownership.items() if key.where in places}
+        return replace(self, ownership=changes, extents={at: one for at, one in self.extents.items() if at in places})
+
+    def readers(self, part: Part) -> list[str]:
+        """Every group that the partition's records must be delivered to, or were."""
+        topic = part.where.topic
+        wanting = (name for name, group in self.groups.items() if any(matches(pattern, topic) for pattern in group.topics))
+        return sorted({*(wanting if part.acks else ()), *(name for name, runs in part.runs.items() if runs)})
+
+
+def _group(book: Book, name: str, times: Times, *, tells_owners: bool) -> Group:
+    starts = [start for start in book.starts if start.group == name]
+    writers = book.writers_of(name)
+    return Group(
+        frozenset(pattern for start in starts for pattern in start.topics),
+        any(start.reset == "latest" for start in starts),
+        {writer.name: writer.last_ms for writer in writers},
+        {writer.name: writer.last_ms for writer in writers if times.runs_on(writer)},
+        tells_owners,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupChecked:
+    """One group on one partition. `judged` False: only members that write no events owned it.
+
+    `lost` holds what is `on_its_way` perhaps, and what is `surely_lost`, if the group's account is whole; `committed_over` is the part of the
+    latter behind which the group committed. The fields else are those of `Facts`.
+    """
+
+    key: GroupPartition
+    judged: bool = True
+    compacted: bool = False
+    redelivered: Dated = _NEVER
+    reordered: Dated = _NEVER
+    overrun: Dated = _NEVER
+    not_owned: Dated = _NEVER
+    lost: Finding = NOTHING
+    on_its_way: Finding = NOTHING
+    surely_lost: Finding = NOTHING
+    committed_over: Finding = NOTHING
+    unread: Finding = NOTHING
+    unclear: Finding = NOTHING
+    passed_over: Finding = NOTHING
+    gap: Gap | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What one partition's events show. `miscounted`: writers whose count of deliveries has a hole here, each with the reason."""
+
+    where: TopicPartition
+    acked: int
+    delivered: Mapping[str, int]
+    groups: tuple[GroupChecked, ...] = ()
+    diverged: Finding = NOTHING
+    stored_twice: Finding = NOTHING
+    reordered: Finding = NOTHING
+    miscounted: tuple[tuple[str, Reason], ...] = ()
+
+
+def check(part: Part, setting: Setting) -> Checked:
+    """Everything that the partition's events show, for all its groups."""
+    finding = setting.limits.finding
+    flaws = inspect(*part.where, part.acks, [run for runs in part.runs.values() for run in runs])
+    return Checked(
+        part.where,
+        acked=sum(ack.count for ack in part.acks),
+        delivered={group: sum(run.count for run in runs) for group, runs in part.runs.items()},
+        groups=tuple(_check_group(part, group, setting) for group in setting.readers(part)),
+        diverged=finding(flaws.diverged),
+        stored_twice=finding(flaws.stored_twice),
+        reordered=finding(flaws.reordered),
+        miscounted=tuple(_miscounted(part.runs)),
+    )
+
+
+def _check_group(part: Part, name: str, setting: Setting) -> GroupChecked:
+    key, limits = GroupPartition(name, *part.where), setting.limits
+    changes, runs = setting.ownership.get(key, ()), part.runs.get(name, ())
+    mixed, group = name in limits.mixed, setting.groups.get(name, _UNNAMED)
+    if mixed and not changes and not runs:
+        return GroupChecked(key, judged=False)
+    read = Read(
+        *key,
+        acks=part.acks,
+        runs=runs,
+        commits=part.commits.get(name, ()),
+        extent=setting.extents.get(part.where),
+        from_latest=group.from_latest,
+        start=first_start(part.where, changes),
+        excused=of_others(part.where, changes, runs) if mixed else (),
+    )
+    absent, found = missing(read), walk(read, limits.skew_ms, limits.window)
+    maybe, sure = maybe_delivered(read, absent.lost, group.running, limits.skew_ms + _BATCH_MS) if absent.lost else ([], [])
+    return GroupChecked(
+        key,
+        compacted=read.extent is not None and read.extent.compacted,
+        redelivered=limits.dated(found.redelivered),
+        reordered=limits.dated(found.reordered),
+        overrun=limits.dated(found.overrun),
+        not_owned=limits.dated(not_owned(part.where, runs, changes) if group.tells_owners else ()),
+        lost=limits.finding(absent.lost),
+        on_its_way=limits.finding(maybe),
+        surely_lost=limits.finding(sure),
+        committed_over=limits.finding(_committed_over(read, sure)),
+        unread=limits.finding([case for case in absent.unread if not _fresh(case, limits.times.alive_since)]),
+        unclear=limits.finding(absent.unclear),
+        passed_over=_largest([] if mixed else passed_over(read), limits.max_cases),
+        gap=_gap(read, group, absent, found),
+    )
+
+
+def _fresh(case: Case, alive_since: int | None) -> bool:
+    """Acknowledged so lately that consumers which run on need not have read it."""
+    return alive_since is not None and case.to_ms is not None and case.to_ms >= alive_since
+
+
+def _committed_over(read: Read, lost: Iterable[Case]) -> list[Case]:
+    """Records that were never delivered although the group committed an offset behind them."""
+    committed = max((commit.offset for commit in read.commits), default=0)
+    behind = [part_of(case, (case.first, min(case.last, committed - 1))) for case in lost if case.first < committed]
+    return [replace(case, note=f"offset {committed} is committed") for case in behind]
+
+
+def _largest(cases: Sequence[Case], limit: int) -> Finding:
+    return Finding(sum(case.count for case in cases), tuple(cases)).with_largest(NOTHING, limit) if cases else NOTHING
+
+
+def _gap(read: Read, group: Group, absent: Missing, found: Walk) -> Gap | None:
+    """The partition's longest gap; one that is still open ends with the group's last sign of life."""
+    gaps = [] if found.gap is None else [found.gap]
+    sent = [when for case in absent.unread if (when := case.from_ms if case.from_ms is not None else case.to_ms) is not None]
+    if sent and group.last_ms:
+        begin, end = max(min(sent), found.last_ms or min(sent)), max(group.last_ms.values())
+        gaps.append(Gap(read.group, read.topic, read.partition, max(0, end - begin), begin, end, open=True))
+    return max(gaps, key=lambda gap: gap.ms, default=None)
+
+
+def _miscounted(runs: Mapping[str, Sequence[DeliveryRun]]) -> Iterator[tuple[str, Reason]]:
+    """Each member counts its deliveries of each partition from 0; a run that is missing breaks the count."""
+    counted: dict[tuple[str, str, str], list[DeliveryRun]] = defaultdict(list)
+    for group, found in runs.items():
+        for run in found:
+            counted[run.stamp.writer, group, run.member].append(run)
+    for (writer, group, member), mine in sorted(counted.items()):
+        expected = 0
+        for run in sorted(mine, key=lambda run: (run.seq, run.count)):
+            if run.seq != expected:
+                place = f"{run.topic}-{run.partition}"
+                text = f"{member} of {group} counts delivery {run.seq} of {place} where {expected} was next"
+                yield writer, Reason("L08", text, WHY_AUDIT)
+                break
+            expected += run.count
