@@ -18,8 +18,8 @@ from airflow_provider_kmigrate.hooks.world import asking
 from airflow_provider_kmigrate.operators.brokers import BrokerStepOperator
 from airflow_provider_kmigrate.operators.step import StepOperator
 from airflow_provider_kmigrate.steps.brokers import BringBack
-from airflow_provider_kmigrate.steps.catalog import build, terms_of
-from airflow_provider_kmigrate.steps.rollback import bring_back_the_rest, planned, stop_controllers
+from airflow_provider_kmigrate.steps.catalog import build
+from airflow_provider_kmigrate.steps.rollback import bring_back_the_rest, planned, stop_controllers, terms_of
 from airflow_provider_kmigrate.steps.run import World, run_step
 from airflow_provider_kmigrate.steps.whole_way_back import run_rollback
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import NoReturn, Self
@@ -9,7 +10,7 @@ from typing import NoReturn, Self
 from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.back import cures as back_cures
 from airflow_provider_kmigrate.core.back import rollback
-from airflow_provider_kmigrate.core.cluster import NodeSpec, Policy
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec, Policy, Role
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.files import meta_properties
 from airflow_provider_kmigrate.core.files.config_matrix import stage_on_disk
@@ -28,7 +29,7 @@ from airflow_provider_kmigrate.steps.journal import told
 from airflow_provider_kmigrate.steps.notes import note_registered, note_taken_back
 from airflow_provider_kmigrate.steps.partition_states import elect_anew
 from airflow_provider_kmigrate.steps.restarts import insist, ours, restart, start, stop
-from airflow_provider_kmigrate.steps.run import OfNode, World, run_step
+from airflow_provider_kmigrate.steps.run import Arguments, Maker, OfNode, Step, World, run_step
 
 _WAY_BACK_WITHIN = 30.0  # seconds for the gates to open before a broker that is worse is left as it is
 
@@ -257,3 +258,16 @@ class TakeBack(BringBack):
         """A broker that was ill may stop slowly, or be killed in the end: that says nothing against the controller."""
         del world, seconds
         return gates.MET
+
+
+def _roll(spec: ClusterSpec, arguments: Arguments) -> Step:
+    node = spec.node(Role.BROKER, arguments["node"])
+    return RollBroker(node, BrokerMode(arguments["target"]), spec.policy)
+
+
+def _back(spec: ClusterSpec, arguments: Arguments) -> Step:
+    node = spec.node(Role.BROKER, arguments["node"])
+    return BringBack(node, BrokerMode(arguments["target"]), spec.policy)
+
+
+STEPS: Mapping[str, Maker] = {"roll": _roll, "back": _back}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from airflow_provider_kmigrate.core.cluster import NodeSpec
+from collections.abc import Mapping
+
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec, Role
 from airflow_provider_kmigrate.core.decision import Act, Decision, Verb
 from airflow_provider_kmigrate.core.files.config_matrix import Stage
 from airflow_provider_kmigrate.core.forward import provision
@@ -13,7 +15,7 @@ from airflow_provider_kmigrate.steps.files import install
 from airflow_provider_kmigrate.steps.lacking import refuse_if_lost
 from airflow_provider_kmigrate.steps.notes import forget_unflagged, note_unflagged, notes_deleted
 from airflow_provider_kmigrate.steps.restarts import apply, start
-from airflow_provider_kmigrate.steps.run import OfNode, World
+from airflow_provider_kmigrate.steps.run import Arguments, Maker, OfNode, Step, World
 
 
 class ProvisionController(OfNode):
@@ -96,3 +98,14 @@ class FinalizeController(OfNode):
             refuse_if_lost(self.name, world.spec, world.backup, world.journal)
             note_unflagged(world, self.node.id)
         apply(world, self.node, Stage.CONTROLLER_FINAL, act.verb)
+
+
+def _provision(spec: ClusterSpec, arguments: Arguments) -> Step:
+    return ProvisionController(spec.node(Role.CONTROLLER, arguments["node"]), spec.cluster_id)
+
+
+def _finalize(spec: ClusterSpec, arguments: Arguments) -> Step:
+    return FinalizeController(spec.node(Role.CONTROLLER, arguments["node"]), arguments.get("approved") or "")
+
+
+STEPS: Mapping[str, Maker] = {"provision": _provision, "finalize": _finalize}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Self
 
 from airflow_provider_kmigrate.clients import group_mode, group_offsets
 from airflow_provider_kmigrate.clients.znode_writes import Delete
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
-from airflow_provider_kmigrate.core.cluster import GroupSpec
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, GroupSpec
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind
 from airflow_provider_kmigrate.core.coordination.registration import GroupPaths, Mode
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
@@ -23,7 +24,7 @@ from airflow_provider_kmigrate.core.model import ClusterView, Look, Reason
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import Failed
 from airflow_provider_kmigrate.steps.notes import note_held
-from airflow_provider_kmigrate.steps.run import Step, World
+from airflow_provider_kmigrate.steps.run import Arguments, Maker, Step, World
 
 _LOOKS = Look.ZOOKEEPER | Look.GROUP_MEMBERS
 _SHARE = 0.9  # of the patience: a canary that never comes to rest goes back before the step gives up
@@ -373,3 +374,23 @@ def copy_offsets(world: World, group: str) -> None:
     if seen is None or seen.committed is None:
         raise Failed(f"group {group}: its offsets could not be read, none was copied")
     group_offsets.raise_in_zookeeper(world.tools.zk, group, seen.committed, world.fence)
+
+
+def _switch(spec: ClusterSpec, arguments: Arguments) -> Step:
+    group = spec.group(arguments["group"])
+    bake = group.bake if arguments.get("bake") else 0.0
+    return SwitchInstance(group, arguments["instance"], MemberKind(arguments["target"]), bake=bake)
+
+
+def _watch_group(spec: ClusterSpec, arguments: Arguments) -> Step:
+    group = spec.group(arguments["group"])
+    return GroupWatched(group, group.bake)
+
+
+STEPS: Mapping[str, Maker] = {
+    "switch": _switch,
+    "mode": lambda spec, arguments: SetMode(spec.group(arguments["group"]), Mode(arguments["mode"])),
+    "watch group": _watch_group,
+    "group back": lambda spec, arguments: GroupBack(spec.group(arguments["group"]), Goal(arguments["goal"])),
+    "clean up": lambda spec, arguments: CleanUp(spec.group(arguments["group"])),
+}

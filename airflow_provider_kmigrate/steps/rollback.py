@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 from airflow_provider_kmigrate.clients import znodes
 from airflow_provider_kmigrate.clients.znode_writes import Delete, Operation, Set
 from airflow_provider_kmigrate.core import gates
@@ -10,7 +13,7 @@ from airflow_provider_kmigrate.core.back import losses, rollback
 from airflow_provider_kmigrate.core.back import plan as back_plan
 from airflow_provider_kmigrate.core.back.losses import SAFE, Terms
 from airflow_provider_kmigrate.core.back.rollback import HandOver
-from airflow_provider_kmigrate.core.cluster import NodeSpec
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec, Role
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.files.config_matrix import Stage, stage_on_disk
 from airflow_provider_kmigrate.core.forward.moved import MovedSince, moved_since
@@ -27,7 +30,7 @@ from airflow_provider_kmigrate.steps.lacking import lacking
 from airflow_provider_kmigrate.steps.notes import forget_unflagged, notes_deleted
 from airflow_provider_kmigrate.steps.partition_states import raise_states
 from airflow_provider_kmigrate.steps.restarts import apply, end
-from airflow_provider_kmigrate.steps.run import OfNode, Step, World
+from airflow_provider_kmigrate.steps.run import Arguments, Maker, OfNode, Step, World
 from airflow_provider_kmigrate.steps.waits import Equivalent
 
 
@@ -279,3 +282,39 @@ def _operations(change: HandOver, read: dict[str, tuple[bytes, int]]) -> list[Op
 
 def _owner(data: bytes, zk: ZkView) -> ZkController | Malformed:
     return znodes.controller(data, ephemeral=isinstance(zk.controller, ZkController) and zk.controller.ephemeral)
+
+
+def terms_of(spec: ClusterSpec, arguments: Arguments) -> Terms:
+    """On what terms a way back goes: `skip_failover`, and `accept_loss`, which names the cluster id.
+
+    Raises `Refused` (G35) where `accept_loss` would not be followed as it stands.
+    """
+    failover, accepted = not arguments.get("skip_failover"), arguments.get("accept_loss") or ""
+    if (wrong := losses.misstated(accepted, spec.cluster_id, failover=failover)) is not None:
+        raise Refused.because(wrong)
+    return Terms(failover, lossy=bool(accepted))
+
+
+def asked_by(spec: ClusterSpec, terms: Terms) -> dict[str, Any]:
+    """The arguments that state these terms, as a run's conf does: what `terms_of` reads."""
+    return {"skip_failover": not terms.failover, "accept_loss": spec.cluster_id if terms.lossy else ""}
+
+
+def _of_controller(step: Callable[[NodeSpec], Step]) -> Maker:
+    return lambda spec, arguments: step(spec.node(Role.CONTROLLER, arguments["node"]))
+
+
+def _stop_controller(spec: ClusterSpec, arguments: Arguments) -> Step:
+    return StopController(spec.node(Role.CONTROLLER, arguments["node"]), spec.controllers, terms_of(spec, arguments))
+
+
+STEPS: Mapping[str, Maker] = {
+    "restore flag": _of_controller(RestoreFlag),
+    "reconcile": lambda spec, _arguments: Reconcile(spec.controllers),
+    "healed": lambda spec, arguments: Healed(spec.policy.copy_timeout, terms_of(spec, arguments)),
+    "stop controller": _stop_controller,
+    "give back": lambda spec, arguments: GiveBack(spec.controllers, terms_of(spec, arguments)),
+    "zookeeper leads": lambda _spec, _arguments: ZooKeeperLeads(),
+    "wipe": _of_controller(WipeController),
+    "rolled back": lambda _spec, _arguments: RolledBack(),
+}

@@ -12,7 +12,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec, Role
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
@@ -158,6 +158,11 @@ class Step(ABC):
         """What says why acting was in vain, such as the end of a node's log."""
         del world
         return ""
+
+
+Arguments = Mapping[str, Any]
+"""A step's arguments, as JSON values."""
+Maker = Callable[[ClusterSpec, Arguments], Step]
 
 
 class OfNode(Step):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Self
 
 from airflow_provider_kmigrate.core import gates
+from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.forward import leaders, waiting
 from airflow_provider_kmigrate.core.forward.compared import Compared
@@ -17,7 +18,7 @@ from airflow_provider_kmigrate.core.model import ClusterView, Look, Reason
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.steps.dual_write import Reviving
-from airflow_provider_kmigrate.steps.run import Step, World
+from airflow_provider_kmigrate.steps.run import Arguments, Maker, Step, World
 
 _SOAKING = Look.POSITION | Look.PARTITIONS | Look.CLIENT_METRICS | Look.GROUPS
 
@@ -243,3 +244,40 @@ class Finalized(Step):
         del first
         self._still = waiting.still_since(self._still, view)
         return waiting.finalized(view, self._still)
+
+
+def _registered(spec: ClusterSpec, arguments: Arguments) -> Step:
+    del arguments
+    return BrokersRegistered([node.id for node in spec.brokers])
+
+
+def _phase(spec: ClusterSpec, arguments: Arguments) -> Step:
+    del spec
+    return PhaseReached([Phase(phase) for phase in arguments.get("phases", waiting.COPIED)], arguments.get("patience", 600.0))
+
+
+def _lag(spec: ClusterSpec, arguments: Arguments) -> Step:
+    return LagSmall(arguments.get("limit", 10), spec.policy.copy_timeout)
+
+
+def _leaders(spec: ClusterSpec, arguments: Arguments) -> Step:
+    del arguments
+    # Small batches pay only where followers come back quickly (measured); otherwise they multiply the stall.
+    return PreferredLeaders(spec.policy.elect_batch if spec.policy.fast_failover else 1_000_000)
+
+
+def _soak(spec: ClusterSpec, arguments: Arguments) -> Step:
+    return Soak(arguments.get("seconds", spec.policy.min_soak))
+
+
+STEPS: Mapping[str, Maker] = {
+    "controllers ready": lambda _spec, _arguments: ControllersReady(),
+    "registered": _registered,
+    "phase": _phase,
+    "copied": lambda spec, _arguments: Copied(spec.policy.copy_timeout),
+    "lag": _lag,
+    "equivalent": lambda spec, _arguments: Equivalent(spec.policy.copy_timeout),
+    "leaders": _leaders,
+    "soak": _soak,
+    "finalized": lambda _spec, _arguments: Finalized(),
+}

@@ -5,9 +5,8 @@ from __future__ import annotations
 from airflow_provider_kmigrate.core.back.losses import SAFE, Terms
 from airflow_provider_kmigrate.core.back.sequence import WAY_BACK
 from airflow_provider_kmigrate.core.decision import Done
-from airflow_provider_kmigrate.steps.catalog import asked_by
 from airflow_provider_kmigrate.steps.legs import run_leg
-from airflow_provider_kmigrate.steps.rollback import run_plan
+from airflow_provider_kmigrate.steps.rollback import asked_by, run_plan
 from airflow_provider_kmigrate.steps.run import World
 
 

@@ -4,12 +4,18 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core.audit.verdict import VERDICT_HOLDS
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.decision import Act, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.forward import waiting
 from airflow_provider_kmigrate.core.forward.leaders import batch, decide_leaders, left_out, not_preferred
-from airflow_provider_kmigrate.core.forward.provision import decide_finalize, decide_provision, may_begin, postponed_controller
+from airflow_provider_kmigrate.core.forward.provision import (
+    VERDICT_HOLDS,
+    decide_finalize,
+    decide_provision,
+    may_begin,
+    postponed_controller,
+    too_old,
+)
 from airflow_provider_kmigrate.core.gates import Standing
 from airflow_provider_kmigrate.core.identity import strangers
 from airflow_provider_kmigrate.core.model import (
@@ -314,6 +320,16 @@ def test_a_finalization_begins_on_an_audit_that_is_not_too_old(view, old, standi
     assert may_begin(view, None, now).met, "without an audit"
     if standing is Standing.NEVER:
         assert [reason.code for reason in gate.reasons] == ["H08"]
+
+
+@pytest.mark.parametrize(
+    ("judged_at", "fine"),
+    [(None, True), (100_000.0, True), (100_000.0 - VERDICT_HOLDS, True), (100_000.0 - VERDICT_HOLDS - 1, False)],
+)
+def test_an_old_audit_is_not_acted_on(judged_at, fine):
+    old = too_old(judged_at, 100_000.0)
+    assert (old is None) is fine
+    assert old is None or (old.code == "H08" and "audit_before_approval" in old.remedy)
 
 
 def test_the_active_controller_is_finalized_last():
