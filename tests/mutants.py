@@ -149,8 +149,8 @@ def _operator(name: str) -> Operator:
 
 
 def _places(path: Path) -> Iterator[tuple[Path, str, int, int]]:
-    """Each place that a change fits, by its number among those of its kind; none in the sentences that people read."""
-    nodes = [(node, node.search_ancestor("fstring") is not None) for node in ast_nodes(get_ast(path.read_text()))]
+    """Each place that a change fits, by its number among those of its kind; none in the sentences that people read, nor in decorators."""
+    nodes = [(node, node.search_ancestor("fstring", "decorator") is not None) for node in ast_nodes(get_ast(path.read_text()))]
     for name in (*OPERATORS, *OWN):
         operator = _operator(name)
         found = [(start[0], written) for node, written in nodes for start, _ in operator.mutation_positions(node)]
