@@ -53,7 +53,9 @@ OPERATORS = (
 
 
 class MisspellWord(Operator):
-    """A text without a space is a name or a value that something is compared with; a sentence is for people and stays."""
+    """A text without a space is a name or a value that something is compared with; what is only written for people stays."""
+
+    FOR_PEOPLE = ("ZooKeeper", "Kafka")
 
     def mutation_positions(self, node: Any) -> Iterator[tuple[Any, Any]]:
         if (

@@ -94,6 +94,26 @@ def test_gate(gate, standing):
     assert bool(gate.reasons) is (standing is not Standing.MET)
 
 
+OTHER_CODES = {
+    "G4 not in view": "G00",
+    "G5 one silent": "G23",
+    "G7 written just now, the quorum unread": "G00",
+    "a live old group": "G21",
+    "one not": "G22",
+    "one still in ZooKeeper": "G22",
+    "too much lag": "G06",
+    "voter behind": "G20",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "gate"), [row[:2] for row in CASES if row[1].reasons], ids=[row[0] for row in CASES if row[1].reasons]
+)
+def test_a_gate_that_is_not_met_says_which_it_is(name, gate):
+    expected = OTHER_CODES.get(name) or f"G{int(name.split()[0][1:]):02}"
+    assert {reason.code for reason in gate.reasons} == {expected}
+
+
 @pytest.mark.parametrize(
     "gate",
     [

@@ -332,6 +332,22 @@ def test_an_old_audit_is_not_acted_on(judged_at, fine):
     assert old is None or (old.code == "H08" and "audit_before_approval" in old.remedy)
 
 
+@pytest.mark.parametrize(
+    ("so_far", "kept"),
+    [
+        (None, False),
+        (PRE, False),
+        (with_zk(DUAL_ZK, migration=None), False),
+        (cluster([MIG, MIG, MIG], FLAGGED, -1), False),
+        (cluster([MIG, MIG, MIG], FLAGGED, 0), False),
+        (cluster([MIG, MIG, MIG], FLAGGED, 1), True),
+        (BEFORE, True),
+    ],
+)
+def test_the_dual_write_must_move_since_the_first_observation_of_a_finished_copy(so_far, kept):
+    assert waiting.copied_since(so_far, DUAL_ZK) is (so_far if kept else DUAL_ZK)
+
+
 def test_the_active_controller_is_finalized_last():
     assert postponed_controller(DUAL, 3000) == "Controller 3000 is the active one: it is restarted last, after 3001, 3002."
     assert not postponed_controller(DUAL, 3001)
