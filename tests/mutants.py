@@ -61,7 +61,7 @@ class MisspellWord(Operator):
         if (
             isinstance(node, String)
             and re.fullmatch(r"""(["'])[^\s"']+\1""", node.value)
-            and node.search_ancestor("fstring") is None
+            and node.value[1:-1] not in self.FOR_PEOPLE
         ):
             yield node.start_pos, node.end_pos
 
