@@ -81,7 +81,10 @@ def _measured(home: Path, clusters: Path, dag_id: str) -> dict[str, float]:
         "AIRFLOW__KMIGRATE__CLUSTERS_FOLDER": str(clusters.resolve()),
     }
     command = [sys.executable, __file__, *filter(None, [dag_id])]
-    done = subprocess.run(command, env=os.environ | settings, check=True, stdout=subprocess.PIPE, text=True)
+    inherited = {
+        name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"
+    }  # or each would compile all
+    done = subprocess.run(command, env=inherited | settings, check=True, stdout=subprocess.PIPE, text=True)
     figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return figures
 
