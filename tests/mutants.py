@@ -151,12 +151,16 @@ def _operator(name: str) -> Operator:
 
 
 def _places(path: Path) -> Iterator[tuple[Path, str, int, int]]:
-    """Each place that a change fits, by its number among those of its kind; none in the sentences that people read, nor in decorators."""
-    nodes = [(node, node.search_ancestor("fstring", "decorator") is not None) for node in ast_nodes(get_ast(path.read_text()))]
+    """Each place that a change fits, by its number among those of its kind; none in the sentences that people read, nor in decorators or parameters' marks."""
+    nodes = [(node, _kept(node)) for node in ast_nodes(get_ast(path.read_text()))]
     for name in (*OPERATORS, *OWN):
         operator = _operator(name)
         found = [(start[0], written) for node, written in nodes for start, _ in operator.mutation_positions(node)]
         yield from ((path, name, number, line) for number, (line, written) in enumerate(found) if not written)
+
+
+def _kept(node: Any) -> bool:
+    return node.search_ancestor("fstring", "decorator") is not None or getattr(node.parent, "type", "") == "parameters"
 
 
 def _mutant(path: Path, name: str, occurrence: int, line: int) -> Mutant | None:

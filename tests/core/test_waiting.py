@@ -10,6 +10,7 @@ from airflow_provider_kmigrate.core.forward import waiting
 from airflow_provider_kmigrate.core.forward.leaders import batch, decide_leaders, left_out, not_preferred
 from airflow_provider_kmigrate.core.forward.provision import (
     VERDICT_HOLDS,
+    compares_before_finalizing,
     decide_finalize,
     decide_provision,
     may_begin,
@@ -396,3 +397,21 @@ def test_partitions_of_a_broker_that_lack_nothing_but_a_leader():
     assert left_out(replace(view, partitions=(*HEADLESS, catching_up)), 0) == (), "waiting may help"
     assert left_out(replace(PRE, partitions=HEADLESS), 0) == (), "ZooKeeper's controller elects"
     assert left_out(replace(view, partitions=None), 0) == ()
+
+
+@pytest.mark.parametrize(
+    ("view", "before", "controller_id", "worth"),
+    [
+        (DUAL, DUAL_BEFORE, 3001, True),
+        (DUAL, DUAL_BEFORE, 3000, True),  # whose turn it is, is asked elsewhere
+        (DUAL, DUAL, 3001, False),  # the dual-write was not seen to move
+        (with_controller(DUAL, 3001, migration_flag=False), DUAL_BEFORE, 3001, False),  # its turn is over
+        (with_controller(DUAL, 3001, migration_flag=None), DUAL_BEFORE, 3001, True),
+        (with_controller(DUAL, 3001, answers=False), DUAL_BEFORE, 3001, False),
+        (with_controller(DUAL, 3002, answers=False), DUAL_BEFORE, 3001, False),
+        (cluster([KRAFT, KRAFT, MIG], FLAGGED, 90), DUAL_BEFORE, 3001, False),
+        (FINAL, DUAL_BEFORE, 3001, False),
+    ],
+)
+def test_both_sides_are_read_whole_only_if_nothing_else_is_left_to_allow_it(view, before, controller_id, worth):
+    assert compares_before_finalizing(view, before, controller_id) is worth
