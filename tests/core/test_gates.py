@@ -37,6 +37,8 @@ CASES = [
     ("G3 fresh", gates.fresh_migration(cluster([ZK, ZK, ZK])), Standing.MET),
     ("G3 controllers already wrote -1", gates.fresh_migration(PRE), Standing.MET),
     ("G3 left over", gates.fresh_migration(with_zk(PRE, migration=migration(97))), Standing.NEVER),
+    ("G3 before the first record", gates.fresh_migration(with_zk(PRE, migration=migration(0))), Standing.MET),
+    ("G3 with the first record", gates.fresh_migration(with_zk(PRE, migration=migration(1))), Standing.NEVER),
     ("G3 null", gates.fresh_migration(with_zk(PRE, migration=Malformed("/migration", ""))), Standing.NEVER),
     ("G4 empty", gates.empty_controllers(UNUSED, CONTROLLERS), Standing.MET),
     ("G4 used", gates.empty_controllers(USED, CONTROLLERS), Standing.NEVER),

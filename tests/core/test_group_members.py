@@ -7,11 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, KafkaGroup
+from airflow_provider_kmigrate.core.cluster import GroupSpec
+from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, KafkaGroup, StoredOffset
+from airflow_provider_kmigrate.core.coordination.registration import Flaw, Unreadable
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.groups import members
 from airflow_provider_kmigrate.core.model import Reason
-from tests.core.test_group_move import PLACES, SPEC, T0, T1, group
+from tests.core.test_group_move import PLACES, SPEC, STATIC, T0, T1, changed, group
 
 REST = group("o", "o")
 
@@ -80,6 +82,29 @@ def test_a_group_of_which_nothing_was_read() -> None:
     assert codes(members.stopped(None, "g")) == ["K55"]
     assert codes(members.stopped(group("", ""), "g")) == ["K55"]
     assert members.stopped(group("o", ""), "g") == ()
+
+
+LEFT = TopicPartition("left", 0)
+STORED = {where: StoredOffset(10, 90_000.0) for where in (T0, T1, LEFT)}
+
+
+@pytest.mark.parametrize(
+    ("seen", "spec", "hides"),
+    [
+        (group("m", "m", "kafka"), SPEC, False),
+        (group("o", "o"), SPEC, False),
+        (group("m", "m", "kafka"), replace(SPEC, instances=()), True),  # the file names no instance
+        (group("m", "", "kafka"), SPEC, True),  # one is away
+        (group("m", "p", "kafka"), SPEC, True),
+        (group("m", "p", "kafka"), replace(SPEC, instances=SPEC.instances[:1]), True),  # a plain one that the file does not know
+        (changed(group("m", "m", "kafka"), registrations={"g_a": STATIC, "g_b": Unreadable(Flaw.NOT_JSON, "x")}), SPEC, True),
+    ],
+)
+def test_what_was_committed_of_late_counts_if_a_member_may_read_it_unseen(seen: GroupSeen, spec: GroupSpec, hides: bool) -> None:
+    seen = replace(changed(seen, offsets=STORED), ends={T0: 10, T1: 10, LEFT: 10})
+    assert (LEFT in members.read_by(seen, spec)) is hides
+    late = changed(seen, offsets={**STORED, LEFT: StoredOffset(10, 90_000.0 - members._FORGOTTEN)})
+    assert LEFT not in members.read_by(late, spec), "of a topic that is read no more"
 
 
 def test_partitions_as_a_sentence_has_them() -> None:
