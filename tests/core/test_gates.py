@@ -51,6 +51,8 @@ CASES = [
     ("G7 frozen", gates.dual_write_alive(DUAL, DUAL), Standing.NOT_YET),
     ("G7 first look", gates.dual_write_alive(DUAL, None), Standing.NOT_YET),
     ("G7 not copied", gates.dual_write_alive(PRE, None), Standing.NOT_YET),
+    ("G7 claimed, with the first record", gates._claimed(with_zk(DUAL, migration=migration(1))), Standing.MET),
+    ("G7 claimed, nothing copied", gates._claimed(with_zk(DUAL, migration=migration(0))), Standing.NOT_YET),
     ("G7 old epoch", gates.dual_write_alive(with_zk(DUAL, migration=migration(95, epoch=4)), EARLIER), Standing.NOT_YET),
     ("G7 written just now", gates.dual_write_alive(written(0.4), None), Standing.MET),
     ("G7 written a while ago", gates.dual_write_alive(written(gates.JUST_NOW), None), Standing.NOT_YET),
