@@ -18,7 +18,7 @@ export PYTHONHASHSEED ?= 0
 unexport PYTHONDONTWRITEBYTECODE  # where it is set, each of some hundred processes compiles every module anew
 
 .DEFAULT_GOAL := help
-.PHONY: help prerequisites setup setup-spark lint check test test-clusters test-pure long explore gated disasters spark-cluster demo airflow bench faults cluster cluster-down clean
+.PHONY: help prerequisites setup setup-spark lint check test test-clusters test-pure long explore mutants gated disasters spark-cluster demo airflow bench faults cluster cluster-down clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -78,6 +78,10 @@ long: setup setup-spark ## real clusters for minutes each: the way back by its D
 
 explore: $(STAMP) ## random tests with new seeds for MINUTES (20); prints the smallest history that fails as a ready test; nightly
 	$(BIN)/python -m tests.explore --minutes $(or $(MINUTES),20) $(ARGS)
+
+mutants: $(STAMP) ## small changes of the decision core that no test notices: a sample of COUNT (200) drawn by SEED (1); nightly
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints-3.11.txt --editable '.[test,spark,mutants]'
+	$(BIN)/python -m tests.mutants --seed $(or $(SEED),1) --count $(or $(COUNT),200) $(ARGS)
 
 gated: setup setup-spark ## a real cluster and a real group are moved with Spark's verdicts as gates; a slow canary, a streaming job held for both rolls (twenty minutes)
 	$(BIN)/pytest -q $(GATED)

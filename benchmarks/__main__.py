@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-NAMES = ("overhead", "rollback", "preflight", "audit", "assignment", "groups_scan", "handover", "canary", "triggers")
+NAMES = ("overhead", "rollback", "preflight", "audit", "assignment", "groups_scan", "handover", "canary", "triggers", "parse")
 BUILD = Path("build/bench")
 
 

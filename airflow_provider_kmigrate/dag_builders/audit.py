@@ -2,6 +2,8 @@
 
 Both exist only for clusters whose file has a section `audit`. An audit that is INCONCLUSIVE is made again later, with more evidence;
 one that stays so, and one that fails, turns `verdict` red.
+
+Operators of audits are imported where they are made: most cluster files have no audit, and each task of a DAG imports what its DAG does.
 """
 
 from __future__ import annotations
@@ -9,22 +11,14 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Any
 
 from airflow.sdk import DAG, BaseOperator, Context, TaskGroup, chain
 
-from airflow_provider_kmigrate.core.audit.canary import MIN_BASELINE
-from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.core.cluster import AuditSpec, ClusterSpec, GroupSpec
-from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.dag_builders.chaining import goes_on
 from airflow_provider_kmigrate.dag_builders.task_docs import doc
-from airflow_provider_kmigrate.exceptions import SpecError
-from airflow_provider_kmigrate.operators.probe import ProbeFlowsOperator, StartProbeOperator, StopProbeOperator
-from airflow_provider_kmigrate.operators.spark_audit import SparkAuditOperator, SparkLookOperator
-from airflow_provider_kmigrate.sensors.verdict import AuditVerdictSensor
 
 _DOC = """\
 ### {name}: are all records there?
@@ -32,7 +26,6 @@ _DOC = """\
 Audits what the clients of cluster `{cluster_id}` wrote down of their records, with Spark, and changes nothing. The result of each run
 lies in `{result}`. Red is a finding, or evidence that stayed too thin; the log of `verdict` says which.
 """
-_LEVELS = {"probe": Level.PROBE, "consumers": Level.CONSUMER, "producers": Level.PRODUCER}
 _RUN = "{{ run_id | replace(':', '_') | replace('+', '_') }}"
 _LOOK = "look_at_logs"
 _TAIL = 1_000  # offsets of each partition, and up to as many again, since it begins where a block does
@@ -73,6 +66,8 @@ def probe_begins(spec: ClusterSpec) -> list[BaseOperator]:
     """Records of kmigrate's own from here on, and a look whether they arrive; nothing where the file wants none."""
     if spec.audit is None or not spec.audit.probe:
         return []
+    from airflow_provider_kmigrate.operators.probe import ProbeFlowsOperator, StartProbeOperator
+
     given: dict[str, Any] = {"cluster_file": spec.path, "place": _probes(spec, spec.audit), "run": _RUN}
     return [StartProbeOperator(task_id="start_probe", **given), ProbeFlowsOperator(task_id="probe_flows", **given)]
 
@@ -81,6 +76,8 @@ def probe_ends(spec: ClusterSpec) -> list[BaseOperator]:
     """The end of every such stream of the cluster."""
     if spec.audit is None or not spec.audit.probe:
         return []
+    from airflow_provider_kmigrate.operators.probe import StopProbeOperator
+
     return [StopProbeOperator(task_id="stop_probe", cluster_file=spec.path, place=_probes(spec, spec.audit), **goes_on())]
 
 
@@ -89,6 +86,8 @@ def look(spec: ClusterSpec) -> list[BaseOperator]:
     audit = spec.audit
     if audit is None or audit.topics == ():
         return []
+    from airflow_provider_kmigrate.operators.spark_audit import SparkLookOperator
+
     request, result = (
         {**_request(spec, audit, _LOOK), "stream": None, "report": None, **_logs(spec, audit)},
         _result(spec, audit, _LOOK),
@@ -157,8 +156,12 @@ def _since(task_id: str) -> dict[str, Any]:
 def canary_of(spec: ClusterSpec, group: GroupSpec) -> dict[str, Any] | None:
     """The group's first instance against its others, for a request; None where the file does not want it, or they are too few."""
     wanted = spec.audit.canary if spec.audit else None
+    if wanted is None:
+        return None
+    from airflow_provider_kmigrate.core.audit.canary import MIN_BASELINE
+
     first, *others = (instance.name for instance in group.instances)
-    if wanted is None or len(others) < MIN_BASELINE:
+    if len(others) < MIN_BASELINE:
         return None
     times = {"interval_ms": round(1000 * wanted.interval), "settle_ms": round(1000 * wanted.settle)}
     return {
@@ -169,15 +172,6 @@ def canary_of(spec: ClusterSpec, group: GroupSpec) -> dict[str, Any] | None:
 def verdict_of(spec: ClusterSpec, step: str) -> str:
     """Where the audit of a step leaves its verdict, as a template; empty without a section `audit`."""
     return f"{_result(spec, spec.audit, step)}/verdict.json" if spec.audit else ""
-
-
-def missing(spec: ClusterSpec) -> SpecError | None:
-    """What this Airflow lacks for the audits of the file."""
-    if spec.audit is None or find_spec("airflow.providers.apache.spark") is not None:
-        return None
-    text = f"{spec.path} has an `audit`, and Airflow's Spark provider is not installed."
-    why = "Its audits fail, and with them a migration: before its first roll, or after it where `topics` is empty."
-    return SpecError.because(Reason("F08", text, why, "pip install 'airflow-provider-kmigrate[spark]', or take the section out."))
 
 
 def _tasks(
@@ -192,6 +186,9 @@ def _tasks(
     probed: bool = False,
 ) -> list[BaseOperator]:
     """`demand` as the policy's; `more` of the request; `probed`: our own records are judged, where there are any."""
+    from airflow_provider_kmigrate.operators.spark_audit import SparkAuditOperator
+    from airflow_provider_kmigrate.sensors.verdict import AuditVerdictSensor
+
     result = _result(spec, audit, step)
     submit = SparkAuditOperator(
         task_id=f"audit{suffix}",
@@ -231,9 +228,12 @@ def _request(
     spec: ClusterSpec, audit: AuditSpec, step: str, probe: str = "", demand: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """As `audit.request` has it; master and deploy mode are those of the Spark connection. `probe`: where its events are."""
+    from airflow_provider_kmigrate.core.audit.verdict import Level
+
+    levels = {"probe": Level.PROBE, "consumers": Level.CONSUMER, "producers": Level.PRODUCER}
     stream = _stream(spec, audit, step)
     ledgers = [*audit.ledgers, *([stream["folder"]] if stream else [])]
-    source = {"level": _LEVELS[audit.level].label, "lines": list(audit.events), "ledgers": ledgers}
+    source = {"level": levels[audit.level].label, "lines": list(audit.events), "ledgers": ledgers}
     ours = {"level": Level.PROBE.label, "lines": [probe], "ledgers": []}
     policy: dict[str, Any] = {"tolerated": list(audit.tolerated), "running_ms": round(audit.behind * 1000)}
     policy |= {"demand": dict(demand)} if demand else {}

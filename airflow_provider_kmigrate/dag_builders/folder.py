@@ -1,30 +1,37 @@
-"""Every DAG of every good cluster file in a folder, and one error that tells of the broken ones.
+"""Every DAG of every good cluster file in a folder, and one error that names what is wrong in the broken ones.
 
 The two are for two DAG files: Airflow takes all DAGs of a file away, of running migrations too, when the file has an import error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 from airflow.configuration import conf
-from airflow.sdk import DAG
+from airflow.sdk import DAG, get_parsing_context
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
-from airflow_provider_kmigrate.dag_builders import audit, consumers, preflight, rollback, watch, zk_to_kraft
+from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import SpecError
-from airflow_provider_kmigrate.spec import load_folder
+from airflow_provider_kmigrate.spec import cluster_files, load, load_folder
 
-BUILDERS: tuple[Callable[[ClusterSpec], DAG | None], ...] = (
-    preflight.build,
-    consumers.build,
-    consumers.build_back,
-    zk_to_kraft.build,
-    rollback.build,
-    watch.build,
-    audit.build,
-)
+BUILDERS: Mapping[str, tuple[str, str]] = {
+    "kmigrate_preflight": ("preflight", "build"),
+    "kmigrate_consumers": ("consumers", "build"),
+    "kmigrate_consumers_back": ("consumers", "build_back"),
+    "kmigrate_zk_to_kraft": ("zk_to_kraft", "build"),
+    "kmigrate_rollback": ("rollback", "build"),
+    "kmigrate_watch": ("watch", "build"),
+    "kmigrate_audit": ("audit", "build"),
+}
+"""What a DAG id begins with, up to `__` and the cluster's name -> the module of this package and its function that builds the DAG.
+
+A module is imported when it builds: a task's process imports that of its own DAG.
+"""
 
 
 def configured_folder() -> Path:
@@ -34,15 +41,61 @@ def configured_folder() -> Path:
 
 
 def dags_of(folder: Path) -> dict[str, DAG]:
-    """DAG id -> DAG, for all builders and all good files; none while nobody has made the folder."""
-    specs = load_folder(folder).specs if folder.is_dir() else ()
-    dags = [builder(spec) for spec in specs for builder in BUILDERS]
-    return {dag.dag_id: dag for dag in dags if dag is not None}
+    """DAG id -> DAG, for all builders and all good files; empty if the folder does not exist.
+
+    A process that runs one task gets that task's DAG alone, from its own cluster file, if the file can be told from the others.
+    """
+    wanted = get_parsing_context().dag_id
+    alone = _alone(folder, wanted) if wanted else None
+    return {alone.dag_id: alone} if alone else _by_id(load_folder(folder).specs if folder.is_dir() else ())
 
 
 def check(folder: Path) -> None:
-    """Raise one `SpecError` that tells of all broken files: file, line and fix; and of good ones that this Airflow cannot serve."""
+    """Raise one `SpecError` with all broken files: file, line and fix; and with good ones that this Airflow cannot serve."""
     found = load_folder(folder) if folder.is_dir() else None
-    errors = [*found.errors, *filter(None, map(audit.missing, found.specs))] if found else []
+    errors = [*found.errors, *filter(None, map(_unserved, found.specs))] if found else []
     if errors:
         raise SpecError("\n".join(map(str, errors)), (reason for error in errors for reason in error.reasons))
+
+
+def _by_id(specs: Iterable[ClusterSpec]) -> dict[str, DAG]:
+    dags = [_build(kind, spec) for spec in specs for kind in BUILDERS]
+    return {dag.dag_id: dag for dag in dags if dag is not None}
+
+
+def _build(kind: str, spec: ClusterSpec) -> DAG | None:
+    module, function = BUILDERS[kind]
+    builder: Callable[[ClusterSpec], DAG | None] = getattr(import_module(f"{__package__}.{module}"), function)
+    return builder(spec)
+
+
+def _alone(folder: Path, dag_id: str) -> DAG | None:
+    """The DAG built from its cluster's file alone; None if only a look at all files can say what it is, or that it is none."""
+    kind, _, name = dag_id.partition("__")
+    spec = _named(folder, name) if kind in BUILDERS else None
+    return _build(kind, spec) if spec else None
+
+
+def _named(folder: Path, name: str) -> ClusterSpec | None:
+    """The cluster `name`, if exactly one file has that name and it is a good one, and no other file mentions its cluster id.
+
+    The texts of the others are searched and not parsed: two files that claim one cluster are both refused (F05).
+    """
+    key = re.compile(rf"""^["']?name["']?\s*:\s*["']?{re.escape(name)}["']?\s*(?:#.*)?$""", re.MULTILINE)
+    try:
+        texts = {path: path.read_text(encoding="utf-8", errors="replace") for path in cluster_files(folder)}
+        [path] = (path for path, text in texts.items() if key.search(text))
+        spec = load(path)
+    except (OSError, ValueError, SpecError):
+        return None
+    claimed = [path for path, text in texts.items() if spec.cluster_id in text]
+    return spec if spec.name == name and claimed == [path] else None
+
+
+def _unserved(spec: ClusterSpec) -> SpecError | None:
+    """F08: what this Airflow lacks for the audits of the file."""
+    if spec.audit is None or find_spec("airflow.providers.apache.spark") is not None:
+        return None
+    text = f"{spec.path} has an `audit`, and Airflow's Spark provider is not installed."
+    why = "Its audits fail, and with them a migration: before its first roll, or after it where `topics` is empty."
+    return SpecError.because(Reason("F08", text, why, "pip install 'airflow-provider-kmigrate[spark]', or take the section out."))

@@ -7,7 +7,7 @@ from importlib.resources import files
 from string import Template
 from typing import Any
 
-from airflow_provider_kmigrate.audit.report.text import date, duration, number, safe
+from airflow_provider_kmigrate.core.page_text import date, duration, number, safe
 from airflow_provider_kmigrate.preflight.document import Outcome
 
 _LOOKS = {Outcome.BLOCKED: "fail", Outcome.OPEN: "inconclusive", Outcome.READY: "pass"}

@@ -62,7 +62,7 @@ def load_folder(folder: str | Path) -> Folder:
         return Folder((), (spec_error(str(folder), [_unreadable(NotADirectoryError("no such folder"))]),))
     loaded: list[_Loaded] = []
     errors: list[SpecError] = []
-    for path in sorted(path for path in Path(folder).iterdir() if path.suffix in {".yaml", ".yml"} and path.name[0] != "."):
+    for path in cluster_files(folder):
         try:
             loaded.append(_read(path))
         except SpecError as error:
@@ -70,6 +70,11 @@ def load_folder(folder: str | Path) -> Folder:
     clashes = [list(_clashes(each, loaded)) for each in loaded]
     errors += [spec_error(each.spec.path, found) for each, found in zip(loaded, clashes, strict=True) if found]
     return Folder(tuple(each.spec for each, found in zip(loaded, clashes, strict=True) if not found), tuple(errors))
+
+
+def cluster_files(folder: str | Path) -> list[Path]:
+    """The cluster files directly in `folder`, sorted by name. Raises OSError."""
+    return sorted(path for path in Path(folder).iterdir() if path.suffix in {".yaml", ".yml"} and path.name[0] != ".")
 
 
 def advice(spec: ClusterSpec) -> tuple[Reason, ...]:

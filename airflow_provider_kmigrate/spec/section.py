@@ -8,6 +8,4 @@ from pydantic import BaseModel, ConfigDict
 class Section(BaseModel):
     """Unknown keys are refused; numbers are taken where text is expected, empty text is not."""
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, coerce_numbers_to_str=True, str_min_length=1, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, coerce_numbers_to_str=True, str_min_length=1)

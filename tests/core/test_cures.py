@@ -12,7 +12,6 @@ from airflow_provider_kmigrate.core.forward import cures
 from airflow_provider_kmigrate.core.forward.cures import DEAF_FOR, Troubles, to_free, to_tell
 from airflow_provider_kmigrate.core.forward.leaders import LEFT_OUT_FOR
 from airflow_provider_kmigrate.core.forward.stuck_leader import CAUGHT_UP, PATIENCE
-from airflow_provider_kmigrate.core.lasting import Lasting
 from airflow_provider_kmigrate.core.model import Cause, ClusterView, Partition, Reason
 from tests.core.back_views import DUAL, handed_over
 from tests.core.views import ZK
@@ -107,10 +106,3 @@ def test_it_is_asked_once_more_just_before(
 def test_a_partition_of_others_says_nothing_of_this_broker() -> None:
     others = Partition("u", 0, 1, (1, 2), (1, 2))
     assert to_free(replace(STUCK, partitions=(*(STUCK.partitions or ()), others)), 0, LAGS) == 1
-
-
-def test_lasting() -> None:
-    lasting = Lasting(5.0).saw(1.0, there=True).saw(3.0, there=True)
-    assert [lasting.due(at) for at in (5.9, 6.0)] == [False, True]
-    assert not lasting.saw(4.0, there=False).due(100.0)
-    assert lasting.acted() == Lasting(10.0)

@@ -37,6 +37,8 @@ CASES = [
     ("G3 fresh", gates.fresh_migration(cluster([ZK, ZK, ZK])), Standing.MET),
     ("G3 controllers already wrote -1", gates.fresh_migration(PRE), Standing.MET),
     ("G3 left over", gates.fresh_migration(with_zk(PRE, migration=migration(97))), Standing.NEVER),
+    ("G3 before the first record", gates.fresh_migration(with_zk(PRE, migration=migration(0))), Standing.MET),
+    ("G3 with the first record", gates.fresh_migration(with_zk(PRE, migration=migration(1))), Standing.NEVER),
     ("G3 null", gates.fresh_migration(with_zk(PRE, migration=Malformed("/migration", ""))), Standing.NEVER),
     ("G4 empty", gates.empty_controllers(UNUSED, CONTROLLERS), Standing.MET),
     ("G4 used", gates.empty_controllers(USED, CONTROLLERS), Standing.NEVER),
@@ -49,6 +51,8 @@ CASES = [
     ("G7 frozen", gates.dual_write_alive(DUAL, DUAL), Standing.NOT_YET),
     ("G7 first look", gates.dual_write_alive(DUAL, None), Standing.NOT_YET),
     ("G7 not copied", gates.dual_write_alive(PRE, None), Standing.NOT_YET),
+    ("G7 claimed, with the first record", gates._claimed(with_zk(DUAL, migration=migration(1))), Standing.MET),
+    ("G7 claimed, nothing copied", gates._claimed(with_zk(DUAL, migration=migration(0))), Standing.NOT_YET),
     ("G7 old epoch", gates.dual_write_alive(with_zk(DUAL, migration=migration(95, epoch=4)), EARLIER), Standing.NOT_YET),
     ("G7 written just now", gates.dual_write_alive(written(0.4), None), Standing.MET),
     ("G7 written a while ago", gates.dual_write_alive(written(gates.JUST_NOW), None), Standing.NOT_YET),
@@ -92,6 +96,26 @@ CASES = [
 def test_gate(gate, standing):
     assert gate.standing is standing
     assert bool(gate.reasons) is (standing is not Standing.MET)
+
+
+OTHER_CODES = {
+    "G4 not in view": "G00",
+    "G5 one silent": "G23",
+    "G7 written just now, the quorum unread": "G00",
+    "a live old group": "G21",
+    "one not": "G22",
+    "one still in ZooKeeper": "G22",
+    "too much lag": "G06",
+    "voter behind": "G20",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "gate"), [row[:2] for row in CASES if row[1].reasons], ids=[row[0] for row in CASES if row[1].reasons]
+)
+def test_a_gate_that_is_not_met_says_which_it_is(name, gate):
+    expected = OTHER_CODES.get(name) or f"G{int(name.split()[0][1:]):02}"
+    assert {reason.code for reason in gate.reasons} == {expected}
 
 
 @pytest.mark.parametrize(

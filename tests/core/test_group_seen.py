@@ -30,3 +30,9 @@ def test_an_offset_counts_for_all_or_for_nobody(stored: int | Unreadable, counts
 
 def test_what_was_not_read_has_none() -> None:
     assert GroupSeen("g").in_zookeeper == {}
+
+
+def test_stores_are_compared_only_if_both_were_read() -> None:
+    seen = GroupSeen("g", committed={HERE: 5})
+    assert stores.offsets_behind(Looks(None, 1.0, seen), PLAIN, SPEC) == frozenset()
+    assert stores.offsets_behind(Looks(seen, 1.0, None), PLAIN, SPEC) == frozenset()

@@ -9,6 +9,7 @@ import pytest
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
 from airflow_provider_kmigrate.core.coordination.group_seen import KafkaGroup, MemberKind, StoredOffset
 from airflow_provider_kmigrate.core.coordination.registration import Flaw, Unreadable
+from airflow_provider_kmigrate.core.decision import Refuse
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.groups.looks import ABSENT, OFFSETS_SETTLE, Looks, Past
 from airflow_provider_kmigrate.core.groups.move import switch
@@ -73,6 +74,19 @@ def test_the_first_migrating_member_skips_nothing(
     assert verdict(switch(looks(seen), SPEC, "b", MIGRATING)) == expected
     early = verdict(switch(looks(seen, age=SPEC.commit_within - 1), SPEC, "b", MIGRATING))
     assert early == expected.replace("never", "wait"), "its members may pass it"
+
+
+@pytest.mark.parametrize(
+    ("members", "zookeeper", "kafka", "leftover"), [("oo", 10, 1000, "kafka"), ("pp", 1000, 10, "zookeeper")]
+)
+def test_the_leftover_offsets_are_the_ones_to_be_overwritten(members: str, zookeeper: int, kafka: int, leftover: str) -> None:
+    """The other way round the remedy would skip the records that it is there to save."""
+    seen = group(*members, "kafka" if "p" in members else None, committed={T0: kafka, T1: 10})
+    seen = changed(seen, offsets={T0: StoredOffset(zookeeper, 0.0), T1: StoredOffset(10, 0.0)})
+    decision = switch(looks(seen), SPEC, "b", MIGRATING)
+    assert isinstance(decision, Refuse)
+    assert f"{leftover}'s leftover offsets of t-0 are ahead" in decision.reasons[0].text
+    assert f"copy-offsets --to {leftover} --reset" in decision.reasons[0].remedy
 
 
 def test_what_a_dead_migrating_member_held_is_not_compared() -> None:

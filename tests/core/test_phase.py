@@ -68,6 +68,36 @@ def test_phase_is_what_the_cluster_shows(view, phase):
     assert where(view).phase is phase
 
 
+REASONS = {
+    "one moved, one restarting": ["P10"],
+    "last one restarting": ["P10"],
+    "copied, first of the second roll down": ["P10"],
+    "last of the second roll down: not yet all": ["P10"],
+    "a standby without the flag": ["P08"],
+    "finalized with a broker left": ["P02"],
+    "finalized by a leader without the flag": ["P02"],
+    "the same, every broker KRaft": ["P08"],
+    "finalized, one broker unseen": ["P10"],
+    "a plain broker under KRaft": ["P07"],
+    "left over from a rollback": ["P06"],
+    "left over from a rollback, new controllers without the flag": ["P06"],
+    "the same, between two controllers": ["P05"],
+    "between two controllers, flags on": ["P05"],
+    "the same, brokers in migration mode": ["P06"],
+    "ZooKeeper unread": ["P03"],
+    "no broker answers": ["P10"],
+    "no broker answers in dual-write": ["P10"],
+    "KRaft broker without a copy": ["P09"],
+    "/migration is null": ["P04"],
+    "/controller is odd": ["P05"],
+}
+
+
+@pytest.mark.parametrize(("name", "view"), [row[:2] for row in SEEN], ids=[row[0] for row in SEEN])
+def test_a_phase_that_is_in_doubt_or_must_not_be_says_why(name, view):
+    assert [reason.code for reason in where(view).reasons] == REASONS.get(name, [])
+
+
 def test_it_has_ended_once_a_leader_had_no_flag_though_brokers_or_flags_are_left_behind():
     assert {name for name, view, _ in SEEN if ended(view)} == {
         "finalized",

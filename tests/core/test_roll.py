@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.core.decision import Act, Done, Refuse, Wait
+from airflow_provider_kmigrate.core.forward import roll
 from airflow_provider_kmigrate.core.forward.roll import decide_restart, is_canary, is_first, may_stop, next_to_roll, postponed
 from airflow_provider_kmigrate.core.gates import Standing
 from airflow_provider_kmigrate.core.model import LiveMembers, NodeFiles, Partition, Process, ZkController
@@ -256,3 +257,25 @@ def test_a_broker_that_a_killed_run_left_down_is_started_though_the_others_go_on
     files = NodeFiles({"process.roles": "broker", "node.id": "1"})
     view = with_broker(HYBRID, 1, process=DOWN, mode=None, in_zookeeper=False, listed_by=frozenset({0, 2}), files=files)
     assert decide_restart(view, 1, KRAFT).verb == "start"
+
+
+@pytest.mark.parametrize(
+    ("isr", "min_insync", "short"),
+    [
+        ((0, 1, 2), 2, False),
+        ((0, 1), 2, True),
+        ((0, 1), 1, False),
+        ((0,), 1, True),
+        ((0, 1), 0, False),
+        ((0,), 0, True),  # one in-sync replica is needed whatever the topic's setting says
+        ((0,), 3, False),  # it asks for all replicas: no broker could ever stop
+        ((0, 1, 2), None, True),  # unread: all are needed
+        ((1, 2), None, True),
+    ],
+)
+def test_how_many_in_sync_replicas_a_stop_of_broker_0_must_leave(isr, min_insync, short):
+    assert roll._left_short(Partition("t", 0, 1, (0, 1, 2), isr), {0}, min_insync) is short
+
+
+def test_a_broker_without_a_replica_leaves_nothing_short():
+    assert not roll._left_short(Partition("t", 0, 1, (0, 1), (1,)), {2}, 2)

@@ -83,6 +83,9 @@ def test_in_migration_mode_the_controllers_must_answer():
     assert may_restart(view, 0, 2).met
     silent = {node: replace(c, answers=False) for node, c in view.controllers.items()}
     assert codes(may_restart(replace(view, controllers=silent), 0, 2)) == {"G28"}
+    two = {node: replace(view.controllers[node], answers=node == 3000) for node in (3000, 3001)}
+    assert codes(may_restart(replace(view, controllers=two), 0, 2)) == {"G28"}, "half of them are no majority"
+    assert may_restart(replace(view, controllers={**view.controllers, 3002: silent[3002]}), 0, 2).met
 
 
 def test_what_else_is_amiss_is_counted_not_cut():

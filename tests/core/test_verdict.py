@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.core.audit.verdict import (
     CLAIMS,
-    VERDICT_HOLDS,
     VERSION,
     CanaryVerdict,
     Ground,
@@ -23,7 +22,6 @@ from airflow_provider_kmigrate.core.audit.verdict import (
     may_change,
     of_facts,
     outcome_of,
-    too_old,
     unseen_rate,
     worst,
 )
@@ -255,10 +253,3 @@ def test_worst_of_nothing_is_not_a_pass() -> None:
 @pytest.mark.parametrize(("trials", "rate"), [(0, 1.0), (1, 0.95), (60, 0.0487), (300, 0.00994)])
 def test_rule_of_three(trials: int, rate: float) -> None:
     assert unseen_rate(trials) == pytest.approx(rate, rel=0.01)
-
-
-@pytest.mark.parametrize(("judged_at", "fine"), [(None, True), (100_000.0, True), (100_000.0 - VERDICT_HOLDS - 1, False)])
-def test_an_old_audit_is_not_acted_on(judged_at: float | None, fine: bool) -> None:
-    old = too_old(judged_at, 100_000.0)
-    assert (old is None) is fine
-    assert old is None or (old.code == "H08" and "audit_before_approval" in old.remedy)

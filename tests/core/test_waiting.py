@@ -4,12 +4,19 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core.audit.verdict import VERDICT_HOLDS
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.decision import Act, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.forward import waiting
 from airflow_provider_kmigrate.core.forward.leaders import batch, decide_leaders, left_out, not_preferred
-from airflow_provider_kmigrate.core.forward.provision import decide_finalize, decide_provision, may_begin, postponed_controller
+from airflow_provider_kmigrate.core.forward.provision import (
+    VERDICT_HOLDS,
+    compares_before_finalizing,
+    decide_finalize,
+    decide_provision,
+    may_begin,
+    postponed_controller,
+    too_old,
+)
 from airflow_provider_kmigrate.core.gates import Standing
 from airflow_provider_kmigrate.core.identity import strangers
 from airflow_provider_kmigrate.core.model import (
@@ -316,6 +323,32 @@ def test_a_finalization_begins_on_an_audit_that_is_not_too_old(view, old, standi
         assert [reason.code for reason in gate.reasons] == ["H08"]
 
 
+@pytest.mark.parametrize(
+    ("judged_at", "fine"),
+    [(None, True), (100_000.0, True), (100_000.0 - VERDICT_HOLDS, True), (100_000.0 - VERDICT_HOLDS - 1, False)],
+)
+def test_an_old_audit_is_not_acted_on(judged_at, fine):
+    old = too_old(judged_at, 100_000.0)
+    assert (old is None) is fine
+    assert old is None or (old.code == "H08" and "audit_before_approval" in old.remedy)
+
+
+@pytest.mark.parametrize(
+    ("so_far", "kept"),
+    [
+        (None, False),
+        (PRE, False),
+        (with_zk(DUAL_ZK, migration=None), False),
+        (cluster([MIG, MIG, MIG], FLAGGED, -1), False),
+        (cluster([MIG, MIG, MIG], FLAGGED, 0), False),
+        (cluster([MIG, MIG, MIG], FLAGGED, 1), True),
+        (BEFORE, True),
+    ],
+)
+def test_the_dual_write_must_move_since_the_first_observation_of_a_finished_copy(so_far, kept):
+    assert waiting.copied_since(so_far, DUAL_ZK) is (so_far if kept else DUAL_ZK)
+
+
 def test_the_active_controller_is_finalized_last():
     assert postponed_controller(DUAL, 3000) == "Controller 3000 is the active one: it is restarted last, after 3001, 3002."
     assert not postponed_controller(DUAL, 3001)
@@ -364,3 +397,21 @@ def test_partitions_of_a_broker_that_lack_nothing_but_a_leader():
     assert left_out(replace(view, partitions=(*HEADLESS, catching_up)), 0) == (), "waiting may help"
     assert left_out(replace(PRE, partitions=HEADLESS), 0) == (), "ZooKeeper's controller elects"
     assert left_out(replace(view, partitions=None), 0) == ()
+
+
+@pytest.mark.parametrize(
+    ("view", "before", "controller_id", "worth"),
+    [
+        (DUAL, DUAL_BEFORE, 3001, True),
+        (DUAL, DUAL_BEFORE, 3000, True),  # whose turn it is, is asked elsewhere
+        (DUAL, DUAL, 3001, False),  # the dual-write was not seen to move
+        (with_controller(DUAL, 3001, migration_flag=False), DUAL_BEFORE, 3001, False),  # its turn is over
+        (with_controller(DUAL, 3001, migration_flag=None), DUAL_BEFORE, 3001, True),
+        (with_controller(DUAL, 3001, answers=False), DUAL_BEFORE, 3001, False),
+        (with_controller(DUAL, 3002, answers=False), DUAL_BEFORE, 3001, False),
+        (cluster([KRAFT, KRAFT, MIG], FLAGGED, 90), DUAL_BEFORE, 3001, False),
+        (FINAL, DUAL_BEFORE, 3001, False),
+    ],
+)
+def test_both_sides_are_read_whole_only_if_nothing_else_is_left_to_allow_it(view, before, controller_id, worth):
+    assert compares_before_finalizing(view, before, controller_id) is worth

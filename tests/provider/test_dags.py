@@ -85,6 +85,63 @@ class TestFolder:
         assert folder.configured_folder() == airflow_home / "clusters"
 
 
+class TestOneTask:
+    """A process that runs one task: Airflow says of which DAG."""
+
+    def dags(self, clusters: Path, dag_id: str) -> dict[str, DAG]:
+        with pytest.MonkeyPatch.context() as patch:  # as Airflow's own does, which leaves it set
+            patch.setenv("_AIRFLOW_PARSING_CONTEXT_DAG_ID", dag_id)
+            return folder.dags_of(clusters)
+
+    def two(self, clusters: Path, **other: Any) -> None:
+        rehearsal(clusters, SimCluster())
+        (clusters / "sim.yaml").rename(clusters / "any.yaml")
+        (clusters / "a.yaml").write_text(
+            yaml.safe_dump(document(SimCluster()) | {"name": "other", "cluster_id": "x" * 22} | other)
+        )
+
+    @pytest.mark.parametrize("kind", ["preflight", "zk_to_kraft", "rollback", "watch"])
+    def test_its_dag_alone_is_built_and_is_the_one_that_all_files_give(self, clusters: Path, kind: str) -> None:
+        self.two(clusters)
+        dag_id = f"kmigrate_{kind}__sim"
+        whole = folder.dags_of(clusters)
+        assert len(whole) == 8
+        alone = self.dags(clusters, dag_id)
+        assert alone.keys() == {dag_id}
+        assert DagSerialization.to_dict(alone[dag_id]) == DagSerialization.to_dict(whole[dag_id])
+
+    def test_a_broken_file_beside_it_does_not_matter(self, clusters: Path) -> None:
+        self.two(clusters)
+        (clusters / "broken.yaml").write_bytes(b"\xff: [")
+        assert self.dags(clusters, DAG_ID).keys() == {DAG_ID}
+
+    @pytest.mark.parametrize("claims", [{"name": "sim"}, {"cluster_id": CLUSTER_ID}])
+    def test_two_files_of_one_cluster_still_give_no_dag(self, clusters: Path, claims: dict[str, str]) -> None:
+        self.two(clusters, **claims)
+        assert self.dags(clusters, DAG_ID) == {}
+
+    @pytest.mark.parametrize(
+        "dag_id", ["another", "kmigrate_zk_to_kraft__none", "kmigrate_audit__sim", "kmigrate_new__sim", DAG_ID]
+    )
+    def test_all_files_are_read_if_the_id_does_not_lead_to_one_file(self, clusters: Path, dag_id: str) -> None:
+        self.two(clusters)
+        text = (clusters / "any.yaml").read_text()
+        (clusters / "any.yaml").write_text(text.replace("name: sim", "name: !!str sim"))  # what no search of the text finds
+        assert self.dags(clusters, dag_id).keys() == folder.dags_of(clusters).keys()
+
+    def test_a_broken_file_of_its_own_gives_what_all_files_give(self, clusters: Path) -> None:
+        self.two(clusters)
+        with (clusters / "any.yaml").open("a") as file:
+            file.write("typo: 1\n")
+        assert self.dags(clusters, DAG_ID).keys() == {
+            f"kmigrate_{kind}__other" for kind in ("preflight", "zk_to_kraft", "rollback", "watch")
+        }
+
+    def test_without_the_folder_there_is_none(self, clusters: Path) -> None:
+        clusters.rmdir()
+        assert self.dags(clusters, DAG_ID) == {}
+
+
 class TestShape:
     @pytest.mark.parametrize(("brokers", "controllers"), [(3, 3), (1, 1), (5, 3), (2, 5)])
     def test_one_chain_with_a_task_for_each_node_and_pass(self, tmp_path: Path, brokers: int, controllers: int) -> None:

@@ -353,7 +353,7 @@ class TestWithoutTheProvider:
         sim = rehearse()
         audited(sim)
         folder.check(sim.path.parent)
-        monkeypatch.setattr(audit, "find_spec", lambda _: None)
+        monkeypatch.setattr(folder, "find_spec", lambda _: None)
         expected = {f"kmigrate_{kind}__sim" for kind in ("preflight", "zk_to_kraft", "rollback", "watch", "audit")}
         assert set(folder.dags_of(sim.path.parent)) == expected
         with pytest.raises(Exception, match="F08"):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from airflow_provider_kmigrate.audit.report.text import duration, moment, safe
 from airflow_provider_kmigrate.core.audit.timeline import Window
+from airflow_provider_kmigrate.core.page_text import duration, moment, safe
 
 _STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800)
 _TICKS = 7

@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from airflow_provider_kmigrate.audit.report.charts import BAR, Axis, lasting, legend, row, rows
-from airflow_provider_kmigrate.audit.report.text import duration, number, ranges, safe
 from airflow_provider_kmigrate.audit.report.words import mark, scrolling
 from airflow_provider_kmigrate.core.audit.report_facts import ReportFacts
 from airflow_provider_kmigrate.core.audit.timeline import Held, LagTrack, OwnerTrack, Stall, alike, simpler
 from airflow_provider_kmigrate.core.audit.verdict import CanaryVerdict
 from airflow_provider_kmigrate.core.journal_lines import ActSpan, PhaseSpan
 from airflow_provider_kmigrate.core.ledger.facts import Gap
+from airflow_provider_kmigrate.core.page_text import duration, number, ranges, safe
 
 MAX_TRACKS = 120  # rows of partitions
 MAX_BARS = 8_000  # bars of all those rows: about 1 MB

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from airflow_provider_kmigrate.audit.report.text import date, duration, moment, number, offsets, safe
 from airflow_provider_kmigrate.core.audit.report_facts import Ledger, ReportFacts
 from airflow_provider_kmigrate.core.audit.verdict import CLAIMS, Ground, Level, Outcome, Verdict
 from airflow_provider_kmigrate.core.ledger.facts import Case, Facts
+from airflow_provider_kmigrate.core.page_text import date, duration, moment, number, safe
 
 _MARKS = {Outcome.PASS: "\N{CHECK MARK}", Outcome.FAIL: "\N{MULTIPLICATION X}", Outcome.INCONCLUSIVE: "?"}
 _MEANING = {
@@ -163,3 +163,18 @@ def about(facts: ReportFacts, json_name: str) -> str:
         f'<p class="soft">{unreadable}The same facts for programs: <a href="{safe(json_name)}"><code>{safe(json_name)}</code></a>.'
         "</p></section>"
     )
+
+
+def offsets(case: Case) -> str:
+    """The offsets of a counter-example, or the producer's numbers where no broker said any."""
+    if case.first >= 0:
+        return _span(case.first, case.last)
+    if case.seq_first is None:
+        return ""
+    return f"no. {_span(case.seq_first, case.seq_last if case.seq_last is not None else case.seq_first)}"
+
+
+def _span(first: int, last: int) -> str:
+    if last < 0:
+        return f"from {number(first)}"
+    return number(first) if first == last else f"{number(first)}\N{EN DASH}{number(last)}"

@@ -25,7 +25,6 @@ from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Refused
 
 VERSION = 2
-VERDICT_HOLDS = 86_400.0  # seconds; an approval over a night may use it, one over a weekend may not
 
 
 class Outcome(StrEnum):
@@ -340,18 +339,6 @@ def may_change(document: Mapping[str, Any]) -> bool:
         return True
     doubts = [ground for ground in document["grounds"] if ground["outcome"] == Outcome.INCONCLUSIVE]
     return any(ground not in canary["grounds"] for ground in doubts)
-
-
-def too_old(judged_at: float | None, now: float) -> Reason | None:
-    """H08: the audit that an approval showed is too old to act on; times in seconds since the epoch.
-
-    `judged_at` None: no audit was made, or a person let its task pass in spite of it.
-    """
-    if judged_at is None or now - judged_at <= VERDICT_HOLDS:
-        return None
-    text = f"The audit that the approval showed was judged {(now - judged_at) / 3600:.0f} h ago; it holds for {VERDICT_HOLDS / 3600:.0f} h."
-    why = "What clients lost since is not in it, and after the finalization there is no way back."
-    return Reason("H08", text, why, "Clear `audit_before_approval` with what is downstream: it is audited, and asked, anew.")
 
 
 def outcome_of(document: Mapping[str, Any]) -> Outcome:

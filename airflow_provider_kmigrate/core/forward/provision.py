@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from airflow_provider_kmigrate.core import gates
-from airflow_provider_kmigrate.core.audit.verdict import too_old
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.files.config_matrix import Stage, stage_on_disk
 from airflow_provider_kmigrate.core.files.directories import not_its_own
@@ -18,6 +17,7 @@ from airflow_provider_kmigrate.core.phase import Intent, Permit, Phase, ended, k
 from airflow_provider_kmigrate.core.silent import silent_controller
 from airflow_provider_kmigrate.core.unread import not_read
 
+VERDICT_HOLDS = 86_400.0  # seconds; an approval over a night may use it, one over a weekend may not
 _MOVES_WITHIN = 2.0  # seconds; the active controller writes a record every 0.5 s (metadata.max.idle.interval.ms)
 
 
@@ -147,6 +147,18 @@ def _same_cluster(controller: Controller, cluster_id: str) -> gates.Gate:
         return gates.MET
     text = "; ".join(f"{folder} is formatted for cluster {found}" for folder, found in wrong)
     return gates.never(Reason("I01", f"{text}, not for {cluster_id}."))
+
+
+def too_old(judged_at: float | None, now: float) -> Reason | None:
+    """H08: the audit that an approval showed is too old to act on; times in seconds since the epoch.
+
+    `judged_at` None: no audit was made, or a person let its task pass in spite of it.
+    """
+    if judged_at is None or now - judged_at <= VERDICT_HOLDS:
+        return None
+    text = f"The audit that the approval showed was judged {(now - judged_at) / 3600:.0f} h ago; it holds for {VERDICT_HOLDS / 3600:.0f} h."
+    why = "What clients lost since is not in it, and after the finalization there is no way back."
+    return Reason("H08", text, why, "Clear `audit_before_approval` with what is downstream: it is audited, and asked, anew.")
 
 
 def may_begin(view: ClusterView, judged_at: float | None, now: float) -> gates.Gate:

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from html import escape
 
-from airflow_provider_kmigrate.core.ledger.facts import Case
-
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
 
 
@@ -63,18 +61,3 @@ def ranges(numbers: Sequence[int], most: int = 6) -> str:
             parts.append([value, value])
     shown = [str(first) if first == last else f"{first}\N{EN DASH}{last}" for first, last in parts[:most]]
     return ", ".join([*shown, "\N{HORIZONTAL ELLIPSIS}"] if len(parts) > most else shown)
-
-
-def offsets(case: Case) -> str:
-    """The offsets of a counter-example, or the producer's numbers where no broker said any."""
-    if case.first >= 0:
-        return _span(case.first, case.last)
-    if case.seq_first is None:
-        return ""
-    return f"no. {_span(case.seq_first, case.seq_last if case.seq_last is not None else case.seq_first)}"
-
-
-def _span(first: int, last: int) -> str:
-    if last < 0:
-        return f"from {number(first)}"
-    return number(first) if first == last else f"{number(first)}\N{EN DASH}{number(last)}"

@@ -1,0 +1,148 @@
+"""What is kept of the observations of a pass's first broker, and when they end its bake or take it back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from airflow_provider_kmigrate.core import gates
+from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Verb, Wait
+from airflow_provider_kmigrate.core.forward.broker_canary import LOOKS, SETTLING, WINDOW
+from airflow_provider_kmigrate.core.forward.first_broker import _KEPT, FirstBroker
+from airflow_provider_kmigrate.core.model import ClusterView, Reason
+from tests.core.views import MIG, ZK, cluster, with_broker
+
+BAKE = 60.0
+RESTART, DONE = Act(Verb.RESTART, "restart it"), Done("It is back.")
+UNSURE = Wait((Reason("S02", "12 partitions.", "why"),))
+WORSE = (Reason("V23", "It is slow.", "why"),)
+FLAGS = (True, True, True)
+FIRST = FirstBroker(0, MIG, BAKE)
+
+
+def view(at: float, mine: float = 0.005, others: float = 0.005, *, mode=MIG) -> ClusterView:
+    """The first broker of the first roll, and how long each broker took to answer."""
+    seen = replace(cluster([mode, ZK, ZK], FLAGS, -1), taken_at=at)
+    for broker, seconds in ((0, mine), (1, others), (2, others)):
+        seen = with_broker(seen, broker, answered_in=seconds)
+    return seen
+
+
+def after(first: FirstBroker, views: Sequence[ClusterView], decision: Decision) -> tuple[FirstBroker, Decision]:
+    got: Decision = decision
+    for each in views:
+        first, got = first.saw(each, decision)
+    return first, got
+
+
+def before(count: int) -> list[ClusterView]:
+    return [view(float(number), mode=ZK) for number in range(count)]
+
+
+def since(count: int, mine: float = 0.005) -> list[ClusterView]:
+    return [view(100.0 + number, mine) for number in range(count)]
+
+
+@pytest.mark.parametrize(("looks", "restarts"), [(1, False), (LOOKS - 1, False), (LOOKS, True), (LOOKS + 5, True)])
+def test_it_restarts_once_it_was_observed_often_enough_as_it_is(looks: int, restarts: bool) -> None:
+    first, decision = after(FIRST, before(looks), RESTART)
+    assert len(first.before) == looks
+    if restarts:
+        assert decision is RESTART
+    else:
+        assert isinstance(decision, Wait)
+        assert (decision.reasons[0].code, decision.healthy) == ("T07", True)
+        assert f"{looks} of {LOOKS} times" in decision.reasons[0].text
+
+
+def test_any_other_act_is_not_waited_with() -> None:
+    start = Act(Verb.START, "start it")
+    assert FIRST.saw(view(0.0, mode=ZK), start) == (FIRST, start)
+
+
+def test_another_restart_forgets_what_the_last_one_showed() -> None:
+    again = replace(FIRST, worse=WORSE, held=30.0, since=after(FIRST, since(3), DONE)[0].since)
+    kept, _ = again.saw(view(0.0, mode=ZK), RESTART)
+    assert (kept.worse, kept.held, kept.since, len(kept.before)) == ((), 0.0, (), 1)
+
+
+def test_what_is_kept_is_bounded() -> None:
+    many = tuple(after(FIRST, before(1), RESTART)[0].before * _KEPT)
+    assert len(replace(FIRST, before=many).saw(view(9.0, mode=ZK), RESTART)[0].before) == _KEPT
+    judged = replace(FIRST, since=many).saw(view(99.0), DONE)[0]
+    assert len(judged.since) == _KEPT
+    assert judged.since[-1].at == 99.0, "the oldest are dropped"
+
+
+@pytest.mark.parametrize(
+    ("first", "seen"),
+    [
+        (replace(FIRST, bake=0.0), view(0.0)),  # it does not bake
+        (replace(FIRST, broker=1), view(0.0)),  # another one was first
+    ],
+)
+@pytest.mark.parametrize("decision", [RESTART, DONE, UNSURE])
+def test_a_broker_that_is_not_watched_is_let_alone(first: FirstBroker, seen: ClusterView, decision: Decision) -> None:
+    assert first.saw(seen, decision) == (first, decision)
+
+
+def test_it_is_observed_from_when_it_is_back() -> None:
+    assert FIRST.saw(view(0.0), UNSURE) == (FIRST, UNSURE), "not yet back"
+    back, _ = FIRST.saw(view(1.0), DONE)
+    assert len(back.since) == 1
+    later, decision = back.saw(view(2.0), UNSURE)
+    assert (len(later.since), decision) == (2, UNSURE), "and then always"
+    found, decision = replace(FIRST, worse=WORSE).saw(view(1.0), UNSURE)
+    assert len(found.since) == 1
+    assert isinstance(decision, Act), "an earlier process found it worse"
+
+
+def test_a_healthy_one_is_fine_after_enough_observations() -> None:
+    few, _ = after(FIRST, since(int(SETTLING) + LOOKS - 1), DONE)
+    assert (few.fine, few.sure) == (False, False)
+    enough, decision = after(FIRST, since(int(SETTLING) + LOOKS), DONE)
+    assert (enough.fine, enough.sure, enough.worse, decision) == (True, True, (), DONE)
+    assert replace(FIRST, bake=0.0).sure, "nothing is judged"
+
+
+def test_a_slow_one_is_taken_back_and_stays_condemned() -> None:
+    slow, decision = after(FIRST, since(int(SETTLING + WINDOW), 1.0), DONE)
+    assert [reason.code for reason in slow.worse] == ["V23"]
+    assert isinstance(decision, Act)
+    assert decision.verb is Verb.TAKE_BACK
+    assert decision.text == slow.worse[0].text
+    better, decision = after(slow, [view(500.0 + number) for number in range(60)], DONE)
+    assert better.worse == slow.worse
+    assert isinstance(decision, Act)
+
+
+def test_it_was_slow_before_as_well() -> None:
+    always = after(FIRST, [view(float(number), 1.0, mode=ZK) for number in range(LOOKS)], RESTART)[0]
+    assert after(always, since(int(SETTLING + WINDOW), 1.0), DONE)[1] is DONE
+
+
+def test_what_earlier_processes_watched_shortens_the_settling() -> None:
+    held = replace(FIRST, held=SETTLING)
+    assert after(held, since(LOOKS, 1.0), DONE)[0].worse
+    assert not after(FIRST, since(LOOKS, 1.0), DONE)[0].worse
+
+
+@pytest.mark.parametrize(
+    ("gate", "green", "fine", "done"),
+    [
+        (gates.MET, BAKE, True, True),
+        (gates.MET, BAKE - 1, True, False),
+        (gates.MET, BAKE, False, False),
+        (gates.not_yet(Reason("S01", "not now", "why")), BAKE, True, False),
+    ],
+)
+def test_the_bake_ends_after_its_time_if_all_was_well(gate: gates.Gate, green: float, fine: bool, done: bool) -> None:
+    decision = replace(FIRST, fine=fine).baked(DONE, gate, green)
+    if done:
+        assert decision is DONE
+    else:
+        assert isinstance(decision, Wait)
+        expected = ("T04", True) if gate.met else ("S01", False)
+        assert (decision.reasons[0].code, decision.healthy) == expected

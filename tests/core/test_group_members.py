@@ -1,0 +1,114 @@
+"""What is said of a group's members: each reason by what is seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from airflow_provider_kmigrate.core.cluster import GroupSpec
+from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, KafkaGroup, StoredOffset
+from airflow_provider_kmigrate.core.coordination.registration import Flaw, Unreadable
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.groups import members
+from airflow_provider_kmigrate.core.model import Reason
+from tests.core.test_group_move import PLACES, SPEC, STATIC, T0, T1, changed, group
+
+REST = group("o", "o")
+
+
+def codes(reasons: tuple[Reason, ...]) -> list[str]:
+    return [reason.code for reason in reasons]
+
+
+def without_owner(seen: GroupSeen) -> GroupSeen:
+    assert seen.zk is not None
+    return replace(seen, zk=replace(seen.zk, owners={PLACES["a"]: "g_a-0"}))
+
+
+def rebalancing(seen: GroupSeen) -> GroupSeen:
+    return replace(seen, kafka=KafkaGroup("PreparingRebalance"))
+
+
+@pytest.mark.parametrize(
+    ("seen", "expected"),
+    [
+        (REST, []),
+        (group("m", "m", "zookeeper"), []),
+        (replace(REST, zk=None, kafka=None), ["K55"]),  # nothing was read; nothing is seen of its instances
+        (replace(REST, kafka=None), ["K55"]),
+        (rebalancing(REST), ["K52"]),
+        (without_owner(REST), ["K53"]),
+        (group("o", ""), ["K55"]),
+    ],
+)
+def test_a_group_is_at_rest_or_says_why_not(seen: GroupSeen, expected: list[str]) -> None:
+    assert codes(members.restless(seen, SPEC)) == expected
+
+
+def test_an_instance_may_be_missing_on_purpose() -> None:
+    assert members.restless(group("o", ""), SPEC, but=("b",)) == ()
+    assert codes(members.away(group("", ""), SPEC, but=("b",))) == ["K55"]
+
+
+ALL = replace(REST, ends={T0: 100, T1: 100}, committed={})
+
+
+@pytest.mark.parametrize(
+    ("change", "asked", "unread"),
+    [
+        (lambda seen: seen, {"ends": True}, []),
+        (lambda seen: replace(seen, zk=None), {}, ["its znodes"]),
+        (lambda seen: replace(seen, kafka=None), {}, ["its members in Kafka"]),
+        (lambda seen: replace(seen, kafka=None), {"kafka": False}, []),
+        (lambda seen: replace(seen, committed=None), {}, ["its offsets in Kafka"]),
+        (lambda seen: replace(seen, committed=None), {"offsets": False}, []),
+        (lambda seen: replace(seen, ends=None), {}, []),
+        (lambda seen: replace(seen, ends=None), {"ends": True}, ["its logs' ends"]),
+        (lambda seen: replace(seen, ends={T0: 1}), {"ends": True}, ["the ends of t-1"]),
+        (lambda seen: replace(seen, ends={T0: 1}), {}, []),
+        (lambda seen: replace(seen, zk=None, kafka=None), {}, ["its znodes", "its members in Kafka"]),
+    ],
+)
+def test_what_was_not_read_is_named(change: Callable[[GroupSeen], GroupSeen], asked: dict[str, bool], unread: list[str]) -> None:
+    found = members.unread(change(ALL), "g", **asked)
+    assert codes(found) == ["K50"] * bool(unread)
+    assert all(what in found[0].text for what in unread)
+
+
+def test_a_group_of_which_nothing_was_read() -> None:
+    assert codes(members.unread(None, "g")) == ["K50"]
+    assert codes(members.stopped(None, "g")) == ["K55"]
+    assert codes(members.stopped(group("", ""), "g")) == ["K55"]
+    assert members.stopped(group("o", ""), "g") == ()
+
+
+LEFT = TopicPartition("left", 0)
+STORED = {where: StoredOffset(10, 90_000.0) for where in (T0, T1, LEFT)}
+
+
+@pytest.mark.parametrize(
+    ("seen", "spec", "hides"),
+    [
+        (group("m", "m", "kafka"), SPEC, False),
+        (group("o", "o"), SPEC, False),
+        (group("m", "m", "kafka"), replace(SPEC, instances=()), True),  # the file names no instance
+        (group("m", "", "kafka"), SPEC, True),  # one is away
+        (group("m", "p", "kafka"), SPEC, True),
+        (group("m", "p", "kafka"), replace(SPEC, instances=SPEC.instances[:1]), True),  # a plain one that the file does not know
+        (changed(group("m", "m", "kafka"), registrations={"g_a": STATIC, "g_b": Unreadable(Flaw.NOT_JSON, "x")}), SPEC, True),
+    ],
+)
+def test_what_was_committed_of_late_counts_if_a_member_may_read_it_unseen(seen: GroupSeen, spec: GroupSpec, hides: bool) -> None:
+    seen = replace(changed(seen, offsets=STORED), ends={T0: 10, T1: 10, LEFT: 10})
+    assert (LEFT in members.read_by(seen, spec)) is hides
+    late = changed(seen, offsets={**STORED, LEFT: StoredOffset(10, 90_000.0 - members._FORGOTTEN)})
+    assert LEFT not in members.read_by(late, spec), "of a topic that is read no more"
+
+
+def test_partitions_as_a_sentence_has_them() -> None:
+    assert members.places([T1, T0]) == "t-0, t-1"
+    many = [TopicPartition("t", number) for number in range(9)]
+    assert members.places(many[:8]) == "t-0, t-1, t-2, t-3, t-4, t-5, t-6, t-7"
+    assert members.places(many) == "t-0, t-1, t-2, t-3, t-4, t-5, t-6, t-7, ... (9)"

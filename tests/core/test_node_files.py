@@ -1,0 +1,108 @@
+"""Whose a node's files and directories are, and what is said of a node that hangs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from airflow_provider_kmigrate.core.cluster import HostSpec, NodeSpec, Role
+from airflow_provider_kmigrate.core.decision import Act, Verb, Wait
+from airflow_provider_kmigrate.core.files.config_matrix import Stage
+from airflow_provider_kmigrate.core.files.directories import in_use, not_its_own, of_others, owner
+from airflow_provider_kmigrate.core.files.meta_properties import needs_version_0, version_0
+from airflow_provider_kmigrate.core.files.node_file import misfiled, whose_else
+from airflow_provider_kmigrate.core.model import Controller, NodeFiles
+from airflow_provider_kmigrate.core.silent import not_stopping, silent_controller
+from airflow_provider_kmigrate.core.unread import not_read
+from tests.core.views import FILES, KRAFT, UP, ZK
+
+MINE = {"cluster.id": "c", "node.id": "3000"}
+OTHER = {"cluster.id": "c", "node.id": "3001"}
+BROKER = {"cluster.id": "c", "broker.id": "1", "version": "0"}
+
+
+@pytest.mark.parametrize(
+    ("meta", "found"),
+    [
+        (MINE, ("c", "3000")),
+        (BROKER, ("c", "1")),
+        ({**BROKER, "node.id": "2"}, ("c", "2")),
+        ({"cluster.id": "c"}, ("c", None)),
+        ({}, (None, None)),
+    ],
+)
+def test_owner(meta: Mapping[str, str], found: tuple[str | None, str | None]) -> None:
+    assert owner(meta) == found
+
+
+@pytest.mark.parametrize(
+    ("meta", "log", "theirs", "used"),
+    [
+        (None, True, {}, ()),
+        ({}, True, {}, ()),
+        ({"/a": {}}, False, {}, ()),
+        ({"/a": {}}, True, {}, ("/a",)),
+        ({"/a": MINE}, False, {}, ("/a",)),
+        ({"/a": MINE}, None, {}, ("/a",)),
+        ({"/a": {"version": "1"}}, False, {}, ("/a",)),  # formatted, and of nobody else
+        ({"/a": OTHER}, True, {"/a": "3001"}, ()),
+        ({"/a": BROKER, "/b": MINE}, True, {"/a": "1"}, ("/b",)),
+    ],
+)
+def test_whose_directories(meta: Any, log: bool | None, theirs: dict[str, str], used: tuple[str, ...]) -> None:
+    found = Controller(3000, files=NodeFiles(meta=meta, has_metadata_log=log))
+    assert of_others(3000, meta) == theirs
+    assert in_use(found) == used
+    reason = not_its_own(found)
+    assert (reason is not None) is bool(theirs)
+    if reason is not None:
+        assert (reason.code, bool(reason.remedy)) == ("M01", True)
+        assert f"node {next(iter(theirs.values()))}" in reason.text
+
+
+def test_meta_properties_of_version_1_are_written_again_for_zookeeper_mode() -> None:
+    files = NodeFiles(meta={"/a": {"version": "1"}, "/b": {"version": "0"}, "/c": {}})
+    assert needs_version_0(files) == ("/a",)
+    assert needs_version_0(NodeFiles()) == ()
+    assert version_0({"version": "1", "node.id": "4", "cluster.id": "c", "directory.id": "d"}) == (
+        "version=0\nbroker.id=4\ncluster.id=c\ndirectory.id=d\n"
+    )
+    assert version_0({"version": "1", "broker.id": "7", "node.id": "4"}) == "version=0\nbroker.id=7\n"
+
+
+def test_a_node_with_the_file_of_another_stage_gets_its_own() -> None:
+    unread = misfiled("broker 3", NodeFiles(), Stage.KRAFT)
+    assert isinstance(unread, Wait)
+    assert [reason.code for reason in unread.reasons] == ["G00"]
+    assert misfiled("broker 3", NodeFiles(FILES[KRAFT]), Stage.KRAFT) is None
+    other = misfiled("broker 3", NodeFiles(FILES[ZK]), Stage.KRAFT)
+    assert isinstance(other, Act)
+    assert other.verb is Verb.REWRITE
+    assert other.text.startswith("Broker 3 ")
+
+
+@pytest.mark.parametrize(
+    ("properties", "found"),
+    [
+        (None, None),
+        ({"process.roles": "controller", "node.id": "3000"}, None),
+        ({"process.roles": "controller", "node.id": "3001"}, "the file of controller 3001"),
+        ({"process.roles": "broker", "node.id": "3000"}, "the file of broker 3000"),
+        ({"broker.id": "1", "zookeeper.connect": "z"}, "the file of broker 1"),
+        ({"process.roles": "controller"}, "no controller's file"),
+        ({"unknown": "x"}, "no controller's file"),
+    ],
+)
+def test_whose_file_lies_at_a_controllers_place(properties: dict[str, str] | None, found: str | None) -> None:
+    assert whose_else(3000, properties) == found
+
+
+def test_what_is_said_of_a_node_that_hangs() -> None:
+    reason = silent_controller(Controller(3000, UP))
+    assert (reason.code, "kill -9" in reason.remedy) == ("R10", True)
+    hosts = HostSpec("local", "server.properties")
+    nodes = {role: NodeSpec(1, role, "h", 1, hosts, None, None) for role in Role}
+    assert {role: "kill -9" in not_stopping(node) for role, node in nodes.items()} == {Role.BROKER: False, Role.CONTROLLER: True}
+    assert (not_read("it").code, not_read("it", "S00").code) == ("G00", "S00")

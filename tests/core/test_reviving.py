@@ -1,0 +1,55 @@
+"""What a step does about controllers that are down after an act on a stalled dual-write, and what it observes next."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from airflow_provider_kmigrate.core.decision import Act, Done, Refuse, Verb, Wait
+from airflow_provider_kmigrate.core.forward.standstill import Standstill
+from airflow_provider_kmigrate.core.model import ClusterView, Look, NodeFiles, Reason
+from airflow_provider_kmigrate.core.reviving import DOWN_LOOKS, revived
+from tests.core.back_views import DUAL, FLAG_FILE
+from tests.core.views import DOWN, with_controller
+
+DONE = Done("All is well.")
+WAIT = Wait((Reason("R04", "not yet", "why"),))
+REFUSE = Refuse((Reason("P01", "never", "why"),))
+ONE_DOWN = with_controller(DUAL, 3001, process=DOWN, answers=False, files=NodeFiles(FLAG_FILE, has_metadata_log=True))
+NEVER_ACTED, ACTED = Standstill(), Standstill(times=1)
+
+
+@pytest.mark.parametrize(
+    ("view", "standstill", "decision", "verb"),
+    [
+        (DUAL, ACTED, WAIT, None),
+        (ONE_DOWN, NEVER_ACTED, WAIT, None),  # down, and not by this step
+        (ONE_DOWN, ACTED, WAIT, Verb.START_CONTROLLER),
+        (ONE_DOWN, ACTED, DONE, Verb.START_CONTROLLER),
+        (ONE_DOWN, ACTED, REFUSE, None),
+    ],
+)
+def test_a_controller_that_an_earlier_act_left_down_is_started(
+    view: ClusterView, standstill: Standstill, decision: Done | Wait | Refuse, verb: Verb | None
+) -> None:
+    found = revived(view, decision, standstill).decision
+    if verb is None:
+        assert found == decision
+    else:
+        assert isinstance(found, Act)
+        assert found.verb is verb
+
+
+@pytest.mark.parametrize(
+    ("view", "standstill", "wants"),
+    [
+        (DUAL, NEVER_ACTED, Look(0)),
+        (DUAL, ACTED, Look(0)),  # all answer
+        (ONE_DOWN, NEVER_ACTED, Look(0)),
+        (ONE_DOWN, ACTED, DOWN_LOOKS),
+        (replace(ONE_DOWN, controllers={}), ACTED, Look(0)),
+    ],
+)
+def test_what_is_observed_beside_the_steps_own(view: ClusterView, standstill: Standstill, wants: Look) -> None:
+    assert revived(view, WAIT, standstill).wants & DOWN_LOOKS == wants

@@ -1,0 +1,54 @@
+"""What a process imports: each task of each DAG is a process of its own and pays for it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+_COUNT = "import json, sys, {}; print(json.dumps([name for name in sys.modules]))"
+
+
+def imported(*modules: str) -> set[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", _COUNT.format(", ".join(modules))], check=True, stdout=subprocess.PIPE, text=True
+    )
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def ours(names: set[str]) -> set[str]:
+    return {name for name in names if name.startswith("airflow_provider_kmigrate.")}
+
+
+def test_rolling_a_broker_imports_what_that_takes() -> None:
+    """A bound to lower: each module more is read, compiled and run by each of some thirty tasks."""
+    found = ours(imported("airflow_provider_kmigrate.operators.brokers", "airflow_provider_kmigrate.steps.brokers"))
+    assert len(found) <= 152, "a new import from the roll of a broker: does it need it?"
+    for room in (
+        "steps.groups",
+        "steps.rollback",
+        "steps.waits",
+        "steps.prepare",
+        "core.ledger",
+        "core.audit.verdict",
+        "preflight",
+        "sparkjobs",
+    ):
+        assert f"airflow_provider_kmigrate.{room}" not in found, room
+
+
+def test_the_folder_of_dags_imports_no_builder_and_no_client() -> None:
+    found = imported("airflow_provider_kmigrate.dag_builders.folder")
+    assert len(ours(found)) <= 20
+    assert not found & {"kazoo", "confluent_kafka", "kafka"}
+
+
+@pytest.mark.parametrize("builder", ["zk_to_kraft", "rollback", "consumers"])
+def test_a_dag_without_audit_does_not_import_spark(builder: str) -> None:
+    found = imported(f"airflow_provider_kmigrate.dag_builders.{builder}")
+    assert not found & {
+        "airflow.providers.apache.spark.operators.spark_submit",
+        "airflow_provider_kmigrate.operators.spark_audit",
+    }
