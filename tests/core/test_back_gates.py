@@ -85,7 +85,7 @@ def test_all_files_without_a_final_one_are_enough() -> None:
     ("view", "expected"),
     [
         (later(STOPPED, gates.STILL_FOR), (Standing.MET,)),
-        (later(STOPPED, gates.STILL_FOR - 0.1), (Standing.NOT_YET, "T05")),
+        (later(STOPPED, gates.STILL_FOR - 0.1), (Standing.NOT_YET, "T01")),
         (later(STOPPED, 5.0, offset=51), (Standing.NEVER, "G29")),
         (replace(later(STOPPED), zk=None), (Standing.NOT_YET, "G00")),
     ],

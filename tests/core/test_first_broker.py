@@ -53,7 +53,7 @@ def test_it_restarts_once_it_was_observed_often_enough_as_it_is(looks: int, rest
         assert decision is RESTART
     else:
         assert isinstance(decision, Wait)
-        assert (decision.reasons[0].code, decision.healthy) == ("T07", True)
+        assert (decision.reasons[0].code, decision.healthy) == ("T01", True)
         assert f"{looks} of {LOOKS} times" in decision.reasons[0].text
 
 
@@ -144,5 +144,5 @@ def test_the_bake_ends_after_its_time_if_all_was_well(gate: gates.Gate, green: f
         assert decision is DONE
     else:
         assert isinstance(decision, Wait)
-        expected = ("T04", True) if gate.met else ("S01", False)
+        expected = ("T01", True) if gate.met else ("S01", False)
         assert (decision.reasons[0].code, decision.healthy) == expected

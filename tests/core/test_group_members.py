@@ -39,7 +39,7 @@ def rebalancing(seen: GroupSeen) -> GroupSeen:
         (replace(REST, zk=None, kafka=None), ["K55"]),  # nothing was read; nothing is seen of its instances
         (replace(REST, kafka=None), ["K55"]),
         (rebalancing(REST), ["K52"]),
-        (without_owner(REST), ["K53"]),
+        (without_owner(REST), ["K41"]),
         (group("o", ""), ["K55"]),
     ],
 )
@@ -73,12 +73,12 @@ ALL = replace(REST, ends={T0: 100, T1: 100}, committed={})
 )
 def test_what_was_not_read_is_named(change: Callable[[GroupSeen], GroupSeen], asked: dict[str, bool], unread: list[str]) -> None:
     found = members.unread(change(ALL), "g", **asked)
-    assert codes(found) == ["K50"] * bool(unread)
+    assert codes(found) == ["K30"] * bool(unread)
     assert all(what in found[0].text for what in unread)
 
 
 def test_a_group_of_which_nothing_was_read() -> None:
-    assert codes(members.unread(None, "g")) == ["K50"]
+    assert codes(members.unread(None, "g")) == ["K30"]
     assert codes(members.stopped(None, "g")) == ["K55"]
     assert codes(members.stopped(group("", ""), "g")) == ["K55"]
     assert members.stopped(group("o", ""), "g") == ()

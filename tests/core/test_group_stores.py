@@ -86,7 +86,7 @@ def test_the_leftover_offsets_are_the_ones_to_be_overwritten(members: str, zooke
     decision = switch(looks(seen), SPEC, "b", MIGRATING)
     assert isinstance(decision, Refuse)
     assert f"{leftover}'s leftover offsets of t-0 are ahead" in decision.reasons[0].text
-    assert f"copy-offsets --to {leftover} --reset" in decision.reasons[0].remedy
+    assert f"copy-offsets --to {leftover} --reset" in decision.reasons[0].text
 
 
 def test_what_a_dead_migrating_member_held_is_not_compared() -> None:

@@ -14,6 +14,7 @@ from airflow_provider_kmigrate.core.files.directories import in_use, not_its_own
 from airflow_provider_kmigrate.core.files.meta_properties import needs_version_0, version_0
 from airflow_provider_kmigrate.core.files.node_file import misfiled, whose_else
 from airflow_provider_kmigrate.core.model import Controller, NodeFiles
+from airflow_provider_kmigrate.core.reasons.registry import entry
 from airflow_provider_kmigrate.core.silent import not_stopping, silent_controller
 from airflow_provider_kmigrate.core.unread import not_read
 from tests.core.views import FILES, KRAFT, UP, ZK
@@ -58,7 +59,7 @@ def test_whose_directories(meta: Any, log: bool | None, theirs: dict[str, str], 
     reason = not_its_own(found)
     assert (reason is not None) is bool(theirs)
     if reason is not None:
-        assert (reason.code, bool(reason.remedy)) == ("M01", True)
+        assert (reason.code, bool(reason.next_step)) == ("M01", True)
         assert f"node {next(iter(theirs.values()))}" in reason.text
 
 
@@ -101,8 +102,8 @@ def test_whose_file_lies_at_a_controllers_place(properties: dict[str, str] | Non
 
 def test_what_is_said_of_a_node_that_hangs() -> None:
     reason = silent_controller(Controller(3000, UP))
-    assert (reason.code, "kill -9" in reason.remedy) == ("R10", True)
+    assert (reason.code, "kill -9" in entry(reason.code).markdown()) == ("G23", True)
     hosts = HostSpec("local", "server.properties")
     nodes = {role: NodeSpec(1, role, "h", 1, hosts, None, None) for role in Role}
     assert {role: "kill -9" in not_stopping(node) for role, node in nodes.items()} == {Role.BROKER: False, Role.CONTROLLER: True}
-    assert (not_read("it").code, not_read("it", "S00").code) == ("G00", "S00")
+    assert not_read("it").code == "G00"

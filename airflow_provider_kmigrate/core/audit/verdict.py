@@ -181,7 +181,7 @@ def combine(
 
 # The numbers are those of the audit's checks.
 BEFORE_THE_STEP: Final = "Before the step began, so not of its doing: "
-_VIOLATIONS: Mapping[str, Reason] = {
+VIOLATIONS: Mapping[str, Reason] = {
     "lost": Reason(
         "A01", "{} acknowledged records were lost.", "They are gone, or a group read past them and was not given them."
     ),
@@ -219,7 +219,7 @@ def _violations(outcome: Outcome, findings: Mapping[str, Finding], level: Level,
     """`before`: with what the sentence of each begins."""
     return [
         Ground(outcome, replace(reason, text=before + reason.text.format(found.count)), level, found.count, found.cases)
-        for name, reason in _VIOLATIONS.items()
+        for name, reason in VIOLATIONS.items()
         if (found := findings.get(name))
     ]
 

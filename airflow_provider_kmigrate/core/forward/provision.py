@@ -157,8 +157,7 @@ def too_old(judged_at: float | None, now: float) -> Reason | None:
     if judged_at is None or now - judged_at <= VERDICT_HOLDS:
         return None
     text = f"The audit that the approval showed was judged {(now - judged_at) / 3600:.0f} h ago; it holds for {VERDICT_HOLDS / 3600:.0f} h."
-    why = "What clients lost since is not in it, and after the finalization there is no way back."
-    return Reason("H08", text, why, "Clear `audit_before_approval` with what is downstream: it is audited, and asked, anew.")
+    return Reason("H08", text)
 
 
 def may_begin(view: ClusterView, judged_at: float | None, now: float) -> gates.Gate:
