@@ -24,7 +24,7 @@ from airflow_provider_kmigrate.steps.brokers import ROLL_LOOKS
 from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.journal import FileJournal
 from airflow_provider_kmigrate.steps.rolling import run_plan
-from airflow_provider_kmigrate.steps.run import World, run_step
+from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from tests.kit.localcluster.cluster import LocalCluster
 
 
@@ -38,7 +38,7 @@ def world(
     acting: bool = True,
     folder: Path | None = None,
     wired: Callable[[Tools], Tools] = lambda tools: tools,
-) -> Iterator[World]:
+) -> Iterator[StepContext]:
     """What a task of the DAG run `run` has in its hands; journal and backups lie in `folder`, or beside the cluster's.
 
     Without `acting`, what preflight and sensors have: they hold nothing. `wired` may put something between the tool and the nodes.
@@ -54,7 +54,7 @@ def world(
     ):
         journal = FileJournal(folder / "journal" / f"{run}.jsonl", run, time.time)
         backup = BackupStore(folder / "backup", chosen.name, chosen.cluster_id)
-        yield World(chosen, observer, tools, fence, journal, backup, print)
+        yield StepContext(chosen, observer, tools, fence, journal, backup, print)
 
 
 class _Nothing:
@@ -68,63 +68,63 @@ class _Nothing:
         raise AssertionError("only looking")
 
 
-def step(here: World, kind: str, **arguments: Any) -> Done | Wait:
+def step(here: StepContext, kind: str, **arguments: Any) -> Done | Wait:
     """One step to its end, as a task runs it."""
     return run_step(build(here.spec, kind, arguments), here)
 
 
-def go(here: World, name: str) -> None:
+def go(here: StepContext, name: str) -> None:
     """One stage of the plan."""
     run_plan(here, stage(MIGRATION, name))
 
 
-def provision(here: World) -> None:
+def provision(here: StepContext) -> None:
     go(here, "controllers")
 
 
-def roll(here: World, target: BrokerMode) -> None:
+def roll(here: StepContext, target: BrokerMode) -> None:
     """Every broker that is not there yet, the ZooKeeper controller last."""
     go(here, next(name for name, steps in stages(MIGRATION) if steps[0].target is target))
 
 
-def to_roll(here: World, target: BrokerMode) -> int | None:
+def to_roll(here: StepContext, target: BrokerMode) -> int | None:
     return next_to_roll(here.observer.look(ROLL_LOOKS), [node.id for node in here.spec.brokers], target)
 
 
-def copy(here: World) -> None:
+def copy(here: StepContext) -> None:
     go(here, "copy")
 
 
-def finalize(here: World) -> None:
+def finalize(here: StepContext) -> None:
     go(here, "finalize")
 
 
-def prepare(here: World) -> None:
+def prepare(here: StepContext) -> None:
     """Preflight and backup."""
     until(here, "controllers")
 
 
-def to_copied(here: World) -> None:
+def to_copied(here: StepContext) -> None:
     """All brokers in migration mode, everything in KRaft too."""
     until(here, "second_roll")
 
 
-def to_hybrid(here: World) -> None:
+def to_hybrid(here: StepContext) -> None:
     """As `to_copied`, and broker 0 in KRaft mode."""
     to_copied(here)
     step(here, "roll", node=0, target=BrokerMode.KRAFT)
 
 
-def to_dual_write(here: World) -> None:
+def to_dual_write(here: StepContext) -> None:
     """All brokers in KRaft mode, everything written to ZooKeeper too."""
     until(here, "soak")
 
 
-def until(here: World, name: str) -> None:
+def until(here: StepContext, name: str) -> None:
     """The plan up to a stage, without it."""
     run_plan(here, tuple(takewhile(lambda step: step not in stage(MIGRATION, name), MIGRATION)))
 
 
-def forward(here: World) -> None:
+def forward(here: StepContext) -> None:
     """The whole migration."""
     run_plan(here, MIGRATION)

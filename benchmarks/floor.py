@@ -20,7 +20,7 @@ from airflow_provider_kmigrate.clients.hosts import host_for
 from airflow_provider_kmigrate.clients.settings import WireSecurity
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
-from airflow_provider_kmigrate.core.files.config_matrix import Stage
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.files.render import RenderFacts, broker_properties, controller_properties
 from airflow_provider_kmigrate.core.plan import MIGRATION, stages
 from airflow_provider_kmigrate.exceptions import Unavailable
@@ -63,14 +63,14 @@ class Floor:
 
     def controllers(self) -> None:
         for node in self.spec.controllers:
-            self.host.put_properties(node, self._controller_text(node, Stage.CONTROLLER_MIGRATION), TOKEN)
+            self.host.put_properties(node, self._controller_text(node, FileStage.CONTROLLER_MIGRATION), TOKEN)
             self.host.format_storage(node, self.spec.cluster_id, "3.9", TOKEN)
             self.host.start(node, TOKEN)
         for node in self.spec.controllers:
             wait(lambda node=node: self._flag(node) is True)
 
     def first_roll(self) -> None:
-        self._roll(Stage.MIGRATION)
+        self._roll(FileStage.MIGRATION)
 
     def copy(self) -> None:
         wait(lambda: self._written() > 0)
@@ -78,11 +78,11 @@ class Floor:
         wait(lambda: self._written() > copied)
 
     def second_roll(self) -> None:
-        self._roll(Stage.KRAFT)
+        self._roll(FileStage.KRAFT)
 
     def finalize(self) -> None:
         for node in self.spec.controllers:
-            self._restart(node, self._controller_text(node, Stage.CONTROLLER_FINAL))
+            self._restart(node, self._controller_text(node, FileStage.CONTROLLER_FINAL))
             wait(lambda node=node: self._flag(node) is False)
         last = -1
         while last != (last := self._written()):  # it stands still for 1.5 s, which the DAG waits for too
@@ -92,7 +92,7 @@ class Floor:
         """How far the dual-write to ZooKeeper is, as a metadata offset."""
         return int(json.loads(self.zk.get("/migration")[0])["kraft_metadata_offset"])
 
-    def _roll(self, stage: Stage) -> None:
+    def _roll(self, stage: FileStage) -> None:
         for node in self.spec.brokers:
             self._restart(node, broker_properties(self.originals[node.id], stage, self.facts))
             wait(lambda node=node: self._back(node))
@@ -107,7 +107,7 @@ class Floor:
         self.host.stop(node, TOKEN)
         self.host.start(node, TOKEN)
 
-    def _controller_text(self, node: NodeSpec, stage: Stage) -> str:
+    def _controller_text(self, node: NodeSpec, stage: FileStage) -> str:
         return controller_properties(self.originals[self.spec.brokers[0].id], node, stage, self.facts)
 
     def _flag(self, node: NodeSpec) -> bool | None:

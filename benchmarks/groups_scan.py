@@ -26,7 +26,7 @@ from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen
 from airflow_provider_kmigrate.core.coordination.registration import Registration, thread_id, write_registration
-from airflow_provider_kmigrate.core.groups.scan import Standing, TwoLooks, scan
+from airflow_provider_kmigrate.core.groups.scan import GroupSituation, TwoObservations, scan
 from tests.kit.localcluster.cluster import LocalCluster
 from tests.kit.localcluster.plan import Shape
 
@@ -131,7 +131,7 @@ def _run(cluster: LocalCluster, expected: int) -> dict[str, float]:
         began = time.monotonic()
         found = seen(zk, {"bootstrap.servers": cluster.bootstrap})
         looked = time.monotonic()
-    scans = [scan(TwoLooks(look, settings={_TOPIC: {}})) for look in found.values()]
+    scans = [scan(TwoObservations(look, settings={_TOPIC: {}})) for look in found.values()]
     decided = time.monotonic()
     _check(found, Counter(one.standing for one in scans), expected)
     figures = {"look": looked - began, "decide": decided - looked}
@@ -139,7 +139,7 @@ def _run(cluster: LocalCluster, expected: int) -> dict[str, float]:
     return figures
 
 
-def _check(found: dict[str, GroupSeen], standings: Counter[Standing], expected: int) -> None:
+def _check(found: dict[str, GroupSeen], standings: Counter[GroupSituation], expected: int) -> None:
     """A figure counts only if everything was there to be read."""
     whole = [
         look
@@ -147,5 +147,5 @@ def _check(found: dict[str, GroupSeen], standings: Counter[Standing], expected: 
         if look.zk is not None
         and len(look.zk.offsets) == len(look.zk.owners) == len(look.committed or ()) == len(look.ends or ()) == _PARTITIONS
     ]
-    if standings != {Standing.OLD: expected} or len(whole) != expected:
+    if standings != {GroupSituation.OLD: expected} or len(whole) != expected:
         raise SystemExit(f"Not every group was read whole: {len(whole)} of {expected}, {dict(standings)}")

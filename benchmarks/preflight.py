@@ -19,11 +19,11 @@ from typing import Any
 
 from kazoo.client import KazooClient
 
-from airflow_provider_kmigrate.core.model import Look
+from airflow_provider_kmigrate.core.model import Fields
 from airflow_provider_kmigrate.core.preflight import checks as preflight
-from airflow_provider_kmigrate.preflight import document, render
+from airflow_provider_kmigrate.preflight import as_document, render
 from airflow_provider_kmigrate.steps.prepare import Preflight, look_preflight
-from airflow_provider_kmigrate.steps.run import World
+from airflow_provider_kmigrate.steps.run import StepContext
 from benchmarks import direct
 from tests.kit.localcluster import members
 from tests.kit.localcluster.cluster import LocalCluster
@@ -108,10 +108,10 @@ def _run(cluster: LocalCluster, expected: int) -> dict[str, Any]:
     return {**found, "looked": looked}
 
 
-def _wait(world: World, expected: int) -> None:
+def _wait(world: StepContext, expected: int) -> None:
     """Until the controller has told the brokers everything; it begins by trying to elect a leader for each partition."""
     deadline = time.monotonic() + _PATIENCE
-    while len(world.observer.look(Look.PARTITIONS).partitions or ()) < expected:
+    while len(world.observer.look(Fields.PARTITIONS).partitions or ()) < expected:
         if time.monotonic() > deadline:
             raise SystemExit(f"The brokers do not know {expected} partitions after {_PATIENCE:.0f} s.")
         time.sleep(1.0)
@@ -121,7 +121,7 @@ def _decided(looked: Preflight) -> dict[str, float]:
     began = time.monotonic()
     preflight.findings(looked.view, looked.facts)
     decided = time.monotonic()
-    page = render(document(looked), "preflight.json")
+    page = render(as_document(looked), "preflight.json")
     return {"decide": decided - began, "page": time.monotonic() - decided, "page_bytes": len(page)}
 
 

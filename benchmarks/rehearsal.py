@@ -21,7 +21,7 @@ from airflow_provider_kmigrate.consumer.probe import Probe
 from airflow_provider_kmigrate.consumer.workload.control import Workload
 from airflow_provider_kmigrate.consumer.workload.plan import GroupPlan, WorkloadPlan
 from airflow_provider_kmigrate.core.events import Slow
-from airflow_provider_kmigrate.steps.run import World
+from airflow_provider_kmigrate.steps.run import StepContext
 from benchmarks import direct
 from benchmarks.old_application import OldApplication
 from tests.kit.localcluster.cluster import LocalCluster
@@ -138,7 +138,7 @@ class Rehearsal:
         self._start_dags([(dag_id, conf)])
         return self._finish_dag(dag_id, tell)
 
-    def forward(self, steps: Callable[[World], None]) -> None:
+    def forward(self, steps: Callable[[StepContext], None]) -> None:
         """These steps without Airflow, as a run that is over; the backup is where a DAG finds it."""
         with direct.world(self.cluster, "forward", folder=self.home / "kmigrate") as world:
             steps(world)

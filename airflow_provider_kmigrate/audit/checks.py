@@ -21,7 +21,7 @@ from itertools import pairwise
 from airflow_provider_kmigrate.audit.policy import Policy
 from airflow_provider_kmigrate.core.audit.verdict import BEFORE_THE_STEP, Ground, Level, Outcome
 from airflow_provider_kmigrate.core.events import Change, Ownership, TopicPartition
-from airflow_provider_kmigrate.core.ledger import Case, Facts, Finding
+from airflow_provider_kmigrate.core.ledger import Case, Facts, LedgerFinding
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
 from airflow_provider_kmigrate.core.ledger.ownership import in_order
 from airflow_provider_kmigrate.core.model import Reason
@@ -45,11 +45,11 @@ def grounds(changes: Sequence[Ownership], facts: Facts, *, policy: Policy, level
 
 def _not_owned(facts: Facts, level: Level) -> Iterator[Ground]:
     """Deliveries outside their member's own intervals. A hole in the events may have swallowed the acquisition."""
-    yield from _strangers(facts.earlier.get("not_owned", Finding()), Outcome.PASS, level, before=BEFORE_THE_STEP)
+    yield from _strangers(facts.earlier.get("not_owned", LedgerFinding()), Outcome.PASS, level, before=BEFORE_THE_STEP)
     yield from _strangers(facts.not_owned, Outcome.FAIL if facts.recorded else Outcome.INCONCLUSIVE, level)
 
 
-def _strangers(found: Finding, outcome: Outcome, level: Level, *, before: str = "") -> Iterator[Ground]:
+def _strangers(found: LedgerFinding, outcome: Outcome, level: Level, *, before: str = "") -> Iterator[Ground]:
     if found.count:
         text = f"{before}{found.count} records were delivered to a member that did not own their partition."
         reason = Reason("A09", text, "Two members may have worked on them.", "Look at the group's rebalances at that time.")

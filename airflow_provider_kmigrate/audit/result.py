@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from airflow_provider_kmigrate.audit.latencies import MemberLatency
-from airflow_provider_kmigrate.core.audit.verdict import CanaryVerdict, Ground, Level, LevelHealth, Verdict
+from airflow_provider_kmigrate.core.audit.verdict import CanaryVerdict, Ground, Level, LevelHealth, AuditVerdict
 from airflow_provider_kmigrate.core.events import Event
 from airflow_provider_kmigrate.core.ledger import Facts
 
@@ -33,5 +33,5 @@ class Audited:
 class Result:
     """The verdict over all sources, and what it rests on."""
 
-    verdict: Verdict
+    verdict: AuditVerdict
     sources: tuple[Audited, ...]

@@ -9,7 +9,7 @@ from airflow_provider_kmigrate.core.coordination.hold import Hold, read_hold, wr
 from airflow_provider_kmigrate.core.coordination.registration import GroupPaths
 
 
-def note(zk: ZooKeeper, group: str, hold: Hold, holding: Holding) -> None:
+def note_hold(zk: ZooKeeper, group: str, hold: Hold, holding: Holding) -> None:
     """Over what an earlier run wrote; what this run wrote first stays. Raises as `ZooKeeper.commit`."""
     path = GroupPaths(group).hold
     found = zk.read(path)
@@ -21,7 +21,7 @@ def note(zk: ZooKeeper, group: str, hold: Hold, holding: Holding) -> None:
     zk.commit([change], holding=holding)
 
 
-def forget(zk: ZooKeeper, group: str, holding: Holding) -> None:
+def forget_hold(zk: ZooKeeper, group: str, holding: Holding) -> None:
     """Nothing where there is none. Raises as `ZooKeeper.commit`."""
     path = GroupPaths(group).hold
     found = zk.read(path)

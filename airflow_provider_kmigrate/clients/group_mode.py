@@ -16,7 +16,7 @@ def make_folders(zk: ZooKeeper, group: str, holding: Holding) -> None:
             zk.commit([Create(folder)], holding=holding)
 
 
-def write(zk: ZooKeeper, group: str, mode: Mode, holding: Holding) -> None:
+def write_mode(zk: ZooKeeper, group: str, mode: Mode, holding: Holding) -> None:
     """Exactly the word, from the version that was read, under the fence, and read back.
 
     Raises `Changed` where another one writes meanwhile, `Fenced`, and `Failed` where it reads otherwise afterwards.

@@ -11,7 +11,7 @@ from airflow_provider_kmigrate.core.coordination.registration import GroupPaths,
 from airflow_provider_kmigrate.core.events import TopicPartition
 
 
-def record(zk: ZooKeeper, group: str, wanted: Mapping[TopicPartition, int], holding: Holding) -> None:
+def record_reset(zk: ZooKeeper, group: str, wanted: Mapping[TopicPartition, int], holding: Holding) -> None:
     """All or none, over those that were recorded before. Raises as `ZooKeeper.commit`."""
     paths = GroupPaths(group)
     make_folders(zk, group, holding)
@@ -26,7 +26,7 @@ def record(zk: ZooKeeper, group: str, wanted: Mapping[TopicPartition, int], hold
     zk.commit(changes, holding=holding)
 
 
-def forget(zk: ZooKeeper, group: str, wheres: Iterable[TopicPartition], holding: Holding) -> None:
+def forget_reset(zk: ZooKeeper, group: str, wheres: Iterable[TopicPartition], holding: Holding) -> None:
     """Those that are there. A holder that began at one keeps to it. Raises as `ZooKeeper.commit`."""
     paths = [GroupPaths(group).reset(where) for where in sorted(wheres)]
     found = {path: zk.read(path) for path in paths}

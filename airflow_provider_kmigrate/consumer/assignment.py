@@ -63,7 +63,7 @@ class _Held:
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class AssignmentTimeouts:
     """Seconds: how long to ask for committed offsets inside a rebalance, and after how much silence to look for waiting records."""
 
     committed: float = 20.0
@@ -83,14 +83,14 @@ class Assignment:
         consumer: Assigns,
         remark: Remark,
         reset: str | None = None,
-        patience: Patience | None = None,
+        patience: AssignmentTimeouts | None = None,
         *,
         incremental: bool | None = None,
     ) -> None:
         self._consumer = consumer
         self._remark = remark
         self._reset = _RESET.get(reset or "", OFFSET_INVALID)
-        self._patience = patience or Patience()
+        self._patience = patience or AssignmentTimeouts()
         self._held: dict[TopicPartition, _Held] = {}
         self._incremental = incremental
         self._next_look = time.monotonic() + self._patience.look

@@ -30,7 +30,7 @@ from typing import Any, Final, NamedTuple, Self
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from airflow_provider_kmigrate.consumer.assignment import COORDINATOR_MOVED, Assignment, Patience, place
+from airflow_provider_kmigrate.consumer.assignment import COORDINATOR_MOVED, Assignment, AssignmentTimeouts, place
 from airflow_provider_kmigrate.consumer.event_log import EventLog, Sink, new_writer
 from airflow_provider_kmigrate.consumer.pulse import BEAT_S, Pulse
 from airflow_provider_kmigrate.consumer.record import Content
@@ -79,7 +79,7 @@ class AuditedConsumer:
         batch_s: float = 1.0,
         beat_s: float = BEAT_S,
         identify: Identify | None = None,
-        patience: Patience | None = None,
+        patience: AssignmentTimeouts | None = None,
         must_write: bool = False,
     ) -> None:
         found = membership(consumer.consumer_group_metadata())

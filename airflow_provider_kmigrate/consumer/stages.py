@@ -20,7 +20,7 @@ from airflow_provider_kmigrate.consumer.event_files import FileSink
 from airflow_provider_kmigrate.consumer.event_log import Sink
 from airflow_provider_kmigrate.consumer.migrating import MigratingConsumer
 from airflow_provider_kmigrate.consumer.migrating.old_settings import renamed
-from airflow_provider_kmigrate.consumer.migrating.settings import Stage, is_ours, stage_of
+from airflow_provider_kmigrate.consumer.migrating.settings import ClientStage, is_ours, stage_of
 
 ASSIGNOR: Final = "range"
 """The only one that migrating members offer to plain ones, and only while Kafka coordinates (`migrating.fence`)."""
@@ -31,7 +31,7 @@ def consumer_of(properties: Mapping[str, Any], **options: Any) -> MigratingConsu
 
     Raises `Refused` (Y06) for what a stage cannot do.
     """
-    if stage_of(properties) is Stage.KAFKA:
+    if stage_of(properties) is ClientStage.KAFKA:
         return Consumer(plain_properties(properties))
     return MigratingConsumer(properties, **options)
 
@@ -39,7 +39,7 @@ def consumer_of(properties: Mapping[str, Any], **options: Any) -> MigratingConsu
 def audited_of(properties: Mapping[str, Any], audit: Sink | Path | str, **options: Any) -> AuditedConsumer:
     """The same, with its deliveries, commits and ownership written to a folder or sink; `options` are AuditedConsumer's."""
     sink = FileSink(audit) if isinstance(audit, Path | str) else audit
-    how = {} if stage_of(properties) is Stage.KAFKA else {"incremental": True}
+    how = {} if stage_of(properties) is ClientStage.KAFKA else {"incremental": True}
     return AuditedConsumer.of(properties, sink, connect=consumer_of, **how, **options)  # type: ignore[arg-type]
 
 

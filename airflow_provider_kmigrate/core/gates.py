@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from airflow_provider_kmigrate.core.decision import Decision, Done, Refuse, Wait
-from airflow_provider_kmigrate.core.listing import listed, some
+from airflow_provider_kmigrate.core.listing import join_ids, summarize
 from airflow_provider_kmigrate.core.model import (
     Broker,
     BrokerMode,
@@ -25,12 +25,12 @@ from airflow_provider_kmigrate.core.model import (
     Reason,
     ZkController,
 )
-from airflow_provider_kmigrate.core.unread import not_read
+from airflow_provider_kmigrate.core.unread import could_not_read
 
 """What to do about a controller that does not answer (G23)."""
 
 
-class Standing(StrEnum):
+class GateState(StrEnum):
     """How a gate stands."""
 
     MET = "met"
@@ -42,30 +42,30 @@ class Standing(StrEnum):
 class Gate:
     """A gate's answer; reasons are empty exactly when it is met."""
 
-    standing: Standing
+    standing: GateState
     reasons: tuple[Reason, ...] = ()
 
     @property
     def met(self) -> bool:
-        return self.standing is Standing.MET
+        return self.standing is GateState.MET
 
 
-MET = Gate(Standing.MET)
+MET = Gate(GateState.MET)
 
 
 def not_yet(*reasons: Reason) -> Gate:
     """Waiting may help."""
-    return Gate(Standing.NOT_YET, reasons)
+    return Gate(GateState.NOT_YET, reasons)
 
 
 def never(*reasons: Reason) -> Gate:
     """A person must act."""
-    return Gate(Standing.NEVER, reasons)
+    return Gate(GateState.NEVER, reasons)
 
 
 def unmet(gate: Gate) -> Refuse | Wait:
     """What a gate that is not met asks for: a person, or patience."""
-    return Refuse(gate.reasons) if gate.standing is Standing.NEVER else Wait(gate.reasons)
+    return Refuse(gate.reasons) if gate.standing is GateState.NEVER else Wait(gate.reasons)
 
 
 def as_decision(gate: Gate, done: str) -> Decision:
@@ -78,7 +78,7 @@ def together(gates: Iterable[Gate]) -> Gate:
     answers = [gate for gate in gates if not gate.met]
     if not answers:
         return MET
-    worst = Standing.NEVER if any(gate.standing is Standing.NEVER for gate in answers) else Standing.NOT_YET
+    worst = GateState.NEVER if any(gate.standing is GateState.NEVER for gate in answers) else GateState.NOT_YET
     return Gate(worst, tuple(reason for gate in answers for reason in gate.reasons))
 
 
@@ -94,7 +94,7 @@ def process_known(node: Broker | Controller) -> Gate:
 def fresh_migration(view: ClusterView) -> Gate:
     """G3: no trace of an earlier migration before controllers start: /migration absent, or -1 as fresh controllers write it."""
     if view.zk is None:
-        return not_yet(not_read("ZooKeeper"))
+        return not_yet(could_not_read("ZooKeeper"))
     migration = view.zk.migration
     if migration is None or (isinstance(migration, Migration) and migration.metadata_offset <= 0):
         return MET
@@ -110,7 +110,7 @@ def empty_controllers(view: ClusterView, ids: Collection[int]) -> Gate:
 def _empty_controller(view: ClusterView, controller: int) -> Gate:
     seen = view.controllers.get(controller)
     if seen is None or seen.files.has_metadata_log is None:
-        return not_yet(not_read(f"the metadata directory of controller {controller}"))
+        return not_yet(could_not_read(f"the metadata directory of controller {controller}"))
     started = isinstance(view.zk.migration, Migration) if view.zk else False
     if not seen.files.has_metadata_log or started:
         return MET
@@ -145,7 +145,7 @@ def quorum_healthy(view: ClusterView, max_lag: int = 1000) -> Gate:
     behind = [voter for voter in view.controllers if quorum.voters.get(voter, -1) < max(0, quorum.high_watermark - max_lag)]
     if not behind:
         return MET
-    return not_yet(no_quorum(f"Voters behind the high watermark {quorum.high_watermark}: {listed(behind)}."))
+    return not_yet(no_quorum(f"Voters behind the high watermark {quorum.high_watermark}: {join_ids(behind)}."))
 
 
 def quorum_leads(view: ClusterView) -> Gate:
@@ -163,12 +163,12 @@ def no_quorum(text: str) -> Reason:
 def all_in_migration_mode(view: ClusterView, but: Collection[int] = ()) -> Gate:
     """G8: every broker registered in ZooKeeper, `but` the named ones, answers as a broker in migration mode."""
     if view.zk is None:
-        return not_yet(not_read("ZooKeeper"))
+        return not_yet(could_not_read("ZooKeeper"))
     registered = sorted(set(view.zk.broker_ids) - set(but))
     plain = [b for b in registered if b not in view.brokers or view.brokers[b].mode is not BrokerMode.MIGRATION]
     if not plain:
         return MET
-    return not_yet(Reason("G08", f"Brokers in /brokers/ids that are not in migration mode: {listed(plain)}."))
+    return not_yet(Reason("G08", f"Brokers in /brokers/ids that are not in migration mode: {join_ids(plain)}."))
 
 
 def dual_write_alive(view: ClusterView, before: ClusterView | None) -> Gate:
@@ -187,7 +187,7 @@ def dual_write_moves(view: ClusterView, before: ClusterView | None) -> Gate:
 def _claimed(view: ClusterView) -> Gate:
     """The copy is over, and /controller and /migration are of the quorum's leader; no proof that it writes."""
     if view.zk is None or view.quorum is None:
-        return not_yet(not_read("ZooKeeper" if view.zk is None else "the KRaft quorum"))
+        return not_yet(could_not_read("ZooKeeper" if view.zk is None else "the KRaft quorum"))
     migration, owner = view.zk.migration, view.zk.controller
     if not isinstance(migration, Migration) or migration.metadata_offset <= 0:
         return not_yet(no_dual_write("The copy from ZooKeeper to KRaft is not finished."))
@@ -244,7 +244,7 @@ def lag_below(view: ClusterView, limit: int) -> Gate:
     """The last dual-written offset is at most `limit` records behind the high watermark; never proof of equality (G6)."""
     lag = dual_write_lag(view)
     if lag is None:
-        return not_yet(not_read("the dual-write lag"))
+        return not_yet(could_not_read("the dual-write lag"))
     if lag <= limit:
         return MET
     return not_yet(Reason("G07", f"The dual-write lag is {lag} records (limit {limit})."))
@@ -261,7 +261,7 @@ def dual_write_lag(view: ClusterView) -> int | None:
 def no_client_metrics(view: ClusterView) -> Gate:
     """G9: no client-metrics subscription; one wedges the migration driver at its next failover (measured)."""
     if view.client_metrics is None:
-        return not_yet(not_read("the client-metrics subscriptions"))
+        return not_yet(could_not_read("the client-metrics subscriptions"))
     if not view.client_metrics:
         return MET
     text = f"Client-metrics subscriptions exist: {', '.join(view.client_metrics)}."
@@ -272,17 +272,17 @@ def epochs_known(view: ClusterView, *, states: bool = True) -> Gate:
     """The controller epochs in ZooKeeper and in the partition `states` were read: whoever gives the cluster back raises one above the others."""
     if view.zk is not None and view.zk.controller_epoch is not None and (view.state_epoch is not None or not states):
         return MET
-    return not_yet(not_read("the controller epochs"))
+    return not_yet(could_not_read("the controller epochs"))
 
 
 def no_leaderless(view: ClusterView) -> Gate:
     """G13: every partition has a leader."""
     if view.partitions is None:
-        return not_yet(not_read("the partitions"))
+        return not_yet(could_not_read("the partitions"))
     without = leaderless(view)
     if not without:
         return MET
-    text = f"{len(without)} partitions have no leader: {some(p.name for p in sorted(without))}."
+    text = f"{len(without)} partitions have no leader: {summarize(p.name for p in sorted(without))}."
     return not_yet(Reason("G13", text))
 
 
@@ -294,7 +294,7 @@ def leaderless(view: ClusterView) -> tuple[Partition, ...]:
 def no_live_groups(view: ClusterView) -> Gate:
     """No consumer group lives on ZooKeeper when the last ZooKeeper-mode broker leaves: those consumers would starve (measured)."""
     if view.zk is None:
-        return not_yet(not_read("ZooKeeper"))
+        return not_yet(could_not_read("ZooKeeper"))
     if not view.zk.live_groups:
         return MET
     text = f"Groups still coordinate through ZooKeeper: {living(view)}. The DAG {mover(view.name)} moves them."
@@ -304,7 +304,7 @@ def no_live_groups(view: ClusterView) -> Gate:
 def nobody_starves(view: ClusterView) -> Gate:
     """G21 once no broker is in a ZooKeeper mode: a group that begins to live there, or was not seen to, consumes nothing (measured)."""
     gate = no_live_groups(view)
-    if gate.standing is not Standing.NEVER:
+    if gate.standing is not GateState.NEVER:
         return gate
     text = f"{gate.reasons[0].text} No broker is left in a ZooKeeper mode, so they consume nothing."
     return not_yet(Reason("G21", text))
@@ -318,7 +318,7 @@ def mover(cluster: str) -> str:
 def living(view: ClusterView, limit: int = 10) -> str:
     """The groups that live on ZooKeeper, with how many members of which kind; empty where there is none, or none was read."""
     groups, members = (view.zk.live_groups, view.zk.live_members) if view.zk is not None else ((), {})
-    return some((f"{group} ({members[group]})" if group in members else group for group in groups), limit)
+    return summarize((f"{group} ({members[group]})" if group in members else group for group in groups), limit)
 
 
 def alarm_of_living(view: ClusterView) -> str:
@@ -341,9 +341,9 @@ def all_kraft(view: ClusterView) -> Gate:
     """Every broker answers in KRaft mode and none is left under /brokers/ids."""
     others = sorted(b.id for b in view.brokers.values() if b.mode is not BrokerMode.KRAFT)
     if others:
-        return not_yet(_not_kraft(f"Brokers that do not answer in KRaft mode: {listed(others)}."))
+        return not_yet(_not_kraft(f"Brokers that do not answer in KRaft mode: {join_ids(others)}."))
     if view.zk is not None and view.zk.broker_ids:
-        return not_yet(_not_kraft(f"Brokers still registered in ZooKeeper: {listed(view.zk.broker_ids)}."))
+        return not_yet(_not_kraft(f"Brokers still registered in ZooKeeper: {join_ids(view.zk.broker_ids)}."))
     return MET
 
 
@@ -358,18 +358,18 @@ def left_in_charge(view: ClusterView, broker: int, stop_seconds: float) -> Gate:
     broker that nobody hears (measured). A partition whose only in-sync replica was this broker has nowhere to go and does not count.
     """
     if view.partitions is None:
-        return not_yet(not_read("the partitions"))
+        return not_yet(could_not_read("the partitions"))
     stuck = [p for p in view.partitions if p.leader == broker and set(p.isr) - {broker}]
     if not stuck or stop_seconds < slow_stop_limit(len(view.partitions)):
         return MET
-    text = f"The stop of broker {broker} took {stop_seconds:.1f} s and left it leader of {len(stuck)} partitions: {some(p.name for p in sorted(stuck))}."
+    text = f"The stop of broker {broker} took {stop_seconds:.1f} s and left it leader of {len(stuck)} partitions: {summarize(p.name for p in sorted(stuck))}."
     return never(Reason("G12", text))
 
 
 def after_stop(view: ClusterView, broker: int, stop_seconds: float) -> Gate:
     """G12 where it says never; anything else, also what could not be read, keeps no broker down."""
     gate = left_in_charge(view, broker, stop_seconds)
-    return gate if gate.standing is Standing.NEVER else MET
+    return gate if gate.standing is GateState.NEVER else MET
 
 
 def slow_stop_limit(partitions: int) -> float:

@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
-class Lasting:
+class HoldTimer:
     """Since when something is there, without a look in which it was not; `patience`: seconds that it has to last."""
 
     patience: float
     since: float | None = None
 
-    def saw(self, at: float, *, there: bool) -> Lasting:
+    def saw(self, at: float, *, there: bool) -> HoldTimer:
         """With one look more, taken at `at`."""
         if not there:
             return replace(self, since=None)
@@ -22,6 +22,6 @@ class Lasting:
         """Whether it has lasted long enough."""
         return self.since is not None and at - self.since >= self.patience
 
-    def acted(self) -> Lasting:
+    def acted(self) -> HoldTimer:
         """After an act: twice the patience, from nothing."""
-        return Lasting(2 * self.patience)
+        return HoldTimer(2 * self.patience)

@@ -34,7 +34,7 @@ class ProcessState(StrEnum):
     UNKNOWN = "unknown"
 
 
-class Look(Flag):
+class Fields(Flag):
     """What one look reads; a step names what it decides on, so that a look costs no more than it must."""
 
     PROCESSES = auto()  # each node's process, from its host

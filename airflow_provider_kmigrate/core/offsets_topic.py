@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from airflow_provider_kmigrate.core.internal_topics import OFFSETS_TOPIC, magnitude
-from airflow_provider_kmigrate.core.listing import listed
+from airflow_provider_kmigrate.core.listing import join_ids
 from airflow_provider_kmigrate.core.model import Reason
 
 DEFAULT_LIMIT = 1000
@@ -30,7 +30,7 @@ class Agreement(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CountVerdict:
     """`reasons` is empty exactly when agreement is proven."""
 
     agreement: Agreement
@@ -59,7 +59,7 @@ def uniform(
     topic_count: int,
     brokers: Collection[int],
     configured: Mapping[int, int] | None = None,
-) -> Verdict:
+) -> CountVerdict:
     """Whether all `brokers` use the topic's own count, from each one's possible counts.
 
     A broker missing in `counts`, or with none, leaves it unknown; one whose counts lack the topic's breaks it, whatever the others do.
@@ -70,15 +70,15 @@ def uniform(
     found = {broker: (counts or {}).get(broker, frozenset()) for broker in brokers}
     wrong = {broker: possible for broker, possible in found.items() if possible and topic_count not in possible}
     if wrong:
-        return Verdict(Agreement.BROKEN, tuple(_wrong(broker, wrong[broker], topic_count) for broker in sorted(wrong)))
+        return CountVerdict(Agreement.BROKEN, tuple(_wrong(broker, wrong[broker], topic_count) for broker in sorted(wrong)))
     unread = sorted(broker for broker, possible in found.items() if not possible)
     if unread or not found:
-        return Verdict(Agreement.UNKNOWN, (_unread(unread),))
+        return CountVerdict(Agreement.UNKNOWN, (_unread(unread),))
     settled = {broker for broker, count in (configured or {}).items() if count == topic_count}
     ambiguous = sorted(broker for broker, possible in found.items() if len(possible) > 1 and broker not in settled)
     if ambiguous:
-        return Verdict(Agreement.DEGENERATE, (_ambiguous(ambiguous, found[ambiguous[0]] - {topic_count}, topic_count),))
-    return Verdict(Agreement.PROVEN)
+        return CountVerdict(Agreement.DEGENERATE, (_ambiguous(ambiguous, found[ambiguous[0]] - {topic_count}, topic_count),))
+    return CountVerdict(Agreement.PROVEN)
 
 
 def _wrong(broker: int, possible: frozenset[int], topic_count: int) -> Reason:
@@ -87,17 +87,17 @@ def _wrong(broker: int, possible: frozenset[int], topic_count: int) -> Reason:
 
 
 def _unread(brokers: Collection[int]) -> Reason:
-    named = listed(brokers) or "all"
+    named = join_ids(brokers) or "all"
     text = f"no count of {OFFSETS_TOPIC} explains the answers of brokers {named}, or they gave none"
     return Reason("K02", text)
 
 
 def _ambiguous(brokers: Collection[int], others: frozenset[int], topic_count: int) -> Reason:
-    named = listed(brokers)
+    named = join_ids(brokers)
     text = f"brokers {named} use {topic_count} partitions of {OFFSETS_TOPIC} or, just as likely by their answers, {_some(others)}"
     return Reason("K02", text)
 
 
 def _some(counts: frozenset[int], shown: int = 6) -> str:
-    listed = " or ".join(map(str, sorted(counts)[:shown]))
-    return f"{listed} or more" if len(counts) > shown else listed
+    join_ids = " or ".join(map(str, sorted(counts)[:shown]))
+    return f"{join_ids} or more" if len(counts) > shown else join_ids

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from airflow_provider_kmigrate.core.listing import listed
+from airflow_provider_kmigrate.core.listing import join_ids
 from airflow_provider_kmigrate.core.model import (
     BrokerMode,
     Cause,
@@ -55,7 +55,7 @@ class Intent(StrEnum):
     FINALIZE = "finalize"
 
 
-class Permit(StrEnum):
+class PhasePermit(StrEnum):
     """The table's answer."""
 
     ACT = "act"
@@ -65,7 +65,7 @@ class Permit(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class ClusterPosition:
     """The phase, and the sentences that led to it."""
 
     phase: Phase
@@ -94,23 +94,23 @@ _ROWS = {
     Intent.FINALIZE: "RRRRRRAAD",
 }
 
-_LETTERS = {"A": Permit.ACT, "D": Permit.DONE, "W": Permit.WAIT, "R": Permit.REFUSE}
+_LETTERS = {"A": PhasePermit.ACT, "D": PhasePermit.DONE, "W": PhasePermit.WAIT, "R": PhasePermit.REFUSE}
 
 #: Outside the forward path nothing may act, but for the one cure of a stranded broker: roll it forward at once. What comes before its
 #: roll is behind the cluster, so that a whole run gets there.
 _ASIDE = {
-    (Phase.STRANDED, Intent.PROVISION): Permit.DONE,
-    (Phase.STRANDED, Intent.TO_MIGRATION): Permit.DONE,
-    (Phase.STRANDED, Intent.COPY): Permit.DONE,
-    (Phase.STRANDED, Intent.TO_KRAFT): Permit.ACT,
-    (Phase.SPLIT, Intent.TO_MIGRATION): Permit.ACT,
+    (Phase.STRANDED, Intent.PROVISION): PhasePermit.DONE,
+    (Phase.STRANDED, Intent.TO_MIGRATION): PhasePermit.DONE,
+    (Phase.STRANDED, Intent.COPY): PhasePermit.DONE,
+    (Phase.STRANDED, Intent.TO_KRAFT): PhasePermit.ACT,
+    (Phase.SPLIT, Intent.TO_MIGRATION): PhasePermit.ACT,
 }
 
-TABLE: dict[tuple[Phase, Intent], Permit] = {
+TABLE: dict[tuple[Phase, Intent], PhasePermit] = {
     (phase, intent): _LETTERS[letter] for intent, row in _ROWS.items() for phase, letter in zip(_FORWARD, row, strict=True)
 }
 TABLE.update(
-    ((phase, intent), _ASIDE.get((phase, intent), Permit.WAIT if phase is Phase.UNKNOWN else Permit.REFUSE))
+    ((phase, intent), _ASIDE.get((phase, intent), PhasePermit.WAIT if phase is Phase.UNKNOWN else PhasePermit.REFUSE))
     for phase in Phase
     if phase not in _FORWARD
     for intent in Intent
@@ -122,20 +122,20 @@ def malformed(code: str, path: str, content: str) -> Reason:
     return Reason(code, f"{path} is malformed: {content!r}.")
 
 
-def permit(position: Position, intent: Intent) -> Permit:
+def permit(position: ClusterPosition, intent: Intent) -> PhasePermit:
     """What `TABLE` says of a step here; a broker that is silent for now turns a refusal into waiting."""
     allowed = TABLE[position.phase, intent]
     silent = position.phase in _FORWARD and any(reason.cause is Cause.BROKER_UNRESPONSIVE for reason in position.reasons)
-    return Permit.WAIT if silent and allowed is Permit.REFUSE else allowed
+    return PhasePermit.WAIT if silent and allowed is PhasePermit.REFUSE else allowed
 
 
-def refusal(position: Position, intent: Intent) -> tuple[Reason, ...]:
+def refusal(position: ClusterPosition, intent: Intent) -> tuple[Reason, ...]:
     """Why `intent` does not fit here, in words; the position's own reasons follow."""
     text = f"The cluster is in phase '{position.phase}', where it is not possible to {intent}."
     return (Reason("P01", text), *position.reasons)
 
 
-def where(view: ClusterView) -> Position:
+def where(view: ClusterView) -> ClusterPosition:
     """The phase that the view shows; `Phase.UNKNOWN` with reasons where it does not show one."""
     for rule in (_finalized, _no_zookeeper, _stale, _split, _dual_write, _before_copy):
         position = rule(view)
@@ -149,96 +149,94 @@ def alarms(view: ClusterView) -> tuple[Reason, ...]:
     return tuple(reason for rule in _ALARMS for reason in rule(view))
 
 
-def _finalized(view: ClusterView) -> Position | None:
+def _finalized(view: ClusterView) -> ClusterPosition | None:
     everywhere = {controller.migration_flag for controller in view.controllers.values()} == {False}
     if not _copied(view) or not (everywhere or _led_without_flag(view)) or not _kraft_had_it(view):
         return None
     left = _with_mode(view, BrokerMode.ZOOKEEPER, BrokerMode.MIGRATION)
     if left:
-        text = f"ZooKeeper-mode brokers are left after finalization: {listed(left)}."
-        return Position(Phase.STRANDED, (Reason("P02", text, cause=Cause.LEFT_BEHIND),))
+        text = f"ZooKeeper-mode brokers are left after finalization: {join_ids(left)}."
+        return ClusterPosition(Phase.STRANDED, (Reason("P02", text, cause=Cause.LEFT_BEHIND),))
     if not everywhere:
         return None
     silent = _silent(view)
-    return Position(Phase.UNKNOWN, silence(view)) if silent else Position(Phase.FINALIZED)
+    return ClusterPosition(Phase.UNKNOWN, silence(view)) if silent else ClusterPosition(Phase.FINALIZED)
 
 
-def _no_zookeeper(view: ClusterView) -> Position | None:
+def _no_zookeeper(view: ClusterView) -> ClusterPosition | None:
     if view.zk is not None:
         return None
-    return Position(Phase.UNKNOWN, (Reason("U01", "ZooKeeper could not be read."), *view.unknowns))
+    return ClusterPosition(Phase.UNKNOWN, (Reason("U01", "ZooKeeper could not be read."), *view.unknowns))
 
 
-def _stale(view: ClusterView) -> Position | None:
+def _stale(view: ClusterView) -> ClusterPosition | None:
     zk = _zk(view)
     if isinstance(zk.migration, Malformed):
-        return Position(Phase.UNKNOWN, (malformed("P04", "/migration", zk.migration.content),))
+        return ClusterPosition(Phase.UNKNOWN, (malformed("P04", "/migration", zk.migration.content),))
     if isinstance(zk.controller, Malformed):
-        return Position(Phase.UNKNOWN, (malformed("P05", "/controller", zk.controller.content),))
+        return ClusterPosition(Phase.UNKNOWN, (malformed("P05", "/controller", zk.controller.content),))
     if zk.migration is None or zk.migration.metadata_offset <= 0 or kraft_owns(view):
         return None
     if zk.controller is None and _kraft_had_it(view):
         return None
     if zk.controller is None:
-        return Position(Phase.UNKNOWN, (Reason("P05", "/controller is absent."),))
+        return ClusterPosition(Phase.UNKNOWN, (Reason("P05", "/controller is absent."),))
     text = f"/migration holds offset {zk.migration.metadata_offset}, but ZooKeeper controller {zk.controller.broker_id} owns the cluster."
-    return Position(Phase.STALE, (Reason("P06", text),))
+    return ClusterPosition(Phase.STALE, (Reason("P06", text),))
 
 
-def _split(view: ClusterView) -> Position | None:
+def _split(view: ClusterView) -> ClusterPosition | None:
     plain = _with_mode(view, BrokerMode.ZOOKEEPER)
     if not plain or not (kraft_owns(view) or _with_mode(view, BrokerMode.KRAFT)):
         return None
-    text = f"Plain ZooKeeper brokers beside a KRaft controller that owns the cluster: {listed(plain)}."
-    return Position(Phase.SPLIT, (Reason("P07", text),))
+    text = f"Plain ZooKeeper brokers beside a KRaft controller that owns the cluster: {join_ids(plain)}."
+    return ClusterPosition(Phase.SPLIT, (Reason("P07", text),))
 
 
-def _dual_write(view: ClusterView) -> Position | None:
+def _dual_write(view: ClusterView) -> ClusterPosition | None:
     if not _copied(view):
         return None
     silent, kraft = _silent(view), _with_mode(view, BrokerMode.KRAFT)
     migrating = _with_mode(view, BrokerMode.MIGRATION)
     if silent and not (kraft and migrating):
-        return Position(Phase.HYBRID if kraft or migrating else Phase.UNKNOWN, silence(view))
+        return ClusterPosition(Phase.HYBRID if kraft or migrating else Phase.UNKNOWN, silence(view))
     if migrating:
-        return Position(Phase.HYBRID if kraft else Phase.DUAL_WRITE_ZOOKEEPER)
+        return ClusterPosition(Phase.HYBRID if kraft else Phase.DUAL_WRITE_ZOOKEEPER)
     return _all_kraft(view)
 
 
-def _all_kraft(view: ClusterView) -> Position:
+def _all_kraft(view: ClusterView) -> ClusterPosition:
     without = _without_flag(view)
     if not without:
-        return Position(Phase.DUAL_WRITE)
-    text = f"Controllers that answer without the migration flag: {listed(without)}."
-    return Position(Phase.FINALIZING, (Reason("G05", text),))
+        return ClusterPosition(Phase.DUAL_WRITE)
+    text = f"Controllers that answer without the migration flag: {join_ids(without)}."
+    return ClusterPosition(Phase.FINALIZING, (Reason("G05", text),))
 
 
-def _before_copy(view: ClusterView) -> Position | None:
+def _before_copy(view: ClusterView) -> ClusterPosition | None:
     if _with_mode(view, BrokerMode.KRAFT):
         text = "A broker runs in KRaft mode, but /migration shows no finished copy."
-        return Position(Phase.UNKNOWN, (Reason("P09", text),))
+        return ClusterPosition(Phase.UNKNOWN, (Reason("P09", text),))
     if not _with_mode(view, BrokerMode.MIGRATION):
         return None
     silent, plain = _silent(view), _with_mode(view, BrokerMode.ZOOKEEPER)
-    return Position(Phase.FIRST_ROLL if silent or plain else Phase.COPY, silence(view))
+    return ClusterPosition(Phase.FIRST_ROLL if silent or plain else Phase.COPY, silence(view))
 
 
-def _before_kraft(view: ClusterView) -> Position:
+def _before_kraft(view: ClusterView) -> ClusterPosition:
     silent = _silent(view)
     if silent and len(silent) == len(view.brokers):
-        return Position(Phase.UNKNOWN, silence(view))
+        return ClusterPosition(Phase.UNKNOWN, silence(view))
     if any(controller.answers for controller in view.controllers.values()):
-        return Position(Phase.PRE_MIGRATION, silence(view))
-    return Position(Phase.ZOOKEEPER, (*silence(view), *_unreached(view)))
+        return ClusterPosition(Phase.PRE_MIGRATION, silence(view))
+    return ClusterPosition(Phase.ZOOKEEPER, (*silence(view), *_unreached(view)))
 
 
 def _unreached(view: ClusterView) -> tuple[Reason, ...]:
     """Controllers wrote /migration as they started, and none answers now: the same silence, and no proof that there are none."""
     if not isinstance(_zk(view).migration, Migration):
         return ()
-    text = (
-        f"Controllers that did not answer, although /migration shows that they were started: {listed(sorted(view.controllers))}."
-    )
+    text = f"Controllers that did not answer, although /migration shows that they were started: {join_ids(sorted(view.controllers))}."
     return (_silence(text),)
 
 
@@ -249,7 +247,7 @@ def _unflagged_alarm(view: ClusterView) -> tuple[Reason, ...]:
     without, with_flag = _without_flag(view), [c.id for c in view.controllers.values() if c.migration_flag]
     if not without or not (with_flag or migrating):
         return ()
-    return (Reason("G05", f"Controllers without the migration flag: {listed(without)}.", cause=Cause.UNFLAGGED_CONTROLLER),)
+    return (Reason("G05", f"Controllers without the migration flag: {join_ids(without)}.", cause=Cause.UNFLAGGED_CONTROLLER),)
 
 
 def _phase_alarm(view: ClusterView) -> tuple[Reason, ...]:
@@ -330,7 +328,7 @@ def _silent(view: ClusterView) -> list[int]:
 def silence(view: ClusterView) -> tuple[Reason, ...]:
     """R01, where brokers did not answer."""
     silent = _silent(view)
-    return (_silence(f"Brokers that did not answer: {listed(silent)}."),) if silent else ()
+    return (_silence(f"Brokers that did not answer: {join_ids(silent)}."),) if silent else ()
 
 
 def _silence(text: str) -> Reason:

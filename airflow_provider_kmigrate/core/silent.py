@@ -12,7 +12,7 @@ _HANGS = (
 )
 
 
-def silent_controller(controller: Controller) -> Reason:
+def unresponsive_controller(controller: Controller) -> Reason:
     """G23. Kafka 3.9.2 closes the migration's ZooKeeper client, then waits for a thread that waits for that client to be connected
     (`ControllerMigrationSupport.shutdown`, `KRaftMigrationDriver.close`; a thread dump): such a stop ended neither in the nine minutes that
     were watched nor when ZooKeeper was back.
@@ -21,7 +21,7 @@ def silent_controller(controller: Controller) -> Reason:
     return Reason("G23", text)
 
 
-def not_stopping(node: NodeSpec) -> str:
-    """What to do next where a node did not stop in time; why a controller may never do so: `silent_controller`."""
+def stop_timed_out(node: NodeSpec) -> str:
+    """What to do next where a node did not stop in time; why a controller may never do so: `unresponsive_controller`."""
     hangs = f" {_HANGS}" if node.role is Role.CONTROLLER else ""
     return f"Next: {_READ}{hangs} When it has stopped, clear the task: it goes on from there."

@@ -5,6 +5,6 @@ from __future__ import annotations
 from airflow_provider_kmigrate.core.model import Reason
 
 
-def not_read(what: str) -> Reason:
+def could_not_read(what: str) -> Reason:
     """G00: `what` was not read."""
     return Reason("G00", f"Could not read {what}.")

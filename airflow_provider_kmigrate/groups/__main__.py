@@ -42,12 +42,12 @@ from airflow_provider_kmigrate.core.coordination.registration import Mode
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.groups.hold import go_on
-from airflow_provider_kmigrate.core.groups.looks import Looks, Past
+from airflow_provider_kmigrate.core.groups.looks import GroupObservations, GroupHistory
 from airflow_provider_kmigrate.core.groups.members import unheard, unread
 from airflow_provider_kmigrate.core.groups.move import set_mode, written
 from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, plan
 from airflow_provider_kmigrate.core.groups.resets import pending, unfit
-from airflow_provider_kmigrate.core.groups.scan import GroupScan, TwoLooks, scan, wanted
+from airflow_provider_kmigrate.core.groups.scan import GroupScan, TwoObservations, scan, wanted
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Fenced, KMigrateError, Refused, Unavailable, WrongCluster
 from airflow_provider_kmigrate.groups.report import copied, document, table
@@ -94,7 +94,7 @@ def scanned(
     took = time.monotonic() - looked
     gap = time.monotonic() - began if wait else None
     settings, starts = _settings(properties, now), _starts(properties, now)
-    scans = [scan(TwoLooks(look, first.get(name), gap or 0.0, settings, starts)) for name, look in sorted(now.items())]
+    scans = [scan(TwoObservations(look, first.get(name), gap or 0.0, settings, starts)) for name, look in sorted(now.items())]
     return scans, gap, took
 
 
@@ -146,9 +146,9 @@ def _reset(zk: ZooKeeper, properties: Mapping[str, Any], chosen: argparse.Namesp
     if wanted or chosen.forget:
         with _held(zk, chosen) as fence:
             if wanted:
-                group_resets.record(zk, name, wanted, fence)
+                group_resets.record_reset(zk, name, wanted, fence)
             else:
-                group_resets.forget(zk, name, look.zk.resets if look.zk else (), fence)
+                group_resets.forget_reset(zk, name, look.zk.resets if look.zk else (), fence)
         look = GroupSeen(name, groups_in(zk, [name])[name])
     sys.stdout.write(f"{name}: recorded, and taken up by nobody yet: {pending(look) or 'none'}\n")
     return 0
@@ -169,7 +169,7 @@ def _go_on(zk: ZooKeeper, properties: Mapping[str, Any], chosen: argparse.Namesp
         for name in chosen.group:
             decision = go_on(GroupSeen(name, groups_in(zk, [name])[name]), name)
             if isinstance(decision, Act):
-                group_hold.forget(zk, name, fence)
+                group_hold.forget_hold(zk, name, fence)
             sys.stdout.write(f"{getattr(decision, 'text', '') or _reasons(decision)}\n")
     return 0
 
@@ -225,7 +225,7 @@ class _Emergency:
         self.stands = self.refused = False
         self.said = ""  # why nothing was written
         self._zk, self._seen, self._sleep = zk, look, sleep
-        self._group, self._past = GroupSpec(name, ()), Past()
+        self._group, self._past = GroupSpec(name, ()), GroupHistory()
 
     def tries(self, fence: Fence, chosen: argparse.Namespace) -> bool:
         """Whether there is nothing left to try: the mode stands there now, or is refused. No other group waits for this one."""
@@ -246,9 +246,9 @@ class _Emergency:
         if isinstance(decision, Refuse):
             raise Refused.because(*decision.reasons)
         if isinstance(decision, Act):
-            group_mode.write(self._zk, self.name, Mode.ZOOKEEPER, fence)
+            group_mode.write_mode(self._zk, self.name, Mode.ZOOKEEPER, fence)
             sys.stdout.write(f"{decision.text} Written.\n")
-            group_hold.note(self._zk, self.name, Hold(_owner(chosen), "its mode was set back in an emergency."), fence)
+            group_hold.note_hold(self._zk, self.name, Hold(_owner(chosen), "its mode was set back in an emergency."), fence)
         return isinstance(decision, Act) or written(looks.now, Mode.ZOOKEEPER)
 
     def settles(self, deadline: float) -> bool:
@@ -267,7 +267,7 @@ class _Emergency:
         except Unavailable:
             return Wait(unread(None, self.name))
 
-    def _look(self) -> Looks:
+    def _look(self) -> GroupObservations:
         now, at = self._seen(self.name), time.monotonic()
         self._past = self._past.saw(now, at, self._group)
         return self._past.looks(now, at)

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from airflow_provider_kmigrate.core.coordination.group_seen import MemberKind, MemberSeen
-from airflow_provider_kmigrate.core.findings.finding import Finding
+from airflow_provider_kmigrate.core.findings.finding import PreflightFinding
 from airflow_provider_kmigrate.core.groups.offsets import CopyPlan
 from airflow_provider_kmigrate.core.groups.scan import GroupScan
 
@@ -115,7 +115,7 @@ def _group(one: GroupScan) -> dict[str, Any]:
     }
 
 
-def _finding(finding: Finding) -> dict[str, str]:
+def _finding(finding: PreflightFinding) -> dict[str, str]:
     reason = finding.reason
     told = {"seen": reason.text, "why": reason.meaning, "remedy": reason.next_step, "source": finding.source}
     return {"code": reason.code, "severity": str(finding.severity), **told}

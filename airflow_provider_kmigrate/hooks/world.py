@@ -18,7 +18,7 @@ from airflow_provider_kmigrate.clients.fence import Fence
 from airflow_provider_kmigrate.clients.tools import Tools, opened
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.forward.watch import needs_way_back
-from airflow_provider_kmigrate.core.model import Look, Reason
+from airflow_provider_kmigrate.core.model import Fields, Reason
 from airflow_provider_kmigrate.exceptions import Fenced, Unavailable
 from airflow_provider_kmigrate.hooks.switch import stopped
 from airflow_provider_kmigrate.hooks.tools import settings_of
@@ -26,8 +26,8 @@ from airflow_provider_kmigrate.observe import Observer
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.backup import BackupStore
 from airflow_provider_kmigrate.steps.journal import FileJournal
-from airflow_provider_kmigrate.steps.lacking import lacking, refuse_if_lost
-from airflow_provider_kmigrate.steps.run import Clock, Fencing, Observing, SystemClock, World
+from airflow_provider_kmigrate.steps.lacking import rollback_prerequisites, refuse_if_rollback_lost
+from airflow_provider_kmigrate.steps.run import Clock, Fencing, Observing, SystemClock, StepContext
 
 _PARSING = Lock()
 _OVER = {"success", "failed"}
@@ -61,7 +61,7 @@ def folder() -> Path:
 @contextmanager
 def acting(
     cluster_file: str, context: Context, say: Callable[[str], None], killed: Callable[[], bool] = lambda: False
-) -> Iterator[World]:
+) -> Iterator[StepContext]:
     """A world in which the DAG run owns the cluster; any other run that does is a refusal (`Fenced`).
 
     Once Airflow has `killed` the task, each further act raises `Unavailable`: a retry goes on.
@@ -82,7 +82,7 @@ def _ended(cluster: str) -> NoReturn:
 
 
 @contextmanager
-def watching(cluster_file: str, say: Callable[[str], None] = lambda _: None, run: str = "watching") -> Iterator[World]:
+def watching(cluster_file: str, say: Callable[[str], None] = lambda _: None, run: str = "watching") -> Iterator[StepContext]:
     """A world to look at: every act in it is refused."""
     spec = _one_at_a_time(cluster_file)
     with opener.get()(spec) as access:
@@ -90,7 +90,7 @@ def watching(cluster_file: str, say: Callable[[str], None] = lambda _: None, run
 
 
 @contextmanager
-def asking(cluster_file: str, context: Context, say: Callable[[str], None]) -> Iterator[World]:
+def asking(cluster_file: str, context: Context, say: Callable[[str], None]) -> Iterator[StepContext]:
     """As `watching`, for a run that is to act later on; `Fenced` where another run holds the cluster, before a person is asked."""
     spec, run = load(cluster_file), run_of(context)
     with opener.get()(spec) as access:
@@ -104,11 +104,11 @@ def refuse_if_way_back_is_lost(name: str, cluster_file: str, context: Context) -
     Nothing is missed where the cluster shows that there is no way back any more.
     """
     spec = load(cluster_file)
-    if not lacking(spec, _backup(spec), spec.brokers):
+    if not rollback_prerequisites(spec, _backup(spec), spec.brokers):
         return
     with watching(cluster_file, run=run_of(context)) as world:
-        if needs_way_back(world.observer.look(Look.POSITION)):
-            refuse_if_lost(name, spec, world.backup, world.journal)
+        if needs_way_back(world.observer.look(Fields.POSITION)):
+            refuse_if_rollback_lost(name, spec, world.backup, world.journal)
 
 
 def _backup(spec: ClusterSpec) -> BackupStore:
@@ -157,8 +157,8 @@ def _journal(spec: ClusterSpec, run: str) -> FileJournal:
     return FileJournal(journal_of(spec.name, run), run, time.time)
 
 
-def _world(spec: ClusterSpec, access: Access, *, fence: Fencing, journal: FileJournal, say: Callable[[str], None]) -> World:
-    return World(
+def _world(spec: ClusterSpec, access: Access, *, fence: Fencing, journal: FileJournal, say: Callable[[str], None]) -> StepContext:
+    return StepContext(
         *(spec, access.observer, access.tools, fence, journal, _backup(spec), say, access.clock),
         stopped=lambda: stopped(spec.name),
         run=journal.run,

@@ -16,6 +16,6 @@ Only two things end a look: another cluster answers (`WrongCluster`), or our ide
 """
 
 from airflow_provider_kmigrate.clients.tools import Tools
-from airflow_provider_kmigrate.observe.observer import Observer, Patience
+from airflow_provider_kmigrate.observe.observer import Observer, ObserverTimeouts
 
-__all__ = ["Observer", "Patience", "Tools"]
+__all__ = ["Observer", "ObserverTimeouts", "Tools"]

@@ -10,42 +10,44 @@ from typing import Any, Self, TypeVar
 
 from airflow_provider_kmigrate.clients.tools import Tools
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
-from airflow_provider_kmigrate.core.model import ClusterView, Look, Reason
-from airflow_provider_kmigrate.core.preflight.surroundings import Surroundings
+from airflow_provider_kmigrate.core.model import ClusterView, Fields, Reason
+from airflow_provider_kmigrate.core.preflight.surroundings import ClusterEnvironment
 from airflow_provider_kmigrate.observe import assemble, unknowns
 from airflow_provider_kmigrate.observe.assemble import Answers
 from airflow_provider_kmigrate.observe.questions import Question, Questions
 from airflow_provider_kmigrate.observe.reads import Reads
 from airflow_provider_kmigrate.observe.stored import StoredReads
-from airflow_provider_kmigrate.observe.surroundings import Around
+from airflow_provider_kmigrate.observe.surroundings import EnvironmentReader
 from airflow_provider_kmigrate.observe.threads import THREADS
 from airflow_provider_kmigrate.observe.unknowns import OF_WHAT_IS_SLOW
 
 Value = TypeVar("Value")
 Finish = Callable[[], dict[str, Any]]
 
-_SLOW = Look.MIN_INSYNC | Look.TOPICS | Look.STORED | Look.STATE_EPOCH  # whose answers are waited for as long as topics have
+_SLOW = (
+    Fields.MIN_INSYNC | Fields.TOPICS | Fields.STORED | Fields.STATE_EPOCH
+)  # whose answers are waited for as long as topics have
 _MOVING = (
-    Look.PROCESSES
-    | Look.FILES
-    | Look.BROKERS
-    | Look.CONTROLLERS
-    | Look.QUORUM
-    | Look.ZOOKEEPER
-    | Look.GROUPS
-    | Look.PARTITIONS
-    | Look.REASSIGNMENTS
+    Fields.PROCESSES
+    | Fields.FILES
+    | Fields.BROKERS
+    | Fields.CONTROLLERS
+    | Fields.QUORUM
+    | Fields.ZOOKEEPER
+    | Fields.GROUPS
+    | Fields.PARTITIONS
+    | Fields.REASSIGNMENTS
 )
 _MOVING_FIELDS = {"zk", "kafka_cluster_id", "brokers", "controllers", "metadata_version", "quorum", "partitions", "moving"}
 
 
-def _moving_of(what: Look) -> Look:
+def _moving_of(what: Fields) -> Fields:
     """What of a look is read again; whoever wants min.insync.replicas wants the partitions, too."""
-    return (what & _MOVING) | (Look.PARTITIONS if what & Look.MIN_INSYNC else Look(0))
+    return (what & _MOVING) | (Fields.PARTITIONS if what & Fields.MIN_INSYNC else Fields(0))
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class ObserverTimeouts:
     """Seconds that a look waits for answers: of nodes and ZooKeeper, for all partitions (a hanging witness is replaced by then), of
     hosts, and for requests that read every topic's settings. `fresh`: if those took longer, all that moves is read again behind them.
     """
@@ -64,14 +66,14 @@ class Observer:
         self,
         spec: ClusterSpec,
         tools: Tools,
-        patience: Patience | None = None,
+        patience: ObserverTimeouts | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._spec = spec
         self._reads = Reads(spec.brokers, tools)
         self._stored = StoredReads(spec.brokers, spec.controllers, tools)
-        self._patience = patience or Patience()
-        self._around = Around(spec, tools, self._patience.nodes, self._patience.topics)
+        self._patience = patience or ObserverTimeouts()
+        self._around = EnvironmentReader(spec, tools, self._patience.nodes, self._patience.topics)
         self._clock = clock
         self._lane = THREADS.lane()
 
@@ -85,14 +87,14 @@ class Observer:
         """Drop the reads that have not begun; those that hang are not waited for."""
         self._lane.close()
 
-    def look(self, what: Look, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
+    def look(self, what: Fields, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
         """One frozen view of what was asked for.
 
         `nodes` limits whose hosts are asked for processes and files; `groups` names the consumer groups of `Look.GROUP_MEMBERS`.
 
         Raises `WrongCluster` and `AuthenticationFailed` only. A broker that ZooKeeper or a peer names is in the view even if the spec
         does not know it. What moves (nodes, quorum, partitions, reassignments) is never older than the slowest of these answers alone: 15 s, by
-        `Patience`; topics and settings may be as old as the whole look took.
+        `ObserverTimeouts`; topics and settings may be as old as the whole look took.
         """
         hosts, started = tuple(nodes) or tuple(self._spec.nodes()), self._clock()
         glance = self._glance()
@@ -106,18 +108,20 @@ class Observer:
         now = self._clock()
         return ClusterView(taken_at=now, took=now - started, name=self._spec.name, unknowns=unknowns, **fields)
 
-    def _glance(self) -> _Glance:
-        return _Glance(self._spec, self._reads, self._stored, self._patience, Questions(self._lane, self._clock))
+    def _glance(self) -> _Observation:
+        return _Observation(self._spec, self._reads, self._stored, self._patience, Questions(self._lane, self._clock))
 
-    def surroundings(self, view: ClusterView) -> Surroundings:
+    def surroundings(self, view: ClusterView) -> ClusterEnvironment:
         """What preflight asks beside a view; raises nothing that a node or ZooKeeper answers."""
         return self._around.look(view, Questions(self._lane, self._clock))
 
 
-class _Glance:
+class _Observation:
     """One look. Each part asks at once and returns how to finish it, so that all answers are waited for at the same time."""
 
-    def __init__(self, spec: ClusterSpec, reads: Reads, stored: StoredReads, patience: Patience, questions: Questions) -> None:
+    def __init__(
+        self, spec: ClusterSpec, reads: Reads, stored: StoredReads, patience: ObserverTimeouts, questions: Questions
+    ) -> None:
         self._spec = spec
         self._reads = reads
         self._stored_reads = stored
@@ -131,7 +135,7 @@ class _Glance:
     def unknowns(self) -> list[Reason]:
         return self._questions.unknowns
 
-    def view_fields(self, what: Look, hosts: Sequence[NodeSpec], groups: Sequence[str]) -> dict[str, Any]:
+    def view_fields(self, what: Fields, hosts: Sequence[NodeSpec], groups: Sequence[str]) -> dict[str, Any]:
         """Fields of `ClusterView`."""
         moving = (
             self._nodes(what, hosts),
@@ -153,17 +157,17 @@ class _Glance:
         self.behind = self._questions.now() - told
         return fields
 
-    def _nodes(self, what: Look, hosts: Sequence[NodeSpec]) -> Finish:
+    def _nodes(self, what: Fields, hosts: Sequence[NodeSpec]) -> Finish:
         spec, reads, limit = self._spec, self._reads, self._patience
         zk = self._ask(
-            what & (Look.ZOOKEEPER | Look.GROUPS), unknowns.ZOOKEEPER, limit.nodes, reads.zookeeper, Look.GROUPS in what
+            what & (Fields.ZOOKEEPER | Fields.GROUPS), unknowns.ZOOKEEPER, limit.nodes, reads.zookeeper, Fields.GROUPS in what
         )
-        brokers = self._ask_each(what & Look.BROKERS, spec.brokers, unknowns.broker, limit.nodes, reads.broker)
+        brokers = self._ask_each(what & Fields.BROKERS, spec.brokers, unknowns.broker, limit.nodes, reads.broker)
         controllers = self._ask_each(
-            what & Look.CONTROLLERS, spec.controllers, unknowns.controller, limit.nodes, reads.controller
+            what & Fields.CONTROLLERS, spec.controllers, unknowns.controller, limit.nodes, reads.controller
         )
-        processes = self._ask_each(what & Look.PROCESSES, hosts, unknowns.host, limit.hosts, reads.process)
-        files = self._ask_each(what & Look.FILES, hosts, unknowns.host, limit.hosts, reads.files)
+        processes = self._ask_each(what & Fields.PROCESSES, hosts, unknowns.host, limit.hosts, reads.process)
+        files = self._ask_each(what & Fields.FILES, hosts, unknowns.host, limit.hosts, reads.files)
 
         def finish() -> dict[str, Any]:
             each = self._questions.answers
@@ -179,14 +183,14 @@ class _Glance:
 
         return finish
 
-    def _quorum(self, what: Look) -> Finish:
+    def _quorum(self, what: Fields) -> Finish:
         asked = self._ask_each(
-            what & Look.QUORUM, self._spec.controllers, unknowns.quorum, self._patience.nodes, self._reads.quorum
+            what & Fields.QUORUM, self._spec.controllers, unknowns.quorum, self._patience.nodes, self._reads.quorum
         )
         return lambda: {"quorum": assemble.leader_of(self._questions.any_answers(asked.values()))}
 
-    def _partitions(self, what: Look) -> Finish:
-        if not what & (Look.PARTITIONS | Look.MIN_INSYNC):
+    def _partitions(self, what: Fields) -> Finish:
+        if not what & (Fields.PARTITIONS | Fields.MIN_INSYNC):
             return dict
         read, limit = self._reads.partitions, self._patience.partitions
         witnesses = [self._questions.ask(unknowns.PARTITIONS, limit, read, group) for group in self._reads.witnesses()]
@@ -199,31 +203,31 @@ class _Glance:
 
         return finish
 
-    def _min_insync(self, what: Look) -> Finish:
+    def _min_insync(self, what: Fields) -> Finish:
         """Asked once the partitions are known."""
         topics = self._topics_of_partitions
-        wanted = what & Look.MIN_INSYNC and topics is not None
+        wanted = what & Fields.MIN_INSYNC and topics is not None
         asked = self._ask(wanted, unknowns.MIN_INSYNC, self._patience.topics, self._reads.min_insync, topics)
         return lambda: {"min_insync": self._questions.answer(asked)}
 
-    def _offsets(self, what: Look) -> Finish:
-        if not what & Look.OFFSETS_TOPIC:
+    def _offsets(self, what: Fields) -> Finish:
+        if not what & Fields.OFFSETS_TOPIC:
             return dict
         asked = self._ask_each(True, self._spec.brokers, unknowns.offsets, self._patience.nodes, self._reads.offsets_counts)
         return lambda: {"offsets_counts": {node.id: found for node, found in self._questions.answers(asked).items()}}
 
-    def _metrics(self, what: Look) -> Finish:
-        asked = self._ask(what & Look.CLIENT_METRICS, unknowns.METRICS, self._patience.nodes, self._reads.client_metrics)
+    def _metrics(self, what: Fields) -> Finish:
+        asked = self._ask(what & Fields.CLIENT_METRICS, unknowns.METRICS, self._patience.nodes, self._reads.client_metrics)
         return lambda: {"client_metrics": self._questions.answer(asked)}
 
-    def _moving(self, what: Look) -> Finish:
-        asked = self._ask(what & Look.REASSIGNMENTS, unknowns.MOVING, self._patience.nodes, self._reads.moving)
+    def _moving(self, what: Fields) -> Finish:
+        asked = self._ask(what & Fields.REASSIGNMENTS, unknowns.MOVING, self._patience.nodes, self._reads.moving)
         return lambda: {"moving": self._questions.answer(asked)}
 
-    def _topics(self, what: Look) -> Finish:
+    def _topics(self, what: Fields) -> Finish:
         limit = self._patience.topics
         asked = [
-            self._ask(what & Look.TOPICS, unknowns.TOPICS, limit, read)
+            self._ask(what & Fields.TOPICS, unknowns.TOPICS, limit, read)
             for read in (self._reads.zookeeper_topics, self._reads.broker_topics)
         ]
 
@@ -234,8 +238,8 @@ class _Glance:
 
         return finish
 
-    def _stored(self, what: Look) -> Finish:
-        asked = self._ask(what & Look.STORED, unknowns.STORED, self._patience.topics, self._stored_reads.everything)
+    def _stored(self, what: Fields) -> Finish:
+        asked = self._ask(what & Fields.STORED, unknowns.STORED, self._patience.topics, self._stored_reads.everything)
 
         def finish() -> dict[str, Any]:
             found = self._of_zookeeper(asked)
@@ -244,14 +248,14 @@ class _Glance:
 
         return finish
 
-    def _state_epoch(self, what: Look) -> Finish:
-        if what & Look.TOPICS:  # which reads every state anyway, tens of thousands of znodes
+    def _state_epoch(self, what: Fields) -> Finish:
+        if what & Fields.TOPICS:  # which reads every state anyway, tens of thousands of znodes
             return dict
-        asked = self._ask(what & Look.STATE_EPOCH, unknowns.STATES, self._patience.topics, self._reads.state_epoch)
+        asked = self._ask(what & Fields.STATE_EPOCH, unknowns.STATES, self._patience.topics, self._reads.state_epoch)
         return lambda: {"state_epoch": self._of_zookeeper(asked)}
 
-    def _groups(self, what: Look, groups: Sequence[str]) -> Finish:
-        asked = self._ask(what & Look.GROUP_MEMBERS, unknowns.GROUPS, self._patience.partitions, self._reads.groups, groups)
+    def _groups(self, what: Fields, groups: Sequence[str]) -> Finish:
+        asked = self._ask(what & Fields.GROUP_MEMBERS, unknowns.GROUPS, self._patience.partitions, self._reads.groups, groups)
         return lambda: {"groups": self._questions.answer(asked)}
 
     def _of_zookeeper(self, question: Question[Value] | None) -> Value | None:

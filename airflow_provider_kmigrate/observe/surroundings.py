@@ -11,7 +11,7 @@ from airflow_provider_kmigrate.clients import wire_surroundings
 from airflow_provider_kmigrate.clients.tools import Tools
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
 from airflow_provider_kmigrate.core.model import ClusterView, Reason
-from airflow_provider_kmigrate.core.preflight.surroundings import Surroundings, Taken, ZooKeeperServer
+from airflow_provider_kmigrate.core.preflight.surroundings import ClusterEnvironment, Taken, ZooKeeperServer
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Unavailable, WrongCluster
 from airflow_provider_kmigrate.observe.questions import Question, Questions
 from airflow_provider_kmigrate.observe.reads import Reads
@@ -19,14 +19,14 @@ from airflow_provider_kmigrate.observe.reads import Reads
 Value = TypeVar("Value")
 
 
-class Around:
+class EnvironmentReader:
     """The reads of one cluster; `patience` in seconds for each node, `long` for what reads many znodes."""
 
     def __init__(self, spec: ClusterSpec, tools: Tools, patience: float, long: float) -> None:
         self._spec, self._tools = spec, tools
         self._patience, self._long = patience, long
 
-    def look(self, view: ClusterView, questions: Questions) -> Surroundings:
+    def look(self, view: ClusterView, questions: Questions) -> ClusterEnvironment:
         """All questions at once; brokers that did not answer the look are not asked again."""
         alive = [node for node in self._spec.brokers if view.answered(node.id)]
         ask = questions.ask
@@ -43,7 +43,7 @@ class Around:
         tree = ask(_not_told("ZooKeeper", "settings, users and rules"), self._long, _granted(self._tools.zk.surroundings))
         servers = ask(_not_told("ZooKeeper", "versions"), self._long, _granted(self._tools.zk.servers))
         told = questions.answer(servers) or ()
-        return Surroundings(
+        return ClusterEnvironment(
             releases=_each(questions, releases, self._spec),
             log_dirs=_each(questions, dirs, self._spec),
             taken=_each(questions, taken, self._spec),

@@ -9,7 +9,7 @@ from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_kmigrate.core.model import Reason
-from airflow_provider_kmigrate.steps.journal import told
+from airflow_provider_kmigrate.steps.journal import format_reasons
 
 FINALIZE, STAY = "Finalize", "Stay in dual-write"
 ROLL_BACK, LEAVE = "Roll back", "Leave as it is"
@@ -61,7 +61,7 @@ def demand_answer(context: Context, task: str) -> None:
     if chosen in ([FINALIZE], [ROLL_BACK], [TAKE_BACK]):
         return
     text = f"Task {task!r} of this run left no approval."
-    raise AirflowFailException(told((Reason("H06", text),)))
+    raise AirflowFailException(format_reasons((Reason("H06", text),)))
 
 
 class _ApproveOperator(HITLOperator):

@@ -20,15 +20,15 @@ from airflow_provider_kmigrate.core.groups.hold import held
 from airflow_provider_kmigrate.core.groups.members import unread
 from airflow_provider_kmigrate.core.groups.move import Goal, moved, plan
 from airflow_provider_kmigrate.core.groups.windows import not_in_file, other_wave
-from airflow_provider_kmigrate.core.model import Look, Reason
+from airflow_provider_kmigrate.core.model import Fields, Reason
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, Unreachable
 from airflow_provider_kmigrate.hooks.verdicts import stored
 from airflow_provider_kmigrate.operators.step import StepOperator
 from airflow_provider_kmigrate.steps.catalog import build, group_of, one_of
-from airflow_provider_kmigrate.steps.group_check import GoOn, GroupChecked
-from airflow_provider_kmigrate.steps.journal import told
-from airflow_provider_kmigrate.steps.run import World, run_step
+from airflow_provider_kmigrate.steps.group_check import ReleaseGroup, CheckGroup
+from airflow_provider_kmigrate.steps.journal import format_reasons
+from airflow_provider_kmigrate.steps.run import StepContext, run_step
 
 _EVERY_WAVE = 0
 _GO_ON = "go_on"  # of a run's conf: groups that a person lets move forward again
@@ -72,23 +72,23 @@ class _Forward(StepOperator):
         """For the task that may take the group back."""
         context["ti"].xcom_push(_CAUSES, [str(reason.cause) for reason in reasons if reason.cause])
 
-    def run_in(self, world: World, arguments: dict[str, Any]) -> object:
+    def run_in(self, world: StepContext, arguments: dict[str, Any]) -> object:
         groups = [group_of(world.spec, name) for name in self.names()]
-        seen = world.observer.look(Look.ZOOKEEPER | Look.GROUP_MEMBERS, groups=self.names()).groups or {}
+        seen = world.observer.look(Fields.ZOOKEEPER | Fields.GROUP_MEMBERS, groups=self.names()).groups or {}
         if all(moved(seen.get(group.name), group) for group in groups):
             raise AirflowSkipException(f"{', '.join(self.names())} has left ZooKeeper already.")
         for group in groups:
             self._goes_on(world, seen.get(group.name), group)
         return self.do(world, arguments)
 
-    def _goes_on(self, world: World, seen: GroupSeen | None, group: GroupSpec) -> None:
+    def _goes_on(self, world: StepContext, seen: GroupSeen | None, group: GroupSpec) -> None:
         reasons = held(seen, world.run) if self.onward else ()
         if reasons and group.name not in self._released:
             raise Refused.because(*reasons)
         if reasons:
-            run_step(GoOn(group), world)
+            run_step(ReleaseGroup(group), world)
 
-    def do(self, world: World, arguments: dict[str, Any]) -> object:
+    def do(self, world: StepContext, arguments: dict[str, Any]) -> object:
         """The step itself."""
         return super().run_in(world, arguments)
 
@@ -129,8 +129,8 @@ class CheckGroupOperator(GroupStepOperator):
         # the second look is compared with the first
         super().__init__(**{**kwargs, "step": "check group", "deferrable": False})
 
-    def do(self, world: World, arguments: dict[str, Any]) -> object:
-        return run_step(GroupChecked(group_of(world.spec, arguments["group"]), world.tools.topic_settings), world)
+    def do(self, world: StepContext, arguments: dict[str, Any]) -> object:
+        return run_step(CheckGroup(group_of(world.spec, arguments["group"]), world.tools.topic_settings), world)
 
 
 class SwitchInstanceOperator(GroupStepOperator):
@@ -184,7 +184,7 @@ class SetModeOperator(_Forward):
     def onward(self) -> bool:
         return self.mode == Mode.KAFKA
 
-    def do(self, world: World, arguments: dict[str, Any]) -> object:
+    def do(self, world: StepContext, arguments: dict[str, Any]) -> object:
         del arguments
         one_of(Mode, "mode", self.mode)
         for number, group in enumerate(self.groups):
@@ -238,7 +238,7 @@ class GroupBackOperator(StepOperator):
     def arguments(self, context: Context) -> dict[str, Any]:
         return {"goal": self.goal or context["params"].get("goal") or str(Goal.OLD)}
 
-    def run_in(self, world: World, arguments: dict[str, Any]) -> object:
+    def run_in(self, world: StepContext, arguments: dict[str, Any]) -> object:
         steps = [build(world.spec, self.kind, {"group": group, "goal": arguments["goal"]}) for group in self.groups]
         for step in steps:
             run_step(step, world)
@@ -292,16 +292,16 @@ class GroupPlanOperator(StepOperator):
         groups, released = params.get("groups") or None, params.get(_GO_ON) or ()
         return {"goal": goal, "groups": groups, "wave": params.get("wave"), _GO_ON: list(released)}
 
-    def run_in(self, world: World, arguments: dict[str, Any]) -> object:
+    def run_in(self, world: StepContext, arguments: dict[str, Any]) -> object:
         unknown = not_in_file(world.spec.groups, arguments["wave"], [*(arguments["groups"] or ()), *arguments[_GO_ON]])
         if unknown:
             raise Refused.because(*unknown)
         groups = {name: group_of(world.spec, name) for name in self.groups}
         names = [name for name in groups if name in (arguments["groups"] or groups)]
-        seen = world.observer.look(Look.ZOOKEEPER | Look.GROUP_MEMBERS, groups=names).groups or {}
+        seen = world.observer.look(Fields.ZOOKEEPER | Fields.GROUP_MEMBERS, groups=names).groups or {}
         missing = [reason for name in names for reason in unread(seen.get(name), name)]
         if missing:
-            raise Unreachable(told(missing))
+            raise Unreachable(format_reasons(missing))
         goal = one_of(Goal, "goal", arguments["goal"]) if arguments["goal"] else None
         return "\n".join(f"* **{name}**: {plan(seen[name], groups[name], goal)}" for name in names)
 
@@ -314,7 +314,7 @@ class GroupsDoneOperator(StepOperator):
 
     kind = "done"
 
-    def run_in(self, world: World, arguments: dict[str, Any]) -> object:
+    def run_in(self, world: StepContext, arguments: dict[str, Any]) -> object:
         del arguments
         world.fence.release()
         return Done("All groups of this run are done; the run lets go of the cluster.")

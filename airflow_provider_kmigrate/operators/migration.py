@@ -14,7 +14,7 @@ from airflow_provider_kmigrate.core.back.plan import NOTHING
 from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.forward import waiting
 from airflow_provider_kmigrate.core.forward.provision import may_begin
-from airflow_provider_kmigrate.core.model import BrokerMode, Look
+from airflow_provider_kmigrate.core.model import BrokerMode, Fields
 from airflow_provider_kmigrate.core.plan import MIGRATION, ROLLBACK
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.hooks.verdicts import JUDGED_AT
@@ -25,7 +25,7 @@ from airflow_provider_kmigrate.steps.catalog import STEPS, terms_of
 from airflow_provider_kmigrate.steps.prepare import Preflight, as_json, run_backup, run_preflight
 from airflow_provider_kmigrate.steps.rollback import planned, planned_forward
 from airflow_provider_kmigrate.steps.rolling import has_last, postponed, run_rest, run_rollback
-from airflow_provider_kmigrate.steps.run import World, demand
+from airflow_provider_kmigrate.steps.run import StepContext, require_gate
 from airflow_provider_kmigrate.steps.watch import run_watch
 
 IN_ONE_PROCESS = frozenset(
@@ -71,7 +71,7 @@ class MigrationStepOperator(StepOperator):
     def arguments(self, context: Context) -> dict[str, Any]:
         return {**_terms(context), **self.step_kwargs}
 
-    def run_in(self, world: World, arguments: dict[str, Any]) -> object:
+    def run_in(self, world: StepContext, arguments: dict[str, Any]) -> object:
         if arguments.get("node") is None and has_last(self.kind, arguments):
             return run_rest(world, self.kind, arguments)
         if why := postponed(world, self.kind, arguments):
@@ -86,7 +86,7 @@ class PreflightOperator(StepOperator):
     """Read everything that decides whether this cluster may be migrated; fail with all blocking findings at once. Changes nothing.
 
     Returns the findings as JSON: `[{"code", "severity", "seen", "why", "remedy", "source"}, ...]`. The same as a page and as JSON
-    (`preflight.document`) lies in `<folder>/preflight/<cluster>/`, of the newest run. If the cluster is finalized already, everything
+    (`preflight.as_document`) lies in `<folder>/preflight/<cluster>/`, of the newest run. If the cluster is finalized already, everything
     behind this task is skipped, whatever its trigger rule, and the run ends well.
 
     :param cluster_file: path of the cluster file. (templated)
@@ -96,16 +96,16 @@ class PreflightOperator(StepOperator):
     only_looks = True
     ui_color = _LOOKING
 
-    def run_in(self, world: World, arguments: dict[str, Any]) -> object:
+    def run_in(self, world: StepContext, arguments: dict[str, Any]) -> object:
         del arguments
-        if done := waiting.nothing_left(world.observer.look(Look.POSITION), world.spec):
+        if done := waiting.nothing_left(world.observer.look(Fields.POSITION), world.spec):
             world.say(done)
             behind = sorted(self.get_flat_relative_ids(upstream=False))
             raise DownstreamTasksSkipped(tasks=behind)  # type: ignore[no-untyped-call]
         found = run_preflight(world, lambda looked: self._keep(world, looked))
         return json.dumps([as_json(finding) for finding in found])
 
-    def _keep(self, world: World, looked: Preflight) -> None:
+    def _keep(self, world: StepContext, looked: Preflight) -> None:
         report = write(looked, folder() / "preflight" / world.spec.name)
         self.log.info("The findings as a page: %s", report.html)
 
@@ -119,7 +119,7 @@ class BackupOperator(StepOperator):
     kind = "backup"
     ui_color = _LOOKING
 
-    def run_in(self, world: World, arguments: dict[str, Any]) -> object:
+    def run_in(self, world: StepContext, arguments: dict[str, Any]) -> object:
         del arguments
         return run_backup(world)
 
@@ -213,9 +213,9 @@ class FinalizeControllerOperator(MigrationStepOperator):
             "judged_at": ti.xcom_pull(task_ids=self.verdict, key=JUDGED_AT) if self.verdict else None,
         }
 
-    def run_in(self, world: World, arguments: dict[str, Any]) -> object:
-        view = world.observer.look(Look.BROKERS | Look.CONTROLLERS | Look.QUORUM | Look.ZOOKEEPER)
-        demand(may_begin(view, arguments["judged_at"], world.clock.now()))
+    def run_in(self, world: StepContext, arguments: dict[str, Any]) -> object:
+        view = world.observer.look(Fields.BROKERS | Fields.CONTROLLERS | Fields.QUORUM | Fields.ZOOKEEPER)
+        require_gate(may_begin(view, arguments["judged_at"], world.clock.now()))
         return super().run_in(world, arguments)
 
 
@@ -235,14 +235,14 @@ class RollbackPlanOperator(StepOperator):
         super().__init__(**kwargs)
         self.forward = forward
 
-    def world(self, context: Context) -> AbstractContextManager[World]:
+    def world(self, context: Context) -> AbstractContextManager[StepContext]:
         """To observe only: nothing is written to the cluster, not even its owner; refused if another run owns it."""
         return asking(self.cluster_file, context, self.log.info)
 
     def arguments(self, context: Context) -> dict[str, Any]:
         return {} if self.forward else _terms(context)
 
-    def run_in(self, world: World, arguments: dict[str, Any]) -> object:
+    def run_in(self, world: StepContext, arguments: dict[str, Any]) -> object:
         terms_of(world.spec, arguments)  # refuses what would not be followed
         found = planned_forward(world) if self.forward else planned(world)
         if found is None:
@@ -276,7 +276,7 @@ class RollbackOperator(StepOperator):
         super().__init__(**{**kwargs, "deferrable": False})
         self.failover, self.accept_loss = failover, accept_loss
 
-    def run_in(self, world: World, arguments: dict[str, Any]) -> object:
+    def run_in(self, world: StepContext, arguments: dict[str, Any]) -> object:
         del arguments
         return run_rollback(world, terms_of(world.spec, {"skip_failover": not self.failover, "accept_loss": self.accept_loss}))
 
@@ -297,7 +297,7 @@ class WatchOperator(StepOperator):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**{**kwargs, "deferrable": False})
 
-    def run_in(self, world: World, arguments: dict[str, Any]) -> object:
+    def run_in(self, world: StepContext, arguments: dict[str, Any]) -> object:
         del arguments
         return run_watch(world)
 

@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, HoldPolicy
 from airflow_provider_kmigrate.core.findings.finding import Severity
-from airflow_provider_kmigrate.core.model import ClusterView, Look
+from airflow_provider_kmigrate.core.model import ClusterView, Fields
 from airflow_provider_kmigrate.core.spark.job_risks import leaderless, risks
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused
 from airflow_provider_kmigrate.hooks.spark_jobs import control_of, logs_of
@@ -20,7 +20,7 @@ from airflow_provider_kmigrate.hooks.world import finished_of, run_of, watching
 from airflow_provider_kmigrate.operators.approval import demand_answer
 from airflow_provider_kmigrate.sparkjobs.control import JobControl
 from airflow_provider_kmigrate.spec import load
-from airflow_provider_kmigrate.steps.journal import told
+from airflow_provider_kmigrate.steps.journal import format_reasons
 from airflow_provider_kmigrate.steps.run import refuse_if_on
 
 
@@ -103,7 +103,7 @@ class HoldSparkJobOperator(SparkJobOperator):
     def _risky(self, control: JobControl) -> bool:
         reasons = leaderless(control.job, _topics(self.cluster_file))
         if reasons:
-            self.log.info("The step is risky for job %s: %s", self.job, told(reasons))
+            self.log.info("The step is risky for job %s: %s", self.job, format_reasons(reasons))
         return bool(reasons)
 
 
@@ -172,4 +172,4 @@ class SparkJobRisksOperator(BaseOperator):
 
 def _topics(cluster_file: str) -> ClusterView:
     with watching(cluster_file) as world:
-        return world.observer.look(Look.PARTITIONS | Look.MIN_INSYNC)
+        return world.observer.look(Fields.PARTITIONS | Fields.MIN_INSYNC)

@@ -19,7 +19,7 @@ from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, R
 from airflow_provider_kmigrate.hooks.world import acting, run_of, watching
 from airflow_provider_kmigrate.operators.approval import demand_answer
 from airflow_provider_kmigrate.steps.catalog import build
-from airflow_provider_kmigrate.steps.run import World, run_step
+from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from airflow_provider_kmigrate.triggers.step import StepTrigger, readable
 
 _KEY = "progress"  # in Airflow's task state store
@@ -72,7 +72,7 @@ class StepOperator(BaseOperator):
         del context
         return {}
 
-    def world(self, context: Context) -> AbstractContextManager[World]:
+    def world(self, context: Context) -> AbstractContextManager[StepContext]:
         """What the step may touch: the cluster, held by this run where it does not only look."""
         if self.only_looks:
             return watching(self.cluster_file, self.log.info, run_of(context))
@@ -102,7 +102,7 @@ class StepOperator(BaseOperator):
             self._defer(arguments)
         return str(getattr(decision, "text", decision))
 
-    def run_in(self, world: World, arguments: dict[str, Any]) -> object:
+    def run_in(self, world: StepContext, arguments: dict[str, Any]) -> object:
         """The step itself; `Wait` to be deferred."""
         step = build(world.spec, self.kind, arguments, self._progress)
         try:

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from airflow_provider_kmigrate.clients import atomic
-from airflow_provider_kmigrate.preflight.document import Outcome, document, outcome_of
+from airflow_provider_kmigrate.preflight.document import Outcome, as_document, outcome_of
 from airflow_provider_kmigrate.preflight.page import render
 from airflow_provider_kmigrate.steps.prepare import Preflight
 
 HTML, JSON = "preflight.html", "preflight.json"
 
-__all__ = ["Outcome", "Report", "document", "outcome_of", "render", "write"]
+__all__ = ["Outcome", "Report", "as_document", "outcome_of", "render", "write"]
 
 
 class Report(NamedTuple):
@@ -29,7 +29,7 @@ class Report(NamedTuple):
 def write(looked: Preflight, folder: Path) -> Report:
     """Both files into `folder`, which is made where there is none; each is whole or as it was before. For their owner only."""
     atomic.make_folder(folder)
-    facts = document(looked)
+    facts = as_document(looked)
     report = Report(folder / HTML, folder / JSON)
     atomic.replace(report.html, render(facts, JSON).encode())
     atomic.replace(report.json, (json.dumps(facts, ensure_ascii=False, indent=1) + "\n").encode())

@@ -19,11 +19,11 @@ from airflow_provider_kmigrate.core.findings.finding import Severity
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Fenced, KMigrateError
 from airflow_provider_kmigrate.observe import Observer
-from airflow_provider_kmigrate.preflight import Outcome, document, outcome_of, write
+from airflow_provider_kmigrate.preflight import Outcome, as_document, outcome_of, write
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.backup import BackupStore
 from airflow_provider_kmigrate.steps.prepare import Preflight, look_preflight
-from airflow_provider_kmigrate.steps.run import World
+from airflow_provider_kmigrate.steps.run import StepContext
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -43,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KMigrateError as error:
         sys.stderr.write(f"{error}\n")
         return 2
-    sys.stdout.write(json.dumps(document(looked), indent=1) + "\n" if chosen.json else _sentences(looked))
+    sys.stdout.write(json.dumps(as_document(looked), indent=1) + "\n" if chosen.json else _sentences(looked))
     return 1 if outcome_of(looked.found) is Outcome.BLOCKED else 0
 
 
@@ -51,7 +51,7 @@ def look(spec: ClusterSpec, connections: Mapping[str, Any]) -> Preflight:
     """One preflight through connections that are not Airflow's. Raises as `settings_for` and `Observer.look`."""
     with opened(settings_for(spec, lookup_in(connections, spec))) as tools, Observer(spec, tools) as observer:
         backup = BackupStore(Path(), spec.name, spec.cluster_id)  # never written to
-        return look_preflight(World(spec, observer, tools, _Nothing(), _Nothing(), backup, lambda _: None))
+        return look_preflight(StepContext(spec, observer, tools, _Nothing(), _Nothing(), backup, lambda _: None))
 
 
 class _Nothing:

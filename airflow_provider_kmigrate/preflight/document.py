@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import Any, Final
 
-from airflow_provider_kmigrate.core.findings.finding import Finding, Severity
+from airflow_provider_kmigrate.core.findings.finding import PreflightFinding, Severity
 from airflow_provider_kmigrate.steps.prepare import Preflight, as_json
 
 SCHEMA: Final = 1
@@ -21,7 +21,7 @@ class Outcome(StrEnum):
     READY = "READY"  # nothing blocks, nothing is unknown
 
 
-def outcome_of(found: Iterable[Finding]) -> Outcome:
+def outcome_of(found: Iterable[PreflightFinding]) -> Outcome:
     """The gravest finding decides."""
     severities = {finding.severity for finding in found}
     if Severity.BLOCK in severities:
@@ -29,7 +29,7 @@ def outcome_of(found: Iterable[Finding]) -> Outcome:
     return Outcome.OPEN if Severity.UNKNOWN in severities else Outcome.READY
 
 
-def document(looked: Preflight, clock: Callable[[], float] = time.time) -> dict[str, Any]:
+def as_document(looked: Preflight, clock: Callable[[], float] = time.time) -> dict[str, Any]:
     """JSON values only; findings in their order, the gravest first."""
     spec, view = looked.facts.spec, looked.view
     counts = {str(severity): sum(finding.severity is severity for finding in looked.found) for severity in Severity}

@@ -12,7 +12,7 @@ from airflow_provider_kmigrate.core.decision import Wait
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused
 from airflow_provider_kmigrate.hooks.world import folder, watching
 from airflow_provider_kmigrate.steps import quiet
-from airflow_provider_kmigrate.steps.journal import told
+from airflow_provider_kmigrate.steps.journal import format_reasons
 
 
 class ClusterQuietSensor(BaseSensorOperator):
@@ -45,6 +45,6 @@ class ClusterQuietSensor(BaseSensorOperator):
         except (Refused, AuthenticationFailed) as error:
             raise AirflowFailException(str(error)) from None
         if isinstance(decision, Wait):
-            self.log.info("Not yet: %s", told(decision.reasons))
+            self.log.info("Not yet: %s", format_reasons(decision.reasons))
             return PokeReturnValue(is_done=False)
         return PokeReturnValue(is_done=True, xcom_value=str(getattr(decision, "text", decision)))

@@ -11,7 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from airflow_provider_kmigrate.core.groups.move import moved
 from airflow_provider_kmigrate.core.groups.windows import is_open, other_wave
-from airflow_provider_kmigrate.core.model import Look
+from airflow_provider_kmigrate.core.model import Fields
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
 from airflow_provider_kmigrate.hooks.world import watching
 from airflow_provider_kmigrate.spec import load
@@ -57,7 +57,7 @@ class WindowSensor(BaseSensorOperator):
         """False where that cannot be told."""
         try:
             with watching(self.cluster_file, self.log.info) as world:
-                groups = world.observer.look(Look.ZOOKEEPER | Look.GROUP_MEMBERS, groups=(self.group,)).groups or {}
+                groups = world.observer.look(Fields.ZOOKEEPER | Fields.GROUP_MEMBERS, groups=(self.group,)).groups or {}
                 return moved(groups.get(self.group), group_of(world.spec, self.group))
         except KMigrateError as error:
             self.log.info("Whether %s is to be moved cannot be told; looking again. %s", self.group, error)

@@ -21,7 +21,7 @@ from airflow_provider_kmigrate.core.spark.hold import HELD, HOLD, STATE, Checkpo
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, TimedOut
 from airflow_provider_kmigrate.sparkjobs.checkpoint import read_checkpoint
 from airflow_provider_kmigrate.sparkjobs.files import Files, join
-from airflow_provider_kmigrate.sparkjobs.running import FOLDER, Clock, SystemClock
+from airflow_provider_kmigrate.sparkjobs.running import FOLDER, JobClock, SystemClock
 
 Logs = Callable[[Iterable[str]], Mapping[TopicPartition, LogMark]]
 """The logs of these topics as they are now. A partition that does not exist is not in it. Raises ours."""
@@ -40,7 +40,7 @@ class JobControl:
     job: SparkJobSpec
     files: Files
     say: Callable[[str], None]
-    clock: Clock = field(default_factory=SystemClock)
+    clock: JobClock = field(default_factory=SystemClock)
     over: Callable[[str], bool] = lambda _: False
     killed: Callable[[], bool] = lambda: False
 

@@ -32,7 +32,7 @@ class Query(Protocol):
     def stop(self) -> None: ...
 
 
-class Clock(Protocol):
+class JobClock(Protocol):
     """Time as an argument, so that tests need not wait; seconds."""
 
     def now(self) -> float: ...
@@ -55,7 +55,7 @@ def keep_running(
     files: Files | None = None,
     stop: Callable[[], bool] = lambda: False,
     poll: float = 1.0,
-    clock: Clock | None = None,
+    clock: JobClock | None = None,
 ) -> None:
     """Run the query that `start` starts until it ends; hold it between two batches while `hold.json` is in the hold folder.
 
@@ -70,8 +70,8 @@ def keep_running(
     `stop` true: end as for a hold, and return. Raises what the query failed with. A hold folder that cannot be read for a while
     changes nothing: a running query goes on, a held one stays held. `poll` in seconds.
     """
-    desk = _Desk(files or _session_files(), hold_folder or join(checkpoint, FOLDER), checkpoint, clock or SystemClock())
-    keeper = _Keeper(start, desk, gate, stop, poll)
+    desk = _HoldFiles(files or _session_files(), hold_folder or join(checkpoint, FOLDER), checkpoint, clock or SystemClock())
+    keeper = _QueryRunner(start, desk, gate, stop, poll)
     while not keeper.kept_back():
         if keeper.run():
             return
@@ -84,13 +84,13 @@ def _session_files() -> Files:
 
 
 @dataclass
-class _Desk:
+class _HoldFiles:
     """What the job reads from its hold folder, and what it writes there."""
 
     files: Files
     folder: str
     checkpoint: str
-    clock: Clock
+    clock: JobClock
     report: JobReport = field(default_factory=lambda: JobReport(JobState.RUNNING, 0))
     hold: Hold | None = None
     _told: JobReport | None = None
@@ -138,11 +138,11 @@ def _same(one: JobReport, other: JobReport) -> bool:
 
 
 @dataclass
-class _Keeper:
+class _QueryRunner:
     """One query's life: released, running, held, released again."""
 
     start: Callable[[], Query]
-    desk: _Desk
+    desk: _HoldFiles
     gate: Gate | None
     stop: Callable[[], bool]
     poll: float

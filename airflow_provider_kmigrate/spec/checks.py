@@ -79,7 +79,7 @@ def check(data: object, line: Line) -> Iterator[Problem]:
     yield from _repeated(nodes, line, ("host", "state"), "a folder that no other node has", _path_fix)
     yield from _needs(nodes, line)
     yield from _secrets(data, line)
-    yield from group_checks.check(data, line)
+    yield from group_checks.check_groups(data, line)
     yield from _jobs(data, line)
     yield from _audit(data, line)
 

@@ -16,7 +16,7 @@ _DEFAULTS = {"bake": _GROUP.bake, "commit_within": _GROUP.commit_within}
 _TASKS = ("plan", "done")  # of the DAG itself
 
 
-def check(data: object, line: Line) -> Iterator[Problem]:
+def check_groups(data: object, line: Line) -> Iterator[Problem]:
     """Groups and instances that cannot be told apart, and instances that nobody could restart."""
     groups = mappings(data, "groups")
     yield from same(groups, "name", line, "list each group once")

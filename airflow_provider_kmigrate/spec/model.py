@@ -160,7 +160,7 @@ class Quorum(Section):
 _DEFAULT = Policy()
 
 
-class Caution(Section):
+class PolicySection(Section):
     """The policy: how careful to be."""
 
     min_soak: Duration = Field(
@@ -246,8 +246,8 @@ class ClusterFile(Section):
     quorum: Annotated[Quorum, or_default({})] = Field(
         default=Quorum(), description="a mapping about the controllers' listener", examples=[{"listener": "CONTROLLER"}]
     )
-    policy: Annotated[Caution, or_default({})] = Field(
-        default=Caution(), description="a mapping of limits", examples=[{"min_soak": "24h"}]
+    policy: Annotated[PolicySection, or_default({})] = Field(
+        default=PolicySection(), description="a mapping of limits", examples=[{"min_soak": "24h"}]
     )
     groups: Annotated[tuple[Group, ...], or_default(())] = Field(
         default=(),

@@ -14,45 +14,45 @@ from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse,
 from airflow_provider_kmigrate.core.files import meta_properties
 from airflow_provider_kmigrate.core.files.config_matrix import stage_on_disk
 from airflow_provider_kmigrate.core.forward import broker_canary, cures, leaders, roll
-from airflow_provider_kmigrate.core.forward.cures import Troubles
-from airflow_provider_kmigrate.core.forward.first_broker import FirstBroker
-from airflow_provider_kmigrate.core.forward.green import Green
+from airflow_provider_kmigrate.core.forward.cures import Recoveries
+from airflow_provider_kmigrate.core.forward.first_broker import CanaryBake
+from airflow_provider_kmigrate.core.forward.green import HealthyTimer
 from airflow_provider_kmigrate.core.forward.moved import MovedSince, moved_since
-from airflow_provider_kmigrate.core.forward.unheard import unheard
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look
+from airflow_provider_kmigrate.core.forward.unheard import explain_stalled_dual_write
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut
 from airflow_provider_kmigrate.steps.dual_write import CURES, Reviving
 from airflow_provider_kmigrate.steps.files import install
-from airflow_provider_kmigrate.steps.journal import told
+from airflow_provider_kmigrate.steps.journal import format_reasons
 from airflow_provider_kmigrate.steps.notes import note_registered, note_taken_back
 from airflow_provider_kmigrate.steps.partition_states import elect_anew
-from airflow_provider_kmigrate.steps.restarts import insist, ours, restart, start, stop
-from airflow_provider_kmigrate.steps.run import OfNode, World, run_step
+from airflow_provider_kmigrate.steps.restarts import retry, ours, restart, start, stop
+from airflow_provider_kmigrate.steps.run import NodeStep, StepContext, run_step
 
 _WAY_BACK_WITHIN = 30.0  # seconds for the gates to open before a broker that is worse is left as it is
 
 ROLL_LOOKS = (
-    Look.BROKERS
-    | Look.CONTROLLERS
-    | Look.QUORUM
-    | Look.ZOOKEEPER
-    | Look.GROUPS
-    | Look.PARTITIONS
-    | Look.MIN_INSYNC
-    | Look.REASSIGNMENTS
-    | Look.PROCESSES
-    | Look.FILES
+    Fields.BROKERS
+    | Fields.CONTROLLERS
+    | Fields.QUORUM
+    | Fields.ZOOKEEPER
+    | Fields.GROUPS
+    | Fields.PARTITIONS
+    | Fields.MIN_INSYNC
+    | Fields.REASSIGNMENTS
+    | Fields.PROCESSES
+    | Fields.FILES
 )
 
 
-class RollBroker(OfNode):
+class RollBroker(NodeStep):
     """Bring one broker into migration mode or into KRaft mode; `core.forward.roll.decide_restart` says when, and what is left."""
 
     looks = ROLL_LOOKS
     elsewhere = frozenset({Verb.FREE, Verb.ELECT}) | CURES
     back = False  # the way back does not stop at a file that somebody has edited
-    cured = staticmethod(cures.cured)
+    cured = staticmethod(cures.recover)
 
     def __init__(self, node: NodeSpec, target: BrokerMode, policy: Policy) -> None:
         self.node, self.target, self._policy = node, target, policy
@@ -60,9 +60,9 @@ class RollBroker(OfNode):
         self.samples, self.interval = policy.stable_samples, policy.sample_interval
         self.patience = policy.start_timeout
         self.nodes = (node,)
-        self._green = Green(0.0, self.interval)
-        self._first = FirstBroker(node.id, target, policy.canary_bake)
-        self._troubles = Troubles()
+        self._green = HealthyTimer(0.0, self.interval)
+        self._first = CanaryBake(node.id, target, policy.canary_bake)
+        self._troubles = Recoveries()
         self._moved: MovedSince | None = None
         self._reviving = Reviving()
 
@@ -79,7 +79,9 @@ class RollBroker(OfNode):
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         self._moved = moved_since(self._moved, view, first)
-        decision = unheard(view, self._moved.old, self.node.id, self.target, self.next(view, first, self._moved.old))
+        decision = explain_stalled_dual_write(
+            view, self._moved.old, self.node.id, self.target, self.next(view, first, self._moved.old)
+        )
         judged = self.cured(view, self.node.id, decision, self._troubles)
         decision, self._troubles = self._reviving.cured(view, judged.decision), judged.troubles
         self.looks = ROLL_LOOKS | self._reviving.wants
@@ -103,7 +105,7 @@ class RollBroker(OfNode):
         self._green = self._green.saw(view.taken_at, green=gate.met)
         return self._first.baked(done, gate, self._green.held)
 
-    def act(self, world: World, act: Act) -> None:
+    def act(self, world: StepContext, act: Act) -> None:
         if self._reviving.acted(world, self.name, act):
             return
         self._troubles = self._troubles.acted(act.verb)  # before it is begun: a try that fails was one
@@ -119,7 +121,7 @@ class RollBroker(OfNode):
             case _:
                 super().act(world, act)
 
-    def _own(self, world: World, verb: Verb) -> None:
+    def _own(self, world: StepContext, verb: Verb) -> None:
         """What is done to this broker itself: its file, then its process."""
         if self.target is BrokerMode.MIGRATION:
             note_registered(world, self.node.id)
@@ -130,16 +132,16 @@ class RollBroker(OfNode):
         if verb is Verb.RESTART:
             self._restart(world)
 
-    def _restart(self, world: World) -> None:
+    def _restart(self, world: StepContext) -> None:
         self._green = self._green.forgotten()  # of a restart before this one
         seconds = stop(world, self.node)
         world.say(f"{self.node.name} stopped after {seconds:.1f} s.")
         moved = self._left_in_charge(world, seconds)
         self._start(world)
         if not moved.met:
-            raise Refused(f"{self.name}: {told(moved.reasons)}", moved.reasons)
+            raise Refused(f"{self.name}: {format_reasons(moved.reasons)}", moved.reasons)
 
-    def _start(self, world: World) -> None:
+    def _start(self, world: StepContext) -> None:
         """Start the broker, with what its start needs; where that could not be done it may start all the same, and else stays as down as it is."""
         try:
             self.while_down(world)
@@ -148,55 +150,55 @@ class RollBroker(OfNode):
             raise
         start(world, self.node)
 
-    def _elect(self, world: World) -> None:
-        left = leaders.left_out(world.observer.look(Look.ZOOKEEPER | Look.PARTITIONS), self.node.id)
+    def _elect(self, world: StepContext) -> None:
+        left = leaders.left_out(world.observer.look(Fields.ZOOKEEPER | Fields.PARTITIONS), self.node.id)
         world.tools.admin.elect_preferred(left)
 
-    def _free(self, world: World) -> None:
+    def _free(self, world: StepContext) -> None:
         """Restart the leader with the file it has, if it is still to blame."""
-        view = world.observer.look(Look.BROKERS | Look.PARTITIONS)
+        view = world.observer.look(Fields.BROKERS | Fields.PARTITIONS)
         found = cures.to_free(view, self.node.id, world.tools.wire(self.node).replica_lags())
         leader = next((broker for broker in world.spec.brokers if broker.id == found), None)
         if leader is None:
             world.say(str(found))
             return
         if not (gate := ours(world, self.name, leader)).met:
-            world.say(f"{leader.name} is not restarted now: {told(gate.reasons)}")
+            world.say(f"{leader.name} is not restarted now: {format_reasons(gate.reasons)}")
             return
         restart(world, leader)
         world.say(f"{leader.name} is started again; look for 'alter-partition' and ERROR in its log.")
 
-    def _take_back(self, world: World) -> NoReturn:
+    def _take_back(self, world: StepContext) -> NoReturn:
         """The way back's own step for this one broker, to its end. Whatever comes of it, this run does not go on."""
         worse, mode = self._first.worse, broker_canary.before(self.target)
         self._green = self._green.forgotten()  # whatever was watched, was watched in vain
         try:
-            run_step(TakeBack(self.node, mode, self._policy), world)
-            end = (broker_canary.taken_back(world.observer.look(Look.ZOOKEEPER), self.node.id, mode),)
+            run_step(RollBackCanary(self.node, mode, self._policy), world)
+            end = (broker_canary.taken_back(world.observer.look(Fields.ZOOKEEPER), self.node.id, mode),)
         except (Refused, TimedOut, Failed) as error:
             end = (broker_canary.not_taken_back(self.node.id, str(error)), *getattr(error, "reasons", ()))
-        raise Refused(f"{self.name}: {told((*worse, *end[:1]))}", (*worse, *end))
+        raise Refused(f"{self.name}: {format_reasons((*worse, *end[:1]))}", (*worse, *end))
 
-    def while_down(self, world: World) -> None:
+    def while_down(self, world: StepContext) -> None:
         """What else has to be done on the node's machine between stop and start."""
 
-    def _left_in_charge(self, world: World, seconds: float) -> gates.Gate:
+    def _left_in_charge(self, world: StepContext, seconds: float) -> gates.Gate:
         """G12, looked at only after a slow stop: a look costs time in which the broker is down. One that fails must not keep it down."""
         if seconds < gates.slow_stop_limit(0):
             return gates.MET
         try:
-            view = world.observer.look(Look.PARTITIONS)
+            view = world.observer.look(Fields.PARTITIONS)
         except KMigrateError as error:
             world.say(f"Whether the slow stop of {self.node.name} left leaders behind (G12) could not be seen: {error}")
             return gates.MET
         return gates.after_stop(view, self.node.id, seconds)
 
 
-class BringBack(RollBroker):
+class RollBackBroker(RollBroker):
     """One broker back to migration mode, for which the dual-write is to move, or to its original file."""
 
     back = True
-    cured = staticmethod(back_cures.cured)
+    cured = staticmethod(back_cures.recover)
     elsewhere = RollBroker.elsewhere | {Verb.RAISE}
 
     def __init__(self, node: NodeSpec, target: BrokerMode, policy: Policy) -> None:
@@ -205,37 +207,37 @@ class BringBack(RollBroker):
 
     def next(self, view: ClusterView, first: ClusterView, before: ClusterView) -> Decision:
         del first
-        return rollback.decide_back(view, before, self.node.id, self.target)
+        return rollback.decide_roll_back(view, before, self.node.id, self.target)
 
-    def act(self, world: World, act: Act) -> None:
+    def act(self, world: StepContext, act: Act) -> None:
         if act.verb is Verb.RAISE:
             self._troubles = self._troubles.acted(act.verb)
             self._raise(world)
         else:
             super().act(world, act)
 
-    def _raise(self, world: World) -> None:
-        view, lags = world.observer.look(Look.PARTITIONS), world.tools.wire(self.node).replica_lags()
+    def _raise(self, world: StepContext) -> None:
+        view, lags = world.observer.look(Fields.PARTITIONS), world.tools.wire(self.node).replica_lags()
         if why_not := cures.to_tell(view, self.node.id, lags):
             world.say(why_not)
             return
         elect_anew(world)
 
-    def while_down(self, world: World) -> None:
+    def while_down(self, world: StepContext) -> None:
         if self.target is not BrokerMode.ZOOKEEPER:
             return
         host, what = (
             world.tools.host(self.node),
             f"meta.properties of {self.node.name}, which is down, could not be read or written",
         )
-        files = insist(world, what, lambda: host.files(self.node))
+        files = retry(world, what, lambda: host.files(self.node))
         for folder in meta_properties.needs_version_0(files):
             world.say(f"{self.node.name}: {folder}/meta.properties goes from version 1 to 0, which ZooKeeper brokers need.")
             text = meta_properties.version_0((files.meta or {})[folder])
-            insist(world, what, partial(host.put_meta, self.node, folder, text, world.fence.token))
+            retry(world, what, partial(host.put_meta, self.node, folder, text, world.fence.token))
 
 
-class TakeBack(BringBack):
+class RollBackCanary(RollBackBroker):
     """The first broker of a pass back alone, because it is worse; no other step of the way back is taken."""
 
     def __init__(self, node: NodeSpec, target: BrokerMode, policy: Policy) -> None:
@@ -249,11 +251,11 @@ class TakeBack(BringBack):
             return Refuse(decision.reasons)
         return decision
 
-    def act(self, world: World, act: Act) -> None:
+    def act(self, world: StepContext, act: Act) -> None:
         note_taken_back(world, self.node.id, self.target)
         super().act(world, act)
 
-    def _left_in_charge(self, world: World, seconds: float) -> gates.Gate:
+    def _left_in_charge(self, world: StepContext, seconds: float) -> gates.Gate:
         """A broker that was ill may stop slowly, or be killed in the end: that says nothing against the controller."""
         del world, seconds
         return gates.MET

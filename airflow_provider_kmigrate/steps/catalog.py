@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from airflow_provider_kmigrate.core.back.losses import Terms, misstated
+from airflow_provider_kmigrate.core.back.losses import RollbackTerms, terms_error
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, GroupSpec, NodeSpec, Role
 from airflow_provider_kmigrate.core.coordination.group_seen import MemberKind
 from airflow_provider_kmigrate.core.coordination.registration import Mode
@@ -16,13 +16,13 @@ from airflow_provider_kmigrate.core.model import BrokerMode, Reason
 from airflow_provider_kmigrate.core.phase import Phase
 from airflow_provider_kmigrate.core.progress import FRESH, StepProgress
 from airflow_provider_kmigrate.exceptions import Refused
-from airflow_provider_kmigrate.steps.brokers import BringBack, RollBroker
+from airflow_provider_kmigrate.steps.brokers import RollBackBroker, RollBroker
 from airflow_provider_kmigrate.steps.controllers import FinalizeController, ProvisionController
-from airflow_provider_kmigrate.steps.groups import CleanUp, GroupBack, GroupWatched, SetMode, SwitchInstance
+from airflow_provider_kmigrate.steps.groups import CleanUp, RollBackGroup, GroupWatched, SetMode, SwitchInstance
 from airflow_provider_kmigrate.steps.rollback import (
-    GiveBack,
-    Healed,
-    Reconcile,
+    HandOver,
+    EqualAfterFailover,
+    ControllerFailover,
     RestoreFlag,
     RolledBack,
     StopController,
@@ -102,25 +102,25 @@ def _provision(spec: ClusterSpec, arguments: Arguments) -> Step:
 
 def _back(spec: ClusterSpec, arguments: Arguments) -> Step:
     node = node_of(spec, Role.BROKER, arguments.get("node"))
-    return BringBack(node, one_of(BrokerMode, "target", arguments.get("target")), spec.policy)
+    return RollBackBroker(node, one_of(BrokerMode, "target", arguments.get("target")), spec.policy)
 
 
 def _of_controller(step: Callable[[NodeSpec], Step]) -> Callable[[ClusterSpec, Arguments], Step]:
     return lambda spec, arguments: step(node_of(spec, Role.CONTROLLER, arguments.get("node")))
 
 
-def terms_of(spec: ClusterSpec, arguments: Arguments) -> Terms:
+def terms_of(spec: ClusterSpec, arguments: Arguments) -> RollbackTerms:
     """On what terms a way back goes: `skip_failover`, and `accept_loss`, which names the cluster id.
 
     Raises `Refused` (G35) where `accept_loss` would not be followed as it stands.
     """
     failover, accepted = not arguments.get("skip_failover"), arguments.get("accept_loss") or ""
-    if (wrong := misstated(accepted, spec.cluster_id, failover=failover)) is not None:
+    if (wrong := terms_error(accepted, spec.cluster_id, failover=failover)) is not None:
         raise Refused.because(wrong)
-    return Terms(failover, lossy=bool(accepted))
+    return RollbackTerms(failover, lossy=bool(accepted))
 
 
-def asked_by(spec: ClusterSpec, terms: Terms) -> dict[str, Any]:
+def asked_by(spec: ClusterSpec, terms: RollbackTerms) -> dict[str, Any]:
     """The arguments that state these terms, as a run's conf does: what `terms_of` reads."""
     return {"skip_failover": not terms.failover, "accept_loss": spec.cluster_id if terms.lossy else ""}
 
@@ -184,18 +184,18 @@ STEPS: Mapping[str, Callable[[ClusterSpec, Arguments], Step]] = {
     ),
     "finalized": lambda _spec, _arguments: Finalized(),
     "restore flag": _of_controller(RestoreFlag),
-    "reconcile": lambda spec, _arguments: Reconcile(spec.controllers),
+    "reconcile": lambda spec, _arguments: ControllerFailover(spec.controllers),
     "back": _back,
-    "healed": lambda spec, arguments: Healed(spec.policy.copy_timeout, terms_of(spec, arguments)),
+    "healed": lambda spec, arguments: EqualAfterFailover(spec.policy.copy_timeout, terms_of(spec, arguments)),
     "stop controller": _stop_controller,
-    "give back": lambda spec, arguments: GiveBack(spec.controllers, terms_of(spec, arguments)),
+    "give back": lambda spec, arguments: HandOver(spec.controllers, terms_of(spec, arguments)),
     "zookeeper leads": lambda _spec, _arguments: ZooKeeperLeads(),
     "wipe": _of_controller(WipeController),
     "rolled back": lambda _spec, _arguments: RolledBack(),
     "switch": _switch,
     "mode": lambda spec, arguments: SetMode(group_of(spec, arguments.get("group")), one_of(Mode, "mode", arguments.get("mode"))),
     "watch group": _watch_group,
-    "group back": lambda spec, arguments: GroupBack(
+    "group back": lambda spec, arguments: RollBackGroup(
         group_of(spec, arguments.get("group")), one_of(Goal, "goal", arguments.get("goal"))
     ),
     "clean up": lambda spec, arguments: CleanUp(group_of(spec, arguments.get("group"))),

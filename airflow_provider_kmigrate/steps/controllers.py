@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.decision import Act, Decision, Verb
-from airflow_provider_kmigrate.core.files.config_matrix import Stage
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.forward import provision
 from airflow_provider_kmigrate.core.forward.moved import MovedSince, moved_since
-from airflow_provider_kmigrate.core.model import Cause, ClusterView, Look
+from airflow_provider_kmigrate.core.model import Cause, ClusterView, Fields
 from airflow_provider_kmigrate.core.phase import ended
 from airflow_provider_kmigrate.steps.files import install
-from airflow_provider_kmigrate.steps.lacking import refuse_if_lost
+from airflow_provider_kmigrate.steps.lacking import refuse_if_rollback_lost
 from airflow_provider_kmigrate.steps.notes import forget_unflagged, note_unflagged, notes_deleted
 from airflow_provider_kmigrate.steps.restarts import apply, start
-from airflow_provider_kmigrate.steps.run import OfNode, World
+from airflow_provider_kmigrate.steps.run import NodeStep, StepContext
 
 
-class ProvisionController(OfNode):
+class ProvisionController(NodeStep):
     """One controller: file, format, start, until it answers with the flag."""
 
-    looks = Look.CONTROLLERS | Look.BROKERS | Look.ZOOKEEPER | Look.QUORUM | Look.PROCESSES | Look.FILES
+    looks = Fields.CONTROLLERS | Fields.BROKERS | Fields.ZOOKEEPER | Fields.QUORUM | Fields.PROCESSES | Fields.FILES
     patience = 180.0
 
     def __init__(self, node: NodeSpec, cluster_id: str) -> None:
@@ -31,13 +31,13 @@ class ProvisionController(OfNode):
         del first
         return provision.decide_provision(view, self.node.id, self._cluster_id)
 
-    def act(self, world: World, act: Act) -> None:
+    def act(self, world: StepContext, act: Act) -> None:
         if act.verb not in {Verb.START, Verb.REWRITE, Verb.REFLAG, Verb.PROVISION}:
             super().act(world, act)
         if act.verb is Verb.REFLAG:
             forget_unflagged(world, self.node.id)
         if act.verb is not Verb.START:
-            install(world, self.node, Stage.CONTROLLER_MIGRATION)
+            install(world, self.node, FileStage.CONTROLLER_MIGRATION)
         if act.verb is Verb.PROVISION:
             self._forget(world)
             host = world.tools.host(self.node)
@@ -45,7 +45,7 @@ class ProvisionController(OfNode):
         if act.verb is not Verb.REWRITE:
             start(world, self.node)
 
-    def _forget(self, world: World) -> None:
+    def _forget(self, world: StepContext) -> None:
         """Notes of an earlier migration that was cleaned up by hand: the last broker would be waited for before the first one."""
         left = notes_deleted(world) if world.tools.zk.read("/migration") is None else []
         if left:
@@ -53,22 +53,22 @@ class ProvisionController(OfNode):
             world.say("Notes of an earlier migration's brokers removed: these controllers are the first of a new one.")
 
 
-class FinalizeController(OfNode):
+class FinalizeController(NodeStep):
     """One controller without the flag. The point of no return lies between the first of these and the next election.
 
     `approved`: what was said of both sides when the finalization was approved, which may be long ago: all of it is looked at again.
     """
 
     looks = (
-        Look.CONTROLLERS
-        | Look.BROKERS
-        | Look.ZOOKEEPER
-        | Look.GROUPS
-        | Look.QUORUM
-        | Look.PARTITIONS
-        | Look.REASSIGNMENTS
-        | Look.PROCESSES
-        | Look.FILES
+        Fields.CONTROLLERS
+        | Fields.BROKERS
+        | Fields.ZOOKEEPER
+        | Fields.GROUPS
+        | Fields.QUORUM
+        | Fields.PARTITIONS
+        | Fields.REASSIGNMENTS
+        | Fields.PROCESSES
+        | Fields.FILES
     )
     patience = 180.0
     expected = frozenset({Cause.UNFLAGGED_CONTROLLER})
@@ -80,19 +80,19 @@ class FinalizeController(OfNode):
         self._moved: MovedSince | None = None
         self._over = False
 
-    def dear(self, view: ClusterView) -> Look:
+    def dear(self, view: ClusterView) -> Fields:
         before = self._moved.old if self._moved else view
-        return Look.METADATA if provision.compares_before_finalizing(view, before, self.node.id) else Look(0)
+        return Fields.METADATA if provision.compares_before_finalizing(view, before, self.node.id) else Fields(0)
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         self._over = ended(view)
         self._moved = moved_since(self._moved, view, first)
         return provision.decide_finalize(view, self._moved.old, self.node.id, self._approved)
 
-    def act(self, world: World, act: Act) -> None:
+    def act(self, world: StepContext, act: Act) -> None:
         if act.verb not in {Verb.START, Verb.REWRITE, Verb.RESTART}:
             super().act(world, act)
         if act.verb is Verb.RESTART and not self._over:
-            refuse_if_lost(self.name, world.spec, world.backup, world.journal)
+            refuse_if_rollback_lost(self.name, world.spec, world.backup, world.journal)
             note_unflagged(world, self.node.id)
-        apply(world, self.node, Stage.CONTROLLER_FINAL, act.verb)
+        apply(world, self.node, FileStage.CONTROLLER_FINAL, act.verb)

@@ -6,17 +6,17 @@ from airflow_provider_kmigrate.clients.half_made import half_made, make_whole
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
 from airflow_provider_kmigrate.core.back import rollback
 from airflow_provider_kmigrate.core.decision import Act, Decision, Refuse, Verb
-from airflow_provider_kmigrate.core.files.config_matrix import Stage
-from airflow_provider_kmigrate.core.forward.standstill import Standstill, may_cure
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage
+from airflow_provider_kmigrate.core.forward.standstill import StalledDualWrite, may_recover
 from airflow_provider_kmigrate.core.identity import unidentified
-from airflow_provider_kmigrate.core.listing import some
-from airflow_provider_kmigrate.core.model import ClusterView, Look
-from airflow_provider_kmigrate.core.reviving import DOWN_LOOKS, revived
+from airflow_provider_kmigrate.core.listing import summarize
+from airflow_provider_kmigrate.core.model import ClusterView, Fields
+from airflow_provider_kmigrate.core.reviving import DOWN_LOOKS, recover_dual_write
 from airflow_provider_kmigrate.exceptions import Failed
 from airflow_provider_kmigrate.steps.files import install
-from airflow_provider_kmigrate.steps.journal import told
+from airflow_provider_kmigrate.steps.journal import format_reasons
 from airflow_provider_kmigrate.steps.restarts import apply, ours, start
-from airflow_provider_kmigrate.steps.run import World, refuse_if_stopped, refuse_strangers
+from airflow_provider_kmigrate.steps.run import StepContext, refuse_if_stopped, refuse_strangers
 
 CURES = frozenset({Verb.START_CONTROLLER, Verb.MEND, Verb.FAIL_OVER})
 """Verbs of `Reviving`."""
@@ -27,8 +27,8 @@ class Reviving:
     """`core.reviving`, over the looks of one life, and what its acts do."""
 
     def __init__(self, renewed: int = 0) -> None:
-        self._standstill = Standstill(renewed)
-        self.wants = Look(0)  # what the next look is to tell beside the step's own
+        self._standstill = StalledDualWrite(renewed)
+        self.wants = Fields(0)  # what the next look is to tell beside the step's own
 
     @property
     def renewed(self) -> int:
@@ -42,7 +42,7 @@ class Reviving:
 
     def cured(self, view: ClusterView, decision: Decision) -> Decision:
         """The decision, or the cure."""
-        found = revived(view, decision, self._standstill)
+        found = recover_dual_write(view, decision, self._standstill)
         self._standstill, self.wants = found.standstill, found.wants
         return found.decision
 
@@ -58,9 +58,9 @@ class Reviving:
     @property
     def asks_controllers(self) -> bool:
         """Whether the next look is to tell of the controllers' processes."""
-        return bool(self.wants & Look.PROCESSES)
+        return bool(self.wants & Fields.PROCESSES)
 
-    def acted(self, world: World, name: str, act: Act) -> bool:
+    def acted(self, world: StepContext, name: str, act: Act) -> bool:
         """Whether this act was one of its own. `name`: the step's."""
         match act.verb:
             case Verb.START_CONTROLLER:
@@ -72,7 +72,7 @@ class Reviving:
         return True
 
 
-def cure(world: World, name: str, verb: Verb) -> None:
+def cure(world: StepContext, name: str, verb: Verb) -> None:
     """Complete what ZooKeeper holds in part, and where that is not all, have another controller lead. `name`: the step's.
 
     Raises `Failed` where something stays incomplete: a failover would end a dual-write that still moves, and cure none.
@@ -82,7 +82,7 @@ def cure(world: World, name: str, verb: Verb) -> None:
         fail_over(world, name)
 
 
-def _complete(world: World, name: str) -> None:
+def _complete(world: StepContext, name: str) -> None:
     found = half_made(world.tools.zk)
     if found:
         world.clock.sleep(_BEING_MADE)
@@ -93,39 +93,39 @@ def _complete(world: World, name: str) -> None:
     made = sum(_made(world, path) for path in found)
     left = tuple(path for path in half_made(world.tools.zk) if path in found)
     text = f"{made} partitions had no state in ZooKeeper, at which every controller fails: made, to be written over"
-    world.say(f"{text} ({some(found)}).")
+    world.say(f"{text} ({summarize(found)}).")
     if left:
-        text = f"{len(left)} partitions have no state in ZooKeeper, and it could not be made: {some(left)}."
+        text = f"{len(left)} partitions have no state in ZooKeeper, and it could not be made: {summarize(left)}."
         raise Failed(f"{name}: {text} No failover was made: each controller that is elected fails at them, for ever.")
 
 
-def _made(world: World, path: str) -> int:
+def _made(world: StepContext, path: str) -> int:
     try:
         return make_whole(world.tools.zk, (path,), world.fence)
     except Changed:  # somebody else made it, or deleted the topic
         return 0
 
 
-def fail_over(world: World, name: str) -> None:
+def fail_over(world: StepContext, name: str) -> None:
     """Restart the active controller with the migration flag in its file; another one is elected.
 
     What speaks against it is looked at once more: since the decision every state may have been read. Then nothing is done.
     """
-    view = world.observer.look(Look.CONTROLLERS | Look.QUORUM | Look.CLIENT_METRICS)
+    view = world.observer.look(Fields.CONTROLLERS | Fields.QUORUM | Fields.CLIENT_METRICS)
     leader = next((node for node in world.spec.controllers if view.quorum and node.id == view.quorum.leader_id), None)
-    gate = may_cure(view)
+    gate = may_recover(view)
     gate = ours(world, name, leader) if gate.met and leader is not None else gate
     if not gate.met or leader is None:
         world.say(
-            f"No failover now: {told(gate.reasons) or 'the quorum names no leader of the cluster file.'} It is looked at again."
+            f"No failover now: {format_reasons(gate.reasons) or 'the quorum names no leader of the cluster file.'} It is looked at again."
         )
         return
     world.fence.check()
     refuse_if_stopped(name, world)
-    apply(world, leader, Stage.CONTROLLER_MIGRATION, Verb.RESTART)
+    apply(world, leader, FileStage.CONTROLLER_MIGRATION, Verb.RESTART)
 
 
-def start_what_is_down(world: World, name: str) -> None:
+def start_what_is_down(world: StepContext, name: str) -> None:
     """A controller of this migration that is down, as a failover leaves one that was killed between stop and start. `name`: the step's.
 
     None whose flag may be over (R12): since the decision something may have shown it.
@@ -140,5 +140,5 @@ def start_what_is_down(world: World, name: str) -> None:
             and isinstance(found[1], Act)
             and not unidentified(view.controllers[node.id])
         ):
-            install(world, node, Stage.CONTROLLER_MIGRATION)
+            install(world, node, FileStage.CONTROLLER_MIGRATION)
             start(world, node)

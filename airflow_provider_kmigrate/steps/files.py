@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from airflow_provider_kmigrate.clients.hosts.files import backup_name
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec, Role
-from airflow_provider_kmigrate.core.files.config_matrix import Stage, stage_of
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_of
 from airflow_provider_kmigrate.core.files.node_file import whose_else
 from airflow_provider_kmigrate.core.files.properties import diff, parse
 from airflow_provider_kmigrate.core.files.render import RenderFacts, broker_properties, controller_properties
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.backup import BackupStore, edited
-from airflow_provider_kmigrate.steps.run import World
+from airflow_provider_kmigrate.steps.run import StepContext
 
 
-def target_text(world: World, node: NodeSpec, stage: Stage) -> str:
+def target_text(world: StepContext, node: NodeSpec, stage: FileStage) -> str:
     """The whole file of a stage. Raises `Refused` where the original is missing, altered or cannot be rendered from."""
     return text_of(world.spec, world.backup, node, stage)
 
 
-def text_of(spec: ClusterSpec, backup: BackupStore, node: NodeSpec, stage: Stage) -> str:
+def text_of(spec: ClusterSpec, backup: BackupStore, node: NodeSpec, stage: FileStage) -> str:
     """The same from a cluster file and a backup alone."""
     source = node if node.role is Role.BROKER else spec.brokers[0]
     original = backup.original(source)
@@ -29,7 +29,7 @@ def text_of(spec: ClusterSpec, backup: BackupStore, node: NodeSpec, stage: Stage
     return controller_properties(original, node, stage, facts)
 
 
-def install(world: World, node: NodeSpec, stage: Stage, *, back: bool = False) -> None:
+def install(world: StepContext, node: NodeSpec, stage: FileStage, *, back: bool = False) -> None:
     """Put the file of a stage in place, and say which keys change; values of unknown keys stay hidden.
 
     Raises `Refused` where a broker's file was edited since the backup: the edit would be gone. On the way `back` it is only said,
@@ -53,7 +53,7 @@ def install(world: World, node: NodeSpec, stage: Stage, *, back: bool = False) -
     world.journal.write("file", node.name, f"server.properties for stage {stage}", sha256=digest)
 
 
-def _mind_edits(world: World, node: NodeSpec, old: str, *, back: bool) -> None:
+def _mind_edits(world: StepContext, node: NodeSpec, old: str, *, back: bool) -> None:
     keys = edits(world, node, old)
     if not keys:
         return
@@ -67,17 +67,17 @@ def _mind_edits(world: World, node: NodeSpec, old: str, *, back: bool) -> None:
     world.journal.write("edited", node.name, f"changed since the backup: {', '.join(keys)}", kept=kept)
 
 
-def edits(world: World, node: NodeSpec, text: str) -> tuple[str, ...]:
+def edits(world: StepContext, node: NodeSpec, text: str) -> tuple[str, ...]:
     """The keys of a broker's file that somebody changed since the backup; none in what kmigrate wrote, whatever the cluster file says now."""
     original = world.backup.original(node)
     if text == original or world.backup.wrote(node, text):
         return ()
     stage = stage_of(parse(text))
-    expected = target_text(world, node, stage) if stage in (Stage.MIGRATION, Stage.KRAFT) else original
+    expected = target_text(world, node, stage) if stage in (FileStage.MIGRATION, FileStage.KRAFT) else original
     return tuple(change.key for change in diff(expected, text))
 
 
-def _of_controller(world: World, node: NodeSpec) -> str:
+def _of_controller(world: StepContext, node: NodeSpec) -> str:
     """The file that a controller has, empty where there is none. Raises `Refused` for somebody else's."""
     host = world.tools.host(node)
     properties = host.files(node).properties

@@ -10,15 +10,15 @@ from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen
 from airflow_provider_kmigrate.core.decision import Act, Decision
 from airflow_provider_kmigrate.core.groups import check
 from airflow_provider_kmigrate.core.groups.hold import go_on
-from airflow_provider_kmigrate.core.groups.scan import TwoLooks
+from airflow_provider_kmigrate.core.groups.scan import TwoObservations
 from airflow_provider_kmigrate.core.model import ClusterView
-from airflow_provider_kmigrate.steps.groups import OfGroup
-from airflow_provider_kmigrate.steps.run import World
+from airflow_provider_kmigrate.steps.groups import GroupStep
+from airflow_provider_kmigrate.steps.run import StepContext
 
 TopicSettings = Callable[[Iterable[str]], Mapping[str, Mapping[str, str]]]
 
 
-class GroupChecked(OfGroup):
+class CheckGroup(GroupStep):
     """Two looks, as far apart as the group's consumers take between two commits: what blocks is refused, all else is said.
 
     `settings`: what topics have of what an old consumer cannot read. Only looks.
@@ -41,10 +41,10 @@ class GroupChecked(OfGroup):
         if now is None or before is None:
             raise AssertionError("two whole looks are judged")
         settings = self._settings(check.topics(now))
-        return check.judged(TwoLooks(now, before[0], view.taken_at - before[1], settings), self.group)
+        return check.judged(TwoObservations(now, before[0], view.taken_at - before[1], settings), self.group)
 
 
-class GoOn(OfGroup):
+class ReleaseGroup(GroupStep):
     """A person has said that a group that was taken back may be moved forward again."""
 
     def __init__(self, group: GroupSpec) -> None:
@@ -55,6 +55,6 @@ class GoOn(OfGroup):
         del first
         return go_on(self.seen(view), self.group.name)
 
-    def act(self, world: World, act: Act) -> None:
+    def act(self, world: StepContext, act: Act) -> None:
         del act
-        group_hold.forget(world.tools.zk, self.group.name, world.fence)
+        group_hold.forget_hold(world.tools.zk, self.group.name, world.fence)

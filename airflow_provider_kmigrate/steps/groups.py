@@ -12,25 +12,25 @@ from airflow_provider_kmigrate.core.cluster import GroupSpec
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind
 from airflow_provider_kmigrate.core.coordination.registration import GroupPaths, Mode
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
-from airflow_provider_kmigrate.core.forward.green import Green, counted
+from airflow_provider_kmigrate.core.forward.green import HealthyTimer, watched_seconds
 from airflow_provider_kmigrate.core.groups import health as group_health
 from airflow_provider_kmigrate.core.groups import move as group_move
 from airflow_provider_kmigrate.core.groups.health import Health
-from airflow_provider_kmigrate.core.groups.looks import Looks, Past
+from airflow_provider_kmigrate.core.groups.looks import GroupObservations, GroupHistory
 from airflow_provider_kmigrate.core.groups.members import unread
 from airflow_provider_kmigrate.core.groups.move import Goal
-from airflow_provider_kmigrate.core.model import ClusterView, Look, Reason
+from airflow_provider_kmigrate.core.model import ClusterView, Fields, Reason
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import Failed
 from airflow_provider_kmigrate.steps.notes import note_held
-from airflow_provider_kmigrate.steps.run import Step, World
+from airflow_provider_kmigrate.steps.run import Step, StepContext
 
-_LOOKS = Look.ZOOKEEPER | Look.GROUP_MEMBERS
+_LOOKS = Fields.ZOOKEEPER | Fields.GROUP_MEMBERS
 _SHARE = 0.9  # of the patience: a canary that never comes to rest goes back before the step gives up
 _BEFORE = {MemberKind.MIGRATING: MemberKind.OLD, MemberKind.PLAIN: MemberKind.MIGRATING}
 
 
-class OfGroup(Step):
+class GroupStep(Step):
     """A step of one group, looked at once a second: each look asks ZooKeeper and the group's coordinator."""
 
     looks = _LOOKS
@@ -40,25 +40,25 @@ class OfGroup(Step):
     def __init__(self, group: GroupSpec) -> None:
         self.group, self.groups = group, (group.name,)
         self.patience = group.switch_timeout
-        self._past = Past()
+        self._past = GroupHistory()
 
     def seen(self, view: ClusterView) -> GroupSeen | None:
         return (view.groups or {}).get(self.group.name)
 
-    def looked(self, view: ClusterView) -> Looks:
+    def looked(self, view: ClusterView) -> GroupObservations:
         """Take in one look, and put it beside what is kept of those before."""
         seen = self.seen(view)
         self._past = self._past.saw(seen, view.taken_at, self.group)
         return self._past.looks(seen, view.taken_at)
 
 
-class _Watching(OfGroup):
+class _Watching(GroupStep):
     """A step that watches the group until it was well for `wanted` seconds at a stretch, over all lives of the step."""
 
     def __init__(self, group: GroupSpec, wanted: float) -> None:
         super().__init__(group)
         self._wanted = wanted
-        self._green, self._health = Green(0.0, self.interval), Health()
+        self._green, self._health = HealthyTimer(0.0, self.interval), Health()
         self._worse: tuple[Reason, ...] = ()
         self._seconds, self._times, self._was_well = 0.0, 0, False
         self._at: float | None = None  # when the last look was taken, where it knew all
@@ -78,7 +78,7 @@ class _Watching(OfGroup):
 
     def _saw(self, view: ClusterView, well: bool) -> tuple[Reason, ...]:
         """Take in a look in which all was known; what is to be said of a watch that comes to no end."""
-        self._seconds += counted(self._at, view.taken_at, self.interval)
+        self._seconds += watched_seconds(self._at, view.taken_at, self.interval)
         self._times += self._was_well and not well
         self._at, self._was_well = view.taken_at, well
         self._green = self._green.saw(view.taken_at, green=well)
@@ -97,7 +97,7 @@ def _memory(group: GroupSpec) -> float:
     return 2 * max(group.commit_within, group_health.UNREST)
 
 
-class SetMode(OfGroup):
+class SetMode(GroupStep):
     """`migration/mode` of one group, exact bytes, and every member settled under it; a group that does not settle is refused (V30)."""
 
     def __init__(self, group: GroupSpec, mode: Mode) -> None:
@@ -118,9 +118,9 @@ class SetMode(OfGroup):
         worse = group_health.worse(Health(unrest=self._unrest), self.group, looks.at, _SHARE * self.patience)
         return Refuse((*worse, *decision.reasons)) if worse else decision
 
-    def act(self, world: World, act: Act) -> None:
+    def act(self, world: StepContext, act: Act) -> None:
         del act
-        group_mode.write(world.tools.zk, self.group.name, self._mode, world.fence)
+        group_mode.write_mode(world.tools.zk, self.group.name, self._mode, world.fence)
 
 
 class SwitchInstance(_Watching):
@@ -174,7 +174,7 @@ class SwitchInstance(_Watching):
             return Wait(missing)
         return self._watched(view, looks, decision)
 
-    def _to(self, looks: Looks, kind: MemberKind, *, hurry: bool = False) -> Decision:
+    def _to(self, looks: GroupObservations, kind: MemberKind, *, hurry: bool = False) -> Decision:
         """A canary that dies while it bakes is judged, not restarted."""
         forward, name = kind is self._target, self._instance.name
         if looks.now is not None and looks.now.kafka is not None:
@@ -189,7 +189,7 @@ class SwitchInstance(_Watching):
         self._begun = self._begun or kept is None
         return kept or decision
 
-    def _watched(self, view: ClusterView, looks: Looks, decision: Decision) -> Decision:
+    def _watched(self, view: ClusterView, looks: GroupObservations, decision: Decision) -> Decision:
         """From the restart on: first the group has to come to rest, then it bakes."""
         self._settled = self._settled or isinstance(decision, Done)
         if looks.now is None or not (self._settled or self._asked):
@@ -209,10 +209,10 @@ class SwitchInstance(_Watching):
 
     def _anew(self, renewed: int = 0) -> None:
         """`renewed` is forgotten when it has had its consequence: a life that ends before leaves it to the next one."""
-        self._green, self._health, self._settled = Green(0.0, self.interval), Health(earlier=renewed), False
+        self._green, self._health, self._settled = HealthyTimer(0.0, self.interval), Health(earlier=renewed), False
         self._seconds, self._times, self._at, self._was_well = 0.0, 0, None, False
 
-    def _back(self, looks: Looks) -> Decision:
+    def _back(self, looks: GroupObservations) -> Decision:
         before = _BEFORE[self._target]
         decision = self._to(looks, before, hurry=True)
         if isinstance(decision, Act):
@@ -228,7 +228,7 @@ class SwitchInstance(_Watching):
             return Wait(decision.reasons)  # until Kafka has forgotten the one that died
         return decision
 
-    def act(self, world: World, act: Act) -> None:
+    def act(self, world: StepContext, act: Act) -> None:
         kind = _BEFORE[self._target] if act.verb is Verb.TAKE_BACK else self._target
         if act.verb is Verb.COPY_OFFSETS:
             copy_offsets(world, self.group.name)
@@ -277,7 +277,7 @@ class GroupWatched(_Watching):
         return Wait((Reason("T01", text),), healthy=self._health.unrest is None)
 
 
-class GroupBack(OfGroup):
+class RollBackGroup(GroupStep):
     """A group back to a goal on its way, from wherever it stands, one instance or the mode at a time."""
 
     most_acts = 3
@@ -311,13 +311,13 @@ class GroupBack(OfGroup):
             return Wait((Reason("T01", decision.text),), healthy=True)
         return decision
 
-    def _decided(self, looks: Looks, instance: str, to: MemberKind | Mode) -> Decision:
+    def _decided(self, looks: GroupObservations, instance: str, to: MemberKind | Mode) -> Decision:
         if isinstance(to, Mode):
             return group_move.set_mode(looks, self.group, to)
         hurry = looks.at - self._since >= group_health.UNREST
         return group_move.switch(looks, self.group, instance, to, asked=self._asked is not None, hurry=hurry)
 
-    def act(self, world: World, act: Act) -> None:
+    def act(self, world: StepContext, act: Act) -> None:
         if self._move is None:
             raise Failed(f"{self.name}: asked to {act.verb} before anything was decided")
         instance, to = self._move
@@ -325,13 +325,13 @@ class GroupBack(OfGroup):
         if act.verb is Verb.COPY_OFFSETS:
             copy_offsets(world, self.group.name)
         elif isinstance(to, Mode):
-            group_mode.write(world.tools.zk, self.group.name, to, world.fence)
+            group_mode.write_mode(world.tools.zk, self.group.name, to, world.fence)
         else:
             self._asked, self._since = self._move, world.clock.monotonic()
             world.tools.instances.switch(self.group, self.group.instance(instance), to, world.fence.token)
 
 
-class CleanUp(OfGroup):
+class CleanUp(GroupStep):
     """The leftovers of a group that has left ZooKeeper: the mode and the empty folders. Its offsets stay: they cost nothing."""
 
     def __init__(self, group: GroupSpec) -> None:
@@ -342,7 +342,7 @@ class CleanUp(OfGroup):
         del first
         return group_move.clean_up(self.seen(view), self.group)
 
-    def act(self, world: World, act: Act) -> None:
+    def act(self, world: StepContext, act: Act) -> None:
         del act
         paths, zk = GroupPaths(self.group.name), world.tools.zk
         migration = f"{paths.root}/migration"
@@ -366,7 +366,7 @@ def _below(zk: ZooKeeper, path: str, depth: int) -> list[str]:
     return [*inner, path]
 
 
-def copy_offsets(world: World, group: str) -> None:
+def copy_offsets(world: StepContext, group: str) -> None:
     """Kafka's committed offsets into ZooKeeper where those are lower or missing; never the other way round, never lower."""
     seen = (world.observer.look(_LOOKS, groups=(group,)).groups or {}).get(group)
     if seen is None or seen.committed is None:

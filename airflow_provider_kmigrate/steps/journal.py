@@ -69,6 +69,6 @@ def evidence(view: ClusterView) -> dict[str, object]:
     }
 
 
-def told(reasons: Iterable[Reason]) -> str:
+def format_reasons(reasons: Iterable[Reason]) -> str:
     """Reasons as one text for logs and journals."""
     return " | ".join(map(str, reasons))

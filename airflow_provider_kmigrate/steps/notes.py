@@ -9,38 +9,38 @@ from airflow_provider_kmigrate.clients.znode_writes import NOTES, REGISTERED, TA
 from airflow_provider_kmigrate.core.coordination.hold import Hold
 from airflow_provider_kmigrate.core.decision import Act
 from airflow_provider_kmigrate.core.model import BrokerMode
-from airflow_provider_kmigrate.steps.run import World
+from airflow_provider_kmigrate.steps.run import StepContext
 
 
-def note_registered(world: World, broker: int) -> None:
+def note_registered(world: StepContext, broker: int) -> None:
     """Write down that the controllers will know this broker, before it starts in migration mode."""
     _add(world, REGISTERED, broker)
 
 
-def note_unflagged(world: World, controller: int) -> None:
+def note_unflagged(world: StepContext, controller: int) -> None:
     """Write down that it is kmigrate that takes this controller's flag, before it does."""
     _add(world, UNFLAGGED, controller)
 
 
-def note_taken_back(world: World, broker: int, mode: BrokerMode) -> None:
+def note_taken_back(world: StepContext, broker: int, mode: BrokerMode) -> None:
     """Write down that this broker goes back alone: its registration with the controllers stays."""
     found = world.tools.zk.read(TAKEN_BACK)
     known = znodes.taken_back(found[0]) if found else {}
     _put(world, TAKEN_BACK, {str(one): str(was) for one, was in {**known, broker: mode}.items()}, found)
 
 
-def note_held(world: World, group: str, act: Act) -> None:
+def note_held(world: StepContext, group: str, act: Act) -> None:
     """Before anything of the group goes back: no run but this one moves it forward, until a person says so."""
-    group_hold.note(world.tools.zk, group, Hold(world.run, act.text), world.fence)
+    group_hold.note_hold(world.tools.zk, group, Hold(world.run, act.text), world.fence)
 
 
-def notes_deleted(world: World) -> list[Delete]:
+def notes_deleted(world: StepContext) -> list[Delete]:
     """What deletes all notes: they are of controllers that go with the same transaction, and new ones know nobody."""
     found = {path: world.tools.zk.read(path) for path in NOTES}
     return [Delete(path, note[1]) for path, note in found.items() if note is not None]
 
 
-def forget_unflagged(world: World, controller: int) -> None:
+def forget_unflagged(world: StepContext, controller: int) -> None:
     """The controller gets its flag back: whoever takes it from now on, it is not the finalization that was begun."""
     found = world.tools.zk.read(UNFLAGGED)
     known = znodes.node_ids(UNFLAGGED, found[0]) if found else frozenset()
@@ -48,13 +48,13 @@ def forget_unflagged(world: World, controller: int) -> None:
         _put(world, UNFLAGGED, sorted(known - {controller}), found)
 
 
-def _add(world: World, path: str, node: int) -> None:
+def _add(world: StepContext, path: str, node: int) -> None:
     found = world.tools.zk.read(path)
     known = znodes.node_ids(path, found[0]) if found else frozenset()
     if node not in known:
         _put(world, path, sorted({*known, node}), found)
 
 
-def _put(world: World, path: str, content: object, found: tuple[bytes, int] | None) -> None:
+def _put(world: StepContext, path: str, content: object, found: tuple[bytes, int] | None) -> None:
     data = json.dumps(content).encode()
     world.tools.zk.commit([Create(path, data) if found is None else Set(path, data, found[1])], holding=world.fence)

@@ -21,7 +21,7 @@ from pathlib import Path
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.hosts import files
 from airflow_provider_kmigrate.core.cluster import HostSpec, NodeSpec, Role
-from airflow_provider_kmigrate.core.files.config_matrix import Stage, node_id, stage_of
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage, node_id, stage_of
 from airflow_provider_kmigrate.core.files.properties import diff, parse
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
@@ -99,7 +99,7 @@ def _store(backup: Path) -> BackupStore:
 
 def _original(node: NodeSpec, file: Path, expected: int | None) -> str:
     new = files.read(str(file))
-    if new is None or (stage_of(parse(new)), node_id(parse(new))) != (Stage.ZOOKEEPER, expected):
+    if new is None or (stage_of(parse(new)), node_id(parse(new))) != (FileStage.ZOOKEEPER, expected):
         raise Refused.because(_no_original(file, node.id))
     return new
 

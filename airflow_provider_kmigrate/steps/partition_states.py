@@ -6,10 +6,10 @@ from airflow_provider_kmigrate.clients.partition_states import raise_versions
 from airflow_provider_kmigrate.clients.znode_writes import Delete
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed
-from airflow_provider_kmigrate.steps.run import World
+from airflow_provider_kmigrate.steps.run import StepContext
 
 
-def raise_states(world: World) -> None:
+def raise_states(world: StepContext) -> None:
     """Without the right to it one goes on: a leader that is not heard can be restarted."""
     try:
         count, times = raise_versions(world.tools.zk, world.fence)
@@ -19,7 +19,7 @@ def raise_states(world: World) -> None:
     world.say(f"{count} partition states written again as they are, {times} times: above KRaft's partition epochs.")
 
 
-def elect_anew(world: World) -> None:
+def elect_anew(world: StepContext) -> None:
     """Raise them under a ZooKeeper controller that works, and have one elected that reads them anew and tells every broker.
 
     An election costs less than a second, in which no leader can move (measured). It comes also where not all could be raised: the

@@ -6,15 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from airflow_provider_kmigrate.core.decision import Done
-from airflow_provider_kmigrate.core.files.config_matrix import Stage, stage_of
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_of
 from airflow_provider_kmigrate.core.files.properties import parse
-from airflow_provider_kmigrate.core.findings.finding import Finding, Severity
-from airflow_provider_kmigrate.core.model import ClusterView, Look, Reason
+from airflow_provider_kmigrate.core.findings.finding import PreflightFinding, Severity
+from airflow_provider_kmigrate.core.model import ClusterView, Fields, Reason
 from airflow_provider_kmigrate.core.preflight import checks as preflight
 from airflow_provider_kmigrate.core.preflight.checks import PreflightFacts
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused, Unavailable
-from airflow_provider_kmigrate.steps.journal import told
-from airflow_provider_kmigrate.steps.run import World
+from airflow_provider_kmigrate.steps.journal import format_reasons
+from airflow_provider_kmigrate.steps.run import StepContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +23,11 @@ class Preflight:
 
     view: ClusterView
     facts: PreflightFacts
-    found: tuple[Finding, ...]
+    found: tuple[PreflightFinding, ...]
     took: float
 
 
-def look_preflight(world: World) -> Preflight:
+def look_preflight(world: StepContext) -> Preflight:
     """Look at everything and judge it; nothing is changed, said or written."""
     began = world.clock.monotonic()
     view = world.observer.look(preflight.LOOK)
@@ -36,7 +36,7 @@ def look_preflight(world: World) -> Preflight:
     return Preflight(view, facts, found, world.clock.monotonic() - began)
 
 
-def run_preflight(world: World, keep: Callable[[Preflight], object] = lambda _: None) -> tuple[Finding, ...]:
+def run_preflight(world: StepContext, keep: Callable[[Preflight], object] = lambda _: None) -> tuple[PreflightFinding, ...]:
     """All findings of one look, said and journaled, after `keep` has had them; raises `Refused` with every blocking one."""
     looked = look_preflight(world)
     found = looked.found
@@ -47,13 +47,15 @@ def run_preflight(world: World, keep: Callable[[Preflight], object] = lambda _: 
     blocking = preflight.blocking(found)
     if blocking:
         reasons = tuple(finding.reason for finding in blocking)
-        raise Refused(f"preflight: {len(blocking)} findings block the migration; nothing was changed. {told(reasons)}", reasons)
+        raise Refused(
+            f"preflight: {len(blocking)} findings block the migration; nothing was changed. {format_reasons(reasons)}", reasons
+        )
     unknown = sum(finding.severity is Severity.UNKNOWN for finding in found)
     world.say(f"Done: nothing blocks the migration; {len(found) - unknown} warnings, {unknown} not known.")
     return found
 
 
-def as_json(finding: Finding) -> dict[str, str]:
+def as_json(finding: PreflightFinding) -> dict[str, str]:
     """`{"code", "severity", "seen", "why", "remedy", "source"}`."""
     reason = finding.reason
     return {
@@ -66,15 +68,15 @@ def as_json(finding: Finding) -> dict[str, str]:
     }
 
 
-def _facts(world: World, view: ClusterView) -> PreflightFacts:
+def _facts(world: StepContext, view: ClusterView) -> PreflightFacts:
     return PreflightFacts(world.spec, world.tools.chroot, _configs(world, view), view.metadata_version)
 
 
-def _configs(world: World, view: ClusterView) -> dict[int, dict[str, str] | None]:
+def _configs(world: StepContext, view: ClusterView) -> dict[int, dict[str, str] | None]:
     return {node.id: _config(world, node.id) if view.answered(node.id) else None for node in world.spec.brokers}
 
 
-def _config(world: World, broker: int) -> dict[str, str] | None:
+def _config(world: StepContext, broker: int) -> dict[str, str] | None:
     try:
         return world.tools.admin.broker_config(broker)
     except (Unavailable, AuthenticationFailed) as error:
@@ -82,18 +84,18 @@ def _config(world: World, broker: int) -> dict[str, str] | None:
         return None
 
 
-def run_backup(world: World) -> Done:
+def run_backup(world: StepContext) -> Done:
     """Save every broker's original and ZooKeeper's tree, read them back by hash. Raises `Refused` without an original.
 
     While no broker has moved, a changed file simply is the new original; afterwards it is refused.
     """
-    view = world.observer.look(Look.BROKERS)
+    view = world.observer.look(Fields.BROKERS)
     begun = preflight.begun(view)
     if not begun:
         world.backup.keep_version(_version(world, view))
     for node in world.spec.brokers:
         text = world.tools.host(node).read_properties(node)
-        if stage_of(parse(text)) is Stage.ZOOKEEPER:
+        if stage_of(parse(text)) is FileStage.ZOOKEEPER:
             keep = world.backup.keep_original if begun else world.backup.replace_original
             digest = keep(node, text)
             world.journal.write("backup", node.name, "original server.properties", sha256=digest)
@@ -108,7 +110,7 @@ def run_backup(world: World) -> Done:
     return Done(text)
 
 
-def _version(world: World, view: ClusterView) -> str:
+def _version(world: StepContext, view: ClusterView) -> str:
     version = preflight.protocol_version(_facts(world, view))
     if version is None:
         reason = Reason("B1a", "The brokers' inter.broker.protocol.version is not known, or not the same on all.")

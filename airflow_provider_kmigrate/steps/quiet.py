@@ -8,16 +8,16 @@ from pathlib import Path
 from airflow_provider_kmigrate.clients.fence import Fence
 from airflow_provider_kmigrate.core import journal_lines
 from airflow_provider_kmigrate.core.decision import Decision
-from airflow_provider_kmigrate.core.model import Look
+from airflow_provider_kmigrate.core.model import Fields
 from airflow_provider_kmigrate.core.spark import quiet
 from airflow_provider_kmigrate.exceptions import Unavailable
-from airflow_provider_kmigrate.steps.run import World
+from airflow_provider_kmigrate.steps.run import StepContext
 
 
-def look(world: World, journals: Path, calm: float) -> Decision:
+def look(world: StepContext, journals: Path, calm: float) -> Decision:
     """One look; changes nothing. `journals` is the folder of the cluster's journals, `calm` in seconds."""
     lines = journal_lines.read(_lines(journals)).lines
-    view, holder = world.observer.look(Look.PARTITIONS), _holder(world)
+    view, holder = world.observer.look(Fields.PARTITIONS), _holder(world)
     return quiet.decide(view, lines, holder, round(1000 * world.clock.now()), round(1000 * calm))
 
 
@@ -26,7 +26,7 @@ def _lines(folder: Path) -> Iterator[str]:
         yield from path.read_text(encoding="utf-8", errors="replace").splitlines()
 
 
-def _holder(world: World) -> quiet.Holder:
+def _holder(world: StepContext) -> quiet.Holder:
     try:
         owner = Fence(world.tools.zk, world.spec.cluster_id, "watching").holder()
     except Unavailable:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from airflow_provider_kmigrate.core.cluster import Role
-from airflow_provider_kmigrate.core.files.config_matrix import Stage
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.exceptions import KMigrateError
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.backup import BackupStore
@@ -21,8 +21,8 @@ from airflow_provider_kmigrate.steps.catalog import node_of
 from airflow_provider_kmigrate.steps.files import text_of
 
 _STAGES = {
-    Role.BROKER: {"zookeeper": Stage.ZOOKEEPER, "migration": Stage.MIGRATION, "kraft": Stage.KRAFT},
-    Role.CONTROLLER: {"migration": Stage.CONTROLLER_MIGRATION, "final": Stage.CONTROLLER_FINAL},
+    Role.BROKER: {"zookeeper": FileStage.ZOOKEEPER, "migration": FileStage.MIGRATION, "kraft": FileStage.KRAFT},
+    Role.CONTROLLER: {"migration": FileStage.CONTROLLER_MIGRATION, "final": FileStage.CONTROLLER_FINAL},
 }
 
 

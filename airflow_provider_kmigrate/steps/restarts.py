@@ -7,14 +7,14 @@ from typing import TypeVar
 
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
 from airflow_provider_kmigrate.core.decision import Verb
-from airflow_provider_kmigrate.core.files.config_matrix import Stage
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.gates import MET, Gate, not_yet
 from airflow_provider_kmigrate.core.identity import unidentified
-from airflow_provider_kmigrate.core.model import Broker, Controller, Look
-from airflow_provider_kmigrate.core.silent import not_stopping
+from airflow_provider_kmigrate.core.model import Broker, Controller, Fields
+from airflow_provider_kmigrate.core.silent import stop_timed_out
 from airflow_provider_kmigrate.exceptions import TimedOut, Unavailable, Unreachable
 from airflow_provider_kmigrate.steps.files import install
-from airflow_provider_kmigrate.steps.run import World, refuse_strangers
+from airflow_provider_kmigrate.steps.run import StepContext, refuse_strangers
 
 Value = TypeVar("Value")
 
@@ -22,49 +22,49 @@ _TRIES = 6
 _PAUSE = 2.0  # seconds between two tries; an Airflow retry would leave the node down for longer
 
 
-def ours(world: World, name: str, node: NodeSpec) -> Gate:
+def ours(world: StepContext, name: str, node: NodeSpec) -> Gate:
     """Whether it is known that a node's machine holds this cluster's directories: of a node that an act itself has chosen no look before has read
     them. `name`: the step's. Raises `WrongCluster` where they are another cluster's.
     """
-    view = world.observer.look(Look.ZOOKEEPER | Look.FILES, (node,))
+    view = world.observer.look(Fields.ZOOKEEPER | Fields.FILES, (node,))
     refuse_strangers(name, world, view)
     seen: Broker | Controller = view.brokers[node.id] if node.role is Role.BROKER else view.controllers[node.id]
     unknown = unidentified(seen)
     return not_yet(*unknown) if unknown else MET
 
 
-def end(world: World, node: NodeSpec) -> float:
+def stop_node(world: StepContext, node: NodeSpec) -> float:
     """Stop a node; returns the seconds that it took. `TimedOut` says what to do next, anything else is what its host raises."""
     try:
         return world.tools.host(node).stop(node, world.fence.token)
     except TimedOut as error:
-        raise TimedOut(f"{error}. {not_stopping(node)}") from error
+        raise TimedOut(f"{error}. {stop_timed_out(node)}") from error
 
 
-def stop(world: World, node: NodeSpec) -> float:
+def stop(world: StepContext, node: NodeSpec) -> float:
     """Stop a node that is to be started again; returns the seconds that it took. Where the connection broke meanwhile nobody knows whether it
     has stopped: it is started, which changes nothing about one that runs, before that is raised.
     """
     try:
-        return end(world, node)
+        return stop_node(world, node)
     except Unreachable as error:
         world.say(f"Whether {node.name} has stopped is not known: {error} It is started, should it be down.")
         start(world, node)
         raise
 
 
-def start(world: World, node: NodeSpec) -> None:
+def start(world: StepContext, node: NodeSpec) -> None:
     """Start a node; tried again while its host is out of reach, at most `_TRIES` times. Raises what the last try did, anything else at once."""
-    insist(world, f"{node.name} is down and could not be started", lambda: world.tools.host(node).start(node, world.fence.token))
+    retry(world, f"{node.name} is down and could not be started", lambda: world.tools.host(node).start(node, world.fence.token))
 
 
-def restart(world: World, node: NodeSpec) -> None:
+def restart(world: StepContext, node: NodeSpec) -> None:
     """Stop a node, say how long that took, and start it again."""
     world.say(f"{node.name} stopped after {stop(world, node):.1f} s.")
     start(world, node)
 
 
-def apply(world: World, node: NodeSpec, stage: Stage, verb: Verb) -> None:
+def apply(world: StepContext, node: NodeSpec, stage: FileStage, verb: Verb) -> None:
     """What `verb` asks for: START with the file that the node has; REWRITE the file of that stage; RESTART with it.
 
     Raises ValueError for any other verb, with nothing done.
@@ -79,7 +79,7 @@ def apply(world: World, node: NodeSpec, stage: Stage, verb: Verb) -> None:
         start(world, node)
 
 
-def insist(world: World, what: str, do: Callable[[], Value]) -> Value:
+def retry(world: StepContext, what: str, do: Callable[[], Value]) -> Value:
     """Do what stands between a node's stop and its start, again where nobody answered. `what` failed, in words for the log."""
     for left in range(_TRIES - 1, 0, -1):
         try:

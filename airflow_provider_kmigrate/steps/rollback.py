@@ -8,42 +8,42 @@ from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.back import gates as back_gates
 from airflow_provider_kmigrate.core.back import losses, rollback
 from airflow_provider_kmigrate.core.back import plan as back_plan
-from airflow_provider_kmigrate.core.back.losses import SAFE, Terms
-from airflow_provider_kmigrate.core.back.rollback import HandOver
+from airflow_provider_kmigrate.core.back.losses import SAFE, RollbackTerms
+from airflow_provider_kmigrate.core.back.rollback import HandOverWrites
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.decision import Act, Decision, Refuse, Verb, Wait
-from airflow_provider_kmigrate.core.files.config_matrix import Stage, stage_on_disk
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_on_disk
 from airflow_provider_kmigrate.core.forward.moved import MovedSince, moved_since
-from airflow_provider_kmigrate.core.forward.standstill import Standstill
-from airflow_provider_kmigrate.core.model import Cause, ClusterView, Look, Malformed, Migration, ZkController, ZkView
+from airflow_provider_kmigrate.core.forward.standstill import StalledDualWrite
+from airflow_provider_kmigrate.core.model import Cause, ClusterView, Fields, Malformed, Migration, ZkController, ZkView
 from airflow_provider_kmigrate.core.reviving import DOWN_LOOKS
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from airflow_provider_kmigrate.steps.dual_write import cure, start_what_is_down
 from airflow_provider_kmigrate.steps.files import install
-from airflow_provider_kmigrate.steps.journal import told
-from airflow_provider_kmigrate.steps.lacking import lacking
+from airflow_provider_kmigrate.steps.journal import format_reasons
+from airflow_provider_kmigrate.steps.lacking import rollback_prerequisites
 from airflow_provider_kmigrate.steps.notes import forget_unflagged, notes_deleted
 from airflow_provider_kmigrate.steps.partition_states import raise_states
-from airflow_provider_kmigrate.steps.restarts import apply, end
-from airflow_provider_kmigrate.steps.run import OfNode, Step, World
+from airflow_provider_kmigrate.steps.restarts import apply, stop_node
+from airflow_provider_kmigrate.steps.run import NodeStep, Step, StepContext
 from airflow_provider_kmigrate.steps.waits import Equivalent
 
 
-def planned(world: World) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def planned(world: StepContext) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Say and return what a rollback would do, step by step, and what is kept and what lost; checks that it could, changes nothing.
 
     Raises `Refused` where there is no way back, where an original that it needs is missing or altered, or the backup cannot be written,
     `Unavailable` where that cannot be told.
     """
-    view = world.observer.look(Look.POSITION | Look.NODES | Look.STATE_EPOCH | Look.CLIENT_METRICS | Look.METADATA)
+    view = world.observer.look(Fields.POSITION | Fields.NODES | Fields.STATE_EPOCH | Fields.CLIENT_METRICS | Fields.METADATA)
     ended = back_gates.over(view)
     if isinstance(ended, Refuse):
-        raise Refused(f"rollback: nothing was changed. {told(ended.reasons)}", ended.reasons)
+        raise Refused(f"rollback: nothing was changed. {format_reasons(ended.reasons)}", ended.reasons)
     if isinstance(ended, Wait):
-        raise Unavailable(f"rollback: {told(ended.reasons)}")
+        raise Unavailable(f"rollback: {format_reasons(ended.reasons)}")
     epochs = gates.epochs_known(view)
     if not epochs.met:
-        raise Unavailable(f"rollback: {told((*epochs.reasons, *view.unknowns))}")
+        raise Unavailable(f"rollback: {format_reasons((*epochs.reasons, *view.unknowns))}")
     steps = back_plan.plan(view)
     if steps:
         _refuse_what_is_lacking(world, view)
@@ -55,7 +55,7 @@ def planned(world: World) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return steps, kept
 
 
-def planned_forward(world: World) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+def planned_forward(world: StepContext) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
     """As `planned`, during the migration: None, not a refusal, if the finalization has happened already."""
     try:
         return planned(world)
@@ -65,18 +65,18 @@ def planned_forward(world: World) -> tuple[tuple[str, ...], tuple[str, ...]] | N
         return None
 
 
-def _refuse_what_is_lacking(world: World, view: ClusterView) -> None:
+def _refuse_what_is_lacking(world: StepContext, view: ClusterView) -> None:
     seen = {node: view.brokers.get(node.id) for node in world.spec.brokers}
-    moved = [node for node, broker in seen.items() if broker is None or stage_on_disk(broker.files) is not Stage.ZOOKEEPER]
-    if reasons := lacking(world.spec, world.backup, moved):
-        raise Refused(f"rollback: nothing was changed. {told(reasons)}", reasons)
+    moved = [node for node, broker in seen.items() if broker is None or stage_on_disk(broker.files) is not FileStage.ZOOKEEPER]
+    if reasons := rollback_prerequisites(world.spec, world.backup, moved):
+        raise Refused(f"rollback: nothing was changed. {format_reasons(reasons)}", reasons)
     world.backup.prove_writable()
 
 
-class RestoreFlag(OfNode):
+class RestoreFlag(NodeStep):
     """One controller of a migration under way up and with its flag, so that no election can finalize."""
 
-    looks = Look.POSITION | Look.NODES
+    looks = Fields.POSITION | Fields.NODES
     patience = 180.0
     expected = frozenset({Cause.UNFLAGGED_CONTROLLER})
 
@@ -89,35 +89,37 @@ class RestoreFlag(OfNode):
         del first
         return rollback.decide_flag(view, self.node.id)
 
-    def act(self, world: World, act: Act) -> None:
+    def act(self, world: StepContext, act: Act) -> None:
         if act.verb not in {Verb.START, Verb.REWRITE, Verb.RESTART}:
             super().act(world, act)
         forget_unflagged(world, self.node.id)
         if act.verb is Verb.START:  # it may have lost the flag before it went down
-            install(world, self.node, Stage.CONTROLLER_MIGRATION)
-        apply(world, self.node, Stage.CONTROLLER_MIGRATION, act.verb)
+            install(world, self.node, FileStage.CONTROLLER_MIGRATION)
+        apply(world, self.node, FileStage.CONTROLLER_MIGRATION, act.verb)
 
 
-class Reconcile(Step):
+class ControllerFailover(Step):
     """One failover of the active controller. Killed and run again it makes another one, which does no harm."""
 
     name = "failover before the way back"
-    looks = DOWN_LOOKS | Look.CLIENT_METRICS | Look.PARTITIONS
+    looks = DOWN_LOOKS | Fields.CLIENT_METRICS | Fields.PARTITIONS
     patience = 600.0
 
     def __init__(self, controllers: tuple[NodeSpec, ...]) -> None:
         self.nodes = controllers
         self._before: ClusterView | None = None  # the first look with a leader, and with /migration
-        self._standstill = Standstill()
+        self._standstill = StalledDualWrite()
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         copied = view.zk is not None and isinstance(view.zk.migration, Migration)
         if self._before is None and view.quorum is not None and copied:
             self._before = view
-        self._standstill, decision = self._standstill.cured(view, rollback.decide_reconcile(view, self._before or first))
+        self._standstill, decision = self._standstill.cured(
+            view, rollback.decide_controller_failover(view, self._before or first)
+        )
         return decision
 
-    def act(self, world: World, act: Act) -> None:
+    def act(self, world: StepContext, act: Act) -> None:
         match act.verb:
             case Verb.START:
                 start_what_is_down(world, self.name)
@@ -127,10 +129,10 @@ class Reconcile(Step):
                 super().act(world, act)
 
 
-class Healed(Equivalent):
+class EqualAfterFailover(Equivalent):
     """ZooKeeper and KRaft store the same, or on what terms the way back goes on without."""
 
-    def __init__(self, patience: float, terms: Terms = SAFE) -> None:
+    def __init__(self, patience: float, terms: RollbackTerms = SAFE) -> None:
         super().__init__(patience)
         self._terms = terms
 
@@ -139,49 +141,49 @@ class Healed(Equivalent):
         return losses.compared(view, self._terms)
 
 
-class StopController(OfNode):
+class StopController(NodeStep):
     """One controller stopped, once no broker needs it, and nothing would be lost with it. `controllers`: all of them; none: every node."""
 
-    looks = Look.POSITION | Look.PARTITIONS | Look.MIN_INSYNC | Look.PROCESSES
+    looks = Fields.POSITION | Fields.PARTITIONS | Fields.MIN_INSYNC | Fields.PROCESSES
     interval = 0.5
     patience = 180.0
 
-    def __init__(self, node: NodeSpec, controllers: tuple[NodeSpec, ...] = (), terms: Terms = SAFE) -> None:
+    def __init__(self, node: NodeSpec, controllers: tuple[NodeSpec, ...] = (), terms: RollbackTerms = SAFE) -> None:
         self.node, self._terms = node, terms
         self.name = f"stop {node.name}"
         self.nodes = controllers
         self._moved: MovedSince | None = None
 
-    def dear(self, view: ClusterView) -> Look:
-        return Look.METADATA | Look.FILES if rollback.compares_before_stop(view, self.node.id) else Look(0)
+    def dear(self, view: ClusterView) -> Fields:
+        return Fields.METADATA | Fields.FILES if rollback.compares_before_stop(view, self.node.id) else Fields(0)
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         self._moved = moved_since(self._moved, view, first)
         return rollback.decide_stop(view, self._moved.old, self.node.id, self._terms)
 
-    def act(self, world: World, act: Act) -> None:
+    def act(self, world: StepContext, act: Act) -> None:
         del act
         world.backup.prove_writable()  # of the worker that is the likeliest to hand over; afterwards nobody is controller
-        world.say(f"{self.node.name} stopped after {end(world, self.node):.1f} s.")
+        world.say(f"{self.node.name} stopped after {stop_node(world, self.node):.1f} s.")
 
 
-class GiveBack(Step):
+class HandOver(Step):
     """The transaction that gives the cluster to ZooKeeper; what it deletes is saved first, and partition epochs are raised."""
 
     name = "hand over to ZooKeeper"
-    looks = Look.BROKERS | Look.CONTROLLERS | Look.ZOOKEEPER | Look.STATE_EPOCH | Look.TOPICS | Look.NODES
+    looks = Fields.BROKERS | Fields.CONTROLLERS | Fields.ZOOKEEPER | Fields.STATE_EPOCH | Fields.TOPICS | Fields.NODES
     interval = 0.5
 
-    def __init__(self, controllers: tuple[NodeSpec, ...], terms: Terms = SAFE) -> None:
+    def __init__(self, controllers: tuple[NodeSpec, ...], terms: RollbackTerms = SAFE) -> None:
         self.nodes, self._terms = controllers, terms
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         return rollback.decide_hand_over(view, first, self._terms)
 
-    def act(self, world: World, act: Act) -> None:
+    def act(self, world: StepContext, act: Act) -> None:
         del act
         world.backup.prove_writable()
-        view = world.observer.look(Look.ZOOKEEPER | Look.STATE_EPOCH)
+        view = world.observer.look(Fields.ZOOKEEPER | Fields.STATE_EPOCH)
         if view.zk is None or view.state_epoch is None:
             return
         change = rollback.hand_over(view.zk, view.state_epoch)
@@ -203,25 +205,25 @@ class ZooKeeperLeads(Step):
     """A ZooKeeper controller that every broker names, and every partition with a leader that it can move."""
 
     name = "ZooKeeper controller"
-    looks = Look.BROKERS | Look.CONTROLLERS | Look.ZOOKEEPER | Look.PARTITIONS | Look.STATE_EPOCH
+    looks = Fields.BROKERS | Fields.CONTROLLERS | Fields.ZOOKEEPER | Fields.PARTITIONS | Fields.STATE_EPOCH
     samples = 2
     patience = 120.0
     most_acts = 20
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         del first
-        return rollback.decide_led(view)
+        return rollback.decide_zookeeper_leads(view)
 
-    def act(self, world: World, act: Act) -> None:
+    def act(self, world: StepContext, act: Act) -> None:
         del act
-        world.tools.admin.elect_preferred(gates.leaderless(world.observer.look(Look.PARTITIONS)))
+        world.tools.admin.elect_preferred(gates.leaderless(world.observer.look(Fields.PARTITIONS)))
         world.clock.sleep(self.interval)
 
 
-class WipeController(OfNode):
+class WipeController(NodeStep):
     """One stopped controller's directories out of the way."""
 
-    looks = Look.BROKERS | Look.CONTROLLERS | Look.ZOOKEEPER | Look.NODES
+    looks = Fields.BROKERS | Fields.CONTROLLERS | Fields.ZOOKEEPER | Fields.NODES
 
     def __init__(self, node: NodeSpec) -> None:
         self.node = node
@@ -232,7 +234,7 @@ class WipeController(OfNode):
         del first
         return rollback.decide_wipe(view, self.node.id)
 
-    def act(self, world: World, act: Act) -> None:
+    def act(self, world: StepContext, act: Act) -> None:
         del act
         world.tools.host(self.node).wipe_storage(self.node, world.spec.cluster_id, world.fence.token)
 
@@ -241,7 +243,7 @@ class RolledBack(Step):
     """As before the migration, and ready for the next one."""
 
     name = "rolled back"
-    looks = Look.POSITION | Look.NODES | Look.PARTITIONS | Look.MIN_INSYNC | Look.STATE_EPOCH | Look.GROUPS
+    looks = Fields.POSITION | Fields.NODES | Fields.PARTITIONS | Fields.MIN_INSYNC | Fields.STATE_EPOCH | Fields.GROUPS
     samples = 2
     patience = 180.0
 
@@ -250,7 +252,7 @@ class RolledBack(Step):
         return rollback.decide_rolled_back(view)
 
 
-def _same(view: ClusterView, read: dict[str, tuple[bytes, int]], change: HandOver) -> bool:
+def _same(view: ClusterView, read: dict[str, tuple[bytes, int]], change: HandOverWrites) -> bool:
     """Whether the znodes with their versions are those that the change was made for."""
     zk = view.zk
     if zk is None or set(change.delete) - set(read):
@@ -262,7 +264,7 @@ def _same(view: ClusterView, read: dict[str, tuple[bytes, int]], change: HandOve
     return change.epoch is None or znodes.controller_epoch(read["/controller_epoch"][0]) == zk.controller_epoch
 
 
-def _operations(change: HandOver, read: dict[str, tuple[bytes, int]]) -> list[Operation]:
+def _operations(change: HandOverWrites, read: dict[str, tuple[bytes, int]]) -> list[Operation]:
     raised: list[Operation] = []
     if change.epoch is not None:
         raised = [Set("/controller_epoch", str(change.epoch).encode(), read["/controller_epoch"][1])]

@@ -7,26 +7,26 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from airflow_provider_kmigrate.core.back.losses import SAFE, Terms
+from airflow_provider_kmigrate.core.back.losses import SAFE, RollbackTerms
 from airflow_provider_kmigrate.core.back.rollback import postponed_stop
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
 from airflow_provider_kmigrate.core.decision import Done, Wait
 from airflow_provider_kmigrate.core.forward import roll
 from airflow_provider_kmigrate.core.forward.provision import postponed_controller
-from airflow_provider_kmigrate.core.listing import listed
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look
+from airflow_provider_kmigrate.core.listing import join_ids
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields
 from airflow_provider_kmigrate.core.plan import APPROVE, MIGRATION, ROLLBACK, Plan, PlanStep, after_approval
 from airflow_provider_kmigrate.steps.brokers import ROLL_LOOKS
 from airflow_provider_kmigrate.steps.catalog import asked_by, build, node_of, one_of
 from airflow_provider_kmigrate.steps.prepare import run_backup, run_preflight
 from airflow_provider_kmigrate.steps.rollback import planned, planned_forward
-from airflow_provider_kmigrate.steps.run import Step, World, run_step
+from airflow_provider_kmigrate.steps.run import Step, StepContext, run_step
 
 Arguments = Mapping[str, Any]
 _NONE: Arguments = MappingProxyType({})
-_QUORUM = Look.CONTROLLERS | Look.QUORUM
+_QUORUM = Fields.CONTROLLERS | Fields.QUORUM
 _ACTIVE_LAST = {"stop controller": postponed_stop, "finalize": postponed_controller}
-_WITHOUT_LOOP: Mapping[str, Callable[[World], object]] = {
+_WITHOUT_LOOP: Mapping[str, Callable[[StepContext], object]] = {
     "preflight": run_preflight,
     "backup": run_backup,
     "plan": planned,
@@ -35,7 +35,7 @@ _WITHOUT_LOOP: Mapping[str, Callable[[World], object]] = {
 }
 
 
-def run_rollback(world: World, terms: Terms = SAFE) -> Done:
+def run_rollback(world: StepContext, terms: RollbackTerms = SAFE) -> Done:
     """Run the whole rollback, as its DAG does, without asking, and release the fence at its end.
 
     Raises as its steps do. Killed and run again, it observes the cluster and does the rest.
@@ -46,7 +46,7 @@ def run_rollback(world: World, terms: Terms = SAFE) -> Done:
     return Done(f"{getattr(end, 'text', '')} Steps taken: {len(steps)}.")
 
 
-def run_plan(world: World, plan: Plan, arguments: Arguments = _NONE) -> object:
+def run_plan(world: StepContext, plan: Plan, arguments: Arguments = _NONE) -> object:
     """Run every step of a plan in its order, without asking; returns the last one's result. Raises as the steps do.
 
     `arguments`: of all steps beside node and target, such as the terms of a rollback.
@@ -55,7 +55,7 @@ def run_plan(world: World, plan: Plan, arguments: Arguments = _NONE) -> object:
     return [_run_row(world, step, arguments) for step in plan if not (skipped and step.failover)][-1]
 
 
-def _run_row(world: World, row: PlanStep, arguments: Arguments) -> object:
+def _run_row(world: StepContext, row: PlanStep, arguments: Arguments) -> object:
     if row.kind in _WITHOUT_LOOP:
         return _WITHOUT_LOOP[row.kind](world)
     asked = {**arguments, "target": row.target} if row.target else arguments
@@ -78,7 +78,7 @@ def _postponing(kind: str, arguments: Arguments) -> PlanStep | None:
     return next((row for row in rows if row.target == (target and one_of(BrokerMode, "target", target))), None)
 
 
-def postponed(world: World, kind: str, arguments: Arguments) -> str:
+def postponed(world: StepContext, kind: str, arguments: Arguments) -> str:
     """Why the node of a step runs after its others; empty if it does not. Observes the cluster only if the plan postpones such nodes.
 
     Raises `Refused` (F09) if the cluster file has no such node.
@@ -92,18 +92,18 @@ def postponed(world: World, kind: str, arguments: Arguments) -> str:
     return _ACTIVE_LAST[kind](world.observer.look(_QUORUM), node)
 
 
-def run_rest(world: World, kind: str, arguments: Arguments) -> Done | Wait:
+def run_rest(world: StepContext, kind: str, arguments: Arguments) -> Done | Wait:
     """Run a step on every node that is left, postponed ones at the end. `arguments` as `run_plan`'s, with `target`. Raises as the step does."""
     step = partial(_step, world, kind, arguments)
     target = arguments.get("target")
     return roll_all(world, BrokerMode(target), step) if target else roll_active_last(world, _ACTIVE_LAST[kind], step)
 
 
-def _step(world: World, kind: str, arguments: Arguments, node: NodeSpec | None) -> Step:
+def _step(world: StepContext, kind: str, arguments: Arguments, node: NodeSpec | None) -> Step:
     return build(world.spec, kind, arguments if node is None else {**arguments, "node": node.id})
 
 
-def roll_all(world: World, target: BrokerMode, step: Callable[[NodeSpec], Step]) -> Done:
+def roll_all(world: StepContext, target: BrokerMode, step: Callable[[NodeSpec], Step]) -> Done:
     """Every broker that is not in `target` yet: one that was begun first, the ZooKeeper controller last. Raises as the steps do.
 
     The cluster is observed before each, since the ZooKeeper controller moves.
@@ -112,12 +112,12 @@ def roll_all(world: World, target: BrokerMode, step: Callable[[NodeSpec], Step])
     while (number := roll.next_to_roll(world.observer.look(ROLL_LOOKS), list(nodes), target)) is not None:
         run_step(step(nodes[number]), world)
         done.append(number)
-    text = f"Restarted at the end: {listed(done)}." if done else "No broker was left."
+    text = f"Restarted at the end: {join_ids(done)}." if done else "No broker was left."
     world.say(f"Done: {text}")
     return Done(text)
 
 
-def roll_active_last(world: World, why: Callable[[ClusterView, int], str], step: Callable[[NodeSpec], Step]) -> Done | Wait:
+def roll_active_last(world: StepContext, why: Callable[[ClusterView, int], str], step: Callable[[NodeSpec], Step]) -> Done | Wait:
     """Every controller, those with a reason `why` to be postponed last; returns the last one's result. Raises as the steps do."""
     view = world.observer.look(_QUORUM)
     nodes = sorted(world.spec.controllers, key=lambda node: bool(why(view, node.id)))

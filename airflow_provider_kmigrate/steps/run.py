@@ -18,21 +18,21 @@ from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec, Role
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.forward.roll import takes_part
 from airflow_provider_kmigrate.core.forward.watch import alarming
-from airflow_provider_kmigrate.core.gates import Gate, Standing
+from airflow_provider_kmigrate.core.gates import Gate, GateState
 from airflow_provider_kmigrate.core.identity import strangers, unidentified
-from airflow_provider_kmigrate.core.model import Broker, Cause, ClusterView, Controller, Look, Reason, headlines
-from airflow_provider_kmigrate.core.preflight.surroundings import Surroundings
+from airflow_provider_kmigrate.core.model import Broker, Cause, ClusterView, Controller, Fields, Reason, headlines
+from airflow_provider_kmigrate.core.preflight.surroundings import ClusterEnvironment
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut, Unavailable, WrongCluster
 from airflow_provider_kmigrate.observe import Tools
 from airflow_provider_kmigrate.observe.unknowns import OF_THE_CLUSTER
 from airflow_provider_kmigrate.steps.backup import BackupStore
-from airflow_provider_kmigrate.steps.journal import Journal, evidence, told
+from airflow_provider_kmigrate.steps.journal import Journal, evidence, format_reasons
 
 MAX_VIEW_AGE = 5.0  # seconds; older views allow no act
 SETTLING = 5.0  # seconds after a look without ZooKeeper
 _NARROW = 2.0  # seconds in which no more than what a node that starts lacks is asked
-_ANSWERS = Look.PROCESSES | Look.BROKERS | Look.CONTROLLERS
+_ANSWERS = Fields.PROCESSES | Fields.BROKERS | Fields.CONTROLLERS
 _REPEAT = 10.0  # seconds after which an unchanged reason is said again
 
 
@@ -62,10 +62,10 @@ class SystemClock:
 class Observing(Protocol):
     """`observe.Observer`, or a test's stand-in."""
 
-    def look(self, what: Look, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
+    def look(self, what: Fields, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
         """One frozen view of what was asked for; `nodes` limits whose hosts are asked, `groups` names the consumer groups."""
 
-    def surroundings(self, view: ClusterView) -> Surroundings:
+    def surroundings(self, view: ClusterView) -> ClusterEnvironment:
         """What preflight asks beside a view."""
 
 
@@ -87,7 +87,7 @@ class Fencing(Protocol):
 
 
 @dataclass(frozen=True)
-class World:
+class StepContext:
     """Everything a step may touch."""
 
     spec: ClusterSpec
@@ -106,7 +106,7 @@ class Step(ABC):
     """One thing to bring about. `patience`: seconds of waiting, none of it healthy, after which it gives up."""
 
     name: str
-    looks: Look
+    looks: Fields
     patience: float = 600.0
     memory: float = 0.0  # seconds of looks that a judgement needs in one life, which no shorter watch may cut off
     acts_after: float = 0.0  # seconds of looks that an act needs in one life, which ends with the wait: read anew at each look
@@ -122,12 +122,12 @@ class Step(ABC):
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         """What is left to do; `first` is this run's first look, for conditions on change."""
 
-    def dear(self, view: ClusterView) -> Look:
+    def dear(self, view: ClusterView) -> Fields:
         """What must be looked at besides before `decide`, and takes long to read: only where the rest of the view does not decide already."""
         del view
-        return Look(0)
+        return Fields(0)
 
-    def act(self, world: World, act: Act) -> None:
+    def act(self, world: StepContext, act: Act) -> None:
         """Do what `decide` asked for; idempotent, and safe to be killed in."""
         raise AssertionError(f"{self.name} was asked to {act.verb} in {world.spec.name}, which is none of its acts")
 
@@ -144,23 +144,23 @@ class Step(ABC):
     def undo(self) -> None:  # noqa: B027 - most steps remember nothing of what they decided
         """The act that was decided on last is left to another process: forget that it was decided on."""
 
-    def lacks(self, view: ClusterView) -> Look:
+    def lacks(self, view: ClusterView) -> Fields:
         """What alone tells whether a node that an act of this step has started has gone on; none where the whole look is due."""
         del view
-        return Look(0)
+        return Fields(0)
 
     def agrees(self, narrow: ClusterView) -> bool:
         """Whether a look at what `lacks` asked for is one of the looks in a row that must say Done, if a whole one says so next."""
         del narrow
         return False
 
-    def traces(self, world: World) -> str:
+    def traces(self, world: StepContext) -> str:
         """What says why acting was in vain, such as the end of a node's log."""
         del world
         return ""
 
 
-class OfNode(Step):
+class NodeStep(Step):
     """A step of one node, whose files and process its acts change: none comes before a look that shows whose directories its machine holds.
 
     `elsewhere`: verbs that leave this node alone; which other node such an act changes it finds out itself (`restarts.ours`).
@@ -177,15 +177,15 @@ class OfNode(Step):
         unknown = unidentified(seen) if seen else ()
         return Wait(unknown) if unknown else decision
 
-    def lacks(self, view: ClusterView) -> Look:
+    def lacks(self, view: ClusterView) -> Fields:
         """Its answer, which only its own start can bring; then a broker's place in its ISRs, which its leaders give it."""
         seen = self._seen(view)
         if seen is None:
-            return Look(0)
+            return Fields(0)
         if seen.starts:
             return _ANSWERS
         left_out = isinstance(seen, Broker) and seen.mode is not None and (view.partitions is None or view.lacking(seen.id))
-        return _ANSWERS | Look.PARTITIONS if left_out else Look(0)
+        return _ANSWERS | Fields.PARTITIONS if left_out else Fields(0)
 
     def agrees(self, narrow: ClusterView) -> bool:
         return self.node.role is Role.BROKER and takes_part(narrow, self.node.id)
@@ -194,7 +194,7 @@ class OfNode(Step):
         nodes: Mapping[int, Broker | Controller] = view.brokers if self.node.role is Role.BROKER else view.controllers
         return nodes.get(self.node.id)
 
-    def traces(self, world: World) -> str:
+    def traces(self, world: StepContext) -> str:
         return world.tools.host(self.node).log_tail(self.node)
 
 
@@ -207,7 +207,7 @@ class Pause:
 
 
 def run_step(
-    step: Step, world: World, sync_for: float = float("inf"), observed: Callable[[], object] = lambda: None
+    step: Step, world: StepContext, sync_for: float = float("inf"), observed: Callable[[], object] = lambda: None
 ) -> Done | Wait:
     """Run until done, blocking; `Wait` after `sync_for` seconds of mere waiting (then defer, and run again later).
 
@@ -230,7 +230,7 @@ class StepRunner:
     def __init__(
         self,
         step: Step,
-        world: World,
+        world: StepContext,
         sync_for: float = float("inf"),
         observed: Callable[[], object] = lambda: None,
         repeat: float = _REPEAT,
@@ -255,7 +255,7 @@ class StepRunner:
         self._observed()
         self._diary.saw(view, decision)
         if isinstance(decision, Refuse):
-            raise Refused(f"{self._step.name}: {told(decision.reasons)}", decision.reasons)
+            raise Refused(f"{self._step.name}: {format_reasons(decision.reasons)}", decision.reasons)
         self._done_in_a_row = self._done_in_a_row + 1 if isinstance(decision, Done) else 0
         if isinstance(decision, Done) and self._done_in_a_row >= self._step.samples:
             return self._diary.done(decision)
@@ -276,7 +276,7 @@ class StepRunner:
     def _decide(self, view: ClusterView) -> Decision:
         self._first = self._first or view
         decision = self._step.decide(view, self._first)
-        decision = self._step.of_ours(view, decision) if isinstance(self._step, OfNode) else decision
+        decision = self._step.of_ours(view, decision) if isinstance(self._step, NodeStep) else decision
         return self._diary.settled(view, decision)
 
     def _has_waited(self, view: ClusterView, wait: Wait) -> bool:
@@ -284,7 +284,7 @@ class StepRunner:
         step = self._step
         step.waited = self._diary.waited()
         if step.waited >= step.patience:
-            said = told((*wait.reasons, *_unread(view, wait)))
+            said = format_reasons((*wait.reasons, *_unread(view, wait)))
             raise TimedOut(f"{step.name}: gave up after {step.patience:.0f} s without progress. {said}")
         return self._diary.idle() >= max(self._sync_for, step.acts_after)
 
@@ -322,7 +322,7 @@ class _Narrow:
     until: float | None = None
 
 
-def _act(step: Step, world: World, view: ClusterView, decision: Act, diary: _Diary) -> None:
+def _act(step: Step, world: StepContext, view: ClusterView, decision: Act, diary: _Diary) -> None:
     age = world.clock.monotonic() - view.taken_at
     if age > MAX_VIEW_AGE:
         world.say(f"The last look is {age:.1f} s old; looking again before acting.")
@@ -346,23 +346,23 @@ def _act(step: Step, world: World, view: ClusterView, decision: Act, diary: _Dia
     diary.acted(decision, world.clock.monotonic() - started)
 
 
-def demand(gate: Gate) -> None:
+def require_gate(gate: Gate) -> None:
     """Raises `Refused` where a gate is not met and never will be by itself, `Unavailable` where it may be at another try."""
     if gate.met:
         return
-    if gate.standing is Standing.NEVER:
+    if gate.standing is GateState.NEVER:
         raise Refused.because(*gate.reasons)
-    raise Unavailable(told(gate.reasons))
+    raise Unavailable(format_reasons(gate.reasons))
 
 
-def refuse_strangers(name: str, world: World, view: ClusterView) -> None:
+def refuse_strangers(name: str, world: StepContext, view: ClusterView) -> None:
     """Raises `WrongCluster` where the view names another cluster than the cluster file does, or none. `name`: the step's."""
     reasons = strangers(view, world.spec)
     if reasons:
-        raise WrongCluster(f"{name}: {told(reasons)}", reasons)
+        raise WrongCluster(f"{name}: {format_reasons(reasons)}", reasons)
 
 
-def refuse_if_stopped(name: str, world: World) -> None:
+def refuse_if_stopped(name: str, world: StepContext) -> None:
     """The kill switch: raises `Refused` where it is on. `name`: the step's."""
     said = world.stopped()
     if said:
@@ -380,7 +380,7 @@ def refuse_if_on(cluster: str, said: str) -> None:
 class _Diary:
     """What a good operator would write down: each change of what is seen, and from time to time that nothing changes."""
 
-    def __init__(self, step: Step, world: World, repeat: float) -> None:
+    def __init__(self, step: Step, world: StepContext, repeat: float) -> None:
         self._step, self._world, self._repeat = step, world, repeat
         self._begun = self._idle_since = self._said = world.clock.monotonic()
         self._well = self._begun - step.waited  # when there last was an act or a healthy look
@@ -396,7 +396,7 @@ class _Diary:
         (a broker was stopped in that second, and its partitions were left with one replica; met in the fault matrix).
         """
         now = self._world.clock.monotonic()
-        if view.zk is None and self._step.looks & Look.ZOOKEEPER:
+        if view.zk is None and self._step.looks & Fields.ZOOKEEPER:
             self._lost = now
         if view.zk is None or not isinstance(decision, Act) or decision.verb.brings_up or now - self._lost >= SETTLING:
             return decision
@@ -417,8 +417,8 @@ class _Diary:
 
     def _alarm(self, seen: tuple[Reason, ...]) -> None:
         if seen and seen != self._alarms:
-            self._world.say(f"ALARM: {told(seen)}")
-            self._world.journal.write("alarm", self._step.name, told(seen))
+            self._world.say(f"ALARM: {format_reasons(seen)}")
+            self._world.journal.write("alarm", self._step.name, format_reasons(seen))
         self._alarms = seen
 
     def acted(self, decision: Act, seconds: float) -> None:
@@ -461,4 +461,4 @@ def _words(decision: Decision) -> str:
         return f"Decided to {decision.named}: {decision.text}"
     if isinstance(decision, Done):
         return decision.text
-    return f"{'Waiting' if isinstance(decision, Wait) else 'Refused'}: {told(decision.reasons)}"
+    return f"{'Waiting' if isinstance(decision, Wait) else 'Refused'}: {format_reasons(decision.reasons)}"

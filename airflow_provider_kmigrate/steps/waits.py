@@ -9,24 +9,24 @@ from typing import Self
 from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.forward import leaders, waiting
-from airflow_provider_kmigrate.core.forward.compared import Compared
-from airflow_provider_kmigrate.core.forward.green import Green
+from airflow_provider_kmigrate.core.forward.compared import SoakComparison
+from airflow_provider_kmigrate.core.forward.green import HealthyTimer
 from airflow_provider_kmigrate.core.forward.moved import MovedSince, moved_since
 from airflow_provider_kmigrate.core.gates import Gate, leaderless, unmet
-from airflow_provider_kmigrate.core.model import Cause, ClusterView, Look, Reason
+from airflow_provider_kmigrate.core.model import Cause, ClusterView, Fields, Reason
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.steps.dual_write import Reviving
-from airflow_provider_kmigrate.steps.run import Step, World
+from airflow_provider_kmigrate.steps.run import Step, StepContext
 
-_SOAKING = Look.POSITION | Look.PARTITIONS | Look.CLIENT_METRICS | Look.GROUPS
+_SOAKING = Fields.POSITION | Fields.PARTITIONS | Fields.CLIENT_METRICS | Fields.GROUPS
 
 
 class ControllersReady(Step):
     """All controllers up, flagged and following one leader."""
 
     name = "controllers ready"
-    looks = Look.POSITION
+    looks = Fields.POSITION
     samples = 2
     patience = 180.0
 
@@ -39,7 +39,7 @@ class BrokersRegistered(Step):
     """Every broker of the cluster file is registered and known to all others."""
 
     name = "all brokers registered"
-    looks = Look.POSITION
+    looks = Fields.POSITION
     samples = 2
 
     def __init__(self, expected: Collection[int]) -> None:
@@ -54,7 +54,7 @@ class PhaseReached(Step):
     """The cluster shows one of these phases, `samples` times in a row."""
 
     name = "migration phase"
-    looks = Look.POSITION
+    looks = Fields.POSITION
     samples = 2
 
     def __init__(self, phases: Collection[Phase], patience: float = 600.0) -> None:
@@ -71,7 +71,7 @@ class PhaseReached(Step):
 class _DualWriting(Step):
     """A step that needs a dual-write that moves."""
 
-    always: Look  # what it looks at while nothing is amiss
+    always: Fields  # what it looks at while nothing is amiss
 
     def __init__(self) -> None:
         self._reviving = Reviving()
@@ -91,7 +91,7 @@ class _DualWriting(Step):
         self.acts_after = float("inf") if self._reviving.sees_to_the_end else 0.0
         return decision
 
-    def act(self, world: World, act: Act) -> None:
+    def act(self, world: StepContext, act: Act) -> None:
         if not self._reviving.acted(world, self.name, act):
             super().act(world, act)
 
@@ -104,7 +104,7 @@ class Copied(_DualWriting):
 
     name = "metadata copy"
     most_acts = 60
-    always = Look.POSITION | Look.PARTITIONS
+    always = Fields.POSITION | Fields.PARTITIONS
 
     def __init__(self, patience: float = 600.0) -> None:
         super().__init__()
@@ -116,9 +116,9 @@ class Copied(_DualWriting):
         self._since = waiting.copied_since(self._since, view)
         return self.cured(view, waiting.copied(view, self._since))
 
-    def act(self, world: World, act: Act) -> None:
+    def act(self, world: StepContext, act: Act) -> None:
         if act.verb is Verb.ELECT:
-            world.tools.admin.elect_preferred(leaderless(world.observer.look(Look.PARTITIONS)))
+            world.tools.admin.elect_preferred(leaderless(world.observer.look(Fields.PARTITIONS)))
         else:
             super().act(world, act)
 
@@ -127,7 +127,7 @@ class LagSmall(Step):
     """The dual-write lag is small while /migration moves."""
 
     name = "dual-write lag"
-    looks = Look.POSITION
+    looks = Fields.POSITION
 
     def __init__(self, limit: int = 10, patience: float = 600.0) -> None:
         self._limit, self.patience = limit, patience
@@ -140,7 +140,7 @@ class Equivalent(Step):
     """ZooKeeper and KRaft store the same metadata of every kind."""
 
     name = "metadata equivalence"
-    looks = Look.POSITION | Look.METADATA
+    looks = Fields.POSITION | Fields.METADATA
     interval = 1.0
 
     def __init__(self, patience: float = 600.0) -> None:
@@ -156,7 +156,7 @@ class PreferredLeaders(Step):
 
     name = "preferred leaders"
     most_acts = 3 * leaders.MOST_ROUNDS
-    looks = Look.ZOOKEEPER | Look.PARTITIONS
+    looks = Fields.ZOOKEEPER | Fields.PARTITIONS
 
     def __init__(self, batch: int, patience: float = 300.0) -> None:
         self._batch, self._total, self.patience = batch, 0, patience
@@ -165,9 +165,9 @@ class PreferredLeaders(Step):
         self._total = len(leaders.not_preferred(first))
         return leaders.decide_leaders(view)
 
-    def act(self, world: World, act: Act) -> None:
+    def act(self, world: StepContext, act: Act) -> None:
         del act
-        batch = leaders.batch(world.observer.look(Look.PARTITIONS), self._batch, self._total)
+        batch = leaders.batch(world.observer.look(Fields.PARTITIONS), self._batch, self._total)
         world.tools.admin.elect_preferred(batch)
         world.clock.sleep(self.interval)
 
@@ -187,8 +187,8 @@ class Soak(_DualWriting):
         super().__init__()
         self.seconds, self._lag_limit = seconds, lag_limit
         self.interval = min(2.0, max(0.2, seconds / 10)) if interval is None else interval
-        self._green = Green(0.0, self.interval)
-        self._compared = Compared()
+        self._green = HealthyTimer(0.0, self.interval)
+        self._compared = SoakComparison()
         self._moved: MovedSince | None = None
 
     def resume(self, progress: StepProgress) -> Self:
@@ -224,7 +224,7 @@ class Soak(_DualWriting):
             self._compared, gate = self._compared.saw(view)
         else:
             self._compared = self._compared.forgotten(view)
-        self.always = _SOAKING | Look.METADATA if self._compared.due else _SOAKING
+        self.always = _SOAKING | Fields.METADATA if self._compared.due else _SOAKING
         return gate
 
 
@@ -232,7 +232,7 @@ class Finalized(Step):
     """No controller carries the flag any more, and nothing is written to ZooKeeper."""
 
     name = "finalized"
-    looks = Look.POSITION | Look.PARTITIONS
+    looks = Fields.POSITION | Fields.PARTITIONS
     patience = 180.0
     expected = frozenset({Cause.UNFLAGGED_CONTROLLER})
 

@@ -19,14 +19,14 @@ from airflow_provider_kmigrate.exceptions import Fenced, KMigrateError, Refused,
 from airflow_provider_kmigrate.hooks.world import watching
 from airflow_provider_kmigrate.observe.threads import THREADS
 from airflow_provider_kmigrate.steps.catalog import build
-from airflow_provider_kmigrate.steps.journal import told
+from airflow_provider_kmigrate.steps.journal import format_reasons
 from airflow_provider_kmigrate.steps.run import Clock, Pause, Step, StepRunner, SystemClock
 
 Value = TypeVar("Value")
 
 _AT_ONCE = 24  # observations of a triggerer that run at the same time, those not counted that are slow
 _SLOW = 1.0  # seconds after which an observation lets another one begin: a cluster that hangs holds no other up
-_LONGEST = 120.0  # seconds; every read of an observation has a shorter limit of its own (`observe.Patience`)
+_LONGEST = 120.0  # seconds; every read of an observation has a shorter limit of its own (`observe.ObserverTimeouts`)
 
 _REPEAT = 300.0  # seconds after which an unchanged reason is logged again: a soak lasts for days
 
@@ -37,7 +37,7 @@ def readable(stored: object) -> StepProgress:
     """The progress that was stored as JSON; raises `AirflowFailException` (H09) if it cannot be read."""
     found = from_json(stored)
     if isinstance(found, Refuse):
-        raise AirflowFailException(told(found.reasons))
+        raise AirflowFailException(format_reasons(found.reasons))
     return found
 
 
@@ -135,9 +135,9 @@ class _Watch:
         except (KMigrateError, OSError) as error:  # a full disk under the journal, say: the task says it in its own log
             return self._ends("unavailable", str(error))
         if isinstance(decision, Wait):
-            return self._ends("waiting", told(decision.reasons))
+            return self._ends("waiting", format_reasons(decision.reasons))
         if isinstance(decision, Pause):
-            return self._ends("waiting", told(decision.reasons)) if self._overstated() else decision
+            return self._ends("waiting", format_reasons(decision.reasons)) if self._overstated() else decision
         return self._ends("ready", decision.text)
 
     def _runner_of_step(self) -> StepRunner:

@@ -14,7 +14,7 @@ from airflow_provider_kmigrate.core.audit.verdict import (
     Level,
     LevelHealth,
     Outcome,
-    Verdict,
+    AuditVerdict,
     combine,
     of_facts,
 )
@@ -98,7 +98,7 @@ def nothing() -> ReportFacts:
 
 def passing() -> ReportFacts:
     """Nothing to complain of, and no client that wrote anything down."""
-    return collect(SUBJECT, Verdict(Outcome.PASS, {Level.LOG: Outcome.PASS, Level.PROBE: Outcome.PASS}))
+    return collect(SUBJECT, AuditVerdict(Outcome.PASS, {Level.LOG: Outcome.PASS, Level.PROBE: Outcome.PASS}))
 
 
 def largest(partitions: int = 1_000, changes: int = 200) -> ReportFacts:

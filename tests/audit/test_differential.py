@@ -20,7 +20,7 @@ from airflow_provider_kmigrate.audit.policy import Policy
 from airflow_provider_kmigrate.audit.sources.source import Source
 from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.core.events import DeliveryRun, Event, SendFailure
-from airflow_provider_kmigrate.core.ledger import Demand, Facts, Finding, balance
+from airflow_provider_kmigrate.core.ledger import Demand, Facts, LedgerFinding, balance
 from airflow_provider_kmigrate.core.model import Reason
 from tests.audit.random_histories import packed
 from tests.core.histories import FINDINGS, History
@@ -53,7 +53,7 @@ def differences(mine: dict[str, Any], ledger: dict[str, Any]) -> dict[str, Any]:
     for name, theirs in ledger.items():
         if mine[name] == theirs:
             continue
-        parts = [value.cases if isinstance(value, Finding) else value for value in (mine[name], theirs)]
+        parts = [value.cases if isinstance(value, LedgerFinding) else value for value in (mine[name], theirs)]
         if isinstance(parts[0], tuple | list):
             found[name] = [[item for item in one if item not in other][:3] for one, other in (parts, parts[::-1])]
         else:

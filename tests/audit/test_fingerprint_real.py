@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
 from airflow_provider_kmigrate.audit.logs import fingerprint, look
-from airflow_provider_kmigrate.audit.logs.fingerprint import LogLook, compare, take
+from airflow_provider_kmigrate.audit.logs.fingerprint import LogSnapshot, compare, take
 from airflow_provider_kmigrate.audit.request import LogsRequest
 from airflow_provider_kmigrate.audit.sources.kafka_source import options_of
 from airflow_provider_kmigrate.clients.hosts import host_for
@@ -75,13 +75,13 @@ def commit(properties: Mapping[str, str], group: str, offset: int) -> None:
         consumer.close()
 
 
-def codes(before: LogLook, after: LogLook) -> dict[str, int]:
+def codes(before: LogSnapshot, after: LogSnapshot) -> dict[str, int]:
     grounds, _ = compare(before, after)
     return {ground.reason.code: ground.count for ground in grounds}
 
 
 @pytest.fixture(scope="module")
-def before(spark: SparkSession, properties: Mapping[str, str]) -> LogLook:
+def before(spark: SparkSession, properties: Mapping[str, str]) -> LogSnapshot:
     create(properties, "t")
     fill(properties, "t")
     commit(properties, "g", 500)
@@ -91,7 +91,7 @@ def before(spark: SparkSession, properties: Mapping[str, str]) -> LogLook:
 
 
 def test_equal_through_a_restart_and_new_records(
-    spark: SparkSession, cluster: LocalCluster, properties: Mapping[str, str], before: LogLook
+    spark: SparkSession, cluster: LocalCluster, properties: Mapping[str, str], before: LogSnapshot
 ) -> None:
     node = cluster.plan.brokers[0]
     host_for(node).stop(node, 1)
@@ -108,7 +108,7 @@ def test_equal_through_a_restart_and_new_records(
     assert (track.first, track.last) == (700, 700)
 
 
-def test_one_changed_byte_in_one_record(spark: SparkSession, properties: Mapping[str, str], before: LogLook) -> None:
+def test_one_changed_byte_in_one_record(spark: SparkSession, properties: Mapping[str, str], before: LogSnapshot) -> None:
     """The log cannot be changed from outside, so what is compared is another topic whose records differ in one byte, or places."""
     options = options_of(properties)
     create(properties, "same")
@@ -130,7 +130,7 @@ def test_one_changed_byte_in_one_record(spark: SparkSession, properties: Mapping
 
 
 def test_records_that_are_deleted_below_and_a_commit_that_goes_back(
-    spark: SparkSession, properties: Mapping[str, str], before: LogLook
+    spark: SparkSession, properties: Mapping[str, str], before: LogSnapshot
 ) -> None:
     admin = AdminClient(dict(properties))
     for future in admin.delete_records([KafkaPartition("t", 1, 250)]).values():
@@ -143,7 +143,7 @@ def test_records_that_are_deleted_below_and_a_commit_that_goes_back(
     assert "D01" not in found
 
 
-def test_planted_damage(spark: SparkSession, properties: Mapping[str, str], before: LogLook) -> None:
+def test_planted_damage(spark: SparkSession, properties: Mapping[str, str], before: LogSnapshot) -> None:
     """What was there before is made up: it is as if the log of now had lost it."""
     where = TopicPartition("t", 2)
     prints = {**before.logs.prints, where: {**before.logs.prints[where]}}
@@ -158,7 +158,7 @@ def test_planted_damage(spark: SparkSession, properties: Mapping[str, str], befo
     assert "D05" in found
 
 
-def test_a_sample_reads_what_it_says(spark: SparkSession, properties: Mapping[str, str], before: LogLook) -> None:
+def test_a_sample_reads_what_it_says(spark: SparkSession, properties: Mapping[str, str], before: LogSnapshot) -> None:
     seen = take(spark, properties, ["t"], Sample(share=0.2, pieces=2, tail=200), block=100)
     assert 3 * 200 <= seen.logs.records < 3 * 600
     grounds, _ = compare(seen, take(spark, properties, ["t"], before=seen))
@@ -182,7 +182,9 @@ def test_transactions_leave_gaps_that_are_none(spark: SparkSession, properties: 
     assert codes(seen, take(spark, properties, ["tx"], before=seen)) == {"D10": 30}
 
 
-def test_offsets_that_a_transaction_did_not_commit(spark: SparkSession, properties: Mapping[str, str], before: LogLook) -> None:
+def test_offsets_that_a_transaction_did_not_commit(
+    spark: SparkSession, properties: Mapping[str, str], before: LogSnapshot
+) -> None:
     """Exactly once: 200 is committed, 400 aborted, 300 committed. An aborted one is no commit that the next could go back behind."""
     producer = Producer({**properties, "transactional.id": "eos"})
     consumer = Consumer({**properties, "group.id": "eos"})
@@ -312,7 +314,9 @@ def test_without_a_list_the_newest_records_of_every_topic_are_compared(
     assert "D18" in [ground.reason.code for ground in look.compared(spark, left_out).grounds]
 
 
-def test_groups_of_real_members_in_the_offsets_topic(spark: SparkSession, properties: Mapping[str, str], before: LogLook) -> None:
+def test_groups_of_real_members_in_the_offsets_topic(
+    spark: SparkSession, properties: Mapping[str, str], before: LogSnapshot
+) -> None:
     settings = {**properties, "group.id": "live", "auto.offset.reset": "earliest", "enable.auto.commit": False}
     consumer = Consumer(settings)
     try:

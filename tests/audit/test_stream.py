@@ -32,7 +32,7 @@ from airflow_provider_kmigrate.consumer.event_topic import TopicSink
 from airflow_provider_kmigrate.core.audit.event_lines import decode, encode
 from airflow_provider_kmigrate.core.audit.events_kept import limits
 from airflow_provider_kmigrate.core.events import Change, Event, Ownership, Role, Stamp, Start, TopicPartition
-from airflow_provider_kmigrate.core.ledger import Verdict, balance
+from airflow_provider_kmigrate.core.ledger import LedgerVerdict, balance
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 from tests.core.histories import History
 from tests.kit.localcluster.cluster import LocalCluster, lent
@@ -119,7 +119,7 @@ def test_everything_arrives_once_and_foreign_lines_stand_aside(
     assert {str(row["why"]).split(" b")[0].split("'")[0] for row in aside}
     assert all(f"{plan.topic}-0 offset {len(told) + at}" in "".join(str(row["why"]) for row in aside) for at in range(5))
     assert [row["pile"] for row in aside].count(Pile.VERSION.value) == 1
-    assert balance(decode(str(row["line"])) for row in found if row["nth"] == 0 and row["writer"]).verdict is Verdict.PASS
+    assert balance(decode(str(row["line"])) for row in found if row["nth"] == 0 and row["writer"]).verdict is LedgerVerdict.PASS
     assert stream.standing().settled
 
 

@@ -15,7 +15,7 @@ from airflow_provider_kmigrate.core.cluster import ClusterSpec, HostSpec, NodeSp
 from airflow_provider_kmigrate.core.internal_topics import OFFSETS_TOPIC, magnitude
 from airflow_provider_kmigrate.core.model import (
     ClusterView,
-    Look,
+    Fields,
     NodeFiles,
     Process,
     ProcessState,
@@ -23,11 +23,11 @@ from airflow_provider_kmigrate.core.model import (
     TopicMetadata,
     ZkView,
 )
-from airflow_provider_kmigrate.observe import Observer, Patience
+from airflow_provider_kmigrate.observe import Observer, ObserverTimeouts
 
 CLUSTER = "cluster-1"
-EVERYTHING = ~Look(0)
-QUICK = Patience(nodes=1.0, partitions=1.0, hosts=1.0, topics=1.0)
+EVERYTHING = ~Fields(0)
+QUICK = ObserverTimeouts(nodes=1.0, partitions=1.0, hosts=1.0, topics=1.0)
 
 
 def node(number: int, role: Role) -> NodeSpec:
@@ -161,7 +161,7 @@ class Cluster:
         tools: Any = Tools(self.zk, self.admin, lambda each: self.wires[each.id], lambda _: self.host)  # type: ignore[arg-type]
         self.observer = Observer(SPEC, tools, QUICK)
 
-    def look(self, what: Look) -> ClusterView:
+    def look(self, what: Fields) -> ClusterView:
         return self.observer.look(what)
 
     def hang(self) -> None:

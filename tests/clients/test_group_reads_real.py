@@ -25,7 +25,7 @@ from airflow_provider_kmigrate.core.coordination.registration import Registratio
 from airflow_provider_kmigrate.core.decision import Refuse
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, plan
-from airflow_provider_kmigrate.core.groups.scan import TwoLooks, scan
+from airflow_provider_kmigrate.core.groups.scan import TwoObservations, scan
 from airflow_provider_kmigrate.exceptions import Fenced, Refused
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape
@@ -132,7 +132,7 @@ def test_old_members_and_a_plain_one_in_one_group(
             assert isinstance(refused, Refuse)
             assert [reason.code for reason in refused.reasons] == ["K71"]
         assert {"K38", "K40"} <= {
-            finding.code for finding in scan(TwoLooks(found, settings=topic_settings(properties, [TOPIC]))).findings
+            finding.code for finding in scan(TwoObservations(found, settings=topic_settings(properties, [TOPIC]))).findings
         }
         kinds = [(member.name, member.kind) for member in found.members or ()]
         plain.close()

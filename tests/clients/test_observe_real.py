@@ -20,7 +20,7 @@ from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
 from airflow_provider_kmigrate.core.internal_topics import OFFSETS_TOPIC
 from airflow_provider_kmigrate.core.metadata import equivalence
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look, ProcessState, ZkController
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, ProcessState, ZkController
 from airflow_provider_kmigrate.exceptions import WrongCluster
 from airflow_provider_kmigrate.observe import Observer
 from tests.kit.localcluster.cluster import LocalCluster
@@ -28,7 +28,7 @@ from tests.waiting import wait_for, wait_until
 
 pytestmark = pytest.mark.cluster
 
-ALL = Look.BROKERS | Look.ZOOKEEPER | Look.GROUPS | Look.PARTITIONS | Look.MIN_INSYNC
+ALL = Fields.BROKERS | Fields.ZOOKEEPER | Fields.GROUPS | Fields.PARTITIONS | Fields.MIN_INSYNC
 
 
 def settings_of(cluster: LocalCluster, chroot: str) -> ClusterSettings:
@@ -104,19 +104,19 @@ class TestHealthy:
         assert min(observer.look(ALL).took for _ in range(10)) < 0.2
 
     def test_processes_and_files(self, observer: Observer) -> None:
-        view = observer.look(Look.PROCESSES | Look.FILES)
+        view = observer.look(Fields.PROCESSES | Fields.FILES)
         assert all(broker.process.state is ProcessState.RUNNING for broker in view.brokers.values())
         assert (view.brokers[2].files.properties or {})["broker.id"] == "2"
         assert all(controller.process.state is ProcessState.STOPPED for controller in view.controllers.values())
         assert view.unknowns == ()
 
     def test_controllers_that_do_not_exist_yet(self, observer: Observer, spec: ClusterSpec) -> None:
-        view = observer.look(Look.CONTROLLERS | Look.QUORUM)
+        view = observer.look(Fields.CONTROLLERS | Fields.QUORUM)
         assert {reason.code for reason in view.unknowns} == {"G23", "G20"}
         assert not any(controller.answers for controller in view.controllers.values())
 
     def test_both_sides_hold_the_same_topics(self, observer: Observer, topic: str) -> None:
-        view = observer.look(Look.TOPICS)
+        view = observer.look(Fields.TOPICS)
         assert view.topics is not None
         assert topic in view.topics[0]
         assert equivalence.compare(*view.topics) == ()
@@ -131,14 +131,14 @@ class TestHealthy:
             counts = view.offsets_counts or {}
             return len(counts) == 3 and all(counts.values())
 
-        what = Look.OFFSETS_TOPIC | Look.PARTITIONS
+        what = Fields.OFFSETS_TOPIC | Fields.PARTITIONS
         view = wait_for(lambda: observer.look(what), counted, "a fingerprint of every broker")
         count = sum(partition.topic == OFFSETS_TOPIC for partition in view.partitions or ())
         assert count > 1
         assert all(count in possible for possible in (view.offsets_counts or {}).values())
 
     def test_no_client_metrics_in_zookeeper_mode(self, observer: Observer) -> None:
-        assert observer.look(Look.CLIENT_METRICS).client_metrics == ()
+        assert observer.look(Fields.CLIENT_METRICS).client_metrics == ()
 
 
 def test_how_far_each_replica_is_behind(observer: Observer, spec: ClusterSpec, topic: str) -> None:
@@ -180,7 +180,7 @@ class TestTrouble:
             assert [reason.code for reason in view.unknowns] == ["R01"]
         finally:
             # A ZooKeeper-mode broker ends at once if the registration of its former life is still there.
-            wait_for(lambda: observer.look(Look.ZOOKEEPER), lambda seen: not seen.brokers[1].in_zookeeper, "the session's end")
+            wait_for(lambda: observer.look(Fields.ZOOKEEPER), lambda seen: not seen.brokers[1].in_zookeeper, "the session's end")
             host_for(killed).start(killed, token=0)
         wait_for(lambda: observer.look(ALL), whole, "the broker is back", timeout=120)
 
@@ -190,12 +190,12 @@ class TestTrouble:
             opened(settings_of(cluster, cluster.plan.shape.chroot)) as tools,
             Observer(other, tools) as observer,
         ):
-            for what in (Look.ZOOKEEPER, Look.BROKERS):
+            for what in (Fields.ZOOKEEPER, Fields.BROKERS):
                 with pytest.raises(WrongCluster):
                     observer.look(what)
 
     def test_a_wrong_chroot_ends_the_look_and_is_not_made(self, cluster: LocalCluster, spec: ClusterSpec) -> None:
         with opened(settings_of(cluster, "/wrong")) as tools, Observer(spec, tools) as observer, pytest.raises(WrongCluster):
-            observer.look(Look.ZOOKEEPER)
+            observer.look(Fields.ZOOKEEPER)
         with ZooKeeper(ZooKeeperSettings(cluster.plan.zookeeper)) as root:
             assert "wrong" not in root.children("/")

@@ -14,9 +14,9 @@ from airflow_provider_kmigrate.clients.settings import ClusterSettings, KafkaSet
 from airflow_provider_kmigrate.clients.tools import opened
 from airflow_provider_kmigrate.clients.wire import NotLeader, Wire
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
-from airflow_provider_kmigrate.core.files.config_matrix import Stage
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.files.render import RenderFacts, controller_properties
-from airflow_provider_kmigrate.core.model import Look, Migration
+from airflow_provider_kmigrate.core.model import Fields, Migration
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, KMigrateError, Unavailable
 from airflow_provider_kmigrate.observe import Observer
 from tests.kit.localcluster.cluster import LocalCluster, lent
@@ -45,7 +45,7 @@ class TestControllers:
         for node in spec.controllers:
             host = host_for(node)
             host.put_properties(
-                node, controller_properties(original, node, Stage.CONTROLLER_MIGRATION, RenderFacts.of(spec, VERSION)), 1
+                node, controller_properties(original, node, FileStage.CONTROLLER_MIGRATION, RenderFacts.of(spec, VERSION)), 1
             )
             host.format_storage(node, spec.cluster_id, VERSION, 1)
             host.start(node, 1)
@@ -80,7 +80,7 @@ class TestControllers:
             zookeeper, KafkaSettings({"bootstrap.servers": small.bootstrap}), WireSecurity(), WireSecurity()
         )
         with opened(settings) as tools, Observer(spec, tools) as observer:
-            what = Look.CONTROLLERS | Look.QUORUM | Look.ZOOKEEPER | Look.BROKERS
+            what = Fields.CONTROLLERS | Fields.QUORUM | Fields.ZOOKEEPER | Fields.BROKERS
 
             def settled() -> bool:
                 seen = observer.look(what)

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from airflow_provider_kmigrate.consumer.assignment import Patience
+from airflow_provider_kmigrate.consumer.assignment import AssignmentTimeouts
 from airflow_provider_kmigrate.consumer.audited import AuditedConsumer, Membership, membership
 from airflow_provider_kmigrate.consumer.event_files import FileSink, read_events
 from airflow_provider_kmigrate.consumer.event_topic import TopicSink, read_topic
@@ -302,7 +302,7 @@ def test_a_stall_that_a_poll_reports_is_ended(full: MockKafka, tmp_path: Path) -
 
 def test_offsets_that_nobody_tells_are_left_to_librdkafka(full: MockKafka, tmp_path: Path) -> None:
     full.fail(OFFSET_FETCH, *[NOT_COORDINATOR] * 2)
-    patience = Patience(committed=0.0)
+    patience = AssignmentTimeouts(committed=0.0)
     with AuditedConsumer.of(properties(full), FileSink(tmp_path), patience=patience) as consumer:
         consumer.subscribe(["t"])
         read(consumer, ALL)

@@ -14,7 +14,7 @@ from airflow_provider_kmigrate.consumer.audited import AuditedConsumer
 from airflow_provider_kmigrate.consumer.event_files import FileSink, read_events
 from airflow_provider_kmigrate.consumer.producer import AuditedProducer
 from airflow_provider_kmigrate.core.events import Ack, Event, Latencies, Remark, SendFailure, Stop
-from airflow_provider_kmigrate.core.ledger import Verdict, balance
+from airflow_provider_kmigrate.core.ledger import LedgerVerdict, balance
 from tests.consumer.mock_kafka import MockKafka
 
 PRODUCE, MSG_SIZE_TOO_LARGE = 0, 10
@@ -85,7 +85,7 @@ def test_both_wrappers_make_a_whole_ledger(settings: dict[str, Any], tmp_path: P
             left -= 1
         consumer.commit(asynchronous=False)
     facts = balance(read_events(tmp_path).events)
-    assert facts.verdict is Verdict.PASS, facts.reasons
+    assert facts.verdict is LedgerVerdict.PASS, facts.reasons
     assert (facts.acked, facts.delivered) == (200, {"g": 200})
     assert facts.produce.exact
 

@@ -17,7 +17,7 @@ from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.consumer.migrating import MigratingConsumer
 from airflow_provider_kmigrate.consumer.migrating.delivery import Active, permit
 from airflow_provider_kmigrate.consumer.migrating.kafka import Committed
-from airflow_provider_kmigrate.consumer.migrating.lanes import Lanes
+from airflow_provider_kmigrate.consumer.migrating.lanes import PartitionExecutors
 from airflow_provider_kmigrate.consumer.migrating.znodes import GroupZnodes, partitions_in, wanted_topics
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
 from airflow_provider_kmigrate.core.coordination.registration import Flaw, Registration, Unreadable
@@ -53,7 +53,7 @@ def test_a_commit_covers_only_what_its_generation_was_given() -> None:
 
 
 def test_a_lane_keeps_its_order_while_others_overtake_and_what_failed_is_tried_again() -> None:
-    lanes, done, all_done, failures = Lanes(2), list[str](), threading.Event(), iter([False, True])
+    lanes, done, all_done, failures = PartitionExecutors(2), list[str](), threading.Event(), iter([False, True])
 
     def first() -> bool:
         succeeds = next(failures)

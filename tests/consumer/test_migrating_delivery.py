@@ -12,9 +12,9 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, Consumer, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from airflow_provider_kmigrate.consumer.migrating.delivery import Active, Hands
+from airflow_provider_kmigrate.consumer.migrating.delivery import Active, DeliveryBuffer
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.member.state import Held, Member, Stage
+from airflow_provider_kmigrate.core.member.state import Held, Member, PartitionStage
 from tests.consumer.mock_kafka import MockKafka
 from tests.core.member_talk import ALONE, Talk
 from tests.seeds import seeds
@@ -69,14 +69,14 @@ class Application:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)  # noqa: S311  # no secret
-        self.hands = Hands(Librdkafka(self.random), "earliest")  # type: ignore[arg-type]
+        self.hands = DeliveryBuffer(Librdkafka(self.random), "earliest")  # type: ignore[arg-type]
         self.talk = Talk().delivering(ALONE).member
         self.open: dict[TopicPartition, int] = {}
         self.expected: dict[TopicPartition, int] = {}
         self.member = self.allow()
 
     def allow(self, lease: float = 3_600.0) -> Member:
-        held = {where: Held(generation, "thread", Stage.DELIVERING, 0.0, 0.0) for where, generation in self.open.items()}
+        held = {where: Held(generation, "thread", PartitionStage.DELIVERING, 0.0, 0.0) for where, generation in self.open.items()}
         self.member = replace(self.talk, held=held, lease=time.monotonic() + lease, live=True)
         return self.member
 

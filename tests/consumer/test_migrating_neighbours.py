@@ -8,7 +8,7 @@ import pytest
 
 from airflow_provider_kmigrate.clients import wire_groups
 from airflow_provider_kmigrate.consumer.migrating.fence import FencedConsumer
-from airflow_provider_kmigrate.consumer.migrating.neighbours import Neighbours
+from airflow_provider_kmigrate.consumer.migrating.neighbours import GroupPoller
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
 from airflow_provider_kmigrate.core.coordination.group_seen import KafkaGroup
 from airflow_provider_kmigrate.core.events import TopicPartition
@@ -42,7 +42,7 @@ def test_the_last_answer_stays_until_a_settled_group_gives_another() -> None:
             raise answer
         return answer
 
-    neighbours = Neighbours(ask, lambda: True, lambda: news.append(neighbours.members))
+    neighbours = GroupPoller(ask, lambda: True, lambda: news.append(neighbours.members))
     assert neighbours.age == float("inf")
     assert [neighbours.look() for _ in range(6)] == [False, True, False, False, True, True]
     assert neighbours.age < float("inf")
@@ -60,7 +60,7 @@ def asked(answers: list[KafkaGroup | KMigrateError], session: float) -> list[tup
             raise answer
         return answer
 
-    neighbours = Neighbours(ask, lambda: True, lambda: None, away.append, session)
+    neighbours = GroupPoller(ask, lambda: True, lambda: None, away.append, session)
     for _ in answers:
         neighbours.look()
     return away

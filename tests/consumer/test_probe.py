@@ -18,7 +18,7 @@ from airflow_provider_kmigrate.consumer.probe import TOPIC, Probe, ProbePlan
 from airflow_provider_kmigrate.consumer.probe_runs import ProbeRuns, flows
 from airflow_provider_kmigrate.consumer.probe_topic import ensure_topic, layout
 from airflow_provider_kmigrate.core.audit.verdict import Level, Outcome, combine
-from airflow_provider_kmigrate.core.ledger import Verdict, balance
+from airflow_provider_kmigrate.core.ledger import LedgerVerdict, balance
 from airflow_provider_kmigrate.core.model import ProcessState
 from airflow_provider_kmigrate.exceptions import Refused
 from tests.kit.localcluster.cluster import LocalCluster, lent
@@ -112,15 +112,15 @@ def test_a_run_is_judged_while_it_runs_and_ended_by_whoever_comes(cluster: Local
         acked, _ = flows(events)
         reading = read_events(events)
         assert acked > 0
-        assert balance(reading.events).verdict is Verdict.INCONCLUSIVE, "nobody has stopped"
+        assert balance(reading.events).verdict is LedgerVerdict.INCONCLUSIVE, "nobody has stopped"
         running = balance(reading.events, refused=reading.refused, alive_since=round(time.time() * 1000) - 10_000)
-        assert (running.verdict, running.reasons) == (Verdict.PASS, ())
+        assert (running.verdict, running.reasons) == (LedgerVerdict.PASS, ())
         ProbeRuns(tmp_path, properties).begin("second")
         assert {process.state for process in Probe(tmp_path / "first", properties).status().values()} == {ProcessState.STOPPED}
     finally:
         assert ProbeRuns(tmp_path, properties).end() == ("first", "second")
     for run in ("first", "second"):
         facts = Probe(tmp_path / run, properties).facts()
-        assert (facts.verdict, facts.reasons) == (Verdict.PASS, ())
+        assert (facts.verdict, facts.reasons) == (LedgerVerdict.PASS, ())
     written = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert [path for path in written if b"canary-probe" in path.read_bytes()] == []

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from airflow_provider_kmigrate.consumer.migrating import MigratingConsumer
-from airflow_provider_kmigrate.consumer.migrating.settings import Stage, parse, stage_of
+from airflow_provider_kmigrate.consumer.migrating.settings import ClientStage, parse, stage_of
 from airflow_provider_kmigrate.consumer.stages import consumer_of, plain_properties
 from airflow_provider_kmigrate.exceptions import Refused
 from tests.consumer.memory_group_zookeeper import MemoryZooKeeper
@@ -22,19 +22,19 @@ LEAST = {"group.id": "g", "zookeeper.connect": "memory"}
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({}, Stage.ZOOKEEPER),
-        ({ENABLED: "false"}, Stage.ZOOKEEPER),
-        ({ENABLED: True}, Stage.MIGRATING),
-        ({STAGE: "zookeeper"}, Stage.ZOOKEEPER),
-        ({STAGE: "migrating"}, Stage.MIGRATING),
-        ({STAGE: "migrating", ENABLED: True}, Stage.MIGRATING),
-        ({STAGE: "kafka"}, Stage.KAFKA),
+        ({}, ClientStage.ZOOKEEPER),
+        ({ENABLED: "false"}, ClientStage.ZOOKEEPER),
+        ({ENABLED: True}, ClientStage.MIGRATING),
+        ({STAGE: "zookeeper"}, ClientStage.ZOOKEEPER),
+        ({STAGE: "migrating"}, ClientStage.MIGRATING),
+        ({STAGE: "migrating", ENABLED: True}, ClientStage.MIGRATING),
+        ({STAGE: "kafka"}, ClientStage.KAFKA),
     ],
 )
-def test_the_stage_is_read_in_both_ways(given: dict[str, Any], expected: Stage) -> None:
+def test_the_stage_is_read_in_both_ways(given: dict[str, Any], expected: ClientStage) -> None:
     assert stage_of(given) is expected
-    if expected is not Stage.KAFKA:
-        assert parse({**LEAST, **given}).migrates == (expected is Stage.MIGRATING)
+    if expected is not ClientStage.KAFKA:
+        assert parse({**LEAST, **given}).migrates == (expected is ClientStage.MIGRATING)
 
 
 @pytest.mark.parametrize("wrong", [{STAGE: "Kafka"}, {STAGE: "zookeeper", ENABLED: True}, {STAGE: "kafka", ENABLED: True}])
@@ -77,7 +77,7 @@ def test_every_stage_goes_on_where_the_last_one_stood(kafka: MockKafka) -> None:
     zookeeper = MemoryZooKeeper({"t": 1})
     given = {**LEAST, "bootstrap.servers": kafka.bootstrap, "auto.offset.reset": "earliest", "log_level": 2}
     kinds, found = list[type](), list[list[int]]()
-    for number, stage in enumerate(Stage):
+    for number, stage in enumerate(ClientStage):
         kafka.fill("t", {0: 3})
         consumer = consumer_of({**given, STAGE: str(stage)}, connect=zookeeper.connect)
         consumer.subscribe(["t"])
@@ -85,7 +85,7 @@ def test_every_stage_goes_on_where_the_last_one_stood(kafka: MockKafka) -> None:
         wait_until(
             lambda seen=seen, it=consumer: seen.extend(m.offset() for m in it.consume(9, 0.2)) or len(seen) >= 3, "records"
         )
-        if stage is Stage.MIGRATING:  # what a member of both takes up is known to Kafka before a plain one comes
+        if stage is ClientStage.MIGRATING:  # what a member of both takes up is known to Kafka before a plain one comes
             wait_until(lambda it=consumer: it.consume(1, 0.1) or committed(kafka) == 3 * (number + 1), "Kafka knows")  # noqa: B023
         consumer.close()
         kinds.append(type(consumer))

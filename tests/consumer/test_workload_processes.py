@@ -18,7 +18,7 @@ from airflow_provider_kmigrate.consumer.workload import __main__ as cli
 from airflow_provider_kmigrate.core.events import (
     TopicPartition,
 )
-from airflow_provider_kmigrate.core.ledger import Verdict
+from airflow_provider_kmigrate.core.ledger import LedgerVerdict
 from airflow_provider_kmigrate.core.model import ProcessState
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape
@@ -107,7 +107,7 @@ def test_everything_acknowledged_is_delivered_and_new_topics_are_taken_in(cluste
     assert {process.state for process in again.status().values()} == {ProcessState.RUNNING}
     again.stop()
     facts = running.facts()
-    assert (facts.verdict, facts.reasons) == (Verdict.PASS, ())
+    assert (facts.verdict, facts.reasons) == (LedgerVerdict.PASS, ())
     assert set(facts.delivered.values()) == {facts.acked}
     assert facts.produce.exact
     assert facts.produce.records == facts.acked
@@ -124,7 +124,7 @@ def test_a_killed_consumer_is_never_clean_by_accident(running: Workload) -> None
     wait_until(lambda: progress.update().acked > acked + 5_000, "5,000 records more")
     running.stop()
     facts = running.facts()
-    assert facts.verdict is not Verdict.PASS
+    assert facts.verdict is not LedgerVerdict.PASS
     assert not facts.complete
     assert "L05" in {reason.code for reason in facts.reasons}
     assert facts.lost.count == 0
@@ -139,4 +139,4 @@ def test_a_killed_producer_is_incomplete(running: Workload) -> None:
     member(running, "producer0").kill()
     running.stop()
     facts = running.facts()
-    assert (facts.verdict, facts.lost.count) == (Verdict.INCONCLUSIVE, 0)
+    assert (facts.verdict, facts.lost.count) == (LedgerVerdict.INCONCLUSIVE, 0)

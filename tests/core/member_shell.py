@@ -11,7 +11,7 @@ from airflow_provider_kmigrate.core.coordination.registration import Registratio
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.member import words as w
 from airflow_provider_kmigrate.core.member.membership import step
-from airflow_provider_kmigrate.core.member.state import Member, Settings, Stage, current
+from airflow_provider_kmigrate.core.member.state import Member, Settings, PartitionStage, current
 from tests.core.member_talk import may_deliver
 from tests.core.member_zookeeper import TIMEOUT, Node
 
@@ -84,7 +84,7 @@ class Shell:
         """What it hands over, and what handlers still work on after a stop, as long as the session is proven."""
         if self.paused:
             return frozenset()
-        stopping = {where for where, held in self.member.held.items() if held.stage is Stage.STOPPING}
+        stopping = {where for where, held in self.member.held.items() if held.stage is PartitionStage.STOPPING}
         proven = stopping if self.member.live and self.world.now < self.member.lease else set()
         return frozenset(self.active) & (may_deliver(self.member, self.world.now) | proven)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_kmigrate.core.back import gates
-from airflow_provider_kmigrate.core.gates import Gate, Standing
+from airflow_provider_kmigrate.core.gates import Gate, GateState
 from airflow_provider_kmigrate.core.model import ClusterView, Controller, NodeFiles, Process, ProcessState
 from tests.core.back_views import ALL_MIG, DUAL, FINAL_FILE, FLAG_FILE, STOPPED, handed_over, later, with_files
 from tests.core.views import DOWN, KRAFT, MIG, UP, ZK, cluster, controller, migration, with_broker, with_controller, with_zk
@@ -16,7 +16,7 @@ BACK = handed_over([MIG, MIG, MIG])
 UNKNOWN = Process(ProcessState.UNKNOWN)
 
 
-def shape(gate: Gate) -> tuple[Standing, ...]:
+def shape(gate: Gate) -> tuple[GateState, ...]:
     return (gate.standing, *(reason.code for reason in gate.reasons))
 
 
@@ -40,25 +40,25 @@ def zk_ids(view: ClusterView, *ids: int) -> ClusterView:
     ],
 )
 def test_every_broker_names_the_controller(view: ClusterView, met: bool) -> None:
-    assert shape(gates.names_the_controller(view)) == ((Standing.MET,) if met else (Standing.NOT_YET, "G28"))
+    assert shape(gates.names_the_controller(view)) == ((GateState.MET,) if met else (GateState.NOT_YET, "G28"))
 
 
 @pytest.mark.parametrize(
     ("process", "answers", "standing"),
     [
-        (DOWN, False, Standing.MET),
-        (DOWN, True, Standing.NEVER),  # something answers in its place
-        (UP, True, Standing.NEVER),
-        (UP, False, Standing.NOT_YET),
-        (UNKNOWN, False, Standing.NOT_YET),
-        (UNKNOWN, True, Standing.NEVER),
+        (DOWN, False, GateState.MET),
+        (DOWN, True, GateState.NEVER),  # something answers in its place
+        (UP, True, GateState.NEVER),
+        (UP, False, GateState.NOT_YET),
+        (UNKNOWN, False, GateState.NOT_YET),
+        (UNKNOWN, True, GateState.NEVER),
     ],
 )
-def test_a_controller_is_down_if_its_process_is_and_nothing_answers(process: Process, answers: bool, standing: Standing) -> None:
+def test_a_controller_is_down_if_its_process_is_and_nothing_answers(process: Process, answers: bool, standing: GateState) -> None:
     found = Controller(3001, process, answers)
     assert gates.controller_down(found).standing is standing
     view = replace(STOPPED, controllers={**STOPPED.controllers, 3001: found})
-    expected = (standing,) if standing is Standing.MET else (standing, "G26")
+    expected = (standing,) if standing is GateState.MET else (standing, "G26")
     assert shape(gates.controllers_down(view)) == expected, "all of them are asked"
     assert gates.controllers_silent(view).met is not answers
 
@@ -66,9 +66,9 @@ def test_a_controller_is_down_if_its_process_is_and_nothing_answers(process: Pro
 @pytest.mark.parametrize(
     ("view", "expected"),
     [
-        (with_files(STOPPED, FLAG_FILE), (Standing.NOT_YET, "G00")),  # the other two were not read
-        (with_files(STOPPED, FINAL_FILE), (Standing.NEVER, "R12")),
-        (with_files(BACK, FINAL_FILE), (Standing.MET,)),  # ZooKeeper owns the cluster
+        (with_files(STOPPED, FLAG_FILE), (GateState.NOT_YET, "G00")),  # the other two were not read
+        (with_files(STOPPED, FINAL_FILE), (GateState.NEVER, "R12")),
+        (with_files(BACK, FINAL_FILE), (GateState.MET,)),  # ZooKeeper owns the cluster
     ],
 )
 def test_no_stopped_controller_has_the_final_properties(view: ClusterView, expected: tuple[object, ...]) -> None:
@@ -84,10 +84,10 @@ def test_all_files_without_a_final_one_are_enough() -> None:
 @pytest.mark.parametrize(
     ("view", "expected"),
     [
-        (later(STOPPED, gates.STILL_FOR), (Standing.MET,)),
-        (later(STOPPED, gates.STILL_FOR - 0.1), (Standing.NOT_YET, "T01")),
-        (later(STOPPED, 5.0, offset=51), (Standing.NEVER, "G29")),
-        (replace(later(STOPPED), zk=None), (Standing.NOT_YET, "G00")),
+        (later(STOPPED, gates.STILL_FOR), (GateState.MET,)),
+        (later(STOPPED, gates.STILL_FOR - 0.1), (GateState.NOT_YET, "T01")),
+        (later(STOPPED, 5.0, offset=51), (GateState.NEVER, "G29")),
+        (replace(later(STOPPED), zk=None), (GateState.NOT_YET, "G00")),
     ],
 )
 def test_migration_is_still(view: ClusterView, expected: tuple[object, ...]) -> None:
@@ -95,20 +95,20 @@ def test_migration_is_still(view: ClusterView, expected: tuple[object, ...]) -> 
 
 
 def test_migration_is_not_known_to_be_still_if_it_was_not_read_before() -> None:
-    assert shape(gates.migration_still(later(STOPPED), replace(STOPPED, zk=None))) == (Standing.NOT_YET, "G00")
+    assert shape(gates.migration_still(later(STOPPED), replace(STOPPED, zk=None))) == (GateState.NOT_YET, "G00")
 
 
 @pytest.mark.parametrize(("state", "epoch", "met"), [(3, 3, True), (4, 3, False), (2, 3, True), (None, 3, True), (4, None, True)])
 def test_no_partition_state_is_out_of_the_controllers_reach(state: int | None, epoch: int | None, met: bool) -> None:
     view = replace(with_zk(BACK, controller_epoch=epoch), state_epoch=state)
-    assert shape(gates.states_in_reach(view)) == ((Standing.MET,) if met else (Standing.NEVER, "G02"))
+    assert shape(gates.states_in_reach(view)) == ((GateState.MET,) if met else (GateState.NEVER, "G02"))
     assert gates.states_in_reach(replace(view, zk=None)).met
 
 
 def test_the_others_must_answer() -> None:
     silent = with_controller(ALL_MIG, 3001, answers=False)
     assert gates.others_answer(silent, 3001).met
-    assert shape(gates.others_answer(silent, 3000)) == (Standing.NOT_YET, "G23")
+    assert shape(gates.others_answer(silent, 3000)) == (GateState.NOT_YET, "G23")
 
 
 def test_what_is_left_of_a_migration() -> None:

@@ -53,7 +53,7 @@ from airflow_provider_kmigrate.core.spark import hold, quiet
         ("in which the active controller writes a record", provision._MOVES_WITHIN, 2.0),
         ("before a stalled dual-write is acted on", standstill.PATIENCE, 20.0),
         ("more for each partition", standstill._A_PARTITION, 0.002),
-        ("acts on one stalled dual-write", standstill.MOST_CURES, 3),
+        ("acts on one stalled dual-write", standstill.MAX_RECOVERIES, 3),
         ("before such an act is forgotten", standstill.FORGOTTEN_AFTER, 600.0),
         ("before a leader that admits no follower is restarted", stuck_leader.PATIENCE, 20.0),
         ("records that its followers may be behind", stuck_leader.CAUGHT_UP, 1_000),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from airflow_provider_kmigrate.core.back.rollback import decide_alone
 from airflow_provider_kmigrate.core.decision import Act, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.forward import broker_canary as canary
-from airflow_provider_kmigrate.core.forward.broker_canary import LOOKS, SETTLING, WINDOW, Sample, departures, judged, sample
+from airflow_provider_kmigrate.core.forward.broker_canary import LOOKS, SETTLING, WINDOW, Sample, departures, judge_bake, sample
 from airflow_provider_kmigrate.core.forward.roll import decide_restart, may_give_up, may_stop
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, NodeFiles
 from tests.core.views import FILES, KRAFT, MIG, ZK, cluster, migration, with_broker, with_zk
@@ -35,7 +35,7 @@ def looks(*mine: float | None, others: float | None = 0.005, every: float = 0.5)
 
 
 def found(since: Sequence[Sample], before: Sequence[Sample] = (), watched: float = SETTLING) -> list[str]:
-    return [reason.code for reason in judged(before, since, HERE, BAKE, watched).reasons]
+    return [reason.code for reason in judge_bake(before, since, HERE, BAKE, watched).reasons]
 
 
 WELL = looks(*[0.005] * 40)
@@ -90,7 +90,7 @@ def test_a_look_that_did_not_read_the_partitions_is_no_departure():
 
 def test_the_first_seconds_do_not_count():
     cold = [look(100.0 + n * 0.5, 3.0 if n * 0.5 < SETTLING else 0.005) for n in range(60)]
-    verdicts = [judged((), cold[: n + 1], HERE, BAKE) for n in range(len(cold))]
+    verdicts = [judge_bake((), cold[: n + 1], HERE, BAKE) for n in range(len(cold))]
     assert not any(verdict.reasons for verdict in verdicts)
     assert (verdicts[20].sure, verdicts[-1].sure) == (False, True)
     assert found(cold[:20], watched=SETTLING) == ["V23"], "the same looks of a broker that has long settled"
@@ -105,13 +105,13 @@ def test_slow_looks_are_judged_by_their_number():
     """Where a look takes seconds, the window holds too few of them."""
     rows = looks(*[1.0] * LOOKS, every=WINDOW)
     assert found(rows) == ["V23"]
-    assert not judged((), rows[:-1], HERE, BAKE, SETTLING).sure
+    assert not judge_bake((), rows[:-1], HERE, BAKE, SETTLING).sure
 
 
 def test_a_short_bake_settles_in_half_of_it():
     rows = looks(*[1.0] * 20, every=0.2)
-    assert judged((), rows, HERE, 2.0).reasons
-    assert judged((), rows, HERE, BAKE) == canary.Verdict()
+    assert judge_bake((), rows, HERE, 2.0).reasons
+    assert judge_bake((), rows, HERE, BAKE) == canary.BrokerVerdict()
 
 
 def test_what_a_look_says():
@@ -200,7 +200,7 @@ histories = st.lists(st.tuples(answers, answers, st.booleans()), max_size=60).ma
 
 @given(histories, histories)
 def test_too_few_looks_are_no_verdict_and_reasons_are_sure(before, since):
-    verdict = judged(before, since, HERE, BAKE, SETTLING)
+    verdict = judge_bake(before, since, HERE, BAKE, SETTLING)
     assert verdict.sure is (len(since) >= LOOKS)
     assert verdict.sure or not verdict.reasons
 

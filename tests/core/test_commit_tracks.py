@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.core.audit import commit_tracks
 from airflow_provider_kmigrate.core.audit.commit_tracks import (
-    CommitLook,
-    Patience,
+    CommitSnapshot,
+    CommitTimeouts,
     Waiting,
     end_of_records,
     judge_commits,
     standing_still,
 )
 from airflow_provider_kmigrate.core.audit.log_blocks import LogMark
-from airflow_provider_kmigrate.core.audit.offset_tracks import Reader, Step, Track, Tracks
+from airflow_provider_kmigrate.core.audit.offset_tracks import Reader, OffsetStep, Track, Tracks
 from airflow_provider_kmigrate.core.audit.offsets_records import (
     ConsumerAssignment,
     ConsumerMemberRemoved,
@@ -54,12 +54,12 @@ def tracks(*offsets: int | None, begin: int = 0, t_ms: int = 0) -> Tracks:
     return found
 
 
-def commits(taken_ms: int, *offsets: int | None, begin: int = 0, members: int = 1, t_ms: int = 0) -> CommitLook:
-    return CommitLook(taken_ms, tracks(*offsets, begin=begin, t_ms=t_ms).found, {"g": members})
+def commits(taken_ms: int, *offsets: int | None, begin: int = 0, members: int = 1, t_ms: int = 0) -> CommitSnapshot:
+    return CommitSnapshot(taken_ms, tracks(*offsets, begin=begin, t_ms=t_ms).found, {"g": members})
 
 
-def codes_of(before: CommitLook, after: CommitLook, end: int = 0) -> dict[str, Ground]:
-    return {ground.reason.code: ground for ground in judge_commits(before, after, {P0: end}, Patience(1_000, 100))}
+def codes_of(before: CommitSnapshot, after: CommitSnapshot, end: int = 0) -> dict[str, Ground]:
+    return {ground.reason.code: ground for ground in judge_commits(before, after, {P0: end}, CommitTimeouts(1_000, 100))}
 
 
 @given(st.lists(st.one_of(st.none(), st.integers(0, 5)), min_size=1, max_size=12), st.data())
@@ -129,7 +129,7 @@ def alive(
     found = Tracks.empty()
     for place, number in enumerate(numbers, 1):
         found.add(raw(place, place * apart_ms), OffsetCommitted(*G, 1_100 + 5 * number, None, "", place * apart_ms))
-    return codes_of(before, replace(CommitLook(900_000, found.found, {"g": 1}), marks=marks[1])).keys()
+    return codes_of(before, replace(CommitSnapshot(900_000, found.found, {"g": 1}), marks=marks[1])).keys()
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_two_owners_are_never_taken_for_a_client_that_tries_again(
     for place, (t_ms, offset) in enumerate(sorted([*first, *second])):
         found.add(raw(place, round(t_ms)), OffsetCommitted(*G, offset, None, "", round(t_ms)))
     now = {TopicPartition("__consumer_offsets", 0): LogMark(0, 90, 1 + moves, "id")}
-    after = replace(CommitLook(10_000_000, found.found, {"g": 2}), marks=now)
+    after = replace(CommitSnapshot(10_000_000, found.found, {"g": 2}), marks=now)
     code = "D11" if both > 2 else "D20"
     assert code in codes_of(replace(commits(0, 900), marks=marks), after)
 
@@ -288,16 +288,18 @@ MINUTE = 60_000
 LOOK = 1_000 * MINUTE  # when the look before was taken; the gate is made 20 minutes later
 
 
-def moved(taken_ms: int, *steps: tuple[float, int], members: int = 1, left: float | None = None) -> CommitLook:
+def moved(taken_ms: int, *steps: tuple[float, int], members: int = 1, left: float | None = None) -> CommitSnapshot:
     """Commits as (minutes since the look, offset)."""
     found = Tracks.empty()
     for place, (minute, offset) in enumerate(steps):
         when = LOOK + round(minute * MINUTE)
         found.add(raw(place, when), OffsetCommitted(*G, offset, None, "", when))
-    return CommitLook(taken_ms, found.found, {"g": members}, left_ms={} if left is None else {"g": LOOK + round(left * MINUTE)})
+    return CommitSnapshot(
+        taken_ms, found.found, {"g": members}, left_ms={} if left is None else {"g": LOOK + round(left * MINUTE)}
+    )
 
 
-def stops(before: CommitLook, after: CommitLook, *, long: int = 3_000, at_look: int = 1_000) -> bool:
+def stops(before: CommitSnapshot, after: CommitSnapshot, *, long: int = 3_000, at_look: int = 1_000) -> bool:
     """Whether D13 is said; records up to `long` have lain there for longer than a minute, `at_look` was the end at the look before."""
     grounds = judge_commits(before, after, {P0: 3_100}, waiting=Waiting({P0: at_look}, {P0: long}))
     assert all(ground.outcome is Outcome.INCONCLUSIVE for ground in grounds)
@@ -321,7 +323,9 @@ _GATE = LOOK + 20 * MINUTE
     ],
     ids=["for good", "commits the same again and again", "slow, then for good", "thrown out", "waited a little before", "new"],
 )
-def test_a_group_that_went_on_after_the_look_and_then_stopped(before: CommitLook, after: CommitLook, expected: bool) -> None:
+def test_a_group_that_went_on_after_the_look_and_then_stopped(
+    before: CommitSnapshot, after: CommitSnapshot, expected: bool
+) -> None:
     """As a client that is told of a moved coordinator in the first third of a roll: its last commit differs from the look's."""
     assert stops(before, after) is expected
     again = commit_tracks.from_dict(json.loads(json.dumps(commit_tracks.as_dict(before))))
@@ -347,7 +351,7 @@ def test_a_group_that_went_on_after_the_look_and_then_stopped(before: CommitLook
         "a batch each hour that stays",
     ],
 )
-def test_groups_that_do_well_and_commit_no_more(before: CommitLook, after: CommitLook, waits: int) -> None:
+def test_groups_that_do_well_and_commit_no_more(before: CommitSnapshot, after: CommitSnapshot, waits: int) -> None:
     assert not stops(before, after, long=waits)
     again = commit_tracks.from_dict(json.loads(json.dumps(commit_tracks.as_dict(before))))
     assert not stops(again, after, long=waits)
@@ -381,12 +385,12 @@ def test_a_member_of_kip_848_that_left_is_one_no_more() -> None:
     found = Tracks.empty()
     found.add(raw(0), ConsumerAssignment("g", "a", 1, ()))
     found.add(raw(1), ConsumerAssignment("g", "b", 1, ()))
-    there = CommitLook(1, {}, {}, consumers=found.consumers)
+    there = CommitSnapshot(1, {}, {}, consumers=found.consumers)
     left = Tracks.empty()
     left.add(raw(2), ConsumerMemberRemoved("g", "a"))
-    assert there.joined(CommitLook(2, {}, {}, consumers=left.consumers)).has_members("g")
+    assert there.joined(CommitSnapshot(2, {}, {}, consumers=left.consumers)).has_members("g")
     left.add(raw(3), ConsumerMemberRemoved("g", "b"))
-    assert not there.joined(CommitLook(2, {}, {}, consumers=left.consumers)).has_members("g")
+    assert not there.joined(CommitSnapshot(2, {}, {}, consumers=left.consumers)).has_members("g")
     assert there.has_members("g"), "that look has not changed"
 
 
@@ -413,5 +417,5 @@ def test_unreadable_records_leave_a_doubt() -> None:
 
 def test_a_step_tells_where_to_look() -> None:
     (step,) = tracks(5, 4).found[G].backs
-    assert step == Step(5, 4, 1, 1, at=1)
+    assert step == OffsetStep(5, 4, 1, 1, at=1)
     assert Track(1, 2, 0, 0).back_to(Track(3, 3, 0, 0)) == ()

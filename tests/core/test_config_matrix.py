@@ -7,7 +7,7 @@ import pytest
 from airflow_provider_kmigrate.core.files.config_matrix import (
     MATRIX,
     Rule,
-    Stage,
+    FileStage,
     chroot_of,
     inter_broker_listener,
     is_original,
@@ -44,24 +44,24 @@ MIGRATION = {
 }
 FLAGGED_CONTROLLER = {**CONTROLLER, "zookeeper.connect": "zk1:2181/kafka", "zookeeper.metadata.migration.enable": "true"}
 HEALTHY = {
-    Stage.ZOOKEEPER: ORIGINAL,
-    Stage.MIGRATION: MIGRATION,
-    Stage.KRAFT: KRAFT,
-    Stage.CONTROLLER_MIGRATION: FLAGGED_CONTROLLER,
-    Stage.CONTROLLER_FINAL: CONTROLLER,
+    FileStage.ZOOKEEPER: ORIGINAL,
+    FileStage.MIGRATION: MIGRATION,
+    FileStage.KRAFT: KRAFT,
+    FileStage.CONTROLLER_MIGRATION: FLAGGED_CONTROLLER,
+    FileStage.CONTROLLER_FINAL: CONTROLLER,
 }
 
 
 def test_every_row_says_something_for_every_stage() -> None:
     letters = {str(letter) for letter in Rule}
-    assert all(len(row) == len(Stage) and set(row) <= letters for row in MATRIX.values())
+    assert all(len(row) == len(FileStage) and set(row) <= letters for row in MATRIX.values())
 
 
-@pytest.mark.parametrize("stage", Stage)
-def test_a_healthy_file_is_recognised_and_has_no_problem(stage: Stage) -> None:
+@pytest.mark.parametrize("stage", FileStage)
+def test_a_healthy_file_is_recognised_and_has_no_problem(stage: FileStage) -> None:
     assert stage_of(HEALTHY[stage]) is stage
     assert problems(HEALTHY[stage], stage, chroot="/kafka", metadata_version="3.9-IV0") == ()
-    assert is_original(HEALTHY[stage]) is (stage is Stage.ZOOKEEPER)
+    assert is_original(HEALTHY[stage]) is (stage is FileStage.ZOOKEEPER)
 
 
 @pytest.mark.parametrize(
@@ -70,43 +70,43 @@ def test_a_healthy_file_is_recognised_and_has_no_problem(stage: Stage) -> None:
 )
 def test_a_file_of_no_stage_is_none(properties: dict[str, str]) -> None:
     assert stage_of(properties) is None
-    assert [reason.code for reason in problems(properties, Stage.ZOOKEEPER)] == ["C01"]
+    assert [reason.code for reason in problems(properties, FileStage.ZOOKEEPER)] == ["C01"]
 
 
 @pytest.mark.parametrize(
     ("stage", "changes", "code"),
     [
-        (Stage.MIGRATION, {"zookeeper.metadata.migration.enable": "false"}, "C01"),
-        (Stage.ZOOKEEPER, {"broker.id": None}, "C02"),
-        (Stage.ZOOKEEPER, {"broker.id": "-1"}, "C02"),
-        (Stage.ZOOKEEPER, {"broker.id": "one"}, "C02"),
-        (Stage.ZOOKEEPER, {"node.id": "2"}, "C02"),
-        (Stage.KRAFT, {"node.id": None}, "C02"),
-        (Stage.ZOOKEEPER, {"broker.id": "1001"}, "C02"),
-        (Stage.MIGRATION, {"broker.id": "20", "reserved.broker.max.id": "19"}, "C02"),
-        (Stage.MIGRATION, {"inter.broker.protocol.version": None}, "C04"),
-        (Stage.MIGRATION, {"controller.quorum.voters": " "}, "C04"),
-        (Stage.CONTROLLER_MIGRATION, {"zookeeper.connect": None}, "C04"),
-        (Stage.CONTROLLER_FINAL, {"log.dir": None}, "C04"),
-        (Stage.KRAFT, {"control.plane.listener.name": "CP"}, "C04"),
-        (Stage.KRAFT, {"zookeeper.ssl.client.enable": "true"}, "C04"),
-        (Stage.KRAFT, {"zookeeper.metadata.migration.enable": "true"}, "C04"),
-        (Stage.ZOOKEEPER, {"controller.listener.names": "CONTROLLER"}, "C04"),
-        (Stage.CONTROLLER_FINAL, {"zookeeper.connect": "zk1:2181/kafka"}, "C04"),
-        (Stage.ZOOKEEPER, {"zookeeper.connect": "zk1:2181"}, "C04"),
-        (Stage.CONTROLLER_MIGRATION, {"zookeeper.connect": "zk1:2181/kafka2"}, "C04"),
-        (Stage.MIGRATION, {"inter.broker.protocol.version": "3.8"}, "C04"),
-        (Stage.ZOOKEEPER, {"listeners": "CONTROLLER://:9092"}, "C04"),
-        (Stage.ZOOKEEPER, {"listeners": "PLAINTEXT://:9092, controller://:9093"}, "C04"),
-        (Stage.CONTROLLER_FINAL, {"ssl.key.password": "${vault:kafka:key}"}, "C10"),
-        (Stage.CONTROLLER_MIGRATION, {"metadata.max.idle.interval.ms": "0"}, "C11"),
-        (Stage.CONTROLLER_MIGRATION, {"metadata.max.idle.interval.ms": "1001"}, "C11"),
-        (Stage.CONTROLLER_MIGRATION, {"metadata.max.idle.interval.ms": "half"}, "C11"),
-        (Stage.CONTROLLER_FINAL, {"listeners": "OTHER://c:9093"}, "C04"),
-        (Stage.KRAFT, {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"}, "C04"),
+        (FileStage.MIGRATION, {"zookeeper.metadata.migration.enable": "false"}, "C01"),
+        (FileStage.ZOOKEEPER, {"broker.id": None}, "C02"),
+        (FileStage.ZOOKEEPER, {"broker.id": "-1"}, "C02"),
+        (FileStage.ZOOKEEPER, {"broker.id": "one"}, "C02"),
+        (FileStage.ZOOKEEPER, {"node.id": "2"}, "C02"),
+        (FileStage.KRAFT, {"node.id": None}, "C02"),
+        (FileStage.ZOOKEEPER, {"broker.id": "1001"}, "C02"),
+        (FileStage.MIGRATION, {"broker.id": "20", "reserved.broker.max.id": "19"}, "C02"),
+        (FileStage.MIGRATION, {"inter.broker.protocol.version": None}, "C04"),
+        (FileStage.MIGRATION, {"controller.quorum.voters": " "}, "C04"),
+        (FileStage.CONTROLLER_MIGRATION, {"zookeeper.connect": None}, "C04"),
+        (FileStage.CONTROLLER_FINAL, {"log.dir": None}, "C04"),
+        (FileStage.KRAFT, {"control.plane.listener.name": "CP"}, "C04"),
+        (FileStage.KRAFT, {"zookeeper.ssl.client.enable": "true"}, "C04"),
+        (FileStage.KRAFT, {"zookeeper.metadata.migration.enable": "true"}, "C04"),
+        (FileStage.ZOOKEEPER, {"controller.listener.names": "CONTROLLER"}, "C04"),
+        (FileStage.CONTROLLER_FINAL, {"zookeeper.connect": "zk1:2181/kafka"}, "C04"),
+        (FileStage.ZOOKEEPER, {"zookeeper.connect": "zk1:2181"}, "C04"),
+        (FileStage.CONTROLLER_MIGRATION, {"zookeeper.connect": "zk1:2181/kafka2"}, "C04"),
+        (FileStage.MIGRATION, {"inter.broker.protocol.version": "3.8"}, "C04"),
+        (FileStage.ZOOKEEPER, {"listeners": "CONTROLLER://:9092"}, "C04"),
+        (FileStage.ZOOKEEPER, {"listeners": "PLAINTEXT://:9092, controller://:9093"}, "C04"),
+        (FileStage.CONTROLLER_FINAL, {"ssl.key.password": "${vault:kafka:key}"}, "C10"),
+        (FileStage.CONTROLLER_MIGRATION, {"metadata.max.idle.interval.ms": "0"}, "C11"),
+        (FileStage.CONTROLLER_MIGRATION, {"metadata.max.idle.interval.ms": "1001"}, "C11"),
+        (FileStage.CONTROLLER_MIGRATION, {"metadata.max.idle.interval.ms": "half"}, "C11"),
+        (FileStage.CONTROLLER_FINAL, {"listeners": "OTHER://c:9093"}, "C04"),
+        (FileStage.KRAFT, {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"}, "C04"),
     ],
 )
-def test_one_mistake_has_one_code(stage: Stage, changes: dict[str, str | None], code: str) -> None:
+def test_one_mistake_has_one_code(stage: FileStage, changes: dict[str, str | None], code: str) -> None:
     changed = HEALTHY[stage] | changes
     properties = {key: value for key, value in changed.items() if value is not None}
 
@@ -116,9 +116,10 @@ def test_one_mistake_has_one_code(stage: Stage, changes: dict[str, str | None], 
 
 
 @pytest.mark.parametrize(
-    ("stage", "idle"), [(Stage.CONTROLLER_MIGRATION, "1"), (Stage.CONTROLLER_MIGRATION, " 1000 "), (Stage.CONTROLLER_FINAL, "0")]
+    ("stage", "idle"),
+    [(FileStage.CONTROLLER_MIGRATION, "1"), (FileStage.CONTROLLER_MIGRATION, " 1000 "), (FileStage.CONTROLLER_FINAL, "0")],
 )
-def test_how_often_an_idle_controller_writes_matters_while_it_migrates(stage: Stage, idle: str) -> None:
+def test_how_often_an_idle_controller_writes_matters_while_it_migrates(stage: FileStage, idle: str) -> None:
     assert problems(HEALTHY[stage] | {"metadata.max.idle.interval.ms": idle}, stage) == ()
 
 
@@ -126,7 +127,7 @@ def test_how_often_an_idle_controller_writes_matters_while_it_migrates(stage: St
     "changes", [{"zookeeper.connect": "${file:/etc/kafka/zk:connect}"}, {"inter.broker.protocol.version": "${env:IBP}"}]
 )
 def test_what_only_the_node_can_resolve_is_no_mistake(changes: dict[str, str]) -> None:
-    assert problems(MIGRATION | changes, Stage.MIGRATION, chroot="/kafka", metadata_version="3.9-IV0") == ()
+    assert problems(MIGRATION | changes, FileStage.MIGRATION, chroot="/kafka", metadata_version="3.9-IV0") == ()
 
 
 @pytest.mark.parametrize(
@@ -145,13 +146,13 @@ def test_references_are_told_from_other_dollars(value: str, providers: tuple[str
 
 def test_a_high_id_is_fine_where_ids_are_not_generated() -> None:
     properties = ORIGINAL | {"broker.id": "5000", "broker.id.generation.enable": "false"}
-    assert problems(properties, Stage.ZOOKEEPER) == ()
+    assert problems(properties, FileStage.ZOOKEEPER) == ()
 
 
 def test_values_that_may_be_secret_are_in_no_reason() -> None:
     properties = KRAFT | {"zookeeper.ssl.keystore.password": "geheim", "password.encoder.secret": "geheim"}
-    assert "geheim" not in str(problems(properties, Stage.KRAFT))
-    assert len(problems(properties, Stage.KRAFT)) == 2
+    assert "geheim" not in str(problems(properties, FileStage.KRAFT))
+    assert len(problems(properties, FileStage.KRAFT)) == 2
 
 
 @pytest.mark.parametrize(
@@ -179,11 +180,11 @@ def test_the_inter_broker_listener_has_kafkas_defaults(properties: dict[str, str
 
 
 def test_listener_keys_belong_to_the_inter_broker_listener_only() -> None:
-    stage = Stage.CONTROLLER_FINAL
+    stage = FileStage.CONTROLLER_FINAL
     assert rule("listener.name.int.ssl.keystore.location", stage, "INT") is Rule.SAME
     assert rule("listener.name.ext.ssl.keystore.location", stage, "INT") is Rule.ABSENT
     assert rule("log.retention.hours", stage) is Rule.ABSENT
-    assert rule("log.retention.hours", Stage.KRAFT) is Rule.SAME
+    assert rule("log.retention.hours", FileStage.KRAFT) is Rule.SAME
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from airflow_provider_kmigrate.core.back import cures as back_cures
 from airflow_provider_kmigrate.core.decision import Act, Decision, Verb, Wait
 from airflow_provider_kmigrate.core.forward import cures
-from airflow_provider_kmigrate.core.forward.cures import DEAF_FOR, Troubles, to_free, to_tell
+from airflow_provider_kmigrate.core.forward.cures import DEAF_FOR, Recoveries, to_free, to_tell
 from airflow_provider_kmigrate.core.forward.leaders import LEFT_OUT_FOR
 from airflow_provider_kmigrate.core.forward.stuck_leader import CAUGHT_UP, PATIENCE
 from airflow_provider_kmigrate.core.model import Cause, ClusterView, Partition, Reason
@@ -33,12 +33,12 @@ CASES = {Verb.FREE: (STUCK, PATIENCE), Verb.ELECT: (HEADLESS, LEFT_OUT_FOR), Ver
 
 
 def history(
-    looks: list[tuple[float, ClusterView, Decision]], troubles: Troubles | None = None
-) -> tuple[list[Verb | None], Troubles]:
+    looks: list[tuple[float, ClusterView, Decision]], troubles: Recoveries | None = None
+) -> tuple[list[Verb | None], Recoveries]:
     """Which cure is decided on at each look; as the steps do, a cure that is decided on is done."""
-    done, troubles = [], troubles or Troubles()
+    done, troubles = [], troubles or Recoveries()
     for at, view, decision in looks:
-        judged = back_cures.cured(replace(view, taken_at=at), 0, decision, troubles)
+        judged = back_cures.recover(replace(view, taken_at=at), 0, decision, troubles)
         found, troubles = judged.decision, judged.troubles
         assert isinstance(found, Act) or found == decision
         done.append(found.verb if isinstance(found, Act) else None)
@@ -67,17 +67,17 @@ def test_a_look_between_in_which_it_is_not_so_begins_anew(verb: Verb, between: t
 
 
 def test_the_way_forward_has_no_controller_elected_that_tells_states() -> None:
-    troubles = Troubles()
+    troubles = Recoveries()
     for at in (0.0, DEAF_FOR, 3 * DEAF_FOR):
-        judged = cures.cured(replace(DEAF, taken_at=at), 0, OUT, troubles)
+        judged = cures.recover(replace(DEAF, taken_at=at), 0, OUT, troubles)
         assert judged.decision == OUT
         troubles = judged.troubles
 
 
 def test_what_speaks_against_the_leaders_restart_is_said_behind_the_wait() -> None:
     silent = replace(STUCK, brokers={**STUCK.brokers, 2: replace(STUCK.brokers[2], mode=None)})
-    troubles = cures.cured(replace(silent, taken_at=0.0), 0, OUT, Troubles()).troubles
-    judged = cures.cured(replace(silent, taken_at=PATIENCE), 0, OUT, troubles)
+    troubles = cures.recover(replace(silent, taken_at=0.0), 0, OUT, Recoveries()).troubles
+    judged = cures.recover(replace(silent, taken_at=PATIENCE), 0, OUT, troubles)
     assert isinstance(judged.decision, Wait)
     assert [reason.code for reason in judged.decision.reasons] == ["R05", "R01"]
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.gates import Standing
+from airflow_provider_kmigrate.core.gates import GateState
 from airflow_provider_kmigrate.core.metadata import kinds
 from airflow_provider_kmigrate.core.model import Cause, ClusterView, Entities, Reason, Stored, StoredKind, TopicMetadata, ZkView
 
@@ -55,17 +55,17 @@ def test_topics_are_compared_too_and_pending_deletions_explain() -> None:
 @pytest.mark.parametrize("kind", list(StoredKind))
 def test_a_kind_that_was_not_read_is_unknown(kind: StoredKind) -> None:
     view = replace(EQUAL, stored={each: NOTHING[each] for each in StoredKind if each is not kind})
-    (reason,) = kinds.unread(view)
+    (reason,) = kinds.unread_kinds(view)
     assert (reason.code, str(kind) in reason.text) == ("G00", True)
-    assert kinds.lost(view, view).standing is Standing.NOT_YET
+    assert kinds.lost(view, view).standing is GateState.NOT_YET
     assert kinds.lost(EQUAL, view).met, "it may have been a hiccup"
 
 
 def test_nothing_read_at_all_is_unknown_with_its_reason() -> None:
     view = ClusterView(0.0, unknowns=(Reason("U05", "quotas: no answer", cause=Cause.UNREAD_STORED), Reason("U01", "elsewhere")))
-    assert codes(kinds.unread(view)) == ["G00", "G00"]
-    assert "quotas: no answer" in kinds.unread(view)[1].text
-    assert "elsewhere" not in kinds.unread(view)[1].text
+    assert codes(kinds.unread_kinds(view)) == ["G00", "G00"]
+    assert "quotas: no answer" in kinds.unread_kinds(view)[1].text
+    assert "elsewhere" not in kinds.unread_kinds(view)[1].text
 
 
 def test_what_is_not_told_is_not_compared_and_said() -> None:
@@ -108,7 +108,7 @@ def test_what_lasts_is_lost_and_what_was_on_its_way_is_not() -> None:
     assert kinds.lost(EQUAL, moving).met
     assert kinds.lost(moving, stays).met
     gate = kinds.lost(stays, stays)
-    assert (gate.standing, codes(gate.reasons)) == (Standing.NEVER, ["E08"])
+    assert (gate.standing, codes(gate.reasons)) == (GateState.NEVER, ["E08"])
 
 
 ENTITIES = st.dictionaries(st.sampled_from("abc"), st.dictionaries(st.sampled_from("kl"), st.sampled_from("12")))
@@ -122,16 +122,16 @@ def filled(entities: Entities) -> dict[str, dict[str, str]]:
 @settings(max_examples=150, deadline=None)
 @given(ENTITIES, ENTITIES, st.sampled_from(sorted(CODES)))
 def test_nothing_is_found_exactly_where_both_sides_are_equal(one: Entities, other: Entities, kind: StoredKind) -> None:
-    found = kinds.compare(kind, Stored(one, other))
+    found = kinds.compare_kinds(kind, Stored(one, other))
     assert (found == ()) == (filled(one) == filled(other))
-    assert len(found) == len(kinds.compare(kind, Stored(other, one)))
+    assert len(found) == len(kinds.compare_kinds(kind, Stored(other, one)))
 
 
 @settings(max_examples=100, deadline=None)
 @given(ENTITIES, ENTITIES, st.sets(st.sampled_from("abc")))
 def test_only_what_is_told_is_found(one: Entities, other: Entities, silent: set[str]) -> None:
     told = {entity: values for entity, values in other.items() if entity not in silent}
-    found = kinds.compare(StoredKind.QUOTAS, Stored(one, told, dict.fromkeys(silent, "silent")))
+    found = kinds.compare_kinds(StoredKind.QUOTAS, Stored(one, told, dict.fromkeys(silent, "silent")))
     assert not {each.entity[0] for each in found} & silent
     spoken = {entity: values for entity, values in one.items() if entity not in silent}
     assert (found == ()) == (filled(spoken) == filled(told))

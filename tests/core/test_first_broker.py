@@ -10,7 +10,7 @@ import pytest
 from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Verb, Wait
 from airflow_provider_kmigrate.core.forward.broker_canary import LOOKS, SETTLING, WINDOW
-from airflow_provider_kmigrate.core.forward.first_broker import _KEPT, FirstBroker
+from airflow_provider_kmigrate.core.forward.first_broker import _KEPT, CanaryBake
 from airflow_provider_kmigrate.core.model import ClusterView, Reason
 from tests.core.views import MIG, ZK, cluster, with_broker
 
@@ -19,7 +19,7 @@ RESTART, DONE = Act(Verb.RESTART, "restart it"), Done("It is back.")
 UNSURE = Wait((Reason("S02", "12 partitions.", "why"),))
 WORSE = (Reason("V23", "It is slow.", "why"),)
 FLAGS = (True, True, True)
-FIRST = FirstBroker(0, MIG, BAKE)
+FIRST = CanaryBake(0, MIG, BAKE)
 
 
 def view(at: float, mine: float = 0.005, others: float = 0.005, *, mode=MIG) -> ClusterView:
@@ -30,7 +30,7 @@ def view(at: float, mine: float = 0.005, others: float = 0.005, *, mode=MIG) -> 
     return seen
 
 
-def after(first: FirstBroker, views: Sequence[ClusterView], decision: Decision) -> tuple[FirstBroker, Decision]:
+def after(first: CanaryBake, views: Sequence[ClusterView], decision: Decision) -> tuple[CanaryBake, Decision]:
     got: Decision = decision
     for each in views:
         first, got = first.saw(each, decision)
@@ -84,7 +84,7 @@ def test_what_is_kept_is_bounded() -> None:
     ],
 )
 @pytest.mark.parametrize("decision", [RESTART, DONE, UNSURE])
-def test_a_broker_that_is_not_watched_is_let_alone(first: FirstBroker, seen: ClusterView, decision: Decision) -> None:
+def test_a_broker_that_is_not_watched_is_let_alone(first: CanaryBake, seen: ClusterView, decision: Decision) -> None:
     assert first.saw(seen, decision) == (first, decision)
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_kmigrate.core import gates
-from airflow_provider_kmigrate.core.gates import Standing
+from airflow_provider_kmigrate.core.gates import GateState
 from airflow_provider_kmigrate.core.model import ClusterView, LiveMembers, Malformed, NodeFiles, Partition, ZkController
 from airflow_provider_kmigrate.core.zookeeper_time import Age
 from tests.core.views import CONTROLLERS, KRAFT, MIG, ZK, cluster, controller, migration, with_zk
@@ -34,68 +34,68 @@ def claimed_by_another(view: ClusterView) -> ClusterView:
 
 
 CASES = [
-    ("G3 fresh", gates.fresh_migration(cluster([ZK, ZK, ZK])), Standing.MET),
-    ("G3 controllers already wrote -1", gates.fresh_migration(PRE), Standing.MET),
-    ("G3 left over", gates.fresh_migration(with_zk(PRE, migration=migration(97))), Standing.NEVER),
-    ("G3 before the first record", gates.fresh_migration(with_zk(PRE, migration=migration(0))), Standing.MET),
-    ("G3 with the first record", gates.fresh_migration(with_zk(PRE, migration=migration(1))), Standing.NEVER),
-    ("G3 null", gates.fresh_migration(with_zk(PRE, migration=Malformed("/migration", ""))), Standing.NEVER),
-    ("G4 empty", gates.empty_controllers(UNUSED, CONTROLLERS), Standing.MET),
-    ("G4 used", gates.empty_controllers(USED, CONTROLLERS), Standing.NEVER),
-    ("G4 used by this migration", gates.empty_controllers(PRE, CONTROLLERS), Standing.MET),
-    ("G4 not in view", gates.empty_controllers(UNUSED, (3009,)), Standing.NOT_YET),
-    ("G5 all", gates.all_flagged(PRE), Standing.MET),
-    ("G5 one silent", gates.all_flagged(cluster([ZK], (True, True, None), -1)), Standing.NOT_YET),
-    ("G5 one bare", gates.all_flagged(cluster([ZK], (True, True, False), -1)), Standing.NEVER),
-    ("G7 moved", gates.dual_write_alive(DUAL, EARLIER), Standing.MET),
-    ("G7 frozen", gates.dual_write_alive(DUAL, DUAL), Standing.NOT_YET),
-    ("G7 first look", gates.dual_write_alive(DUAL, None), Standing.NOT_YET),
-    ("G7 not copied", gates.dual_write_alive(PRE, None), Standing.NOT_YET),
-    ("G7 claimed, with the first record", gates._claimed(with_zk(DUAL, migration=migration(1))), Standing.MET),
-    ("G7 claimed, nothing copied", gates._claimed(with_zk(DUAL, migration=migration(0))), Standing.NOT_YET),
-    ("G7 old epoch", gates.dual_write_alive(with_zk(DUAL, migration=migration(95, epoch=4)), EARLIER), Standing.NOT_YET),
-    ("G7 written just now", gates.dual_write_alive(written(0.4), None), Standing.MET),
-    ("G7 written a while ago", gates.dual_write_alive(written(gates.JUST_NOW), None), Standing.NOT_YET),
-    ("G7 written a while ago, and moved", gates.dual_write_alive(written(9.0), EARLIER), Standing.MET),
-    ("G7 written just now, and behind", gates.dual_write_alive(written(0.4, offset=88), None), Standing.NOT_YET),
-    ("G7 written just now, before an election", gates.dual_write_alive(written(0.4, epoch=4), None), Standing.NOT_YET),
+    ("G3 fresh", gates.fresh_migration(cluster([ZK, ZK, ZK])), GateState.MET),
+    ("G3 controllers already wrote -1", gates.fresh_migration(PRE), GateState.MET),
+    ("G3 left over", gates.fresh_migration(with_zk(PRE, migration=migration(97))), GateState.NEVER),
+    ("G3 before the first record", gates.fresh_migration(with_zk(PRE, migration=migration(0))), GateState.MET),
+    ("G3 with the first record", gates.fresh_migration(with_zk(PRE, migration=migration(1))), GateState.NEVER),
+    ("G3 null", gates.fresh_migration(with_zk(PRE, migration=Malformed("/migration", ""))), GateState.NEVER),
+    ("G4 empty", gates.empty_controllers(UNUSED, CONTROLLERS), GateState.MET),
+    ("G4 used", gates.empty_controllers(USED, CONTROLLERS), GateState.NEVER),
+    ("G4 used by this migration", gates.empty_controllers(PRE, CONTROLLERS), GateState.MET),
+    ("G4 not in view", gates.empty_controllers(UNUSED, (3009,)), GateState.NOT_YET),
+    ("G5 all", gates.all_flagged(PRE), GateState.MET),
+    ("G5 one silent", gates.all_flagged(cluster([ZK], (True, True, None), -1)), GateState.NOT_YET),
+    ("G5 one bare", gates.all_flagged(cluster([ZK], (True, True, False), -1)), GateState.NEVER),
+    ("G7 moved", gates.dual_write_alive(DUAL, EARLIER), GateState.MET),
+    ("G7 frozen", gates.dual_write_alive(DUAL, DUAL), GateState.NOT_YET),
+    ("G7 first look", gates.dual_write_alive(DUAL, None), GateState.NOT_YET),
+    ("G7 not copied", gates.dual_write_alive(PRE, None), GateState.NOT_YET),
+    ("G7 claimed, with the first record", gates._claimed(with_zk(DUAL, migration=migration(1))), GateState.MET),
+    ("G7 claimed, nothing copied", gates._claimed(with_zk(DUAL, migration=migration(0))), GateState.NOT_YET),
+    ("G7 old epoch", gates.dual_write_alive(with_zk(DUAL, migration=migration(95, epoch=4)), EARLIER), GateState.NOT_YET),
+    ("G7 written just now", gates.dual_write_alive(written(0.4), None), GateState.MET),
+    ("G7 written a while ago", gates.dual_write_alive(written(gates.JUST_NOW), None), GateState.NOT_YET),
+    ("G7 written a while ago, and moved", gates.dual_write_alive(written(9.0), EARLIER), GateState.MET),
+    ("G7 written just now, and behind", gates.dual_write_alive(written(0.4, offset=88), None), GateState.NOT_YET),
+    ("G7 written just now, before an election", gates.dual_write_alive(written(0.4, epoch=4), None), GateState.NOT_YET),
     (
         "G7 written just now, the quorum unread",
         gates.dual_write_alive(replace(written(0.4), quorum=None), None),
-        Standing.NOT_YET,
+        GateState.NOT_YET,
     ),
     (
         "G7 written just now, claimed by another one",
         gates.dual_write_alive(claimed_by_another(written(0.4)), EARLIER),
-        Standing.NOT_YET,
+        GateState.NOT_YET,
     ),
-    ("G7 moved since the copy", gates.dual_write_moves(DUAL, EARLIER), Standing.MET),
-    ("G7 the copy is just over", gates.dual_write_moves(written(0.4), cluster([MIG, MIG, MIG], FLAGGED, -1)), Standing.NOT_YET),
-    ("G7 written just now is no movement", gates.dual_write_moves(written(0.4), written(0.4)), Standing.NOT_YET),
-    ("G8 all", gates.all_in_migration_mode(DUAL), Standing.MET),
-    ("G8 one plain", gates.all_in_migration_mode(cluster([MIG, MIG, ZK], FLAGGED, -1)), Standing.NOT_YET),
-    ("G8 one plain, the one to roll", gates.all_in_migration_mode(cluster([MIG, MIG, ZK], FLAGGED, -1), but=(2,)), Standing.MET),
-    ("G8 a broker nobody listed", gates.all_in_migration_mode(with_zk(DUAL, broker_ids=(0, 1, 2, 7))), Standing.NOT_YET),
-    ("G9 none", gates.no_client_metrics(DUAL), Standing.MET),
-    ("G9 one", gates.no_client_metrics(replace(DUAL, client_metrics=("sub1",))), Standing.NEVER),
-    ("G13 all led", gates.no_leaderless(DUAL), Standing.MET),
-    ("G13 one headless", gates.no_leaderless(HEADLESS), Standing.NOT_YET),
-    ("no groups", gates.no_live_groups(DUAL), Standing.MET),
-    ("a live old group", gates.no_live_groups(with_zk(DUAL, live_groups=("g",))), Standing.NEVER),
-    ("all KRaft", gates.all_kraft(ALL_KRAFT), Standing.MET),
-    ("one not", gates.all_kraft(DUAL), Standing.NOT_YET),
-    ("one still in ZooKeeper", gates.all_kraft(with_zk(ALL_KRAFT, broker_ids=(2,))), Standing.NOT_YET),
-    ("lag", gates.lag_below(DUAL, 5), Standing.MET),
-    ("too much lag", gates.lag_below(DUAL, 1), Standing.NOT_YET),
-    ("quorum", gates.quorum_healthy(DUAL), Standing.MET),
-    ("voter behind", gates.quorum_healthy(DUAL, max_lag=-1), Standing.NOT_YET),
+    ("G7 moved since the copy", gates.dual_write_moves(DUAL, EARLIER), GateState.MET),
+    ("G7 the copy is just over", gates.dual_write_moves(written(0.4), cluster([MIG, MIG, MIG], FLAGGED, -1)), GateState.NOT_YET),
+    ("G7 written just now is no movement", gates.dual_write_moves(written(0.4), written(0.4)), GateState.NOT_YET),
+    ("G8 all", gates.all_in_migration_mode(DUAL), GateState.MET),
+    ("G8 one plain", gates.all_in_migration_mode(cluster([MIG, MIG, ZK], FLAGGED, -1)), GateState.NOT_YET),
+    ("G8 one plain, the one to roll", gates.all_in_migration_mode(cluster([MIG, MIG, ZK], FLAGGED, -1), but=(2,)), GateState.MET),
+    ("G8 a broker nobody listed", gates.all_in_migration_mode(with_zk(DUAL, broker_ids=(0, 1, 2, 7))), GateState.NOT_YET),
+    ("G9 none", gates.no_client_metrics(DUAL), GateState.MET),
+    ("G9 one", gates.no_client_metrics(replace(DUAL, client_metrics=("sub1",))), GateState.NEVER),
+    ("G13 all led", gates.no_leaderless(DUAL), GateState.MET),
+    ("G13 one headless", gates.no_leaderless(HEADLESS), GateState.NOT_YET),
+    ("no groups", gates.no_live_groups(DUAL), GateState.MET),
+    ("a live old group", gates.no_live_groups(with_zk(DUAL, live_groups=("g",))), GateState.NEVER),
+    ("all KRaft", gates.all_kraft(ALL_KRAFT), GateState.MET),
+    ("one not", gates.all_kraft(DUAL), GateState.NOT_YET),
+    ("one still in ZooKeeper", gates.all_kraft(with_zk(ALL_KRAFT, broker_ids=(2,))), GateState.NOT_YET),
+    ("lag", gates.lag_below(DUAL, 5), GateState.MET),
+    ("too much lag", gates.lag_below(DUAL, 1), GateState.NOT_YET),
+    ("quorum", gates.quorum_healthy(DUAL), GateState.MET),
+    ("voter behind", gates.quorum_healthy(DUAL, max_lag=-1), GateState.NOT_YET),
 ]
 
 
 @pytest.mark.parametrize(("gate", "standing"), [row[1:] for row in CASES], ids=[row[0] for row in CASES])
 def test_gate(gate, standing):
     assert gate.standing is standing
-    assert bool(gate.reasons) is (standing is not Standing.MET)
+    assert bool(gate.reasons) is (standing is not GateState.MET)
 
 
 OTHER_CODES = {
@@ -135,21 +135,21 @@ def test_a_gate_that_is_not_met_says_which_it_is(name, gate):
     ],
 )
 def test_nothing_opens_on_an_unknown(gate):
-    assert gate.standing is Standing.NOT_YET
+    assert gate.standing is GateState.NOT_YET
 
 
 def test_a_controller_whose_directory_was_not_read_is_not_empty():
     unread = replace(UNUSED, controllers={3000: replace(UNUSED.controllers[3000], files=NodeFiles())})
-    assert gates.empty_controllers(unread, (3000,)).standing is Standing.NOT_YET
+    assert gates.empty_controllers(unread, (3000,)).standing is GateState.NOT_YET
 
 
 @pytest.mark.parametrize(
     ("rows", "seconds", "standing"),
     [
-        ((Partition("t", 0, 1, (0, 1), (1,)),), 30.0, Standing.MET),
-        ((Partition("t", 0, 0, (0, 1), (0, 1)),), 2.0, Standing.MET),
-        ((Partition("t", 0, 0, (0, 1), (0, 1)),), 11.0, Standing.NEVER),
-        ((Partition("t", 0, 0, (0,), (0,)),), 11.0, Standing.MET),
+        ((Partition("t", 0, 1, (0, 1), (1,)),), 30.0, GateState.MET),
+        ((Partition("t", 0, 0, (0, 1), (0, 1)),), 2.0, GateState.MET),
+        ((Partition("t", 0, 0, (0, 1), (0, 1)),), 11.0, GateState.NEVER),
+        ((Partition("t", 0, 0, (0,), (0,)),), 11.0, GateState.MET),
     ],
     ids=["moved away", "quick", "stuck", "nowhere to go"],
 )
@@ -161,7 +161,7 @@ def test_together_is_as_bad_as_its_worst_and_keeps_every_reason():
     both = gates.together(
         (gates.no_leaderless(HEADLESS), gates.no_client_metrics(replace(DUAL, client_metrics=("s",))), gates.MET)
     )
-    assert both.standing is Standing.NEVER
+    assert both.standing is GateState.NEVER
     assert [reason.code for reason in both.reasons] == ["G13", "G09"]
 
 

@@ -9,14 +9,14 @@ import pytest
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, KafkaGroup, MemberKind, StoredOffset
 from airflow_provider_kmigrate.core.coordination.registration import Mode
-from airflow_provider_kmigrate.core.groups.looks import ABSENT, OFFSETS_SETTLE, Past
+from airflow_provider_kmigrate.core.groups.looks import ABSENT, OFFSETS_SETTLE, GroupHistory
 from airflow_provider_kmigrate.core.groups.move import set_mode, switch
 from tests.core.test_group_move import MIGRATING, OLD, PLAIN, SPEC, T0, T1, changed, group, looks, verdict
 
 
 def test_offsets_are_compared_with_a_look_that_is_as_old_as_they_take_to_settle_and_no_older() -> None:
     """Kafka's commits stopped in the middle of a long wait for rest: what ZooKeeper had when it began says nothing."""
-    seen, past = group("m", "m", "kafka"), Past()
+    seen, past = group("m", "m", "kafka"), GroupHistory()
     for at in range(300):
         seen = changed(seen, offsets={T0: StoredOffset(10 + max(0, at - 250), 0.0), T1: StoredOffset(10, 0.0)})
         past = past.saw(seen, float(at), SPEC)
@@ -27,7 +27,7 @@ def test_offsets_are_compared_with_a_look_that_is_as_old_as_they_take_to_settle_
 
 
 def test_an_instance_is_absent_from_when_it_was_last_seen() -> None:
-    past = Past()
+    past = GroupHistory()
     there, gone = group("o", "o"), group("", "o")
     for at, seen in ((0.0, there), (100.0, there), (101.0, gone), (110.0, None), (120.0, gone), (130.0, replace(gone, zk=None))):
         past = past.saw(seen, at, SPEC)

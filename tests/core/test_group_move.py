@@ -20,8 +20,8 @@ from airflow_provider_kmigrate.core.coordination.group_seen import (
 from airflow_provider_kmigrate.core.coordination.registration import Flaw, Mode, Progress, Registration, Unreadable
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.groups.looks import ABSENT, Looks, Past
-from airflow_provider_kmigrate.core.groups.members import cast, unheard
+from airflow_provider_kmigrate.core.groups.looks import ABSENT, GroupObservations, GroupHistory
+from airflow_provider_kmigrate.core.groups.members import map_instances, unheard
 from airflow_provider_kmigrate.core.groups.move import (
     Goal,
     clean_up,
@@ -78,8 +78,8 @@ def changed(seen: GroupSeen, **fields: object) -> GroupSeen:
     return GroupSeen(seen.name, tree, seen.kafka, seen.committed, seen.ends)
 
 
-def looks(seen: GroupSeen | None, first: GroupSeen | None = None, age: float = 100.0) -> Looks:
-    past = Past().saw(first or seen, 1000.0, SPEC).saw(seen, 1000.0 + age, SPEC)
+def looks(seen: GroupSeen | None, first: GroupSeen | None = None, age: float = 100.0) -> GroupObservations:
+    past = GroupHistory().saw(first or seen, 1000.0, SPEC).saw(seen, 1000.0 + age, SPEC)
     return past.looks(seen, 1000.0 + age)
 
 
@@ -331,7 +331,7 @@ def test_leftovers(seen: GroupSeen, expected: str, off: bool) -> None:
     ],
 )  # fmt: skip
 def test_who_is_which_instance(name: str, instance: str | None) -> None:
-    found = cast([MemberSeen(name, OLD)], GroupSpec("g", (*SPEC.instances, InstanceSpec("g_c"))))
+    found = map_instances([MemberSeen(name, OLD)], GroupSpec("g", (*SPEC.instances, InstanceSpec("g_c"))))
     assert [each for each, members in found.instances.items() if members] == ([instance] if instance else [])
     assert bool(found.strangers) is (instance is None)
 

@@ -15,8 +15,8 @@ from airflow_provider_kmigrate.core.findings.finding import Severity
 from airflow_provider_kmigrate.core.groups.scan import (
     COMMIT_INTERVAL,
     REBALANCE,
-    Standing,
-    TwoLooks,
+    GroupSituation,
+    TwoObservations,
     lags,
     scan,
     strategies,
@@ -54,7 +54,7 @@ def dealt(strategy: Strategy, *topics: str, partitions: int = 6) -> GroupSeen:
     return zk(registrations=registrations, owners=found.owners, partitions=frozenset(found.owners))
 
 
-def codes(looks: TwoLooks) -> set[tuple[str, Severity]]:
+def codes(looks: TwoObservations) -> set[tuple[str, Severity]]:
     return {(finding.code, finding.severity) for finding in scan(looks).findings}
 
 
@@ -63,96 +63,104 @@ def only(name: str, pattern: str, *wildcards: str) -> GroupSeen:
     return zk(registrations={**ZK.registrations, name: Registration(pattern, dict.fromkeys(wildcards, 1))})
 
 
-CASES: list[tuple[str, TwoLooks, set[tuple[str, Severity]]]] = [
-    ("sound", TwoLooks(SEEN, SEEN, 5.0, SETTINGS), set()),
-    ("one look", TwoLooks(SEEN, settings=SETTINGS), set()),
-    ("no ZooKeeper", TwoLooks(replace(SEEN, zk=None), settings=SETTINGS), {("K30", BLOCK)}),
-    ("no coordinator", TwoLooks(replace(SEEN, kafka=None, committed=None), settings=SETTINGS), {("K30", BLOCK)}),
-    ("no ends", TwoLooks(replace(SEEN, ends=None), settings=SETTINGS), {("K30", BLOCK)}),
-    ("rubbish", TwoLooks(zk(registrations={**ZK.registrations, "x": Unreadable(Flaw.NOT_JSON, "{")})), {("K31", BLOCK)}),
-    ("empty", TwoLooks(zk(registrations={**ZK.registrations, "x": Unreadable(Flaw.EMPTY, "")})), {("K31", BLOCK)}),
-    ("pykafka", TwoLooks(zk(registrations={**ZK.registrations, "h:1": Unreadable(Flaw.NOT_JSON, "t")})), {("K31", BLOCK)}),
-    ("only Java", TwoLooks(only("g_w", "white_list", r"(?i)t")), {("K33", BLOCK)}),
-    ("escaped twice", TwoLooks(only("g_w", "white_list", r"t\\..*")), {("K33", WARN)}),
-    ("no such topic", TwoLooks(only("g_w", "static", "absent")), {("K33", WARN)}),
-    ("newline", TwoLooks(zk(mode_data=b"kafka\n")), {("K35", BLOCK)}),
-    ("capitals", TwoLooks(zk(mode_data=b"KAFKA")), {("K35", BLOCK)}),
-    ("another word", TwoLooks(zk(mode_data=b"on")), {("K35", WARN)}),
-    ("zookeeper", TwoLooks(zk(mode_data=b"zookeeper")), set()),
-    ("kafka, but old members", TwoLooks(zk(mode_data=b"kafka")), {("K45", WARN)}),
-    ("a reset that nobody will take", TwoLooks(zk(resets={PLACES[0]: 3})), {("K46", BLOCK)}),
-    ("a reset", TwoLooks(zk(resets={PLACES[0]: 3}, progress={"g_a": FOLLOWS})), {("K46", WARN)}),
-    ("round-robin", TwoLooks(dealt(Strategy.ROUND_ROBIN, "t")), {("K36", WARN)}),
-    ("round-robin of 0.10", TwoLooks(dealt(Strategy.ROUND_ROBIN_0_10, "t")), {("K36", WARN)}),
-    ("equal hashes", TwoLooks(dealt(Strategy.ROUND_ROBIN, "Aa", "BB")), {("K36", WARN), ("K36", WARN)}),
+CASES: list[tuple[str, TwoObservations, set[tuple[str, Severity]]]] = [
+    ("sound", TwoObservations(SEEN, SEEN, 5.0, SETTINGS), set()),
+    ("one look", TwoObservations(SEEN, settings=SETTINGS), set()),
+    ("no ZooKeeper", TwoObservations(replace(SEEN, zk=None), settings=SETTINGS), {("K30", BLOCK)}),
+    ("no coordinator", TwoObservations(replace(SEEN, kafka=None, committed=None), settings=SETTINGS), {("K30", BLOCK)}),
+    ("no ends", TwoObservations(replace(SEEN, ends=None), settings=SETTINGS), {("K30", BLOCK)}),
+    ("rubbish", TwoObservations(zk(registrations={**ZK.registrations, "x": Unreadable(Flaw.NOT_JSON, "{")})), {("K31", BLOCK)}),
+    ("empty", TwoObservations(zk(registrations={**ZK.registrations, "x": Unreadable(Flaw.EMPTY, "")})), {("K31", BLOCK)}),
+    ("pykafka", TwoObservations(zk(registrations={**ZK.registrations, "h:1": Unreadable(Flaw.NOT_JSON, "t")})), {("K31", BLOCK)}),
+    ("only Java", TwoObservations(only("g_w", "white_list", r"(?i)t")), {("K33", BLOCK)}),
+    ("escaped twice", TwoObservations(only("g_w", "white_list", r"t\\..*")), {("K33", WARN)}),
+    ("no such topic", TwoObservations(only("g_w", "static", "absent")), {("K33", WARN)}),
+    ("newline", TwoObservations(zk(mode_data=b"kafka\n")), {("K35", BLOCK)}),
+    ("capitals", TwoObservations(zk(mode_data=b"KAFKA")), {("K35", BLOCK)}),
+    ("another word", TwoObservations(zk(mode_data=b"on")), {("K35", WARN)}),
+    ("zookeeper", TwoObservations(zk(mode_data=b"zookeeper")), set()),
+    ("kafka, but old members", TwoObservations(zk(mode_data=b"kafka")), {("K45", WARN)}),
+    ("a reset that nobody will take", TwoObservations(zk(resets={PLACES[0]: 3})), {("K46", BLOCK)}),
+    ("a reset", TwoObservations(zk(resets={PLACES[0]: 3}, progress={"g_a": FOLLOWS})), {("K46", WARN)}),
+    ("round-robin", TwoObservations(dealt(Strategy.ROUND_ROBIN, "t")), {("K36", WARN)}),
+    ("round-robin of 0.10", TwoObservations(dealt(Strategy.ROUND_ROBIN_0_10, "t")), {("K36", WARN)}),
+    ("equal hashes", TwoObservations(dealt(Strategy.ROUND_ROBIN, "Aa", "BB")), {("K36", WARN), ("K36", WARN)}),
     (
         "no strategy",
-        TwoLooks(zk(owners={p: f"g_{'abba'[p.partition]}-0" for p in PLACES} | {PLACES[3]: "g_b-0"})),
+        TwoObservations(zk(owners={p: f"g_{'abba'[p.partition]}-0" for p in PLACES} | {PLACES[3]: "g_b-0"})),
         {("K36", UNKNOWN)},
     ),
     (
         "commits in Kafka",
-        TwoLooks(replace(SEEN, committed={PLACES[0]: 9}), replace(SEEN, committed={PLACES[0]: 8}), 5.0),
+        TwoObservations(replace(SEEN, committed={PLACES[0]: 9}), replace(SEEN, committed={PLACES[0]: 8}), 5.0),
         {("K37", WARN)},
     ),
     (
         "another's commits",
-        TwoLooks(replace(SEEN, committed={TopicPartition("x", 0): 9}), replace(SEEN, committed={}), 5.0),
+        TwoObservations(replace(SEEN, committed={TopicPartition("x", 0): 9}), replace(SEEN, committed={}), 5.0),
         set(),
     ),
-    ("plain beside old", TwoLooks(replace(SEEN, kafka=PLAIN)), {("K38", BLOCK)}),
-    ("zstd", TwoLooks(SEEN, settings={"t": {"compression.type": "zstd"}}), {("K40", WARN)}),
-    ("no conversion", TwoLooks(SEEN, settings={"t": {"message.downconversion.enable": "false"}}), {("K40", WARN)}),
-    ("settings unread", TwoLooks(SEEN, settings={}), {("K40", UNKNOWN)}),
-    ("unowned now", TwoLooks(zk(owners={}), SEEN, 5.0), {("K41", WARN)}),
-    ("unowned twice", TwoLooks(zk(owners={}), zk(owners={}), 5.0), {("K41", WARN)}),
-    ("unowned for long", TwoLooks(zk(owners={}), zk(owners={}), REBALANCE), {("K41", BLOCK)}),
+    ("plain beside old", TwoObservations(replace(SEEN, kafka=PLAIN)), {("K38", BLOCK)}),
+    ("zstd", TwoObservations(SEEN, settings={"t": {"compression.type": "zstd"}}), {("K40", WARN)}),
+    ("no conversion", TwoObservations(SEEN, settings={"t": {"message.downconversion.enable": "false"}}), {("K40", WARN)}),
+    ("settings unread", TwoObservations(SEEN, settings={}), {("K40", UNKNOWN)}),
+    ("unowned now", TwoObservations(zk(owners={}), SEEN, 5.0), {("K41", WARN)}),
+    ("unowned twice", TwoObservations(zk(owners={}), zk(owners={}), 5.0), {("K41", WARN)}),
+    ("unowned for long", TwoObservations(zk(owners={}), zk(owners={}), REBALANCE), {("K41", BLOCK)}),
     (
         "no number",
-        TwoLooks(zk(offsets={PLACES[0]: StoredOffset(Unreadable(Flaw.NOT_A_NUMBER, "x"), 0.0)})),
+        TwoObservations(zk(offsets={PLACES[0]: StoredOffset(Unreadable(Flaw.NOT_A_NUMBER, "x"), 0.0)})),
         {("K42", BLOCK)},
     ),
-    ("beyond, in ZooKeeper", TwoLooks(zk(offsets=offsets(11))), {("K42", BLOCK)}),
-    ("beyond, in Kafka", TwoLooks(replace(SEEN, committed={PLACES[0]: 11})), {("K42", BLOCK)}),
-    ("gone from the log", TwoLooks(SEEN, starts=dict.fromkeys(PLACES, 11)), {("K42", BLOCK)}),
-    ("still in the log", TwoLooks(SEEN, starts=dict.fromkeys(PLACES, 10)), set()),
+    ("beyond, in ZooKeeper", TwoObservations(zk(offsets=offsets(11))), {("K42", BLOCK)}),
+    ("beyond, in Kafka", TwoObservations(replace(SEEN, committed={PLACES[0]: 11})), {("K42", BLOCK)}),
+    ("gone from the log", TwoObservations(SEEN, starts=dict.fromkeys(PLACES, 11)), {("K42", BLOCK)}),
+    ("still in the log", TwoObservations(SEEN, starts=dict.fromkeys(PLACES, 10)), set()),
     (
         "gone in one store only",
-        TwoLooks(replace(zk(offsets=offsets(3)), committed=dict.fromkeys(PLACES, 10)), starts=dict.fromkeys(PLACES, 9)),
+        TwoObservations(replace(zk(offsets=offsets(3)), committed=dict.fromkeys(PLACES, 10)), starts=dict.fromkeys(PLACES, 9)),
         set(),
     ),
     (
         "nobody reads what is gone",
-        TwoLooks(zk(registrations={}, owners={}, partitions=frozenset()), starts=dict.fromkeys(PLACES, 11)),
+        TwoObservations(zk(registrations={}, owners={}, partitions=frozenset()), starts=dict.fromkeys(PLACES, 11)),
         set(),
     ),
-    ("rebalancing now", TwoLooks(replace(SEEN, kafka=KafkaGroup("PreparingRebalance")), SEEN, 5.0), {("K52", WARN)}),
+    ("rebalancing now", TwoObservations(replace(SEEN, kafka=KafkaGroup("PreparingRebalance")), SEEN, 5.0), {("K52", WARN)}),
     (
         "rebalancing at both looks",
-        TwoLooks(*[replace(SEEN, kafka=KafkaGroup("PreparingRebalance"))] * 2, 5.0),
+        TwoObservations(*[replace(SEEN, kafka=KafkaGroup("PreparingRebalance"))] * 2, 5.0),
         {("K52", BLOCK)},
     ),
-    ("owners without members", TwoLooks(zk(registrations={})), {("K43", WARN)}),
-    ("an owner of a dead session", TwoLooks(zk(owners={**ZK.owners, PLACES[0]: "g_dead-0"})), {("K43", WARN), ("K36", UNKNOWN)}),
-    ("behind and still", TwoLooks(zk(offsets=offsets(3)), zk(offsets=offsets(3)), 5.0), {("K44", UNKNOWN)}),
+    ("owners without members", TwoObservations(zk(registrations={})), {("K43", WARN)}),
+    (
+        "an owner of a dead session",
+        TwoObservations(zk(owners={**ZK.owners, PLACES[0]: "g_dead-0"})),
+        {("K43", WARN), ("K36", UNKNOWN)},
+    ),
+    ("behind and still", TwoObservations(zk(offsets=offsets(3)), zk(offsets=offsets(3)), 5.0), {("K44", UNKNOWN)}),
     (
         "still for a minute",
-        TwoLooks(replace(zk(offsets=offsets(3)), ends=dict.fromkeys(PLACES, 11)), zk(offsets=offsets(3)), COMMIT_INTERVAL),
+        TwoObservations(replace(zk(offsets=offsets(3)), ends=dict.fromkeys(PLACES, 11)), zk(offsets=offsets(3)), COMMIT_INTERVAL),
         {("K44", BLOCK)},
     ),
-    ("at the end of idle logs", TwoLooks(zk(offsets=offsets(9)), zk(offsets=offsets(9)), COMMIT_INTERVAL), {("K44", UNKNOWN)}),
-    ("behind and moving", TwoLooks(zk(offsets=offsets(4)), zk(offsets=offsets(3)), COMMIT_INTERVAL), set()),
-    ("nobody there", TwoLooks(zk(registrations={}, owners={}, offsets=offsets(3)), SEEN, COMMIT_INTERVAL), set()),
+    (
+        "at the end of idle logs",
+        TwoObservations(zk(offsets=offsets(9)), zk(offsets=offsets(9)), COMMIT_INTERVAL),
+        {("K44", UNKNOWN)},
+    ),
+    ("behind and moving", TwoObservations(zk(offsets=offsets(4)), zk(offsets=offsets(3)), COMMIT_INTERVAL), set()),
+    ("nobody there", TwoObservations(zk(registrations={}, owners={}, offsets=offsets(3)), SEEN, COMMIT_INTERVAL), set()),
 ]
 
 
 @pytest.mark.parametrize(("looks", "expected"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_findings(looks: TwoLooks, expected: set[tuple[str, Severity]]) -> None:
+def test_findings(looks: TwoObservations, expected: set[tuple[str, Severity]]) -> None:
     asked = looks if looks.settings is not None else replace(looks, settings=_told(looks))
     assert codes(asked) == expected
 
 
-def _told(looks: TwoLooks) -> dict[str, dict[str, str]]:
+def _told(looks: TwoObservations) -> dict[str, dict[str, str]]:
     topics = {where.topic for where in looks.now.zk.partitions} if looks.now.zk else set()
     return {topic: {"compression.type": "producer"} for topic in topics}
 
@@ -168,38 +176,38 @@ def test_what_is_not_known_says_how_to_find_out() -> None:
 
 
 MIGRATING = zk(progress={"g_a": FOLLOWS, "g_b": FOLLOWS})
-STANDINGS: list[tuple[GroupSeen, Standing]] = [
-    (SEEN, Standing.OLD),
-    (zk(progress={"g_a": FOLLOWS}), Standing.MIXED),
-    (zk(progress={"g_a": FOLLOWS}, mode_data=b"kafka"), Standing.MIXED),
-    (MIGRATING, Standing.MIGRATING),
-    (zk(progress={"g_a": FOLLOWS, "g_b": FOLLOWS}, mode_data=b"kafka"), Standing.IN_KAFKA_MODE),
-    (replace(MIGRATING, kafka=PLAIN), Standing.MIXED_WITH_PLAIN),
-    (replace(SEEN, zk=ZkGroup(), kafka=PLAIN), Standing.PLAIN),
-    (replace(SEEN, zk=ZkGroup()), Standing.NOBODY),
-    (replace(SEEN, zk=None), Standing.UNKNOWN),
-    (replace(SEEN, kafka=None), Standing.UNKNOWN),
-    (replace(zk(registrations={"x": Unreadable(Flaw.EMPTY, "")}), kafka=None), Standing.FROZEN),
+STANDINGS: list[tuple[GroupSeen, GroupSituation]] = [
+    (SEEN, GroupSituation.OLD),
+    (zk(progress={"g_a": FOLLOWS}), GroupSituation.MIXED),
+    (zk(progress={"g_a": FOLLOWS}, mode_data=b"kafka"), GroupSituation.MIXED),
+    (MIGRATING, GroupSituation.MIGRATING),
+    (zk(progress={"g_a": FOLLOWS, "g_b": FOLLOWS}, mode_data=b"kafka"), GroupSituation.IN_KAFKA_MODE),
+    (replace(MIGRATING, kafka=PLAIN), GroupSituation.MIXED_WITH_PLAIN),
+    (replace(SEEN, zk=ZkGroup(), kafka=PLAIN), GroupSituation.PLAIN),
+    (replace(SEEN, zk=ZkGroup()), GroupSituation.NOBODY),
+    (replace(SEEN, zk=None), GroupSituation.UNKNOWN),
+    (replace(SEEN, kafka=None), GroupSituation.UNKNOWN),
+    (replace(zk(registrations={"x": Unreadable(Flaw.EMPTY, "")}), kafka=None), GroupSituation.FROZEN),
 ]
 
 
 @pytest.mark.parametrize(("seen", "expected"), STANDINGS, ids=[str(number) for number in range(len(STANDINGS))])
-def test_standing(seen: GroupSeen, expected: Standing) -> None:
-    assert scan(TwoLooks(seen)).standing is expected
+def test_standing(seen: GroupSeen, expected: GroupSituation) -> None:
+    assert scan(TwoObservations(seen)).standing is expected
 
 
 def test_every_standing_is_there() -> None:
-    assert {expected for _, expected in STANDINGS} == set(Standing)
+    assert {expected for _, expected in STANDINGS} == set(GroupSituation)
 
 
 def test_lag_and_what_advanced() -> None:
     before = replace(zk(offsets=offsets(3)), committed={PLACES[0]: 4})
     now = replace(zk(offsets=offsets(5)), committed={PLACES[0]: 9})
-    found = scan(TwoLooks(now, before, 5.0, SETTINGS))
+    found = scan(TwoObservations(now, before, 5.0, SETTINGS))
     assert now.positions == {PLACES[0]: 9, PLACES[1]: 5, PLACES[2]: 5, PLACES[3]: 5}
     assert (found.lag, found.advanced) == (1 + 3 * 5, {"zookeeper": 4, "kafka": 1})
     assert lags(replace(now, ends=None)) == {}
-    assert (scan(TwoLooks(replace(now, ends=None))).lag, scan(TwoLooks(now)).advanced) == (None, {})
+    assert (scan(TwoObservations(replace(now, ends=None))).lag, scan(TwoObservations(now)).advanced) == (None, {})
 
 
 @pytest.mark.parametrize("strategy", list(Strategy))
@@ -217,7 +225,7 @@ def test_nobody_can_tell_the_strategy_of_a_frozen_group(damage: dict[str, object
 
 
 def test_the_gravest_comes_first() -> None:
-    found = scan(TwoLooks(zk(mode_data=b"kafka\n", registrations={"x": Unreadable(Flaw.EMPTY, "")}), settings={}))
+    found = scan(TwoObservations(zk(mode_data=b"kafka\n", registrations={"x": Unreadable(Flaw.EMPTY, "")}), settings={}))
     order: Callable[[Severity], int] = list(Severity).index
     severities = [order(finding.severity) for finding in found.findings]
     assert severities == sorted(severities)

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core.forward.compared import Compared
-from airflow_provider_kmigrate.core.forward.green import Green, counted
+from airflow_provider_kmigrate.core.forward.compared import SoakComparison
+from airflow_provider_kmigrate.core.forward.green import HealthyTimer, watched_seconds
 from airflow_provider_kmigrate.core.forward.moved import WINDOW, MovedSince, moved_since
 from airflow_provider_kmigrate.core.forward.waiting import still_since
-from airflow_provider_kmigrate.core.gates import Standing
+from airflow_provider_kmigrate.core.gates import GateState
 from airflow_provider_kmigrate.core.model import ClusterView, Stored, StoredKind, TopicMetadata
 from tests.core.views import ZK, cluster, migration, with_zk
 
@@ -19,7 +19,7 @@ EQUAL = ClusterView(0.0, topics=({}, {}), stored=NOTHING)
 DIFFERENT = replace(EQUAL, stored={**NOTHING, StoredKind.QUOTAS: Stored({"user a": {"producer_byte_rate": "1"}})})
 OTHER = replace(EQUAL, topics=({}, {"t": TopicMetadata("t", "id", {})}))
 UNREAD = ClusterView(0.0)
-MET, NOT_YET, NEVER = Standing.MET, Standing.NOT_YET, Standing.NEVER
+MET, NOT_YET, NEVER = GateState.MET, GateState.NOT_YET, GateState.NEVER
 
 
 @pytest.mark.parametrize(
@@ -32,14 +32,14 @@ MET, NOT_YET, NEVER = Standing.MET, Standing.NOT_YET, Standing.NEVER
     ],
 )
 def test_only_the_first_moments_of_a_life_may_be_red(looks: list[tuple[float, bool]], held: float) -> None:
-    green = Green(50.0, 2.0)
+    green = HealthyTimer(50.0, 2.0)
     for at, is_green in looks:
         green = green.saw(at, green=is_green)
     assert green.held == held
 
 
 def test_the_first_look_of_a_life_counts_for_nothing() -> None:
-    assert counted(None, 1000.0, 2.0) == 0.0
+    assert watched_seconds(None, 1000.0, 2.0) == 0.0
 
 
 def view(seconds: float, *, read: bool = True) -> ClusterView:
@@ -77,14 +77,14 @@ def test_since_when_migration_stands_still() -> None:
     assert still_since(view(0.0, read=False), later) is later
 
 
-def after_a_look() -> Compared:
+def after_a_look() -> SoakComparison:
     """The first look of a soak reads not all kinds: whether the dual-write moves is not seen yet."""
-    compared = Compared()
+    compared = SoakComparison()
     assert not compared.due
     return compared.saw(replace(UNREAD, taken_at=-1.0))[0]
 
 
-def standings(*views: tuple[float, ClusterView]) -> list[tuple[bool, Standing]]:
+def standings(*views: tuple[float, ClusterView]) -> list[tuple[bool, GateState]]:
     """For each look after a first one: whether all kinds were to be read, and what follows."""
     compared, found = after_a_look(), []
     for at, seen in views:
@@ -110,7 +110,7 @@ def test_equal_sides_are_compared_now_and_then() -> None:
         (UNREAD, DIFFERENT, MET),
     ],
 )
-def test_what_is_found_is_looked_at_again_soon(first: ClusterView, second: ClusterView, expected: Standing) -> None:
+def test_what_is_found_is_looked_at_again_soon(first: ClusterView, second: ClusterView, expected: GateState) -> None:
     looks = standings((0.0, first), (2.0, first), (16.0, first), (18.0, second))
     assert looks == [(True, MET), (False, MET), (False, MET), (True, expected)]
 

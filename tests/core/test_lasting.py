@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_kmigrate.core.lasting import Lasting
+from airflow_provider_kmigrate.core.lasting import HoldTimer
 
 
 @pytest.mark.parametrize(
@@ -20,12 +20,12 @@ from airflow_provider_kmigrate.core.lasting import Lasting
     ],
 )
 def test_it_is_due_after_ten_seconds_without_a_break(seen: list[tuple[float, bool]], at: float, due: bool) -> None:
-    lasting = Lasting(10.0)
+    lasting = HoldTimer(10.0)
     for when, there in seen:
         lasting = lasting.saw(when, there=there)
     assert lasting.due(at) is due
 
 
 def test_after_an_act_it_takes_twice_as_long() -> None:
-    assert Lasting(10.0, since=3.0).acted() == Lasting(20.0)
-    assert Lasting(10.0).acted().acted().patience == 40.0
+    assert HoldTimer(10.0, since=3.0).acted() == HoldTimer(20.0)
+    assert HoldTimer(10.0).acted().acted().patience == 40.0

@@ -17,7 +17,7 @@ from airflow_provider_kmigrate.core.events import (
     Stop,
     TopicPartition,
 )
-from airflow_provider_kmigrate.core.ledger import Verdict, balance
+from airflow_provider_kmigrate.core.ledger import LedgerVerdict, balance
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
 from airflow_provider_kmigrate.core.ledger.ownership import by_one_log, double_owned
 from tests.core.histories import TOPIC, History, calm, codes, counts, moved_on
@@ -25,13 +25,13 @@ from tests.core.histories import TOPIC, History, calm, codes, counts, moved_on
 
 def test_nothing_planted_is_clean() -> None:
     facts = balance(calm().end())
-    assert (facts.verdict, facts.complete, facts.reasons) == (Verdict.PASS, True, ())
+    assert (facts.verdict, facts.complete, facts.reasons) == (LedgerVerdict.PASS, True, ())
     assert (facts.acked, dict(facts.delivered), counts(facts)) == (30, {"g": 30}, {})
 
 
 def test_nothing_at_all_is_not_clean() -> None:
     facts = balance([])
-    assert (facts.verdict, codes(facts)) == (Verdict.INCONCLUSIVE, {"L09", "L10"})
+    assert (facts.verdict, codes(facts)) == (LedgerVerdict.INCONCLUSIVE, {"L09", "L10"})
 
 
 def lost_in_the_middle(h: History) -> None:
@@ -118,7 +118,7 @@ def test_a_planted_fault_is_found_and_only_that(plant: Callable[[History], None]
     plant(history)
     facts = balance(history.end())
     assert counts(facts) == found
-    assert (facts.verdict, facts.complete) == (Verdict.FAIL, True)
+    assert (facts.verdict, facts.complete) == (LedgerVerdict.FAIL, True)
 
 
 def test_a_counter_example_can_be_looked_up() -> None:
@@ -237,27 +237,27 @@ def an_ack_without_its_place(h: History) -> list[Event]:
 def test_a_hole_in_the_evidence_is_inconclusive_never_clean(tell: Callable[[History], list[Event]], why: set[str]) -> None:
     facts = balance(tell(calm()))
     assert codes(facts) == why
-    assert (facts.verdict, facts.complete) == (Verdict.INCONCLUSIVE, False)
+    assert (facts.verdict, facts.complete) == (LedgerVerdict.INCONCLUSIVE, False)
     assert counts(facts).keys() <= {"unseen"}
 
 
 def test_unreadable_lines_are_a_hole() -> None:
     facts = balance(calm().end(), refused=["a.jsonl:3 no JSON"])
-    assert (facts.verdict, codes(facts)) == (Verdict.INCONCLUSIVE, {"L01"})
+    assert (facts.verdict, codes(facts)) == (LedgerVerdict.INCONCLUSIVE, {"L01"})
 
 
 def test_what_a_killed_member_may_have_read_is_not_called_lost() -> None:
     history = calm()
     lost_in_the_middle(history)
     facts = balance(history.end("m"))
-    assert (facts.verdict, counts(facts)) == (Verdict.INCONCLUSIVE, {"unseen": 3})
+    assert (facts.verdict, counts(facts)) == (LedgerVerdict.INCONCLUSIVE, {"unseen": 3})
 
 
 def test_what_is_shown_is_a_violation_in_any_ledger() -> None:
     history = calm()
     read_again(history)
     facts = balance(history.end("m"))
-    assert (facts.verdict, facts.complete, counts(facts)) == (Verdict.FAIL, False, {"redelivered": 5})
+    assert (facts.verdict, facts.complete, counts(facts)) == (LedgerVerdict.FAIL, False, {"redelivered": 5})
 
 
 def test_another_groups_killed_member_changes_nothing_for_this_one() -> None:
@@ -273,7 +273,7 @@ def test_a_record_without_a_known_place_is_found_by_its_number() -> None:
     history = calm()
     history.ack("p", 0, -1, 30, 2)
     history.deliver("g", "m", 0, 30, 2, 30)
-    assert balance(history.end()).verdict is Verdict.PASS
+    assert balance(history.end()).verdict is LedgerVerdict.PASS
 
 
 def test_markers_between_records_are_not_loss() -> None:
@@ -283,7 +283,7 @@ def test_markers_between_records_are_not_loss() -> None:
     history.ack("p", 0, 37, 34, 4)
     history.deliver("g", "m", 0, 31, 4)
     history.deliver("g", "m", 0, 37, 4)
-    assert balance(history.end()).verdict is Verdict.PASS
+    assert balance(history.end()).verdict is LedgerVerdict.PASS
 
 
 @pytest.mark.parametrize(
@@ -340,7 +340,7 @@ def test_a_group_that_starts_at_the_end_owes_nothing_before() -> None:
     history.ack("p", 0, 30, 30, 10)
     history.deliver("g", "m", 0, 30, 10, 30)
     history.deliver("late", "n", 0, 35, 5, 35)
-    assert balance(history.end()).verdict is Verdict.PASS
+    assert balance(history.end()).verdict is LedgerVerdict.PASS
 
 
 def test_a_failed_commit_commits_nothing() -> None:
@@ -348,7 +348,7 @@ def test_a_failed_commit_commits_nothing() -> None:
     history.ack("p", 0, 30, 30, 7)
     history.commit("g", "m", 0, 37, ok=False)
     history.deliver("g", "m", 0, 30, 7, 30)
-    assert balance(history.end()).verdict is Verdict.PASS
+    assert balance(history.end()).verdict is LedgerVerdict.PASS
 
 
 def test_who_is_killed_as_soon_as_it_has_acquired_does_not_own_for_ever() -> None:
@@ -397,7 +397,7 @@ def test_no_room_for_cases_is_no_reason_to_pass() -> None:
     history.ack("p", 0, 35, 35, 5)
     history.deliver("g", "m", 0, 35, 5, 35)
     facts = balance(history.end(), max_cases=0)
-    assert (facts.verdict, facts.lost.count, facts.lost.cases) == (Verdict.FAIL, 5, ())
+    assert (facts.verdict, facts.lost.count, facts.lost.cases) == (LedgerVerdict.FAIL, 5, ())
 
 
 def test_a_topic_that_was_subscribed_later_must_be_delivered_too() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.core.audit.verdict import Level, Outcome, combine, of_facts
 from airflow_provider_kmigrate.core.events import Ack, Change, Clock, Heartbeat, Ownership, SendFailure, Start, TopicPartition
-from airflow_provider_kmigrate.core.ledger import Demand, Facts, Verdict, balance
+from airflow_provider_kmigrate.core.ledger import Demand, Facts, LedgerVerdict, balance
 from tests.core.histories import TOPIC, History, calm, codes, counts
 from tests.core.test_ledger_histories import fine_histories
 
@@ -45,9 +45,9 @@ def test_what_was_acknowledged_before_must_have_been_read() -> None:
     history = running()
     acked = history.now
     history.commit("g", "m", 0, 30)
-    assert balance(history.events, alive_since=acked).verdict is Verdict.PASS
+    assert balance(history.events, alive_since=acked).verdict is LedgerVerdict.PASS
     late = balance(history.events, alive_since=acked + 1)
-    assert (late.verdict, codes(late) - {"L05"}) == (Verdict.INCONCLUSIVE, {"L11"})
+    assert (late.verdict, codes(late) - {"L05"}) == (LedgerVerdict.INCONCLUSIVE, {"L11"})
 
 
 def test_a_loss_is_one_also_while_everybody_runs() -> None:
@@ -55,7 +55,7 @@ def test_a_loss_is_one_also_while_everybody_runs() -> None:
     history.ack("p", 0, 35, 35, 5)
     history.deliver("g", "m", 0, 35, 5, 35)
     facts = balance(history.events, alive_since=0)
-    assert (facts.verdict, counts(facts)) == (Verdict.FAIL, {"lost": 5})
+    assert (facts.verdict, counts(facts)) == (LedgerVerdict.FAIL, {"lost": 5})
 
 
 def test_an_unclean_stop_is_a_hole_however_fresh() -> None:
@@ -77,9 +77,9 @@ def test_evidence_from_before_the_step_is_none_of_it() -> None:
     """Everything arrived; then the writers stopped, and a step began."""
     events = calm().end()
     newest = max(event.t_acked_ms for event in events if isinstance(event, Ack))
-    assert balance(events, demand=Demand(newest)).verdict is Verdict.PASS
+    assert balance(events, demand=Demand(newest)).verdict is LedgerVerdict.PASS
     facts = balance(events, demand=Demand(newest + 600_000))
-    assert (facts.verdict, codes(facts)) == (Verdict.INCONCLUSIVE, {"L14"})
+    assert (facts.verdict, codes(facts)) == (LedgerVerdict.INCONCLUSIVE, {"L14"})
     texts = " ".join(reason.text for reason in facts.reasons)
     assert "no record was acknowledged since the step began, the last one 600 s before" in texts
     assert "no record was delivered since the step began" in texts
@@ -95,9 +95,9 @@ def test_acknowledgements_alone_are_not_enough() -> None:
 
 def test_evidence_of_another_group_is_none_of_this_one() -> None:
     events = calm().end()
-    assert balance(events, demand=Demand(groups=("g",))).verdict is Verdict.PASS
+    assert balance(events, demand=Demand(groups=("g",))).verdict is LedgerVerdict.PASS
     facts = balance(events, demand=Demand(groups=("g", "billing")))
-    assert (facts.verdict, codes(facts)) == (Verdict.INCONCLUSIVE, {"L14"})
+    assert (facts.verdict, codes(facts)) == (LedgerVerdict.INCONCLUSIVE, {"L14"})
     assert "group billing was delivered no record" in facts.reasons[0].text
 
 
@@ -119,8 +119,8 @@ def test_a_clock_that_is_ahead_shows_nobody_alive() -> None:
     history = calm()
     read = history.now - 3_600_000
     facts = balance(history.events, alive_since=read - 60_000, now_ms=read)
-    assert (facts.verdict, codes(facts)) == (Verdict.INCONCLUSIVE, {"L15"})
-    assert balance(history.events, alive_since=read, now_ms=history.now - 100).verdict is Verdict.PASS, "within the skew"
+    assert (facts.verdict, codes(facts)) == (LedgerVerdict.INCONCLUSIVE, {"L15"})
+    assert balance(history.events, alive_since=read, now_ms=history.now - 100).verdict is LedgerVerdict.PASS, "within the skew"
 
 
 def refused(history: History, seq: int) -> None:
@@ -137,12 +137,12 @@ def test_a_producer_whose_sends_only_fail() -> None:
     for seq in range(35, 40):
         refused(history, seq)
     facts = balance(history.events, alive_since=0, demand=Demand(begun))
-    assert (facts.verdict, codes(facts), facts.send_failures) == (Verdict.INCONCLUSIVE, {"L16"}, 5)
+    assert (facts.verdict, codes(facts), facts.send_failures) == (LedgerVerdict.INCONCLUSIVE, {"L16"}, 5)
     assert "p those of t-0 with NOT_ENOUGH_REPLICAS" in facts.reasons[0].text
-    assert balance(history.events, alive_since=0).verdict is Verdict.PASS, "without a step it is nobody's fault"
+    assert balance(history.events, alive_since=0).verdict is LedgerVerdict.PASS, "without a step it is nobody's fault"
     history.ack("p", 0, 35, 40, 5)
     history.deliver("g", "m", 0, 35, 5, 40)
-    assert balance(history.events, alive_since=0, demand=Demand(begun)).verdict is Verdict.PASS, "it writes again"
+    assert balance(history.events, alive_since=0, demand=Demand(begun)).verdict is LedgerVerdict.PASS, "it writes again"
 
 
 def test_what_failed_before_the_step_is_not_asked_again() -> None:
@@ -152,7 +152,7 @@ def test_what_failed_before_the_step_is_not_asked_again() -> None:
     history.producer("p2")
     history.ack("p2", 1, 0, 0, 5)
     history.deliver("g", "m", 1, 0, 5, 0, producer="p2")
-    assert balance(history.events, alive_since=0, demand=Demand(begun)).verdict is Verdict.PASS
+    assert balance(history.events, alive_since=0, demand=Demand(begun)).verdict is LedgerVerdict.PASS
 
 
 def handed_on() -> History:
@@ -181,10 +181,12 @@ def test_files_are_read_one_after_another() -> None:
     history.commit("g", "b", 0, 30)
     seen = [event for number, event in enumerate(history.events) if event.stamp.writer != "a" or number < cut]
     facts = balance(seen, alive_since=0)
-    assert (facts.verdict, counts(facts), codes(facts)) == (Verdict.INCONCLUSIVE, {"unseen": 10}, {"L17"})
-    assert balance(history.events, alive_since=0).verdict is Verdict.PASS, "the next audit reads it"
+    assert (facts.verdict, counts(facts), codes(facts)) == (LedgerVerdict.INCONCLUSIVE, {"unseen": 10}, {"L17"})
+    assert balance(history.events, alive_since=0).verdict is LedgerVerdict.PASS, "the next audit reads it"
     killed = balance(seen, alive_since=history.now - 1_000)
-    assert (killed.verdict, counts(killed), codes(killed)) == (Verdict.INCONCLUSIVE, {"unseen": 10}, {"L05"}), "or knows better"
+    assert (killed.verdict, counts(killed), codes(killed)) == (LedgerVerdict.INCONCLUSIVE, {"unseen": 10}, {"L05"}), (
+        "or knows better"
+    )
 
 
 @pytest.mark.parametrize("delivered_before", [True, False])
@@ -204,7 +206,7 @@ def test_a_member_that_was_heard_of_since_was_not_given_them(delivered_before: b
     for other in {"b", "c"} & history.numbers.keys():
         history.commit("g", other, 1, 0)
     facts = balance(history.events, alive_since=0)
-    assert (facts.verdict, facts.lost.count) == (Verdict.FAIL, 10)
+    assert (facts.verdict, facts.lost.count) == (LedgerVerdict.FAIL, 10)
 
 
 def test_a_log_that_was_cut_is_no_matter_of_reading() -> None:
@@ -212,7 +214,7 @@ def test_a_log_that_was_cut_is_no_matter_of_reading() -> None:
     history.ack("p", 0, 30, 30, 5)
     history.extent(0, 0, 30)
     facts = balance(history.events, alive_since=0)
-    assert (facts.verdict, facts.lost.count) == (Verdict.FAIL, 5)
+    assert (facts.verdict, facts.lost.count) == (LedgerVerdict.FAIL, 5)
 
 
 @settings(max_examples=100, deadline=None)
@@ -241,7 +243,7 @@ def test_a_client_that_was_killed_once_leaves_later_steps_alone() -> None:
     history.deliver("g", "m2", 0, 30, 10, 30)
     history.commit("g", "m2", 0, 40)
     assert codes(balance(history.events, alive_since=begun)) == {"L05"}
-    assert balance(history.events, alive_since=begun, demand=Demand(begun)).verdict is Verdict.PASS
+    assert balance(history.events, alive_since=begun, demand=Demand(begun)).verdict is LedgerVerdict.PASS
     since_later = balance(history.events, alive_since=history.now + 1, demand=Demand(begun))
     assert {reason.text.split()[0] for reason in since_later.reasons if reason.code == "L05"} == {"m2", "p"}, "of the step"
 
@@ -255,7 +257,7 @@ def test_what_it_may_have_seen_is_no_loss_and_no_pass_either() -> None:
     history.now += 3_000
     history.commit("g", "m2", 0, 50)
     facts = balance(history.events, alive_since=begun, demand=Demand(begun))
-    assert (facts.verdict, counts(facts), codes(facts)) == (Verdict.INCONCLUSIVE, {"unseen": 10}, {"L05"})
+    assert (facts.verdict, counts(facts), codes(facts)) == (LedgerVerdict.INCONCLUSIVE, {"unseen": 10}, {"L05"})
 
 
 def test_lines_from_before_the_step_are_named_where_they_matter() -> None:
@@ -263,13 +265,13 @@ def test_lines_from_before_the_step_are_named_where_they_matter() -> None:
     history.ack("p", 0, 30, 30, 10)
     history.deliver("g", "m2", 0, 30, 10, 30)
     demand = Demand(begun)
-    assert balance(history.events, refused_before=["x"], alive_since=begun, demand=demand).verdict is Verdict.PASS
+    assert balance(history.events, refused_before=["x"], alive_since=begun, demand=demand).verdict is LedgerVerdict.PASS
     assert codes(balance(history.events, refused=["x"], alive_since=begun, demand=demand)) == {"L01"}
     history.ack("p", 0, 40, 40, 10)
     history.ack("p", 0, 50, 50, 10)
     history.deliver("g", "m2", 0, 50, 10, 50)
     facts = balance(history.events, refused_before=["x"], alive_since=begun, demand=demand)
-    assert (facts.verdict, codes(facts)) == (Verdict.INCONCLUSIVE, {"L01", "L05"})
+    assert (facts.verdict, codes(facts)) == (LedgerVerdict.INCONCLUSIVE, {"L01", "L05"})
 
 
 def read_again(history: History) -> None:
@@ -334,18 +336,18 @@ def test_what_was_over_before_the_step_is_shown_and_fails_nothing(
     history.own("g", "n", Change.RELEASED) if fault is owned_twice else None
     facts = balance(history.end(), demand=Demand(begun))
     if timed and gap > 0:
-        assert (facts.verdict, counts(facts), list(facts.earlier)) == (Verdict.PASS, {}, [name])
+        assert (facts.verdict, counts(facts), list(facts.earlier)) == (LedgerVerdict.PASS, {}, [name])
         grounds, _ = of_facts(facts, Level.PRODUCER)
         assert [ground.reason.text[:15] for ground in grounds] == ["Before the step"]
     else:
-        assert (facts.verdict, facts.earlier) == (Verdict.FAIL, {})
+        assert (facts.verdict, facts.earlier) == (LedgerVerdict.FAIL, {})
         assert name in counts(facts)
     assert outcome(facts).value == facts.verdict.value
-    assert balance(history.end(), demand=Demand()).verdict is Verdict.FAIL, "without a step nothing is before it"
+    assert balance(history.end(), demand=Demand()).verdict is LedgerVerdict.FAIL, "without a step nothing is before it"
 
 
-@pytest.mark.parametrize(("first", "verdict"), [(40, Verdict.PASS), (42, Verdict.INCONCLUSIVE)])
-def test_a_client_that_was_killed_long_ago_is_in_the_way_of_no_step(first: int, verdict: Verdict) -> None:
+@pytest.mark.parametrize(("first", "verdict"), [(40, LedgerVerdict.PASS), (42, LedgerVerdict.INCONCLUSIVE)])
+def test_a_client_that_was_killed_long_ago_is_in_the_way_of_no_step(first: int, verdict: LedgerVerdict) -> None:
     """Its records came again to its successor, and look late by its unwritten deliveries; a loss is asked about all the same."""
     history = calm()
     history.ack("p", 0, 30, 30, 10)
@@ -359,7 +361,7 @@ def test_a_client_that_was_killed_long_ago_is_in_the_way_of_no_step(first: int, 
     history.deliver("g", "n", 0, first, 45 - first, first)
     events = history.end("m")
     assert balance(events, demand=Demand(begun)).verdict is verdict
-    assert balance(events).verdict is Verdict.FAIL
+    assert balance(events).verdict is LedgerVerdict.FAIL
 
 
 @pytest.mark.parametrize(("lag_ms", "words"), [(0, ""), (900_000, "900 s behind"), (-60_000, "60 s ahead of")])
@@ -385,7 +387,7 @@ def test_whoever_begins_anew_in_another_folder_is_judged_by_that_alone() -> None
     history.ack("p2", 0, 40, 0, 5)
     history.deliver("g", "m2", 0, 40, 5)
     history.own("g", "m2", Change.RELEASED)
-    assert balance(history.end()).verdict is Verdict.PASS
+    assert balance(history.end()).verdict is LedgerVerdict.PASS
 
 
 def test_a_file_that_is_moved_away_alone_leaves_its_changes_of_owner_without_a_beginning() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from airflow_provider_kmigrate.core.events import UNKNOWN_OFFSET, Change
-from airflow_provider_kmigrate.core.ledger import Demand, Verdict, balance
+from airflow_provider_kmigrate.core.ledger import Demand, LedgerVerdict, balance
 from airflow_provider_kmigrate.core.ledger.health import ANY_EVIDENCE
 from tests.core.histories import TOPIC, codes, counts, with_a_canary
 
@@ -12,17 +12,17 @@ MIXED = Demand(mixed=("g",))
 
 def test_what_old_members_read_before_a_canary_is_not_lost() -> None:
     facts = balance(with_a_canary().end(), demand=MIXED)
-    assert (facts.verdict, counts(facts)) == (Verdict.PASS, {})
+    assert (facts.verdict, counts(facts)) == (LedgerVerdict.PASS, {})
     assert facts.of_others == (("g", TOPIC, 1),)
     whole = balance(with_a_canary().end())
-    assert (whole.verdict, codes(whole), whole.lost.count) == (Verdict.INCONCLUSIVE, {"L11"}, 0), "who owns the other one?"
+    assert (whole.verdict, codes(whole), whole.lost.count) == (LedgerVerdict.INCONCLUSIVE, {"L11"}, 0), "who owns the other one?"
     unknown = balance(with_a_canary(UNKNOWN_OFFSET).end())
     assert unknown.lost.count == 500, "as far as can be told it was to read everything"
 
 
 def test_a_canary_that_was_not_told_where_it_begins() -> None:
     facts = balance(with_a_canary(UNKNOWN_OFFSET).end(), demand=MIXED)
-    assert (facts.verdict, counts(facts)) == (Verdict.PASS, {})
+    assert (facts.verdict, counts(facts)) == (LedgerVerdict.PASS, {})
 
 
 def test_what_a_canary_skips_is_lost() -> None:
@@ -47,5 +47,5 @@ def test_a_canary_that_was_away_for_a_while() -> None:
     history.own("g", "canary", Change.RELEASED)
     history.ack("p", 0, 610, 610, 10)
     facts = balance(history.end(), demand=MIXED)
-    assert (facts.verdict, counts(facts)) == (Verdict.PASS, {})
+    assert (facts.verdict, counts(facts)) == (LedgerVerdict.PASS, {})
     assert balance(history.events).lost.count == 90, "where every member writes events nobody was there to read them"

@@ -19,7 +19,7 @@ from airflow_provider_kmigrate.core.events import (
     Start,
     Stop,
 )
-from airflow_provider_kmigrate.core.ledger import Verdict, balance
+from airflow_provider_kmigrate.core.ledger import LedgerVerdict, balance
 from tests.core.histories import History, Truth, by_records, counts
 
 
@@ -103,7 +103,7 @@ def fine_histories(draw: st.DrawFn) -> History:
 @given(fine_histories())
 def test_what_is_lawful_is_clean(history: History) -> None:
     facts = balance(history.end())
-    assert (facts.verdict, facts.reasons, counts(facts)) == (Verdict.PASS, (), {})
+    assert (facts.verdict, facts.reasons, counts(facts)) == (LedgerVerdict.PASS, (), {})
 
 
 @settings(max_examples=100, deadline=None)
@@ -113,7 +113,7 @@ def test_no_event_can_vanish_unnoticed(history: History, data: st.DataObject) ->
     gone = data.draw(st.sampled_from(events))
     facts = balance([event for event in events if event is not gone])
     assert not facts.complete
-    assert facts.verdict is Verdict.INCONCLUSIVE
+    assert facts.verdict is LedgerVerdict.INCONCLUSIVE
 
 
 def many(records: int, step: int) -> list[Event]:
@@ -139,4 +139,4 @@ def test_two_hundred_thousand_records_take_a_moment(records: int, step: int) -> 
     began = time.process_time()
     facts = balance(events)
     assert time.process_time() - began < 6.0
-    assert (facts.verdict, facts.acked) == (Verdict.PASS, records)
+    assert (facts.verdict, facts.acked) == (LedgerVerdict.PASS, records)

@@ -15,7 +15,7 @@ from airflow_provider_kmigrate.core.events import (
     Slow,
     SlowRecord,
 )
-from airflow_provider_kmigrate.core.ledger import Verdict, balance, produce_between
+from airflow_provider_kmigrate.core.ledger import LedgerVerdict, balance, produce_between
 from tests.core.histories import TOPIC, History, calm, counts
 
 
@@ -27,7 +27,7 @@ def test_a_hand_over_in_log_order_is_no_double_ownership_whatever_the_clocks() -
     history.own("g", "n", Change.ACQUIRED)
     history.own("g", "n", Change.RELEASED)
     history.now += 60_000
-    assert balance(history.end()).verdict is Verdict.PASS
+    assert balance(history.end()).verdict is LedgerVerdict.PASS
 
 
 def test_without_positions_only_an_overlap_beyond_the_skew_counts() -> None:
@@ -52,7 +52,7 @@ def test_a_killed_owner_owns_until_its_last_sign_of_life() -> None:
     history.own("g", "n", Change.ACQUIRED)
     history.own("g", "n", Change.RELEASED)
     facts = balance(history.end("m"))
-    assert (facts.verdict, counts(facts)) == (Verdict.INCONCLUSIVE, {})
+    assert (facts.verdict, counts(facts)) == (LedgerVerdict.INCONCLUSIVE, {})
 
 
 def test_the_longest_gap_counts_only_while_a_record_waits() -> None:

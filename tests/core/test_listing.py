@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.listing import some
+from airflow_provider_kmigrate.core.listing import summarize
 
 
 @pytest.mark.parametrize(
@@ -19,8 +19,8 @@ from airflow_provider_kmigrate.core.listing import some
     ],
 )
 def test_the_first_are_named_and_the_others_counted(items: list[object], shown: int, expected: str) -> None:
-    assert some(items, shown) == expected
-    assert some(iter(items), shown) == expected
+    assert summarize(items, shown) == expected
+    assert summarize(iter(items), shown) == expected
 
 
 def test_a_partition_is_called_as_kafkas_tools_call_it() -> None:

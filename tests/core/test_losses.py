@@ -6,7 +6,7 @@ import pytest
 
 from airflow_provider_kmigrate.core.back import losses, rollback
 from airflow_provider_kmigrate.core.back import plan as back_plan
-from airflow_provider_kmigrate.core.back.losses import Terms
+from airflow_provider_kmigrate.core.back.losses import RollbackTerms
 from airflow_provider_kmigrate.core.decision import Act, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.model import TopicMetadata, ZkController
 from tests.core.back_views import (
@@ -57,11 +57,11 @@ def test_controllers_stop_when_no_broker_needs_them_and_nothing_is_lost_with_the
 @pytest.mark.parametrize(
     ("view", "terms", "expected"),
     [
-        (equal(ALL_MIG), Terms(failover=False), (Act, "stop")),  # whether it moves is nothing to who heals nothing
-        (lacking(ALL_MIG), Terms(failover=False), (Wait, "G33", "E02")),
-        (lacking(ALL_MIG), Terms(lossy=True), (Wait, "G33", "G07", "E02")),
-        (lacking(ALL_MIG), Terms(failover=False, lossy=True), (Act, "stop")),
-        (ALL_MIG, Terms(failover=False), (Wait, "G33", "G00", "G00")),
+        (equal(ALL_MIG), RollbackTerms(failover=False), (Act, "stop")),  # whether it moves is nothing to who heals nothing
+        (lacking(ALL_MIG), RollbackTerms(failover=False), (Wait, "G33", "E02")),
+        (lacking(ALL_MIG), RollbackTerms(lossy=True), (Wait, "G33", "G07", "E02")),
+        (lacking(ALL_MIG), RollbackTerms(failover=False, lossy=True), (Act, "stop")),
+        (ALL_MIG, RollbackTerms(failover=False), (Wait, "G33", "G00", "G00")),
     ],
 )
 def test_a_loss_is_accepted_only_where_nothing_is_healed(view, terms, expected):
@@ -71,17 +71,17 @@ def test_a_loss_is_accepted_only_where_nothing_is_healed(view, terms, expected):
 @pytest.mark.parametrize(
     ("view", "terms", "expected"),
     [
-        (equal(ALL_MIG), Terms(), (Done,)),
-        (ALL_MIG, Terms(), (Wait, "G00", "G00")),
-        (STOPPED, Terms(failover=False), (Wait, "G00")),  # the topics are told by brokers
-        (replace(STOPPED, topics=({}, {})), Terms(failover=False), (Done,)),
-        (lacking(STOPPED), Terms(failover=False), (Wait, "E02")),
-        (lacking(STOPPED), Terms(failover=False, lossy=True), (Done,)),
-        (handed_over([MIG] * 3), Terms(failover=False), (Done,)),
-        (lacking(COPYING), Terms(failover=False), (Done,)),
-        (lacking(COPYING), Terms(failover=False, lossy=True), (Done,)),
-        (lacking(COPYING), Terms(), (Wait, "E02")),  # heal.failover waits for a copy first
-        (with_zk(lacking(ALL_MIG), controller=None), Terms(), (Wait, "E02")),
+        (equal(ALL_MIG), RollbackTerms(), (Done,)),
+        (ALL_MIG, RollbackTerms(), (Wait, "G00", "G00")),
+        (STOPPED, RollbackTerms(failover=False), (Wait, "G00")),  # the topics are told by brokers
+        (replace(STOPPED, topics=({}, {})), RollbackTerms(failover=False), (Done,)),
+        (lacking(STOPPED), RollbackTerms(failover=False), (Wait, "E02")),
+        (lacking(STOPPED), RollbackTerms(failover=False, lossy=True), (Done,)),
+        (handed_over([MIG] * 3), RollbackTerms(failover=False), (Done,)),
+        (lacking(COPYING), RollbackTerms(failover=False), (Done,)),
+        (lacking(COPYING), RollbackTerms(failover=False, lossy=True), (Done,)),
+        (lacking(COPYING), RollbackTerms(), (Wait, "E02")),  # heal.failover waits for a copy first
+        (with_zk(lacking(ALL_MIG), controller=None), RollbackTerms(), (Wait, "E02")),
     ],
 )
 def test_what_is_compared_without_a_failover(view, terms, expected):
@@ -89,7 +89,7 @@ def test_what_is_compared_without_a_failover(view, terms, expected):
 
 
 def test_where_no_copy_was_finished_no_loss_is_named():
-    decision = losses.compared(lacking(COPYING), Terms(failover=False, lossy=True))
+    decision = losses.compared(lacking(COPYING), RollbackTerms(failover=False, lossy=True))
     assert "taken nothing over" in decision.text
     assert back_plan.kept(lacking(COPYING)) == (
         "Kept: everything. KRaft has taken nothing over: no copy of ZooKeeper was ever finished.",
@@ -99,7 +99,7 @@ def test_where_no_copy_was_finished_no_loss_is_named():
 def test_without_a_controller_in_zookeeper_a_finished_copy_is_still_compared():
     """Somebody deleted /controller: whose turn it is nobody knows, and KRaft may have taken what ZooKeeper lacks."""
     nobody = with_zk(later(ALL_MIG, offset=60), controller=None)
-    unhealed = Terms(failover=False)
+    unhealed = RollbackTerms(failover=False)
     assert shape(rollback.decide_stop(lacking(nobody), ALL_MIG, 3001)) == (Wait, "G33", "G07", "E02")
     assert shape(rollback.decide_stop(lacking(nobody), ALL_MIG, 3001, unhealed)) == (Wait, "G33", "E02")
     assert shape(rollback.decide_stop(equal(nobody), ALL_MIG, 3001, unhealed)) == (Act, "stop")
@@ -107,14 +107,14 @@ def test_without_a_controller_in_zookeeper_a_finished_copy_is_still_compared():
 
 
 def test_a_loss_that_is_accepted_is_named():
-    decision = losses.compared(lacking(STOPPED), Terms(failover=False, lossy=True))
+    decision = losses.compared(lacking(STOPPED), RollbackTerms(failover=False, lossy=True))
     assert "t: absent in ZooKeeper, present in KRaft" in decision.text
 
 
 def test_what_brokers_know_in_two_looks_and_zookeeper_lacks_is_not_handed_over():
     first = lacking(STOPPED)
     assert shape(rollback.decide_hand_over(later(first), first)) == (Refuse, "G33", "E02")
-    assert shape(rollback.decide_hand_over(later(first), first, Terms(failover=False, lossy=True))) == (Act, "hand over")
+    assert shape(rollback.decide_hand_over(later(first), first, RollbackTerms(failover=False, lossy=True))) == (Act, "hand over")
 
 
 def told(view, zookeeper, kraft):
@@ -123,7 +123,7 @@ def told(view, zookeeper, kraft):
     return replace(equal(view), topics=sides)
 
 
-@pytest.mark.parametrize("terms", [Terms(), Terms(failover=False)])
+@pytest.mark.parametrize("terms", [RollbackTerms(), RollbackTerms(failover=False)])
 @pytest.mark.parametrize(
     ("zookeeper", "kraft", "expected"),
     [
@@ -149,7 +149,7 @@ def test_what_a_broker_has_not_heard_of_is_no_loss_at_the_hand_over(zookeeper, k
     ],
 )
 def test_nor_where_nobody_tells_the_side_of_kraft(view, expected):
-    assert shape(losses.compared(view, Terms(failover=False))) == expected
+    assert shape(losses.compared(view, RollbackTerms(failover=False))) == expected
 
 
 @pytest.mark.parametrize(("kraft", "expected"), [("a", (Act, "stop")), ("ac", (Wait, "G33", "E02")), ("", (Wait, "G33", "G00"))])
@@ -170,6 +170,6 @@ def test_nor_where_the_majority_is_stopped(kraft, expected):
     ],
 )
 def test_a_loss_that_would_not_be_accepted_as_it_was_asked_is_refused(accepted, failover, told):
-    reason = losses.misstated(accepted, "id", failover=failover)
+    reason = losses.terms_error(accepted, "id", failover=failover)
     assert (reason is not None) == bool(told)
     assert reason is None or (reason.code == "G35" and told in reason.text)

@@ -9,7 +9,7 @@ import pytest
 from airflow_provider_kmigrate.core.coordination.registration import Mode, Progress, Registration, read_registration
 from airflow_provider_kmigrate.core.member import words as w
 from airflow_provider_kmigrate.core.member.membership import step
-from airflow_provider_kmigrate.core.member.state import Stage, current, due_commits
+from airflow_provider_kmigrate.core.member.state import PartitionStage, current, due_commits
 from airflow_provider_kmigrate.core.member.words import Alarm, GroupView, Store
 from tests.core.member_talk import ALONE, BOTH, KAFKA, ME, OTHER, SESSION, SHARED, T0, T1, WANT, Talk, alarms, look
 
@@ -39,7 +39,7 @@ def test_a_partition_is_stopped_then_committed_then_released() -> None:
     assert talk.tell(w.Stopped(T1, generation, 9)) == (commit,)
     assert talk.tell(w.CommitDone(T1, generation, 9)) == (w.Release(T1, generation),)
     assert talk.tell(w.OwnerIs(T1, generation, None)) == ()
-    assert talk.stages() == {T0: Stage.DELIVERING}
+    assert talk.stages() == {T0: PartitionStage.DELIVERING}
 
 
 def test_nothing_to_commit_is_released_at_once() -> None:
@@ -59,7 +59,7 @@ def test_a_partition_wanted_again_while_it_is_let_go_is_claimed_anew() -> None:
     talk = Talk().delivering(ALONE)
     old = talk.generation(T1)
     talk.tell(w.Seen(SHARED), w.Seen(ALONE))
-    assert talk.stages()[T1] is Stage.STOPPING
+    assert talk.stages()[T1] is PartitionStage.STOPPING
     talk.tell(w.Stopped(T1, old, None))
     assert talk.tell(w.OwnerIs(T1, old, None)) == (w.Claim(T1, 3, f"{ME}-0"),)
 
@@ -81,7 +81,7 @@ def test_a_claim_that_is_not_wanted_any_more_is_undone_when_it_worked() -> None:
     talk.registered(ALONE)
     generation = talk.generation(T1)
     talk.tell(w.Seen(SHARED))
-    assert talk.stages()[T1] is Stage.CLAIMING
+    assert talk.stages()[T1] is PartitionStage.CLAIMING
     assert talk.tell(w.OwnerIs(T1, generation, SESSION)) == (w.Release(T1, generation),)
 
 

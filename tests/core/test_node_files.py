@@ -9,14 +9,14 @@ import pytest
 
 from airflow_provider_kmigrate.core.cluster import HostSpec, NodeSpec, Role
 from airflow_provider_kmigrate.core.decision import Act, Verb, Wait
-from airflow_provider_kmigrate.core.files.config_matrix import Stage
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.files.directories import in_use, not_its_own, of_others, owner
 from airflow_provider_kmigrate.core.files.meta_properties import needs_version_0, version_0
 from airflow_provider_kmigrate.core.files.node_file import misfiled, whose_else
 from airflow_provider_kmigrate.core.model import Controller, NodeFiles
 from airflow_provider_kmigrate.core.reasons.registry import entry
-from airflow_provider_kmigrate.core.silent import not_stopping, silent_controller
-from airflow_provider_kmigrate.core.unread import not_read
+from airflow_provider_kmigrate.core.silent import stop_timed_out, unresponsive_controller
+from airflow_provider_kmigrate.core.unread import could_not_read
 from tests.core.views import FILES, KRAFT, UP, ZK
 
 MINE = {"cluster.id": "c", "node.id": "3000"}
@@ -74,11 +74,11 @@ def test_meta_properties_of_version_1_are_written_again_for_zookeeper_mode() -> 
 
 
 def test_a_node_with_the_file_of_another_stage_gets_its_own() -> None:
-    unread = misfiled("broker 3", NodeFiles(), Stage.KRAFT)
+    unread = misfiled("broker 3", NodeFiles(), FileStage.KRAFT)
     assert isinstance(unread, Wait)
     assert [reason.code for reason in unread.reasons] == ["G00"]
-    assert misfiled("broker 3", NodeFiles(FILES[KRAFT]), Stage.KRAFT) is None
-    other = misfiled("broker 3", NodeFiles(FILES[ZK]), Stage.KRAFT)
+    assert misfiled("broker 3", NodeFiles(FILES[KRAFT]), FileStage.KRAFT) is None
+    other = misfiled("broker 3", NodeFiles(FILES[ZK]), FileStage.KRAFT)
     assert isinstance(other, Act)
     assert other.verb is Verb.REWRITE
     assert other.text.startswith("Broker 3 ")
@@ -101,9 +101,12 @@ def test_whose_file_lies_at_a_controllers_place(properties: dict[str, str] | Non
 
 
 def test_what_is_said_of_a_node_that_hangs() -> None:
-    reason = silent_controller(Controller(3000, UP))
+    reason = unresponsive_controller(Controller(3000, UP))
     assert (reason.code, "kill -9" in entry(reason.code).markdown()) == ("G23", True)
     hosts = HostSpec("local", "server.properties")
     nodes = {role: NodeSpec(1, role, "h", 1, hosts, None, None) for role in Role}
-    assert {role: "kill -9" in not_stopping(node) for role, node in nodes.items()} == {Role.BROKER: False, Role.CONTROLLER: True}
-    assert not_read("it").code == "G00"
+    assert {role: "kill -9" in stop_timed_out(node) for role, node in nodes.items()} == {
+        Role.BROKER: False,
+        Role.CONTROLLER: True,
+    }
+    assert could_not_read("it").code == "G00"

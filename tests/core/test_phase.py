@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 
 from airflow_provider_kmigrate.core.model import Malformed, ZkController
-from airflow_provider_kmigrate.core.phase import TABLE, Intent, Permit, Phase, alarms, ended, permit, refusal, where
+from airflow_provider_kmigrate.core.phase import TABLE, Intent, PhasePermit, Phase, alarms, ended, permit, refusal, where
 from tests.core.views import KRAFT, MIG, ZK, cluster, migration, with_zk
 
 FLAGGED, BARE = (True, True, True), (False, False, False)
@@ -118,31 +118,31 @@ def test_the_table_is_total():
 
 
 def test_finalized_is_absorbing_and_nothing_acts_in_a_state_that_must_not_be_but_its_cure():
-    acting = {(phase, intent) for (phase, intent), allowed in TABLE.items() if allowed is Permit.ACT}
+    acting = {(phase, intent) for (phase, intent), allowed in TABLE.items() if allowed is PhasePermit.ACT}
     assert not any(phase is Phase.FINALIZED for phase, _ in acting)
     aside = {pair for pair in acting if pair[0] in {Phase.STALE, Phase.SPLIT, Phase.STRANDED, Phase.UNKNOWN}}
     assert aside == {(Phase.STRANDED, Intent.TO_KRAFT), (Phase.SPLIT, Intent.TO_MIGRATION)}
 
 
 def test_finalization_acts_only_with_every_broker_on_kraft():
-    acting = {phase for (phase, intent), allowed in TABLE.items() if intent is Intent.FINALIZE and allowed is Permit.ACT}
+    acting = {phase for (phase, intent), allowed in TABLE.items() if intent is Intent.FINALIZE and allowed is PhasePermit.ACT}
     assert acting == {Phase.DUAL_WRITE, Phase.FINALIZING}
 
 
 @pytest.mark.parametrize("intent", Intent)
 def test_what_is_done_stays_done_on_the_way_forward(intent):
     forward = [TABLE[phase, intent] for phase in list(Phase)[: list(Phase).index(Phase.UNKNOWN)]]
-    first = forward.index(Permit.DONE)
-    assert set(forward[first:]) == {Permit.DONE}
+    first = forward.index(PhasePermit.DONE)
+    assert set(forward[first:]) == {PhasePermit.DONE}
 
 
 def test_a_silent_broker_turns_a_refusal_into_waiting():
     view = cluster([KRAFT, KRAFT, None], FLAGGED, 90)
-    assert permit(where(view), Intent.FINALIZE) is Permit.WAIT
+    assert permit(where(view), Intent.FINALIZE) is PhasePermit.WAIT
 
 
 def test_unknown_waits():
-    assert all(TABLE[Phase.UNKNOWN, intent] is Permit.WAIT for intent in Intent)
+    assert all(TABLE[Phase.UNKNOWN, intent] is PhasePermit.WAIT for intent in Intent)
 
 
 def test_a_refusal_says_where_the_cluster_is_and_what_to_do():

@@ -30,7 +30,7 @@ from airflow_provider_kmigrate.core.preflight.checks import PreflightFacts, begu
 from airflow_provider_kmigrate.core.preflight.surroundings import (
     LogDir,
     Registration,
-    Surroundings,
+    ClusterEnvironment,
     Taken,
     ZooKeeperServer,
     ZooKeeperTree,
@@ -90,14 +90,14 @@ def healthy(size: int = 3) -> Case:
     return view, PreflightFacts(spec, "/kafka", {i: config(i) for i in ids}, around=around(size))
 
 
-def around(size: int = 3) -> Surroundings:
+def around(size: int = 3) -> ClusterEnvironment:
     """All told, nothing found: on one machine, whose clock is that of all."""
     ids = range(size)
     tree = ZooKeeperTree(registrations={i: Registration(NOW - 500, NOW - 500) for i in ids}, latest=NOW - 500)
     dirs = {i: (LogDir("/data"),) for i in ids}
     servers = (ZooKeeperServer("zk:2181", "3.8.4"),)
     taken = {i: Taken(config(i)) for i in ids}
-    return Surroundings(dict.fromkeys(ids, "3.9-IV0"), dirs, (), tree, servers, now=NOW, taken=taken, one_machine=True)
+    return ClusterEnvironment(dict.fromkeys(ids, "3.9-IV0"), dirs, (), tree, servers, now=NOW, taken=taken, one_machine=True)
 
 
 def codes(case: Case) -> list[str]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.core.findings.finding import Severity
 from airflow_provider_kmigrate.core.preflight.checks import findings
-from airflow_provider_kmigrate.core.preflight.surroundings import Surroundings
+from airflow_provider_kmigrate.core.preflight.surroundings import ClusterEnvironment
 from airflow_provider_kmigrate.core.reasons.registry import ENTRIES, entry
 from tests.core import test_preflight as base
 from tests.core import test_preflight_actors as actors
@@ -76,10 +76,14 @@ def test_what_cannot_be_seen_is_said_and_says_how_to_find_out(code: str, change:
 
 
 @given(
-    st.sets(st.sampled_from([field.name for field in fields(Surroundings) if field.name not in {"unread", "now", "one_machine"}]))
+    st.sets(
+        st.sampled_from(
+            [field.name for field in fields(ClusterEnvironment) if field.name not in {"unread", "now", "one_machine"}]
+        )
+    )
 )
 def test_nothing_unread_passes_silently(unread: set[str]) -> None:
-    empty = Surroundings()
+    empty = ClusterEnvironment()
     found = findings(*around(**{name: getattr(empty, name) for name in unread})(*healthy()))
     assert len({finding.code for finding in found}) == len(unread)
     assert {finding.severity for finding in found} <= {Severity.UNKNOWN, Severity.BLOCK}
@@ -100,6 +104,6 @@ def test_findings_come_by_gravity_and_each_is_complete(changes: list[Callable[..
 
 
 def test_a_topic_with_one_replica_is_told_beside_all_others() -> None:
-    found = codes(both(orders(replicas=(0,), isr=(0,)), known(around=Surroundings()))(*healthy()))
+    found = codes(both(orders(replicas=(0,), isr=(0,)), known(around=ClusterEnvironment()))(*healthy()))
     assert found[0] == "B0"
     assert "W1" in found

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_kmigrate.core.cluster import HostSpec
-from airflow_provider_kmigrate.core.files.config_matrix import Stage
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.files.properties import parse
 from airflow_provider_kmigrate.core.files.render import RenderFacts, broker_properties
 from airflow_provider_kmigrate.core.findings.finding import Severity
@@ -101,7 +101,7 @@ def edited(case: Case, added: Mapping[str, str], unread: Collection[str] = ()) -
     return replace(view, brokers=brokers), replace(facts, around=around)
 
 
-def running(text: str, cluster: dict[str, Any], stage: Stage = Stage.ZOOKEEPER) -> Case:
+def running(text: str, cluster: dict[str, Any], stage: FileStage = FileStage.ZOOKEEPER) -> Case:
     """Every broker runs with this file, rendered for a stage; brokers tell what Kafka lets them tell."""
     view, facts = healthy()
     hosts = HostSpec("command", "/etc/kafka/server.properties", kill_after=600.0)
@@ -115,15 +115,15 @@ def running(text: str, cluster: dict[str, Any], stage: Stage = Stage.ZOOKEEPER) 
     told = {i: {k: None if k.endswith(hidden) else v.replace("${env:RACK}", "a") for k, v in f.items()} for i, f in files.items()}
     configs = {i: {key: value for key, value in keys.items() if value is not None} for i, keys in told.items()}
     taken = {i: Taken({**keys, "node.id": str(i)}) for i, keys in told.items()}
-    mode = BrokerMode.MIGRATION if stage is Stage.MIGRATION else BrokerMode.ZOOKEEPER
+    mode = BrokerMode.MIGRATION if stage is FileStage.MIGRATION else BrokerMode.ZOOKEEPER
     brokers = {i: replace(b, mode=mode, files=NodeFiles(files[i], FORMATTED)) for i, b in view.brokers.items()}
     around = replace(facts.around, taken=taken)
     return replace(view, brokers=brokers), replace(facts, spec=spec, configs=configs, around=around)
 
 
-@pytest.mark.parametrize("stage", [Stage.ZOOKEEPER, Stage.MIGRATION])
+@pytest.mark.parametrize("stage", [FileStage.ZOOKEEPER, FileStage.MIGRATION])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_an_ordinary_cluster_is_not_refused(shape: str, stage: Stage) -> None:
+def test_an_ordinary_cluster_is_not_refused(shape: str, stage: FileStage) -> None:
     found = findings(*running(*SHAPES[shape], stage))
     assert [str(each) for each in found if each.severity is not Severity.UNKNOWN] == []
     assert {each.code for each in found} <= {"B9d", "B13b"}

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.files.config_matrix import Stage
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.files.properties import kept_by, parse
 from airflow_provider_kmigrate.core.files.render import RenderFacts, broker_properties
 from airflow_provider_kmigrate.core.findings.finding import Severity
@@ -102,7 +102,7 @@ def test_a_version_that_is_not_in_force_is_said_once() -> None:
 def test_a_broker_in_migration_mode_is_compared_with_the_file_that_it_was_given() -> None:
     view, facts = healthy()
     lines = {**config(1), "listeners": "PLAINTEXT://node1:9092", "log.dirs": "/data"}
-    text = broker_properties("\n".join(map("=".join, lines.items())), Stage.MIGRATION, RenderFacts.of(facts.spec, "3.9-IV0"))
+    text = broker_properties("\n".join(map("=".join, lines.items())), FileStage.MIGRATION, RenderFacts.of(facts.spec, "3.9-IV0"))
     file = parse(text)
     taken = {**facts.around.taken, 1: Taken({**file, "node.id": "1"}, DEFAULTS)}
     view, _ = broker_1(mode=BrokerMode.MIGRATION, files=NodeFiles(file, FORMATTED))(view, facts)

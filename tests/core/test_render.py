@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, HostSpec, NodeSpec, Policy, Role
-from airflow_provider_kmigrate.core.files.config_matrix import Rule, Stage, problems, rule, stage_of
+from airflow_provider_kmigrate.core.files.config_matrix import Rule, FileStage, problems, rule, stage_of
 from airflow_provider_kmigrate.core.files.properties import parse
 from airflow_provider_kmigrate.core.files.render import FAST_FAILOVER, RenderFacts, broker_properties, controller_properties
 from airflow_provider_kmigrate.exceptions import Refused
@@ -15,8 +15,8 @@ from airflow_provider_kmigrate.exceptions import Refused
 HOSTS = HostSpec("local", "/etc/kafka/server.properties")
 NODE = NodeSpec(3000, Role.CONTROLLER, "ctl0", 9093, HOSTS, log_dir="/var/kraft")
 FACTS = RenderFacts("3000@ctl0:9093", "3.9-IV0")
-BROKER_STAGES = (Stage.ZOOKEEPER, Stage.MIGRATION, Stage.KRAFT)
-CONTROLLER_STAGES = (Stage.CONTROLLER_MIGRATION, Stage.CONTROLLER_FINAL)
+BROKER_STAGES = (FileStage.ZOOKEEPER, FileStage.MIGRATION, FileStage.KRAFT)
+CONTROLLER_STAGES = (FileStage.CONTROLLER_MIGRATION, FileStage.CONTROLLER_FINAL)
 
 PLAIN = """\
 # Broker of rack a
@@ -54,7 +54,7 @@ log.dirs=/data
 
 
 def test_a_broker_in_migration_mode_keeps_its_file_and_learns_of_the_controllers() -> None:
-    rendered = broker_properties(PLAIN, Stage.MIGRATION, FACTS)
+    rendered = broker_properties(PLAIN, FileStage.MIGRATION, FACTS)
 
     same, added = rendered.split("zookeeper.metadata.migration.enable=true\n")
     assert same == PLAIN.replace("EXT:PLAINTEXT", "EXT:PLAINTEXT,CONTROLLER:PLAINTEXT")
@@ -62,7 +62,7 @@ def test_a_broker_in_migration_mode_keeps_its_file_and_learns_of_the_controllers
 
 
 def test_a_kraft_broker_has_its_id_under_the_new_name_and_nothing_of_zookeeper() -> None:
-    assert broker_properties(PLAIN, Stage.KRAFT, FACTS) == (
+    assert broker_properties(PLAIN, FileStage.KRAFT, FACTS) == (
         "# Broker of rack a\n"
         "listeners = INT://kafka1:9092,EXT://kafka1:9094\n"
         "listener.security.protocol.map=INT:PLAINTEXT,EXT:PLAINTEXT,CONTROLLER:PLAINTEXT\n"
@@ -78,7 +78,7 @@ def test_a_kraft_broker_has_its_id_under_the_new_name_and_nothing_of_zookeeper()
 
 
 def test_a_controller_inherits_what_it_shares_with_the_brokers_and_no_more() -> None:
-    properties = parse(controller_properties(PLAIN, NODE, Stage.CONTROLLER_MIGRATION, FACTS))
+    properties = parse(controller_properties(PLAIN, NODE, FileStage.CONTROLLER_MIGRATION, FACTS))
 
     assert properties == {
         "process.roles": "controller",
@@ -104,7 +104,7 @@ def test_a_final_controller_differs_by_zookeeper_only() -> None:
 
 def test_a_secured_cluster_keeps_its_security_in_every_stage() -> None:
     facts = RenderFacts("3000@ctl0:9093", "3.9-IV0", controller_security="SASL_PLAINTEXT")
-    kraft = parse(broker_properties(SASL, Stage.KRAFT, facts))
+    kraft = parse(broker_properties(SASL, FileStage.KRAFT, facts))
     copying, final = (parse(controller_properties(SASL, NODE, stage, facts)) for stage in CONTROLLER_STAGES)
 
     for properties in (kraft, copying, final):
@@ -118,12 +118,12 @@ def test_a_secured_cluster_keeps_its_security_in_every_stage() -> None:
     assert "password.encoder.secret" not in kraft
     assert "listener.name.ext.plain.sasl.jaas.config" not in copying
     assert "control.plane.listener.name" not in kraft | copying | final
-    assert parse(broker_properties(SASL, Stage.MIGRATION, facts))["control.plane.listener.name"] == "CP"
+    assert parse(broker_properties(SASL, FileStage.MIGRATION, facts))["control.plane.listener.name"] == "CP"
     assert copying["zookeeper.set.acl"] == "true"
 
 
 def test_a_file_without_a_listener_map_or_version_gets_both_spelled_out() -> None:
-    properties = parse(broker_properties("node.id=2\nzookeeper.connect=zk:2181", Stage.MIGRATION, FACTS))
+    properties = parse(broker_properties("node.id=2\nzookeeper.connect=zk:2181", FileStage.MIGRATION, FACTS))
 
     assert properties["listener.security.protocol.map"].startswith("PLAINTEXT:PLAINTEXT,SSL:SSL")
     assert properties["inter.broker.protocol.version"] == "3.9-IV0"
@@ -135,10 +135,10 @@ def test_fast_failover_serves_both_rolls_and_leaves_leader_balancing_as_it_was()
     original = PLAIN + "replica.fetch.wait.max.ms=300\n"
     rendered = {stage: parse(broker_properties(original, stage, facts)) for stage in BROKER_STAGES}
 
-    assert rendered[Stage.MIGRATION].items() >= FAST_FAILOVER[Stage.MIGRATION].items()
-    assert rendered[Stage.KRAFT].items() >= FAST_FAILOVER[Stage.KRAFT].items()
-    assert "auto.leader.rebalance.enable" not in rendered[Stage.KRAFT]
-    assert rendered[Stage.ZOOKEEPER]["replica.fetch.wait.max.ms"] == "300"
+    assert rendered[FileStage.MIGRATION].items() >= FAST_FAILOVER[FileStage.MIGRATION].items()
+    assert rendered[FileStage.KRAFT].items() >= FAST_FAILOVER[FileStage.KRAFT].items()
+    assert "auto.leader.rebalance.enable" not in rendered[FileStage.KRAFT]
+    assert rendered[FileStage.ZOOKEEPER]["replica.fetch.wait.max.ms"] == "300"
     copying, final = (parse(controller_properties(original, NODE, stage, facts)) for stage in CONTROLLER_STAGES)
     assert copying["auto.leader.rebalance.enable"] == "false"
     assert "auto.leader.rebalance.enable" not in final
@@ -170,44 +170,44 @@ def test_the_cluster_file_may_add_keys_but_not_take_the_flag_away() -> None:
         (PLAIN.replace("broker.id=1\n", ""), "C02"),
         (PLAIN.replace("3.9", "3.8"), "C04"),
         (PLAIN.replace("EXT", "CONTROLLER"), "C04"),
-        (broker_properties(PLAIN, Stage.MIGRATION, FACTS), "C01"),
+        (broker_properties(PLAIN, FileStage.MIGRATION, FACTS), "C01"),
     ],
 )
 def test_what_cannot_be_rendered_is_refused_with_its_reason(original: str, code: str) -> None:
     with pytest.raises(Refused) as refused:
-        broker_properties(original, Stage.KRAFT, FACTS)
+        broker_properties(original, FileStage.KRAFT, FACTS)
     assert [reason.code for reason in refused.value.reasons] == [code]
 
 
 def test_a_version_that_nobody_knows_is_not_left_out() -> None:
     original, facts = PLAIN.replace("inter.broker.protocol.version=3.9\n", ""), RenderFacts("3000@ctl0:9093", "")
     with pytest.raises(Refused) as refused:
-        broker_properties(original, Stage.MIGRATION, facts)
+        broker_properties(original, FileStage.MIGRATION, facts)
     assert [reason.code for reason in refused.value.reasons] == ["C04"]
 
 
 def test_the_way_back_is_open_even_to_an_original_with_problems() -> None:
     original = PLAIN.replace("3.9", "3.8")
-    assert broker_properties(original, Stage.ZOOKEEPER, FACTS) == original
+    assert broker_properties(original, FileStage.ZOOKEEPER, FACTS) == original
 
 
 def test_a_file_that_was_rendered_is_not_taken_for_the_original() -> None:
-    rendered = broker_properties(PLAIN, Stage.MIGRATION, FACTS)
+    rendered = broker_properties(PLAIN, FileStage.MIGRATION, FACTS)
     with pytest.raises(Refused):
-        broker_properties(rendered, Stage.ZOOKEEPER, FACTS)
+        broker_properties(rendered, FileStage.ZOOKEEPER, FACTS)
 
 
 def test_a_controller_without_a_directory_is_refused() -> None:
     with pytest.raises(Refused) as refused:
-        controller_properties(PLAIN, NodeSpec(3000, Role.CONTROLLER, "ctl0", 9093, HOSTS), Stage.CONTROLLER_FINAL, FACTS)
+        controller_properties(PLAIN, NodeSpec(3000, Role.CONTROLLER, "ctl0", 9093, HOSTS), FileStage.CONTROLLER_FINAL, FACTS)
     assert {reason.code for reason in refused.value.reasons} == {"C04"}
 
 
 def test_roles_are_not_mixed_up() -> None:
     with pytest.raises(ValueError, match="broker"):
-        broker_properties(PLAIN, Stage.CONTROLLER_FINAL, FACTS)
+        broker_properties(PLAIN, FileStage.CONTROLLER_FINAL, FACTS)
     with pytest.raises(ValueError, match="controller"):
-        controller_properties(PLAIN, NODE, Stage.KRAFT, FACTS)
+        controller_properties(PLAIN, NODE, FileStage.KRAFT, FACTS)
 
 
 PROVIDERS = """\
@@ -218,7 +218,7 @@ ssl.keystore.password=${file:/etc/kafka/secrets:ks}
 
 
 def test_references_of_a_controller_come_with_what_resolves_them() -> None:
-    properties = parse(controller_properties(PLAIN + PROVIDERS, NODE, Stage.CONTROLLER_FINAL, FACTS))
+    properties = parse(controller_properties(PLAIN + PROVIDERS, NODE, FileStage.CONTROLLER_FINAL, FACTS))
     assert properties["config.providers"] == "file"
     assert properties["config.providers.file.class"].endswith("FileConfigProvider")
 
@@ -226,9 +226,9 @@ def test_references_of_a_controller_come_with_what_resolves_them() -> None:
 def test_a_reference_that_nothing_resolves_is_no_password() -> None:
     original = PLAIN + PROVIDERS.replace("config.providers=file\n", "config.providers=vault\n")
     with pytest.raises(Refused) as refused:
-        controller_properties(original, NODE, Stage.CONTROLLER_FINAL, FACTS)
+        controller_properties(original, NODE, FileStage.CONTROLLER_FINAL, FACTS)
     assert [reason.code for reason in refused.value.reasons] == ["C10"]
-    broker_properties(original, Stage.KRAFT, FACTS)
+    broker_properties(original, FileStage.KRAFT, FACTS)
 
 
 def test_what_brokers_say_of_the_controllers_listener_is_the_controllers() -> None:
@@ -244,17 +244,17 @@ def test_what_brokers_say_of_the_controllers_listener_is_the_controllers() -> No
 def test_a_comma_at_the_end_of_the_listener_map_is_no_listener() -> None:
     """Kafka 3.9.2 drops it there, and does not start with `A:SSL,,B:SSL` (seen)."""
     original = PLAIN.replace("EXT:PLAINTEXT\n", "EXT:PLAINTEXT ,\n")
-    properties = parse(broker_properties(original, Stage.KRAFT, FACTS))
+    properties = parse(broker_properties(original, FileStage.KRAFT, FACTS))
     assert properties["listener.security.protocol.map"] == "INT:PLAINTEXT,EXT:PLAINTEXT,CONTROLLER:PLAINTEXT"
 
 
 def test_names_of_listeners_are_in_upper_case() -> None:
     """`controller.listener.names=controller` beside `listeners=controller://` is refused by Kafka 3.9.2 (seen)."""
     facts = RenderFacts("3000@ctl0:9093", "3.9-IV0", "controller")
-    properties = parse(controller_properties(PLAIN, NODE, Stage.CONTROLLER_FINAL, facts))
+    properties = parse(controller_properties(PLAIN, NODE, FileStage.CONTROLLER_FINAL, facts))
     assert (properties["listeners"], properties["controller.listener.names"]) == ("CONTROLLER://ctl0:9093", "CONTROLLER")
     with pytest.raises(Refused) as refused:
-        broker_properties(PLAIN.replace("EXT", "controller"), Stage.KRAFT, facts)
+        broker_properties(PLAIN.replace("EXT", "controller"), FileStage.KRAFT, facts)
     assert [reason.code for reason in refused.value.reasons] == ["C04"]
 
 
@@ -264,9 +264,9 @@ def test_controllers_take_the_mechanism_by_which_nodes_log_in() -> None:
     facts = RenderFacts("3000@ctl0:9093", "3.9-IV0", controller_security="SASL_SSL", controller_properties=extra)
     key = "listener.name.controller.sasl.enabled.mechanisms"
 
-    assert parse(controller_properties(scram, NODE, Stage.CONTROLLER_FINAL, facts))[key] == "PLAIN"
-    assert key not in parse(controller_properties(SASL, NODE, Stage.CONTROLLER_FINAL, facts))
-    assert key not in parse(broker_properties(scram, Stage.KRAFT, facts))
+    assert parse(controller_properties(scram, NODE, FileStage.CONTROLLER_FINAL, facts))[key] == "PLAIN"
+    assert key not in parse(controller_properties(SASL, NODE, FileStage.CONTROLLER_FINAL, facts))
+    assert key not in parse(broker_properties(scram, FileStage.KRAFT, facts))
 
 
 def test_controllers_of_tiered_storage_know_of_it() -> None:
@@ -302,7 +302,7 @@ OTHER_KEYS = st.sampled_from(
 
 @settings(max_examples=60, deadline=None)
 @given(st.sets(OTHER_KEYS), st.sampled_from(BROKER_STAGES), st.booleans())
-def test_every_rendering_obeys_the_table(others: set[str], stage: Stage, fast: bool) -> None:
+def test_every_rendering_obeys_the_table(others: set[str], stage: FileStage, fast: bool) -> None:
     original = PLAIN + "".join(f"{key}=v\n" for key in sorted(others))
     facts = RenderFacts("3000@ctl0:9093", "3.9-IV0", fast_failover=fast)
 
@@ -310,5 +310,5 @@ def test_every_rendering_obeys_the_table(others: set[str], stage: Stage, fast: b
 
     assert stage_of(after) is stage
     assert problems(after, stage, chroot="/kafka", metadata_version="3.9") == ()
-    kept = {key for key in before if rule(key, stage) is Rule.SAME} - FAST_FAILOVER[Stage.MIGRATION].keys()
+    kept = {key for key in before if rule(key, stage) is Rule.SAME} - FAST_FAILOVER[FileStage.MIGRATION].keys()
     assert {key: after[key] for key in kept} == {key: before[key] for key in kept}

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_kmigrate.core.decision import Act, Done, Refuse, Verb, Wait
-from airflow_provider_kmigrate.core.forward.standstill import Standstill
-from airflow_provider_kmigrate.core.model import ClusterView, Look, NodeFiles, Reason
-from airflow_provider_kmigrate.core.reviving import DOWN_LOOKS, revived
+from airflow_provider_kmigrate.core.forward.standstill import StalledDualWrite
+from airflow_provider_kmigrate.core.model import ClusterView, Fields, NodeFiles, Reason
+from airflow_provider_kmigrate.core.reviving import DOWN_LOOKS, recover_dual_write
 from tests.core.back_views import DUAL, FLAG_FILE
 from tests.core.views import DOWN, with_controller
 
@@ -17,7 +17,7 @@ DONE = Done("All is well.")
 WAIT = Wait((Reason("R04", "not yet", "why"),))
 REFUSE = Refuse((Reason("P01", "never", "why"),))
 ONE_DOWN = with_controller(DUAL, 3001, process=DOWN, answers=False, files=NodeFiles(FLAG_FILE, has_metadata_log=True))
-NEVER_ACTED, ACTED = Standstill(), Standstill(times=1)
+NEVER_ACTED, ACTED = StalledDualWrite(), StalledDualWrite(times=1)
 
 
 @pytest.mark.parametrize(
@@ -31,9 +31,9 @@ NEVER_ACTED, ACTED = Standstill(), Standstill(times=1)
     ],
 )
 def test_a_controller_that_an_earlier_act_left_down_is_started(
-    view: ClusterView, standstill: Standstill, decision: Done | Wait | Refuse, verb: Verb | None
+    view: ClusterView, standstill: StalledDualWrite, decision: Done | Wait | Refuse, verb: Verb | None
 ) -> None:
-    found = revived(view, decision, standstill).decision
+    found = recover_dual_write(view, decision, standstill).decision
     if verb is None:
         assert found == decision
     else:
@@ -44,12 +44,12 @@ def test_a_controller_that_an_earlier_act_left_down_is_started(
 @pytest.mark.parametrize(
     ("view", "standstill", "wants"),
     [
-        (DUAL, NEVER_ACTED, Look(0)),
-        (DUAL, ACTED, Look(0)),  # all answer
-        (ONE_DOWN, NEVER_ACTED, Look(0)),
+        (DUAL, NEVER_ACTED, Fields(0)),
+        (DUAL, ACTED, Fields(0)),  # all answer
+        (ONE_DOWN, NEVER_ACTED, Fields(0)),
         (ONE_DOWN, ACTED, DOWN_LOOKS),
-        (replace(ONE_DOWN, controllers={}), ACTED, Look(0)),
+        (replace(ONE_DOWN, controllers={}), ACTED, Fields(0)),
     ],
 )
-def test_what_is_observed_beside_the_steps_own(view: ClusterView, standstill: Standstill, wants: Look) -> None:
-    assert revived(view, WAIT, standstill).wants & DOWN_LOOKS == wants
+def test_what_is_observed_beside_the_steps_own(view: ClusterView, standstill: StalledDualWrite, wants: Fields) -> None:
+    assert recover_dual_write(view, WAIT, standstill).wants & DOWN_LOOKS == wants

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from airflow_provider_kmigrate.core.decision import Act, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.forward import roll
 from airflow_provider_kmigrate.core.forward.roll import decide_restart, is_canary, is_first, may_stop, next_to_roll, postponed
-from airflow_provider_kmigrate.core.gates import Standing
+from airflow_provider_kmigrate.core.gates import GateState
 from airflow_provider_kmigrate.core.model import LiveMembers, NodeFiles, Partition, Process, ZkController
 from tests.core.views import DOWN, KRAFT, MIG, UP, ZK, broker, cluster, migration, partitions, shrunk, with_broker, with_zk
 
@@ -164,7 +164,7 @@ def test_a_plain_broker_cut_off_by_kraft_is_rolled_into_migration_mode():
 
 @pytest.mark.parametrize(
     ("rf", "min_insync", "standing"),
-    [(3, 2, Standing.MET), (3, 3, Standing.MET), (3, 1, Standing.MET), (1, 1, Standing.MET), (2, 1, Standing.MET)],
+    [(3, 2, GateState.MET), (3, 3, GateState.MET), (3, 1, GateState.MET), (1, 1, GateState.MET), (2, 1, GateState.MET)],
 )
 def test_partitions_that_can_never_allow_a_stop_do_not_block(rf, min_insync, standing):
     view = replace(PRE, partitions=partitions([0, 1, 2], rf=rf), min_insync={"t": min_insync})
@@ -172,7 +172,7 @@ def test_partitions_that_can_never_allow_a_stop_do_not_block(rf, min_insync, sta
 
 
 def test_two_brokers_of_one_partition_do_not_stop_together():
-    assert may_stop(PRE, (0, 1)).standing is Standing.NEVER
+    assert may_stop(PRE, (0, 1)).standing is GateState.NEVER
 
 
 def test_the_zookeeper_controller_goes_last():

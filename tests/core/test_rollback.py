@@ -61,12 +61,12 @@ from tests.core.views import DOWN, KRAFT, MIG, ZK, cluster, controller, migratio
 def test_where_there_is_no_way_back_every_step_says_so(view, expected):
     steps = [
         rollback.decide_flag(view, 3000),
-        rollback.decide_reconcile(view, view),
-        rollback.decide_back(view, view, 0, MIG),
-        rollback.decide_back(view, view, 0, ZK),
+        rollback.decide_controller_failover(view, view),
+        rollback.decide_roll_back(view, view, 0, MIG),
+        rollback.decide_roll_back(view, view, 0, ZK),
         rollback.decide_stop(view, view, 3000),
         rollback.decide_hand_over(view, view),
-        rollback.decide_led(view),
+        rollback.decide_zookeeper_leads(view),
         rollback.decide_wipe(view, 3000),
         rollback.decide_rolled_back(view),
     ]
@@ -175,7 +175,7 @@ def failed_over(view):
     ],
 )
 def test_one_failover_heals(view, expected):
-    assert shape(rollback.decide_reconcile(view, DUAL)) == expected
+    assert shape(rollback.decide_controller_failover(view, DUAL)) == expected
 
 
 def test_of_controllers_that_are_down_only_one_of_this_migration_is_brought_back():
@@ -210,7 +210,7 @@ def test_of_controllers_that_are_down_only_one_of_this_migration_is_brought_back
     ],
 )
 def test_a_broker_goes_back(view, target, expected):
-    assert shape(rollback.decide_back(view, DUAL, 0, target)) == expected
+    assert shape(rollback.decide_roll_back(view, DUAL, 0, target)) == expected
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_a_broker_goes_back(view, target, expected):
 def test_a_broker_that_is_down_is_started_whoever_stopped_it(keys, registered, expected):
     files = NodeFiles(properties=keys)
     view = with_broker(handed_over([None, ZK, ZK]), 0, process=DOWN, files=files, in_zookeeper=registered)
-    assert shape(rollback.decide_back(view, view, 0, ZK)) == expected
+    assert shape(rollback.decide_roll_back(view, view, 0, ZK)) == expected
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ def test_the_hand_over(view, expected):
 def test_a_cluster_that_was_handed_over_without_raising_the_epoch_is_handed_over_again():
     bomb = replace(handed_over([ZK] * 3), state_epoch=9)
     assert shape(rollback.decide_hand_over(later(bomb), bomb)) == (Act, "hand over")
-    assert shape(rollback.decide_led(bomb)) == (Refuse, "G02")
+    assert shape(rollback.decide_zookeeper_leads(bomb)) == (Refuse, "G02")
     assert len(back_plan.plan(bomb)) == 2
 
 

@@ -25,7 +25,7 @@ from airflow_provider_kmigrate.core.cluster import (
 from airflow_provider_kmigrate.exceptions import SpecError
 from airflow_provider_kmigrate.spec import applications
 from airflow_provider_kmigrate.spec.__main__ import main
-from airflow_provider_kmigrate.spec.model import Audit, Caution, Hosts, SparkJob
+from airflow_provider_kmigrate.spec.model import Audit, PolicySection, Hosts, SparkJob
 
 GOOD = """\
 name: prod
@@ -176,7 +176,7 @@ spark_jobs:
         assert spec.loads(text).brokers[0].hosts.status == tuple(words)
 
     def test_models_and_core_have_the_same_keys(self) -> None:
-        assert {field.name for field in fields(Policy)} == set(Caution.model_fields)
+        assert {field.name for field in fields(Policy)} == set(PolicySection.model_fields)
         assert {field.name for field in fields(HostSpec)} == set(Hosts.model_fields)
         assert {field.name for field in fields(SparkJobSpec)} == set(SparkJob.model_fields)
         assert {field.name for field in fields(AuditSpec)} == set(Audit.model_fields)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_kmigrate.core.forward.stuck_leader import may_restart, stuck_leader
-from airflow_provider_kmigrate.core.gates import Standing
+from airflow_provider_kmigrate.core.gates import GateState
 from tests.core.views import MIG, ZK, cluster, with_broker, with_zk
 
 
@@ -45,7 +45,7 @@ def test_it_may_restart_where_others_are_in_sync():
 
 
 def codes(gate):
-    assert gate.standing is Standing.NOT_YET
+    assert gate.standing is GateState.NOT_YET
     return {reason.code for reason in gate.reasons}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.audit.timeline import Held, OwnerTrack, Window, alike, lag, owners, simpler, stalls
+from airflow_provider_kmigrate.core.audit.timeline import Held, OwnerTrack, Window, alike, lag_track, owners, simpler, stalls
 from airflow_provider_kmigrate.core.events import Ack, Change, Ownership, Stamp, Start, TopicPartition
 from airflow_provider_kmigrate.core.events import Role as Writing
 from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition
@@ -113,7 +113,7 @@ class TestLag:
         history.deliver("g", "m", 0, 0, 4, 0)  # at 4 s
         history.ack("p", 1, 0, 0, 5)  # at 5 s: a partition that is never delivered
         history.deliver("g", "m", 0, 4, 6, 4)  # at 6 s
-        [found] = lag(Book.of(history.events), Window(0, 8_000))
+        [found] = lag_track(Book.of(history.events), Window(0, 8_000))
         at = dict(found.points)
         assert (at[2_000], at[3_500], at[4_500], at[5_500], at[8_000]) == (0, 10, 6, 11, 5)
         assert found.largest == 11
@@ -125,7 +125,7 @@ class TestLag:
         history.ack("p", 0, 0, 0, 100)
         history.deliver("g", "m", 0, 90, 10, 90)
         history.deliver("g", "m", 0, 90, 5, 90)
-        [found] = lag(Book.of(history.events), Window(0, 8_000))
+        [found] = lag_track(Book.of(history.events), Window(0, 8_000))
         assert found.points[-1] == (8_000, 0)
         assert found.largest == 10
 
@@ -133,7 +133,7 @@ class TestLag:
         history = History()
         history.consumer("m", "g")
         history.deliver("g", "m", 0, 0, 4)
-        assert lag(Book.of(history.events), Window(0, 8_000)) == ()
+        assert lag_track(Book.of(history.events), Window(0, 8_000)) == ()
 
 
 def test_stalls_are_the_worst_of_their_moment() -> None:

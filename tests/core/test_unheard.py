@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_kmigrate.core.decision import Act, Done, Verb, Wait
-from airflow_provider_kmigrate.core.forward.unheard import unheard
+from airflow_provider_kmigrate.core.forward.unheard import explain_stalled_dual_write
 from airflow_provider_kmigrate.core.model import Reason
 from tests.core.views import KRAFT, MIG, UP, ZK, cluster
 
@@ -38,26 +38,26 @@ def earlier(view):
 )
 def test_who_depends_on_a_dual_write_that_stands_still(modes, target, told):
     view = view_of(*modes)
-    decision = unheard(view, view, 0, target, OUT)
+    decision = explain_stalled_dual_write(view, view, 0, target, OUT)
     assert [reason.code for reason in decision.reasons] == (["R05", "G07"] if told else ["R05"])
 
 
 def test_one_that_is_silent_may_wait_for_a_word():
     view = view_of(None, KRAFT, KRAFT)
     started = {**view.brokers, 0: replace(view.brokers[0], process=UP)}
-    found = unheard(replace(view, brokers=started), view, 0, MIG, OUT)
+    found = explain_stalled_dual_write(replace(view, brokers=started), view, 0, MIG, OUT)
     assert [reason.code for reason in found.reasons] == ["R05", "G07"]
 
 
 def test_one_that_moves_is_not_to_blame():
     view = view_of(MIG, KRAFT, KRAFT)
-    assert unheard(view, earlier(view), 0, MIG, OUT) is OUT
+    assert explain_stalled_dual_write(view, earlier(view), 0, MIG, OUT) is OUT
 
 
 @pytest.mark.parametrize("modes", [(MIG, ZK, ZK), (MIG, MIG, MIG)])
 def test_before_the_takeover_there_is_none(modes):
     view = view_of(*modes, offset=-1)
-    assert unheard(view, view, 0, MIG, OUT) is OUT
+    assert explain_stalled_dual_write(view, view, 0, MIG, OUT) is OUT
 
 
 @pytest.mark.parametrize(
@@ -65,11 +65,11 @@ def test_before_the_takeover_there_is_none(modes):
 )
 def test_what_does_not_wait_for_it_is_left_as_it_is(decision):
     view = view_of(MIG, KRAFT, KRAFT)
-    assert unheard(view, view, 0, MIG, decision) is decision
+    assert explain_stalled_dual_write(view, view, 0, MIG, decision) is decision
 
 
 def test_a_look_without_zookeeper_or_the_quorum_blames_nothing_but_that():
     view = view_of(MIG, KRAFT, KRAFT)
-    assert unheard(replace(view, zk=None), view, 0, MIG, OUT) is OUT
-    found = unheard(replace(view, quorum=None), view, 0, MIG, OUT)
+    assert explain_stalled_dual_write(replace(view, zk=None), view, 0, MIG, OUT) is OUT
+    found = explain_stalled_dual_write(replace(view, quorum=None), view, 0, MIG, OUT)
     assert [reason.code for reason in found.reasons] == ["R05", "G00"]

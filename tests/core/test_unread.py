@@ -12,8 +12,8 @@ from airflow_provider_kmigrate.core.back import rollback
 from airflow_provider_kmigrate.core.cluster import Policy, Role
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Verb, Wait
 from airflow_provider_kmigrate.core.forward import provision, roll, waiting
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look, NodeFiles, Partition, Quorum
-from airflow_provider_kmigrate.steps.brokers import BringBack, RollBroker
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, NodeFiles, Partition, Quorum
+from airflow_provider_kmigrate.steps.brokers import RollBackBroker, RollBroker
 from benchmarks import direct
 from tests.core.back_views import DUAL, STOPPED, equal, handed_over, later
 from tests.core.views import ZK, with_controller
@@ -23,7 +23,7 @@ from tests.steps.sim import SimCluster
 def test_a_voter_that_never_fetched_does_not_follow(tmp_path: Path) -> None:
     cluster = SimCluster()
     direct.provision(cluster.world(tmp_path))
-    view = cluster.look(Look(0))
+    view = cluster.look(Fields(0))
     assert isinstance(waiting.controllers_ready(view), Done)
     for voters in ({3000: 900, 3001: 900, 3002: -1}, {3000: 900}):
         assert isinstance(waiting.controllers_ready(replace(view, quorum=Quorum(3000, 6, 900, voters, {}))), Wait)
@@ -32,7 +32,7 @@ def test_a_voter_that_never_fetched_does_not_follow(tmp_path: Path) -> None:
 def test_no_controller_is_finalized_while_another_voter_lags(tmp_path: Path) -> None:
     cluster = SimCluster()
     direct.to_dual_write(cluster.world(tmp_path))
-    before, view = cluster.look(Look(0)), cluster.look(Look(0))
+    before, view = cluster.look(Fields(0)), cluster.look(Fields(0))
     for behind, acts in ((200_000, True), (5, False)):
         quorum = Quorum(3000, 6, 200_000, {3000: 200_000, 3001: 200_000, 3002: behind}, {})
         zk = replace(view.zk, migration=replace(view.zk.migration, metadata_offset=199_999))
@@ -44,7 +44,7 @@ def test_a_topic_made_during_the_look_is_waited_for(tmp_path: Path) -> None:
     """Its partitions were read, its min.insync.replicas were not."""
     cluster = SimCluster()
     direct.provision(cluster.world(tmp_path))
-    view = cluster.look(Look(0))
+    view = cluster.look(Fields(0))
     made = Partition("made-just-now", 0, 0, (0, 1, 2), (0, 1, 2))
     decision = roll.decide_restart(replace(view, partitions=(*(view.partitions or ()), made)), 1, BrokerMode.MIGRATION)
     assert isinstance(decision, Wait)
@@ -67,7 +67,7 @@ NEEDED = {
 def broker_step(verb: str) -> tuple[ClusterView, RollBroker]:
     view, target, row = NEEDED[verb]
     node, policy = SimCluster().spec.brokers[0], Policy(canary_bake=0.0)
-    step = BringBack(node, target, policy) if verb == "raise" else RollBroker(node, target, policy)
+    step = RollBackBroker(node, target, policy) if verb == "raise" else RollBroker(node, target, policy)
     partitions = tuple(replace(p, **row) if p.index == 0 else p for p in view.partitions or () if p.index in {0, 2})
     return replace(view, partitions=partitions), step
 

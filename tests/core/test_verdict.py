@@ -16,7 +16,7 @@ from airflow_provider_kmigrate.core.audit.verdict import (
     Level,
     LevelHealth,
     Outcome,
-    Verdict,
+    AuditVerdict,
     as_dict,
     combine,
     may_change,
@@ -26,7 +26,7 @@ from airflow_provider_kmigrate.core.audit.verdict import (
     worst,
 )
 from airflow_provider_kmigrate.core.ledger.facts import Case, Facts
-from airflow_provider_kmigrate.core.ledger.facts import Finding as Pile
+from airflow_provider_kmigrate.core.ledger.facts import LedgerFinding as Pile
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Refused
 
@@ -43,7 +43,7 @@ def found(outcome: Outcome = Outcome.FAIL, level: Level = Level.CONSUMER, **more
     return Ground(outcome, Reason("A04", "3 records were skipped."), level, examples=(LOST,), **more)  # type: ignore[arg-type]
 
 
-def codes(verdict: Verdict) -> list[str]:
+def codes(verdict: AuditVerdict) -> list[str]:
     return [ground.reason.code for ground in verdict.grounds]
 
 

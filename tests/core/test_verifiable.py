@@ -18,7 +18,7 @@ from airflow_provider_kmigrate.core.events import (
     Start,
     Stop,
 )
-from airflow_provider_kmigrate.core.ledger import Verdict, balance
+from airflow_provider_kmigrate.core.ledger import LedgerVerdict, balance
 
 PRODUCER = """\
 [2027-02-20 10:00:00,000] WARN some log line (org.apache.kafka.clients.NetworkClient)
@@ -149,7 +149,7 @@ def test_both_tools_together_make_a_whole_ledger() -> None:
     read = [line for line in CONSUMER if '"minOffset":5' not in line]
     events = [*producer_events(sent, "vp1"), *consumer_events(read, "vc1", "vg", ["st"])]
     facts = balance(events)
-    assert (facts.verdict, facts.reasons, facts.acked, facts.delivered) == (Verdict.PASS, (), 8, {"vg": 8})
+    assert (facts.verdict, facts.reasons, facts.acked, facts.delivered) == (LedgerVerdict.PASS, (), 8, {"vg": 8})
     shorter = [
         replace(event, last=event.last - 1, count=event.count - 1) if isinstance(event, DeliveryRun) else event
         for event in events

@@ -17,7 +17,7 @@ from airflow_provider_kmigrate.core.forward.provision import (
     postponed_controller,
     too_old,
 )
-from airflow_provider_kmigrate.core.gates import Standing
+from airflow_provider_kmigrate.core.gates import GateState
 from airflow_provider_kmigrate.core.identity import strangers
 from airflow_provider_kmigrate.core.model import (
     ClusterView,
@@ -111,18 +111,18 @@ def test_wait(decision, expected):
 @pytest.mark.parametrize(
     ("view", "standing"),
     [
-        (DUAL, Standing.MET),
-        (DUAL_ZK, Standing.NEVER),
-        (cluster([KRAFT, KRAFT, None], FLAGGED, 90), Standing.NOT_YET),
-        (with_controller(DUAL, 3001, answers=False, migration_flag=None), Standing.NOT_YET),
-        (replace(DUAL, client_metrics=("s",)), Standing.NEVER),
-        (replace(DUAL, client_metrics=None), Standing.NOT_YET),
-        (replace(DUAL, zk=None), Standing.NOT_YET),
-        (with_zk(DUAL, broker_ids=(1,)), Standing.NOT_YET),
-        (replace(DUAL, partitions=tuple(replace(row, isr=row.isr[:2]) for row in DUAL.partitions)), Standing.NOT_YET),
-        (with_broker(DUAL, 1, listed_by=frozenset({1})), Standing.NOT_YET),
-        (with_zk(DUAL, live_groups=("g",)), Standing.NOT_YET),
-        (with_zk(DUAL, controller_epoch=None), Standing.NOT_YET),
+        (DUAL, GateState.MET),
+        (DUAL_ZK, GateState.NEVER),
+        (cluster([KRAFT, KRAFT, None], FLAGGED, 90), GateState.NOT_YET),
+        (with_controller(DUAL, 3001, answers=False, migration_flag=None), GateState.NOT_YET),
+        (replace(DUAL, client_metrics=("s",)), GateState.NEVER),
+        (replace(DUAL, client_metrics=None), GateState.NOT_YET),
+        (replace(DUAL, zk=None), GateState.NOT_YET),
+        (with_zk(DUAL, broker_ids=(1,)), GateState.NOT_YET),
+        (replace(DUAL, partitions=tuple(replace(row, isr=row.isr[:2]) for row in DUAL.partitions)), GateState.NOT_YET),
+        (with_broker(DUAL, 1, listed_by=frozenset({1})), GateState.NOT_YET),
+        (with_zk(DUAL, live_groups=("g",)), GateState.NOT_YET),
+        (with_zk(DUAL, controller_epoch=None), GateState.NOT_YET),
     ],
 )
 def test_soaking_needs_every_gate(view, standing):
@@ -298,20 +298,20 @@ def test_no_restart_of_the_leader_is_advised_while_a_standby_without_the_flag_mi
 @pytest.mark.parametrize(
     ("view", "old", "standing"),
     [
-        (DUAL, True, Standing.NEVER),
-        (DUAL, False, Standing.MET),
-        (BEGUN, True, Standing.NEVER),  # somebody else took that flag
-        (with_zk(BEGUN, unflagged=frozenset({3001})), True, Standing.MET),
+        (DUAL, True, GateState.NEVER),
+        (DUAL, False, GateState.MET),
+        (BEGUN, True, GateState.NEVER),  # somebody else took that flag
+        (with_zk(BEGUN, unflagged=frozenset({3001})), True, GateState.MET),
         (
             with_zk(cluster([KRAFT] * 3, (True, None, True), 90), unflagged=frozenset({3001})),
             True,
-            Standing.MET,
+            GateState.MET,
         ),  # down, and ours
-        (with_zk(DUAL, unflagged=frozenset({3001})), True, Standing.NEVER),  # noted, and nothing done
-        (with_zk(cluster([KRAFT] * 3, (True, False, False), 90), unflagged=frozenset({3001})), True, Standing.NEVER),
-        (replace(BEGUN, zk=None), True, Standing.NOT_YET),
-        (FINAL, True, Standing.MET),
-        (replace(FINAL, zk=None), True, Standing.MET),
+        (with_zk(DUAL, unflagged=frozenset({3001})), True, GateState.NEVER),  # noted, and nothing done
+        (with_zk(cluster([KRAFT] * 3, (True, False, False), 90), unflagged=frozenset({3001})), True, GateState.NEVER),
+        (replace(BEGUN, zk=None), True, GateState.NOT_YET),
+        (FINAL, True, GateState.MET),
+        (replace(FINAL, zk=None), True, GateState.MET),
     ],
 )
 def test_a_finalization_begins_on_an_audit_that_is_not_too_old(view, old, standing):
@@ -319,7 +319,7 @@ def test_a_finalization_begins_on_an_audit_that_is_not_too_old(view, old, standi
     gate = may_begin(view, now - (VERDICT_HOLDS + 1 if old else 60), now)
     assert gate.standing is standing
     assert may_begin(view, None, now).met, "without an audit"
-    if standing is Standing.NEVER:
+    if standing is GateState.NEVER:
         assert [reason.code for reason in gate.reasons] == ["H08"]
 
 

@@ -25,7 +25,7 @@ from airflow_provider_kmigrate.core.coordination.registration import Flaw, Mode,
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.findings.finding import Severity
 from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, OffsetWrite
-from airflow_provider_kmigrate.core.groups.scan import Standing, TwoLooks, scan
+from airflow_provider_kmigrate.core.groups.scan import GroupSituation, TwoObservations, scan
 from airflow_provider_kmigrate.groups.__main__ import main, scanned
 from airflow_provider_kmigrate.groups.report import SCHEMA, copied, document, table
 from tests.consumer.migrating_group import Member as Migrating
@@ -50,7 +50,7 @@ OLD = GroupSeen(
 )
 FROZEN = replace(OLD, name="ads", zk=ZkGroup(registrations={"x": Unreadable(Flaw.EMPTY, "")}), kafka=None)
 SETTINGS = {"t": {"compression.type": "producer"}}
-SCANS = [scan(TwoLooks(FROZEN)), scan(TwoLooks(OLD, OLD, 5.0, SETTINGS))]
+SCANS = [scan(TwoObservations(FROZEN)), scan(TwoObservations(OLD, OLD, 5.0, SETTINGS))]
 
 
 def test_the_table_has_a_line_a_group_and_every_finding() -> None:
@@ -67,7 +67,7 @@ def test_members_are_listed_where_groups_are_named() -> None:
     assert "billing: old billing_a holds t-0, t-1" in told
     assert "billing: plain app on /10.0.0.1 holds t-0" in told
     follows = replace(OLD, zk=replace(OLD.zk or ZkGroup(), progress={"billing_a": Progress(1, Mode.KAFKA, settled=False)}))
-    told = table([scan(TwoLooks(follows))], members=True).splitlines()
+    told = table([scan(TwoObservations(follows))], members=True).splitlines()
     assert "billing: migrating billing_a holds t-0, t-1, not settled in kafka mode" in told
 
 
@@ -75,7 +75,7 @@ def test_the_document_says_all_in_json() -> None:
     found = json.loads(json.dumps(document(SCANS, 5.0, 0.25, clock=lambda: 3.0)))
     assert (found["schema"], found["made_ms"], found["gap_s"], found["took_s"]) == (SCHEMA, 3000, 5.0, 0.25)
     follows = replace(OLD, zk=replace(OLD.zk or ZkGroup(), progress={"billing_a": Progress(1, Mode.KAFKA, settled=False)}))
-    for told in (found, json.loads(json.dumps(document([scan(TwoLooks(follows))], None, 0.0)))):
+    for told in (found, json.loads(json.dumps(document([scan(TwoObservations(follows))], None, 0.0)))):
         jsonschema.validate(told, SHIPPED)
     ads, billing = found["groups"]
     assert (ads["standing"], ads["members"], ads["findings"][0]["code"]) == ("frozen", None, "K30")
@@ -85,7 +85,7 @@ def test_the_document_says_all_in_json() -> None:
 
 
 def test_the_schema_knows_every_standing() -> None:
-    assert set(SHIPPED["$defs"]["group"]["properties"]["standing"]["enum"]) == set(Standing)
+    assert set(SHIPPED["$defs"]["group"]["properties"]["standing"]["enum"]) == set(GroupSituation)
 
 
 def test_a_copy_is_told_partition_by_partition() -> None:

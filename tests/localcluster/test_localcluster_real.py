@@ -17,7 +17,7 @@ from kazoo.client import KazooClient
 from airflow_provider_kmigrate.clients.hosts import host_for
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.files.config_matrix import Stage
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.files.render import RenderFacts, broker_properties, controller_properties
 from airflow_provider_kmigrate.core.model import BrokerMode, Migration, ProcessState
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused
@@ -213,10 +213,10 @@ def test_a_migrated_cluster_comes_up_again_as_it_was_left(small: LocalCluster) -
     (broker,), (controller,) = found.brokers, found.controllers
     host, original = host_for(broker), host_for(broker).read_properties(broker)
     facts = RenderFacts(f"{controller.id}@{controller.endpoint}", "3.9-IV0")
-    host.put_properties(controller, controller_properties(original, controller, Stage.CONTROLLER_MIGRATION, facts), 1)
+    host.put_properties(controller, controller_properties(original, controller, FileStage.CONTROLLER_MIGRATION, facts), 1)
     host.format_storage(controller, found.cluster_id, "3.9-IV0", 1)
     host.start(controller, 1)
-    for stage, mode in ((Stage.MIGRATION, BrokerMode.MIGRATION), (Stage.KRAFT, BrokerMode.KRAFT)):
+    for stage, mode in ((FileStage.MIGRATION, BrokerMode.MIGRATION), (FileStage.KRAFT, BrokerMode.KRAFT)):
         host.stop(broker, 1)
         host.put_properties(broker, broker_properties(original, stage, facts), 1)
         host.start(broker, 1)

@@ -23,7 +23,7 @@ from airflow_provider_kmigrate.clients.hosts.process import Launch, NodeProcess
 from airflow_provider_kmigrate.clients.hosts.tokens import locked
 from airflow_provider_kmigrate.consumer.event_files import FileSink
 from airflow_provider_kmigrate.consumer.event_log import new_writer
-from airflow_provider_kmigrate.consumer.migrating.settings import Stage
+from airflow_provider_kmigrate.consumer.migrating.settings import ClientStage
 from airflow_provider_kmigrate.consumer.stages import audited_of
 from airflow_provider_kmigrate.consumer.workload.life import Life
 from airflow_provider_kmigrate.core.audit.event_lines import encode
@@ -34,7 +34,11 @@ from tests.kit.localcluster import runtime
 from tests.old_consumer.old_consumers import java_program
 
 ROOT: Final = Path(__file__).parents[2]
-_STAGES: Final = {"zookeeper": Stage.ZOOKEEPER, MemberKind.MIGRATING: Stage.MIGRATING, MemberKind.PLAIN: Stage.KAFKA}
+_STAGES: Final = {
+    "zookeeper": ClientStage.ZOOKEEPER,
+    MemberKind.MIGRATING: ClientStage.MIGRATING,
+    MemberKind.PLAIN: ClientStage.KAFKA,
+}
 _STOP_S: Final = 30.0
 _LEAVE_S: Final = 15.0
 _LOGGING: Final = (

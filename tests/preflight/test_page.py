@@ -9,7 +9,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from airflow_provider_kmigrate.preflight import document, render, write
+from airflow_provider_kmigrate.preflight import as_document, render, write
 from tests.pages.browser import Browser, browser
 from tests.pages.rules import check_loads_alone, check_readable, check_whole
 from tests.preflight.cases import HOSTILE, PAGES
@@ -32,7 +32,7 @@ def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_the_document_is_as_its_schema_says(name: str) -> None:
-    facts = document(PAGES[name]())
+    facts = as_document(PAGES[name]())
     validator = jsonschema.validators.validator_for(SCHEMA)
     validator.check_schema(SCHEMA)
     assert list(validator(SCHEMA).iter_errors(json.loads(json.dumps(facts)))) == []
@@ -42,7 +42,7 @@ def test_the_document_is_as_its_schema_says(name: str) -> None:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_the_page_is_whole_and_asks_for_nothing(name: str) -> None:
-    page = render(document(PAGES[name]()), "preflight.json")
+    page = render(as_document(PAGES[name]()), "preflight.json")
     check_whole(page, links={"preflight.json"})
     assert 'href="preflight.json"' in page
 

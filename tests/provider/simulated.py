@@ -15,8 +15,8 @@ import yaml
 from airflow_provider_kmigrate.clients.znode_writes import NOTES, WRITABLE, Operation
 from airflow_provider_kmigrate.clients.zookeeper import Holding, Znode
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
-from airflow_provider_kmigrate.core.model import ClusterView, Look
-from airflow_provider_kmigrate.core.preflight.surroundings import Surroundings
+from airflow_provider_kmigrate.core.model import ClusterView, Fields
+from airflow_provider_kmigrate.core.preflight.surroundings import ClusterEnvironment
 from airflow_provider_kmigrate.hooks.world import Access
 from tests.clients.memory_zookeeper import Ensemble, MemoryZooKeeper
 from tests.steps.sim import SimCluster
@@ -89,7 +89,7 @@ class Rehearsal:
             session.close()
             self.closed.set()
 
-    def look(self, what: Look, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
+    def look(self, what: Fields, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
         self.looks += 1
         if self.looks >= self.hanging:
             self.looked.set()
@@ -98,7 +98,7 @@ class Rehearsal:
         view = self.cluster.look(what, nodes)
         return replace(view, brokers={}) if self.looks <= self.blind_looks else view
 
-    def surroundings(self, view: ClusterView) -> Surroundings:
+    def surroundings(self, view: ClusterView) -> ClusterEnvironment:
         return self.cluster.surroundings(view)
 
     def restarts(self) -> int:

@@ -14,7 +14,7 @@ import yaml
 from airflow_provider_kmigrate.clients.znode_writes import CONSUMERS, Operation
 from airflow_provider_kmigrate.clients.zookeeper import Holding, Znode
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, GroupSpec, InstanceSpec
-from airflow_provider_kmigrate.core.model import ClusterView, Look, ZkView
+from airflow_provider_kmigrate.core.model import ClusterView, Fields, ZkView
 from airflow_provider_kmigrate.hooks.world import Access
 from tests.clients.memory_zookeeper import Ensemble, MemoryZooKeeper
 from tests.provider.simulated import document
@@ -81,7 +81,7 @@ class GroupRehearsal:
     def topic_settings(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
         return dict.fromkeys(topics, self.settings)
 
-    def look(self, what: Look, nodes: Sequence[Any] = (), groups: Sequence[str] = ()) -> ClusterView:
+    def look(self, what: Fields, nodes: Sequence[Any] = (), groups: Sequence[str] = ()) -> ClusterView:
         seen = {name: self.groups[name].look(what, nodes, [name]).groups or {} for name in groups}
         found = {name: each[name] for name, each in seen.items()}
         return ClusterView(taken_at=self.clock.time, zk=ZkView(cluster_id=CLUSTER_ID), groups=found)

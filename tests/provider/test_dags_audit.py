@@ -18,7 +18,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 from jinja2 import Environment
 
 from airflow_provider_kmigrate.audit.request import parse
-from airflow_provider_kmigrate.core.audit.verdict import Level, Outcome, Verdict, as_dict
+from airflow_provider_kmigrate.core.audit.verdict import Level, Outcome, AuditVerdict, as_dict
 from airflow_provider_kmigrate.core.ledger import Demand
 from airflow_provider_kmigrate.dag_builders import audit, folder, rollback, zk_to_kraft
 from airflow_provider_kmigrate.exceptions import Refused
@@ -39,7 +39,7 @@ class Spark:
         self.requests = where / "requests.jsonl"
         (self.home / "bin").mkdir(parents=True)
         script = self.home / "bin" / "spark-submit"
-        texts = {str(outcome): json.dumps(as_dict(Verdict(outcome, {Level.CONSUMER: outcome}))) for outcome in Outcome}
+        texts = {str(outcome): json.dumps(as_dict(AuditVerdict(outcome, {Level.CONSUMER: outcome}))) for outcome in Outcome}
         script.write_text(
             f"#!{sys.executable}\nimport json, os, sys\nlooks = sys.argv[-2].endswith('look.py')\n"
             f"request, place = (sys.argv[-1], None) if looks else sys.argv[-2:]\ntexts = {texts!r}\n"

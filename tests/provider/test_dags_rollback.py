@@ -19,7 +19,7 @@ from airflow_provider_kmigrate.operators.approval import LEAVE, ROLL_BACK
 from airflow_provider_kmigrate.operators.migration import RollbackOperator
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.backup import BackupStore
-from airflow_provider_kmigrate.steps.run import World
+from airflow_provider_kmigrate.steps.run import StepContext
 from tests.provider.simulated import Rehearsal, rehearsal
 from tests.provider.test_approval import Person
 from tests.provider.test_dags import names, tasks
@@ -33,7 +33,7 @@ RunDag = Callable[..., Any]
 Rehearse = Callable[..., Rehearsal]
 
 
-def one_does_not_start(cluster: SimCluster, world: World) -> None:
+def one_does_not_start(cluster: SimCluster, world: StepContext) -> None:
     """As some brokers in migration mode; one of them has failed in it, which may be why one goes back."""
     some_in_migration(cluster, world)
     cluster.stop(cluster.spec.brokers[-1])

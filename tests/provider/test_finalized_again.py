@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from airflow_provider_kmigrate.core.cluster import Role
-from airflow_provider_kmigrate.core.files.config_matrix import Stage
-from airflow_provider_kmigrate.core.model import ClusterView, Look
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage
+from airflow_provider_kmigrate.core.model import ClusterView, Fields
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.dag_builders import folder
 from airflow_provider_kmigrate.exceptions import WrongCluster
 from airflow_provider_kmigrate.steps.files import install
-from airflow_provider_kmigrate.steps.run import World
+from airflow_provider_kmigrate.steps.run import StepContext
 from tests.provider.simulated import Rehearsal
 from tests.provider.test_dags import APPROVED, DAG_ID, tasks
 from tests.provider.test_dags_rollback import begun  # noqa: F401
@@ -89,24 +89,24 @@ def test_a_new_run_finishes_a_finalization_that_was_left_half_way(begun: Callabl
     sim, _ = begun(half_finalized)
     dag = folder.dags_of(sim.path.parent)[DAG_ID]
     assert str(run_dag(dag, run_conf=APPROVED).state) == "success"
-    assert where(sim.cluster.look(Look(0))).phase is Phase.FINALIZED
+    assert where(sim.cluster.look(Fields(0))).phase is Phase.FINALIZED
 
 
 def test_a_new_run_takes_along_the_brokers_that_a_finalization_left_behind(begun: Callable[..., Any], run_dag: RunDag) -> None:  # noqa: F811
     """Somebody took a controller's flag in the middle of the second roll, and it was elected."""
     sim, _ = begun(stranded)
-    assert where(sim.cluster.look(Look(0))).phase is Phase.STRANDED
+    assert where(sim.cluster.look(Fields(0))).phase is Phase.STRANDED
     dag = folder.dags_of(sim.path.parent)[DAG_ID]
     run = run_dag(dag, run_conf=APPROVED)
     assert str(run.state) == "success", tasks(run)
-    assert where(sim.cluster.look(Look(0))).phase is Phase.FINALIZED
+    assert where(sim.cluster.look(Fields(0))).phase is Phase.FINALIZED
 
 
-def stranded(cluster: SimCluster, world: World) -> None:
+def stranded(cluster: SimCluster, world: StepContext) -> None:
     some_kraft(cluster, world)
     cluster.meddled = True
     active = cluster.spec.node(Role.CONTROLLER, cluster.leader)
-    install(world, active, Stage.CONTROLLER_FINAL)
+    install(world, active, FileStage.CONTROLLER_FINAL)
     for others in cluster.spec.controllers:
         if others != active:
             cluster.stop(others)
@@ -116,10 +116,10 @@ def stranded(cluster: SimCluster, world: World) -> None:
     assert cluster.finalized
 
 
-def half_finalized(cluster: SimCluster, world: World) -> None:
+def half_finalized(cluster: SimCluster, world: StepContext) -> None:
     all_kraft(cluster, world)
     active, standby = cluster.spec.node(Role.CONTROLLER, cluster.leader), cluster.spec.controllers[-1]
-    install(world, standby, Stage.CONTROLLER_FINAL)
+    install(world, standby, FileStage.CONTROLLER_FINAL)
     cluster.stop(standby)
     cluster.start(standby)
     cluster.stop(active)

@@ -10,7 +10,7 @@ import pytest
 from airflow_provider_kmigrate import spec
 from airflow_provider_kmigrate.clients.tools import opened
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
-from airflow_provider_kmigrate.core.model import BrokerMode, Look, ProcessState
+from airflow_provider_kmigrate.core.model import BrokerMode, Fields, ProcessState
 from airflow_provider_kmigrate.hooks.kafka import KafkaAdminHook
 from airflow_provider_kmigrate.hooks.tools import settings_of
 from airflow_provider_kmigrate.hooks.zookeeper import ZooKeeperHook
@@ -58,7 +58,7 @@ def test_a_wrong_chroot_is_named_and_not_created(local: LocalCluster, connection
 
 def test_the_tools_of_a_cluster_file_see_the_cluster(cluster: ClusterSpec) -> None:
     with opened(settings_of(cluster), cluster.name) as tools, Observer(cluster, tools) as observer:
-        view = observer.look(Look.PROCESSES | Look.BROKERS | Look.ZOOKEEPER | Look.PARTITIONS)
+        view = observer.look(Fields.PROCESSES | Fields.BROKERS | Fields.ZOOKEEPER | Fields.PARTITIONS)
     assert view.unknowns == ()
     assert tools.chroot == "/kafka/main"
     assert view.brokers[0].mode is BrokerMode.ZOOKEEPER

@@ -4,8 +4,8 @@ import pytest
 from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_provider_kmigrate.core.cluster import Role
-from airflow_provider_kmigrate.core.files.config_matrix import Stage
-from airflow_provider_kmigrate.core.model import BrokerMode, Look
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage
+from airflow_provider_kmigrate.core.model import BrokerMode, Fields
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.dag_builders import folder
 from tests.provider.test_dags import DAG_ID, tasks
@@ -39,7 +39,7 @@ def test_nothing_goes_back_that_nobody_approved(begun, run_dag, name):  # noqa: 
     skipped(dag, name)
     run = run_dag(dag)
     assert tasks(run)["heal.flag_3000"] == "failed"
-    assert sim.cluster.look(Look(0)).modes() == dict.fromkeys(range(3), BrokerMode.KRAFT)
+    assert sim.cluster.look(Fields(0)).modes() == dict.fromkeys(range(3), BrokerMode.KRAFT)
 
 
 def test_a_flag_that_is_lost_in_the_soak_ends_it_red(rehearse, run_dag):
@@ -55,7 +55,7 @@ def test_a_flag_that_is_lost_in_the_soak_ends_it_red(rehearse, run_dag):
         if since and cluster.clock.time > since[0] + 100:
             standby = next(node for node in cluster.spec.controllers if node.id != cluster.leader)
             node = cluster.nodes[Role.CONTROLLER, standby.id]
-            if node.stage is not Stage.CONTROLLER_FINAL:
+            if node.stage is not FileStage.CONTROLLER_FINAL:
                 node.text = node.running = "process.roles=controller\nnode.id=1\n"
         return view
 

@@ -20,7 +20,7 @@ from airflow.sdk import DAG, BaseOperator, Variable
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from airflow_provider_kmigrate.clients.fence import Fence
-from airflow_provider_kmigrate.core.audit.verdict import Level, Outcome, Verdict, as_dict, combine
+from airflow_provider_kmigrate.core.audit.verdict import Level, Outcome, AuditVerdict, as_dict, combine
 from airflow_provider_kmigrate.core.cluster import SparkJobSpec
 from airflow_provider_kmigrate.core.spark import hold as spark_hold
 from airflow_provider_kmigrate.core.spark.hold import Hold, JobReport, JobState
@@ -207,7 +207,7 @@ class TestVerdictSensor:
         assert not self.poke(path)
         path.write_text(json.dumps(as_dict(combine([], []))))
         assert not self.poke(path)
-        path.write_text(json.dumps(as_dict(Verdict(Outcome.PASS, {Level.LOG: Outcome.PASS}))))
+        path.write_text(json.dumps(as_dict(AuditVerdict(Outcome.PASS, {Level.LOG: Outcome.PASS}))))
         assert self.poke(path).is_done
         assert self.poke(path).xcom_value.startswith("PASS")
 
@@ -272,7 +272,7 @@ def spark_environment(tmp_path: Path) -> Path:
     """An environment whose spark-submit notes its arguments and leaves a verdict, as the audit's job does."""
     home = tmp_path / "spark"
     (home / "bin").mkdir(parents=True)
-    verdict = json.dumps(as_dict(Verdict(Outcome.PASS, {Level.LOG: Outcome.PASS})))
+    verdict = json.dumps(as_dict(AuditVerdict(Outcome.PASS, {Level.LOG: Outcome.PASS})))
     script = home / "bin" / "spark-submit"
     script.write_text(
         f"#!{sys.executable}\nimport json, os, sys\nplace = sys.argv[-1]\n"

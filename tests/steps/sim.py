@@ -12,13 +12,13 @@ from types import SimpleNamespace
 
 from airflow_provider_kmigrate.clients import znodes
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec, Policy, Role
-from airflow_provider_kmigrate.core.files.config_matrix import Stage
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.model import (
     Broker,
     BrokerMode,
     ClusterView,
     Controller,
-    Look,
+    Fields,
     Migration,
     Partition,
     Quorum,
@@ -30,13 +30,13 @@ from airflow_provider_kmigrate.core.model import (
 from airflow_provider_kmigrate.core.preflight.surroundings import (
     LogDir,
     Registration,
-    Surroundings,
+    ClusterEnvironment,
     Taken,
     ZooKeeperServer,
     ZooKeeperTree,
 )
 from airflow_provider_kmigrate.steps.backup import BackupStore
-from airflow_provider_kmigrate.steps.run import World
+from airflow_provider_kmigrate.steps.run import StepContext
 from tests.steps.sim_hands import SimFence, SimHost, SimJournal
 from tests.steps.sim_nodes import (
     CLUSTER_ID,
@@ -126,9 +126,9 @@ class SimCluster:
             if not self.kraft_owns and self.offset > 0:
                 self.disasters.append("topics deleted: an empty log under a /migration with a copy")
             self._elect()
-        elif self.finalized and mine.stage is not Stage.KRAFT and not self.meddled:
+        elif self.finalized and mine.stage is not FileStage.KRAFT and not self.meddled:
             self.disasters.append(f"finalized, and broker {node.id} starts as before")
-        elif mine.stage is Stage.ZOOKEEPER and self.kraft_owns:
+        elif mine.stage is FileStage.ZOOKEEPER and self.kraft_owns:
             self.disasters.append(f"plain broker {node.id} beside a KRaft controller")
         self._register()
         self._takeover()
@@ -175,7 +175,7 @@ class SimCluster:
         self.state_epoch = self.controller_epoch
 
     def _zookeeper_brokers(self) -> list[int]:
-        return [b.id for b in self.spec.brokers if self.nodes[b.role, b.id].stage in {Stage.ZOOKEEPER, Stage.MIGRATION}]
+        return [b.id for b in self.spec.brokers if self.nodes[b.role, b.id].stage in {FileStage.ZOOKEEPER, FileStage.MIGRATION}]
 
     def _up(self, broker: int) -> bool:
         return self.nodes[Role.BROKER, broker].running is not None
@@ -195,7 +195,7 @@ class SimCluster:
         if self.kraft_owns:
             self.controller_epoch += 1
             self.state_epoch = self.epoch
-        if self.kraft_owns and not self.finalized and self.nodes[Role.CONTROLLER, controller].stage is Stage.CONTROLLER_FINAL:
+        if self.kraft_owns and not self.finalized and self.nodes[Role.CONTROLLER, controller].stage is FileStage.CONTROLLER_FINAL:
             self.finalized = True
             left = [] if self.meddled else self._zookeeper_brokers()
             self.disasters += [f"finalized with broker {broker} left behind" for broker in left]
@@ -204,12 +204,12 @@ class SimCluster:
         """Brokers that have the controllers in their files find them whenever a majority is up, and stay registered."""
         if self._majority():
             modes = {b.id: self.nodes[b.role, b.id].stage for b in self.spec.brokers}
-            self.registered |= {broker for broker, stage in modes.items() if stage in {Stage.MIGRATION, Stage.KRAFT}}
+            self.registered |= {broker for broker, stage in modes.items() if stage in {FileStage.MIGRATION, FileStage.KRAFT}}
 
     def _takeover(self) -> None:
-        flagged = all(self.nodes[n.role, n.id].stage is Stage.CONTROLLER_MIGRATION for n in self.spec.controllers)
+        flagged = all(self.nodes[n.role, n.id].stage is FileStage.CONTROLLER_MIGRATION for n in self.spec.controllers)
         if flagged and not self.kraft_owns and self.registered == set(range(self.brokers)):
-            plain = [b.id for b in self.spec.brokers if self.nodes[b.role, b.id].stage is Stage.ZOOKEEPER]
+            plain = [b.id for b in self.spec.brokers if self.nodes[b.role, b.id].stage is FileStage.ZOOKEEPER]
             self.disasters += [f"the takeover cuts plain broker {broker} off" for broker in plain]
             quorum = [self.nodes[n.role, n.id] for n in self.spec.controllers]
             if any(mine.copied for mine in quorum):
@@ -225,7 +225,7 @@ class SimCluster:
 
     # What a look shows.
 
-    def look(self, what: Look, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
+    def look(self, what: Fields, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
         self.mortal.step()
         self.looks += 1
         self.clock.time += 0.1
@@ -261,7 +261,7 @@ class SimCluster:
         """Whether the thread that writes to ZooKeeper gets as far as telling brokers in migration mode, behind each write, what there is."""
         return self.epoch != self.ended and (self.half_made is None or self.epoch <= self.half_made)
 
-    def surroundings(self, view: ClusterView) -> Surroundings:
+    def surroundings(self, view: ClusterView) -> ClusterEnvironment:
         """Nothing but what is well: each broker has one directory and runs 3.9, by one clock."""
         del view
         ids = [node.id for node in self.spec.brokers]
@@ -269,20 +269,20 @@ class SimCluster:
         dirs = {broker: (LogDir("/data"),) for broker in ids}
         servers = (ZooKeeperServer("127.0.0.1:2181", "3.8.4"),)
         taken = {broker: Taken(self.broker_config(broker)) for broker in ids}
-        return Surroundings(dict.fromkeys(ids, "3.9-IV0"), dirs, (), tree, servers, now=10.0, taken=taken, one_machine=True)
+        return ClusterEnvironment(dict.fromkeys(ids, "3.9-IV0"), dirs, (), tree, servers, now=10.0, taken=taken, one_machine=True)
 
     def _broker(self, node: NodeSpec) -> Broker:
         mine = self.nodes[node.role, node.id]
         up = [b.id for b in self.spec.brokers if self._up(b.id)]
         health = self._health(node.id)
         # One in migration mode waits for a word before it answers.
-        told = node.id not in self.unheard or mine.stage is not Stage.MIGRATION
+        told = node.id not in self.unheard or mine.stage is not FileStage.MIGRATION
         mode = MODES.get(mine.stage) if mine.stage and health.seconds is not None and told else None
         return Broker(
             node.id,
             process_of(mine),
             mode,
-            mine.stage in {Stage.ZOOKEEPER, Stage.MIGRATION},
+            mine.stage in {FileStage.ZOOKEEPER, FileStage.MIGRATION},
             frozenset(up if mode else []),
             None if self.kraft_owns else self.zookeeper_controller,
             files_of(mine),
@@ -295,7 +295,7 @@ class SimCluster:
 
     def _controller(self, node: NodeSpec) -> Controller:
         mine = self.nodes[node.role, node.id]
-        flag = None if mine.running is None else mine.stage is Stage.CONTROLLER_MIGRATION
+        flag = None if mine.running is None else mine.stage is FileStage.CONTROLLER_MIGRATION
         return Controller(node.id, process_of(mine), mine.running is not None, flag, files_of(mine))
 
     def _quorum(self) -> Quorum | None:
@@ -347,7 +347,7 @@ class SimCluster:
     def broker_config(self, broker: int) -> dict[str, str]:
         return dict(parse(self.nodes[Role.BROKER, broker].running or ""))
 
-    def world(self, folder: Path) -> World:
+    def world(self, folder: Path) -> StepContext:
         """A new run of the tool on this cluster."""
         said: list[str] = []
         lags = {("t", partition): self.behind for partition in self.leaders}
@@ -361,4 +361,4 @@ class SimCluster:
                 store.keep_original(node, original_of(node.id))
             store.keep_version("3.9-IV0")
         self.token += 1
-        return World(self.spec, self, tools, SimFence(self, self.token), SimJournal(), store, said.append, self.clock)  # type: ignore[arg-type]
+        return StepContext(self.spec, self, tools, SimFence(self, self.token), SimJournal(), store, said.append, self.clock)  # type: ignore[arg-type]

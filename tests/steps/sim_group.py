@@ -20,9 +20,9 @@ from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, Ka
 from airflow_provider_kmigrate.core.coordination.hold import read_hold
 from airflow_provider_kmigrate.core.coordination.registration import Mode, Progress, Registration, read_offset
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.model import ClusterView, Look, ZkView
+from airflow_provider_kmigrate.core.model import ClusterView, Fields, ZkView
 from airflow_provider_kmigrate.exceptions import Failed
-from airflow_provider_kmigrate.steps.run import World
+from airflow_provider_kmigrate.steps.run import StepContext
 from tests.steps.sim_hands import SimFence, SimJournal
 from tests.steps.sim_nodes import CLUSTER_ID, Mortal, SimClock
 
@@ -137,8 +137,8 @@ class SimGroup:
                     del self.znodes[path]
         self.mortal.step()
 
-    def look(self, what: Look, nodes: Sequence[Any] = (), groups: Sequence[str] = ()) -> ClusterView:
-        assert Look.GROUP_MEMBERS in what
+    def look(self, what: Fields, nodes: Sequence[Any] = (), groups: Sequence[str] = ()) -> ClusterView:
+        assert Fields.GROUP_MEMBERS in what
         assert tuple(groups) == (self.name,)
         assert not nodes
         self.mortal.step()
@@ -146,14 +146,14 @@ class SimGroup:
         seen = None if self.blind else {self.name: self.seen()}
         return ClusterView(taken_at=self.clock.time, zk=ZkView(cluster_id=CLUSTER_ID), groups=seen)
 
-    def world(self) -> World:
+    def world(self) -> StepContext:
         """A new run of the tool."""
         self.token += 1
         tools: Any = SimpleNamespace(zk=self, instances=self)
         spec = ClusterSpec("sim", CLUSTER_ID, "z", "k", (), (), groups=(self.spec,))
         fence: Any = SimFence(self, self.token)  # type: ignore[arg-type]
         backup: Any = None
-        return World(spec, self, tools, fence, SimJournal(), backup, [].append, self.clock)  # type: ignore[arg-type]
+        return StepContext(spec, self, tools, fence, SimJournal(), backup, [].append, self.clock)  # type: ignore[arg-type]
 
     # What a look shows.
 

@@ -9,13 +9,13 @@ from typing import Any
 
 from airflow_provider_kmigrate.core.cluster import HostSpec, NodeSpec, Role
 from airflow_provider_kmigrate.core.files import properties
-from airflow_provider_kmigrate.core.files.config_matrix import Stage, stage_of
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_of
 from airflow_provider_kmigrate.core.model import (
     Broker,
     BrokerMode,
     ClusterView,
     Controller,
-    Look,
+    Fields,
     NodeFiles,
     Process,
     ProcessState,
@@ -23,11 +23,11 @@ from airflow_provider_kmigrate.core.model import (
 
 CLUSTER_ID = "-1Sh-9_ISia_zwGINzRvyQ"
 parse = cache(properties.parse)
-MODES = {Stage.ZOOKEEPER: BrokerMode.ZOOKEEPER, Stage.MIGRATION: BrokerMode.MIGRATION, Stage.KRAFT: BrokerMode.KRAFT}
+MODES = {FileStage.ZOOKEEPER: BrokerMode.ZOOKEEPER, FileStage.MIGRATION: BrokerMode.MIGRATION, FileStage.KRAFT: BrokerMode.KRAFT}
 
 
 @cache
-def _stage(text: str) -> Stage | None:
+def _stage(text: str) -> FileStage | None:
     return stage_of(parse(text))
 
 
@@ -62,7 +62,7 @@ class SimNode:
     stops: int = 0
 
     @property
-    def stage(self) -> Stage | None:
+    def stage(self) -> FileStage | None:
         return _stage(self.running) if self.running is not None else None
 
 
@@ -113,7 +113,7 @@ def files_of(node: SimNode) -> NodeFiles:
     return NodeFiles(parse(node.text) if node.text else None, meta, node.log)
 
 
-def as_asked(view: ClusterView, what: Look, nodes: Collection[NodeSpec]) -> ClusterView:
+def as_asked(view: ClusterView, what: Fields, nodes: Collection[NodeSpec]) -> ClusterView:
     """What a look tells that was asked for this, of these nodes' hosts: no more than a real one. Nothing, and none: everything."""
     if not what:
         return view
@@ -133,19 +133,21 @@ def as_asked(view: ClusterView, what: Look, nodes: Collection[NodeSpec]) -> Clus
     return replace(view, **changed)
 
 
-_GROUPS, _PROCESSES, _FILES = (look.value for look in (Look.GROUPS, Look.PROCESSES, Look.FILES))
-_BROKERS, _CONTROLLERS, _ZOOKEEPER = (look.value for look in (Look.BROKERS, Look.CONTROLLERS, Look.ZOOKEEPER | Look.GROUPS))
+_GROUPS, _PROCESSES, _FILES = (look.value for look in (Fields.GROUPS, Fields.PROCESSES, Fields.FILES))
+_BROKERS, _CONTROLLERS, _ZOOKEEPER = (
+    look.value for look in (Fields.BROKERS, Fields.CONTROLLERS, Fields.ZOOKEEPER | Fields.GROUPS)
+)
 _TOLD_BY = {
     "zk": _ZOOKEEPER,
     "kafka_cluster_id": _BROKERS,
-    "quorum": Look.QUORUM.value,
-    "partitions": (Look.PARTITIONS | Look.MIN_INSYNC).value,
-    "min_insync": Look.MIN_INSYNC.value,
-    "client_metrics": Look.CLIENT_METRICS.value,
-    "topics": Look.TOPICS.value,
-    "stored": Look.STORED.value,
-    "state_epoch": (Look.STATE_EPOCH | Look.TOPICS).value,
-    "moving": Look.REASSIGNMENTS.value,
+    "quorum": Fields.QUORUM.value,
+    "partitions": (Fields.PARTITIONS | Fields.MIN_INSYNC).value,
+    "min_insync": Fields.MIN_INSYNC.value,
+    "client_metrics": Fields.CLIENT_METRICS.value,
+    "topics": Fields.TOPICS.value,
+    "stored": Fields.STORED.value,
+    "state_epoch": (Fields.STATE_EPOCH | Fields.TOPICS).value,
+    "moving": Fields.REASSIGNMENTS.value,
 }
 _NO_PROCESS, _NO_FILES = Process(), NodeFiles()
 

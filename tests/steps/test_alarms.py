@@ -10,7 +10,7 @@ import pytest
 from airflow_provider_kmigrate.core.model import Migration, ZkView
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from airflow_provider_kmigrate.steps.notes import note_unflagged
-from airflow_provider_kmigrate.steps.run import World, run_step
+from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from airflow_provider_kmigrate.steps.waits import BrokersRegistered, Finalized
 from airflow_provider_kmigrate.steps.watch import run_watch
 from tests.steps.sim import SimCluster
@@ -29,7 +29,7 @@ class Old(SimCluster):
         return replace(view, migration=made)
 
 
-def told(world: World) -> tuple[list[str], Written]:
+def told(world: StepContext) -> tuple[list[str], Written]:
     """What a step says, and what it writes down."""
     said: list[str] = []
     journal = Written()

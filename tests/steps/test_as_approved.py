@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
-from airflow_provider_kmigrate.core.files.config_matrix import Stage
-from airflow_provider_kmigrate.core.model import ClusterView, Look, TopicMetadata
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage
+from airflow_provider_kmigrate.core.model import ClusterView, Fields, TopicMetadata
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut
 from airflow_provider_kmigrate.steps.controllers import FinalizeController
 from airflow_provider_kmigrate.steps.files import install
-from airflow_provider_kmigrate.steps.run import World, run_step
+from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from airflow_provider_kmigrate.steps.waits import Soak
 from tests.steps.sim import SimCluster
 from tests.steps.sim_hands import SimJournal
@@ -30,7 +30,7 @@ class Changing(SimCluster):
 
     since: Callable[[ClusterView], ClusterView] = staticmethod(lambda view: view)
 
-    def look(self, what: Look, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
+    def look(self, what: Fields, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
         return self.since(super().look(what, nodes, groups))
 
 
@@ -72,7 +72,7 @@ CHANGES: list[tuple[Change, str]] = [
 ]
 
 
-def approved(folder: Path) -> tuple[Changing, World]:
+def approved(folder: Path) -> tuple[Changing, StepContext]:
     cluster = Changing()
     all_kraft(cluster, cluster.world(folder))
     return cluster, cluster.world(folder)
@@ -100,7 +100,7 @@ def test_nor_is_the_next_controller(tmp_path: Path, change: Change, code: str) -
     assert sum(node.stops for (role, _), node in cluster.nodes.items() if role == standby.role) == 1
 
 
-def begun(folder: Path) -> tuple[Changing, World]:
+def begun(folder: Path) -> tuple[Changing, StepContext]:
     """One standby is without its flag; then one with it was elected, which has not written to ZooKeeper in its epoch."""
     cluster, world = approved(folder)
     run_step(FinalizeController(cluster.spec.controllers[1]), world)
@@ -173,11 +173,11 @@ class Written(SimJournal):
         self.lines.append((kind, text))
 
 
-def an_original_is_gone(world: World) -> None:
+def an_original_is_gone(world: StepContext) -> None:
     world.backup.path(world.spec.brokers[1]).unlink()
 
 
-def an_original_is_altered(world: World) -> None:
+def an_original_is_altered(world: StepContext) -> None:
     world.backup.path(world.spec.brokers[1]).write_text("broker.id=1\n")
 
 
@@ -185,7 +185,7 @@ LOSSES = [(an_original_is_gone, "O01"), (an_original_is_altered, "O01")]
 
 
 @pytest.mark.parametrize(("lose", "code"), LOSSES, ids=lambda given: getattr(given, "__name__", given))
-def test_nothing_is_finalized_once_the_way_back_is_lost(tmp_path: Path, lose: Callable[[World], None], code: str) -> None:
+def test_nothing_is_finalized_once_the_way_back_is_lost(tmp_path: Path, lose: Callable[[StepContext], None], code: str) -> None:
     """A person is asked first: until the finalization it can be mended, and what made it go may be what speaks against going on."""
     cluster, world = approved(tmp_path)
     world = replace(world, journal=Written())
@@ -193,7 +193,9 @@ def test_nothing_is_finalized_once_the_way_back_is_lost(tmp_path: Path, lose: Ca
     with pytest.raises(Refused) as refused:
         finalize(cluster, world)
     assert [reason.code for reason in refused.value.reasons] == [code]
-    assert all(node.stage is Stage.CONTROLLER_MIGRATION for (role, _), node in cluster.nodes.items() if role is Role.CONTROLLER)
+    assert all(
+        node.stage is FileStage.CONTROLLER_MIGRATION for (role, _), node in cluster.nodes.items() if role is Role.CONTROLLER
+    )
     assert ("lost", code) in [(kind, code) for kind, text in world.journal.lines if code in text]
 
 
@@ -202,7 +204,7 @@ def test_once_it_has_happened_no_backup_is_needed(tmp_path: Path) -> None:
     finalize(cluster, world)
     last = cluster.spec.controllers[2]
     cluster.stop(last)
-    install(world, last, Stage.CONTROLLER_MIGRATION)
+    install(world, last, FileStage.CONTROLLER_MIGRATION)
     cluster.start(last)
     an_original_is_gone(world)
     run_step(FinalizeController(last), world)

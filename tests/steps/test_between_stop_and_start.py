@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look, NodeFiles
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, NodeFiles
 from airflow_provider_kmigrate.core.plan import ROLLBACK, stage
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, KMigrateError, TimedOut, Unreachable
 from airflow_provider_kmigrate.steps import restarts
-from airflow_provider_kmigrate.steps.brokers import BringBack, RollBroker
+from airflow_provider_kmigrate.steps.brokers import RollBackBroker, RollBroker
 from airflow_provider_kmigrate.steps.controllers import FinalizeController, ProvisionController
 from airflow_provider_kmigrate.steps.dual_write import start_what_is_down
-from airflow_provider_kmigrate.steps.rollback import GiveBack, RestoreFlag, ZooKeeperLeads
+from airflow_provider_kmigrate.steps.rollback import HandOver, RestoreFlag, ZooKeeperLeads
 from airflow_provider_kmigrate.steps.rolling import run_plan
-from airflow_provider_kmigrate.steps.run import World, run_step
+from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from tests.steps.sim import SimCluster
 from tests.steps.sim_hands import SimHost
 from tests.steps.sim_nodes import Killed
@@ -30,7 +30,7 @@ class Blind(SimCluster):
 
     blind: bool = False
 
-    def look(self, what: Look, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
+    def look(self, what: Fields, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
         down = any(self.nodes[node.role, node.id].running is None for node in self.spec.brokers)
         if self.blind and down:
             raise AuthenticationFailed("the login service is away")
@@ -83,15 +83,15 @@ def faltering(monkeypatch: pytest.MonkeyPatch, verb: str, times: int, error: KMi
     return failed
 
 
-def one_broker(cluster: SimCluster, world: World) -> None:
+def one_broker(cluster: SimCluster, world: StepContext) -> None:
     run_step(RollBroker(cluster.spec.brokers[1], BrokerMode.MIGRATION, cluster.spec.policy), world)
 
 
-def finalized(cluster: SimCluster, world: World) -> None:
+def finalized(cluster: SimCluster, world: StepContext) -> None:
     run_step(FinalizeController(standby(cluster)), world)
 
 
-def flagged(cluster: SimCluster, world: World) -> None:
+def flagged(cluster: SimCluster, world: StepContext) -> None:
     run_step(RestoreFlag(standby(cluster)), world)
 
 
@@ -99,22 +99,22 @@ def standby(cluster: SimCluster) -> NodeSpec:
     return next(node for node in cluster.spec.controllers if node.id != cluster.leader)
 
 
-def untouched(cluster: SimCluster, world: World) -> None:
+def untouched(cluster: SimCluster, world: StepContext) -> None:
     """Before anything."""
 
 
-def one_controller(cluster: SimCluster, world: World) -> None:
+def one_controller(cluster: SimCluster, world: StepContext) -> None:
     """Formatted, and not yet started, when its host falters."""
     run_step(ProvisionController(cluster.spec.controllers[0], cluster.spec.cluster_id), world)
 
 
-def one_down(cluster: SimCluster, world: World) -> None:
+def one_down(cluster: SimCluster, world: StepContext) -> None:
     """As a failover leaves a controller that was killed between its stop and start."""
     all_kraft(cluster, world)
     cluster.stop(standby(cluster))
 
 
-def brought_up(cluster: SimCluster, world: World) -> None:
+def brought_up(cluster: SimCluster, world: StepContext) -> None:
     start_what_is_down(world, "copy")
 
 
@@ -148,17 +148,17 @@ def test_but_not_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         one_broker(cluster, cluster.world(tmp_path))
 
 
-def handed_over(cluster: SimCluster, folder: Path) -> World:
+def handed_over(cluster: SimCluster, folder: Path) -> StepContext:
     all_in_migration(cluster, cluster.world(folder))
     world = cluster.world(folder)
     run_plan(world, stage(ROLLBACK, "stop_controllers"))
-    run_step(GiveBack(cluster.spec.controllers), world)
+    run_step(HandOver(cluster.spec.controllers), world)
     run_step(ZooKeeperLeads(), world)
     return world
 
 
-def back(cluster: SimCluster) -> BringBack:
-    return BringBack(cluster.spec.brokers[1], BrokerMode.ZOOKEEPER, cluster.spec.policy)
+def back(cluster: SimCluster) -> RollBackBroker:
+    return RollBackBroker(cluster.spec.brokers[1], BrokerMode.ZOOKEEPER, cluster.spec.policy)
 
 
 VERSION_1 = {"/data": {"cluster.id": "c", "version": "1", "node.id": "1"}}

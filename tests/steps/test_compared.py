@@ -11,11 +11,11 @@ import pytest
 
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.decision import Done
-from airflow_provider_kmigrate.core.forward.standstill import MOST_CURES
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look, TopicMetadata
+from airflow_provider_kmigrate.core.forward.standstill import MAX_RECOVERIES
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, TopicMetadata
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
-from airflow_provider_kmigrate.steps.run import World, run_step
+from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from airflow_provider_kmigrate.steps.waits import Copied, Soak
 from tests.core.test_kept import DIFFERENT, NOTHING
 from tests.steps.sim import SimCluster
@@ -31,16 +31,16 @@ class Losing(SimCluster):
     lost: int = 0
     looks: int = 0
 
-    def look(self, what: Look, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
+    def look(self, what: Fields, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
         view = super().look(what, nodes)
-        if Look.METADATA not in Look(what):
+        if Fields.METADATA not in Fields(what):
             self.looks += 1
             return replace(view, topics=None, stored=None)
         self.asked += 1
         return replace(view, stored=DIFFERENT.stored if 0 < self.lost <= self.asked else NOTHING)
 
 
-def in_dual_write(tmp_path: Path, cluster: Made) -> tuple[Made, World]:
+def in_dual_write(tmp_path: Path, cluster: Made) -> tuple[Made, StepContext]:
     world = cluster.world(tmp_path)
     for node in cluster.spec.controllers:
         run_step(ProvisionController(node, cluster.spec.cluster_id), world)
@@ -64,14 +64,14 @@ class Lacking(Losing):
     before: int = 0
     takes: int = 0
 
-    def look(self, what: Look, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
+    def look(self, what: Fields, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
         view, topics = super().look(what, nodes), {"t": TopicMetadata("t", "id", {})}
         if view.topics is None:
             return view
         return replace(view, topics=(topics if self.epoch - self.before >= self.takes else {}, topics))
 
 
-def lacking(tmp_path: Path, takes: int) -> tuple[Lacking, World, int]:
+def lacking(tmp_path: Path, takes: int) -> tuple[Lacking, StepContext, int]:
     cluster, world = in_dual_write(tmp_path, Lacking())
     cluster.before, cluster.takes = cluster.epoch, takes
     return cluster, world, cluster.epoch
@@ -89,14 +89,14 @@ def test_what_three_leaders_do_not_write_refuses(tmp_path: Path) -> None:
     cluster, world, before = lacking(tmp_path, 100)
     with pytest.raises(Refused, match="E02"):
         run_step(Soak(100.0, interval=1.0), world)
-    assert cluster.epoch - before == MOST_CURES
+    assert cluster.epoch - before == MAX_RECOVERIES
 
 
 def test_what_zookeeper_has_beyond_kraft_is_not_written_over(tmp_path: Path) -> None:
     cluster, world, before = lacking(tmp_path, 100)
     looked = cluster.look
 
-    def beyond(what: Look, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
+    def beyond(what: Fields, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
         view = looked(what, nodes)
         return view if view.topics is None else replace(view, topics=view.topics[::-1])
 

@@ -22,12 +22,12 @@ import pytest
 from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.back import gates as back_gates
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
-from airflow_provider_kmigrate.core.files.config_matrix import Stage
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.forward import provision, roll
-from airflow_provider_kmigrate.core.phase import TABLE, Intent, Permit, Phase, where
+from airflow_provider_kmigrate.core.phase import TABLE, Intent, PhasePermit, Phase, where
 from airflow_provider_kmigrate.exceptions import KMigrateError
 from airflow_provider_kmigrate.steps.rolling import run_rollback
-from airflow_provider_kmigrate.steps.run import World
+from airflow_provider_kmigrate.steps.run import StepContext
 from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import Mortal, SimClock
 from tests.steps.test_migration import EVERYTHING, forward
@@ -104,7 +104,7 @@ class Run:
     error: KMigrateError | None
 
 
-def run(cluster: SimCluster, way: Callable[[SimCluster, World], object], folder: Path) -> Run:
+def run(cluster: SimCluster, way: Callable[[SimCluster, StepContext], object], folder: Path) -> Run:
     mine = clone(cluster)
     recorder = Recorder(cluster=mine)
     mine.mortal = recorder
@@ -122,7 +122,7 @@ def told(error: KMigrateError) -> str:
     return f"{type(error).__name__} {' '.join(codes)}".strip()
 
 
-def back(_: SimCluster, world: World) -> None:
+def back(_: SimCluster, world: StepContext) -> None:
     run_rollback(world)
 
 
@@ -158,7 +158,7 @@ def by_others(cluster: SimCluster) -> Iterator[tuple[str, SimCluster]]:
             made = clone(cluster)
             made.lead(node.id)
             yield f"{node.name} is elected", accident(cluster, made)
-        if cluster.nodes[node.role, node.id].stage is Stage.CONTROLLER_MIGRATION:
+        if cluster.nodes[node.role, node.id].stage is FileStage.CONTROLLER_MIGRATION:
             yield f"{node.name} loses its flag", unflagged(cluster, node)
     if cluster.offset is None and not cluster.kraft_owns:
         made = clone(cluster)
@@ -280,7 +280,7 @@ def test_it_finds_brokers_that_a_finalization_left_behind_and_no_run_takes_along
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without the one cure: somebody takes the controller's flag, which finalizes under a broker in migration mode."""
-    monkeypatch.setitem(TABLE, (Phase.STRANDED, Intent.TO_KRAFT), Permit.REFUSE)
+    monkeypatch.setitem(TABLE, (Phase.STRANDED, Intent.TO_KRAFT), PhasePermit.REFUSE)
     assert searched(tmp_path, 1, 1, 1, "P12", "neither way").found()
 
 

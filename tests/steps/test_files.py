@@ -8,22 +8,22 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_kmigrate.core.cluster import Policy, Role
-from airflow_provider_kmigrate.core.files.config_matrix import Stage, stage_of
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_of
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.exceptions import Refused
-from airflow_provider_kmigrate.steps.brokers import BringBack, RollBroker
+from airflow_provider_kmigrate.steps.brokers import RollBackBroker, RollBroker
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
 from airflow_provider_kmigrate.steps.files import edits, install
 from airflow_provider_kmigrate.steps.originals import main
 from airflow_provider_kmigrate.steps.prepare import run_backup
-from airflow_provider_kmigrate.steps.run import World, run_step
+from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import Killed, SimNode, parse
 
 SECRET = "ssl.keystore.password=ROTATED\n"
 
 
-def begun(folder: Path) -> tuple[SimCluster, World]:
+def begun(folder: Path) -> tuple[SimCluster, StepContext]:
     """Controllers up, broker 0 in migration mode."""
     cluster = SimCluster()
     world = cluster.world(folder)
@@ -37,12 +37,12 @@ def broker(cluster: SimCluster, number: int) -> SimNode:
     return cluster.nodes[Role.BROKER, number]
 
 
-def said(world: World) -> str:
+def said(world: StepContext) -> str:
     return "\n".join(world.say.__self__)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(("number", "stage"), [(0, Stage.KRAFT), (1, Stage.MIGRATION)], ids=["rendered", "original"])
-def test_forward_an_edited_file_is_refused_before_its_broker_stops(tmp_path: Path, number: int, stage: Stage) -> None:
+@pytest.mark.parametrize(("number", "stage"), [(0, FileStage.KRAFT), (1, FileStage.MIGRATION)], ids=["rendered", "original"])
+def test_forward_an_edited_file_is_refused_before_its_broker_stops(tmp_path: Path, number: int, stage: FileStage) -> None:
     cluster, world = begun(tmp_path)
     node = broker(cluster, number)
     node.text += SECRET + "num.io.threads=32\n"
@@ -68,8 +68,8 @@ def test_comments_and_order_are_nobodys_edit(tmp_path: Path) -> None:
     node = broker(cluster, 1)
     node.text = "# Ansible managed\n" + "".join(reversed(node.text.splitlines(keepends=True)))
     run_backup(world)
-    install(world, node.spec, Stage.MIGRATION)
-    assert stage_of(parse(node.text)) is Stage.MIGRATION
+    install(world, node.spec, FileStage.MIGRATION)
+    assert stage_of(parse(node.text)) is FileStage.MIGRATION
 
 
 def test_a_policy_that_changed_between_runs_is_nobodys_edit(tmp_path: Path) -> None:
@@ -77,9 +77,9 @@ def test_a_policy_that_changed_between_runs_is_nobodys_edit(tmp_path: Path) -> N
     node = broker(cluster, 0)
     faster = replace(world, spec=replace(cluster.spec, policy=Policy(fast_failover=True)))
     assert edits(faster, node.spec, node.text) == ()
-    install(faster, node.spec, Stage.KRAFT)
+    install(faster, node.spec, FileStage.KRAFT)
     assert "broker.heartbeat.interval.ms=250" in node.text
-    install(world, node.spec, Stage.KRAFT)
+    install(world, node.spec, FileStage.KRAFT)
 
 
 def test_a_run_that_was_killed_before_its_write_is_no_edit(tmp_path: Path) -> None:
@@ -87,10 +87,10 @@ def test_a_run_that_was_killed_before_its_write_is_no_edit(tmp_path: Path) -> No
     node = broker(cluster, 1)
     cluster.mortal.at = cluster.mortal.count + 1
     with pytest.raises(Killed):
-        install(world, node.spec, Stage.MIGRATION)
-    assert stage_of(parse(node.text)) is Stage.ZOOKEEPER
-    install(world, node.spec, Stage.MIGRATION)
-    assert stage_of(parse(node.text)) is Stage.MIGRATION
+        install(world, node.spec, FileStage.MIGRATION)
+    assert stage_of(parse(node.text)) is FileStage.ZOOKEEPER
+    install(world, node.spec, FileStage.MIGRATION)
+    assert stage_of(parse(node.text)) is FileStage.MIGRATION
 
 
 def test_what_an_earlier_release_wrote_is_known_by_its_keys(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_the_way_back_says_what_goes_and_where_it_is_kept(tmp_path: Path) -> Non
     cluster, world = begun(tmp_path)
     node = broker(cluster, 0)
     node.text += SECRET
-    install(world, node.spec, Stage.ZOOKEEPER, back=True)
+    install(world, node.spec, FileStage.ZOOKEEPER, back=True)
     assert node.text == world.backup.original(node.spec)
     assert "ATTENTION: The properties of broker 0 were changed since the backup was made, at ssl.keystore.password." in said(
         world
@@ -114,12 +114,12 @@ def test_the_way_back_says_what_goes_and_where_it_is_kept(tmp_path: Path) -> Non
 
 
 def test_only_the_way_back_goes_on() -> None:
-    assert (RollBroker.back, BringBack.back) == (False, True)
+    assert (RollBroker.back, RollBackBroker.back) == (False, True)
 
 
 def test_an_edit_that_is_wanted_is_taken_into_the_original(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cluster, world = begun(tmp_path)
-    for number, stage in ((0, Stage.KRAFT), (1, Stage.MIGRATION)):
+    for number, stage in ((0, FileStage.KRAFT), (1, FileStage.MIGRATION)):
         node = broker(cluster, number)
         node.text += SECRET
         original = world.backup.original(node.spec)
@@ -161,8 +161,8 @@ def test_a_backup_that_is_lost_is_made_again_from_the_files_of_before(tmp_path: 
         assert main([*lost, str(tmp_path / "bak")]) == 0
         assert main([*lost, str(tmp_path / "bak")]) == 1, "it is not lost any more"
     assert "[O01]" in capsys.readouterr().err
-    install(world, cluster.spec.brokers[0], Stage.KRAFT)
-    assert stage_of(parse(broker(cluster, 0).text)) is Stage.KRAFT
+    install(world, cluster.spec.brokers[0], FileStage.KRAFT)
+    assert stage_of(parse(broker(cluster, 0).text)) is FileStage.KRAFT
 
 
 def test_another_users_backup_is_left_alone(
@@ -201,13 +201,13 @@ def test_somebody_elses_file_is_never_replaced_by_a_controllers(tmp_path: Path, 
     node = cluster.nodes[Role.CONTROLLER, 3000]
     node.text = text
     with pytest.raises(Refused, match=f"M01.*{whose}"):
-        install(cluster.world(tmp_path), node.spec, Stage.CONTROLLER_MIGRATION)
+        install(cluster.world(tmp_path), node.spec, FileStage.CONTROLLER_MIGRATION)
     assert node.text == text
 
 
 def test_a_controllers_own_file_is_replaced_as_often_as_it_takes(tmp_path: Path) -> None:
     cluster, world = begun(tmp_path)
     node = cluster.nodes[Role.CONTROLLER, 3000]
-    for stage in (Stage.CONTROLLER_FINAL, Stage.CONTROLLER_MIGRATION, Stage.CONTROLLER_MIGRATION):
+    for stage in (FileStage.CONTROLLER_FINAL, FileStage.CONTROLLER_MIGRATION, FileStage.CONTROLLER_MIGRATION):
         install(world, node.spec, stage)
         assert stage_of(parse(node.text)) is stage

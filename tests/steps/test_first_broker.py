@@ -7,7 +7,7 @@ import pytest
 
 from airflow_provider_kmigrate.core.cluster import Policy, Role
 from airflow_provider_kmigrate.core.decision import Act, Done, Wait
-from airflow_provider_kmigrate.core.files.config_matrix import Stage
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.forward.broker_canary import SETTLING, WINDOW
 from airflow_provider_kmigrate.core.model import BrokerMode, Reason
 from airflow_provider_kmigrate.core.progress import StepProgress
@@ -24,7 +24,7 @@ from tests.steps.test_rollback import check_back
 
 BAKE = Policy(canary_bake=40.0, min_soak=3.0, start_timeout=200.0)
 CANARY = 1  # 0 is the ZooKeeper controller, which goes last
-STAGES = {BrokerMode.ZOOKEEPER: Stage.ZOOKEEPER, BrokerMode.MIGRATION: Stage.MIGRATION, BrokerMode.KRAFT: Stage.KRAFT}
+STAGES = {BrokerMode.ZOOKEEPER: FileStage.ZOOKEEPER, BrokerMode.MIGRATION: FileStage.MIGRATION, BrokerMode.KRAFT: FileStage.KRAFT}
 PASSES = [(BrokerMode.MIGRATION, BrokerMode.ZOOKEEPER), (BrokerMode.KRAFT, BrokerMode.MIGRATION)]
 both = pytest.mark.parametrize(("target", "before"), PASSES)
 

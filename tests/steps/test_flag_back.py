@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
-from airflow_provider_kmigrate.core.files.config_matrix import Stage
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
 from airflow_provider_kmigrate.steps.controllers import FinalizeController, ProvisionController
 from airflow_provider_kmigrate.steps.dual_write import start_what_is_down
@@ -28,7 +28,7 @@ def finalized_but_one(folder: Path) -> SimCluster:
     all_kraft(cluster, world)
     last = cluster.spec.controllers[2]
     for node in cluster.spec.controllers[:2]:
-        install(world, node, Stage.CONTROLLER_FINAL)
+        install(world, node, FileStage.CONTROLLER_FINAL)
         cluster.stop(node)
         cluster.start(node)
     cluster.stop(last)
@@ -65,7 +65,7 @@ def test_not_while_the_flagged_one_leads_and_writes_nothing(tmp_path: Path) -> N
         run_step(back, cluster.world(tmp_path))
     run_step(forward, cluster.world(tmp_path))  # one that answers without the flag tells that it ends: it starts as it is
     assert untouched(cluster, cluster.spec.controllers[:2])
-    assert cluster.nodes[Role.CONTROLLER, 3000].stage is Stage.CONTROLLER_FINAL
+    assert cluster.nodes[Role.CONTROLLER, 3000].stage is FileStage.CONTROLLER_FINAL
 
 
 def test_a_standby_that_answers_without_it_does_not_get_it_either(tmp_path: Path) -> None:
@@ -91,20 +91,22 @@ def test_while_the_leader_dual_writes_it_comes_back(tmp_path: Path) -> None:
     world = cluster.world(tmp_path)
     all_kraft(cluster, world)
     standby = next(node for node in cluster.spec.controllers if node.id != cluster.leader)
-    install(world, standby, Stage.CONTROLLER_FINAL)
+    install(world, standby, FileStage.CONTROLLER_FINAL)
     cluster.stop(standby)
     run_step(RestoreFlag(standby), cluster.world(tmp_path))
-    assert cluster.nodes[standby.role, standby.id].stage is Stage.CONTROLLER_MIGRATION
+    assert cluster.nodes[standby.role, standby.id].stage is FileStage.CONTROLLER_MIGRATION
 
 
 def test_a_new_run_gives_a_standby_its_flag_back_on_the_leaders_word(tmp_path: Path) -> None:
     """A finalization was killed between the stop and the start of a standby; the leader, with the flag, goes on dual-writing."""
     cluster = SimCluster()
     finalization_begun(cluster, cluster.world(tmp_path))
-    standby = next(node for node in cluster.spec.controllers if cluster.nodes[node.role, node.id].stage is Stage.CONTROLLER_FINAL)
+    standby = next(
+        node for node in cluster.spec.controllers if cluster.nodes[node.role, node.id].stage is FileStage.CONTROLLER_FINAL
+    )
     cluster.stop(standby)
     run_step(ProvisionController(standby, cluster.spec.cluster_id), cluster.world(tmp_path))
-    assert cluster.nodes[standby.role, standby.id].stage is Stage.CONTROLLER_MIGRATION
+    assert cluster.nodes[standby.role, standby.id].stage is FileStage.CONTROLLER_MIGRATION
     assert not cluster.finalized
 
 

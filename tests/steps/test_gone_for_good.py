@@ -14,14 +14,14 @@ from airflow_provider_kmigrate.clients.hosts.command import CommandHost
 from airflow_provider_kmigrate.core.back import rollback
 from airflow_provider_kmigrate.core.cluster import HostSpec, NodeSpec, Role
 from airflow_provider_kmigrate.core.decision import Done
-from airflow_provider_kmigrate.core.files.config_matrix import Stage, stage_of
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_of
 from airflow_provider_kmigrate.core.model import Controller, ProcessState
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps import rendered
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
 from airflow_provider_kmigrate.steps.files import text_of
 from airflow_provider_kmigrate.steps.rolling import run_rollback
-from airflow_provider_kmigrate.steps.run import World, run_step
+from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from tests.provider.simulated import document
 from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import parse
@@ -79,17 +79,17 @@ def test_a_controller_with_a_new_machine_is_refused_until_it_runs_and_then_goes_
 
 
 FILES = {
-    "broker 1 zookeeper": Stage.ZOOKEEPER,
-    "broker 1 migration": Stage.MIGRATION,
-    "broker 1 kraft": Stage.KRAFT,
-    "controller 3001 migration": Stage.CONTROLLER_MIGRATION,
-    "controller 3001 final": Stage.CONTROLLER_FINAL,
+    "broker 1 zookeeper": FileStage.ZOOKEEPER,
+    "broker 1 migration": FileStage.MIGRATION,
+    "broker 1 kraft": FileStage.KRAFT,
+    "controller 3001 migration": FileStage.CONTROLLER_MIGRATION,
+    "controller 3001 final": FileStage.CONTROLLER_FINAL,
 }
 
 
 @pytest.mark.parametrize(("asked", "stage"), FILES.items())
 def test_the_file_of_any_node_can_be_printed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], asked: str, stage: Stage
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], asked: str, stage: FileStage
 ) -> None:
     cluster = SimCluster()
     store = cluster.world(tmp_path).backup
@@ -106,7 +106,7 @@ def test_a_file_that_cannot_be_rendered_says_why(tmp_path: Path, capsys: pytest.
     assert "O01" in capsys.readouterr().err
 
 
-def replaced(cluster: SimCluster, world: World, stage: Stage) -> None:
+def replaced(cluster: SimCluster, world: StepContext, stage: FileStage) -> None:
     """Broker 2 has a new machine, with the file of this stage."""
     lost = cluster.spec.brokers[2]
     cluster.stop(lost)
@@ -114,11 +114,11 @@ def replaced(cluster: SimCluster, world: World, stage: Stage) -> None:
     cluster.start(lost)
 
 
-BEGUN = [(all_kraft, Stage.KRAFT), (all_in_migration, Stage.MIGRATION)]
+BEGUN = [(all_kraft, FileStage.KRAFT), (all_in_migration, FileStage.MIGRATION)]
 
 
 @pytest.mark.parametrize(("begun", "stage"), BEGUN)
-def test_a_broker_with_a_new_machine_goes_forward(tmp_path: Path, begun: Callable[..., None], stage: Stage) -> None:
+def test_a_broker_with_a_new_machine_goes_forward(tmp_path: Path, begun: Callable[..., None], stage: FileStage) -> None:
     cluster = SimCluster()
     begun(cluster, world := cluster.world(tmp_path))
     replaced(cluster, world, stage)
@@ -130,6 +130,6 @@ def test_a_broker_with_a_new_machine_goes_forward(tmp_path: Path, begun: Callabl
 def test_a_broker_with_a_new_machine_goes_back(tmp_path: Path, begun: Callable[..., None]) -> None:
     cluster = SimCluster()
     begun(cluster, world := cluster.world(tmp_path))
-    replaced(cluster, world, Stage.MIGRATION)
+    replaced(cluster, world, FileStage.MIGRATION)
     run_rollback(cluster.world(tmp_path))
     check_back(cluster)

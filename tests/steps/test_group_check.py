@@ -8,7 +8,7 @@ from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, St
 from airflow_provider_kmigrate.core.coordination.registration import Flaw, Registration, Unreadable
 from airflow_provider_kmigrate.core.decision import Decision, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.model import ClusterView
-from airflow_provider_kmigrate.steps.group_check import GroupChecked
+from airflow_provider_kmigrate.steps.group_check import CheckGroup
 from tests.core.test_group_move import SPEC, STATIC, T0, T1, changed, group, verdict
 
 SOUND = {"compression.type": "producer", "message.downconversion.enable": "true"}
@@ -20,7 +20,7 @@ def checked(now: GroupSeen | None, first: GroupSeen | None = None, gap: float = 
         ClusterView(taken_at=at, groups={"g": seen} if seen else None)
         for at, seen in ((1000.0 + gap, now), (1000.0, first or now))
     ]
-    step = GroupChecked(SPEC, lambda topics: {topic: {**SOUND, **settings} for topic in topics})
+    step = CheckGroup(SPEC, lambda topics: {topic: {**SOUND, **settings} for topic in topics})
     return step.decide(*views)
 
 
@@ -84,7 +84,7 @@ def test_the_second_look_comes_when_everybody_has_committed_once() -> None:
 
 @pytest.mark.parametrize("hole", [None, group("o", "o", ends=None), group("o", "o", zk=None)])
 def test_a_group_that_stands_still_is_found_though_the_first_look_had_a_hole(hole: GroupSeen | None) -> None:
-    step = GroupChecked(SPEC, lambda topics: dict.fromkeys(topics, SOUND))
+    step = CheckGroup(SPEC, lambda topics: dict.fromkeys(topics, SOUND))
     ends = {0.0: 15, 50.0: 15, 100.0: 18, 151.0: 20}
     views = [ClusterView(taken_at=0.0, groups={"g": hole} if hole else None)]
     views += [ClusterView(taken_at=at, groups={"g": group("o", "o", ends={T0: end, T1: 10})}) for at, end in ends.items() if at]

@@ -11,8 +11,8 @@ from airflow_provider_kmigrate.core.coordination.registration import Mode
 from airflow_provider_kmigrate.core.groups.move import Goal
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut
-from airflow_provider_kmigrate.steps.groups import CleanUp, GroupBack, GroupWatched, SetMode, SwitchInstance, copy_offsets
-from airflow_provider_kmigrate.steps.run import Step, World, run_step
+from airflow_provider_kmigrate.steps.groups import CleanUp, RollBackGroup, GroupWatched, SetMode, SwitchInstance, copy_offsets
+from airflow_provider_kmigrate.steps.run import Step, StepContext, run_step
 from tests.steps.sim_group import MIGRATING, OLD, PLAIN, ROOT, SimGroup
 from tests.steps.sim_nodes import Killed, Mortal
 
@@ -27,7 +27,7 @@ def forward(group: SimGroup) -> Steps:
     return [*to_migrating, lambda: SetMode(spec, Mode.KAFKA), *to_plain, lambda: CleanUp(spec)]
 
 
-def run(world: World, steps: Steps) -> None:
+def run(world: StepContext, steps: Steps) -> None:
     for step in steps:
         run_step(step(), world)
 
@@ -102,7 +102,7 @@ def test_the_whole_way_again_touches_nothing() -> None:
 def test_back_from_everywhere(far: int, goal: Goal) -> None:
     group = gone(SimGroup(), far)
     was = group.kinds()
-    run_step(GroupBack(group.spec, goal), group.world())
+    run_step(RollBackGroup(group.spec, goal), group.world())
     if goal is Goal.OLD:
         assert group.kinds() == [OLD] * group.count
     else:
@@ -115,20 +115,20 @@ def test_back_from_everywhere(far: int, goal: Goal) -> None:
 def test_the_way_back_killed_before_every_side_effect(far: int) -> None:
     rehearsal = gone(SimGroup(), far)
     begun = rehearsal.mortal.count
-    run_step(GroupBack(rehearsal.spec, Goal.OLD), rehearsal.world())
+    run_step(RollBackGroup(rehearsal.spec, Goal.OLD), rehearsal.world())
     for at in range(begun + 1, rehearsal.mortal.count + 1):
         group = SimGroup(mortal=Mortal(at))
         gone(group, far)
         with pytest.raises(Killed):
-            run_step(GroupBack(group.spec, Goal.OLD), group.world())
-        run_step(GroupBack(group.spec, Goal.OLD), group.world())
+            run_step(RollBackGroup(group.spec, Goal.OLD), group.world())
+        run_step(RollBackGroup(group.spec, Goal.OLD), group.world())
         assert group.kinds() == [OLD] * group.count
         assert group.toggle is Mode.ZOOKEEPER
 
 
 def test_forward_again_after_the_way_back() -> None:
     group = gone(SimGroup(), 6)
-    run_step(GroupBack(group.spec, Goal.OLD), group.world())
+    run_step(RollBackGroup(group.spec, Goal.OLD), group.world())
     run(group.world(), forward(group))
     assert group.kinds() == [PLAIN] * group.count
 
@@ -156,7 +156,7 @@ def test_a_canary_that_never_settles_goes_back_before_the_step_gives_up() -> Non
 def test_the_way_back_does_not_wait_for_ever_for_a_group_to_come_to_rest() -> None:
     group = gone(SimGroup(), 2)
     group.restless = frozenset({MIGRATING})
-    run_step(GroupBack(group.spec, Goal.OLD), group.world())
+    run_step(RollBackGroup(group.spec, Goal.OLD), group.world())
     assert group.kinds() == [OLD, OLD]
 
 
@@ -198,7 +198,7 @@ def test_a_watch_ends_when_a_partition_starves() -> None:
 
 def test_nothing_is_done_while_a_side_is_unknown() -> None:
     group = SimGroup(blind=True)
-    for step in [*forward(group), lambda: GroupBack(group.spec, Goal.OLD)]:
+    for step in [*forward(group), lambda: RollBackGroup(group.spec, Goal.OLD)]:
         with pytest.raises(TimedOut, match="K30"):
             run_step(step(), group.world())
     assert not any(one.starts for one in group.instances.values())
@@ -288,7 +288,7 @@ def test_each_instance_of_the_way_back_begins_where_the_group_is_then() -> None:
     """Commits to ZooKeeper fail from the moment that the first of six is old again."""
     group = gone(SimGroup(6), 6)
     group.deaf = True
-    run_step(GroupBack(group.spec, Goal.OLD), group.world())
+    run_step(RollBackGroup(group.spec, Goal.OLD), group.world())
     assert group.kinds() == [OLD] * 6, "more copies than one instance is given"
 
 

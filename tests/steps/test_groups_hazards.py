@@ -16,7 +16,7 @@ from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, plan
 from airflow_provider_kmigrate.core.model import ClusterView
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut, Unreachable
-from airflow_provider_kmigrate.steps.groups import GroupBack, GroupWatched, SetMode, SwitchInstance
+from airflow_provider_kmigrate.steps.groups import RollBackGroup, GroupWatched, SetMode, SwitchInstance
 from airflow_provider_kmigrate.steps.run import Step, run_step
 from tests.steps.sim_group import MIGRATING, OLD, PLAIN, SimGroup, SimInstance
 from tests.steps.sim_nodes import Killed
@@ -81,14 +81,14 @@ class TestOffsetsThatSomebodySetBack:
         self.set_back(group, Store.KAFKA)
         begun = self.begun(group)
         with pytest.raises(Refused, match="K64"):
-            run_step(GroupBack(group.spec, Goal.OLD), group.world())
+            run_step(RollBackGroup(group.spec, Goal.OLD), group.world())
         assert group.kinds() == [PLAIN, PLAIN]
         made = plan(group.seen(), Store.ZOOKEEPER, reset=True)
         assert isinstance(made, CopyPlan), "what the refusal advises is allowed"
         for write in made.writes:
             group._commit_zk(write.where, write.offset)
         group.committed[group.instances["app0"].idle] = 20
-        run_step(GroupBack(group.spec, Goal.OLD), group.world())
+        run_step(RollBackGroup(group.spec, Goal.OLD), group.world())
         assert begun == [20, 20]
         assert group.kinds() == [OLD, OLD]
 
@@ -257,11 +257,11 @@ def test_a_dead_host_keeps_only_one_member_from_the_way_back() -> None:
 
     group.switch = unreachable  # type: ignore[method-assign]
     with pytest.raises(Unreachable):
-        run_step(GroupBack(group.spec, Goal.OLD), group.world())
+        run_step(RollBackGroup(group.spec, Goal.OLD), group.world())
     assert group.kinds() == [MIGRATING, OLD]
     del group.instances["app0"]
     group.spec = replace(group.spec, instances=group.spec.instances[1:])
-    run_step(GroupBack(group.spec, Goal.OLD), group.world())
+    run_step(RollBackGroup(group.spec, Goal.OLD), group.world())
     assert group.kinds() == [OLD, OLD]
 
 

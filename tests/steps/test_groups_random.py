@@ -16,7 +16,7 @@ from airflow_provider_kmigrate.core.coordination.registration import Mode
 from airflow_provider_kmigrate.core.groups.move import Goal
 from airflow_provider_kmigrate.core.model import ClusterView
 from airflow_provider_kmigrate.exceptions import KMigrateError
-from airflow_provider_kmigrate.steps.groups import GroupBack
+from airflow_provider_kmigrate.steps.groups import RollBackGroup
 from airflow_provider_kmigrate.steps.run import run_step
 from tests.seeds import seeds
 from tests.steps.sim_group import MIGRATING, OLD, PLAIN, ROOT, SimGroup, SimInstance
@@ -90,8 +90,8 @@ def test_the_way_back_leads_out_of_what_many_hands_did(seed: int) -> None:
             if random.random() < 0.7:
                 run(world, forward(group))
             else:
-                run_step(GroupBack(group.spec, goal), world)
+                run_step(RollBackGroup(group.spec, goal), world)
     group.busy_hands, group.mortal = 0.0, Mortal()
-    run_step(GroupBack(group.spec, Goal.OLD), group.world())
+    run_step(RollBackGroup(group.spec, Goal.OLD), group.world())
     assert group.kinds() == [OLD] * group.count, group.told
     assert group.toggle is Mode.ZOOKEEPER

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from airflow_provider_kmigrate.core.cluster import Role
-from airflow_provider_kmigrate.core.files.config_matrix import Stage
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.plan import ROLLBACK, stage
 from airflow_provider_kmigrate.core.progress import FRESH, StepProgress
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
 from airflow_provider_kmigrate.steps.catalog import STEPS, build
 from airflow_provider_kmigrate.steps.files import install
-from airflow_provider_kmigrate.steps.rollback import GiveBack, Healed, Reconcile, ZooKeeperLeads
+from airflow_provider_kmigrate.steps.rollback import HandOver, EqualAfterFailover, ControllerFailover, ZooKeeperLeads
 from airflow_provider_kmigrate.steps.rolling import run_plan
-from airflow_provider_kmigrate.steps.run import World, run_step
+from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from tests.steps.sim import SimCluster
 from tests.steps.test_rollback import all_in_migration, all_kraft, controllers, finalization_begun, some_kraft, untouched
 
@@ -30,7 +30,7 @@ class Case:
     """A step that has something to do `on` a node, which need not be the one that it is made for."""
 
     kind: str
-    before: Callable[[SimCluster, World], None]
+    before: Callable[[SimCluster, StepContext], None]
     on: tuple[Role, int]
     arguments: dict[str, Any] = field(default_factory=dict)
     progress: StepProgress = FRESH
@@ -39,37 +39,37 @@ class Case:
         return f"{self.kind} of {self.on[0]} {self.on[1]} after {self.before.__name__}"
 
 
-def leader_keeps_one_out(cluster: SimCluster, world: World) -> None:
+def leader_keeps_one_out(cluster: SimCluster, world: StepContext) -> None:
     """Broker 0 takes broker 1 back into no ISR, so that it is restarted itself."""
     controllers(cluster, world)
     cluster.stuck = 0
     cluster.stop(cluster.spec.brokers[1])
-    install(world, cluster.spec.brokers[1], Stage.MIGRATION)
+    install(world, cluster.spec.brokers[1], FileStage.MIGRATION)
     cluster.start(cluster.spec.brokers[1])
 
 
-def dual_write_ended(cluster: SimCluster, world: World) -> None:
+def dual_write_ended(cluster: SimCluster, world: StepContext) -> None:
     all_kraft(cluster, world)
     cluster.ended = cluster.epoch
 
 
-def dual_write_ended_in_hybrid(cluster: SimCluster, world: World) -> None:
+def dual_write_ended_in_hybrid(cluster: SimCluster, world: StepContext) -> None:
     some_kraft(cluster, world)
     cluster.ended = cluster.epoch
 
 
-def controller_left_down(cluster: SimCluster, world: World) -> None:
+def controller_left_down(cluster: SimCluster, world: StepContext) -> None:
     """A failover was killed between stop and start."""
     all_kraft(cluster, world)
     cluster.stop(cluster.spec.controllers[1])
 
 
-def handed_over(cluster: SimCluster, world: World) -> None:
+def handed_over(cluster: SimCluster, world: StepContext) -> None:
     all_in_migration(cluster, world)
-    run_step(Reconcile(cluster.spec.controllers), world)
-    run_step(Healed(600.0), world)
+    run_step(ControllerFailover(cluster.spec.controllers), world)
+    run_step(EqualAfterFailover(600.0), world)
     run_plan(world, stage(ROLLBACK, "stop_controllers"))
-    run_step(GiveBack(cluster.spec.controllers), world)
+    run_step(HandOver(cluster.spec.controllers), world)
     run_step(ZooKeeperLeads(), world)
 
 
@@ -123,7 +123,7 @@ def test_no_kind_of_step_is_left_out() -> None:
     assert not {case.kind for case in CASES} & ON_NO_NODE
 
 
-def begun(case: Case, folder: Path) -> tuple[SimCluster, World, Callable[[], object]]:
+def begun(case: Case, folder: Path) -> tuple[SimCluster, StepContext, Callable[[], object]]:
     cluster = SimCluster()
     case.before(cluster, cluster.world(folder))
     world = cluster.world(folder)

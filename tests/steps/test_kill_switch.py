@@ -11,7 +11,7 @@ import pytest
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.rolling import run_rollback
-from airflow_provider_kmigrate.steps.run import World
+from airflow_provider_kmigrate.steps.run import StepContext
 from tests.steps.sim import SimCluster
 from tests.steps.test_migration import check_end, forward
 from tests.steps.test_rollback import all_kraft, check_back
@@ -40,7 +40,7 @@ class Acts:
         self.count += kind == "act"
 
 
-def switched(cluster: SimCluster, folder: Path, switch: Switch) -> tuple[World, Acts]:
+def switched(cluster: SimCluster, folder: Path, switch: Switch) -> tuple[StepContext, Acts]:
     acts = Acts()
     return replace(cluster.world(folder), stopped=switch, journal=acts), acts
 
@@ -68,7 +68,7 @@ def test_it_is_asked_before_every_act_and_stops_the_next(tmp_path: Path) -> None
         check_end(cluster, controller_stops=2)
 
 
-def stopped_by(world: World, steps: Callable[[SimCluster, World], None], cluster: SimCluster) -> None:
+def stopped_by(world: StepContext, steps: Callable[[SimCluster, StepContext], None], cluster: SimCluster) -> None:
     with pytest.raises(Refused) as refused:
         steps(cluster, world)
     (reason,) = refused.value.reasons

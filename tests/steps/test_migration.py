@@ -3,7 +3,7 @@
 import pytest
 
 from airflow_provider_kmigrate.core.cluster import Policy, Role
-from airflow_provider_kmigrate.core.files.config_matrix import Stage
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.forward.leaders import LEFT_OUT_FOR
 from airflow_provider_kmigrate.core.forward.provision import postponed_controller
 from airflow_provider_kmigrate.core.forward.roll import next_to_roll
@@ -51,7 +51,7 @@ def check_end(cluster, controller_stops=1):
     assert where(cluster.look(EVERYTHING)).phase is Phase.FINALIZED
     assert cluster.finalized
     for (role, _), node in cluster.nodes.items():
-        assert node.stage is (Stage.KRAFT if role is Role.BROKER else Stage.CONTROLLER_FINAL)
+        assert node.stage is (FileStage.KRAFT if role is Role.BROKER else FileStage.CONTROLLER_FINAL)
         stops = {2} if role is Role.BROKER else {1, controller_stops}
         assert node.stops in stops, "no node is restarted more often than needed"
         assert node.starts == node.stops + (0 if role is Role.BROKER else 1)
@@ -130,7 +130,11 @@ def test_the_last_broker_waits_for_groups_on_zookeeper_to_be_moved(tmp_path):
         roll(cluster, world, BrokerMode.KRAFT)
     assert refused.value.reasons[0].code == "G21"
     assert "DAG kmigrate_consumers__sim " in str(refused.value)
-    assert [cluster.nodes[Role.BROKER, node].stage for node in range(3)] == [Stage.KRAFT, Stage.KRAFT, Stage.MIGRATION]
+    assert [cluster.nodes[Role.BROKER, node].stage for node in range(3)] == [
+        FileStage.KRAFT,
+        FileStage.KRAFT,
+        FileStage.MIGRATION,
+    ]
 
 
 def test_a_leader_that_takes_nobody_back_is_restarted(tmp_path):
@@ -140,7 +144,7 @@ def test_a_leader_that_takes_nobody_back_is_restarted(tmp_path):
     controllers(cluster, world)
     run_step(RollBroker(cluster.spec.brokers[1], BrokerMode.MIGRATION, cluster.spec.policy), world)
     assert [cluster.nodes[Role.BROKER, node].stops for node in range(3)] == [1, 1, 0]
-    assert cluster.nodes[Role.BROKER, 0].stage is Stage.ZOOKEEPER, "with the file it had"
+    assert cluster.nodes[Role.BROKER, 0].stage is FileStage.ZOOKEEPER, "with the file it had"
 
 
 def test_a_follower_that_still_catches_up_is_waited_for(tmp_path):

@@ -10,7 +10,7 @@ from airflow_provider_kmigrate.core.decision import Refuse, Wait
 from airflow_provider_kmigrate.core.forward.roll import decide_restart
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.exceptions import TimedOut
-from airflow_provider_kmigrate.steps.brokers import ROLL_LOOKS, BringBack
+from airflow_provider_kmigrate.steps.brokers import ROLL_LOOKS, RollBackBroker
 from airflow_provider_kmigrate.steps.run import run_step
 from airflow_provider_kmigrate.steps.waits import Soak
 from benchmarks import direct
@@ -62,7 +62,7 @@ def test_no_broker_goes_back_on_a_dual_write_that_moved_only_when_the_wait_began
     cluster.short_until = cluster.clock.time + 60.0
     before = {node: sim.starts for node, sim in cluster.nodes.items()}
     with pytest.raises(TimedOut, match="/migration has not moved"):
-        run_step(BringBack(cluster.spec.brokers[0], BrokerMode.MIGRATION, cluster.spec.policy), world)
+        run_step(RollBackBroker(cluster.spec.brokers[0], BrokerMode.MIGRATION, cluster.spec.policy), world)
     assert {node: sim.starts for node, sim in cluster.nodes.items()} == before
 
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.core.back.losses import Terms
+from airflow_provider_kmigrate.core.back.losses import RollbackTerms
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
-from airflow_provider_kmigrate.core.model import ClusterView, Look, TopicMetadata
+from airflow_provider_kmigrate.core.model import ClusterView, Fields, TopicMetadata
 from airflow_provider_kmigrate.core.plan import ROLLBACK, stage
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut
-from airflow_provider_kmigrate.steps.rollback import GiveBack, StopController, planned
+from airflow_provider_kmigrate.steps.rollback import HandOver, StopController, planned
 from airflow_provider_kmigrate.steps.rolling import run_plan, run_rollback
-from airflow_provider_kmigrate.steps.run import World, run_step
+from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from tests.steps.sim import SimCluster
 from tests.steps.test_rollback import all_in_migration, check_back
 
@@ -29,14 +29,14 @@ class Taking(SimCluster):
     took: bool = False
     lost: bool = False
 
-    def look(self, what: Look, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
+    def look(self, what: Fields, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
         view = super().look(what, nodes, groups)
         if self.epoch != self.ended and self.led and not self.lost:
             self.took = False  # a leader that writes brings everything there
         return replace(view, topics=({}, SINCE if self.took else {}))
 
 
-def healed(folder: Path) -> tuple[Taking, World]:
+def healed(folder: Path) -> tuple[Taking, StepContext]:
     """All brokers in migration mode, ZooKeeper and KRaft compared: then a person was asked, or the DAG was paused."""
     cluster = Taking()
     all_in_migration(cluster, cluster.world(folder))
@@ -110,7 +110,7 @@ def test_what_brokers_know_and_zookeeper_lacks_is_not_handed_over(tmp_path: Path
     run_plan(world, stage(ROLLBACK, "stop_controllers"))
     cluster.took = True
     with pytest.raises(Refused) as refused:
-        run_step(GiveBack(cluster.spec.controllers), world)
+        run_step(HandOver(cluster.spec.controllers), world)
     assert [reason.code for reason in refused.value.reasons] == ["G33", "E02"]
     assert cluster.kraft_owns
     run_rollback(cluster.world(tmp_path))
@@ -121,7 +121,7 @@ def test_without_a_failover_it_is_compared_all_the_same(tmp_path: Path) -> None:
     cluster, world = healed(tmp_path)
     cluster.ended, cluster.took = cluster.epoch, True
     with pytest.raises(TimedOut, match="E02"):
-        run_rollback(world, Terms(failover=False))
+        run_rollback(world, RollbackTerms(failover=False))
     assert cluster.kraft_owns
     assert running(cluster) == [3000, 3001, 3002]
 
@@ -132,12 +132,12 @@ def test_who_accepts_the_loss_goes_back_without_it(tmp_path: Path, alive: bool) 
     cluster.ended, cluster.took = cluster.epoch, True
     for node in () if alive else cluster.spec.controllers:
         cluster.stop(node)
-    run_rollback(world, Terms(failover=False, lossy=True))
+    run_rollback(world, RollbackTerms(failover=False, lossy=True))
     check_back(cluster)
 
 
 def test_without_a_failover_and_without_a_loss_nobody_has_to_accept_one(tmp_path: Path) -> None:
     cluster, world = healed(tmp_path)
     cluster.ended = cluster.epoch
-    run_rollback(world, Terms(failover=False))
+    run_rollback(world, RollbackTerms(failover=False))
     check_back(cluster)

@@ -8,7 +8,7 @@ import pytest
 
 from airflow_provider_kmigrate.core.cluster import Policy, Role
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Verb, Wait
-from airflow_provider_kmigrate.core.model import BrokerMode, Cause, ClusterView, Look, Reason
+from airflow_provider_kmigrate.core.model import BrokerMode, Cause, ClusterView, Fields, Reason
 from airflow_provider_kmigrate.exceptions import Failed, TimedOut
 from airflow_provider_kmigrate.observe import unknowns
 from airflow_provider_kmigrate.steps.brokers import RollBroker
@@ -24,7 +24,7 @@ class Scripted(Step):
     """Decides by a function of the seconds since its first look."""
 
     name = "scripted"
-    looks = Look.BROKERS
+    looks = Fields.BROKERS
     patience = 100.0
     interval = 1.0
 
@@ -73,7 +73,7 @@ def test_nothing_is_stopped_in_the_seconds_after_zookeepers_return(tmp_path, har
             return replace(view, zk=None) if self.looks == 2 else view
 
     class Acting(Scripted):
-        looks = Look.BROKERS | Look.ZOOKEEPER
+        looks = Fields.BROKERS | Fields.ZOOKEEPER
 
         def act(self, world, act):
             acted.append((act.verb, world.clock.monotonic() - began))
@@ -103,7 +103,7 @@ def test_without_zookeeper_for_good_nothing_is_waited_for(tmp_path):
     acts = iter([Act(Verb.RESTART, "now"), Done("there")])
 
     class Asking(Scripted):
-        looks = Look.BROKERS | Look.ZOOKEEPER
+        looks = Fields.BROKERS | Fields.ZOOKEEPER
 
     cluster = Off()
     began = cluster.clock.monotonic()

@@ -10,9 +10,9 @@ import pytest
 from airflow_provider_kmigrate.core.cluster import Role
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.exceptions import TimedOut
-from airflow_provider_kmigrate.steps.brokers import BringBack
+from airflow_provider_kmigrate.steps.brokers import RollBackBroker
 from airflow_provider_kmigrate.steps.rolling import run_rollback
-from airflow_provider_kmigrate.steps.run import World, run_step
+from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from tests.steps.sim import SimCluster
 from tests.steps.test_identity import handed_over
 from tests.steps.test_rollback import check_back, some_kraft
@@ -20,14 +20,14 @@ from tests.steps.test_rollback import check_back, some_kraft
 
 @pytest.mark.parametrize(("before", "target"), [(some_kraft, BrokerMode.MIGRATION), (handed_over, BrokerMode.ZOOKEEPER)])
 def test_no_broker_goes_back_while_partitions_move(
-    tmp_path: Path, before: Callable[[SimCluster, World], None], target: BrokerMode
+    tmp_path: Path, before: Callable[[SimCluster, StepContext], None], target: BrokerMode
 ) -> None:
     cluster = SimCluster()
     before(cluster, cluster.world(tmp_path))
     world, stops = cluster.world(tmp_path), cluster.nodes[Role.BROKER, 0].stops
     cluster.moving = ("orders-3",)
     with pytest.raises(TimedOut, match=r"S04.*orders-3.*cancel it"):
-        run_step(BringBack(cluster.spec.brokers[0], target, cluster.spec.policy), world)
+        run_step(RollBackBroker(cluster.spec.brokers[0], target, cluster.spec.policy), world)
     assert cluster.nodes[Role.BROKER, 0].stops == stops
     cluster.moving = ()
     run_rollback(cluster.world(tmp_path))

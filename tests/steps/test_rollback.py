@@ -6,20 +6,20 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_kmigrate.clients.partition_states import raise_versions
-from airflow_provider_kmigrate.core.back.losses import Terms
+from airflow_provider_kmigrate.core.back.losses import RollbackTerms
 from airflow_provider_kmigrate.core.cluster import Role
-from airflow_provider_kmigrate.core.files.config_matrix import Stage
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.core.plan import ROLLBACK, stage
 from airflow_provider_kmigrate.exceptions import Failed, Fenced, Refused, Unavailable
 from airflow_provider_kmigrate.steps import brokers, partition_states
-from airflow_provider_kmigrate.steps.brokers import BringBack, RollBroker
+from airflow_provider_kmigrate.steps.brokers import RollBackBroker, RollBroker
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
 from airflow_provider_kmigrate.steps.files import install
 from airflow_provider_kmigrate.steps.rollback import (
-    GiveBack,
-    Reconcile,
+    HandOver,
+    ControllerFailover,
     StopController,
     WipeController,
     ZooKeeperLeads,
@@ -65,7 +65,7 @@ def finalization_begun(cluster, world):
     all_kraft(cluster, world)
     standby = next(node for node in cluster.spec.controllers if node.id != cluster.leader)
     cluster.stop(standby)
-    install(world, standby, Stage.CONTROLLER_FINAL)
+    install(world, standby, FileStage.CONTROLLER_FINAL)
     cluster.start(standby)
 
 
@@ -92,7 +92,7 @@ def check_back(cluster):
     assert cluster.state_epoch <= cluster.controller_epoch
     for (role, _), node in cluster.nodes.items():
         if role is Role.BROKER:
-            assert node.stage is Stage.ZOOKEEPER
+            assert node.stage is FileStage.ZOOKEEPER
             assert node.running == node.text
         else:
             assert (node.running, node.log, node.formatted) == (None, False, None)
@@ -136,16 +136,16 @@ def test_a_broker_that_stays_out_of_its_isrs_costs_few_elections(tmp_path, monke
     cluster, elections = SimCluster(), []
     all_kraft(cluster, cluster.world(tmp_path))
     world = cluster.world(tmp_path)
-    run_step(Reconcile(cluster.spec.controllers), world)
+    run_step(ControllerFailover(cluster.spec.controllers), world)
     for node in cluster.spec.brokers:
-        run_step(BringBack(node, BrokerMode.MIGRATION, cluster.spec.policy), world)
+        run_step(RollBackBroker(node, BrokerMode.MIGRATION, cluster.spec.policy), world)
     run_plan(world, stage(ROLLBACK, "stop_controllers"))
-    run_step(GiveBack(cluster.spec.controllers), world)
+    run_step(HandOver(cluster.spec.controllers), world)
     run_step(ZooKeeperLeads(), world)
     monkeypatch.setattr(brokers, "elect_anew", elections.append)
     cluster.health = lambda broker, mode, looks: Health(in_sync=broker != 1 or mode is not BrokerMode.ZOOKEEPER)
     with pytest.raises(Failed, match="in vain"):
-        run_step(BringBack(cluster.spec.brokers[1], BrokerMode.ZOOKEEPER, cluster.spec.policy), world, sync_for=30.0)
+        run_step(RollBackBroker(cluster.spec.brokers[1], BrokerMode.ZOOKEEPER, cluster.spec.policy), world, sync_for=30.0)
     assert len(elections) == 5
 
 
@@ -193,7 +193,7 @@ def test_the_failover_killed_between_stop_and_start_goes_on_by_itself(tmp_path):
     all_kraft(cluster, cluster.world(tmp_path))
     leader = cluster.spec.node(Role.CONTROLLER, cluster.leader)
     cluster.stop(leader)
-    run_step(Reconcile(cluster.spec.controllers), cluster.world(tmp_path))
+    run_step(ControllerFailover(cluster.spec.controllers), cluster.world(tmp_path))
     assert cluster.nodes[Role.CONTROLLER, leader.id].running is not None
     assert cluster.disasters == []
 
@@ -216,7 +216,7 @@ def test_an_elected_controller_without_the_flag_is_the_end_of_the_way_back_too(t
     world = cluster.world(tmp_path)
     leader = cluster.spec.node(Role.CONTROLLER, cluster.leader)
     for node in (leader, *(n for n in cluster.spec.controllers if n != leader)):
-        install(world, leader, Stage.CONTROLLER_FINAL)
+        install(world, leader, FileStage.CONTROLLER_FINAL)
         cluster.stop(node)
         cluster.start(node)
         if cluster.finalized:
@@ -235,7 +235,7 @@ def test_the_older_run_cannot_hand_over(tmp_path):
         cluster.stop(node)
     cluster.world(tmp_path)
     with pytest.raises(Fenced):
-        run_step(GiveBack(cluster.spec.controllers), older)
+        run_step(HandOver(cluster.spec.controllers), older)
     assert cluster.kraft_owns
 
 
@@ -246,7 +246,7 @@ def test_a_living_controller_forbids_the_hand_over_and_the_wiping(tmp_path):
     for node in cluster.spec.controllers[:2]:
         run_step(StopController(node), world)
     with pytest.raises(Refused) as refused:
-        run_step(GiveBack(cluster.spec.controllers), world)
+        run_step(HandOver(cluster.spec.controllers), world)
     assert "G26" in {reason.code for reason in refused.value.reasons}
     with pytest.raises(Refused):
         run_step(WipeController(cluster.spec.controllers[2]), world)
@@ -275,7 +275,7 @@ def test_without_controllers_it_goes_back_only_when_asked_to(tmp_path):
     for node in cluster.spec.controllers:
         cluster.stop(node)
         cluster.wipe(node)
-    run_rollback(cluster.world(tmp_path), Terms(failover=False))
+    run_rollback(cluster.world(tmp_path), RollbackTerms(failover=False))
     check_back(cluster)
 
 
@@ -335,7 +335,7 @@ def test_a_new_migration_waits_for_the_end_of_the_way_back(tmp_path):
     world = cluster.world(tmp_path)
     for node in cluster.spec.controllers:
         run_step(StopController(node), world)
-    run_step(GiveBack(cluster.spec.controllers), world)
+    run_step(HandOver(cluster.spec.controllers), world)
     with pytest.raises(Refused) as refused:
         controllers(cluster, cluster.world(tmp_path))
     assert refused.value.reasons[0].code == "G04"

@@ -11,13 +11,13 @@ from airflow_provider_kmigrate.clients.zookeeper import Znode
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
 from airflow_provider_kmigrate.core.cluster import Role
 from airflow_provider_kmigrate.core.decision import Act, Done, Verb, Wait
-from airflow_provider_kmigrate.core.forward.standstill import FORGOTTEN_AFTER, MOST_CURES, PATIENCE, Standstill
-from airflow_provider_kmigrate.core.model import BrokerMode, Cause, Look, Reason
+from airflow_provider_kmigrate.core.forward.standstill import FORGOTTEN_AFTER, MAX_RECOVERIES, PATIENCE, StalledDualWrite
+from airflow_provider_kmigrate.core.model import BrokerMode, Cause, Fields, Reason
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, Fenced, Refused, TimedOut
-from airflow_provider_kmigrate.steps.brokers import BringBack, RollBroker
+from airflow_provider_kmigrate.steps.brokers import RollBackBroker, RollBroker
 from airflow_provider_kmigrate.steps.catalog import build
-from airflow_provider_kmigrate.steps.rollback import Reconcile
+from airflow_provider_kmigrate.steps.rollback import ControllerFailover
 from airflow_provider_kmigrate.steps.rolling import run_rollback
 from airflow_provider_kmigrate.steps.run import run_step
 from airflow_provider_kmigrate.steps.waits import Copied, Soak
@@ -88,7 +88,7 @@ def test_a_soak_brings_it_to_life_and_begins_again(tmp_path, dual, what, verb):
 def test_a_way_back_completes_what_zookeeper_lacks_before_it_fails_over(tmp_path, dual, what):
     what(dual)
     before = dual.epoch
-    run_step(Reconcile(dual.spec.controllers), dual.world(tmp_path))
+    run_step(ControllerFailover(dual.spec.controllers), dual.world(tmp_path))
     assert dual.epoch == before + 1
     run_rollback(dual.world(tmp_path))
     assert dual.disasters == []
@@ -98,7 +98,7 @@ def test_without_the_cure_a_failover_makes_it_worse(tmp_path, dual):
     """What the way back did before, and what a person would do."""
     half_made(dual)
     with pytest.raises(TimedOut, match="G07"):
-        run_step(Reconcile(dual.spec.controllers), with_zookeeper(dual.world(tmp_path), Unseeing(dual)))
+        run_step(ControllerFailover(dual.spec.controllers), with_zookeeper(dual.world(tmp_path), Unseeing(dual)))
 
 
 def test_a_topic_that_is_just_being_made_is_left_alone(tmp_path, dual, monkeypatch):
@@ -111,7 +111,7 @@ def test_a_topic_that_is_just_being_made_is_left_alone(tmp_path, dual, monkeypat
 
     monkeypatch.setattr(dual.clock, "sleep", whole)
     world, before = with_zookeeper(dual.world(tmp_path), Refusing(dual, AssertionError("made"))), dual.epoch
-    assert isinstance(run_step(Reconcile(dual.spec.controllers), world), Done)
+    assert isinstance(run_step(ControllerFailover(dual.spec.controllers), world), Done)
     assert dual.epoch == before + 1
 
 
@@ -136,7 +136,7 @@ def test_what_no_cure_helps_is_given_up_over_many_lives(tmp_path, dual, monkeypa
     before = dual.epoch
     with pytest.raises(TimedOut):
         lives(dual, tmp_path, lambda: Copied(600.0))
-    assert dual.epoch - before == MOST_CURES
+    assert dual.epoch - before == MAX_RECOVERIES
 
 
 def lives(cluster: SimCluster, folder, made):
@@ -178,7 +178,7 @@ def test_what_a_watch_decides_on_and_may_not_do_is_not_counted(tmp_path, dual, m
 
 
 def test_what_a_watch_decides_on_beside_cures_takes_none_of_them_back(tmp_path, dual):
-    watching = BringBack(dual.spec.brokers[0], BrokerMode.MIGRATION, dual.spec.policy).resume(StepProgress(recoveries=1))
+    watching = RollBackBroker(dual.spec.brokers[0], BrokerMode.MIGRATION, dual.spec.policy).resume(StepProgress(recoveries=1))
     world = dual.world(tmp_path)
     dual.token += 1  # a newer run holds the cluster
     with pytest.raises(Fenced):
@@ -199,7 +199,7 @@ def test_a_flag_that_is_lost_while_topics_are_completed_stops_the_failover(tmp_p
 
     monkeypatch.setattr(dual.clock, "sleep", restarted_without)
     with pytest.raises(Refused, match="G05"):
-        run_step(Reconcile(dual.spec.controllers), dual.world(tmp_path))
+        run_step(ControllerFailover(dual.spec.controllers), dual.world(tmp_path))
     assert not dual.finalized
 
 
@@ -212,7 +212,7 @@ def test_no_failover_while_a_topic_stays_in_part(tmp_path, dual, error):
     journal = SimpleNamespace(write=lambda kind, step, text, **facts: written.append((kind, text)))
     with pytest.raises((AuthenticationFailed, Failed)):
         run_step(
-            Reconcile(dual.spec.controllers),
+            ControllerFailover(dual.spec.controllers),
             with_zookeeper(replace(dual.world(tmp_path), journal=journal), Refusing(dual, error)),
         )
     assert dual.epoch == before
@@ -223,7 +223,7 @@ def test_no_failover_while_a_topic_stays_in_part(tmp_path, dual, error):
 def test_a_way_back_that_did_not_see_zookeeper_at_first_fails_over_once(tmp_path, dual, monkeypatch):
     looked, hidden, before = dual.look, iter([True]), dual.epoch
     monkeypatch.setattr(dual, "look", lambda *asked: replace(looked(*asked), **({"zk": None} if next(hidden, False) else {})))
-    run_step(Reconcile(dual.spec.controllers), dual.world(tmp_path))
+    run_step(ControllerFailover(dual.spec.controllers), dual.world(tmp_path))
     assert dual.epoch == before + 1
 
 
@@ -232,15 +232,15 @@ def test_the_kill_switch_is_read_right_before_the_stop(tmp_path, dual):
     answers = iter(["", "maintenance"])
     world = replace(dual.world(tmp_path), stopped=lambda: next(answers))
     with pytest.raises(Refused, match="maintenance"):
-        run_step(Reconcile(dual.spec.controllers), world)
+        run_step(ControllerFailover(dual.spec.controllers), world)
     assert all(dual.nodes[Role.CONTROLLER, node.id].stops == 0 for node in dual.spec.controllers)
 
 
 def look(cluster: SimCluster, seconds: float, **changes: object):
-    return replace(cluster.look(Look(0)), taken_at=seconds, **changes)
+    return replace(cluster.look(Fields(0)), taken_at=seconds, **changes)
 
 
-def kept(standstill: Standstill, views, decision):
+def kept(standstill: StalledDualWrite, views, decision):
     """What is decided at each look, and what is kept in the end."""
     decided = []
     for view in views:
@@ -249,7 +249,7 @@ def kept(standstill: Standstill, views, decision):
     return decided, standstill
 
 
-def still(cluster: SimCluster, standstill: Standstill, seconds: float):
+def still(cluster: SimCluster, standstill: StalledDualWrite, seconds: float):
     """A look a second at a dual-write that has ended; the first that is not just waiting."""
     cluster.ended = cluster.epoch
     decisions, _ = kept(standstill, (look(cluster, float(second)) for second in range(int(seconds))), WAITS)
@@ -257,27 +257,29 @@ def still(cluster: SimCluster, standstill: Standstill, seconds: float):
 
 
 def test_each_cure_has_twice_the_time_of_the_one_before_and_there_are_few(dual):
-    times = [still(dual, Standstill(times), 1000.0) for times in range(MOST_CURES + 1)]
+    times = [still(dual, StalledDualWrite(times), 1000.0) for times in range(MAX_RECOVERIES + 1)]
     assert times == [(21, Verb.FAIL_OVER), (41, Verb.FAIL_OVER), (81, Verb.FAIL_OVER), None]
 
 
 def test_a_full_sync_of_many_partitions_may_read_for_long(dual):
-    many = dual.look(Look.PARTITIONS).partitions * 2_000
+    many = dual.look(Fields.PARTITIONS).partitions * 2_000
     dual.ended = dual.epoch
-    seen, _ = kept(Standstill(), (look(dual, float(second), partitions=many) for second in range(200)), WAITS)
+    seen, _ = kept(StalledDualWrite(), (look(dual, float(second), partitions=many) for second in range(200)), WAITS)
     after = next(second for second, decision in enumerate(seen) if isinstance(decision, Act))
     assert after == pytest.approx(20 + len(many) / 500, abs=1.0)
 
 
 def test_after_minutes_of_health_it_is_another_trouble(dual):
     well = Wait((Reason("T01", "soaking"),), healthy=True)
-    _, standstill = kept(Standstill(MOST_CURES), (look(dual, float(second)) for second in range(int(FORGOTTEN_AFTER))), well)
-    assert standstill.times == MOST_CURES
+    _, standstill = kept(
+        StalledDualWrite(MAX_RECOVERIES), (look(dual, float(second)) for second in range(int(FORGOTTEN_AFTER))), well
+    )
+    assert standstill.times == MAX_RECOVERIES
     assert standstill.cured(look(dual, FORGOTTEN_AFTER), well)[0].times == 0
 
 
 def test_nothing_is_done_while_zookeeper_does_not_answer_or_the_leader_changes_or_it_moves(dual):
-    standstill = Standstill()
+    standstill = StalledDualWrite()
     for second in range(600):
         zk = None if second < 300 and second % 15 == 0 else dual.zk()
         dual.ended = dual.epoch if second == 300 else dual.ended
@@ -289,10 +291,10 @@ def test_nothing_is_done_while_zookeeper_does_not_answer_or_the_leader_changes_o
 
 def test_a_quorum_that_is_not_whole_or_a_subscription_holds_it(dual):
     dual.ended = dual.epoch
-    flag = dict(dual.look(Look.CONTROLLERS).controllers)
+    flag = dict(dual.look(Fields.CONTROLLERS).controllers)
     flag[3001] = replace(flag[3001], migration_flag=None)
     for change, code in (({"controllers": flag}, "G23"), ({"client_metrics": ("s",)}, "G09"), ({"client_metrics": None}, "G00")):
-        (*_, decision), _ = kept(Standstill(), (look(dual, float(second), **change) for second in range(60)), WAITS)
+        (*_, decision), _ = kept(StalledDualWrite(), (look(dual, float(second), **change) for second in range(60)), WAITS)
         assert isinstance(decision, Wait)
         assert [reason.code for reason in decision.reasons] == ["G07", code]
 
@@ -300,7 +302,7 @@ def test_a_quorum_that_is_not_whole_or_a_subscription_holds_it(dual):
 def test_a_wait_for_something_else_is_not_its_business(dual):
     dual.ended = dual.epoch
     other = Wait((Reason("G20", "no leader"),))
-    decided, _ = kept(Standstill(), (look(dual, float(second)) for second in range(100)), other)
+    decided, _ = kept(StalledDualWrite(), (look(dual, float(second)) for second in range(100)), other)
     assert all(decision is other for decision in decided)
 
 
@@ -308,14 +310,14 @@ def test_a_wait_for_something_else_is_not_its_business(dual):
 def test_a_broker_on_its_way_back_needs_it_too(tmp_path, dual, what, failovers):
     node, before = dual.spec.brokers[0], dual.epoch
     what(dual)
-    step = BringBack(node, BrokerMode.MIGRATION, dual.spec.policy)
+    step = RollBackBroker(node, BrokerMode.MIGRATION, dual.spec.policy)
     assert isinstance(run_step(step, dual.world(tmp_path), sync_for=30.0), Done)
     assert (dual.epoch - before, step.progress.recoveries) == (failovers, 1)
     assert dual.disasters == []
 
 
 @pytest.mark.parametrize("trouble", [(ended, 1), (half_made_and_elected, 0)])
-@pytest.mark.parametrize("way", [(BringBack, BrokerMode.MIGRATION), (RollBroker, BrokerMode.KRAFT)])
+@pytest.mark.parametrize("way", [(RollBackBroker, BrokerMode.MIGRATION), (RollBroker, BrokerMode.KRAFT)])
 def test_a_broker_that_was_down_when_it_ended_hears_nothing_until_it_is_seen_to(tmp_path, monkeypatch, dual, way, trouble):
     """One in migration mode waits for a word, and answers nobody; the others there do not hear that one in KRaft mode is back."""
     (kind, target), (what, failovers) = way, trouble
@@ -354,7 +356,7 @@ def test_it_starts_its_broker_and_not_a_controller(tmp_path, dual):
         )
 
     dual.look = silent
-    step = BringBack(node, BrokerMode.MIGRATION, dual.spec.policy).resume(StepProgress(recoveries=1))
+    step = RollBackBroker(node, BrokerMode.MIGRATION, dual.spec.policy).resume(StepProgress(recoveries=1))
     run_step(step, dual.world(tmp_path), sync_for=30.0)
     assert dual.nodes[Role.BROKER, 0].running is not None
 
@@ -363,7 +365,7 @@ def kill_at_start(cluster, node, world):
     start = cluster.start
     cluster.start = die
     try:
-        run_step(BringBack(node, BrokerMode.MIGRATION, cluster.spec.policy), world)
+        run_step(RollBackBroker(node, BrokerMode.MIGRATION, cluster.spec.policy), world)
     finally:
         cluster.start = start
 

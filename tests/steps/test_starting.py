@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_kmigrate.core.cluster import Policy
-from airflow_provider_kmigrate.core.model import BrokerMode, Look
+from airflow_provider_kmigrate.core.model import BrokerMode, Fields
 from airflow_provider_kmigrate.exceptions import TimedOut
 from airflow_provider_kmigrate.steps.brokers import ROLL_LOOKS
 from airflow_provider_kmigrate.steps.run import run_step
@@ -63,7 +63,7 @@ def test_everything_is_looked_at_now_and_then_while_it_starts(tmp_path):
     silent = [what for what, mode, _ in looks if mode is None]
     whole = [what for what in silent if what & ROLL_LOOKS == ROLL_LOOKS]
     assert len(silent) > 4 * len(whole) > 0
-    assert all(not what & (Look.PARTITIONS | Look.ZOOKEEPER) for what in silent if what not in whole)
+    assert all(not what & (Fields.PARTITIONS | Fields.ZOOKEEPER) for what in silent if what not in whole)
     assert looks[-1][0] & ROLL_LOOKS == ROLL_LOOKS, "nothing is concluded from a narrow look"
 
 
@@ -72,7 +72,7 @@ def test_one_that_answers_is_asked_for_its_partitions_until_it_is_in_their_isrs_
     behind = [what for what, behind in answered if behind]
     whole = [what for what in behind if what & ROLL_LOOKS == ROLL_LOOKS]
     assert len(behind) > 4 * len(whole) > 0
-    assert all(not what & (Look.ZOOKEEPER | Look.FILES) for what in behind if what not in whole)
+    assert all(not what & (Fields.ZOOKEEPER | Fields.FILES) for what in behind if what not in whole)
     assert Policy().stable_samples == 3
     assert [what & ROLL_LOOKS == ROLL_LOOKS for what, behind in answered[1:] if not behind] == [False, True, True]
 

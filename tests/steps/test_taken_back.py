@@ -8,7 +8,7 @@ from airflow_provider_kmigrate.core.forward.roll import next_to_roll, postponed
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.exceptions import TimedOut
-from airflow_provider_kmigrate.steps.brokers import TakeBack
+from airflow_provider_kmigrate.steps.brokers import RollBackCanary
 from airflow_provider_kmigrate.steps.run import run_step
 from airflow_provider_kmigrate.steps.waits import Copied
 from tests.steps.test_first_broker import BAKE, CANARY, ready, step
@@ -19,7 +19,7 @@ def registered_but_plain(tmp_path, broker: int = CANARY):
     """The first broker of the first roll was taken back; the controllers count it as registered all the same."""
     cluster = ready(tmp_path, BrokerMode.MIGRATION)
     run_step(step(cluster, BrokerMode.MIGRATION, broker=broker), cluster.world(tmp_path), sync_for=4.0)
-    run_step(TakeBack(cluster.spec.brokers[broker], BrokerMode.ZOOKEEPER, BAKE), cluster.world(tmp_path))
+    run_step(RollBackCanary(cluster.spec.brokers[broker], BrokerMode.ZOOKEEPER, BAKE), cluster.world(tmp_path))
     assert cluster.registered == {broker}
     return cluster
 

@@ -6,9 +6,9 @@ import pytest
 
 from airflow_provider_kmigrate.core.decision import Act, Verb
 from airflow_provider_kmigrate.core.model import BrokerMode
-from airflow_provider_kmigrate.steps.brokers import BringBack, RollBroker, TakeBack
+from airflow_provider_kmigrate.steps.brokers import RollBackBroker, RollBroker, RollBackCanary
 from airflow_provider_kmigrate.steps.controllers import FinalizeController, ProvisionController
-from airflow_provider_kmigrate.steps.rollback import Reconcile, RestoreFlag
+from airflow_provider_kmigrate.steps.rollback import ControllerFailover, RestoreFlag
 from airflow_provider_kmigrate.steps.run import Step
 from airflow_provider_kmigrate.steps.waits import Copied, Soak
 from benchmarks import direct
@@ -23,12 +23,12 @@ def steps(cluster: SimCluster) -> list[tuple[Step, set[Verb]]]:
     broker, controller, policy = cluster.spec.brokers[0], cluster.spec.controllers[0], cluster.spec.policy
     return [
         (RollBroker(broker, BrokerMode.KRAFT, policy), OF_A_BROKER),
-        (BringBack(broker, BrokerMode.MIGRATION, policy), OF_A_BROKER | {Verb.RAISE}),
-        (TakeBack(broker, BrokerMode.MIGRATION, policy), OF_A_BROKER | {Verb.RAISE}),
+        (RollBackBroker(broker, BrokerMode.MIGRATION, policy), OF_A_BROKER | {Verb.RAISE}),
+        (RollBackCanary(broker, BrokerMode.MIGRATION, policy), OF_A_BROKER | {Verb.RAISE}),
         (ProvisionController(controller, cluster.spec.cluster_id), {Verb.START, Verb.REWRITE, Verb.REFLAG, Verb.PROVISION}),
         (FinalizeController(controller), OF_A_NODE),
         (RestoreFlag(controller), OF_A_NODE),
-        (Reconcile(cluster.spec.controllers), {Verb.START, Verb.MEND, Verb.FAIL_OVER}),
+        (ControllerFailover(cluster.spec.controllers), {Verb.START, Verb.MEND, Verb.FAIL_OVER}),
         (Copied(), CURES | {Verb.ELECT}),
         (Soak(1.0), CURES),
     ]

@@ -26,7 +26,7 @@ import psutil
 from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan
 from airflow_provider_kmigrate.consumer.workload.plan import GroupPlan
-from airflow_provider_kmigrate.core.model import Look
+from airflow_provider_kmigrate.core.model import Fields
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.exceptions import Failed, TimedOut
 from benchmarks import direct
@@ -140,7 +140,7 @@ class Trial:
         """A controller that does not lead: without its answer a way back waits, and no client misses it."""
         plan = self.rehearsal.cluster.plan
         with direct.world(self.rehearsal.cluster, "looking", acting=False) as world:
-            quorum = world.observer.look(Look.CONTROLLERS | Look.QUORUM).quorum
+            quorum = world.observer.look(Fields.CONTROLLERS | Fields.QUORUM).quorum
         return of(next(node for node in plan.controllers if quorum is None or node.id != quorum.leader_id))
 
     def everything(self) -> str:

@@ -11,7 +11,7 @@ from kazoo.client import KazooClient
 
 from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
 from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.files.config_matrix import Stage
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.files.render import RenderFacts, broker_properties, controller_properties
 from airflow_provider_kmigrate.core.model import ProcessState
 from airflow_provider_kmigrate.spec import load
@@ -31,16 +31,16 @@ class ByHand:
         self._originals = {node.id: Path(node.hosts.properties).read_text() for node in self.brokers}
         self._facts = RenderFacts.of(load(cluster.spec_path), "3.9")
 
-    def put(self, node: NodeSpec, stage: Stage) -> None:
+    def put(self, node: NodeSpec, stage: FileStage) -> None:
         """A node's file as it is in a stage."""
         Path(node.hosts.properties).write_text(self._text(node, stage))
 
-    def _text(self, node: NodeSpec, stage: Stage) -> str:
+    def _text(self, node: NodeSpec, stage: FileStage) -> str:
         if stage.of_controller:
             return controller_properties(self._originals[0], node, stage, self._facts)
         return broker_properties(self._originals[node.id], stage, self._facts)
 
-    def restart(self, node: NodeSpec, stage: Stage) -> None:
+    def restart(self, node: NodeSpec, stage: FileStage) -> None:
         self.put(node, stage)
         self.stop(node)
         self.start(node)

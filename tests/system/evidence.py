@@ -13,10 +13,12 @@ from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.znode_writes import ROOT
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
-from airflow_provider_kmigrate.core.model import Look
+from airflow_provider_kmigrate.core.model import Fields
 from tests.kit.localcluster.cluster import LocalCluster
 
-EVERYTHING = Look.PROCESSES | Look.FILES | Look.BROKERS | Look.CONTROLLERS | Look.QUORUM | Look.ZOOKEEPER | Look.PARTITIONS
+EVERYTHING = (
+    Fields.PROCESSES | Fields.FILES | Fields.BROKERS | Fields.CONTROLLERS | Fields.QUORUM | Fields.ZOOKEEPER | Fields.PARTITIONS
+)
 _NOT_A_FILE_OF_NOTE = {"node.log", "lock"}
 
 

@@ -22,7 +22,7 @@ from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan
 from airflow_provider_kmigrate.consumer.workload.plan import GroupPlan
 from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.model import BrokerMode, Look
+from airflow_provider_kmigrate.core.model import BrokerMode, Fields
 from airflow_provider_kmigrate.core.plan import ROLLBACK, stage
 from airflow_provider_kmigrate.exceptions import Failed
 from airflow_provider_kmigrate.steps.rolling import run_plan
@@ -219,7 +219,7 @@ def finalize(journey: Journey) -> None:
     journey.enter("finalization")
     fault_cells.finalization(journey)
     with linked.world(journey.cluster, "looking", acting=False) as world:
-        view = world.observer.look(Look.CONTROLLERS | Look.QUORUM)
+        view = world.observer.look(Fields.CONTROLLERS | Fields.QUORUM)
     active = view.quorum.leader_id if view.quorum else -1
     left = [node for node in journey.cluster.plan.controllers if view.controllers[node.id].migration_flag]
     for node, points in zip(sorted(left, key=lambda node: node.id == active), cycle(_FINAL_POINTS), strict=False):

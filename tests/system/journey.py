@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look, ProcessState
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, ProcessState
 from benchmarks import direct
 from tests.kit.localcluster.cluster import LocalCluster
 from tests.system import evidence, linked
@@ -168,7 +168,7 @@ class Journey:
             time.sleep(0.5)
         return problem
 
-    def look(self, what: Look = evidence.EVERYTHING) -> ClusterView:
+    def look(self, what: Fields = evidence.EVERYTHING) -> ClusterView:
         with linked.world(self.cluster, "looking", acting=False) as world:
             return world.observer.look(what)
 

@@ -21,7 +21,7 @@ from airflow_provider_kmigrate.clients.hosts.base import Host
 from airflow_provider_kmigrate.clients.tools import Tools
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
-from airflow_provider_kmigrate.steps.run import World
+from airflow_provider_kmigrate.steps.run import StepContext
 from benchmarks import direct
 from tests.kit.localcluster.cluster import LocalCluster
 from tests.kit.localcluster.plan import HOST, Plan, free_ports
@@ -63,7 +63,7 @@ def put_between(cluster: LocalCluster, links: Links) -> None:
 
 
 @contextmanager
-def world(cluster: LocalCluster, run: str = "run", *, acting: bool = True) -> Iterator[World]:
+def world(cluster: LocalCluster, run: str = "run", *, acting: bool = True) -> Iterator[StepContext]:
     """`direct.world` through the links, where there are any."""
     path = _ports(cluster)
     if not path.exists():

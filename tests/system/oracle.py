@@ -17,10 +17,10 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from airflow_provider_kmigrate.clients import wire_groups
 from airflow_provider_kmigrate.core.internal_topics import OFFSETS_TOPIC
 from airflow_provider_kmigrate.core.metadata import kinds
-from airflow_provider_kmigrate.core.model import ClusterView, Look, Migration, ZkController
+from airflow_provider_kmigrate.core.model import ClusterView, Fields, Migration, ZkController
 from airflow_provider_kmigrate.core.offsets_topic import Agreement, uniform
 from airflow_provider_kmigrate.exceptions import KMigrateError
-from airflow_provider_kmigrate.steps.run import World
+from airflow_provider_kmigrate.steps.run import StepContext
 from tests.kit.localcluster.cluster import LocalCluster
 from tests.system import linked
 
@@ -68,7 +68,7 @@ class Oracle:
 
     def _epochs_now(self) -> str | None:
         with linked.world(self.cluster, "looking", acting=False) as world:
-            view = world.observer.look(Look.POSITION | Look.STATE_EPOCH)
+            view = world.observer.look(Fields.POSITION | Fields.STATE_EPOCH)
             now: dict[Hashable, int] = _leader_epochs(world)
         now |= _controllers_epochs(view)
         problem = "; ".join(filter(None, (went_back(self._epochs, now, gone=False), _out_of_reach(view))))
@@ -79,16 +79,16 @@ class Oracle:
 
     def _equal(self) -> str | None:
         with linked.world(self.cluster, "looking", acting=False) as world:
-            if not dual_writing(world.observer.look(Look.POSITION)):
+            if not dual_writing(world.observer.look(Fields.POSITION)):
                 return None
-            view = world.observer.look(Look.POSITION | Look.METADATA)
-        if reasons := (*kinds.unread(view), *kinds.found(view)):
+            view = world.observer.look(Fields.POSITION | Fields.METADATA)
+        if reasons := (*kinds.unread_kinds(view), *kinds.found(view)):
             raise NotYet("; ".join(reason.text for reason in reasons))
         return ""
 
     def _accepted(self) -> str | None:
         with linked.world(self.cluster, "looking", acting=False) as world:
-            view = world.observer.look(Look.PARTITIONS | Look.OFFSETS_TOPIC | Look.BROKERS)
+            view = world.observer.look(Fields.PARTITIONS | Fields.OFFSETS_TOPIC | Fields.BROKERS)
             count = sum(partition.topic == OFFSETS_TOPIC for partition in view.partitions or ())
             if view.partitions is None:
                 raise NotYet("no partitions were read")
@@ -152,7 +152,7 @@ def _ends(admin: AdminClient, wheres: set[Any]) -> dict[Any, int]:
     return {(one.topic, one.partition): result.result(_ANSWER_S).offset for one, result in asked.items()}
 
 
-def _leader_epochs(world: World) -> dict[Hashable, int]:
+def _leader_epochs(world: StepContext) -> dict[Hashable, int]:
     """Of each partition, as the broker knows it that has heard of the newest."""
     found: dict[Hashable, int] = {}
     for node in world.spec.brokers:
@@ -185,7 +185,7 @@ def _out_of_reach(view: ClusterView) -> str:
     return f"states of epoch {view.state_epoch} above /controller_epoch {zk.controller_epoch}"
 
 
-def _acceptors(world: World, group: str) -> list[int]:
+def _acceptors(world: StepContext, group: str) -> list[int]:
     """The brokers that take themselves for the group's coordinator."""
     told = {node.id: wire_groups.described(world.tools.wire(node), [group])[group] for node in world.spec.brokers}
     return [node for node, answer in told.items() if not isinstance(answer, KMigrateError)]

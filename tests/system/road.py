@@ -13,10 +13,10 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, To
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.decision import Done, Wait
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look, Migration, Reason
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, Migration, Reason
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.catalog import build
-from airflow_provider_kmigrate.steps.run import World, run_step
+from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from benchmarks import direct
 from tests.kit.localcluster import config, plan
 from tests.kit.localcluster.cluster import LocalCluster
@@ -53,12 +53,12 @@ class Road:
         self.wait(everybody_in_sync, "all replicas in sync")
         return self.hands
 
-    def look(self, what: Look = evidence.EVERYTHING) -> ClusterView:
+    def look(self, what: Fields = evidence.EVERYTHING) -> ClusterView:
         with direct.world(self.cluster, "looking", acting=False) as here:
             return here.observer.look(what)
 
     def wait(
-        self, holds: Callable[[ClusterView], bool], what: str, looks: Look = evidence.EVERYTHING, timeout: float = 90.0
+        self, holds: Callable[[ClusterView], bool], what: str, looks: Fields = evidence.EVERYTHING, timeout: float = 90.0
     ) -> None:
         with direct.world(self.cluster, "looking", acting=False) as here:
             wait_for(lambda: here.observer.look(looks), holds, what, timeout)
@@ -99,7 +99,7 @@ def walk(folder: Path) -> Road:
     return road
 
 
-def _all_but_one(here: World, target: BrokerMode) -> int:
+def _all_but_one(here: StepContext, target: BrokerMode) -> int:
     for _ in here.spec.brokers[1:]:
         direct.step(here, "roll", node=direct.to_roll(here, target), target=target)
     last = direct.to_roll(here, target)
@@ -117,7 +117,7 @@ def everybody_in_sync(view: ClusterView) -> bool:
     return bool(view.partitions) and not [p for p in view.partitions or () if p.under_replicated or p.leader < 0]
 
 
-def asked(here: World, kind: str, seconds: float = 4.0, **arguments: object) -> tuple[Reason, ...]:
+def asked(here: StepContext, kind: str, seconds: float = 4.0, **arguments: object) -> tuple[Reason, ...]:
     """Why a step of kmigrate does not act, asked for so long; it fails the test where the step ends or acts."""
     try:
         answer = run_step(build(here.spec, kind, arguments), here, sync_for=seconds)
@@ -131,12 +131,12 @@ def codes(reasons: tuple[Reason, ...]) -> set[str]:
     return {reason.code for reason in reasons}
 
 
-def until_asked(here: World, one_of: set[str], kind: str, **arguments: Any) -> None:
+def until_asked(here: StepContext, one_of: set[str], kind: str, **arguments: Any) -> None:
     """Until a step of kmigrate does not act for one of these reasons: on a busy machine a first look may be without a broker's answer."""
     wait_until(lambda: bool(one_of & codes(asked(here, kind, **arguments))), f"one of {one_of} of {kind}")
 
 
-def done(here: World, kind: str, **arguments: object) -> Done:
+def done(here: StepContext, kind: str, **arguments: object) -> Done:
     """A step to its end."""
     answer = direct.step(here, kind, **arguments)
     assert isinstance(answer, Done), answer

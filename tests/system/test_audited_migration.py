@@ -20,7 +20,7 @@ from airflow_provider_kmigrate.consumer.probe import Probe
 from airflow_provider_kmigrate.consumer.probe_runs import ProbeRuns
 from airflow_provider_kmigrate.consumer.workload.plan import GroupPlan
 from airflow_provider_kmigrate.core.audit.verdict import Level
-from airflow_provider_kmigrate.core.ledger import Verdict
+from airflow_provider_kmigrate.core.ledger import LedgerVerdict
 from airflow_provider_kmigrate.core.model import ProcessState
 from benchmarks.rehearsal import ROOT, Rehearsal, rehearsing
 from benchmarks.spark_side import SparkSide, beside
@@ -125,7 +125,7 @@ def test_the_probe_has_ended_whole(audited: Outcome) -> None:
     probe = Probe(folder, {"bootstrap.servers": rehearsal.cluster.bootstrap})
     assert {process.state for process in probe.status().values()} == {ProcessState.STOPPED}
     facts = probe.facts()
-    assert (facts.complete, facts.verdict, facts.violations) == (True, Verdict.PASS, {}), facts.reasons
+    assert (facts.complete, facts.verdict, facts.violations) == (True, LedgerVerdict.PASS, {}), facts.reasons
     assert facts.delivered == {"kmigrate-probe": facts.acked}
     assert facts.acked > 100
 

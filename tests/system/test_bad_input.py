@@ -21,15 +21,15 @@ from airflow_provider_kmigrate.clients.connections import read_connections
 from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
-from airflow_provider_kmigrate.core.files.config_matrix import Stage
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.files.render import RenderFacts, controller_properties
 from airflow_provider_kmigrate.core.findings.finding import Severity
-from airflow_provider_kmigrate.core.model import BrokerMode, Look
+from airflow_provider_kmigrate.core.model import BrokerMode, Fields
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, SpecError, WrongCluster
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.prepare import run_preflight
-from airflow_provider_kmigrate.steps.run import World, run_step
+from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from benchmarks import direct
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape
@@ -63,27 +63,27 @@ def spec(cluster: LocalCluster) -> ClusterSpec:
     return load(cluster.spec_path)
 
 
-def preflight(world: World) -> None:
+def preflight(world: StepContext) -> None:
     run_preflight(world)
 
 
-def provision(world: World) -> None:
+def provision(world: StepContext) -> None:
     direct.step(world, "provision", node=3000)
 
 
-def roll(world: World) -> None:
+def roll(world: StepContext) -> None:
     """With the patience of a test for what a migration would wait for."""
     step = build(world.spec, "roll", {"node": 0, "target": BrokerMode.MIGRATION})
     step.patience = 2.0
     run_step(step, world)
 
 
-def finalize(world: World) -> None:
+def finalize(world: StepContext) -> None:
     direct.step(world, "finalize", node=3000)
 
 
 @contextmanager
-def tried(cluster: LocalCluster, attempt: Callable[[World], None], **changes: Any) -> Iterator[World]:
+def tried(cluster: LocalCluster, attempt: Callable[[StepContext], None], **changes: Any) -> Iterator[StepContext]:
     """A world to try it in; nothing is different afterwards but, where the attempt may act, who holds the cluster."""
     acting = attempt is not preflight
     before = evidence.footprint(cluster, fence=not acting)
@@ -96,7 +96,7 @@ def tried(cluster: LocalCluster, attempt: Callable[[World], None], **changes: An
 
 def codes_of(
     cluster: LocalCluster,
-    attempt: Callable[[World], None],
+    attempt: Callable[[StepContext], None],
     kind: type[KMigrateError] = Refused,
     **changes: Any,
 ) -> set[str]:
@@ -228,7 +228,7 @@ class TestNodes:
     def test_a_controller_without_the_flag(self, cluster: LocalCluster, spec: ClusterSpec) -> None:
         """Formatted by somebody else, for another release."""
         alone = replace(spec, controllers=spec.controllers[:1])
-        with controller_by_hand(cluster, alone, Stage.CONTROLLER_FINAL, "3.8-IV0"):
+        with controller_by_hand(cluster, alone, FileStage.CONTROLLER_FINAL, "3.8-IV0"):
             assert codes_of(cluster, preflight, spec=alone) == {"G04", "G05", "B1a"}
             assert codes_of(cluster, provision, spec=alone) == {"G05"}
             assert codes_of(cluster, roll, spec=alone) == {"G05"}
@@ -243,7 +243,7 @@ class TestNodes:
             cluster.up()
         with direct.world(cluster) as world:
             wait_for(
-                lambda: world.observer.look(Look.PARTITIONS),
+                lambda: world.observer.look(Fields.PARTITIONS),
                 lambda view: not any(partition.under_replicated for partition in view.partitions or ()),
                 "every replica back in its ISR",
                 timeout=90,
@@ -255,7 +255,7 @@ class TestNodes:
 
 
 @contextmanager
-def controller_by_hand(cluster: LocalCluster, spec: ClusterSpec, stage: Stage, release: str) -> Iterator[None]:
+def controller_by_hand(cluster: LocalCluster, spec: ClusterSpec, stage: FileStage, release: str) -> Iterator[None]:
     """Controller 3000 as a stranger would start it, until it answers; its directory and file are gone afterwards."""
     node = cluster.plan.controllers[0]
     original = Path(cluster.plan.brokers[0].hosts.properties).read_text()
@@ -267,7 +267,7 @@ def controller_by_hand(cluster: LocalCluster, spec: ClusterSpec, stage: Stage, r
         host.start(node, world.fence.token)
         try:
             wait_for(
-                lambda: world.observer.look(Look.CONTROLLERS), lambda view: view.metadata_version is not None, "its quorum", 90
+                lambda: world.observer.look(Fields.CONTROLLERS), lambda view: view.metadata_version is not None, "its quorum", 90
             )
             yield
         finally:

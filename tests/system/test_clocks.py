@@ -9,7 +9,7 @@ import pytest
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.consumer.workload.control import Workload
 from airflow_provider_kmigrate.consumer.workload.plan import GroupPlan, WorkloadPlan
-from airflow_provider_kmigrate.core.ledger.facts import Verdict
+from airflow_provider_kmigrate.core.ledger.facts import LedgerVerdict
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.steps.prepare import look_preflight, run_backup
 from airflow_provider_kmigrate.steps.rolling import run_rollback
@@ -55,5 +55,5 @@ def test_there_and_back_with_a_broker_and_a_controller_that_jump_by_ten_minutes(
                 workload.stop(drain=0.0)
     assert len(named) == 1
     assert "broker 1 +6" in named[0], named
-    assert (facts.verdict, facts.reasons) == (Verdict.PASS, ())
+    assert (facts.verdict, facts.reasons) == (LedgerVerdict.PASS, ())
     assert facts.acked > 2_000

@@ -16,11 +16,11 @@ from confluent_kafka.admin import NewTopic
 
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics, quiet_admin
-from airflow_provider_kmigrate.core.back.losses import Terms
+from airflow_provider_kmigrate.core.back.losses import RollbackTerms
 from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.files.config_matrix import Stage
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.files.properties import parse
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look, ZkController
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, ZkController
 from airflow_provider_kmigrate.core.phase import Phase, kraft_owns, where
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.prepare import run_preflight
@@ -82,7 +82,7 @@ class TestACarelessWayBack:
         hands = road.at(Point.COPIED)
         version_1(hands.brokers[1])
         back_without_care(road, hands, but=1)
-        hands.restart(hands.brokers[1], Stage.ZOOKEEPER)
+        hands.restart(hands.brokers[1], FileStage.ZOOKEEPER)
         wait_until(lambda: not hands.runs(hands.brokers[1]), "the broker exits")
         assert "ZK-based brokers that are not migrating only support version 0" in process_of(hands.brokers[1]).log_tail(60)
 
@@ -90,7 +90,7 @@ class TestACarelessWayBack:
         hands = road.at(Point.COPIED)
         handed_over(road, hands, ahead=5, gone=("/migration", "/controller"))
         first = hands.brokers[0]
-        hands.restart(first, Stage.ZOOKEEPER)
+        hands.restart(first, FileStage.ZOOKEEPER)
         road.wait(lambda view: view.modes()[0] is BrokerMode.ZOOKEEPER, "plain")
         time.sleep(10.0)
         assert not everybody_in_sync(road.look()), "leaders do not take the broker back"
@@ -105,7 +105,7 @@ class TestACarelessWayBack:
     def test_the_way_back_raises_the_states_above_them(self, road: Road) -> None:
         hands = road.at(Point.COPIED)
         with direct.world(road.cluster, "road") as here:
-            run_rollback(here, Terms(failover=False))
+            run_rollback(here, RollbackTerms(failover=False))
         logs = [process_of(node).log.read_text(errors="replace") for node in hands.brokers]
         assert not [log for log in logs if "already at a newer partition epoch" in log]
 
@@ -115,7 +115,7 @@ def back_without_care(road: Road, hands: ByHand, but: int | None = None) -> None
     handed_over(road, hands, ahead=-20)
     for node in hands.brokers:
         if node.id != but:
-            hands.restart(node, Stage.ZOOKEEPER)
+            hands.restart(node, FileStage.ZOOKEEPER)
             road.wait(lambda view, node=node: view.modes()[node.id] is BrokerMode.ZOOKEEPER and everybody_in_sync(view), "plain")  # type: ignore[misc]
 
 
@@ -167,8 +167,8 @@ class TestFinalizedByAccident:
         with direct.world(road.cluster, "road") as here:
             until_asked(here, {"G05"}, "roll", node=road.last[Point.HYBRID], target=BrokerMode.KRAFT)
             done(here, "restore flag", node=standby.id)
-            hands.kill(controller(hands, leader(road.look(Look.POSITION))))
-            road.wait(lambda view: view.quorum is not None and leader(view) in alive(view), "another leader", Look.POSITION)
+            hands.kill(controller(hands, leader(road.look(Fields.POSITION))))
+            road.wait(lambda view: view.quorum is not None and leader(view) in alive(view), "another leader", Fields.POSITION)
             assert where(road.look()).phase is Phase.HYBRID
             road.cluster.up()
             done(here, "roll", node=road.last[Point.HYBRID], target=BrokerMode.KRAFT)
@@ -177,28 +177,28 @@ class TestFinalizedByAccident:
         hands = road.at(Point.HYBRID)
         standby, last = unflagged_standby(road, hands), road.last[Point.HYBRID]
         until_elected(road, hands, standby)
-        before = migration(road.look(Look.POSITION))
+        before = migration(road.look(Fields.POSITION))
         left = next(node for node in hands.brokers if node.id == last)
         create_elsewhere(next(node for node in hands.brokers if node.id != last), "since")
         time.sleep(3.0)
-        assert migration(road.look(Look.POSITION)) == before, "nothing is written to ZooKeeper any more"
+        assert migration(road.look(Fields.POSITION)) == before, "nothing is written to ZooKeeper any more"
         assert leaders(left, "since") is None, "the broker left behind hears nothing"
         with direct.world(road.cluster, "road") as here:
             with pytest.raises(Refused) as refused:
                 run_rollback(here)
             assert "P12" in codes(refused.value.reasons)
             direct.forward(here)
-            assert where(here.observer.look(Look.POSITION)).phase is Phase.FINALIZED
+            assert where(here.observer.look(Fields.POSITION)).phase is Phase.FINALIZED
         road.wait(everybody_in_sync, "all replicas in sync")
         assert written(road.cluster.bootstrap) == set(range(PARTITIONS))
 
 
 def unflagged_standby(road: Road, hands: ByHand) -> NodeSpec:
     """One that does not lead is restarted with its final file, as by somebody too early."""
-    active = leader(road.look(Look.POSITION))
+    active = leader(road.look(Fields.POSITION))
     node = next(node for node in hands.controllers if node.id != active)
-    hands.restart(node, Stage.CONTROLLER_FINAL)
-    road.wait(lambda view: view.controllers[node.id].migration_flag is False, "it answers without the flag", Look.POSITION)
+    hands.restart(node, FileStage.CONTROLLER_FINAL)
+    road.wait(lambda view: view.controllers[node.id].migration_flag is False, "it answers without the flag", Fields.POSITION)
     return node
 
 
@@ -215,8 +215,8 @@ def until_elected(road: Road, hands: ByHand, wanted: NodeSpec) -> None:
         def led(view: ClusterView, beaten: int = beaten) -> bool:
             return elected(view) > beaten and leader(view) in alive(view) and len(alive(view)) == 3
 
-        road.wait(led, "a leader that was elected since", Look.POSITION)
-        view = road.look(Look.POSITION)
+        road.wait(led, "a leader that was elected since", Fields.POSITION)
+        view = road.look(Fields.POSITION)
         active, beaten = leader(view), elected(view)
         if active == wanted.id:
             return
@@ -243,16 +243,16 @@ class TestFirstRoll:
         hands = road.at(Point.ALL_BUT_ONE)
         last = hands.brokers[road.last[Point.ALL_BUT_ONE]]
         stray, other = (node for node in hands.brokers if node.id != last.id)
-        hands.restart(stray, Stage.ZOOKEEPER)
+        hands.restart(stray, FileStage.ZOOKEEPER)
         road.wait(everybody_in_sync, "all replicas in sync")
         with direct.world(road.cluster, "road") as here:
             until_asked(here, {"G08"}, "roll", node=last.id, target=BrokerMode.MIGRATION)
-            hands.restart(last, Stage.MIGRATION)
-            road.wait(kraft_owns, "the controllers take the cluster over", Look.POSITION)
+            hands.restart(last, FileStage.MIGRATION)
+            road.wait(kraft_owns, "the controllers take the cluster over", Fields.POSITION)
             wait_until(lambda: disputed(stray, other) != set(), "the stray broker leads what others lead too")
             acked = sent_through(stray, disputed(stray, other))
             assert acked
-            assert where(here.observer.look(Look.POSITION)).phase is Phase.SPLIT
+            assert where(here.observer.look(Fields.POSITION)).phase is Phase.SPLIT
             done(here, "roll", node=stray.id, target=BrokerMode.MIGRATION)
         road.wait(everybody_in_sync, "all replicas in sync")
         lost = acked - readable(road.cluster.bootstrap, b"stray-")
@@ -305,7 +305,7 @@ class TestTakeover:
                     direct.step(here, "roll", node=direct.to_roll(here, BrokerMode.MIGRATION), target=BrokerMode.MIGRATION)
                 last = direct.to_roll(here, BrokerMode.MIGRATION)
                 done(here, "roll", node=last, target=BrokerMode.MIGRATION)
-                view = here.observer.look(Look.POSITION | Look.PARTITIONS)
+                view = here.observer.look(Fields.POSITION | Fields.PARTITIONS)
             said = (tmp_path / "kmigrate" / "journal" / "run.jsonl").read_text()
             assert kraft_owns(view)
             assert "the takeover left them out" in said, "the disaster was not there"

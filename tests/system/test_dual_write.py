@@ -12,10 +12,10 @@ from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.gates import JUST_NOW, dual_write_lag
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look, ZkController
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, ZkController
 from airflow_provider_kmigrate.steps import brokers, restarts
 from airflow_provider_kmigrate.steps.catalog import build
-from airflow_provider_kmigrate.steps.run import World, run_step
+from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from benchmarks import direct
 from tests.system.by_hand import ByHand
 from tests.system.road import (
@@ -53,7 +53,7 @@ class TestDualWrite:
         with direct.world(road.cluster, "road") as here:
             said = " ".join(map(str, asked(here, "equivalent", 8.0)))
             assert all(topic in said for topic in lost), said
-            lag = dual_write_lag(here.observer.look(Look.POSITION))
+            lag = dual_write_lag(here.observer.look(Fields.POSITION))
             assert lag is not None
             assert lag <= 10
             done(here, "reconcile")
@@ -65,11 +65,11 @@ class TestDualWrite:
         subscribe(hands.brokers[0], "3000")
         with direct.world(road.cluster, "road") as here:
             assert "G09" in codes(asked(here, "soak", seconds=60))
-            hands.kill(controller(hands, leader(here.observer.look(Look.POSITION))))
-            road.wait(claimed, "another leader, which ZooKeeper knows: what it has to write comes next", Look.POSITION)
-            before = here.observer.look(Look.POSITION)
+            hands.kill(controller(hands, leader(here.observer.look(Fields.POSITION))))
+            road.wait(claimed, "another leader, which ZooKeeper knows: what it has to write comes next", Fields.POSITION)
+            before = here.observer.look(Fields.POSITION)
             assert "G07" in codes(asked(here, "lag", 8.0))
-            after = here.observer.look(Look.POSITION)
+            after = here.observer.look(Fields.POSITION)
             assert migration(after).metadata_offset == migration(before).metadata_offset, "wedged"
             assert after.quorum is not None
             assert before.quorum is not None
@@ -89,7 +89,7 @@ class TestItEnds:
 
     def test_a_lost_answer_ends_it_until_another_controller_leads(self, road: Road) -> None:
         hands = road.at(Point.DUAL_WRITE)
-        before = leader(road.look(Look.POSITION))
+        before = leader(road.look(Fields.POSITION))
         with hands.zookeeper() as zookeeper:  # as by a write whose answer did not arrive
             zookeeper.set("/migration", zookeeper.get("/migration")[0])
         time.sleep(JUST_NOW)  # what ended less long ago looks alive to everybody
@@ -99,7 +99,7 @@ class TestItEnds:
             time.sleep(5.0)
             assert "unwritten" not in road.topics_in_zookeeper()
             done(here, "soak", seconds=2)
-            assert leader(here.observer.look(Look.POSITION)) != before
+            assert leader(here.observer.look(Fields.POSITION)) != before
             done(here, "equivalent")
         assert "unwritten" in road.topics_in_zookeeper()
 
@@ -110,11 +110,11 @@ class TestItEnds:
             done(here, "reconcile")
             with hands.zookeeper() as zookeeper:
                 zookeeper.set("/migration", zookeeper.get("/migration")[0])
-            before = leader(here.observer.look(Look.POSITION))
+            before = leader(here.observer.look(Fields.POSITION))
             done(here, "back", node=0, target=BrokerMode.MIGRATION)
-            assert leader(here.observer.look(Look.POSITION)) != before
+            assert leader(here.observer.look(Fields.POSITION)) != before
             done(here, "back", node=1, target=BrokerMode.MIGRATION)
-            modes = here.observer.look(Look.POSITION).modes()
+            modes = here.observer.look(Fields.POSITION).modes()
         assert [modes[number] for number in (0, 1)] == [BrokerMode.MIGRATION] * 2
 
     @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ class TestItEnds:
         """Met in the fault matrix: a broker was down on its way back when it ended, and was waited for in vain."""
         hands = road.at(point)
 
-        def stopped_as_it_ended(world: World, node: NodeSpec) -> float:
+        def stopped_as_it_ended(world: StepContext, node: NodeSpec) -> float:
             seconds = restarts.stop(world, node)
             with hands.zookeeper() as zookeeper:
                 zookeeper.set("/migration", zookeeper.get("/migration")[0])
@@ -139,7 +139,7 @@ class TestItEnds:
             done(here, kind, node=0, target=target)
             monkeypatch.undo()
             done(here, "lag")
-            assert everybody_in_sync(here.observer.look(Look.PARTITIONS))
+            assert everybody_in_sync(here.observer.look(Fields.PARTITIONS))
 
     def test_a_topic_that_zookeeper_holds_in_part_ends_it_whoever_leads(self, road: Road) -> None:
         hands = road.at(Point.DUAL_WRITE)
@@ -169,17 +169,19 @@ class TestItEnds:
         assert min(led.values()) >= 0, led
 
 
-def moves(here: World) -> bool:
+def moves(here: StepContext) -> bool:
     """Whether the dual-write does, within 15 s."""
     return isinstance(run_step(build(here.spec, "lag", {}), here, sync_for=15.0), Done)
 
 
 def another_leads(road: Road, hands: ByHand) -> None:
     """The active controller is killed and comes back."""
-    active = leader(road.look(Look.POSITION))
+    active = leader(road.look(Fields.POSITION))
     hands.kill(controller(hands, active))
     hands.start(controller(hands, active))
-    road.wait(lambda view: len(alive(view)) == 3 and view.quorum is not None and leader(view) != active, "another", Look.POSITION)
+    road.wait(
+        lambda view: len(alive(view)) == 3 and view.quorum is not None and leader(view) != active, "another", Fields.POSITION
+    )
 
 
 def made_while_frozen(road: Road, hands: ByHand, attempt: int) -> set[str]:

@@ -15,7 +15,7 @@ import pytest
 from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.core.model import BrokerMode
-from airflow_provider_kmigrate.steps.run import World
+from airflow_provider_kmigrate.steps.run import StepContext
 from benchmarks import direct
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import HOST, Shape
@@ -60,7 +60,7 @@ def dead(cluster: LocalCluster, count: int) -> Iterator[None]:
         cluster.up()
 
 
-def without_a_leader(journey: Journey, steps: Callable[[World], None]) -> None:
+def without_a_leader(journey: Journey, steps: Callable[[StepContext], None]) -> None:
     def made() -> str:
         with dead(journey.cluster, 1):
             journey.steps(steps)
@@ -76,7 +76,7 @@ def without_a_majority(journey: Journey, target: BrokerMode) -> None:
     journey.series("roll", [stopped(journey, controller), lost], node=0, target=target)
 
 
-def copied(world: World) -> None:
+def copied(world: StepContext) -> None:
     direct.roll(world, BrokerMode.MIGRATION)  # no broker is left to be rolled; what comes after a pass
     direct.copy(world)
 

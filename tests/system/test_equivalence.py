@@ -26,9 +26,9 @@ from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.decision import Done
-from airflow_provider_kmigrate.core.gates import Standing
-from airflow_provider_kmigrate.core.metadata.kinds import differences, lost, same, unread
-from airflow_provider_kmigrate.core.model import ClusterView, Look, Stored, StoredKind
+from airflow_provider_kmigrate.core.gates import GateState
+from airflow_provider_kmigrate.core.metadata.kinds import differences, lost, same, unread_kinds
+from airflow_provider_kmigrate.core.model import ClusterView, Fields, Stored, StoredKind
 from benchmarks import direct
 from tests.kit.localcluster import config, plan
 from tests.kit.localcluster.cluster import LocalCluster
@@ -37,7 +37,7 @@ from tests.kit.localcluster.plan import Shape
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 CANARY = "canary-4f1d9c"
-BOTH = Look.BROKERS | Look.CONTROLLERS | Look.ZOOKEEPER | Look.TOPICS | Look.STORED
+BOTH = Fields.BROKERS | Fields.CONTROLLERS | Fields.ZOOKEEPER | Fields.TOPICS | Fields.STORED
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_all_kinds_from_zookeeper_to_hybrid_and_behind_krafts_back(cluster: Loca
         done = direct.step(here, "equivalent")
         assert isinstance(done, Done)
         view = here.observer.look(BOTH)
-        assert unread(view) == ()
+        assert unread_kinds(view) == ()
         check_copied(view)
         change(cluster)
         assert isinstance(direct.step(here, "equivalent"), Done)
@@ -85,7 +85,7 @@ def test_all_kinds_from_zookeeper_to_hybrid_and_behind_krafts_back(cluster: Loca
         ("broker 0 log.cleaner.threads", "3", "2"),
     }
     gate = lost(earlier, later)
-    assert (gate.standing, [reason.code for reason in gate.reasons]) == (Standing.NEVER, ["E08", "E08"])
+    assert (gate.standing, [reason.code for reason in gate.reasons]) == (GateState.NEVER, ["E08", "E08"])
     assert healed.zookeeper["user alice"] == {"producer_byte_rate": "2000000"}
     assert not healed.zookeeper.get("ip 10.0.0.1"), "an empty znode may stay"
     said += [same(view), same(changed), *map(str, gate.reasons), repr((view, changed, earlier, later))]

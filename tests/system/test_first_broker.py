@@ -20,7 +20,7 @@ from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.spec import load
-from airflow_provider_kmigrate.steps.run import World
+from airflow_provider_kmigrate.steps.run import StepContext
 from benchmarks import direct
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape
@@ -79,7 +79,7 @@ def write_everywhere(cluster: LocalCluster) -> int:
     return acknowledged.count(None)
 
 
-def roll_the_first(cluster: LocalCluster, here: World) -> tuple[NodeSpec, list[str], list[str]]:
+def roll_the_first(cluster: LocalCluster, here: StepContext) -> tuple[NodeSpec, list[str], list[str]]:
     direct.prepare(here)
     direct.provision(here)
     broker = direct.to_roll(here, BrokerMode.MIGRATION)

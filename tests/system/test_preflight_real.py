@@ -25,7 +25,7 @@ from kazoo.client import KazooClient
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.core.cluster import Role
 from airflow_provider_kmigrate.core.findings.finding import Severity
-from airflow_provider_kmigrate.core.model import Look, ZkController
+from airflow_provider_kmigrate.core.model import Fields, ZkController
 from airflow_provider_kmigrate.steps.prepare import Preflight, look_preflight
 from benchmarks import direct
 from tests.kit.localcluster.cluster import LocalCluster, lent
@@ -150,7 +150,7 @@ def slow_move(cluster: LocalCluster) -> None:
             follower_replication_throttled_rate="1",
         )
     with direct.world(cluster, acting=False) as world:
-        view = world.observer.look(Look.ZOOKEEPER | Look.PARTITIONS | Look.BROKERS)
+        view = world.observer.look(Fields.ZOOKEEPER | Fields.PARTITIONS | Fields.BROKERS)
         assert view.zk is not None
         assert isinstance(view.zk.controller, ZkController)
         (home,) = (partition.leader for partition in view.partitions or () if partition.topic == "moving")
@@ -175,7 +175,7 @@ def test_what_was_planted_is_found_and_nothing_else(cluster: LocalCluster, zooke
 
     found = look(cluster)
     with direct.world(cluster, acting=False) as world:
-        assert world.observer.look(Look.REASSIGNMENTS).moving == ("moving-0",)
+        assert world.observer.look(Fields.REASSIGNMENTS).moving == ("moving-0",)
 
     told = {code: [each for each in found.found if each.code == code] for code in codes(found)}
     text = "\n".join(map(str, found.found))

@@ -19,15 +19,15 @@ from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_top
 from airflow_provider_kmigrate.consumer.workload.plan import GroupPlan
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.files.properties import parse
-from airflow_provider_kmigrate.core.ledger import Verdict
-from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Look
+from airflow_provider_kmigrate.core.ledger import LedgerVerdict
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.core.plan import ROLLBACK, stage
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut
 from airflow_provider_kmigrate.steps.prepare import run_preflight
 from airflow_provider_kmigrate.steps.rollback import StopController
 from airflow_provider_kmigrate.steps.rolling import run_plan, run_rollback
-from airflow_provider_kmigrate.steps.run import World
+from airflow_provider_kmigrate.steps.run import StepContext
 from benchmarks import direct
 from benchmarks.rehearsal import Rehearsal, rehearsing
 from tests.kit.localcluster.cluster import LocalCluster, lent
@@ -65,7 +65,7 @@ def test_back_by_the_dag_and_forward_again(tmp_path: Path) -> None:
         rehearsal.forward(direct.to_hybrid)
         load.stop()
         facts = load.facts()
-        assert (facts.verdict, facts.reasons) == (Verdict.PASS, ())
+        assert (facts.verdict, facts.reasons) == (LedgerVerdict.PASS, ())
         assert (facts.lost.count, facts.unseen.count) == (0, 0)
         producer = Producer({"bootstrap.servers": rehearsal.cluster.bootstrap})
         assert "since" in producer.list_topics(timeout=20).topics, "the topic made between the two migrations"
@@ -95,7 +95,7 @@ def test_a_dual_write_that_died_after_heal_keeps_the_controllers(tmp_path: Path,
         check_no_bomb(cluster, here)
 
 
-def check_no_bomb(cluster: LocalCluster, here: World) -> None:
+def check_no_bomb(cluster: LocalCluster, here: StepContext) -> None:
     """Leaders and ISRs look healthy too where no leader can move any more (G2): a broker dies, and its partitions take records all the same."""
     until_gone(here, kill_one(cluster).id)
     check_all_take(cluster.bootstrap)
@@ -107,7 +107,7 @@ def check_all_take(bootstrap: str) -> None:
 
 def check_back(cluster: LocalCluster) -> None:
     with direct.world(cluster, "looking", acting=False) as here:
-        view = here.observer.look(evidence.EVERYTHING | Look.STATE_EPOCH)
+        view = here.observer.look(evidence.EVERYTHING | Fields.STATE_EPOCH)
     assert where(view).phase is Phase.ZOOKEEPER
     assert view.modes() == dict.fromkeys(range(3), BrokerMode.ZOOKEEPER)
     assert view.zk is not None
@@ -175,19 +175,19 @@ def test_a_cluster_that_was_rolled_back_without_raising_the_epoch_is_found_and_r
 def kill_one(cluster: LocalCluster) -> NodeSpec:
     """SIGKILL for a broker that is not the controller."""
     with direct.world(cluster, "looking", acting=False) as here:
-        zk = here.observer.look(Look.ZOOKEEPER).zk
+        zk = here.observer.look(Fields.ZOOKEEPER).zk
     controller = getattr(zk.controller if zk else None, "broker_id", 0)
     victim = next(node for node in cluster.plan.brokers if node.id != controller)
     os.kill(NodeProcess(Path(victim.hosts.state)).find().pid or 0, signal.SIGKILL)
     return victim
 
 
-def until_gone(here: World, broker: int) -> ClusterView:
+def until_gone(here: StepContext, broker: int) -> ClusterView:
     """ZooKeeper has let go of the broker's session."""
     wait_for(
-        lambda: here.observer.look(Look.ZOOKEEPER),
+        lambda: here.observer.look(Fields.ZOOKEEPER),
         lambda view: view.zk is not None and broker not in view.zk.broker_ids,
         "gone",
         90,
     )
-    return here.observer.look(Look.ZOOKEEPER | Look.PARTITIONS)
+    return here.observer.look(Fields.ZOOKEEPER | Fields.PARTITIONS)

@@ -13,11 +13,11 @@ from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.consumer.workload.control import Workload
 from airflow_provider_kmigrate.consumer.workload.plan import GroupPlan, WorkloadPlan
-from airflow_provider_kmigrate.core.ledger import Verdict
+from airflow_provider_kmigrate.core.ledger import LedgerVerdict
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.steps.rolling import run_rollback
-from airflow_provider_kmigrate.steps.run import World
+from airflow_provider_kmigrate.steps.run import StepContext
 from benchmarks import direct
 from tests.system import evidence, secured
 from tests.system.secured import PASSWORDS, TOOL, Secured
@@ -59,7 +59,7 @@ def test_there_back_and_there_again_with_rights_enforced_throughout(there: Secur
     enforced(there)
     load.stop()
     facts = load.facts()
-    assert (facts.verdict, facts.reasons) == (Verdict.PASS, ())
+    assert (facts.verdict, facts.reasons) == (LedgerVerdict.PASS, ())
     assert (facts.lost.count, facts.unseen.count) == (0, 0)
     told = capsys.readouterr()
     journals = (there.cluster.folder.parent / "kmigrate" / "journal").glob("*.jsonl")
@@ -68,7 +68,7 @@ def test_there_back_and_there_again_with_rights_enforced_throughout(there: Secur
     assert not [password for password in PASSWORDS.values() if password in said]
 
 
-def world(there: Secured, run: str) -> AbstractContextManager[World]:
+def world(there: Secured, run: str) -> AbstractContextManager[StepContext]:
     return direct.world(there.cluster, run, spec=there.spec, connections=there.connections)
 
 

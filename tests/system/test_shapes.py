@@ -11,11 +11,11 @@ import pytest
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.consumer.workload.control import Workload
 from airflow_provider_kmigrate.consumer.workload.plan import GroupPlan, WorkloadPlan
-from airflow_provider_kmigrate.core.ledger.facts import Verdict
+from airflow_provider_kmigrate.core.ledger.facts import LedgerVerdict
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.rolling import run_rollback
-from airflow_provider_kmigrate.steps.run import World
+from airflow_provider_kmigrate.steps.run import StepContext
 from benchmarks import direct
 from tests.kit.localcluster.cluster import LocalCluster, lent
 from tests.kit.localcluster.plan import Shape
@@ -43,7 +43,7 @@ def migrate(cluster: LocalCluster) -> None:
     assert {evidence.starts(node) for node in cluster.plan.controllers} == {2}
 
 
-def refused_to_go_back(cluster: LocalCluster, world: World) -> None:
+def refused_to_go_back(cluster: LocalCluster, world: StepContext) -> None:
     """After finalization there is no way back, and asking for it changes nothing."""
     wait_until(lambda: evidence.all_know_the_leader(cluster), "every node knows the leader")
     before = evidence.footprint(cluster)
@@ -66,7 +66,7 @@ def test_the_smallest_cluster_below_a_chroot(tmp_path: Path) -> None:
             facts = workload.facts()
         finally:
             workload.stop(drain=0.0)
-    assert (facts.verdict, facts.reasons) == (Verdict.PASS, ())
+    assert (facts.verdict, facts.reasons) == (LedgerVerdict.PASS, ())
     assert facts.acked > 1_000
 
 
@@ -78,5 +78,5 @@ def test_five_brokers_in_racks_with_one_controller_and_jvm_clients(tmp_path: Pat
         load.start()
         migrate(cluster)
         facts = load.stop()
-    assert (facts.verdict, facts.reasons) == (Verdict.PASS, ())
+    assert (facts.verdict, facts.reasons) == (LedgerVerdict.PASS, ())
     assert facts.acked > 2_000

@@ -25,10 +25,10 @@ from airflow_provider_kmigrate.clients.instances import Instances
 from airflow_provider_kmigrate.clients.znode_writes import NOTES, Delete, Operation
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.model import ClusterView, Look, Partition
-from airflow_provider_kmigrate.core.preflight.surroundings import Surroundings
+from airflow_provider_kmigrate.core.model import ClusterView, Fields, Partition
+from airflow_provider_kmigrate.core.preflight.surroundings import ClusterEnvironment
 from airflow_provider_kmigrate.exceptions import Refused
-from airflow_provider_kmigrate.steps.run import Observing, World
+from airflow_provider_kmigrate.steps.run import Observing, StepContext
 from benchmarks import direct
 from tests.kit.localcluster.cluster import LocalCluster
 from tests.system import linked
@@ -164,18 +164,18 @@ class TrappedObserver:
     def __init__(self, observer: Observing, trap: Trap) -> None:
         self._observer, self._trap = observer, trap
 
-    def look(self, what: Look, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
+    def look(self, what: Fields, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
         view = self._observer.look(what, nodes, groups)
         self._trap.looks_left -= 1
         if self._trap.looks_left == 0:
             self._trap.reached("waiting")
         return view
 
-    def surroundings(self, view: ClusterView) -> Surroundings:
+    def surroundings(self, view: ClusterView) -> ClusterEnvironment:
         return self._observer.surroundings(view)
 
 
-def trapped(world: World, trap: Trap) -> World:
+def trapped(world: StepContext, trap: Trap) -> StepContext:
     tools = world.tools
     return replace(
         world,

@@ -19,7 +19,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.forward import moved
-from airflow_provider_kmigrate.core.model import Look
+from airflow_provider_kmigrate.core.model import Fields
 from tests.system import disks, proxy
 from tests.system.journey import Journey, Trouble
 from tests.system.linked import OF_CONTROLLERS, ZOOKEEPER, between, to
@@ -172,7 +172,7 @@ def data(node: NodeSpec) -> Path:
 
 
 def active(journey: Journey) -> NodeSpec:
-    quorum = journey.look(Look.QUORUM | Look.CONTROLLERS).quorum
+    quorum = journey.look(Fields.QUORUM | Fields.CONTROLLERS).quorum
     if quorum is None:
         raise AssertionError("no controller leads")
     return next(node for node in journey.cluster.plan.controllers if node.id == quorum.leader_id)

@@ -24,8 +24,8 @@ from airflow_provider_kmigrate.clients.log_marks import cluster_id, ends_at, rea
 from airflow_provider_kmigrate.core.audit import commit_tracks, fingerprint
 from airflow_provider_kmigrate.core.audit.commit_tracks import (
     PATIENCE,
-    CommitLook,
-    Patience,
+    CommitSnapshot,
+    CommitTimeouts,
     Waiting,
     end_of_records,
     judge_commits,
@@ -67,13 +67,13 @@ _TRACKS_SCHEMA: Final = "partition int, place long, row string"
 
 
 @dataclass(frozen=True, slots=True)
-class LogLook:
+class LogSnapshot:
     """Everything of level L0 at one time. `settled`: before which offsets records had waited for as long as a group may; `ends`: where records end
     before their log does. Those two are not kept.
     """
 
     logs: Fingerprint
-    commits: CommitLook
+    commits: CommitSnapshot
     settled: Mapping[TopicPartition, int] = field(default_factory=dict)
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
 
@@ -84,10 +84,10 @@ def take(
     topics: Iterable[str],
     sample: Sample | None = None,
     *,
-    before: LogLook | None = None,
+    before: LogSnapshot | None = None,
     block: int = BLOCK,
     spark_options: Mapping[str, str] | None = None,
-) -> LogLook:
+) -> LogSnapshot:
     """Look at the logs of the topics and at all commits; with `before`, at what there was then and at the commits since.
 
     `properties` are librdkafka's; `spark_options` go over those that are made from them. Raises ours; `Refused` (X10, X11) where a look
@@ -112,8 +112,8 @@ def take(
             _refuse_gaps(names, marks)
         logs = Fingerprint(_now_ms(), cluster_id(properties), marks, prints, before.logs.block if before else block)
         if before is None:
-            return LogLook(logs, commits)
-        look = LogLook(logs, commits, _settled(properties, marks, commits.taken_ms))
+            return LogSnapshot(logs, commits)
+        look = LogSnapshot(logs, commits, _settled(properties, marks, commits.taken_ms))
         return without_markers(session, properties, options, before, look)
     raise AssertionError("unreachable")
 
@@ -125,8 +125,8 @@ def _settled(properties: Mapping[str, str], marks: Mapping[TopicPartition, LogMa
 
 
 def without_markers(
-    session: SparkSession, properties: Mapping[str, str], options: Mapping[str, str], before: LogLook, look: LogLook
-) -> LogLook:
+    session: SparkSession, properties: Mapping[str, str], options: Mapping[str, str], before: LogSnapshot, look: LogSnapshot
+) -> LogSnapshot:
     """The look, with the ends of the records where a group seems to stand still before a few offsets that may hold none."""
     cases = standing_still(before.commits, look.commits, *_waiting(before, look))
     spans: dict[TopicPartition, tuple[int, int]] = {}
@@ -162,7 +162,7 @@ def _offsets_in(
     return found
 
 
-def _waiting(before: LogLook, look: LogLook) -> tuple[Mapping[TopicPartition, int], Patience, Waiting]:
+def _waiting(before: LogSnapshot, look: LogSnapshot) -> tuple[Mapping[TopicPartition, int], CommitTimeouts, Waiting]:
     """The ends before which records wait, as `judge_commits` takes them."""
     ends, known = ({where: mark.end for where, mark in each.logs.marks.items()} for each in (look, before))
     return {**ends, **look.ends}, PATIENCE, Waiting(known, look.settled)
@@ -184,12 +184,12 @@ def _refuse_gaps(topics: Sequence[str], marks: Mapping[TopicPartition, LogMark])
 def renewed(
     session: SparkSession,
     properties: Mapping[str, str],
-    before: LogLook,
-    after: LogLook,
+    before: LogSnapshot,
+    after: LogSnapshot,
     sample: Sample | None = None,
     *,
     spark_options: Mapping[str, str] | None = None,
-) -> LogLook:
+) -> LogSnapshot:
     """`after` as the look that the next one is compared with: with everything that came since `before`. Raises ours."""
     options = {**options_of(properties), **(spark_options or {})}
     topics, logs = sorted({where.topic for where in after.logs.marks}), after.logs
@@ -204,7 +204,7 @@ def renewed(
             logs = replace(logs, marks={where: _cut(mark, now.get(where, mark)) for where, mark in logs.marks.items()})
             continue
         prints = {where: {**kept.get(where, {}), **found.get(where, {})} for where in logs.marks}
-        return LogLook(replace(logs, prints=prints), before.commits.joined(after.commits))
+        return LogSnapshot(replace(logs, prints=prints), before.commits.joined(after.commits))
     raise AssertionError("unreachable")
 
 
@@ -242,8 +242,8 @@ def hash_logs(
 
 
 def _commits(
-    session: SparkSession, properties: Mapping[str, str], options: Mapping[str, str], before: CommitLook | None
-) -> CommitLook:
+    session: SparkSession, properties: Mapping[str, str], options: Mapping[str, str], before: CommitSnapshot | None
+) -> CommitSnapshot:
     marks = read_marks(properties, [OFFSETS_TOPIC])
     stable = read_marks(properties, [OFFSETS_TOPIC], isolation=IsolationLevel.READ_COMMITTED)
     unread = [f"{where.partition}: {mark.unread}" for where, mark in (marks | stable).items() if mark.unread]
@@ -254,7 +254,7 @@ def _commits(
     spans = {where: [(max(mark.start, begins.get(where.partition, 0)), mark.end)] for where, mark in stable.items()}
     tracks, refused = read_tracks(session, options, spans)
     ends = {where.partition: mark.end for where, mark in stable.items()}
-    return CommitLook(_now_ms(), tracks.found, tracks.members, refused, ends, tracks.consumers, marks, tracks.left_ms)
+    return CommitSnapshot(_now_ms(), tracks.found, tracks.members, refused, ends, tracks.consumers, marks, tracks.left_ms)
 
 
 def read_tracks(session: SparkSession, options: Mapping[str, str], spans: Spans) -> tuple[Tracks, int]:
@@ -308,7 +308,7 @@ def _tracker() -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def compare(
-    before: LogLook, after: LogLook, topics: Collection[str] | None = None, *, rewinding: Collection[str] = ()
+    before: LogSnapshot, after: LogSnapshot, topics: Collection[str] | None = None, *, rewinding: Collection[str] = ()
 ) -> tuple[tuple[Ground, ...], LevelHealth]:
     """What became of logs and commits, as `core.audit.verdict.combine` takes it. `topics`: those still asked for; None: all of `before`.
     `rewinding` as for `judge_commits`.
@@ -317,15 +317,15 @@ def compare(
     return (*grounds, *judge_commits(before.commits, after.commits, *_waiting(before, after), rewinding=rewinding)), health
 
 
-def as_dict(look: LogLook) -> dict[str, Any]:
+def as_dict(look: LogSnapshot) -> dict[str, Any]:
     """For a file, in which a look waits for the step's end."""
     return {"logs": fingerprint.as_dict(look.logs), "commits": commit_tracks.as_dict(look.commits)}
 
 
-def from_dict(document: Mapping[str, Any]) -> LogLook:
+def from_dict(document: Mapping[str, Any]) -> LogSnapshot:
     """What `as_dict` made. Raises `Refused` (X09, or D00 for another version)."""
     try:
-        return LogLook(fingerprint.from_dict(document["logs"]), commit_tracks.from_dict(document["commits"]))
+        return LogSnapshot(fingerprint.from_dict(document["logs"]), commit_tracks.from_dict(document["commits"]))
     except (KeyError, TypeError, ValueError) as error:
         text = f"A stored fingerprint is damaged: {error!r}."
         raise Refused.because(Reason("X09", text, remedy="Take a new one before the step.")) from error

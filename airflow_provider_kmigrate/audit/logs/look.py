@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from airflow_provider_kmigrate.audit import request
 from airflow_provider_kmigrate.audit import session as sessions
 from airflow_provider_kmigrate.audit.logs import fingerprint
-from airflow_provider_kmigrate.audit.logs.fingerprint import LogLook
+from airflow_provider_kmigrate.audit.logs.fingerprint import LogSnapshot
 from airflow_provider_kmigrate.audit.request import LogsRequest, StreamRequest
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.log_marks import topic_names
@@ -34,8 +34,8 @@ _OURS: Final = ("__", "kmigrate-")  # Kafka's own topics, and kmigrate's
 class Compared:
     """Two looks, and what became of the logs and commits between them."""
 
-    before: LogLook
-    after: LogLook
+    before: LogSnapshot
+    after: LogSnapshot
     grounds: tuple[Ground, ...]
     health: LevelHealth
 
@@ -56,7 +56,7 @@ def compared(session: SparkSession, wanted: LogsRequest) -> Compared:
     return Compared(before, after, grounds, health)
 
 
-def taken(session: SparkSession, wanted: LogsRequest) -> LogLook:
+def taken(session: SparkSession, wanted: LogsRequest) -> LogSnapshot:
     """Take the look before the step and keep it. Raises ours."""
     reach = properties(wanted)
     look = fingerprint.take(session, reach, _topics(wanted, reach), wanted.sample, block=wanted.block)
@@ -71,7 +71,7 @@ def _topics(wanted: LogsRequest, reach: Mapping[str, str]) -> Collection[str]:
     return {name for name in topic_names(reach) if not name.startswith(_OURS)}.difference(wanted.ignored)
 
 
-def _keep(look: LogLook, place: Path) -> None:
+def _keep(look: LogSnapshot, place: Path) -> None:
     atomic.make_folder(place.parent)
     atomic.replace(place, json.dumps(fingerprint.as_dict(look)).encode(), mode=atomic.EVERYBODY)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from airflow_provider_kmigrate.core.audit.report_facts import Ledger, ReportFacts
-from airflow_provider_kmigrate.core.audit.verdict import CLAIMS, Ground, Level, Outcome, Verdict
+from airflow_provider_kmigrate.core.audit.verdict import CLAIMS, Ground, Level, Outcome, AuditVerdict
 from airflow_provider_kmigrate.core.ledger.facts import Case, Facts
 from airflow_provider_kmigrate.core.page_text import date, duration, moment, number, safe
 
@@ -43,7 +43,7 @@ def header(facts: ReportFacts) -> str:
     )
 
 
-def _told(verdict: Verdict) -> str:
+def _told(verdict: AuditVerdict) -> str:
     """The headline without the outcome in front, as a sentence."""
     text = verdict.headline.removeprefix(f"{verdict.outcome}: ")
     return text[:1].upper() + text[1:]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
 from airflow_provider_kmigrate.core.files.directories import in_use, owner
-from airflow_provider_kmigrate.core.listing import some
+from airflow_provider_kmigrate.core.listing import summarize
 from airflow_provider_kmigrate.core.model import Controller, NodeFiles, Process, ProcessState, Reason
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 
@@ -34,7 +34,7 @@ def refuse_data(node: NodeSpec, seen: NodeFiles) -> None:
     for path, meta in (seen.meta or {}).items():
         held = [] if meta or not Path(path).is_dir() else sorted({found.name for found in Path(path).iterdir()} - {"lost+found"})
         if held:
-            raise _refused(node, f"{path} is not formatted but holds {some(held)}")
+            raise _refused(node, f"{path} is not formatted but holds {summarize(held)}")
 
 
 def must_wipe(node: NodeSpec, seen: NodeFiles, process: Process, cluster_id: str) -> tuple[str, ...]:

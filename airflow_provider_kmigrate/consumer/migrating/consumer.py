@@ -47,10 +47,10 @@ from airflow_provider_kmigrate.consumer.audited import AuditedConsumer
 from airflow_provider_kmigrate.consumer.event_files import FileSink
 from airflow_provider_kmigrate.consumer.event_log import Sink
 from airflow_provider_kmigrate.consumer.migrating.absent import Absent
-from airflow_provider_kmigrate.consumer.migrating.delivery import Active, Hands
+from airflow_provider_kmigrate.consumer.migrating.delivery import Active, DeliveryBuffer
 from airflow_provider_kmigrate.consumer.migrating.metrics import as_text, metrics_of, with_figures
 from airflow_provider_kmigrate.consumer.migrating.settings import MigratingSettings, registration_of, told
-from airflow_provider_kmigrate.consumer.migrating.shell import CommitAnswer, Connect, Inbox, Shell
+from airflow_provider_kmigrate.consumer.migrating.shell import CommitAnswer, Connect, Inbox, MemberRunner
 from airflow_provider_kmigrate.consumer.migrating.zookeeper import GroupSession
 from airflow_provider_kmigrate.core.coordination.registration import Mode
 from airflow_provider_kmigrate.core.events import TopicPartition
@@ -83,9 +83,9 @@ class MigratingConsumer(Absent):
         self.consumer_id = self.settings.consumer_id(socket.gethostname(), time.time_ns() // 1_000_000, uuid.uuid4().int)
         self._data = Consumer({"client.id": f"{self.consumer_id}-data", **with_figures(self.settings.data, self.metrics)})
         self._end, self._connect = end, connect
-        self._shell: Shell | None = None
+        self._shell: MemberRunner | None = None
         self._callbacks: dict[str, Callback | None] = {}
-        self._hands = Hands(self._data, self.settings.reset)
+        self._hands = DeliveryBuffer(self._data, self.settings.reset)
         self._next_commit = time.monotonic() + self.settings.commit_every if self.settings.auto_commit else float("inf")
         self.ours_until: float | None = None
         self._closed = False
@@ -117,7 +117,7 @@ class MigratingConsumer(Absent):
             raise Refused.because(Reason("Y06", "A migrating consumer subscribes once.", why, remedy))
         self._callbacks = {"assign": on_assign, "revoke": on_revoke, "lost": on_lost or on_revoke}
         registration = registration_of(topics, time.time_ns() // 1_000_000)
-        self._shell = Shell(self.settings, self.consumer_id, registration, self._end, self._connect)
+        self._shell = MemberRunner(self.settings, self.consumer_id, registration, self._end, self._connect)
         self._shell.start()
 
     def poll(self, timeout: float | None = None) -> Message | None:
@@ -143,7 +143,7 @@ class MigratingConsumer(Absent):
             return None
         return self._hands.at_hand(shell.member, now)
 
-    def _next(self, shell: Shell, wait: float) -> Message | None:
+    def _next(self, shell: MemberRunner, wait: float) -> Message | None:
         complaint = shell.complaint()  # a message without a value is false
         return self._hands.next(shell.member, wait) if complaint is None else complaint
 
@@ -158,7 +158,7 @@ class MigratingConsumer(Absent):
             if messages or time.monotonic() >= deadline:
                 return messages
 
-    def _many(self, shell: Shell, count: int, wait: float) -> list[Message]:
+    def _many(self, shell: MemberRunner, count: int, wait: float) -> list[Message]:
         complaint = shell.complaint()
         return self._hands.many(shell.member, count, wait) if complaint is None else [complaint]
 
@@ -177,7 +177,7 @@ class MigratingConsumer(Absent):
                 self._ask_commit(self._shell, where, mine)
 
     @staticmethod
-    def _ask_commit(shell: Shell, where: TopicPartition, mine: Active) -> None:
+    def _ask_commit(shell: MemberRunner, where: TopicPartition, mine: Active) -> None:
         if mine.uncommitted is not None:
             mine.asked = mine.position
             shell.commit(where, mine.generation, mine.position)
@@ -386,7 +386,7 @@ class MigratingConsumer(Absent):
         self._closed = True
         self._data.close()
 
-    def _leave(self, shell: Shell, deadline: float) -> None:
+    def _leave(self, shell: MemberRunner, deadline: float) -> None:
         shell.tell(w.Closing())
         while not shell.member.closed and time.monotonic() < deadline:
             self._work()

@@ -17,7 +17,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from airflow_provider_kmigrate.consumer.assignment import place
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.member.state import Member, Permit, permit
+from airflow_provider_kmigrate.core.member.state import Member, DeliveryPermit, permit
 
 _ANSWER_S: Final = 5.0
 
@@ -59,7 +59,7 @@ class Active:
         return self.position >= 0 and min(self.start, self.position) <= offset <= self.position
 
 
-class Hands:
+class DeliveryBuffer:
     """All partitions in the application's hands, and the consumer that fetches them.
 
     As long as every partition that is fetched may be handed over, which is asked anew whenever the member changes, nothing is done
@@ -78,7 +78,7 @@ class Hands:
         self._at = self._known = 0
         self._taken_unseen = False  # whole batches were handed over since positions were known
         self._member: Member | None = None
-        self._permit = Permit({}, float("-inf"))
+        self._permit = DeliveryPermit({}, float("-inf"))
         self._all_until = float(
             "-inf"
         )  # until when all that is fetched may be handed over, as long as the member does not change

@@ -16,7 +16,7 @@ Job = Callable[[], bool]
 """Returns whether it is done; if not, it is called again after a moment, and its lane waits for it."""
 
 
-class Lanes:
+class PartitionExecutors:
     """`threads` of them. A job must bound its own time and raise nothing."""
 
     def __init__(self, threads: int = 8) -> None:

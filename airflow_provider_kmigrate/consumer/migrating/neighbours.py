@@ -66,7 +66,7 @@ def _from_nobody(error: KMigrateError) -> bool:
     return isinstance(error, Unreachable | TimedOut) and isinstance(error.__cause__, OSError | KafkaException | None)
 
 
-class Neighbours(threading.Thread):
+class GroupPoller(threading.Thread):
     """Asks every few seconds, and at once after `changed`. `may_ask`: whether the group is known to be there; `differs` is told of news.
 
     `away` is told with None that the coordinator is out of reach, since a `session` of seconds ago: by then the group has put this member

@@ -42,7 +42,7 @@ _REFUSED: Final = {
 }
 
 
-class Stage(StrEnum):
+class ClientStage(StrEnum):
     """`coordination.migration.stage`: one restart of an application leads to the next."""
 
     ZOOKEEPER = "zookeeper"  # one more old consumer
@@ -118,15 +118,15 @@ def parse(properties: Mapping[str, Any]) -> MigratingSettings:
     )
 
 
-def stage_of(properties: Mapping[str, Any]) -> Stage:
+def stage_of(properties: Mapping[str, Any]) -> ClientStage:
     """By `coordination.migration.stage`, or KIP-125's own `coordination.migration.enabled`. Raises `Refused` where they disagree."""
     stage, enabled = (properties.get(f"{MIGRATION}{name}") for name in ("stage", "enabled"))
     if stage is None:
-        return Stage.MIGRATING if flag(enabled if enabled is not None else False) else Stage.ZOOKEEPER
-    if str(stage) not in set(Stage):
-        raise cannot(f"{MIGRATION}stage is {stage}.", "There are three.", f"One of {', '.join(Stage)}.")
-    found = Stage(str(stage))
-    if enabled is not None and flag(enabled) != (found is Stage.MIGRATING):
+        return ClientStage.MIGRATING if flag(enabled if enabled is not None else False) else ClientStage.ZOOKEEPER
+    if str(stage) not in set(ClientStage):
+        raise cannot(f"{MIGRATION}stage is {stage}.", "There are three.", f"One of {', '.join(ClientStage)}.")
+    found = ClientStage(str(stage))
+    if enabled is not None and flag(enabled) != (found is ClientStage.MIGRATING):
         text = f"{MIGRATION}stage is {stage}, and {MIGRATION}enabled {enabled}."
         raise cannot(text, "One of them is from another restart.", f"Leave {MIGRATION}enabled out.")
     return found
@@ -134,10 +134,10 @@ def stage_of(properties: Mapping[str, Any]) -> Stage:
 
 def _migrates(own: Mapping[str, Any]) -> bool:
     stage = stage_of(own)
-    if stage is Stage.KAFKA:
+    if stage is ClientStage.KAFKA:
         why = "Then no migrating consumer is needed."
         raise cannot(f"{MIGRATION}stage is kafka.", why, "Make the consumer by stages.consumer_of, or a Consumer.")
-    return stage is Stage.MIGRATING
+    return stage is ClientStage.MIGRATING
 
 
 def is_ours(name: str) -> bool:

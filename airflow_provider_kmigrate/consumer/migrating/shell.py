@@ -30,9 +30,9 @@ from confluent_kafka import KafkaException, Message
 
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.consumer.migrating.fence import FencedConsumer
-from airflow_provider_kmigrate.consumer.migrating.lanes import Lanes
+from airflow_provider_kmigrate.consumer.migrating.lanes import PartitionExecutors
 from airflow_provider_kmigrate.consumer.migrating.metrics import metrics_of
-from airflow_provider_kmigrate.consumer.migrating.neighbours import Neighbours, asking
+from airflow_provider_kmigrate.consumer.migrating.neighbours import GroupPoller, asking
 from airflow_provider_kmigrate.consumer.migrating.settings import MigratingSettings
 from airflow_provider_kmigrate.consumer.migrating.znodes import GroupZnodes
 from airflow_provider_kmigrate.consumer.migrating.zookeeper import GroupSession, StateChanged, Watched
@@ -60,7 +60,7 @@ CommitAnswer = Future[frozenset[w.Store] | None]
 """The stores that failed; None: the partition was not held any more, nothing was sent."""
 
 
-class Shell:
+class MemberRunner:
     """One member. `end` ends the process, where only its death frees a partition."""
 
     def __init__(
@@ -83,7 +83,7 @@ class Shell:
         self.inbox: deque[Inbox] = deque()
         self._end_process = end
         self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._lanes = Lanes()
+        self._lanes = PartitionExecutors()
         self._looking = False
         self._answers: dict[tuple[TopicPartition, int, int], list[CommitAnswer]] = {}
         self._commits: dict[TopicPartition, deque[w.Commit]] = {}
@@ -102,11 +102,11 @@ class Shell:
     def _embedded(self, settings: MigratingSettings, consumer: str) -> FencedConsumer:
         return FencedConsumer(settings.embedded, consumer, self.tell, self._freed, settings.poll_every)
 
-    def _watching(self, settings: MigratingSettings) -> Neighbours:
+    def _watching(self, settings: MigratingSettings) -> GroupPoller:
         """What they tell is part of the next look."""
         assert self._kafka  # noqa: S101
         ask, kafka = asking(settings.embedded, settings.group), self._kafka
-        return Neighbours(
+        return GroupPoller(
             ask, kafka.known, lambda: self._events.put(partial(self._do, w.Look())), kafka.away, settings.kafka_session
         )
 

@@ -13,7 +13,7 @@ from airflow_provider_kmigrate.consumer.workload.control import Workload, all_ru
 from airflow_provider_kmigrate.consumer.workload.life import MAX_SECONDS, Life
 from airflow_provider_kmigrate.consumer.workload.receiver import Receiver, ReceiverSettings
 from airflow_provider_kmigrate.consumer.workload.sender import Sender, SenderSettings
-from airflow_provider_kmigrate.core.ledger import Verdict
+from airflow_provider_kmigrate.core.ledger import LedgerVerdict
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
 
@@ -120,7 +120,7 @@ def _stop(arguments: argparse.Namespace) -> int:
 def _summary(arguments: argparse.Namespace) -> int:
     found = Workload.attach(arguments.dir).summary()
     print(json.dumps(found, indent=1))  # noqa: T201
-    return 0 if found["verdict"] == Verdict.PASS else _NOT_CLEAN
+    return 0 if found["verdict"] == LedgerVerdict.PASS else _NOT_CLEAN
 
 
 if __name__ == "__main__":

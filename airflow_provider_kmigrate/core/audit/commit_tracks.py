@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from airflow_provider_kmigrate.core.audit.fingerprint import compare_marks, marks_as_list, marks_from_list, refuse_other
 from airflow_provider_kmigrate.core.audit.log_blocks import LogMark
-from airflow_provider_kmigrate.core.audit.offset_tracks import Reader, Step, Track, Tracks
+from airflow_provider_kmigrate.core.audit.offset_tracks import Reader, OffsetStep, Track, Tracks
 from airflow_provider_kmigrate.core.audit.verdict import Ground, Level, Outcome
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.internal_topics import OFFSETS_TOPIC, magnitude
@@ -30,7 +30,7 @@ _CLOSE: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class CommitLook:
+class CommitSnapshot:
     """What `__consumer_offsets` said up to `taken_ms`: everything before a step, or what came since the look before.
 
     `marks` are its own logs: where they begin and end, and whose they are.
@@ -45,7 +45,7 @@ class CommitLook:
     marks: Mapping[TopicPartition, LogMark] = field(default_factory=dict)
     left_ms: Mapping[str, int] = field(default_factory=dict)  # when members were last gone from a group; is not kept
 
-    def joined(self, later: CommitLook) -> CommitLook:
+    def joined(self, later: CommitSnapshot) -> CommitSnapshot:
         """Everything up to the later look; what it could not read counts, what this one could not was judged."""
         tracks = Tracks(dict(self.tracks), dict(self.members), {group: dict(found) for group, found in self.consumers.items()})
         tracks.join(
@@ -58,7 +58,7 @@ class CommitLook:
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class CommitTimeouts:
     """Milliseconds. A group that committed within `fresh` before the first look was alive; after `stalled` it has to move on.
 
     `leave`: members that leave have committed shortly before; without such a commit they were thrown out, or had nothing to do.
@@ -79,15 +79,15 @@ class Waiting(NamedTuple):
     since: Ends
 
 
-PATIENCE: Final = Patience()
+PATIENCE: Final = CommitTimeouts()
 _UNKNOWN: Final = Waiting({}, {})
 
 
 def judge_commits(
-    before: CommitLook,
-    after: CommitLook,
+    before: CommitSnapshot,
+    after: CommitSnapshot,
     ends: Ends,
-    patience: Patience = PATIENCE,
+    patience: CommitTimeouts = PATIENCE,
     waiting: Waiting = _UNKNOWN,
     *,
     rewinding: Collection[str] = (),
@@ -106,7 +106,7 @@ def judge_commits(
 
 
 def standing_still(
-    before: CommitLook, after: CommitLook, ends: Ends, patience: Patience = PATIENCE, waiting: Waiting = _UNKNOWN
+    before: CommitSnapshot, after: CommitSnapshot, ends: Ends, patience: CommitTimeouts = PATIENCE, waiting: Waiting = _UNKNOWN
 ) -> list[Case]:
     """Groups before whose commits logs end, by `ends` and `waiting`, and which do not move."""
     return [*_stalled(before, before.joined(after), ends, patience), *_stopped(before, after, waiting, patience)]
@@ -176,7 +176,7 @@ class _Back(Enum):
     MEANT = (Outcome.PASS, _REWOUND)
 
 
-def _gone_back(before: CommitLook, after: CommitLook, rewinding: Collection[str]) -> list[Ground]:
+def _gone_back(before: CommitSnapshot, after: CommitSnapshot, rewinding: Collection[str]) -> list[Ground]:
     """A late commit that was overtaken since is shown alone; where it was not, nobody knows yet."""
     cases: dict[_Back, list[Case]] = {kind: [] for kind in _Back}
     counts = Counter[_Back]()
@@ -208,25 +208,25 @@ def _moves(group: str, before: Mapping[TopicPartition, LogMark], after: Mapping[
     return max(0, now - was) if was is not None and now is not None else 0
 
 
-def _kind(step: Step, track: Track) -> _Back:
+def _kind(step: OffsetStep, track: Track) -> _Back:
     if not step.late:
         return _Back.BACK
     return _Back.OVERTAKEN if (track.closing or 0) >= step.before else _Back.LATE
 
 
-def _set(look: CommitLook, reader: Reader) -> Track | None:
+def _set(look: CommitSnapshot, reader: Reader) -> Track | None:
     """What the group had committed; an offset that was removed before the look is nothing to go on from."""
     track = look.tracks.get(reader)
     return None if track is None or track.last is None else track
 
 
-def _case(reader: Reader, step: Step) -> Case:
+def _case(reader: Reader, step: OffsetStep) -> Case:
     note = f"committed {step.after} after {step.before}, record {step.place} of __consumer_offsets"
     first, end = sorted((step.before, step.after))
     return Case(reader.topic, reader.partition, first, end - 1, end - first, group=reader.group, to_ms=step.t_ms, note=note)
 
 
-def _removed(before: CommitLook, after: CommitLook, now: CommitLook, patience: Patience) -> list[Ground]:
+def _removed(before: CommitSnapshot, after: CommitSnapshot, now: CommitSnapshot, patience: CommitTimeouts) -> list[Ground]:
     """Of a group that nobody is in, and that did not commit lately, offsets are removed every day, wherever it is."""
     gone: dict[bool, list[Case]] = {True: [], False: []}
     again: list[Case] = []
@@ -246,14 +246,14 @@ def _removed(before: CommitLook, after: CommitLook, now: CommitLook, patience: P
     ]
 
 
-def _was_used(reader: Reader, before: CommitLook, after: CommitLook, patience: Patience) -> bool:
+def _was_used(reader: Reader, before: CommitSnapshot, after: CommitSnapshot, patience: CommitTimeouts) -> bool:
     known = _set(before, reader)
     lately = known is not None and known.last_ms >= before.taken_ms - patience.fresh
     set_since = after.tracks[reader].opening is not None
     return lately or set_since or any(look.has_members(reader.group) for look in (before, before.joined(after)))
 
 
-def _stalled(before: CommitLook, now: CommitLook, ends: Ends, patience: Patience) -> list[Case]:
+def _stalled(before: CommitSnapshot, now: CommitSnapshot, ends: Ends, patience: CommitTimeouts) -> list[Case]:
     """Not one commit moved since the look before."""
     if now.taken_ms - before.taken_ms < patience.stalled:
         return []
@@ -268,7 +268,7 @@ def _stalled(before: CommitLook, now: CommitLook, ends: Ends, patience: Patience
     ]
 
 
-def _stopped(before: CommitLook, after: CommitLook, waiting: Waiting, patience: Patience) -> list[Case]:
+def _stopped(before: CommitSnapshot, after: CommitSnapshot, waiting: Waiting, patience: CommitTimeouts) -> list[Case]:
     """Commits moved on after the look before, and then no more, though records wait for longer than these groups ever took since.
 
     Who stops later than `fresh` before this look is found by the next one: by then not one commit has moved.
@@ -286,26 +286,26 @@ def _stopped(before: CommitLook, after: CommitLook, waiting: Waiting, patience: 
     ]
 
 
-def _thrown_out(group: str, before: CommitLook, after: CommitLook, patience: Patience) -> bool:
+def _thrown_out(group: str, before: CommitSnapshot, after: CommitSnapshot, patience: CommitTimeouts) -> bool:
     """The members of the look before are gone, and not by leaving: who leaves has committed shortly before."""
     newest = max((track.last_ms for reader, track in after.tracks.items() if reader.group == group), default=0)
     return before.has_members(group) and after.left_ms.get(group, after.taken_ms) - newest >= patience.leave
 
 
-def _seldom(reader: Reader, before: CommitLook, ends: Ends, patience: Patience) -> bool:
+def _seldom(reader: Reader, before: CommitSnapshot, ends: Ends, patience: CommitTimeouts) -> bool:
     """A group that had let records wait for long at the look before, and went on all the same: that is its way."""
     known = _set(before, reader)
     waited = known is not None and ends.get(TopicPartition(*reader[1:]), 0) > (known.last or 0)
     return known is not None and waited and known.last_ms < before.taken_ms - patience.fresh
 
 
-def _unread(before: CommitLook, after: CommitLook) -> list[Ground]:
+def _unread(before: CommitSnapshot, after: CommitSnapshot) -> list[Ground]:
     count = before.refused + after.refused
     reason = replace(_UNREADABLE, text=_UNREADABLE.text.format(count))
     return [Ground(Outcome.INCONCLUSIVE, reason, Level.LOG, count)] if count else []
 
 
-def as_dict(look: CommitLook) -> dict[str, Any]:
+def as_dict(look: CommitSnapshot) -> dict[str, Any]:
     """For JSON: as much of a look as the next one is compared with."""
     tracks = [[*reader, track.last, track.last_ms] for reader, track in sorted(look.tracks.items())]
     ends = {str(partition): end for partition, end in look.ends.items()}
@@ -314,10 +314,10 @@ def as_dict(look: CommitLook) -> dict[str, Any]:
     return {"version": VERSION, **known, **rest}
 
 
-def from_dict(document: Mapping[str, Any]) -> CommitLook:
+def from_dict(document: Mapping[str, Any]) -> CommitSnapshot:
     """What `as_dict` made. Raises `Refused` (D00) for another version, and KeyError, TypeError or ValueError for anything else."""
     refuse_other(document.get("version"), VERSION)
     tracks = {Reader(*row[:3]): Track(row[3], row[3], row[4], row[4], closing=row[3]) for row in document["tracks"]}
     ends = {int(partition): int(end) for partition, end in document["ends"].items()}
     rest = {"consumers": document["consumers"], "marks": marks_from_list(document["marks"])}
-    return CommitLook(document["taken_ms"], tracks, dict(document["members"]), document["refused"], ends, **rest)
+    return CommitSnapshot(document["taken_ms"], tracks, dict(document["members"]), document["refused"], ends, **rest)

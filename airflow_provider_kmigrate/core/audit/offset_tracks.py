@@ -27,7 +27,7 @@ _RECENT: Final = 4  # offsets that are kept of a track, the last ones
 _LATE_MS: Final = 60_000  # so long a client may try to send one commit (librdkafka: for a session of the group)
 
 
-class Step(NamedTuple):
+class OffsetStep(NamedTuple):
     """A commit that was not where the one before it was. `place`: offset of its record in `__consumer_offsets`; `prior`: the few offsets that
     had been set before `before`, and when; `at`: how many of the track's records lie before it.
     """
@@ -47,7 +47,7 @@ class Step(NamedTuple):
         lately = [offset for offset, t_ms in self.prior if self.t_ms - t_ms <= _LATE_MS]
         return min(lately, default=self.before) <= self.after < self.before
 
-    def behind(self, earlier: Track) -> Step:
+    def behind(self, earlier: Track) -> OffsetStep:
         """The same, by what came earlier too."""
         return self._replace(prior=(*earlier.recent, *self.prior)[-(_RECENT - 1) :], at=earlier.count + self.at)
 
@@ -84,9 +84,9 @@ class Track:
     first_ms: int
     last_ms: int
     count: int = 1
-    backs: tuple[Step, ...] = ()
+    backs: tuple[OffsetStep, ...] = ()
     back_count: int = 0
-    agains: tuple[Step, ...] = ()
+    agains: tuple[OffsetStep, ...] = ()
     again_count: int = 0
     opening: Opening | None = None
     closing: int | None = None
@@ -128,22 +128,22 @@ class Track:
         stays = later.opening.offset == self.closing and later.moved_ms == later.opening.t_ms
         return self.moved_ms if stays else later.moved_ms
 
-    def back_to(self, later: Track) -> tuple[Step, ...]:
+    def back_to(self, later: Track) -> tuple[OffsetStep, ...]:
         """The step between this stretch and the next one, if it goes back, a removal between them or not."""
         step = self._step(later)
         return (step,) if step and step.after < step.before else ()
 
-    def again_in(self, later: Track) -> tuple[Step, ...]:
+    def again_in(self, later: Track) -> tuple[OffsetStep, ...]:
         """That step, if it goes forward over a removal: what lies between was given to nobody for sure."""
         step = self._step(later)
         removed = self.last is None or later.first is None
         return (step,) if step and removed and step.after > step.before else ()
 
-    def _step(self, later: Track) -> Step | None:
+    def _step(self, later: Track) -> OffsetStep | None:
         if self.closing is None or later.opening is None:
             return None
         offset, t_ms, place, at = later.opening
-        return Step(self.closing, offset, t_ms, place, self.recent[:-1], self.count + at)
+        return OffsetStep(self.closing, offset, t_ms, place, self.recent[:-1], self.count + at)
 
 
 @dataclass(slots=True)
@@ -210,7 +210,7 @@ def _track(row: Sequence[Any]) -> Track:
     first, last, first_ms, last_ms, count, backs, back_count, agains, again_count, opening, *rest = row
     closing, moved_ms, pause, recent = rest
     back, again = (
-        tuple(Step(before, after, t_ms, place, _pairs(prior), at) for before, after, t_ms, place, prior, at in steps)
+        tuple(OffsetStep(before, after, t_ms, place, _pairs(prior), at) for before, after, t_ms, place, prior, at in steps)
         for steps in (backs, agains)
     )
     ends = Opening(*opening) if opening else None, closing, moved_ms, pause

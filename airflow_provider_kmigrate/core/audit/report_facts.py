@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from airflow_provider_kmigrate.core import journal_lines
 from airflow_provider_kmigrate.core.audit import timeline
 from airflow_provider_kmigrate.core.audit.timeline import LagTrack, OwnerTrack, Stall, Window
-from airflow_provider_kmigrate.core.audit.verdict import Level, Verdict
+from airflow_provider_kmigrate.core.audit.verdict import Level, AuditVerdict
 from airflow_provider_kmigrate.core.audit.verdict import as_dict as verdict_as_dict
 from airflow_provider_kmigrate.core.events import Event
 from airflow_provider_kmigrate.core.journal_lines import ActSpan, AlarmMark, Journal, PhaseSpan
@@ -46,7 +46,7 @@ class ReportFacts:
 
     subject: Subject
     window: Window
-    verdict: Verdict
+    verdict: AuditVerdict
     ledgers: tuple[Ledger, ...] = ()
     phases: tuple[PhaseSpan, ...] = ()
     acts: tuple[ActSpan, ...] = ()
@@ -74,7 +74,7 @@ def _owners(track: OwnerTrack) -> dict[str, Any]:
 
 def collect(
     subject: Subject,
-    verdict: Verdict,
+    verdict: AuditVerdict,
     *,
     ledgers: Sequence[Ledger] = (),
     journal: Journal | None = None,
@@ -100,7 +100,7 @@ def collect(
         stalls=timeline.stalls(book, window),
         gaps=tuple(gaps),
         owners=timeline.owners(book),
-        lag=lag or timeline.lag(book, window),
+        lag=lag or timeline.lag_track(book, window),
         unreadable=journal.unreadable if journal else 0,
     )
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from airflow_provider_kmigrate.core.events import Ownership
 from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition
-from airflow_provider_kmigrate.core.ledger.ownership import Step, in_log, steps_of
+from airflow_provider_kmigrate.core.ledger.ownership import OwnershipStep, in_log, steps_of
 
 BINS = 240
 
@@ -99,7 +99,7 @@ def _track(
     return OwnerTrack(key.group, key.topic, (key.partition,), tuple(held))
 
 
-def _spans(steps: Sequence[Step], end_ms: int, shortest_double: int) -> Iterator[Held]:
+def _spans(steps: Sequence[OwnershipStep], end_ms: int, shortest_double: int) -> Iterator[Held]:
     """Between the steps. An overlap that the log shows is at least one millisecond long, whatever the clocks say."""
     members: dict[str, None] = {}
     for step, following in zip(steps, [*steps[1:], None], strict=True):
@@ -157,7 +157,7 @@ def _rounded(span: Held, step_ms: int) -> Held:
     return span._replace(from_ms=round(span.from_ms / step_ms) * step_ms, to_ms=round(span.to_ms / step_ms) * step_ms)
 
 
-def lag(book: Book, window: Window) -> tuple[LagTrack, ...]:
+def lag_track(book: Book, window: Window) -> tuple[LagTrack, ...]:
     """Acknowledged and not yet delivered, for each group whose topics have acknowledgements with offsets."""
     bins = window.bins()
     ends = {where: [(ack.t_acked_ms, ack.last + 1) for ack in acks if ack.located] for where, acks in book.acks.items()}

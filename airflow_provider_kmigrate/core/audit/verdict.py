@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import IntEnum, StrEnum
 from typing import Any, Final
 
-from airflow_provider_kmigrate.core.ledger.facts import Case, Facts, Finding
+from airflow_provider_kmigrate.core.ledger.facts import Case, Facts, LedgerFinding
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Refused
 
@@ -124,7 +124,7 @@ class CanaryVerdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class AuditVerdict:
     """`levels`: what each level of evidence alone says; a level that was not measured is not in it. `grounds`: worst first."""
 
     outcome: Outcome
@@ -163,7 +163,7 @@ def combine(
     health: Iterable[LevelHealth],
     canary: CanaryVerdict | None = None,
     required: Collection[Level] = DEFAULT_LEVELS,
-) -> Verdict:
+) -> AuditVerdict:
     """The verdict over everything that was found; `health` says which levels were measured and where their account has holes.
 
     A canary that was judged counts as a ground; None means that none was asked for.
@@ -176,7 +176,7 @@ def combine(
     kept += [_unmeasured(level) for level in sorted(set(required) - levels.keys())]
     everything = dict.fromkeys([*kept, *(canary.grounds if canary else ())])
     outcomes = [*(ground.outcome for ground in everything), *levels.values(), *([canary.outcome] if canary else [])]
-    return Verdict(worst(outcomes), levels, tuple(sorted(everything, key=_gravity)), canary)
+    return AuditVerdict(worst(outcomes), levels, tuple(sorted(everything, key=_gravity)), canary)
 
 
 # The numbers are those of the audit's checks.
@@ -215,7 +215,7 @@ def of_facts(facts: Facts, level: Level, tolerated: Collection[str] = ()) -> tup
     return (*broken, *earlier, *doubts), LevelHealth(level, facts.acked + sum(facts.delivered.values()))
 
 
-def _violations(outcome: Outcome, findings: Mapping[str, Finding], level: Level, *, before: str = "") -> list[Ground]:
+def _violations(outcome: Outcome, findings: Mapping[str, LedgerFinding], level: Level, *, before: str = "") -> list[Ground]:
     """`before`: with what the sentence of each begins."""
     return [
         Ground(outcome, replace(reason, text=before + reason.text.format(found.count)), level, found.count, found.cases)
@@ -313,7 +313,7 @@ def unseen_rate(trials: int, confidence: float = 0.95) -> float:
     return 1.0 if trials <= 0 else 1.0 - (1.0 - confidence) ** (1.0 / trials)
 
 
-def as_dict(verdict: Verdict) -> dict[str, Any]:
+def as_dict(verdict: AuditVerdict) -> dict[str, Any]:
     """The verdict as JSON takes it: levels by label, no NaN and no infinity (null: unbounded)."""
     document = {"version": VERSION, "headline": verdict.headline, **_plain(asdict(verdict))}
     document["levels"] = {level.label: outcome.value for level, outcome in sorted(verdict.levels.items())}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from airflow_provider_kmigrate.core.decision import Decision, Refuse, Wait
 from airflow_provider_kmigrate.core.files import directories
-from airflow_provider_kmigrate.core.files.config_matrix import Stage, stage_on_disk
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_on_disk
 from airflow_provider_kmigrate.core.forward import roll
 from airflow_provider_kmigrate.core.forward.provision import unseen
 from airflow_provider_kmigrate.core.gates import MET, Gate, never, not_yet, together
-from airflow_provider_kmigrate.core.listing import listed
+from airflow_provider_kmigrate.core.listing import join_ids
 from airflow_provider_kmigrate.core.model import (
     BrokerMode,
     Cause,
@@ -20,7 +20,7 @@ from airflow_provider_kmigrate.core.model import (
     Reason,
 )
 from airflow_provider_kmigrate.core.phase import ended, kraft_owns, malformed, where
-from airflow_provider_kmigrate.core.unread import not_read
+from airflow_provider_kmigrate.core.unread import could_not_read
 
 STILL_FOR = 2.0  # seconds without a change of /migration; a leader writes every 0.5 s, and every process was seen stopped
 
@@ -60,7 +60,7 @@ def with_mode(view: ClusterView, mode: BrokerMode) -> list[int]:
 
 def kraft_left(kraft: list[int]) -> Reason:
     """G27: brokers that are still in KRaft mode."""
-    text = f"Brokers still run in KRaft mode: {listed(kraft)}."
+    text = f"Brokers still run in KRaft mode: {join_ids(kraft)}."
     return Reason("G27", text)
 
 
@@ -69,7 +69,7 @@ def controllers_silent(view: ClusterView) -> Gate:
     answering = sorted(c.id for c in view.controllers.values() if c.answers)
     if not answering:
         return MET
-    return never(Reason("G26", f"Controllers answer: {listed(answering)}."))
+    return never(Reason("G26", f"Controllers answer: {join_ids(answering)}."))
 
 
 def controllers_down(view: ClusterView) -> Gate:
@@ -91,17 +91,17 @@ def nothing_ended(view: ClusterView) -> Gate:
     if not kraft_owns(view):
         return MET
     controllers = [controller for _, controller in sorted(view.controllers.items())]
-    final = [c for c in controllers if stage_on_disk(c.files) is Stage.CONTROLLER_FINAL]
+    final = [c for c in controllers if stage_on_disk(c.files) is FileStage.CONTROLLER_FINAL]
     unread = [c.id for c in controllers if c.files == NodeFiles()]  # a file that is not there is no final one
     if final or not unread:
         return never(unseen(view, final[0])) if final else MET
-    return not_yet(not_read(f"the files of controllers {listed(unread)}"))
+    return not_yet(could_not_read(f"the files of controllers {join_ids(unread)}"))
 
 
 def migration_still(view: ClusterView, first: ClusterView) -> Gate:
     """G29: nobody has written /migration for `STILL_FOR` seconds since `first`."""
     if view.zk is None or first.zk is None:
-        return not_yet(not_read("ZooKeeper"))
+        return not_yet(could_not_read("ZooKeeper"))
     if view.zk.migration != first.zk.migration:
         text = "/migration still moves, although every controller of the cluster file is stopped."
         return never(Reason("G29", text))
@@ -126,7 +126,7 @@ def others_answer(view: ClusterView, controller_id: int) -> Gate:
     silent = sorted(c.id for c in view.controllers.values() if not c.answers and c.id != controller_id)
     if not silent:
         return MET
-    return not_yet(Reason("G23", f"Controllers that do not answer: {listed(silent)}."))
+    return not_yet(Reason("G23", f"Controllers that do not answer: {join_ids(silent)}."))
 
 
 def migration_left(view: ClusterView) -> bool:

@@ -15,7 +15,7 @@ from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.decision import Decision, Done, Wait
 from airflow_provider_kmigrate.core.forward import waiting
 from airflow_provider_kmigrate.core.gates import MET, Gate, never, not_yet, together
-from airflow_provider_kmigrate.core.listing import some
+from airflow_provider_kmigrate.core.listing import summarize
 from airflow_provider_kmigrate.core.metadata import equivalence, kinds
 from airflow_provider_kmigrate.core.metadata.equivalence import Difference, Kind
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Migration, ProcessState, Reason, ZkController
@@ -23,7 +23,7 @@ from airflow_provider_kmigrate.core.phase import ended, kraft_owns
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class RollbackTerms:
     """On what terms a way back goes.
 
     `failover` false: no new leader writes ZooKeeper anew, so the dual-write need not live. `lossy`: whoever asked for that accepts to lose what
@@ -38,10 +38,10 @@ class Terms:
         return self.lossy and not self.failover
 
 
-SAFE = Terms()
+SAFE = RollbackTerms()
 
 
-def misstated(accept_loss: str, cluster_id: str, *, failover: bool) -> Reason | None:
+def terms_error(accept_loss: str, cluster_id: str, *, failover: bool) -> Reason | None:
     """G35: a loss is to be accepted, and would not be as it was asked; None where it would, or nothing was asked."""
     if not accept_loss or (accept_loss == cluster_id and not failover):
         return None
@@ -51,7 +51,7 @@ def misstated(accept_loss: str, cluster_id: str, *, failover: bool) -> Reason | 
     return Reason("G35", f"`accept_loss` {', and '.join(wrong)}. The conf would be {wanted}.")
 
 
-def compared(view: ClusterView, terms: Terms) -> Decision:
+def compared(view: ClusterView, terms: RollbackTerms) -> Decision:
     """`waiting.equivalent`; without a failover a kind that nobody is there to tell does not count, and a loss may be accepted."""
     if ended(view) or (terms.failover and (view.zk is None or kraft_owns(view))):
         return waiting.equivalent(view)
@@ -65,7 +65,7 @@ def compared(view: ClusterView, terms: Terms) -> Decision:
     return Wait(reasons) if reasons else Done(f"{kinds.same(view)}{_unheard(view)}")
 
 
-def before_stop(view: ClusterView, before: ClusterView, terms: Terms) -> Gate:
+def before_stop(view: ClusterView, before: ClusterView, terms: RollbackTerms) -> Gate:
     """G33: ZooKeeper holds what KRaft does, right now; met where ZooKeeper owns the cluster, or no copy was ever finished.
 
     Once a majority is stopped nothing new is taken, and a dual-write has no leader any more: then only what is told must be equal.
@@ -78,7 +78,7 @@ def before_stop(view: ClusterView, before: ClusterView, terms: Terms) -> Gate:
     return _said(together((*moving, not_yet(*differing) if differing else MET)))
 
 
-def before_hand_over(view: ClusterView, first: ClusterView, terms: Terms) -> Gate:
+def before_hand_over(view: ClusterView, first: ClusterView, terms: RollbackTerms) -> Gate:
     """G33: brokers, which KRaft told last, know no topic otherwise than ZooKeeper holds it; never, where two looks agree on it."""
     if not holds_more(view) or terms.accepts:
         return MET
@@ -111,7 +111,7 @@ def _told_no_more(view: ClusterView) -> bool:
 
 def _unheard(view: ClusterView) -> str:
     missing = [difference.entity for difference in _topics(view) if difference.kind is Kind.MISSING_TOPIC and difference.counts]
-    return f" The broker that was asked has not heard of {len(missing)} of them: {some(missing)}." if missing else ""
+    return f" The broker that was asked has not heard of {len(missing)} of them: {summarize(missing)}." if missing else ""
 
 
 def holds_more(view: ClusterView) -> bool:
@@ -147,7 +147,7 @@ def _somebody_tells(view: ClusterView) -> bool:
 
 def _unread(view: ClusterView, *, strict: bool) -> tuple[Reason, ...]:
     """What was not read: all kinds, or only the topics, which brokers always tell, unless they were started when no controller led."""
-    unread = kinds.unread(view)
+    unread = kinds.unread_kinds(view)
     topics = unread[:1] if view.topics is None else ()
     return (*(unread if strict else topics), *_told_nothing(view))
 

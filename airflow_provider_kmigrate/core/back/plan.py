@@ -5,7 +5,7 @@ from __future__ import annotations
 from airflow_provider_kmigrate.core.back import gates as back_gates
 from airflow_provider_kmigrate.core.back import losses
 from airflow_provider_kmigrate.core.files import directories
-from airflow_provider_kmigrate.core.listing import listed
+from airflow_provider_kmigrate.core.listing import join_ids
 from airflow_provider_kmigrate.core.metadata import kinds
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Controller, ProcessState, Reason
 from airflow_provider_kmigrate.core.phase import kraft_owns
@@ -28,21 +28,23 @@ def plan(view: ClusterView) -> tuple[str, ...]:
     unflagged = sorted(c.id for c in view.controllers.values() if c.migration_flag is False) if owned else []
     used = [c for _, c in sorted(view.controllers.items()) if not back_gates.empty(c) or c.files.meta is None]
     steps = (
-        (unflagged, f"restart controllers {listed(unflagged)} with the migration flag"),
+        (unflagged, f"restart controllers {join_ids(unflagged)} with the migration flag"),
         (owned, "restart the active controller once, so that its successor writes ZooKeeper anew"),
-        (kraft or (owned and plain), f"restart brokers {listed(sorted(kraft + plain if owned else kraft))} in migration mode"),
-        (up, f"stop controllers {listed(up)}, the active one last"),
+        (kraft or (owned and plain), f"restart brokers {join_ids(sorted(kraft + plain if owned else kraft))} in migration mode"),
+        (up, f"stop controllers {join_ids(up)}, the active one last"),
         (owned or back_gates.migration_left(view), f"hand the cluster over to ZooKeeper: {_transaction(view)}"),
         (
             not owned and not back_gates.states_in_reach(view).met,
             f"have a controller elected that can move every leader: {_transaction(view)}",
         ),
         (used, f"set the directories of controllers aside: {'; '.join(map(_wiped, used))}"),
-        (len(plain) < len(view.brokers), f"restart brokers {listed(_not_plain(view, owned))} with their original files"),
+        (len(plain) < len(view.brokers), f"restart brokers {join_ids(_not_plain(view, owned))} with their original files"),
     )
     told = tuple(text for needed, text in steps if needed)
     return (
-        (*told, f"brokers that do not answer now are waited for, or started again: {listed(silent)}") if told and silent else told
+        (*told, f"brokers that do not answer now are waited for, or started again: {join_ids(silent)}")
+        if told and silent
+        else told
     )
 
 
@@ -50,7 +52,7 @@ def kept(view: ClusterView) -> tuple[str, ...]:
     """What of the time since the takeover stays after a rollback, and what does not, in words; needs a view of all kinds of metadata."""
     if not losses.holds_more(view):
         return (f"Kept: everything. {losses.taken_nothing(view)}",)
-    unread, lacking = kinds.unread(view), kinds.found(view)
+    unread, lacking = kinds.unread_kinds(view), kinds.found(view)
     compared = f" Seen now: {kinds.same(view)}" if not unread and not lacking else ""
     both = "topics, settings, quotas, credentials and rules that were made or changed since the takeover"
     features = f"its features (metadata.version {view.metadata_version or 'unknown'})"

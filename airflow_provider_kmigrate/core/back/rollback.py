@@ -23,14 +23,14 @@ from dataclasses import dataclass
 from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.back import gates as back_gates
 from airflow_provider_kmigrate.core.back import losses
-from airflow_provider_kmigrate.core.back.losses import SAFE, Terms
+from airflow_provider_kmigrate.core.back.losses import SAFE, RollbackTerms
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.files import directories
-from airflow_provider_kmigrate.core.files.config_matrix import Stage, stage_on_disk
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_on_disk
 from airflow_provider_kmigrate.core.forward import roll
 from airflow_provider_kmigrate.core.forward.provision import end_unseen, keeps_flag
 from airflow_provider_kmigrate.core.gates import MET, Gate, as_decision, never, not_yet, together, unmet
-from airflow_provider_kmigrate.core.listing import listed
+from airflow_provider_kmigrate.core.listing import join_ids
 from airflow_provider_kmigrate.core.model import (
     Broker,
     BrokerMode,
@@ -44,14 +44,14 @@ from airflow_provider_kmigrate.core.model import (
     ZkView,
 )
 from airflow_provider_kmigrate.core.phase import Phase, kraft_owns, where
-from airflow_provider_kmigrate.core.silent import silent_controller
-from airflow_provider_kmigrate.core.unread import not_read
+from airflow_provider_kmigrate.core.silent import unresponsive_controller
+from airflow_provider_kmigrate.core.unread import could_not_read
 
-_BACK = {BrokerMode.MIGRATION: Stage.MIGRATION, BrokerMode.ZOOKEEPER: Stage.ZOOKEEPER}
+_BACK = {BrokerMode.MIGRATION: FileStage.MIGRATION, BrokerMode.ZOOKEEPER: FileStage.ZOOKEEPER}
 
 
 @dataclass(frozen=True, slots=True)
-class HandOver:
+class HandOverWrites:
     """What one transaction changes: /controller_epoch, unless it stays (None), and which znodes go.
 
     `states`: before it, partition states are written again as they are; brokers may hold KRaft's partition epochs, which are ahead
@@ -74,7 +74,7 @@ def decide_flag(view: ClusterView, controller_id: int) -> Decision:
     if controller.process.state is ProcessState.STOPPED:
         return _brought_back(view, controller)
     if not controller.answers:
-        return Wait((silent_controller(controller),))
+        return Wait((unresponsive_controller(controller),))
     gate = together((gates.quorum_leads(view), back_gates.others_answer(view, controller_id)))
     if not gate.met:
         return unmet(gate)
@@ -85,15 +85,15 @@ def decide_flag(view: ClusterView, controller_id: int) -> Decision:
 def _brought_back(view: ClusterView, controller: Controller) -> Decision:
     """With the file that it has where that has the flag; any other gets it only if it is not over."""
     if controller.files.has_metadata_log is None:
-        return Wait((not_read(f"the directory of controller {controller.id}"),))
+        return Wait((could_not_read(f"the directory of controller {controller.id}"),))
     if not controller.files.has_metadata_log:
         return Done(f"Controller {controller.id} is down and its directory is empty; it is not needed any more.")
     start = Act(Verb.START, f"Controller {controller.id} is down and has this migration's log.")
-    flagged = stage_on_disk(controller.files) is Stage.CONTROLLER_MIGRATION
+    flagged = stage_on_disk(controller.files) is FileStage.CONTROLLER_MIGRATION
     return start if flagged else end_unseen(view, controller) or start
 
 
-def decide_reconcile(view: ClusterView, first: ClusterView) -> Decision:
+def decide_controller_failover(view: ClusterView, first: ClusterView) -> Decision:
     """One failover of the active controller since `first`, the first look with a leader; then ZooKeeper holds all that KRaft does."""
     if (ended := back_gates.over(view)) is not None:
         return ended
@@ -126,7 +126,7 @@ def still_down(view: ClusterView) -> tuple[int, Decision] | None:
     return next(((number, decision) for number, decision in asked if not isinstance(decision, Done)), None)
 
 
-def decide_back(view: ClusterView, first: ClusterView, broker_id: int, target: BrokerMode) -> Decision:
+def decide_roll_back(view: ClusterView, first: ClusterView, broker_id: int, target: BrokerMode) -> Decision:
     """One broker back to migration mode, while KRaft owns the cluster, or to ZooKeeper mode, once ZooKeeper does."""
     broker = view.brokers.get(broker_id, Broker(broker_id))
     ended = back_gates.over(view) or _out_of_turn(view, target)
@@ -180,7 +180,7 @@ def _back(view: ClusterView, broker: Broker, target: BrokerMode, passing: Gate) 
     return unmet(gate)
 
 
-def _down(broker: Broker, stage: Stage) -> Decision:
+def _down(broker: Broker, stage: FileStage) -> Decision:
     """A broker that is down gets its file and is started, whoever stopped it: that it did not start may be why one goes back."""
     if broker.in_zookeeper is not False:
         return roll.session_not_over(broker)
@@ -188,7 +188,7 @@ def _down(broker: Broker, stage: Stage) -> Decision:
     if found is stage:
         return Act(Verb.START, f"Broker {broker.id} is stopped and has the file of stage {stage}.")
     if found is None:
-        return Wait((not_read(f"the properties of broker {broker.id}"),))
+        return Wait((could_not_read(f"the properties of broker {broker.id}"),))
     return Act(
         Verb.RESTART, f"Broker {broker.id} is down with the file of stage {found}; it starts again with that of stage {stage}."
     )
@@ -218,7 +218,7 @@ def _to_zookeeper(view: ClusterView) -> Gate:
     return together((back_gates.controllers_silent(view), back_gates.names_the_controller(view)))
 
 
-def decide_stop(view: ClusterView, before: ClusterView, controller_id: int, terms: Terms = SAFE) -> Decision:
+def decide_stop(view: ClusterView, before: ClusterView, controller_id: int, terms: RollbackTerms = SAFE) -> Decision:
     """Stop one controller, once no broker needs it: all are ZooKeeper brokers, in migration mode where KRaft owns the cluster.
 
     And once nothing would be lost with it (`losses`); `before`: the look since which the dual-write is to have moved, where this one alone does not tell.
@@ -251,7 +251,7 @@ def _no_broker_needs_them(view: ClusterView) -> Gate:
     if kraft:
         return never(back_gates.kraft_left(kraft))
     if plain and kraft_owns(view):
-        text = f"Plain ZooKeeper brokers while KRaft owns the cluster: {listed(plain)}."
+        text = f"Plain ZooKeeper brokers while KRaft owns the cluster: {join_ids(plain)}."
         return never(Reason("P07", text))
     # Where ZooKeeper owns the cluster, controllers are strangers to it, and a broker that fails in migration mode may be why one goes back.
     return roll.may_stop(view, ()) if kraft_owns(view) else MET
@@ -262,10 +262,10 @@ def postponed_stop(view: ClusterView, controller_id: int) -> str:
     others = sorted(c.id for c in view.controllers.values() if c.id != controller_id and c.answers)
     if not others or view.quorum is None or view.quorum.leader_id != controller_id:
         return ""
-    return f"Controller {controller_id} is the active one: it is stopped last, after {listed(others)}."
+    return f"Controller {controller_id} is the active one: it is stopped last, after {join_ids(others)}."
 
 
-def decide_hand_over(view: ClusterView, first: ClusterView, terms: Terms = SAFE) -> Decision:
+def decide_hand_over(view: ClusterView, first: ClusterView, terms: RollbackTerms = SAFE) -> Decision:
     """G1: the one transaction that gives the cluster back to ZooKeeper, after the last controller has stopped."""
     if (ended := back_gates.over(view)) is not None:
         return ended
@@ -289,7 +289,7 @@ def decide_hand_over(view: ClusterView, first: ClusterView, terms: Terms = SAFE)
     return Wait(gate.reasons, healthy=True) if waits else unmet(gate)
 
 
-def hand_over(zk: ZkView, state_epoch: int) -> HandOver:
+def hand_over(zk: ZkView, state_epoch: int) -> HandOverWrites:
     """The change that `decide_hand_over` asks for. Raises ValueError where /controller_epoch is unknown.
 
     Where ZooKeeper owns the cluster already, /controller is a living broker's and stays. The exception is the repair of a cluster that
@@ -302,14 +302,14 @@ def hand_over(zk: ZkView, state_epoch: int) -> HandOver:
     gone = ("/migration",) if migration is not None else ()
     owned = isinstance(controller, ZkController) and controller.is_kraft
     if not owned and state_epoch <= zk.controller_epoch:
-        return HandOver(None, gone)
+        return HandOverWrites(None, gone)
     written = migration.kraft_controller_epoch if isinstance(migration, Migration) else -1
     claimed = controller.kraft_epoch if isinstance(controller, ZkController) else -1
     epoch = max(written, claimed, state_epoch, zk.controller_epoch) + 1
-    return HandOver(epoch, (*gone, *(("/controller",) if controller else ())), states=owned)
+    return HandOverWrites(epoch, (*gone, *(("/controller",) if controller else ())), states=owned)
 
 
-def decide_led(view: ClusterView) -> Decision:
+def decide_zookeeper_leads(view: ClusterView) -> Decision:
     """A ZooKeeper broker is controller, every broker names it, no partition is out of its reach or without a leader."""
     if (ended := back_gates.over(view)) is not None:
         return ended
@@ -335,7 +335,7 @@ def decide_wipe(view: ClusterView, controller_id: int) -> Decision:
     if not gate.met:
         return unmet(gate)
     if controller.files.meta is None or controller.files.has_metadata_log is None:
-        return Wait((not_read(f"the directory of controller {controller_id}"),))
+        return Wait((could_not_read(f"the directory of controller {controller_id}"),))
     if back_gates.empty(controller):
         theirs = directories.told(directories.of_others(controller_id, controller.files.meta))
         return Done(
@@ -352,13 +352,13 @@ def decide_rolled_back(view: ClusterView) -> Decision:
     if (ended := back_gates.over(view)) is not None:
         return ended
     left = sorted(b.id for b in view.brokers.values() if b.mode is not BrokerMode.ZOOKEEPER)
-    modes = not_yet(Reason("G31", f"Brokers that do not answer in ZooKeeper mode: {listed(left)}.")) if left else MET
+    modes = not_yet(Reason("G31", f"Brokers that do not answer in ZooKeeper mode: {join_ids(left)}.")) if left else MET
     krafts = back_gates.migration_left(view) or kraft_owns(view)
     traces = not_yet(Reason("G30", "/migration or /controller is still KRaft's.")) if krafts else MET
     unread = sorted(c.id for c in view.controllers.values() if c.files.meta is None or c.files.has_metadata_log is None)
-    unknown = not_yet(not_read(f"the directories of controllers {listed(unread)}")) if unread else MET
+    unknown = not_yet(could_not_read(f"the directories of controllers {join_ids(unread)}")) if unread else MET
     used = sorted(c.id for c in view.controllers.values() if not back_gates.empty(c))
-    full = not_yet(Reason("G04", f"Controllers whose directories are not empty: {listed(used)}.")) if used else MET
+    full = not_yet(Reason("G04", f"Controllers whose directories are not empty: {join_ids(used)}.")) if used else MET
     gate = together(
         (
             modes,

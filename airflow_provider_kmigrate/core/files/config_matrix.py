@@ -17,7 +17,7 @@ from airflow_provider_kmigrate.core.model import NodeFiles, Reason
 from airflow_provider_kmigrate.core.versions import same_version
 
 
-class Stage(StrEnum):
+class FileStage(StrEnum):
     """What a properties file makes of its node; the order is that of the table's columns."""
 
     ZOOKEEPER = "zookeeper"
@@ -28,11 +28,11 @@ class Stage(StrEnum):
 
     @property
     def of_controller(self) -> bool:
-        return self in {Stage.CONTROLLER_MIGRATION, Stage.CONTROLLER_FINAL}
+        return self in {FileStage.CONTROLLER_MIGRATION, FileStage.CONTROLLER_FINAL}
 
     @property
     def reads_zookeeper(self) -> bool:
-        return self not in {Stage.KRAFT, Stage.CONTROLLER_FINAL}
+        return self not in {FileStage.KRAFT, FileStage.CONTROLLER_FINAL}
 
 
 class Rule(StrEnum):
@@ -90,7 +90,7 @@ MATRIX: Mapping[str, str] = {
     "controller.quota.window.num": "SSSSS",
     "controller.quota.window.size.seconds": "SSSSS",
 }
-"""Key or prefix -> one letter of `Rule` for each `Stage`. Keys without a row: SAME on brokers, ABSENT on controllers."""
+"""Key or prefix -> one letter of `Rule` for each `FileStage`. Keys without a row: SAME on brokers, ABSENT on controllers."""
 
 AUTHORIZERS = {
     "kafka.security.authorizer.AclAuthorizer": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -105,7 +105,7 @@ _SYNONYMS = {"broker.id": "node.id", "log.dirs": "log.dir"}
 _DEFAULT_RESERVED_MAX_ID = 1000
 
 
-def rule(key: str, stage: Stage, inter_broker: str = "") -> Rule:
+def rule(key: str, stage: FileStage, inter_broker: str = "") -> Rule:
     """The table's answer for a key; `inter_broker` is the name of the inter-broker listener."""
     row = MATRIX.get(key) or _prefix_row(key, inter_broker)
     if row is None:
@@ -113,14 +113,14 @@ def rule(key: str, stage: Stage, inter_broker: str = "") -> Rule:
     return _cell(row, stage)
 
 
-def forbidden(key: str, stage: Stage) -> bool:
+def forbidden(key: str, stage: FileStage) -> bool:
     """Whether the table has a row for the key that excludes it from the stage; keys without a row are the user's own affair."""
     row = MATRIX.get(key) or _prefix_row(key)
     return row is not None and _cell(row, stage) is Rule.ABSENT
 
 
-def _cell(row: str, stage: Stage) -> Rule:
-    return Rule(row[list(Stage).index(stage)])
+def _cell(row: str, stage: FileStage) -> Rule:
+    return Rule(row[list(FileStage).index(stage)])
 
 
 def _prefix_row(key: str, inter_broker: str = "") -> str | None:
@@ -139,28 +139,28 @@ def references(value: str) -> tuple[str, ...]:
     return tuple(match.strip() for match in _REFERENCE.findall(value))
 
 
-def stage_of(properties: Mapping[str, str]) -> Stage | None:
+def stage_of(properties: Mapping[str, str]) -> FileStage | None:
     """The stage that a file puts its node in; None for a combined node and for a file that no node could start with."""
     flagged = (setting(properties, "zookeeper.metadata.migration.enable") or "").lower() == "true"
     match setting(properties, "process.roles"):
         case None if setting(properties, "zookeeper.connect"):
-            return Stage.MIGRATION if flagged else Stage.ZOOKEEPER
+            return FileStage.MIGRATION if flagged else FileStage.ZOOKEEPER
         case "broker":
-            return Stage.KRAFT
+            return FileStage.KRAFT
         case "controller":
-            return Stage.CONTROLLER_MIGRATION if flagged else Stage.CONTROLLER_FINAL
+            return FileStage.CONTROLLER_MIGRATION if flagged else FileStage.CONTROLLER_FINAL
         case _:
             return None
 
 
-def stage_on_disk(files: NodeFiles) -> Stage | None:
+def stage_on_disk(files: NodeFiles) -> FileStage | None:
     """The stage of a node's file as it was seen; None where it was not read, or is of no stage."""
     return stage_of(files.properties) if files.properties is not None else None
 
 
 def is_original(properties: Mapping[str, str]) -> bool:
     """Whether this is a broker's file as it was before the migration, from which all its stages are rendered."""
-    return stage_of(properties) is Stage.ZOOKEEPER
+    return stage_of(properties) is FileStage.ZOOKEEPER
 
 
 def node_id(properties: Mapping[str, str]) -> int | None:
@@ -189,7 +189,7 @@ def listener_names(properties: Mapping[str, str]) -> tuple[str, ...]:
 
 def problems(
     properties: Mapping[str, str],
-    stage: Stage,
+    stage: FileStage,
     *,
     chroot: str | None = None,
     metadata_version: str | None = None,
@@ -215,7 +215,7 @@ def problems(
     )
 
 
-def _id_problems(properties: Mapping[str, str], stage: Stage) -> Iterator[Reason]:
+def _id_problems(properties: Mapping[str, str], stage: FileStage) -> Iterator[Reason]:
     broker, node = (setting(properties, key) for key in ("broker.id", "node.id"))
     identity = node_id(properties)
     if identity is None:
@@ -223,7 +223,7 @@ def _id_problems(properties: Mapping[str, str], stage: Stage) -> Iterator[Reason
         yield Reason("C02", text)
     elif broker and node and broker != node:
         yield Reason("C02", f"broker.id={broker} but node.id={node}")
-    elif stage in {Stage.ZOOKEEPER, Stage.MIGRATION} and _generated(properties) and identity > _reserved(properties):
+    elif stage in {FileStage.ZOOKEEPER, FileStage.MIGRATION} and _generated(properties) and identity > _reserved(properties):
         text = f"broker.id={identity} is above reserved.broker.max.id={_reserved(properties)} while ids are generated"
         yield Reason("C02", text)
 
@@ -237,7 +237,7 @@ def _reserved(properties: Mapping[str, str]) -> int:
     return int(value) if value.isdecimal() else _DEFAULT_RESERVED_MAX_ID
 
 
-def _matrix_problems(properties: Mapping[str, str], stage: Stage) -> Iterator[Reason]:
+def _matrix_problems(properties: Mapping[str, str], stage: FileStage) -> Iterator[Reason]:
     for key, row in MATRIX.items():
         there = setting(properties, key) or setting(properties, _SYNONYMS.get(key, key))
         if _cell(row, stage) is Rule.REQUIRED and not there and key not in {"broker.id", "node.id"}:
@@ -247,7 +247,7 @@ def _matrix_problems(properties: Mapping[str, str], stage: Stage) -> Iterator[Re
             yield Reason("C04", f"{key} must not be set")
 
 
-def _zookeeper_problems(properties: Mapping[str, str], stage: Stage, chroot: str | None) -> Iterator[Reason]:
+def _zookeeper_problems(properties: Mapping[str, str], stage: FileStage, chroot: str | None) -> Iterator[Reason]:
     connect = setting(properties, "zookeeper.connect")
     if not stage.reads_zookeeper or not connect or chroot is None or references(connect):
         return
@@ -256,16 +256,16 @@ def _zookeeper_problems(properties: Mapping[str, str], stage: Stage, chroot: str
         yield Reason("C04", text)
 
 
-def _version_problems(properties: Mapping[str, str], stage: Stage, metadata_version: str | None) -> Iterator[Reason]:
+def _version_problems(properties: Mapping[str, str], stage: FileStage, metadata_version: str | None) -> Iterator[Reason]:
     protocol = setting(properties, "inter.broker.protocol.version")
-    if stage.of_controller or stage is Stage.KRAFT or not protocol or not metadata_version:
+    if stage.of_controller or stage is FileStage.KRAFT or not protocol or not metadata_version:
         return
     if not references(protocol) and not same_version(protocol, metadata_version):
         text = f"inter.broker.protocol.version={protocol}, the controllers' metadata.version is {metadata_version}"
         yield Reason("C04", text)
 
 
-def _listener_problems(properties: Mapping[str, str], stage: Stage, controller_listener: str) -> Iterator[Reason]:
+def _listener_problems(properties: Mapping[str, str], stage: FileStage, controller_listener: str) -> Iterator[Reason]:
     names, controller_listener = listener_names(properties), controller_listener.upper()
     if stage.of_controller and controller_listener not in names:
         yield Reason("C04", f"the listener {controller_listener} is not among listeners")
@@ -274,14 +274,14 @@ def _listener_problems(properties: Mapping[str, str], stage: Stage, controller_l
         yield Reason("C04", text)
 
 
-def _authorizer_problems(properties: Mapping[str, str], stage: Stage) -> Iterator[Reason]:
+def _authorizer_problems(properties: Mapping[str, str], stage: FileStage) -> Iterator[Reason]:
     name = setting(properties, "authorizer.class.name")
-    if name in AUTHORIZERS and stage not in {Stage.ZOOKEEPER, Stage.MIGRATION}:
+    if name in AUTHORIZERS and stage not in {FileStage.ZOOKEEPER, FileStage.MIGRATION}:
         text = f"authorizer.class.name is {name}, which reads ZooKeeper; a KRaft node needs {AUTHORIZERS[name]}"
         yield Reason("C04", text)
 
 
-def _reference_problems(properties: Mapping[str, str], stage: Stage) -> Iterator[Reason]:
+def _reference_problems(properties: Mapping[str, str], stage: FileStage) -> Iterator[Reason]:
     """Of controllers only: a broker that runs with such a value takes it as it stands."""
     known = {name.strip() for name in (setting(properties, "config.providers") or "").split(",")}
     for key, value in properties.items() if stage.of_controller else ():
@@ -290,10 +290,10 @@ def _reference_problems(properties: Mapping[str, str], stage: Stage) -> Iterator
             yield Reason("C10", text)
 
 
-def _idle_problems(properties: Mapping[str, str], stage: Stage) -> Iterator[Reason]:
+def _idle_problems(properties: Mapping[str, str], stage: FileStage) -> Iterator[Reason]:
     """While a controller has nothing to do, the record that it writes all the same is what moves /migration (default 500 ms; 0: none)."""
     value = setting(properties, _IDLE)
-    if stage is not Stage.CONTROLLER_MIGRATION or value is None:
+    if stage is not FileStage.CONTROLLER_MIGRATION or value is None:
         return
     if not (value.isdecimal() and 1 <= int(value) <= _MOST_IDLE_MS):
         text = f"{_IDLE} is {value}, which is not between 1 and {_MOST_IDLE_MS}"

@@ -9,20 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from airflow_provider_kmigrate.core.decision import Act, Decision, Verb, Wait
-from airflow_provider_kmigrate.core.files.config_matrix import Stage, node_id, stage_of
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage, node_id, stage_of
 from airflow_provider_kmigrate.core.model import NodeFiles
-from airflow_provider_kmigrate.core.unread import not_read
+from airflow_provider_kmigrate.core.unread import could_not_read
 
 __all__ = ["misfiled", "whose_else"]
 
 
-def misfiled(name: str, files: NodeFiles, stage: Stage) -> Decision | None:
+def misfiled(name: str, files: NodeFiles, stage: FileStage) -> Decision | None:
     """What is left to do about the file of the node `name`, such as "broker 3"; None where it is of `stage`.
 
     A file that was not read is waited for.
     """
     if files.properties is None:
-        return Wait((not_read(f"the properties of {name}"),))
+        return Wait((could_not_read(f"the properties of {name}"),))
     found = stage_of(files.properties)
     if found is stage:
         return None

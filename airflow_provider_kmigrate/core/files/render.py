@@ -16,7 +16,7 @@ from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
 from airflow_provider_kmigrate.core.files.config_matrix import (
     AUTHORIZERS,
     Rule,
-    Stage,
+    FileStage,
     forbidden,
     inter_broker_listener,
     is_original,
@@ -30,20 +30,20 @@ from airflow_provider_kmigrate.core.files.properties import edit, parse
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Refused
 
-FAST_FAILOVER: Mapping[Stage, Mapping[str, str]] = {
-    Stage.MIGRATION: {
+FAST_FAILOVER: Mapping[FileStage, Mapping[str, str]] = {
+    FileStage.MIGRATION: {
         "replica.fetch.backoff.ms": "50",
         "replica.fetch.wait.max.ms": "50",
         "broker.heartbeat.interval.ms": "250",
         "auto.leader.rebalance.enable": "false",
     },
     # Kept in the KRaft file: the second roll's stops need it too. Whoever wants the defaults back removes them in any later roll.
-    Stage.KRAFT: {
+    FileStage.KRAFT: {
         "replica.fetch.backoff.ms": "50",
         "replica.fetch.wait.max.ms": "50",
         "broker.heartbeat.interval.ms": "250",
     },
-    Stage.CONTROLLER_MIGRATION: {"auto.leader.rebalance.enable": "false"},
+    FileStage.CONTROLLER_MIGRATION: {"auto.leader.rebalance.enable": "false"},
 }
 """What policy `fast_failover` adds in which stage (measured). Controllers balance leaders themselves once they own the cluster."""
 
@@ -82,7 +82,7 @@ class RenderFacts:
         )
 
 
-def broker_properties(original: str, stage: Stage, facts: RenderFacts) -> str:
+def broker_properties(original: str, stage: FileStage, facts: RenderFacts) -> str:
     """A broker's file for a stage; for ZOOKEEPER the original itself. Other keys, comments and order stay as they are.
 
     Raises `Refused` where `original` is not one or cannot become another stage (`config_matrix.problems`), ValueError for a
@@ -91,7 +91,7 @@ def broker_properties(original: str, stage: Stage, facts: RenderFacts) -> str:
     if stage.of_controller:
         raise ValueError(f"{stage} is no stage of a broker")
     properties = parse(original)
-    if stage is Stage.ZOOKEEPER and is_original(properties):
+    if stage is FileStage.ZOOKEEPER and is_original(properties):
         return original
     _check(properties, facts)
     assign = {**_of_broker(properties, stage, facts), **_shared(properties, stage, facts)}
@@ -100,7 +100,7 @@ def broker_properties(original: str, stage: Stage, facts: RenderFacts) -> str:
     return text
 
 
-def controller_properties(original: str, node: NodeSpec, stage: Stage, facts: RenderFacts) -> str:
+def controller_properties(original: str, node: NodeSpec, stage: FileStage, facts: RenderFacts) -> str:
     """A controller's file, from the original of any broker. `controller_properties` of the cluster file add to it.
 
     Those replace what is inherited, and `listeners` and the directories, but no other key that the table requires or excludes: a
@@ -115,7 +115,7 @@ def controller_properties(original: str, node: NodeSpec, stage: Stage, facts: Re
     return text
 
 
-def controller_keys(properties: Mapping[str, str], node: NodeSpec, stage: Stage, facts: RenderFacts) -> dict[str, str]:
+def controller_keys(properties: Mapping[str, str], node: NodeSpec, stage: FileStage, facts: RenderFacts) -> dict[str, str]:
     """What a controller's file would hold, whatever speaks against it: `controller_properties` without its checks."""
     keys = {
         **_of_controller(properties, node, stage, facts),
@@ -126,14 +126,14 @@ def controller_keys(properties: Mapping[str, str], node: NodeSpec, stage: Stage,
     return {**keys, **_enabled(keys, facts)}
 
 
-def with_controllers(properties: Mapping[str, str], stage: Stage, facts: RenderFacts) -> dict[str, str]:
+def with_controllers(properties: Mapping[str, str], stage: FileStage, facts: RenderFacts) -> dict[str, str]:
     """A broker's original with what a stage adds about the controllers, whatever speaks against it; nothing is taken away."""
     return {**properties, **_shared(properties, stage, facts)}
 
 
 def _check(properties: Mapping[str, str], facts: RenderFacts) -> None:
     version, listener = facts.metadata_version, facts.listener
-    _refuse(problems(properties, Stage.ZOOKEEPER, metadata_version=version, controller_listener=listener))
+    _refuse(problems(properties, FileStage.ZOOKEEPER, metadata_version=version, controller_listener=listener))
 
 
 def _refuse(reasons: tuple[Reason, ...]) -> None:
@@ -141,7 +141,7 @@ def _refuse(reasons: tuple[Reason, ...]) -> None:
         raise Refused("; ".join(map(str, reasons)), reasons)
 
 
-def _shared(properties: Mapping[str, str], stage: Stage, facts: RenderFacts) -> dict[str, str]:
+def _shared(properties: Mapping[str, str], stage: FileStage, facts: RenderFacts) -> dict[str, str]:
     """What brokers and controllers have alike once there are controllers."""
     return {
         "controller.quorum.voters": facts.voters,
@@ -153,14 +153,14 @@ def _shared(properties: Mapping[str, str], stage: Stage, facts: RenderFacts) -> 
     }
 
 
-def _of_broker(properties: Mapping[str, str], stage: Stage, facts: RenderFacts) -> dict[str, str]:
-    if stage is Stage.KRAFT:
+def _of_broker(properties: Mapping[str, str], stage: FileStage, facts: RenderFacts) -> dict[str, str]:
+    if stage is FileStage.KRAFT:
         return {"process.roles": "broker", "node.id": str(node_id(properties))}
     protocol = setting(properties, "inter.broker.protocol.version") or facts.metadata_version
     return {"zookeeper.metadata.migration.enable": "true", "inter.broker.protocol.version": protocol}
 
 
-def _of_controller(properties: Mapping[str, str], node: NodeSpec, stage: Stage, facts: RenderFacts) -> dict[str, str]:
+def _of_controller(properties: Mapping[str, str], node: NodeSpec, stage: FileStage, facts: RenderFacts) -> dict[str, str]:
     extra = facts.controller_properties
     directory = extra.get("metadata.log.dir") or node.log_dir or ""
     keys = {
@@ -171,19 +171,19 @@ def _of_controller(properties: Mapping[str, str], node: NodeSpec, stage: Stage, 
         "metadata.log.dir": directory,
         "log.dirs": extra.get("log.dirs") or directory,  # its default, /tmp/kafka-logs, would be formatted too
     }
-    if stage is Stage.CONTROLLER_MIGRATION:
+    if stage is FileStage.CONTROLLER_MIGRATION:
         keys["zookeeper.connect"] = properties["zookeeper.connect"]
         keys["zookeeper.metadata.migration.enable"] = "true"
     return keys
 
 
-def _inherited(properties: Mapping[str, str], stage: Stage, facts: RenderFacts) -> dict[str, str]:
+def _inherited(properties: Mapping[str, str], stage: FileStage, facts: RenderFacts) -> dict[str, str]:
     """Also what a broker's file says of the controllers' listener already: it is theirs to open."""
     inter_broker, own = inter_broker_listener(properties), _prefix(facts.listener)
     return {key: value for key, value in properties.items() if key.startswith(own) or rule(key, stage, inter_broker) is Rule.SAME}
 
 
-def _extra(stage: Stage, facts: RenderFacts) -> dict[str, str]:
+def _extra(stage: FileStage, facts: RenderFacts) -> dict[str, str]:
     return {
         key: value
         for key, value in facts.controller_properties.items()
@@ -227,8 +227,8 @@ def _prefix(listener: str) -> str:
     return f"listener.name.{listener.lower()}."
 
 
-def _authorizer(properties: Mapping[str, str], stage: Stage) -> dict[str, str]:
+def _authorizer(properties: Mapping[str, str], stage: FileStage) -> dict[str, str]:
     name = setting(properties, "authorizer.class.name")
-    if name not in AUTHORIZERS or stage in {Stage.ZOOKEEPER, Stage.MIGRATION}:
+    if name not in AUTHORIZERS or stage in {FileStage.ZOOKEEPER, FileStage.MIGRATION}:
         return {}
     return {"authorizer.class.name": AUTHORIZERS[name]}

@@ -23,7 +23,7 @@ class Severity(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class PreflightFinding:
     """One thing that was found; `source` is where the rule comes from: a KIP, a ticket, Kafka's code, a measurement."""
 
     reason: Reason
@@ -38,21 +38,21 @@ class Finding:
         return f"{self.severity}: {self.reason} (source: {self.source})"
 
 
-def blocks(code: str, seen: str) -> Finding:
+def blocks(code: str, seen: str) -> PreflightFinding:
     """A finding that stops the migration; `seen` is what was seen."""
     return _found(code, seen, Severity.BLOCK)
 
 
-def warns(code: str, seen: str) -> Finding:
+def warns(code: str, seen: str) -> PreflightFinding:
     """A finding that a person should know of."""
     return _found(code, seen, Severity.WARN)
 
 
-def unknown(code: str, seen: str) -> Finding:
+def unknown(code: str, seen: str) -> PreflightFinding:
     """What may be wrong and could not be seen; the remedy is how to find it out."""
     entry = registry.entry(code)
-    return Finding(Reason(code, seen, remedy=entry.ask), Severity.UNKNOWN, entry.source)
+    return PreflightFinding(Reason(code, seen, remedy=entry.ask), Severity.UNKNOWN, entry.source)
 
 
-def _found(code: str, seen: str, severity: Severity) -> Finding:
-    return Finding(Reason(code, seen), severity, registry.entry(code).source)
+def _found(code: str, seen: str, severity: Severity) -> PreflightFinding:
+    return PreflightFinding(Reason(code, seen), severity, registry.entry(code).source)

@@ -39,7 +39,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class BrokerVerdict:
     """Worse, with reasons; or fine so far, where `sure`; or too little was seen."""
 
     reasons: tuple[Reason, ...] = ()
@@ -57,7 +57,9 @@ def sample(view: ClusterView) -> Sample:
     )
 
 
-def judged(before: Sequence[Sample], since: Sequence[Sample], broker: int, bake: float, watched: float = 0.0) -> Verdict:
+def judge_bake(
+    before: Sequence[Sample], since: Sequence[Sample], broker: int, bake: float, watched: float = 0.0
+) -> BrokerVerdict:
     """The verdict on a broker from looks before its restart (or none) and since it was back.
 
     `bake`: seconds that it is watched in all; short ones settle and look for less. `watched`: seconds of them before these looks.
@@ -66,10 +68,10 @@ def judged(before: Sequence[Sample], since: Sequence[Sample], broker: int, bake:
     counted = [one for one in since if one.at >= settled]
     last = [one for one in counted if one.at > counted[-1].at - min(WINDOW, bake / 2)]
     if len(counted) < LOOKS:
-        return Verdict()
+        return BrokerVerdict()
     recent = max(last, counted[-LOOKS:], key=len)
     found = (_silent(recent, broker), _slow(before, recent, broker), _leaving(counted, broker))
-    return Verdict(tuple(reason for reason in found if reason is not None), sure=True)
+    return BrokerVerdict(tuple(reason for reason in found if reason is not None), sure=True)
 
 
 def before(mode: BrokerMode) -> BrokerMode:

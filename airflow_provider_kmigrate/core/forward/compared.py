@@ -13,7 +13,7 @@ _AGAIN = 15.0  # seconds after which what differed, or was not read, must have a
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class SoakComparison:
     """Two comparisons in a row tell what lasts. Only green looks are compared: while the dual-write lags, the sides must differ.
 
     `due`: whether the next look is to read all kinds; not the first, in which mostly nothing was seen to move yet. `after`: from when one is due again.
@@ -24,14 +24,14 @@ class Compared:
     after: float = float("-inf")
     before: ClusterView | None = None
 
-    def saw(self, view: ClusterView) -> tuple[Compared, Gate]:
+    def saw(self, view: ClusterView) -> tuple[SoakComparison, Gate]:
         """With one green look more; met unless it shows what the comparison before showed too."""
         if not self.due:
             return replace(self, due=view.taken_at >= self.after), MET
-        equal = not equivalence_kinds.unread(view) and not equivalence_kinds.found(view)
+        equal = not equivalence_kinds.unread_kinds(view) and not equivalence_kinds.found(view)
         gate = equivalence_kinds.lost(self.before, view) if self.before is not None else MET
-        return Compared(after=view.taken_at + (_EVERY if equal else _AGAIN), before=view), gate
+        return SoakComparison(after=view.taken_at + (_EVERY if equal else _AGAIN), before=view), gate
 
-    def forgotten(self, view: ClusterView) -> Compared:
+    def forgotten(self, view: ClusterView) -> SoakComparison:
         """After a red look: it begins anew a little later."""
-        return Compared(after=view.taken_at + _AGAIN)
+        return SoakComparison(after=view.taken_at + _AGAIN)

@@ -11,26 +11,26 @@ from typing import TypeGuard
 
 from airflow_provider_kmigrate.core.decision import Act, Decision, Verb, Wait
 from airflow_provider_kmigrate.core.forward import leaders, stuck_leader
-from airflow_provider_kmigrate.core.lasting import Lasting
+from airflow_provider_kmigrate.core.lasting import HoldTimer
 from airflow_provider_kmigrate.core.model import Cause, ClusterView
 
 DEAF_FOR = 8.0  # seconds; a follower that has caught up is taken back within one
 
-_STUCK, _LEFT_OUT, _DEAF = Lasting(stuck_leader.PATIENCE), Lasting(leaders.LEFT_OUT_FOR), Lasting(DEAF_FOR)
+_STUCK, _LEFT_OUT, _DEAF = HoldTimer(stuck_leader.PATIENCE), HoldTimer(leaders.LEFT_OUT_FOR), HoldTimer(DEAF_FOR)
 
 Lags = Mapping[tuple[str, int], int]  # per topic and partition: records that a broker says it is behind
 
 
 @dataclass(frozen=True, slots=True)
-class Troubles:
+class Recoveries:
     """What has lasted over the looks of one life, which sees the wait to its end once a cure was `tried`: no other life knows of that."""
 
-    stuck: Lasting = _STUCK  # one leader has not taken the broker back
-    left_out: Lasting = _LEFT_OUT  # partitions of it have no leader
-    deaf: Lasting = _DEAF  # it is not taken back after ZooKeeper got the cluster
+    stuck: HoldTimer = _STUCK  # one leader has not taken the broker back
+    left_out: HoldTimer = _LEFT_OUT  # partitions of it have no leader
+    deaf: HoldTimer = _DEAF  # it is not taken back after ZooKeeper got the cluster
     tried: bool = False
 
-    def acted(self, verb: Verb) -> Troubles:
+    def acted(self, verb: Verb) -> Recoveries:
         """After that cure, done or not: the next of its kind comes after twice as long."""
         match verb:
             case Verb.FREE:
@@ -44,14 +44,14 @@ class Troubles:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class Recovered:
     """The decision, or a cure; and what has lasted so far."""
 
     decision: Decision
-    troubles: Troubles
+    troubles: Recoveries
 
 
-def cured(view: ClusterView, broker: int, decision: Decision, troubles: Troubles) -> Judged:
+def recover(view: ClusterView, broker: int, decision: Decision, troubles: Recoveries) -> Recovered:
     """What would be decided if every leader did its part, or the cure of a leader that does not, or of one that is missing."""
     freed = _freed(view, broker, decision, troubles)
     return _led(view, broker, freed)
@@ -62,27 +62,27 @@ def out_of_isrs(decision: Decision) -> TypeGuard[Wait]:
     return isinstance(decision, Wait) and {reason.cause for reason in decision.reasons} == {Cause.OUT_OF_ISR}
 
 
-def _freed(view: ClusterView, broker: int, decision: Decision, troubles: Troubles) -> Judged:
+def _freed(view: ClusterView, broker: int, decision: Decision, troubles: Recoveries) -> Recovered:
     """The cure where one leader has not taken this broker back for long; `stuck_leader` says why that happens."""
     leader = stuck_leader.stuck_leader(view, broker) if out_of_isrs(decision) else None
     troubles = replace(troubles, stuck=troubles.stuck.saw(view.taken_at, there=leader is not None))
     if leader is None or not out_of_isrs(decision) or not troubles.stuck.due(view.taken_at):
-        return Judged(decision, troubles)
+        return Recovered(decision, troubles)
     gate = stuck_leader.may_restart(view, broker, leader)
     if not gate.met:
-        return Judged(Wait((*decision.reasons, *gate.reasons)), troubles)
+        return Recovered(Wait((*decision.reasons, *gate.reasons)), troubles)
     text = f"Broker {leader} takes broker {broker} back for none of its partitions: it is restarted."
-    return Judged(Act(Verb.FREE, text), troubles)
+    return Recovered(Act(Verb.FREE, text), troubles)
 
 
-def _led(view: ClusterView, broker: int, judged: Judged) -> Judged:
+def _led(view: ClusterView, broker: int, judged: Recovered) -> Recovered:
     """The cure where a takeover has left partitions of this broker without a leader; `leaders` says why that happens."""
     left = leaders.left_out(view, broker) if out_of_isrs(judged.decision) else ()
     troubles = replace(judged.troubles, left_out=judged.troubles.left_out.saw(view.taken_at, there=bool(left)))
     if not troubles.left_out.due(view.taken_at):
-        return Judged(judged.decision, troubles)
+        return Recovered(judged.decision, troubles)
     text = f"Broker {broker} is back, but {len(left)} of its partitions have no leader: the takeover left them out."
-    return Judged(Act(Verb.ELECT, text), troubles)
+    return Recovered(Act(Verb.ELECT, text), troubles)
 
 
 def to_free(view: ClusterView, broker: int, lags: Lags) -> int | str:

@@ -14,7 +14,7 @@ _KEPT = 3000  # looks; ten minutes of them, or more
 
 
 @dataclass(frozen=True, slots=True)
-class FirstBroker:
+class CanaryBake:
     """Looks `before` the restart and `since`; a broker that is not the first of its pass, or one that does not bake, is let alone.
 
     `bake`: seconds that it is watched in all; `held`: seconds that earlier lives of the step have watched; `worse`: what one of them, or this
@@ -44,7 +44,7 @@ class FirstBroker:
         text = f"Broker {self.broker} bakes as the first of this pass: green for {green:.0f} of {self.bake:.0f} s."
         return Wait((Reason("T01", text),), healthy=True)
 
-    def saw(self, view: ClusterView, decision: Decision) -> tuple[FirstBroker, Decision]:
+    def saw(self, view: ClusterView, decision: Decision) -> tuple[CanaryBake, Decision]:
         """With one look more, and what would be decided without this; what is decided with it."""
         if self.bake == 0 or not roll.is_first(view, self.broker, self.target):
             return self, decision
@@ -54,7 +54,7 @@ class FirstBroker:
             return self._judged(view, decision)
         return self, decision
 
-    def _measured_before(self, view: ClusterView, act: Act) -> tuple[FirstBroker, Decision]:
+    def _measured_before(self, view: ClusterView, act: Act) -> tuple[CanaryBake, Decision]:
         if act.verb is not Verb.RESTART:
             return self, act
         before = (*self.before, broker_canary.sample(view))[-_KEPT:]
@@ -64,9 +64,9 @@ class FirstBroker:
         text = f"Broker {self.broker} is the first of its pass: looked {len(before)} of {LOOKS} times at it as it is."
         return anew, Wait((Reason("T01", text),), healthy=True)
 
-    def _judged(self, view: ClusterView, decision: Decision) -> tuple[FirstBroker, Decision]:
+    def _judged(self, view: ClusterView, decision: Decision) -> tuple[CanaryBake, Decision]:
         since = (*self.since, broker_canary.sample(view))[-_KEPT:]
-        verdict = broker_canary.judged(self.before, since, self.broker, self.bake, self.held)
+        verdict = broker_canary.judge_bake(self.before, since, self.broker, self.bake, self.held)
         judged = replace(self, since=since, fine=verdict.sure, worse=self.worse or verdict.reasons)
         if not judged.worse:
             return judged, decision

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Migration, Reason
 from airflow_provider_kmigrate.core.phase import kraft_owns
 
-__all__ = ["overdue"]
+__all__ = ["hybrid_overdue"]
 
 
-def overdue(view: ClusterView, max_hybrid: float, now: float) -> Reason | None:
+def hybrid_overdue(view: ClusterView, max_hybrid: float, now: float) -> Reason | None:
     """The alarm (T06) of a cluster that KRaft owns, whose controllers came more than `max_hybrid` seconds ago, while brokers are left in migration mode.
 
     Counted from the birth of /migration, because that outlives every run of ours, and every election: when KRaft took over is written nowhere.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Verb, Wait
 from airflow_provider_kmigrate.core.model import ClusterView, Partition
 from airflow_provider_kmigrate.core.phase import kraft_owns
-from airflow_provider_kmigrate.core.unread import not_read
+from airflow_provider_kmigrate.core.unread import could_not_read
 
 LEFT_OUT_FOR = 10.0  # seconds; a partition whose only replica has just been unfenced has a leader within one
 MOST_ROUNDS = 20  # however many partitions there are, this many elections must do: each costs a pause
@@ -24,7 +24,7 @@ def batch(view: ClusterView, size: int, total: int) -> tuple[Partition, ...]:
 def decide_leaders(view: ClusterView) -> Decision:
     """Elect while a partition is not led by its preferred replica."""
     if view.partitions is None:
-        return Wait((not_read("the partitions"),))
+        return Wait((could_not_read("the partitions"),))
     left = not_preferred(view)
     if not left:
         return Done("Every partition is led by its preferred replica.")

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 
 from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
-from airflow_provider_kmigrate.core.files.config_matrix import Stage, stage_on_disk
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_on_disk
 from airflow_provider_kmigrate.core.files.directories import not_its_own
 from airflow_provider_kmigrate.core.files.node_file import misfiled
 from airflow_provider_kmigrate.core.forward import waiting
 from airflow_provider_kmigrate.core.gates import together
-from airflow_provider_kmigrate.core.listing import listed
+from airflow_provider_kmigrate.core.listing import join_ids
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Controller, ProcessState, Reason
-from airflow_provider_kmigrate.core.phase import Intent, Permit, Phase, ended, kraft_owns, permit, refusal, still_open, where
-from airflow_provider_kmigrate.core.silent import silent_controller
-from airflow_provider_kmigrate.core.unread import not_read
+from airflow_provider_kmigrate.core.phase import Intent, PhasePermit, Phase, ended, kraft_owns, permit, refusal, still_open, where
+from airflow_provider_kmigrate.core.silent import unresponsive_controller
+from airflow_provider_kmigrate.core.unread import could_not_read
 
 VERDICT_HOLDS = 86_400.0  # seconds; an approval over a night may use it, one over a weekend may not
 _MOVES_WITHIN = 2.0  # seconds; the active controller writes a record every 0.5 s (metadata.max.idle.interval.ms)
@@ -26,14 +26,14 @@ def decide_provision(view: ClusterView, controller_id: int, cluster_id: str) -> 
     controller = view.controllers.get(controller_id, Controller(controller_id))
     if controller.answers:
         return _answers(view, controller)
-    if controller.process.state is ProcessState.RUNNING and stage_on_disk(controller.files) is Stage.CONTROLLER_MIGRATION:
+    if controller.process.state is ProcessState.RUNNING and stage_on_disk(controller.files) is FileStage.CONTROLLER_MIGRATION:
         return Done(f"Controller {controller_id} is started with the flag in its file; that all answer is waited for afterwards.")
     if controller.process.state is not ProcessState.STOPPED:
-        return Wait((silent_controller(controller),))
+        return Wait((unresponsive_controller(controller),))
     allowed = permit(where(view), Intent.PROVISION)
-    if allowed in {Permit.REFUSE, Permit.WAIT}:
+    if allowed in {PhasePermit.REFUSE, PhasePermit.WAIT}:
         reasons = refusal(where(view), Intent.PROVISION)
-        return Wait(reasons) if allowed is Permit.WAIT else Refuse(reasons)
+        return Wait(reasons) if allowed is PhasePermit.WAIT else Refuse(reasons)
     if (theirs := not_its_own(controller)) is not None:
         return Refuse((theirs,))
     return _restart(view, controller) or _provision(view, controller, cluster_id, allowed)
@@ -56,9 +56,9 @@ def _restart(view: ClusterView, controller: Controller) -> Decision | None:
     if (seen := _handed_over(view)) is not None:
         text = f"Controller {controller.id} has a metadata log, but {seen}: a rollback has handed the cluster over."
         return Refuse((Reason("G04", text),))
-    if stage is Stage.CONTROLLER_MIGRATION or (stage is Stage.CONTROLLER_FINAL and _ending(view)):
+    if stage is FileStage.CONTROLLER_MIGRATION or (stage is FileStage.CONTROLLER_FINAL and _ending(view)):
         return Act(Verb.START, f"Controller {controller.id} is down, its directory and its file are of this migration.")
-    if stage is Stage.CONTROLLER_FINAL:
+    if stage is FileStage.CONTROLLER_FINAL:
         if (unseen := end_unseen(view, controller)) is not None:
             return unseen
         text = f"Controller {controller.id} is down with final properties, but nothing is finalized: it gets the flag back."
@@ -78,7 +78,7 @@ def _handed_over(view: ClusterView) -> str | None:
     if kraft_owns(view):
         return None
     moved = {broker.id for broker in view.brokers.values() if broker.mode is BrokerMode.MIGRATION}
-    unnoted = listed(sorted(moved - view.zk.registered))
+    unnoted = join_ids(sorted(moved - view.zk.registered))
     return f"no first roll has noted the brokers in migration mode ({unnoted})" if unnoted else None
 
 
@@ -90,7 +90,7 @@ def keeps_flag(view: ClusterView, controller: Controller) -> Decision | None:
     """What is left to do about the file of a controller that runs with the flag; it gets no flag into it that may be over."""
     if ended(view):
         return None
-    found = misfiled(f"controller {controller.id}", controller.files, Stage.CONTROLLER_MIGRATION)
+    found = misfiled(f"controller {controller.id}", controller.files, FileStage.CONTROLLER_MIGRATION)
     return (end_unseen(view, controller) if isinstance(found, Act) else None) or found
 
 
@@ -118,9 +118,11 @@ def _find_out(view: ClusterView) -> str:
     """How a person learns whether it is finalized: from a leader, while some are down; else only the controllers' logs tell."""
     down = sorted(c.id for c in view.controllers.values() if not c.answers)
     if down:
-        flagged = [node for node in down if stage_on_disk(view.controllers[node].files) is Stage.CONTROLLER_MIGRATION]
-        first = f", those with the flag first ({listed(flagged)})" if flagged else ""
-        return f"Start the controllers that are down ({listed(down)}) with the files that they have{first}; then clear this task."
+        flagged = [node for node in down if stage_on_disk(view.controllers[node].files) is FileStage.CONTROLLER_MIGRATION]
+        first = f", those with the flag first ({join_ids(flagged)})" if flagged else ""
+        return (
+            f"Start the controllers that are down ({join_ids(down)}) with the files that they have{first}; then clear this task."
+        )
     return (
         "None is down, so search every controller's log for `Completing the ZK migration`. It stands in one: the cluster is finalized; restart "
         "the leader with the file it has until one without the flag leads, and go on with the finalization. It stands in none: find out why "
@@ -128,8 +130,8 @@ def _find_out(view: ClusterView) -> str:
     )
 
 
-def _provision(view: ClusterView, controller: Controller, cluster_id: str, allowed: Permit) -> Decision:
-    if allowed is Permit.DONE:
+def _provision(view: ClusterView, controller: Controller, cluster_id: str, allowed: PhasePermit) -> Decision:
+    if allowed is PhasePermit.DONE:
         text = f"Controller {controller.id} is down and has no directory of this migration, but brokers have already moved."
         return Refuse((Reason("R11", text),))
     gate = together(
@@ -170,7 +172,7 @@ def may_begin(view: ClusterView, judged_at: float | None, now: float) -> gates.G
     if old is None or ended(view):
         return gates.MET
     if view.zk is None:
-        return gates.not_yet(not_read("ZooKeeper"), old)
+        return gates.not_yet(could_not_read("ZooKeeper"), old)
     bare = {c.id for c in view.controllers.values() if c.migration_flag is False}
     ours = {c.id for c in view.controllers.values() if c.id in view.zk.unflagged and not c.migration_flag}
     return gates.MET if ours and bare <= ours else gates.never(old)
@@ -185,10 +187,10 @@ def decide_finalize(view: ClusterView, before: ClusterView, controller_id: int, 
     if controller.answers and controller.migration_flag is False:
         return (
             _out_of_turn(view)
-            or misfiled(f"controller {controller.id}", controller.files, Stage.CONTROLLER_FINAL)
+            or misfiled(f"controller {controller.id}", controller.files, FileStage.CONTROLLER_FINAL)
             or _without_flag(view, controller_id)
         )
-    if controller.process.state is ProcessState.STOPPED and stage_on_disk(controller.files) is Stage.CONTROLLER_FINAL:
+    if controller.process.state is ProcessState.STOPPED and stage_on_disk(controller.files) is FileStage.CONTROLLER_FINAL:
         return Act(
             Verb.START, f"Controller {controller_id} is stopped and has its final properties: an interrupted restart goes on."
         )
@@ -209,15 +211,15 @@ def _out_of_turn(view: ClusterView) -> Decision | None:
     """What the phase says against it. Once it is done, whatever is left follows: a flag left behind confuses people."""
     position = where(view)
     allowed = permit(position, Intent.FINALIZE)
-    if allowed in {Permit.ACT, Permit.DONE}:
+    if allowed in {PhasePermit.ACT, PhasePermit.DONE}:
         return None
     reasons = refusal(position, Intent.FINALIZE)
-    return Wait(reasons) if allowed is Permit.WAIT else Refuse(reasons)
+    return Wait(reasons) if allowed is PhasePermit.WAIT else Refuse(reasons)
 
 
 def _may_finalize(view: ClusterView, before: ClusterView, controller: Controller, approved: str) -> Decision:
     if not controller.answers:
-        return Wait((silent_controller(controller),))
+        return Wait((unresponsive_controller(controller),))
     over = ended(view)
     there = _all_there(view, controller)
     if there.met and not over and not _worth_comparing(view, before):
@@ -268,9 +270,7 @@ def _seen_open(view: ClusterView) -> gates.Gate:
     bare = sorted(c.id for c in view.controllers.values() if c.migration_flag is False)
     if not bare or still_open(view):
         return gates.MET
-    text = (
-        f"Controllers {listed(bare)} answer without the flag, and no leader with it has written /migration since it was elected."
-    )
+    text = f"Controllers {join_ids(bare)} answer without the flag, and no leader with it has written /migration since it was elected."
     return gates.not_yet(Reason("R12", f"{text} {_find_out(view)}"))
 
 
@@ -278,7 +278,7 @@ def _all_answer(view: ClusterView) -> gates.Gate:
     silent = sorted(c.id for c in view.controllers.values() if not c.answers)
     if not silent:
         return gates.MET
-    return gates.not_yet(Reason("G23", f"Controllers that do not answer: {listed(silent)}."))
+    return gates.not_yet(Reason("G23", f"Controllers that do not answer: {join_ids(silent)}."))
 
 
 def postponed_controller(view: ClusterView, controller_id: int) -> str:
@@ -288,4 +288,4 @@ def postponed_controller(view: ClusterView, controller_id: int) -> str:
     flagged = seen is not None and bool(seen.migration_flag)
     if not others or not flagged or view.quorum is None or view.quorum.leader_id != controller_id:
         return ""
-    return f"Controller {controller_id} is the active one: it is restarted last, after {listed(sorted(others))}."
+    return f"Controller {controller_id} is the active one: it is restarted last, after {join_ids(sorted(others))}."

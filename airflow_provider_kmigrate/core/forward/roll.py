@@ -19,10 +19,10 @@ from dataclasses import replace
 
 from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
-from airflow_provider_kmigrate.core.files.config_matrix import Stage, stage_on_disk
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_on_disk
 from airflow_provider_kmigrate.core.files.node_file import misfiled
 from airflow_provider_kmigrate.core.gates import MET, Gate, never, not_yet, together
-from airflow_provider_kmigrate.core.listing import listed, some
+from airflow_provider_kmigrate.core.listing import join_ids, summarize
 from airflow_provider_kmigrate.core.model import (
     Broker,
     BrokerMode,
@@ -35,9 +35,9 @@ from airflow_provider_kmigrate.core.model import (
 )
 from airflow_provider_kmigrate.core.phase import (
     Intent,
-    Permit,
+    PhasePermit,
     Phase,
-    Position,
+    ClusterPosition,
     alarms,
     ended,
     kraft_owns,
@@ -45,10 +45,13 @@ from airflow_provider_kmigrate.core.phase import (
     refusal,
     where,
 )
-from airflow_provider_kmigrate.core.unread import not_read
+from airflow_provider_kmigrate.core.unread import could_not_read
 
-STAGE = {BrokerMode.ZOOKEEPER: Stage.ZOOKEEPER, BrokerMode.MIGRATION: Stage.MIGRATION, BrokerMode.KRAFT: Stage.KRAFT}
-_STAGES = {BrokerMode.MIGRATION: (Stage.MIGRATION, Stage.KRAFT), BrokerMode.KRAFT: (Stage.KRAFT,)}  # of the target, or beyond
+STAGE = {BrokerMode.ZOOKEEPER: FileStage.ZOOKEEPER, BrokerMode.MIGRATION: FileStage.MIGRATION, BrokerMode.KRAFT: FileStage.KRAFT}
+_STAGES = {
+    BrokerMode.MIGRATION: (FileStage.MIGRATION, FileStage.KRAFT),
+    BrokerMode.KRAFT: (FileStage.KRAFT,),
+}  # of the target, or beyond
 _CUT_OFF = {Phase.STRANDED, Phase.SPLIT}  # a broker hears its controller no more: out of its ISRs, and cured by its roll alone
 INTENT = {BrokerMode.MIGRATION: Intent.TO_MIGRATION, BrokerMode.KRAFT: Intent.TO_KRAFT}
 
@@ -61,14 +64,14 @@ def may_stop(view: ClusterView, ids: Collection[int]) -> Gate:
     """
     if view.partitions is None or view.min_insync is None:
         what = "the partitions" if view.partitions is None else "min.insync.replicas of the topics"
-        return not_yet(not_read(what))
+        return not_yet(could_not_read(what))
     return together((_nobody_else_down(view, ids), _nothing_out_of_sync(view.partitions), _enough_left(view, set(ids))))
 
 
 def in_sync(view: ClusterView) -> Gate:
     """Whether every replica of every partition is in its ISR, so that none is below its min.insync.replicas either."""
     if view.partitions is None:
-        return not_yet(not_read("the partitions"))
+        return not_yet(could_not_read("the partitions"))
     return _nothing_out_of_sync(view.partitions)
 
 
@@ -81,7 +84,7 @@ def _nobody_else_down(view: ClusterView, ids: Collection[int]) -> Gate:
     down = sorted(b.id for b in view.brokers.values() if b.mode is None and b.id not in ids)
     if not down:
         return MET
-    return not_yet(Reason("R01", f"Brokers that do not answer: {listed(down)}."))
+    return not_yet(Reason("R01", f"Brokers that do not answer: {join_ids(down)}."))
 
 
 def _nothing_out_of_sync(partitions: Sequence[Partition]) -> Gate:
@@ -95,11 +98,11 @@ def _nothing_out_of_sync(partitions: Sequence[Partition]) -> Gate:
 def _enough_left(view: ClusterView, ids: set[int]) -> Gate:
     unread = sorted({p.topic for p in view.partitions or () if p.topic not in (view.min_insync or {}) and ids & set(p.replicas)})
     if unread:
-        return not_yet(not_read(f"min.insync.replicas of {some(unread)}"))
+        return not_yet(could_not_read(f"min.insync.replicas of {summarize(unread)}"))
     short = [p for p in view.partitions or () if _left_short(p, ids, (view.min_insync or {}).get(p.topic))]
     if not short:
         return MET
-    text = f"Without broker {listed(sorted(ids))} these would have fewer in-sync replicas than min.insync.replicas: {_in_full(short)}."
+    text = f"Without broker {join_ids(sorted(ids))} these would have fewer in-sync replicas than min.insync.replicas: {_in_full(short)}."
     reason = Reason("S02", text)
     # With every replica in sync waiting cannot help: the set itself is wrong.
     return not_yet(reason) if any(partition.under_replicated for partition in short) else never(reason)
@@ -116,10 +119,10 @@ def _left_short(partition: Partition, ids: set[int], min_insync: int | None) -> 
 def nobody_reassigns(view: ClusterView) -> Gate:
     """Whether nobody moves partitions: who stops brokers meanwhile decides over data that is not where it is meant to be."""
     if view.moving is None:
-        return not_yet(not_read("the reassignments"))
+        return not_yet(could_not_read("the reassignments"))
     if not view.moving:
         return MET
-    text = f"{len(view.moving)} partitions are being reassigned: {some(view.moving)}."
+    text = f"{len(view.moving)} partitions are being reassigned: {summarize(view.moving)}."
     return not_yet(Reason("S04", text))
 
 
@@ -157,7 +160,7 @@ def _after_others(view: ClusterView, broker: int, left: Collection[int], target:
     others = sorted(set(left) - {broker})
     if others and all(_still_known(view, other, target) for other in others):
         return (
-            f"All others that are left ({listed(others)}) were taken back: broker {broker} goes after them, since the takeover comes with the "
+            f"All others that are left ({join_ids(others)}) were taken back: broker {broker} goes after them, since the takeover comes with the "
             "last broker that the controllers do not know yet, and would cut off one that is plain then."
         )
     return f"Broker {broker} is the ZooKeeper controller: it goes last." if zookeeper_controller(view) == broker else ""
@@ -238,7 +241,7 @@ def _stopped(view: ClusterView, broker: Broker, target: BrokerMode) -> Decision:
     stage, back = stage_on_disk(broker.files), view.zk.taken_back.get(broker.id) if view.zk else None
     owned = back is BrokerMode.ZOOKEEPER and kraft_owns(view)
     ours = back is not None and stage is STAGE[back] and not owned
-    if (ours or stage is Stage.MIGRATION) and broker.in_zookeeper is not False:
+    if (ours or stage is FileStage.MIGRATION) and broker.in_zookeeper is not False:
         return session_not_over(broker)
     if stage in _STAGES[target]:
         return Act(Verb.START, f"Broker {broker.id} is stopped and has its new properties: an interrupted restart goes on.")
@@ -258,9 +261,9 @@ def _stopped(view: ClusterView, broker: Broker, target: BrokerMode) -> Decision:
 def _ready(view: ClusterView, broker: Broker, target: BrokerMode) -> Decision:
     position, intent = where(view), INTENT[target]
     allowed = permit(position, intent)
-    if allowed is Permit.REFUSE:
+    if allowed is PhasePermit.REFUSE:
         return Refuse(refusal(position, intent))
-    phase = MET if allowed is Permit.ACT else not_yet(*refusal(position, intent))
+    phase = MET if allowed is PhasePermit.ACT else not_yet(*refusal(position, intent))
     gate = together(
         (
             phase,
@@ -278,7 +281,7 @@ def _ready(view: ClusterView, broker: Broker, target: BrokerMode) -> Decision:
     return gates.unmet(gate)
 
 
-def _no_danger(view: ClusterView, position: Position) -> Gate:
+def _no_danger(view: ClusterView, position: ClusterPosition) -> Gate:
     # A stranded or split broker is cured by exactly this roll; its own alarm and, once finalized, the flags must not stop it.
     others = () if position.phase in _CUT_OFF else tuple(r for r in alarms(view) if r.cause is not Cause.UNFLAGGED_CONTROLLER)
     flags = MET if position.phase is Phase.STRANDED else gates.all_flagged(view)
@@ -330,12 +333,12 @@ def _unfenced(view: ClusterView, broker: Broker) -> Gate:
     missing = sorted({other.id for other in view.running_brokers()} - broker.listed_by)
     if not missing:
         return MET
-    return not_yet(Reason("R03", f"Broker {broker.id} is not yet known as alive to brokers {listed(missing)}."))
+    return not_yet(Reason("R03", f"Broker {broker.id} is not yet known as alive to brokers {join_ids(missing)}."))
 
 
 def _in_every_isr(view: ClusterView, broker: int) -> Gate:
     if view.partitions is None:
-        return not_yet(not_read("the partitions"))
+        return not_yet(could_not_read("the partitions"))
     out = view.lacking(broker)
     if not out:
         return MET
@@ -344,4 +347,6 @@ def _in_every_isr(view: ClusterView, broker: int) -> Gate:
 
 
 def _in_full(partitions: Sequence[Partition]) -> str:
-    return some((f"{p.name} (leader {p.leader}, replicas {list(p.replicas)}, ISR {list(p.isr)})" for p in sorted(partitions)), 6)
+    return summarize(
+        (f"{p.name} (leader {p.leader}, replicas {list(p.replicas)}, ISR {list(p.isr)})" for p in sorted(partitions)), 6
+    )

@@ -21,12 +21,12 @@ from airflow_provider_kmigrate.core.model import Cause, ClusterView, Migration
 PATIENCE = 20.0  # seconds; /migration moves every 0.5 s
 _A_PARTITION = 0.002  # seconds more for each: a full sync reads all states, and writes only what differs
 _MANY = 100_000  # partitions, where it is not known how many there are
-MOST_CURES = 3  # what they did not cure, another one would not
+MAX_RECOVERIES = 3  # what they did not cure, another one would not
 FORGOTTEN_AFTER = 600.0  # seconds of health: what ends it later is another trouble
 
 
 @dataclass(frozen=True, slots=True)
-class Standstill:
+class StalledDualWrite:
     """Since when /migration stands still, over the looks of one life.
 
     `times`: cures that were begun, in earlier lives too. `since`: the same leader, and nothing dual-written since that look; `untouched`: and not
@@ -49,7 +49,7 @@ class Standstill:
         """Seconds until the next cure, twice as many each time."""
         return float((PATIENCE + _A_PARTITION * partitions) * 2**self.times)
 
-    def cured(self, view: ClusterView, decision: Decision) -> tuple[Standstill, Decision]:
+    def cured(self, view: ClusterView, decision: Decision) -> tuple[StalledDualWrite, Decision]:
         """With one look more; the decision, or the cure where it has waited for the dual-write to move for too long."""
         known = self._well(view, well=isinstance(decision, Wait) and decision.healthy)
         if view.zk is not None and view.quorum is None:
@@ -64,50 +64,50 @@ class Standstill:
         known = known.still(view)
         return known.due(view, decision, told[0]) if known.pending else (known, decision)
 
-    def still(self, view: ClusterView) -> Standstill:
+    def still(self, view: ClusterView) -> StalledDualWrite:
         """With a look that waits for it to move."""
         since = self.since if self.since and _same(self.since, view) else view
         untouched = self.untouched if self.untouched and _same(self.untouched, view) else view
         untouched = untouched if _version(untouched) == _version(view) else view
-        return replace(self, since=since, untouched=untouched, pending=self.times < MOST_CURES)
+        return replace(self, since=since, untouched=untouched, pending=self.times < MAX_RECOVERIES)
 
-    def due(self, view: ClusterView, decision: Wait, told: str) -> tuple[Standstill, Decision]:
+    def due(self, view: ClusterView, decision: Wait, told: str) -> tuple[StalledDualWrite, Decision]:
         """The cure, once it has waited for long enough and nothing speaks against it. `told`: what it waits for, in words."""
         patience = self.patience(_MANY if view.partitions is None else len(view.partitions))
         if self.since is None or self.untouched is None or view.taken_at - self.since.taken_at < patience:
             return self, decision
-        gate = may_cure(view)
+        gate = may_recover(view)
         if not gate.met:
             return replace(self, pending=False), Wait((*decision.reasons, *gate.reasons))
         verb = Verb.FAIL_OVER if view.taken_at - self.untouched.taken_at >= patience else Verb.MEND
         return self._begun(), Act(verb, f"The dual-write stands still although ZooKeeper answers: {told}")
 
-    def found(self, view: ClusterView, refusal: Refuse) -> tuple[Standstill, Decision]:
+    def found(self, view: ClusterView, refusal: Refuse) -> tuple[StalledDualWrite, Decision]:
         """The refusal of a difference that lasts, or its cure where ZooKeeper merely lacks what KRaft has: it was lost on its way.
 
         Not where ZooKeeper has more, or something else: a new leader would write over it, and somebody may have meant it (D05).
         """
         lacking = all(reason.cause is Cause.ZOOKEEPER_MISSES for reason in refusal.reasons)
-        if not lacking or self.times >= MOST_CURES or not may_cure(view).met:
+        if not lacking or self.times >= MAX_RECOVERIES or not may_recover(view).met:
             return self, refusal
         return self._begun(), Act(Verb.FAIL_OVER, f"A new leader writes to ZooKeeper what was lost: {refusal.reasons[0].text}")
 
-    def _begun(self) -> Standstill:
+    def _begun(self) -> StalledDualWrite:
         """Counted before it is begun: who remembers it knows what a life that ended in it has left."""
         return replace(self, times=self.times + 1, decided=True, since=None, untouched=None)
 
-    def _well(self, view: ClusterView, *, well: bool) -> Standstill:
+    def _well(self, view: ClusterView, *, well: bool) -> StalledDualWrite:
         """Nothing is decided yet at this look; what was is forgotten after minutes of health."""
         began = view.taken_at if self.well_since is None else self.well_since
         forgotten = well and view.taken_at - began >= FORGOTTEN_AFTER
         return replace(self, decided=False, well_since=began if well else None, times=0 if forgotten else self.times)
 
-    def undone(self) -> Standstill:
+    def undone(self) -> StalledDualWrite:
         """What was decided on last was not begun, whether it was a cure or not."""
         return replace(self, times=self.times - self.decided, decided=False)
 
 
-def may_cure(view: ClusterView) -> Gate:
+def may_recover(view: ClusterView) -> Gate:
     """A failover must neither finalize nor meet a quorum that is not whole, and would be in vain with a client-metrics subscription."""
     return together((gates.all_flagged(view), gates.quorum_healthy(view), gates.no_client_metrics(view)))
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from airflow_provider_kmigrate.core.gates import MET, Gate, not_yet, together
-from airflow_provider_kmigrate.core.listing import listed, some
+from airflow_provider_kmigrate.core.listing import join_ids, summarize
 from airflow_provider_kmigrate.core.model import ClusterView, Partition, Reason, ZkController
-from airflow_provider_kmigrate.core.unread import not_read
+from airflow_provider_kmigrate.core.unread import could_not_read
 
 PATIENCE = 20.0  # seconds; a follower that has caught up is taken back within one. Below the 30 s after which a task defers: only tasks act
 CAUGHT_UP = 1000  # records behind the leader's high watermark that traffic explains
@@ -58,13 +58,13 @@ def may_restart(view: ClusterView, follower: int, leader: int) -> Gate:
 
 def _nobody_down(view: ClusterView) -> Gate:
     down = sorted(broker.id for broker in view.brokers.values() if broker.mode is None)
-    return MET if not down else not_yet(Reason("R01", f"Brokers that do not answer: {listed(down)}."))
+    return MET if not down else not_yet(Reason("R01", f"Brokers that do not answer: {join_ids(down)}."))
 
 
 def _only_this(view: ClusterView, follower: int, leader: int) -> Gate:
     rows = [p for p in view.partitions or () if p.under_replicated]
     others = [p.name for p in rows if not _explained(p, follower, leader) and not _unwritable(view, p, leader)]
-    return MET if not others else not_yet(Reason("S02", f"Other partitions are under-replicated too: {some(others)}."))
+    return MET if not others else not_yet(Reason("S02", f"Other partitions are under-replicated too: {summarize(others)}."))
 
 
 def _explained(partition: Partition, follower: int, leader: int) -> bool:
@@ -84,14 +84,14 @@ def _others_in_sync(view: ClusterView, leader: int) -> Gate:
     alone = [p.name for p in view.partitions or () if _alone(p, leader) and not _unwritable(view, p, leader)]
     if not alone:
         return MET
-    return not_yet(Reason("S02", f"Broker {leader} is the only one in sync for {len(alone)} partitions: {some(alone)}."))
+    return not_yet(Reason("S02", f"Broker {leader} is the only one in sync for {len(alone)} partitions: {summarize(alone)}."))
 
 
 def _owner_answers(view: ClusterView, leader: int) -> Gate:
     """A broker that is stopped while its controller is away waits 300 s (G11)."""
     controller = view.zk.controller if view.zk else None
     if not isinstance(controller, ZkController):
-        return not_yet(not_read("who is controller"))
+        return not_yet(could_not_read("who is controller"))
     answering = [c for c in view.controllers.values() if c.answers]
     named = view.brokers[leader].controller_id == controller.broker_id if leader in view.brokers else False
     if len(answering) * 2 > len(view.controllers) if controller.is_kraft else named:

@@ -14,7 +14,9 @@ from airflow_provider_kmigrate.core.model import Broker, BrokerMode, ClusterView
 from airflow_provider_kmigrate.core.phase import ended, kraft_owns
 
 
-def unheard(view: ClusterView, before: ClusterView, broker: int, target: BrokerMode, decision: Decision) -> Decision:
+def explain_stalled_dual_write(
+    view: ClusterView, before: ClusterView, broker: int, target: BrokerMode, decision: Decision
+) -> Decision:
     """The decision; where it waits for a broker that was started, and some depend on a dual-write that is not seen to move, G07 besides.
 
     A healthy wait is for a broker that is back, such as one that bakes, and stays what it is.

@@ -8,14 +8,14 @@ from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.forward import roll
-from airflow_provider_kmigrate.core.gates import MET, Gate, Standing, as_decision, not_yet, together, unmet
+from airflow_provider_kmigrate.core.gates import MET, Gate, GateState, as_decision, not_yet, together, unmet
 from airflow_provider_kmigrate.core.identity import strangers
-from airflow_provider_kmigrate.core.listing import listed
+from airflow_provider_kmigrate.core.listing import join_ids
 from airflow_provider_kmigrate.core.metadata import kinds as equivalence_kinds
 from airflow_provider_kmigrate.core.model import Cause, ClusterView, Migration, Reason
 from airflow_provider_kmigrate.core.phase import (
     Intent,
-    Permit,
+    PhasePermit,
     Phase,
     alarms,
     ended,
@@ -25,7 +25,7 @@ from airflow_provider_kmigrate.core.phase import (
     refusal,
     where,
 )
-from airflow_provider_kmigrate.core.unread import not_read
+from airflow_provider_kmigrate.core.unread import could_not_read
 
 COPIED = (
     Phase.DUAL_WRITE_ZOOKEEPER,
@@ -48,7 +48,7 @@ def controllers_ready(view: ClusterView) -> Decision:
 
 def _begun(view: ClusterView) -> Gate:
     if view.zk is None:
-        return not_yet(not_read("ZooKeeper"))
+        return not_yet(could_not_read("ZooKeeper"))
     if where(view).phase is Phase.STALE:
         return gates.fresh_migration(view)
     if isinstance(view.zk.migration, Migration):
@@ -59,7 +59,7 @@ def _begun(view: ClusterView) -> Gate:
 def brokers_registered(view: ClusterView, expected: frozenset[int]) -> Decision:
     """Every expected broker is registered, unfenced and known to all others, whatever its mode."""
     if view.zk is None:
-        return Wait((not_read("ZooKeeper"),))
+        return Wait((could_not_read("ZooKeeper"),))
     absent = sorted(node for node in expected if node not in view.brokers or view.brokers[node].mode is None)
     everyone = {broker.id for broker in view.running_brokers()}
     unknown = sorted(b.id for b in view.running_brokers() if b.id in expected and everyone - (b.listed_by or frozenset()))
@@ -84,9 +84,9 @@ def copied(view: ClusterView, since: ClusterView) -> Decision:
     """G7 and G13: the copy is over, the dual-write has moved `since`, and no partition was left without a leader by the takeover."""
     position = where(view)
     allowed = permit(position, Intent.COPY)
-    if allowed is Permit.REFUSE:
+    if allowed is PhasePermit.REFUSE:
         return Refuse(refusal(position, Intent.COPY))
-    if allowed is Permit.WAIT:
+    if allowed is PhasePermit.WAIT:
         return Wait((not_there_yet("Metadata is being copied from ZooKeeper to KRaft."), *position.reasons))
     if (over := _over(view)) is not None:
         return over
@@ -128,7 +128,7 @@ def equivalent(view: ClusterView) -> Decision:
         return over
     if view.zk is not None and not kraft_owns(view):
         return Done("ZooKeeper owns the cluster; there is nothing to compare it with.")
-    reasons = (*equivalence_kinds.unread(view), *equivalence_kinds.found(view))
+    reasons = (*equivalence_kinds.unread_kinds(view), *equivalence_kinds.found(view))
     return Wait(reasons) if reasons else Done(equivalence_kinds.same(view))
 
 
@@ -144,19 +144,19 @@ def past_soak(view: ClusterView) -> Decision | None:
         return None
     if flags_taken_by_us(view):
         bare = [controller.id for controller in view.controllers.values() if controller.migration_flag is False]
-        return Done(f"The finalization was begun: controllers {listed(sorted(bare))} are without the flag already.")
+        return Done(f"The finalization was begun: controllers {join_ids(sorted(bare))} are without the flag already.")
     return Refuse(alarms(view) or refusal(position, Intent.SOAK))
 
 
 def soaking(view: ClusterView, first: ClusterView, lag_limit: int) -> Gate:
     """Everything that must stay true while the cluster soaks in dual-write."""
     position = where(view)
-    if permit(position, Intent.SOAK) is not Permit.ACT:
-        refused = permit(position, Intent.SOAK) is Permit.REFUSE
-        return Gate(Standing.NEVER if refused else Standing.NOT_YET, refusal(position, Intent.SOAK))
+    if permit(position, Intent.SOAK) is not PhasePermit.ACT:
+        refused = permit(position, Intent.SOAK) is PhasePermit.REFUSE
+        return Gate(GateState.NEVER if refused else GateState.NOT_YET, refusal(position, Intent.SOAK))
     danger = alarms(view)
     if danger:
-        return Gate(Standing.NEVER, danger)
+        return Gate(GateState.NEVER, danger)
     return together(
         (
             gates.all_kraft(view),
@@ -176,7 +176,7 @@ def soaking(view: ClusterView, first: ClusterView, lag_limit: int) -> Gate:
 
 def soaked(view: ClusterView, seconds: float) -> str:
     """What was so all through a soak of so many seconds, for a person who decides on it; `view`: its last look, which was green too."""
-    brokers, controllers = (listed(sorted(nodes)) for nodes in (view.brokers, view.controllers))
+    brokers, controllers = (join_ids(sorted(nodes)) for nodes in (view.brokers, view.controllers))
     return (
         f"Every gate stayed green for {seconds:.0f} s: brokers {brokers} in KRaft mode and none fenced, every replica in its ISR, "
         f"controllers {controllers} with the migration flag, no consumer group on ZooKeeper."
@@ -189,7 +189,7 @@ def as_approved(view: ClusterView, before: ClusterView, *, compared: bool) -> Ga
 
     Not `compared`: something else stands against it, so that both sides were not read whole; that is no reason to give.
     """
-    differing = (*equivalence_kinds.unread(view), *equivalence_kinds.found(view)) if compared else ()
+    differing = (*equivalence_kinds.unread_kinds(view), *equivalence_kinds.found(view)) if compared else ()
     gate = together(
         (
             gates.dual_write_alive(view, before),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from airflow_provider_kmigrate.core import gates
-from airflow_provider_kmigrate.core.forward.hybrid import overdue
+from airflow_provider_kmigrate.core.forward.hybrid import hybrid_overdue
 from airflow_provider_kmigrate.core.model import BrokerMode, Cause, ClusterView, Migration, Reason
 from airflow_provider_kmigrate.core.phase import Phase, alarms, ended, flags_taken_by_us, silence, where
 
@@ -12,7 +12,7 @@ _QUIET = frozenset({Phase.ZOOKEEPER, Phase.PRE_MIGRATION, Phase.FINALIZED})
 
 def alarming(view: ClusterView, max_hybrid: float, now: float) -> tuple[Reason, ...]:
     """What a person must hear at once, whatever is under way: states that must never be, and a hybrid that lasts for too long (seconds)."""
-    late = overdue(view, max_hybrid, now)
+    late = hybrid_overdue(view, max_hybrid, now)
     return (*alarms(view), *([late] if late else []))
 
 

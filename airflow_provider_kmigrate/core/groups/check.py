@@ -7,7 +7,7 @@ from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen
 from airflow_provider_kmigrate.core.decision import Decision, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.findings.finding import Severity
 from airflow_provider_kmigrate.core.groups.members import unread
-from airflow_provider_kmigrate.core.groups.scan import TwoLooks, scan
+from airflow_provider_kmigrate.core.groups.scan import TwoObservations, scan
 from airflow_provider_kmigrate.core.model import Reason
 
 Look = tuple[GroupSeen, float]  # the group, and when it was seen, in seconds
@@ -35,7 +35,7 @@ def topics(seen: GroupSeen) -> set[str]:
     return {where.topic for where in seen.zk.partitions} if seen.zk else set()
 
 
-def judged(looks: TwoLooks, group: GroupSpec) -> Decision:
+def judged(looks: TwoObservations, group: GroupSpec) -> Decision:
     """Refused for what blocks; all else that was found is said."""
     found = scan(looks)
     blocking = tuple(finding.reason for finding in found.findings if finding.severity is Severity.BLOCK)

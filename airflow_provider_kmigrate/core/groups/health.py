@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from airflow_provider_kmigrate.core.cluster import GroupSpec
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.groups.members import cast, places, read_by, restless, surely_read
+from airflow_provider_kmigrate.core.groups.members import map_instances, places, read_by, restless, surely_read
 from airflow_provider_kmigrate.core.model import Cause, Reason
 
 UNREST = 60.0  # seconds that a group may take to come to rest without having been touched
@@ -82,7 +82,7 @@ def follow(
         where: _mark(health.marks.get(where), at.get(where, -1), ends.get(where), now, health.stood.get(where))
         for where in read | read_by(seen, group)
     }
-    there = watched is None or cast(seen.members or (), group).kinds(watched[0]) == {watched[1]}
+    there = watched is None or map_instances(seen.members or (), group).kinds(watched[0]) == {watched[1]}
     return replace(
         _lived(health, lives(seen, group, *watched)) if watched and (there or health.lives) else health,
         marks=marks,
@@ -102,7 +102,7 @@ def unknown(health: Health, now: float) -> Health:
 
 def lives(seen: GroupSeen, group: GroupSpec, instance: str, kind: MemberKind) -> frozenset[str]:
     """Of the members of one instance that are of this kind."""
-    members = cast(seen.members or (), group).instances[instance]
+    members = map_instances(seen.members or (), group).instances[instance]
     return frozenset(member.life for member in members if member.kind is kind and member.life)
 
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field, replace
 from airflow_provider_kmigrate.core.cluster import GroupSpec
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind
 from airflow_provider_kmigrate.core.coordination.registration import Mode
-from airflow_provider_kmigrate.core.groups.members import cast, unread
+from airflow_provider_kmigrate.core.groups.members import map_instances, unread
 
 OFFSETS_SETTLE = 5.0  # seconds after which an offset that one store had must be in the other, too
 ABSENT = 45.0  # seconds without any member after which an instance is restarted once more; a dead one's session lasts as long by default
 
 
 @dataclass(frozen=True, slots=True)
-class Looks:
+class GroupObservations:
     """The group now, and at an earlier look to compare its offsets with, each with its time on the monotonic clock.
 
     `begun`: the first whole look of the same step. `away`: instance -> since when nothing of it is seen; one that is seen now is
@@ -55,7 +55,7 @@ class Looks:
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class GroupHistory:
     """What is kept of the looks of one step, for the next one to be judged by.
 
     `whole`: (time, look) of those in which nothing was unknown, oldest first; the first of them is the one to compare with: the
@@ -67,11 +67,11 @@ class Past:
     away: Mapping[str, float] = field(default_factory=dict)
     plain: Mapping[str, float] = field(default_factory=dict)
 
-    def saw(self, seen: GroupSeen | None, at: float, group: GroupSpec) -> Past:
+    def saw(self, seen: GroupSeen | None, at: float, group: GroupSpec) -> GroupHistory:
         """Take in one look. Where members are unknown, nobody has come or gone."""
         if seen is None or seen.members is None:
             return self
-        everyone = cast(seen.members, group)
+        everyone = map_instances(seen.members, group)
         away = {name: self.away.get(name, at) for name in everyone.instances if not everyone.kinds(name)}
         plain = {member.life: self.plain.get(member.life, at) for member in seen.of_kind(MemberKind.PLAIN)}
         whole = self._whole(seen, at)
@@ -82,8 +82,8 @@ class Past:
         settled = [then for then, _ in whole if at - then >= OFFSETS_SETTLE]
         return tuple(each for each in whole if each[0] >= max(settled)) if settled else whole
 
-    def looks(self, seen: GroupSeen | None, at: float) -> Looks:
+    def looks(self, seen: GroupSeen | None, at: float) -> GroupObservations:
         """For the look that was taken in last."""
         first_at, first = self.whole[0] if self.whole else (at, None)
         begun_at, begun = self.begun or (at, None)
-        return Looks(seen, at, first, first_at, begun, begun_at, self.away, self.plain)
+        return GroupObservations(seen, at, first, first_at, begun, begun_at, self.away, self.plain)

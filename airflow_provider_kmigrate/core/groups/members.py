@@ -17,7 +17,7 @@ _SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Cast:
+class InstanceMap:
     """Who plays whom: the members of each instance of the cluster file, and those of none. An instance may have several members."""
 
     instances: Mapping[str, tuple[MemberSeen, ...]]
@@ -32,7 +32,7 @@ class Cast:
         return tuple(name for name in self.instances if self.kinds(name) == {kind})
 
 
-def cast(members: Iterable[MemberSeen], group: GroupSpec) -> Cast:
+def map_instances(members: Iterable[MemberSeen], group: GroupSpec) -> InstanceMap:
     """Members by the file's instances."""
     names = [instance.name for instance in group.instances]
     found: dict[str, list[MemberSeen]] = {name: [] for name in names}
@@ -40,7 +40,7 @@ def cast(members: Iterable[MemberSeen], group: GroupSpec) -> Cast:
     for member in members:
         name = instance_called(member.name, group.name, names)
         (strangers if name is None else found[name]).append(member)
-    return Cast({name: tuple(theirs) for name, theirs in found.items()}, tuple(strangers))
+    return InstanceMap({name: tuple(theirs) for name, theirs in found.items()}, tuple(strangers))
 
 
 def unread(
@@ -94,7 +94,7 @@ def flawed(seen: GroupSeen) -> tuple[Reason, ...]:
 
 def unknown_members(seen: GroupSeen, group: GroupSpec) -> tuple[Reason, ...]:
     """Members that are no instance's of the cluster file."""
-    strangers = cast(seen.members or (), group).strangers
+    strangers = map_instances(seen.members or (), group).strangers
     if not strangers:
         return ()
     named = ", ".join(f"{member.name} ({member.kind})" for member in strangers[:_SHOWN])
@@ -108,7 +108,7 @@ def restless(seen: GroupSeen, group: GroupSpec, but: Collection[str] = ()) -> tu
 
 def away(seen: GroupSeen, group: GroupSpec, but: Collection[str] = ()) -> tuple[Reason, ...]:
     """Instances of which nothing is seen."""
-    everyone = cast(seen.members or (), group)
+    everyone = map_instances(seen.members or (), group)
     absent = [name for name, members in everyone.instances.items() if not members and name not in but]
     if not absent:
         return ()
@@ -175,7 +175,7 @@ def surely_read(seen: GroupSeen) -> frozenset[TopicPartition]:
 
 def _hides(seen: GroupSeen, group: GroupSpec) -> bool:
     """Whether somebody may read what no registration tells: instances that are plain, or away, and registrations that nobody can read."""
-    everyone = cast(seen.members or (), group)
+    everyone = map_instances(seen.members or (), group)
     plain = any(MemberKind.PLAIN in everyone.kinds(name) or not everyone.kinds(name) for name in everyone.instances)
     return plain or not everyone.instances or bool(seen.of_kind(MemberKind.PLAIN)) or bool(flawed(seen))
 

@@ -19,11 +19,11 @@ from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, Me
 from airflow_provider_kmigrate.core.coordination.registration import Mode
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.groups.hold import held
-from airflow_provider_kmigrate.core.groups.looks import ABSENT, Looks
+from airflow_provider_kmigrate.core.groups.looks import ABSENT, GroupObservations
 from airflow_provider_kmigrate.core.groups.members import (
-    Cast,
+    InstanceMap,
     away,
-    cast,
+    map_instances,
     flawed,
     restless,
     stopped,
@@ -44,7 +44,7 @@ class Goal(StrEnum):
 
 
 def switch(
-    looks: Looks,
+    looks: GroupObservations,
     group: GroupSpec,
     instance: str,
     target: MemberKind,
@@ -65,7 +65,7 @@ def switch(
     missing = unread(seen, group.name)
     if missing or seen is None:
         return Wait(missing)
-    members = cast(seen.members or (), group).instances[instance]
+    members = map_instances(seen.members or (), group).instances[instance]
     kinds = frozenset(member.kind for member in members if target is not MemberKind.PLAIN or member.life not in former)
     if kinds == {target}:
         there = f"{instance} of group {group.name} is {_named(target)}."
@@ -76,7 +76,7 @@ def switch(
     return kept or _switch_now(looks, group, instance, target, hurry=hurry)
 
 
-def _kept_from(looks: Looks, group: GroupSpec, forbids: Callable[[GroupSeen], tuple[Reason, ...]]) -> Decision | None:
+def _kept_from(looks: GroupObservations, group: GroupSpec, forbids: Callable[[GroupSeen], tuple[Reason, ...]]) -> Decision | None:
     """What is forbidden whoever is dead is refused; what would not be, were a place in Kafka a dead member's, waits until that is known."""
     if looks.now is None or not (never := forbids(looks.now)):
         return None
@@ -95,12 +95,12 @@ def _switch_forbidden(seen: GroupSeen, group: GroupSpec, instance: str, target: 
     return (*flawed(seen), *strange, *forbidden(seen, group, instance, target))
 
 
-def _switch_now(looks: Looks, group: GroupSpec, instance: str, target: MemberKind, *, hurry: bool) -> Decision:
+def _switch_now(looks: GroupObservations, group: GroupSpec, instance: str, target: MemberKind, *, hurry: bool) -> Decision:
     """Nothing forbids it: is this the moment?"""
     seen = looks.now
     if seen is None:
         return Wait(unread(seen, group.name))
-    kinds = cast(seen.members or (), group).kinds(instance)
+    kinds = map_instances(seen.members or (), group).kinds(instance)
     if not kinds and looks.absent_for(instance) < ABSENT:
         return Wait((_absent(group, instance, target, kinds),))
     waits = () if hurry else restless(seen, group, but=[instance])
@@ -113,7 +113,7 @@ def _switch_now(looks: Looks, group: GroupSpec, instance: str, target: MemberKin
 
 def forbidden(seen: GroupSeen, group: GroupSpec, instance: str, target: MemberKind) -> tuple[Reason, ...]:
     """Why the instance must never become that while the group is as it is."""
-    everyone, zk = cast(seen.members or (), group), seen.zk
+    everyone, zk = map_instances(seen.members or (), group), seen.zk
     if target is MemberKind.MIGRATING and everyone.kinds(instance) == {MemberKind.PLAIN}:
         return ()  # one plain member less is better wherever the group stands, and the only way out beside an old one
     others = frozenset(kind for name in everyone.instances if name != instance for kind in everyone.kinds(name))
@@ -135,7 +135,7 @@ def forbidden(seen: GroupSeen, group: GroupSpec, instance: str, target: MemberKi
     return (Reason("K45", text),)
 
 
-def set_mode(looks: Looks, group: GroupSpec, mode: Mode, *, blind: bool = False) -> Decision:
+def set_mode(looks: GroupObservations, group: GroupSpec, mode: Mode, *, blind: bool = False) -> Decision:
     """The group's migration/mode as wanted, and every member at rest under it. Act: "set mode".
 
     `blind`: a person takes it upon them that the members in Kafka could not be read, or that those that may be dead are; it says nothing
@@ -183,7 +183,7 @@ def _mode_forbidden(seen: GroupSeen, group: GroupSpec, mode: Mode) -> tuple[Reas
     return tuple(reasons)
 
 
-def next_back(looks: Looks, group: GroupSpec, goal: Goal) -> tuple[str, MemberKind | Mode] | None:
+def next_back(looks: GroupObservations, group: GroupSpec, goal: Goal) -> tuple[str, MemberKind | Mode] | None:
     """The next move on the way back to `goal`: an instance (and what it becomes) or "" (and the mode). None: there is nothing to do.
 
     Only what lies behind the goal is undone: a group that never came so far stays as it is.
@@ -191,7 +191,7 @@ def next_back(looks: Looks, group: GroupSpec, goal: Goal) -> tuple[str, MemberKi
     seen = looks.now
     if seen is None or seen.zk is None or seen.members is None:
         return None
-    everyone = cast(seen.members, group)
+    everyone = map_instances(seen.members, group)
     plain = [name for name in everyone.instances if MemberKind.PLAIN in everyone.kinds(name)]
     if plain:
         alone = not seen.of_kind(MemberKind.MIGRATING) and not seen.of_kind(MemberKind.OLD)
@@ -243,7 +243,9 @@ def past(seen: GroupSeen | None, group: GroupSpec, instance: str, target: Member
     return Done(f"{instance} of group {group.name} has come further already: it is a plain Kafka consumer.")
 
 
-def onward(looks: Looks, group: GroupSpec, instance: str, target: MemberKind, *, begun: bool = False) -> Decision | None:
+def onward(
+    looks: GroupObservations, group: GroupSpec, instance: str, target: MemberKind, *, begun: bool = False
+) -> Decision | None:
     """What keeps the way forward, alone, from switching this instance now; None: nothing.
 
     Nobody is started while the whole application is stopped: it may be so on purpose, and a group that has left ZooKeeper with nothing
@@ -253,7 +255,7 @@ def onward(looks: Looks, group: GroupSpec, instance: str, target: MemberKind, *,
     if looks.now is None or (nobody and not begun):
         return Wait(nobody)
     first = group.instances[0].name
-    kinds = cast(looks.now.members or (), group).kinds(first)
+    kinds = map_instances(looks.now.members or (), group).kinds(first)
     if first == instance or not kinds or min(map(_ORDER.index, kinds)) >= _ORDER.index(target):
         return None
     text = f"Group {group.name}: {first} is {_words(kinds)}, and {instance} would become {_named(target)} before it."
@@ -275,7 +277,7 @@ def further(seen: GroupSeen | None, group: GroupSpec, instance: str) -> bool:
 
     Only where the mode has been Kafka: before that it is a migrating member that died, and that Kafka keeps for its session.
     """
-    if seen is None or seen.zk is None or cast(seen.members or (), group).kinds(instance) != {MemberKind.PLAIN}:
+    if seen is None or seen.zk is None or map_instances(seen.members or (), group).kinds(instance) != {MemberKind.PLAIN}:
         return False
     return seen.zk.toggle is Mode.KAFKA or all_plain(seen, group)
 
@@ -284,7 +286,7 @@ def absent(seen: GroupSeen | None, group: GroupSpec, instance: str) -> bool:
     """Whether no living member of an instance is seen; not where that is not known."""
     if seen is None or seen.members is None:
         return False
-    kinds = cast(seen.members, group).kinds(instance)
+    kinds = map_instances(seen.members, group).kinds(instance)
     return not kinds or (kinds == {MemberKind.PLAIN} and not further(seen, group, instance))
 
 
@@ -292,7 +294,7 @@ def all_plain(seen: GroupSeen | None, group: GroupSpec) -> bool:
     """Whether every instance is a plain Kafka consumer, and nobody is left in ZooKeeper; False where that is not known."""
     if unread(seen, group.name) or seen is None or seen.zk is None or seen.zk.registrations:
         return False
-    everyone = cast(seen.members or (), group)
+    everyone = map_instances(seen.members or (), group)
     return all(everyone.kinds(name) == {MemberKind.PLAIN} for name in everyone.instances)
 
 
@@ -334,7 +336,7 @@ def clean_up(seen: GroupSeen | None, group: GroupSpec) -> Decision:
 
 def plan(seen: GroupSeen, group: GroupSpec, goal: Goal | None = None) -> str:
     """Where a group stands and what is left to do, as a sentence; `goal` None: the way forward. Only what can be told from one look."""
-    everyone = cast(seen.members or (), group)
+    everyone = map_instances(seen.members or (), group)
     becomes_old_only = goal is not None and not everyone.of_kind(MemberKind.PLAIN)  # which strangers do not keep it from
     left = [*flawed(seen), *(() if becomes_old_only else unknown_members(seen, group))]
     if left:
@@ -344,7 +346,7 @@ def plan(seen: GroupSeen, group: GroupSpec, goal: Goal | None = None) -> str:
     return f"{standing(seen)}. {'Then ' + ', '.join(steps) if steps else 'Nothing is to be done'}. {kept}".strip()
 
 
-def _forward(seen: GroupSeen, everyone: Cast) -> list[str]:
+def _forward(seen: GroupSeen, everyone: InstanceMap) -> list[str]:
     names = list(everyone.instances)
     old = [
         name for name in names if everyone.kinds(name) != {MemberKind.PLAIN} and MemberKind.MIGRATING not in everyone.kinds(name)
@@ -359,7 +361,7 @@ def _forward(seen: GroupSeen, everyone: Cast) -> list[str]:
     ]
 
 
-def _back(seen: GroupSeen, everyone: Cast, goal: Goal) -> list[str]:
+def _back(seen: GroupSeen, everyone: InstanceMap, goal: Goal) -> list[str]:
     plain = [name for name in everyone.instances if MemberKind.PLAIN in everyone.kinds(name)]
     later = [name for name in everyone.instances if everyone.kinds(name) & {MemberKind.PLAIN, MemberKind.MIGRATING}]
     toggled = seen.zk is not None and seen.zk.toggle is Mode.KAFKA

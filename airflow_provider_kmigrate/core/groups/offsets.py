@@ -13,7 +13,7 @@ from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, St
 from airflow_provider_kmigrate.core.coordination.registration import Unreadable
 from airflow_provider_kmigrate.core.decision import Refuse
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.listing import some
+from airflow_provider_kmigrate.core.listing import summarize
 from airflow_provider_kmigrate.core.model import Reason
 
 
@@ -76,7 +76,7 @@ def outdated(made: CopyPlan, now: GroupSeen) -> tuple[Reason, ...]:
     moved = [write.where for write in made.writes if target.get(write.where) != write.over]
     if not moved:
         return ()
-    text = f"Offsets of {now.name} in {made.to} changed since the copy was planned: {some(where.name for where in moved)}."
+    text = f"Offsets of {now.name} in {made.to} changed since the copy was planned: {summarize(where.name for where in moved)}."
     return (Reason("K74", text),)
 
 
@@ -93,7 +93,7 @@ def refusals(seen: GroupSeen, to: Store) -> Iterator[Reason]:
         text = f"Not read of {seen.name}: {', '.join(unread)}."
         yield Reason("K30", text)
     elif there := _there(seen, to):
-        yield Reason("K71", f"{seen.name} has members in {to}: {some(there)}.")
+        yield Reason("K71", f"{seen.name} has members in {to}: {summarize(there)}.")
 
 
 def _there(seen: GroupSeen, to: Store) -> list[str]:
@@ -110,11 +110,13 @@ def _unusable(seen: GroupSeen, to: Store) -> Iterator[Reason]:
     stored = seen.zk.offsets if seen.zk and to is Store.KAFKA else {}
     broken = sorted((where, one.offset) for where, one in stored.items() if isinstance(one.offset, Unreadable))
     if broken:
-        text = f"Offsets of {seen.name} in zookeeper are no numbers: {some(f'{where.name}: {flaw}' for where, flaw in broken)}."
+        text = (
+            f"Offsets of {seen.name} in zookeeper are no numbers: {summarize(f'{where.name}: {flaw}' for where, flaw in broken)}."
+        )
         yield Reason("K42", text)
     source, ends = _usable(seen, _other(to)), seen.ends or {}
     if beyond := sorted(where for where, offset in source.items() if where in ends and offset > ends[where]):
-        told = some(f"{where.name} at {source[where]} of {ends[where]}" for where in beyond)
+        told = summarize(f"{where.name} at {source[where]} of {ends[where]}" for where in beyond)
         yield Reason("K42", f"Offsets of {seen.name} in {_other(to)} lie beyond their logs: {told}.")
 
 

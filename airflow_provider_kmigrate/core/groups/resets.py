@@ -8,14 +8,14 @@ from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, Me
 from airflow_provider_kmigrate.core.coordination.registration import Unreadable
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.groups.members import unread
-from airflow_provider_kmigrate.core.listing import some
+from airflow_provider_kmigrate.core.listing import summarize
 from airflow_provider_kmigrate.core.model import Reason
 
 
 def pending(seen: GroupSeen) -> str:
     """Those that no holder has made good yet, in words; empty where there are none, or that is not known."""
     resets = seen.zk.resets if seen.zk is not None else {}
-    return some(f"{where.name} at {_shown(offset)}" for where, offset in sorted(resets.items(), key=lambda one: one[0]))
+    return summarize(f"{where.name} at {_shown(offset)}" for where, offset in sorted(resets.items(), key=lambda one: one[0]))
 
 
 def _shown(offset: int | Unreadable) -> str:

@@ -16,10 +16,10 @@ from airflow_provider_kmigrate.core.coordination.assignors import Assigned, Grou
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind, ZkGroup
 from airflow_provider_kmigrate.core.coordination.registration import Flaw, Mode, Registration, Unreadable, consumer_of
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.findings.finding import Finding, Severity, blocks, unknown, warns
+from airflow_provider_kmigrate.core.findings.finding import PreflightFinding, Severity, blocks, unknown, warns
 from airflow_provider_kmigrate.core.groups.offsets import larger
 from airflow_provider_kmigrate.core.groups.resets import pending
-from airflow_provider_kmigrate.core.listing import some
+from airflow_provider_kmigrate.core.listing import summarize
 
 #: Seconds between two commits of an old consumer, as auto.commit.interval.ms has it; looks closer than that prove no standstill.
 COMMIT_INTERVAL: Final = 60.0
@@ -30,7 +30,7 @@ _MODES: Final = {None, b"", b"kafka", b"zookeeper"}
 _MINIMAL: Final = 2  # threads from which strategies differ
 
 
-class Standing(StrEnum):
+class GroupSituation(StrEnum):
     """Where a group stands between ZooKeeper's coordination and Kafka's."""
 
     OLD = "old"
@@ -45,7 +45,7 @@ class Standing(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class TwoLooks:
+class TwoObservations:
     """A look, and one `gap` seconds before it. `settings`: of topics, as `clients.group_reads.topic_settings` has them; None: unread.
 
     `starts`: the first offsets of the logs that the group reads; None: not asked for.
@@ -66,17 +66,17 @@ class GroupScan:
     """
 
     seen: GroupSeen
-    standing: Standing
+    standing: GroupSituation
     lag: int | None = None
     advanced: Mapping[str, int] = field(default_factory=dict)
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[PreflightFinding, ...] = ()
 
     @property
     def blocked(self) -> bool:
         return any(finding.severity is Severity.BLOCK for finding in self.findings)
 
 
-def scan(looks: TwoLooks) -> GroupScan:
+def scan(looks: TwoObservations) -> GroupScan:
     """Everything at once, the gravest first."""
     found = sorted((finding for check in _CHECKS for finding in check(looks)), key=lambda one: list(Severity).index(one.severity))
     behind = lags(looks.now)
@@ -92,18 +92,18 @@ def scan(looks: TwoLooks) -> GroupScan:
     )
 
 
-def standing(seen: GroupSeen) -> Standing:
+def standing(seen: GroupSeen) -> GroupSituation:
     """The group in one word."""
     if seen.zk is not None and any(isinstance(entry, Unreadable) for entry in seen.zk.registrations.values()):
-        return Standing.FROZEN
+        return GroupSituation.FROZEN
     if seen.members is None or seen.zk is None:
-        return Standing.UNKNOWN
+        return GroupSituation.UNKNOWN
     kinds = {member.kind for member in seen.members}
     if MemberKind.PLAIN in kinds:
-        return Standing.PLAIN if len(kinds) == 1 else Standing.MIXED_WITH_PLAIN
+        return GroupSituation.PLAIN if len(kinds) == 1 else GroupSituation.MIXED_WITH_PLAIN
     if kinds == {MemberKind.MIGRATING}:
-        return Standing.IN_KAFKA_MODE if seen.zk.mode is Mode.KAFKA else Standing.MIGRATING
-    return Standing.NOBODY if not kinds else Standing.MIXED if len(kinds) > 1 else Standing.OLD
+        return GroupSituation.IN_KAFKA_MODE if seen.zk.mode is Mode.KAFKA else GroupSituation.MIGRATING
+    return GroupSituation.NOBODY if not kinds else GroupSituation.MIXED if len(kinds) > 1 else GroupSituation.OLD
 
 
 def lags(seen: GroupSeen) -> dict[TopicPartition, int]:
@@ -130,11 +130,11 @@ def wanted(seen: GroupSeen) -> frozenset[TopicPartition]:
     return (seen.zk.partitions if seen.zk else frozenset()).union(*held)
 
 
-def _moved_in_zookeeper(looks: TwoLooks) -> frozenset[TopicPartition]:
+def _moved_in_zookeeper(looks: TwoObservations) -> frozenset[TopicPartition]:
     return larger(looks.now.in_zookeeper, looks.before.in_zookeeper if looks.before else {})
 
 
-def _moved_in_kafka(looks: TwoLooks) -> frozenset[TopicPartition]:
+def _moved_in_kafka(looks: TwoObservations) -> frozenset[TopicPartition]:
     return larger(looks.now.committed or {}, (looks.before.committed if looks.before else None) or {})
 
 
@@ -146,7 +146,7 @@ def _registered(seen: GroupSeen) -> Iterator[tuple[str, Registration]]:
 # ---------------------------------------------------------------------------------------------------------- the checks
 
 
-def _read(looks: TwoLooks) -> Iterator[Finding]:
+def _read(looks: TwoObservations) -> Iterator[PreflightFinding]:
     parts = {"ZooKeeper": looks.now.zk, "the Kafka group": looks.now.kafka, "its commits in Kafka": looks.now.committed}
     if missing := [name for name, part in parts.items() if part is None]:
         yield blocks("K30", f"not read: {', '.join(missing)}")
@@ -154,7 +154,7 @@ def _read(looks: TwoLooks) -> Iterator[Finding]:
         yield blocks("K30", "not read: the ends of its logs")
 
 
-def _flaws(looks: TwoLooks) -> Iterator[Finding]:
+def _flaws(looks: TwoObservations) -> Iterator[PreflightFinding]:
     for name, entry in sorted((looks.now.zk.registrations if looks.now.zk else {}).items()):
         if isinstance(entry, Unreadable):
             path = f"/consumers/{looks.now.name}/ids/{name}"
@@ -162,7 +162,7 @@ def _flaws(looks: TwoLooks) -> Iterator[Finding]:
             yield blocks("K31", f"{path}: {entry}{', as pykafka registers' if pykafka else ''}")
 
 
-def _subscriptions(looks: TwoLooks) -> Iterator[Finding]:
+def _subscriptions(looks: TwoObservations) -> Iterator[PreflightFinding]:
     topics = sorted({where.topic for where in looks.now.zk.partitions}) if looks.now.zk else []
     for name, entry in _registered(looks.now):
         selected = topics_of(entry, topics)
@@ -170,10 +170,10 @@ def _subscriptions(looks: TwoLooks) -> Iterator[Finding]:
             yield blocks("K33", f"{name} has registered {selected.content!r}")
         elif not set(topics).intersection(selected):
             twice = ", escaped twice" if "\\\\" in (entry.wildcard or "") else ""
-            yield warns("K33", f"{name} selects no topic that exists: {some(map(repr, entry.subscription))}{twice}")
+            yield warns("K33", f"{name} selects no topic that exists: {summarize(map(repr, entry.subscription))}{twice}")
 
 
-def _mode(looks: TwoLooks) -> Iterator[Finding]:
+def _mode(looks: TwoObservations) -> Iterator[PreflightFinding]:
     zk = looks.now.zk
     if zk is None:
         return
@@ -182,17 +182,17 @@ def _mode(looks: TwoLooks) -> Iterator[Finding]:
         meant = (data or b"").strip().lower() == b"kafka"
         yield (blocks if meant else warns)("K35", f"migration/mode holds {(data or b'')[:40]!r}")
     if zk.toggle is Mode.KAFKA and (old := looks.now.of_kind(MemberKind.OLD)):
-        yield warns("K45", f"the mode is kafka, and these cannot follow it: {some(member.name for member in old)}")
+        yield warns("K45", f"the mode is kafka, and these cannot follow it: {summarize(member.name for member in old)}")
 
 
-def _resets(looks: TwoLooks) -> Iterator[Finding]:
+def _resets(looks: TwoObservations) -> Iterator[PreflightFinding]:
     """Without a migrating member nobody takes them up, until the first one comes, which may be in weeks."""
     if waiting := pending(looks.now):
         told = warns if looks.now.of_kind(MemberKind.MIGRATING) else blocks
         yield told("K46", f"an operator recorded offsets that nobody took up: {waiting}")
 
 
-def _assignment(looks: TwoLooks) -> Iterator[Finding]:
+def _assignment(looks: TwoObservations) -> Iterator[PreflightFinding]:
     """What is at rest under ZooKeeper shows by which strategy; with one thread all are the same."""
     zk = looks.now.zk
     streams = sum(max(entry.subscription.values(), default=0) for _, entry in _registered(looks.now))
@@ -208,22 +208,22 @@ def _assignment(looks: TwoLooks) -> Iterator[Finding]:
     yield from _ties(zk)
 
 
-def _ties(zk: ZkGroup) -> Iterator[Finding]:
+def _ties(zk: ZkGroup) -> Iterator[PreflightFinding]:
     topics: dict[str, list[int]] = {}
     for where in zk.partitions:
         topics.setdefault(where.topic, []).append(where.partition)
     found = assign(Strategy.ROUND_ROBIN, Group(zk.registrations, topics))
     if isinstance(found, Assigned) and found.ties:
-        yield warns("K36", f"partitions with one hash: {some(f'{a.name} and {b.name}' for a, b in found.ties)}")
+        yield warns("K36", f"partitions with one hash: {summarize(f'{a.name} and {b.name}' for a, b in found.ties)}")
 
 
-def _stores(looks: TwoLooks) -> Iterator[Finding]:
+def _stores(looks: TwoObservations) -> Iterator[PreflightFinding]:
     """Kafka's offset of a partition that an old member owns can move by that member only: nobody else reads it."""
     before = looks.before
     held = _held_by_old(looks.now) & (_held_by_old(before) if before else frozenset())
     if told := sorted(held & _moved_in_kafka(looks)):
         yield warns(
-            "K37", f"old members commit to Kafka: {some(where.name for where in told)} moved there within {looks.gap:.0f} s"
+            "K37", f"old members commit to Kafka: {summarize(where.name for where in told)} moved there within {looks.gap:.0f} s"
         )
 
 
@@ -231,24 +231,24 @@ def _held_by_old(seen: GroupSeen) -> frozenset[TopicPartition]:
     return frozenset().union(*(member.holds for member in seen.of_kind(MemberKind.OLD)))
 
 
-def _twice(looks: TwoLooks) -> Iterator[Finding]:
+def _twice(looks: TwoObservations) -> Iterator[PreflightFinding]:
     seen = looks.now
     plain = seen.of_kind(MemberKind.PLAIN)
     if plain and seen.zk is not None and seen.zk.registrations and seen.zk.mode is Mode.ZOOKEEPER:
-        names = some(sorted(f"{member.name} on {member.host}" for member in plain))
+        names = summarize(sorted(f"{member.name} on {member.host}" for member in plain))
         yield blocks("K38", f"plain Kafka consumers while ZooKeeper coordinates {len(seen.zk.registrations)} members: {names}")
 
 
-def _topics(looks: TwoLooks) -> Iterator[Finding]:
+def _topics(looks: TwoObservations) -> Iterator[PreflightFinding]:
     if looks.now.zk is None or not looks.now.of_kind(MemberKind.OLD):
         return
     topics = sorted({where.topic for where in looks.now.zk.partitions})
     told = looks.settings or {}
     if unread := [topic for topic in topics if topic not in told]:
-        yield unknown("K40", f"compression and conversion are not known of {some(unread)}")
+        yield unknown("K40", f"compression and conversion are not known of {summarize(unread)}")
     unreadable = {topic: why for topic in topics if topic in told and (why := _unreadable_for_old(told[topic]))}
     if unreadable:
-        yield warns("K40", some(f"{topic} has {why}" for topic, why in unreadable.items()))
+        yield warns("K40", summarize(f"{topic} has {why}" for topic, why in unreadable.items()))
 
 
 def _unreadable_for_old(settings: Mapping[str, str]) -> str:
@@ -256,13 +256,13 @@ def _unreadable_for_old(settings: Mapping[str, str]) -> str:
     return " and ".join(f"{name}={value}" for name, value in bad if settings.get(name) == value)
 
 
-def _unowned(looks: TwoLooks) -> Iterator[Finding]:
+def _unowned(looks: TwoObservations) -> Iterator[PreflightFinding]:
     now, then = _nobodys(looks.now), _nobodys(looks.before) if looks.before else frozenset()
     if stayed := sorted(now & then):
         told = blocks if looks.gap >= REBALANCE else warns
-        yield told("K41", f"nobody owned {some(where.name for where in stayed)} at both looks, {looks.gap:.0f} s apart")
+        yield told("K41", f"nobody owned {summarize(where.name for where in stayed)} at both looks, {looks.gap:.0f} s apart")
     elif now:
-        yield warns("K41", f"nobody owns {some(where.name for where in sorted(now))} just now")
+        yield warns("K41", f"nobody owns {summarize(where.name for where in sorted(now))} just now")
 
 
 def _nobodys(seen: GroupSeen) -> frozenset[TopicPartition]:
@@ -271,25 +271,25 @@ def _nobodys(seen: GroupSeen) -> frozenset[TopicPartition]:
     return seen.zk.unowned - held if seen.zk is not None and seen.members else frozenset()
 
 
-def _offsets(looks: TwoLooks) -> Iterator[Finding]:
+def _offsets(looks: TwoObservations) -> Iterator[PreflightFinding]:
     seen, ends = looks.now, looks.now.ends or {}
     offsets = seen.zk.offsets if seen.zk else {}
     broken = sorted((where, stored.offset) for where, stored in offsets.items() if isinstance(stored.offset, Unreadable))
     if broken:
-        yield blocks("K42", some(f"offsets/{where.topic}/{where.partition} in ZooKeeper: {flaw}" for where, flaw in broken))
+        yield blocks("K42", summarize(f"offsets/{where.topic}/{where.partition} in ZooKeeper: {flaw}" for where, flaw in broken))
     stores = {"ZooKeeper": seen.in_zookeeper, "Kafka": seen.committed or {}}
     for store, found in stores.items():
         if beyond := sorted(where for where, offset in found.items() if where in ends and offset > ends[where]):
-            told = some(f"{where.name} at {found[where]} of {ends[where]}" for where in beyond)
+            told = summarize(f"{where.name} at {found[where]} of {ends[where]}" for where in beyond)
             yield blocks("K42", f"committed in {store} beyond the log's end: {told}")
 
     at, starts = seen.positions, looks.starts or {}
     if gone := sorted(where for where in wanted(seen) if where in at and at[where] < starts.get(where, 0)):
-        told = some(f"{where.name} at {at[where]}, the log begins at {starts[where]}" for where in gone)
+        told = summarize(f"{where.name} at {at[where]}, the log begins at {starts[where]}" for where in gone)
         yield blocks("K42", f"its records are no longer in the log: {told}")
 
 
-def _rebalancing(looks: TwoLooks) -> Iterator[Finding]:
+def _rebalancing(looks: TwoObservations) -> Iterator[PreflightFinding]:
     """A rebalance ends by itself; one that is seen at both looks does not."""
     now, before = looks.now.kafka, looks.before.kafka if looks.before else None
     if now is not None and not now.stable:
@@ -299,16 +299,18 @@ def _rebalancing(looks: TwoLooks) -> Iterator[Finding]:
         )
 
 
-def _orphans(looks: TwoLooks) -> Iterator[Finding]:
+def _orphans(looks: TwoObservations) -> Iterator[PreflightFinding]:
     zk = looks.now.zk
     if zk is None or (zk.mode is Mode.KAFKA and zk.registrations):
         return
     members = zk.registrations.keys() | zk.progress.keys()
     if lost := sorted(where for where, thread in zk.owners.items() if consumer_of(thread) not in members):
-        yield warns("K43", f"{len(lost)} partitions are owned by nobody who is a member: {some(where.name for where in lost)}")
+        yield warns(
+            "K43", f"{len(lost)} partitions are owned by nobody who is a member: {summarize(where.name for where in lost)}"
+        )
 
 
-def _starved(looks: TwoLooks) -> Iterator[Finding]:
+def _starved(looks: TwoObservations) -> Iterator[PreflightFinding]:
     """Whether the offset stood still while records were there to read, in both stores, from the first look to the second."""
     if looks.before is None or not looks.now.members:
         return
@@ -320,12 +322,12 @@ def _starved(looks: TwoLooks) -> Iterator[Finding]:
     grown = [where for where in still if where not in idle]
     for wheres, tell in ((grown, blocks if looks.gap >= COMMIT_INTERVAL else unknown), (idle, unknown)):
         if wheres:
-            behind = some(f"{where.name} {now[where]} behind" for where in wheres)
+            behind = summarize(f"{where.name} {now[where]} behind" for where in wheres)
             why = "records wait" if wheres is grown else "records, or markers of transactions, wait at the end of idle logs"
             yield tell("K44", f"{why} and no offset moved in {looks.gap:.0f} s: {behind}")
 
 
-_CHECKS: Final[Iterable[Callable[[TwoLooks], Iterator[Finding]]]] = (
+_CHECKS: Final[Iterable[Callable[[TwoObservations], Iterator[PreflightFinding]]]] = (
     *(_read, _flaws, _subscriptions, _mode, _resets, _assignment, _stores, _twice),
     *(_topics, _unowned, _offsets, _rebalancing, _orphans, _starved),
 )

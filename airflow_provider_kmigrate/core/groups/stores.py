@@ -6,13 +6,13 @@ from airflow_provider_kmigrate.core.cluster import GroupSpec
 from airflow_provider_kmigrate.core.coordination.group_seen import MemberKind
 from airflow_provider_kmigrate.core.decision import Act, Decision, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.groups.looks import OFFSETS_SETTLE, Looks
+from airflow_provider_kmigrate.core.groups.looks import OFFSETS_SETTLE, GroupObservations
 from airflow_provider_kmigrate.core.groups.members import held_in_kafka, places, read_by, unread
 from airflow_provider_kmigrate.core.groups.offsets import larger
 from airflow_provider_kmigrate.core.model import Reason
 
 
-def compared(looks: Looks, group: GroupSpec, target: MemberKind) -> Decision | None:
+def compared(looks: GroupObservations, group: GroupSpec, target: MemberKind) -> Decision | None:
     """What keeps a member that is to be `target` from beginning where its store stands; None: nothing. Act: "copy offsets"."""
     if target is MemberKind.MIGRATING:
         return _skipping(looks, group)
@@ -23,7 +23,7 @@ def compared(looks: Looks, group: GroupSpec, target: MemberKind) -> Decision | N
     return _with_offsets(looks, group, target, behind) if behind else None
 
 
-def offsets_behind(looks: Looks, target: MemberKind, group: GroupSpec) -> frozenset[TopicPartition]:
+def offsets_behind(looks: GroupObservations, target: MemberKind, group: GroupSpec) -> frozenset[TopicPartition]:
     """Partitions whose offset in the store that `target` reads is lower than what the other one had at the earlier look.
 
     Kafka need not know of partitions that nobody reads; ZooKeeper does without harm.
@@ -41,7 +41,7 @@ def _behind(reads: dict[TopicPartition, int], other: dict[TopicPartition, int]) 
     return frozenset(where for where, offset in other.items() if reads.get(where, -1) < offset)
 
 
-def _with_offsets(looks: Looks, group: GroupSpec, target: MemberKind, behind: frozenset[TopicPartition]) -> Decision:
+def _with_offsets(looks: GroupObservations, group: GroupSpec, target: MemberKind, behind: frozenset[TopicPartition]) -> Decision:
     store, other = ("ZooKeeper", "Kafka") if target is MemberKind.OLD else ("Kafka", "ZooKeeper")
     text = f"Group {group.name}: {store}'s offsets of {places(behind)} are behind {other}'s."
     if target is MemberKind.OLD and looks.at - looks.first_at >= OFFSETS_SETTLE:
@@ -49,7 +49,7 @@ def _with_offsets(looks: Looks, group: GroupSpec, target: MemberKind, behind: fr
     return Wait((Reason("K60", text),))
 
 
-def _skipping(looks: Looks, group: GroupSpec) -> Decision | None:
+def _skipping(looks: GroupObservations, group: GroupSpec) -> Decision | None:
     """The first migrating member begins at the larger of both stores: the one that nobody writes must not be ahead.
 
     It is after offsets were set back by hand in the other one. Members that are about to pass it, or that write both, are waited for.
@@ -65,7 +65,7 @@ def _skipping(looks: Looks, group: GroupSpec) -> Decision | None:
     return Refuse(reasons) if looks.at - looks.begun_at >= group.commit_within else Wait(reasons)
 
 
-def ahead(looks: Looks, group: GroupSpec) -> frozenset[TopicPartition]:
+def ahead(looks: GroupObservations, group: GroupSpec) -> frozenset[TopicPartition]:
     """Partitions that the group reads from one store while the other one's offset is larger; empty once a member migrates, and where old
     and plain ones meet: then any way out is better.
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime, time
 
 from airflow_provider_kmigrate.core.cluster import GroupSpec
-from airflow_provider_kmigrate.core.listing import listed
+from airflow_provider_kmigrate.core.listing import join_ids
 from airflow_provider_kmigrate.core.model import Reason
 
 
@@ -32,5 +32,7 @@ def not_in_file(groups: Iterable[GroupSpec], wave: object, names: Iterable[str])
     unknown += [f"wave {wave}"] if wave is not None and str(wave) not in map(str, waves) else []
     if not unknown:
         return ()
-    text = f"The cluster file has no {', no '.join(unknown)}; it has the groups {', '.join(known)} and the waves {listed(waves)}."
+    text = (
+        f"The cluster file has no {', no '.join(unknown)}; it has the groups {', '.join(known)} and the waves {join_ids(waves)}."
+    )
     return (Reason("K67", text),)

@@ -12,8 +12,19 @@ It works on intervals of offsets, not on records, and is the oracle that the Spa
 """
 
 from airflow_provider_kmigrate.core.ledger.balance import balance, conclude
-from airflow_provider_kmigrate.core.ledger.facts import Case, Facts, Finding, Gap, Produce, Verdict
+from airflow_provider_kmigrate.core.ledger.facts import Case, Facts, LedgerFinding, Gap, Produce, LedgerVerdict
 from airflow_provider_kmigrate.core.ledger.health import Demand
 from airflow_provider_kmigrate.core.ledger.produce import produce_between
 
-__all__ = ["Case", "Demand", "Facts", "Finding", "Gap", "Produce", "Verdict", "balance", "conclude", "produce_between"]
+__all__ = [
+    "Case",
+    "Demand",
+    "Facts",
+    "LedgerFinding",
+    "Gap",
+    "Produce",
+    "LedgerVerdict",
+    "balance",
+    "conclude",
+    "produce_between",
+]

@@ -9,7 +9,7 @@ from typing import Final
 
 from airflow_provider_kmigrate.core.events import Event
 from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition
-from airflow_provider_kmigrate.core.ledger.facts import NOTHING, Facts, Finding, Gap, Produce
+from airflow_provider_kmigrate.core.ledger.facts import NOTHING, Facts, LedgerFinding, Gap, Produce
 from airflow_provider_kmigrate.core.ledger.health import (
     ANY_EVIDENCE,
     Demand,
@@ -91,7 +91,7 @@ def conclude(
     acked, delivered = sum(part.acked for part in checked), _delivered(book, checked)
     open_questions = _reasons(total, limits.max_cases)
     reasons = (*health.reasons, *nothing(acked=acked, groups=delivered), *total.doubts, *open_questions, *unmet)
-    findings = {name: Finding.merged(cases, limits.max_cases) for name, cases in total.findings.items()}
+    findings = {name: LedgerFinding.merged(cases, limits.max_cases) for name, cases in total.findings.items()}
     return Facts(
         complete=not reasons,
         reasons=reasons,
@@ -104,7 +104,7 @@ def conclude(
         of_others=tuple(total.of_others),
         passed_over=_largest(total.passed_over, limits.max_cases),
         gaps=tuple(sorted(total.gaps, key=lambda gap: (-gap.ms, gap.group, gap.topic, gap.partition))),
-        earlier={name: Finding.merged(cases, limits.max_cases) for name, cases in sorted(total.earlier.items())},
+        earlier={name: LedgerFinding.merged(cases, limits.max_cases) for name, cases in sorted(total.earlier.items())},
     )
 
 
@@ -115,13 +115,13 @@ _NAMES: Final = ("lost", "unseen", "redelivered", "stored_twice", "reordered", "
 class _Total:
     """What was found in all partitions so far. `open_questions`: by code and group what is not known."""
 
-    findings: dict[str, list[Finding]] = field(default_factory=lambda: {name: [] for name in _NAMES})
-    earlier: dict[str, list[Finding]] = field(default_factory=lambda: defaultdict(list))
+    findings: dict[str, list[LedgerFinding]] = field(default_factory=lambda: {name: [] for name in _NAMES})
+    earlier: dict[str, list[LedgerFinding]] = field(default_factory=lambda: defaultdict(list))
     gaps: list[Gap] = field(default_factory=list)
     of_others: list[GroupPartition] = field(default_factory=list)
-    passed_over: list[Finding] = field(default_factory=list)
+    passed_over: list[LedgerFinding] = field(default_factory=list)
     doubts: dict[Reason, None] = field(default_factory=dict)  # from before the step, that matter
-    open_questions: dict[tuple[str, str], list[Finding]] = field(default_factory=lambda: defaultdict(list))
+    open_questions: dict[tuple[str, str], list[LedgerFinding]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, part: Checked) -> None:
         """What needs no trust in anybody's account."""
@@ -134,7 +134,7 @@ class _Total:
             self.gaps += [] if found.gap is None else [found.gap]
             self.of_others += [] if found.judged else [found.key]
 
-    def note(self, name: str, finding: Finding) -> None:
+    def note(self, name: str, finding: LedgerFinding) -> None:
         self.findings[name].append(finding)
 
     def date(self, name: str, dated: Dated) -> None:
@@ -142,7 +142,7 @@ class _Total:
         if dated.earlier.count:
             self.earlier[name].append(dated.earlier)
 
-    def ask(self, code: str, group: str, finding: Finding) -> None:
+    def ask(self, code: str, group: str, finding: LedgerFinding) -> None:
         if finding.count:
             self.open_questions[code, group].append(finding)
             if code != _COMPACTED:
@@ -185,10 +185,10 @@ def _delivered(book: Book, parts: Iterable[Checked]) -> dict[str, int]:
     return dict(sorted(found.items()))
 
 
-def _largest(findings: Iterable[Finding], limit: int) -> Finding:
+def _largest(findings: Iterable[LedgerFinding], limit: int) -> LedgerFinding:
     some = [finding for finding in findings if finding.count]
     cases = tuple(case for finding in some for case in finding.cases)
-    return Finding(sum(finding.count for finding in some), cases).with_largest(NOTHING, limit)
+    return LedgerFinding(sum(finding.count for finding in some), cases).with_largest(NOTHING, limit)
 
 
 _TEXTS: Final = {
@@ -207,7 +207,7 @@ _NEXT: Final = {
 
 def _reasons(total: _Total, limit: int) -> Iterator[Reason]:
     for (code, group), findings in sorted(total.open_questions.items()):
-        found = Finding.merged(findings, max(1, limit))
+        found = LedgerFinding.merged(findings, max(1, limit))
         first = found.cases[0]
         place = f"first {first.topic}-{first.partition} offsets {first.first}..{first.last}"
         yield Reason(code, f"group {group} {_TEXTS[code].format(count=found.count)}, {place}", remedy=_NEXT[code])

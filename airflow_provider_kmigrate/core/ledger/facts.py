@@ -10,7 +10,7 @@ from typing import Any, Final
 from airflow_provider_kmigrate.core.model import Reason
 
 
-class Verdict(StrEnum):
+class LedgerVerdict(StrEnum):
     """PASS needs complete evidence; a shown violation is FAIL however incomplete the rest is."""
 
     PASS = "PASS"  # noqa: S105  # not a password
@@ -48,31 +48,31 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class LedgerFinding:
     """How many records (for ownership: milliseconds) in all, and the first cases; those that continue each other are one."""
 
     count: int = 0
     cases: tuple[Case, ...] = ()
 
     @classmethod
-    def of(cls, cases: Sequence[Case], limit: int) -> Finding:
+    def of(cls, cases: Sequence[Case], limit: int) -> LedgerFinding:
         return cls(sum(case.count for case in cases), join(cases)[:limit]) if cases else NOTHING
 
     @classmethod
-    def merged(cls, findings: Iterable[Finding], limit: int) -> Finding:
+    def merged(cls, findings: Iterable[LedgerFinding], limit: int) -> LedgerFinding:
         """All of them together; of each the first cases are enough."""
         some = [finding for finding in findings if finding.count]
         if len(some) < 2:
             return some[0] if some else NOTHING
         return cls(sum(finding.count for finding in some), join(case for finding in some for case in finding.cases)[:limit])
 
-    def with_largest(self, other: Finding, limit: int) -> Finding:
+    def with_largest(self, other: LedgerFinding, limit: int) -> LedgerFinding:
         """Both, the cases with most records first."""
         cases = sorted((*self.cases, *other.cases), key=lambda case: (-case.count, case.order))
-        return Finding(self.count + other.count, tuple(cases[:limit]))
+        return LedgerFinding(self.count + other.count, tuple(cases[:limit]))
 
 
-NOTHING: Final = Finding()
+NOTHING: Final = LedgerFinding()
 
 
 def join(cases: Iterable[Case]) -> tuple[Case, ...]:
@@ -171,21 +171,21 @@ class Facts:
     acked: int = 0
     send_failures: int = 0
     delivered: Mapping[str, int] = field(default_factory=dict)
-    lost: Finding = Finding()
-    unseen: Finding = Finding()
-    redelivered: Finding = Finding()
-    stored_twice: Finding = Finding()
-    reordered: Finding = Finding()
-    diverged: Finding = Finding()
-    overrun: Finding = Finding()
-    double_owned: Finding = Finding()
-    not_owned: Finding = Finding()
+    lost: LedgerFinding = LedgerFinding()
+    unseen: LedgerFinding = LedgerFinding()
+    redelivered: LedgerFinding = LedgerFinding()
+    stored_twice: LedgerFinding = LedgerFinding()
+    reordered: LedgerFinding = LedgerFinding()
+    diverged: LedgerFinding = LedgerFinding()
+    overrun: LedgerFinding = LedgerFinding()
+    double_owned: LedgerFinding = LedgerFinding()
+    not_owned: LedgerFinding = LedgerFinding()
     recorded: bool = True
     produce: Produce = Produce()
     gaps: tuple[Gap, ...] = ()
     of_others: tuple[tuple[str, str, int], ...] = ()
-    passed_over: Finding = Finding()
-    earlier: Mapping[str, Finding] = field(default_factory=dict)
+    passed_over: LedgerFinding = LedgerFinding()
+    earlier: Mapping[str, LedgerFinding] = field(default_factory=dict)
 
     @property
     def duplicated(self) -> int:
@@ -197,16 +197,16 @@ class Facts:
         return max(self.gaps, key=lambda gap: gap.ms, default=None)
 
     @property
-    def violations(self) -> dict[str, Finding]:
+    def violations(self) -> dict[str, LedgerFinding]:
         """What must not be, and is."""
         names = ("lost", "redelivered", "stored_twice", "reordered", "diverged", "overrun", "double_owned")
         return {name: finding for name in names if (finding := getattr(self, name)).count}
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> LedgerVerdict:
         if self.violations:
-            return Verdict.FAIL
-        return Verdict.PASS if self.complete else Verdict.INCONCLUSIVE
+            return LedgerVerdict.FAIL
+        return LedgerVerdict.PASS if self.complete else LedgerVerdict.INCONCLUSIVE
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""

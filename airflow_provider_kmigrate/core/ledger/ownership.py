@@ -27,7 +27,7 @@ MAX_OFFSET: Final = 2**63 - 1
 FOREVER: Final = 2**63 - 1
 
 
-class Step(NamedTuple):
+class OwnershipStep(NamedTuple):
     """A member takes the partition or gives it up, in the order of `place`."""
 
     place: float
@@ -140,7 +140,7 @@ def in_log(changes: Iterable[Ownership]) -> bool:
     return all(change.position is not None for change in changes)
 
 
-def steps_of(changes: Sequence[Ownership], last_ms: Mapping[str, int]) -> list[Step]:
+def steps_of(changes: Sequence[Ownership], last_ms: Mapping[str, int]) -> list[OwnershipStep]:
     """One partition's changes in their order, with the end of what was never given up."""
     ordered = in_log(changes)
     return sorted([*_said(changes, ordered=ordered), *_unsaid(changes, last_ms, ordered=ordered)])
@@ -170,12 +170,14 @@ def _effect(change: Ownership, changes: Iterable[Ownership], *, ordered: bool) -
     return min([place, *(_place(other, ordered=True) for other in others)])
 
 
-def _said(changes: Sequence[Ownership], *, ordered: bool) -> Iterator[Step]:
+def _said(changes: Sequence[Ownership], *, ordered: bool) -> Iterator[OwnershipStep]:
     for change in changes:
-        yield Step(_effect(change, changes, ordered=ordered), change.change is Change.ACQUIRED, _ended(change), change.member)
+        yield OwnershipStep(
+            _effect(change, changes, ordered=ordered), change.change is Change.ACQUIRED, _ended(change), change.member
+        )
 
 
-def _unsaid(changes: Sequence[Ownership], last_ms: Mapping[str, int], *, ordered: bool) -> Iterator[Step]:
+def _unsaid(changes: Sequence[Ownership], last_ms: Mapping[str, int], *, ordered: bool) -> Iterator[OwnershipStep]:
     """The end of what a member never gave up: before the first change in the log that is later than its last sign of life."""
     latest: dict[str, Ownership] = {}
     for change in sorted(changes, key=lambda change: _place(change, ordered=ordered)):
@@ -185,10 +187,10 @@ def _unsaid(changes: Sequence[Ownership], last_ms: Mapping[str, int], *, ordered
             end = last_ms.get(change.stamp.writer, change.stamp.t_ms)
             later = (_place(other, ordered=ordered) for other in changes if other.stamp.t_ms > end)
             # After the end of that moment, or one that is killed as soon as it has acquired would own for ever.
-            yield Step(min(later, default=_END) if ordered else end + 0.5, False, end, member)
+            yield OwnershipStep(min(later, default=_END) if ordered else end + 0.5, False, end, member)
 
 
-def _overlaps(steps: Iterable[Step]) -> Iterator[tuple[tuple[str, ...], int, int]]:
+def _overlaps(steps: Iterable[OwnershipStep]) -> Iterator[tuple[tuple[str, ...], int, int]]:
     owners: dict[str, None] = {}
     began: tuple[tuple[str, ...], int] | None = None
     for step in steps:

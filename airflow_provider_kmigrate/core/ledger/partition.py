@@ -15,7 +15,7 @@ from typing import Final
 from airflow_provider_kmigrate.core.events import Change, DeliveryRun, LogExtent, Ownership, TopicPartition
 from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition, Part, matches
 from airflow_provider_kmigrate.core.ledger.coverage import Missing, Read, maybe_delivered, missing, part_of, passed_over
-from airflow_provider_kmigrate.core.ledger.facts import NOTHING, Case, Finding, Gap
+from airflow_provider_kmigrate.core.ledger.facts import NOTHING, Case, LedgerFinding, Gap
 from airflow_provider_kmigrate.core.ledger.health import WHY_AUDIT, Times
 from airflow_provider_kmigrate.core.ledger.log import inspect
 from airflow_provider_kmigrate.core.ledger.ownership import first_start, not_owned, of_others
@@ -43,8 +43,8 @@ class Limits:
         since = self.times.since
         return since is not None and case.to_ms is not None and case.to_ms + self.skew_ms < since
 
-    def finding(self, cases: Sequence[Case]) -> Finding:
-        return Finding.of(cases, self.max_cases)
+    def finding(self, cases: Sequence[Case]) -> LedgerFinding:
+        return LedgerFinding.of(cases, self.max_cases)
 
     def dated(self, cases: Sequence[Case]) -> Dated:
         """Split by whether it was over before the step."""
@@ -58,8 +58,8 @@ class Limits:
 class Dated:
     """A finding that may be of the step, and what was over before it."""
 
-    now: Finding = NOTHING
-    earlier: Finding = NOTHING
+    now: LedgerFinding = NOTHING
+    earlier: LedgerFinding = NOTHING
 
 
 _NEVER: Final = Dated()
@@ -137,13 +137,13 @@ class GroupChecked:
     reordered: Dated = _NEVER
     overrun: Dated = _NEVER
     not_owned: Dated = _NEVER
-    lost: Finding = NOTHING
-    on_its_way: Finding = NOTHING
-    surely_lost: Finding = NOTHING
-    committed_over: Finding = NOTHING
-    unread: Finding = NOTHING
-    unclear: Finding = NOTHING
-    passed_over: Finding = NOTHING
+    lost: LedgerFinding = NOTHING
+    on_its_way: LedgerFinding = NOTHING
+    surely_lost: LedgerFinding = NOTHING
+    committed_over: LedgerFinding = NOTHING
+    unread: LedgerFinding = NOTHING
+    unclear: LedgerFinding = NOTHING
+    passed_over: LedgerFinding = NOTHING
     gap: Gap | None = None
 
 
@@ -155,9 +155,9 @@ class Checked:
     acked: int
     delivered: Mapping[str, int]
     groups: tuple[GroupChecked, ...] = ()
-    diverged: Finding = NOTHING
-    stored_twice: Finding = NOTHING
-    reordered: Finding = NOTHING
+    diverged: LedgerFinding = NOTHING
+    stored_twice: LedgerFinding = NOTHING
+    reordered: LedgerFinding = NOTHING
     miscounted: tuple[tuple[str, Reason], ...] = ()
 
 
@@ -225,8 +225,8 @@ def _committed_over(read: Read, lost: Iterable[Case]) -> list[Case]:
     return [replace(case, note=f"offset {committed} is committed") for case in behind]
 
 
-def _largest(cases: Sequence[Case], limit: int) -> Finding:
-    return Finding(sum(case.count for case in cases), tuple(cases)).with_largest(NOTHING, limit) if cases else NOTHING
+def _largest(cases: Sequence[Case], limit: int) -> LedgerFinding:
+    return LedgerFinding(sum(case.count for case in cases), tuple(cases)).with_largest(NOTHING, limit) if cases else NOTHING
 
 
 def _gap(read: Read, group: Group, absent: Missing, found: Walk) -> Gap | None:

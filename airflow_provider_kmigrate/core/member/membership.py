@@ -31,12 +31,12 @@ from airflow_provider_kmigrate.core.member.state import (
     LEASE,
     Held,
     Member,
-    Stage,
+    PartitionStage,
     start_offset,
     stores,
     target_of,
 )
-from airflow_provider_kmigrate.core.member.turn import Turn, names
+from airflow_provider_kmigrate.core.member.turn import Reducer, names
 from airflow_provider_kmigrate.core.member.words import Alarm, Store
 
 
@@ -48,7 +48,7 @@ def step(member: Member, event: w.Event, now: float) -> tuple[Member, tuple[w.Ac
     return replace(turn.member, held=turn.held), tuple(turn.actions)
 
 
-class _Turn(Turn):
+class _Turn(Reducer):
     """What each event means."""
 
     @singledispatchmethod
@@ -84,7 +84,7 @@ class _Turn(Turn):
         for where, held in sorted(self.held.items()):
             self._do(w.Drop(where, held.generation, self.member.kept))
             if (
-                held.stage is Stage.CLAIMING
+                held.stage is PartitionStage.CLAIMING
             ):  # the claim under way may work in the new session, whose znode nobody else would ever let go
                 self._do(w.Release(where, held.generation))
         self.held.clear()
@@ -94,9 +94,9 @@ class _Turn(Turn):
 
     def _suspend(self) -> None:
         self._be(live=False)
-        for where, held in self._in(Stage.DELIVERING):
+        for where, held in self._in(PartitionStage.DELIVERING):
             self._do(w.Pause(where, held.generation))
-            self._to(where, Stage.CHECKING)
+            self._to(where, PartitionStage.CHECKING)
 
     def _resume(self) -> None:
         """The session turned out to live; what was asked while nobody knew is asked again, what was put off is done."""
@@ -104,13 +104,13 @@ class _Turn(Turn):
             self._do(w.Look())
         elif self.member.session is not None and not self.member.closing:
             self._do(w.Register(self.member.session))
-        for where, held in self._in(Stage.COMMITTING, Stage.RELEASING):
+        for where, held in self._in(PartitionStage.COMMITTING, PartitionStage.RELEASING):
             self._give_up(where, held)
-        for where, held in self._in(Stage.CHECKING):
+        for where, held in self._in(PartitionStage.CHECKING):
             self._again(where, w.CheckOwner(where, held.generation))
-        for where, held in self._in(Stage.READING):
+        for where, held in self._in(PartitionStage.READING):
             self._again(where, w.ReadOffsets(where, held.generation))
-        for where, held in self._in(Stage.CLAIMING):
+        for where, held in self._in(PartitionStage.CLAIMING):
             wanted = where in self.member.target
             asked = w.Claim(where, held.generation, held.thread) if wanted else w.CheckOwner(where, held.generation)
             self._again(where, asked)
@@ -149,7 +149,11 @@ class _Turn(Turn):
         if (
             self.member.mode is Mode.KAFKA
         ):  # a claim that is under way is not of what was lost: its place may have been given anew by now
-            lost = {where: replace(held, fenced=True) for where, held in self.held.items() if held.stage is not Stage.CLAIMING}
+            lost = {
+                where: replace(held, fenced=True)
+                for where, held in self.held.items()
+                if held.stage is not PartitionStage.CLAIMING
+            }
             self.held |= lost
         self._be(kafka=frozenset())
         self._retarget()
@@ -187,24 +191,24 @@ class _Turn(Turn):
             self._not_owned(event.where, held, free=event.session is None)
 
     def _owned(self, where: TopicPartition, held: Held) -> None:
-        if held.stage is Stage.CLAIMING:
+        if held.stage is PartitionStage.CLAIMING:
             self._calm(Alarm.BLOCKED, about=where.name)
             if where in self.member.target:
-                self._to(where, Stage.READING, w.ReadOffsets(where, held.generation))
+                self._to(where, PartitionStage.READING, w.ReadOffsets(where, held.generation))
             else:
-                self._to(where, Stage.RELEASING, w.Release(where, held.generation))
-        elif held.stage is Stage.CHECKING and self.member.live:
+                self._to(where, PartitionStage.RELEASING, w.Release(where, held.generation))
+        elif held.stage is PartitionStage.CHECKING and self.member.live:
             self._do(w.Resume(where, held.generation))
-            self._to(where, Stage.DELIVERING)
-        elif held.stage is Stage.RELEASING:
+            self._to(where, PartitionStage.DELIVERING)
+        elif held.stage is PartitionStage.RELEASING:
             self.held[where] = replace(held, waits=False)
 
     def _not_owned(self, where: TopicPartition, held: Held, *, free: bool) -> None:
-        if held.stage is Stage.CLAIMING:
+        if held.stage is PartitionStage.CLAIMING:
             self.held[where] = replace(held, waits=False)
             if free and where in self.member.target and self._due(held, self.member.settings.retry):
                 self._again(where, w.Claim(where, held.generation, held.thread))
-        elif held.stage is Stage.RELEASING:
+        elif held.stage is PartitionStage.RELEASING:
             del self.held[where]
             self._calm(Alarm.SLOW, about=where.name)
         else:
@@ -214,13 +218,18 @@ class _Turn(Turn):
     @on.register
     def _(self, event: w.OffsetsRead) -> None:
         held = self._current(event)
-        if held is None or held.stage is not Stage.READING or not self.member.live or event.where not in self.member.target:
+        if (
+            held is None
+            or held.stage is not PartitionStage.READING
+            or not self.member.live
+            or event.where not in self.member.target
+        ):
             return
         offset = start_offset(event)
         self._do(w.Start(event.where, held.generation, offset))
         reset = event.reset is not None
         later = self.now + self.member.settings.late_commit
-        self._to(event.where, Stage.DELIVERING, stale=frozenset(Store if reset else ()), once_more=later, began=offset)
+        self._to(event.where, PartitionStage.DELIVERING, stale=frozenset(Store if reset else ()), once_more=later, began=offset)
         found = {Store.ZOOKEEPER: event.zookeeper, Store.KAFKA: event.kafka}
         behind = tuple(store for store in self._stores(held) if reset or found[store] != offset)
         if offset is not None and behind:  # an idle partition has no next commit: its next owner may read either store alone
@@ -229,16 +238,16 @@ class _Turn(Turn):
     @on.register
     def _(self, event: w.Stopped) -> None:
         held = self._current(event)
-        if held is None or held.stage is not Stage.STOPPING:
+        if held is None or held.stage is not PartitionStage.STOPPING:
             return
         final = held.last if event.offset is None and held.owed else event.offset
-        self._to(event.where, Stage.RELEASING if final is None else Stage.COMMITTING, final=final)
+        self._to(event.where, PartitionStage.RELEASING if final is None else PartitionStage.COMMITTING, final=final)
         if self.member.live:
             self._give_up(event.where, self.held[event.where])
 
     def _give_up(self, where: TopicPartition, held: Held) -> None:
         """The last two steps wait until the session is proven: only a holder commits."""
-        if held.stage is Stage.COMMITTING and held.final is not None:
+        if held.stage is PartitionStage.COMMITTING and held.final is not None:
             self.held[where] = replace(held, asked=self.now, waits=True)
             self._commit(where, held.final, self._stores(held))
         else:
@@ -247,7 +256,7 @@ class _Turn(Turn):
     @on.register
     def _(self, event: w.CommitAsked) -> None:
         held = self._current(event)
-        if held is None or held.stage not in {Stage.DELIVERING, Stage.CHECKING, Stage.STOPPING}:
+        if held is None or held.stage not in {PartitionStage.DELIVERING, PartitionStage.CHECKING, PartitionStage.STOPPING}:
             self._do(w.Raise(Alarm.LATE_COMMIT, f"{event.where.name} at {event.offset}"))
         elif self.member.live:
             self.held[event.where] = replace(held, committed=True)
@@ -269,7 +278,7 @@ class _Turn(Turn):
         held = self._made_good(event, held)
         if Store.KAFKA in event.failed:  # it may take effect later, over a newer one of another connection
             self.held[event.where] = held = replace(held, once_more=self.now + self.member.settings.late_commit)
-        if held.stage is Stage.COMMITTING and event.offset == held.final:
+        if held.stage is PartitionStage.COMMITTING and event.offset == held.final:
             self._committed(event)
         elif event.offset == held.last:  # else a newer one is under way, which says what is owed
             self.held[event.where] = replace(held, owed=event.failed, asked=self.now if event.failed else held.asked)
@@ -285,7 +294,7 @@ class _Turn(Turn):
     def _committed(self, event: w.CommitDone) -> None:
         if event.failed:
             self._do(w.Raise(Alarm.UNCOMMITTED, f"{event.where.name} at {event.offset}: {', '.join(sorted(event.failed))}"))
-        self._to(event.where, Stage.RELEASING)
+        self._to(event.where, PartitionStage.RELEASING)
         if self.member.live:
             self._give_up(event.where, self.held[event.where])
 
@@ -309,12 +318,12 @@ class _Turn(Turn):
 
     def _ask_again(self) -> None:
         settings = self.member.settings
-        for where, held in self._in(Stage.CLAIMING, Stage.RELEASING):
+        for where, held in self._in(PartitionStage.CLAIMING, PartitionStage.RELEASING):
             if not held.waits and self._due(held, settings.retry):
-                claims = held.stage is Stage.CLAIMING
+                claims = held.stage is PartitionStage.CLAIMING
                 again = w.Claim(where, held.generation, held.thread) if claims else w.Release(where, held.generation)
                 self._again(where, again)
-        for where, held in self._in(Stage.DELIVERING):
+        for where, held in self._in(PartitionStage.DELIVERING):
             if held.owed and self._due(held, settings.owed_retry):
                 self._pay(where, held)
             elif not held.owed and held.once_more is not None and self.now >= held.once_more:
@@ -345,7 +354,7 @@ class _Turn(Turn):
         held = self._current(event)
         if held is None or held.committed:
             return
-        if held.stage is not Stage.DELIVERING:
+        if held.stage is not PartitionStage.DELIVERING:
             self.held[event.where] = replace(held, once_more=self.now)
         elif event.offset is None:  # unknown: asked again, much later
             self.held[event.where] = replace(held, once_more=self.now + self.member.settings.late_commit)
@@ -367,11 +376,11 @@ class _Turn(Turn):
             self._leave_or_publish()
 
     def _let_go(self, where: TopicPartition, held: Held) -> None:
-        if held.stage in {Stage.DELIVERING, Stage.CHECKING}:
-            self._to(where, Stage.STOPPING, w.Stop(where, held.generation))
-        elif held.stage is Stage.READING:
-            self._to(where, Stage.RELEASING, w.Release(where, held.generation))
-        elif held.stage is Stage.CLAIMING and not held.waits:
+        if held.stage in {PartitionStage.DELIVERING, PartitionStage.CHECKING}:
+            self._to(where, PartitionStage.STOPPING, w.Stop(where, held.generation))
+        elif held.stage is PartitionStage.READING:
+            self._to(where, PartitionStage.RELEASING, w.Release(where, held.generation))
+        elif held.stage is PartitionStage.CLAIMING and not held.waits:
             del self.held[where]
             self._calm(Alarm.BLOCKED, about=where.name)
 
@@ -380,9 +389,9 @@ class _Turn(Turn):
         if held is None:
             generation = self.member.generation + 1
             self._be(generation=generation)
-            self.held[where] = Held(generation, thread, Stage.CLAIMING, self.now, self.now)
+            self.held[where] = Held(generation, thread, PartitionStage.CLAIMING, self.now, self.now)
             self._do(w.Claim(where, generation, thread))
-        elif held.thread != thread and held.stage in {Stage.READING, Stage.DELIVERING}:
+        elif held.thread != thread and held.stage in {PartitionStage.READING, PartitionStage.DELIVERING}:
             self.held[where] = replace(held, thread=thread)
             self._do(w.Relabel(where, held.generation, thread))
 

@@ -17,7 +17,7 @@ LEASE: Final = 2 / 3
 """Of the session timeout, from the moment a request was sent whose answer came: so long the session cannot have expired."""
 
 
-class Stage(StrEnum):
+class PartitionStage(StrEnum):
     """What a member does about one partition."""
 
     CLAIMING = "claiming"  # it wants the owner znode
@@ -29,7 +29,7 @@ class Stage(StrEnum):
     RELEASING = "releasing"
 
 
-LEAVING: Final = frozenset({Stage.STOPPING, Stage.COMMITTING, Stage.RELEASING})
+LEAVING: Final = frozenset({PartitionStage.STOPPING, PartitionStage.COMMITTING, PartitionStage.RELEASING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Held:
 
     generation: int
     thread: str
-    stage: Stage
+    stage: PartitionStage
     since: float
     asked: float
     waits: bool = True
@@ -115,12 +115,12 @@ class Member:
     @property
     def settled(self) -> bool:
         """It delivers exactly what is its, and holds nothing else."""
-        delivering = {where: held.thread for where, held in self.held.items() if held.stage is Stage.DELIVERING}
+        delivering = {where: held.thread for where, held in self.held.items() if held.stage is PartitionStage.DELIVERING}
         return self.registered and self.live and delivering == self.target and len(self.held) == len(delivering)
 
 
 @dataclass(frozen=True, slots=True)
-class Permit:
+class DeliveryPermit:
     """The rule for as long as the member does not change: partition -> generation, before `until` (monotonic)."""
 
     generations: Mapping[TopicPartition, int]
@@ -131,12 +131,14 @@ class Permit:
         return now < self.until and self.generations.get(where) == generation
 
 
-def permit(member: Member) -> Permit:
+def permit(member: Member) -> DeliveryPermit:
     """What a member may deliver, and until when its session, and in Kafka mode its place in the Kafka group, are proven."""
     until = member.lease if member.mode is not Mode.KAFKA else min(member.lease, member.polled + member.settings.poll_limit)
     if not member.live:
-        return Permit({}, until)
-    return Permit({where: held.generation for where, held in member.held.items() if held.stage is Stage.DELIVERING}, until)
+        return DeliveryPermit({}, until)
+    return DeliveryPermit(
+        {where: held.generation for where, held in member.held.items() if held.stage is PartitionStage.DELIVERING}, until
+    )
 
 
 def current(member: Member, where: TopicPartition, generation: int) -> bool:
@@ -150,7 +152,9 @@ def blocks_revocation(member: Member, partitions: Collection[TopicPartition]) ->
 
     Without ZooKeeper the group does not wait for the last two: whoever is given the partition waits for its owner znode.
     """
-    used = {Stage.DELIVERING, Stage.CHECKING, Stage.STOPPING} | (LEAVING if member.live else frozenset())
+    used = {PartitionStage.DELIVERING, PartitionStage.CHECKING, PartitionStage.STOPPING} | (
+        LEAVING if member.live else frozenset()
+    )
     return any(where in member.held and member.held[where].stage in used for where in partitions)
 
 

@@ -9,11 +9,11 @@ from typing import Any
 from airflow_provider_kmigrate.core.coordination.registration import Mode
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.member import words as w
-from airflow_provider_kmigrate.core.member.state import LEAVING, Held, Member, Stage, expected
+from airflow_provider_kmigrate.core.member.state import LEAVING, Held, Member, PartitionStage, expected
 from airflow_provider_kmigrate.core.member.words import Alarm
 
 
-class Turn:
+class Reducer:
     """What every event's work is made of."""
 
     def __init__(self, member: Member, now: float) -> None:
@@ -38,7 +38,7 @@ class Turn:
         gone = {(alarm, text) for alarm, text in self.member.raised if alarm in alarms and about in (None, text)}
         self._be(raised=self.member.raised - gone)
 
-    def _to(self, where: TopicPartition, stage: Stage, action: w.Action | None = None, **changes: Any) -> None:
+    def _to(self, where: TopicPartition, stage: PartitionStage, action: w.Action | None = None, **changes: Any) -> None:
         """Let a partition enter a stage; with an action, whose answer it then awaits."""
         waits = action is not None
         self.held[where] = replace(self.held[where], stage=stage, since=self.now, asked=self.now, waits=waits, **changes)
@@ -49,7 +49,7 @@ class Turn:
         self.held[where] = replace(self.held[where], asked=self.now, waits=True)
         self._do(action)
 
-    def _in(self, *stages: Stage) -> list[tuple[TopicPartition, Held]]:
+    def _in(self, *stages: PartitionStage) -> list[tuple[TopicPartition, Held]]:
         return [(where, held) for where, held in sorted(self.held.items()) if held.stage in stages]
 
     def _due(self, held: Held, after: float) -> bool:
@@ -62,10 +62,10 @@ class Turn:
 
     def _mind_the_time(self) -> None:
         settings = self.member.settings
-        for where, held in self._in(*LEAVING, Stage.CLAIMING):
+        for where, held in self._in(*LEAVING, PartitionStage.CLAIMING):
             if self.now - held.since >= settings.slow:
-                self._raise(Alarm.BLOCKED if held.stage is Stage.CLAIMING else Alarm.SLOW, where.name)
-            if held.stage is Stage.STOPPING and self.now - held.since >= settings.poll_limit:
+                self._raise(Alarm.BLOCKED if held.stage is PartitionStage.CLAIMING else Alarm.SLOW, where.name)
+            if held.stage is PartitionStage.STOPPING and self.now - held.since >= settings.poll_limit:
                 self._raise(Alarm.HUNG, where.name)
                 self._do(w.End())
         if self.member.mode is Mode.KAFKA and self.now - self.member.polled >= settings.poll_limit:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from airflow_provider_kmigrate.core.listing import some
+from airflow_provider_kmigrate.core.listing import summarize
 from airflow_provider_kmigrate.core.model import Cause, PartitionMetadata, Reason, TopicMetadata
 
 __all__ = ["Difference", "Kind", "PartitionMetadata", "TopicMetadata", "compare", "compare_settings", "lasting", "reasons"]
@@ -118,7 +118,7 @@ def reasons(differences: Iterable[Difference], shown: int = 5) -> tuple[Reason, 
 
 
 def _summary(kind: Kind, found: list[Difference], shown: int) -> Reason:
-    text = f"{len(found)} {_SUMMARIES[kind]}: {some(found, shown, '; ')}."
+    text = f"{len(found)} {_SUMMARIES[kind]}: {summarize(found, shown, '; ')}."
     return Reason(_CODES.get(kind, "E02"), text, cause=Cause.ZOOKEEPER_MISSES if kind in _MISSED else None)
 
 

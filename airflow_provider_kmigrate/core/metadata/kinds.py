@@ -14,7 +14,7 @@ from airflow_provider_kmigrate.core.metadata import equivalence
 from airflow_provider_kmigrate.core.metadata.equivalence import Difference, Kind
 from airflow_provider_kmigrate.core.metadata.stored import HIGHEST, PRODUCER_IDS
 from airflow_provider_kmigrate.core.model import Cause, ClusterView, Reason, Stored, StoredKind
-from airflow_provider_kmigrate.core.unread import not_read
+from airflow_provider_kmigrate.core.unread import could_not_read
 
 _CODES = {
     StoredKind.BROKER_SETTINGS: Kind.BROKER_SETTING,
@@ -30,10 +30,10 @@ def differences(view: ClusterView) -> tuple[Difference, ...]:
     pending = view.zk.pending_deletions if view.zk else ()
     topics = equivalence.compare(*view.topics, pending) if view.topics else ()
     stored = view.stored or {}
-    return (*topics, *(found for kind in StoredKind if kind in stored for found in compare(kind, stored[kind])))
+    return (*topics, *(found for kind in StoredKind if kind in stored for found in compare_kinds(kind, stored[kind])))
 
 
-def compare(kind: StoredKind, stored: Stored) -> tuple[Difference, ...]:
+def compare_kinds(kind: StoredKind, stored: Stored) -> tuple[Difference, ...]:
     """The differences of one kind, without what KRaft does not tell."""
     if kind is StoredKind.PRODUCER_IDS:
         return _ids_beyond(stored)
@@ -52,9 +52,9 @@ def _ids_beyond(stored: Stored) -> tuple[Difference, ...]:
     return (Difference(Kind.PRODUCER_IDS, PRODUCER_IDS, given, f"{used} in use"),)
 
 
-def unread(view: ClusterView) -> tuple[Reason, ...]:
+def unread_kinds(view: ClusterView) -> tuple[Reason, ...]:
     """What cannot be compared because a side of it was not read; why, is among the view's unknowns."""
-    topics = () if view.topics is not None else (not_read("the topics of both sides"),)
+    topics = () if view.topics is not None else (could_not_read("the topics of both sides"),)
     missing = [str(kind) for kind in StoredKind if kind not in (view.stored or {})]
     if not missing:
         return topics
@@ -76,7 +76,7 @@ def lost(earlier: ClusterView, later: ClusterView) -> Gate:
     lasting = equivalence.reasons(equivalence.lasting(differences(earlier), differences(later)))
     if lasting:
         return never(*lasting)
-    gaps = unread(later) if unread(earlier) else ()
+    gaps = unread_kinds(later) if unread_kinds(earlier) else ()
     return not_yet(*gaps) if gaps else MET
 
 

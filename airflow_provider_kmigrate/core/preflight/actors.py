@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.files.meta_properties import needs_version_0
-from airflow_provider_kmigrate.core.findings.finding import Finding, blocks, unknown, warns
-from airflow_provider_kmigrate.core.listing import some
+from airflow_provider_kmigrate.core.findings.finding import PreflightFinding, blocks, unknown, warns
+from airflow_provider_kmigrate.core.listing import summarize
 from airflow_provider_kmigrate.core.model import ClusterView, TopicMetadata
 from airflow_provider_kmigrate.core.preflight.facts import Check, PreflightFacts, values, zookeeper_configs
 from airflow_provider_kmigrate.core.preflight.surroundings import DEFAULT, ZooKeeperTree
@@ -25,7 +25,7 @@ _CRUISE_CONTROL = ("__CruiseControlMetrics", "__KafkaCruiseControl")
 _POLICIES = ("alter.config.policy.class.name", "create.topic.policy.class.name")
 
 
-def _throttles(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+def _throttles(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     """Replicas are held back only where a topic names them and a broker has a rate."""
     tree = facts.around.tree
     topics = sorted(name for name, topic in _topics(view).items() if any(topic.configs.get(key) for key in _THROTTLED))
@@ -33,41 +33,41 @@ def _throttles(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
     limited = any(key in _RATES[:2] for keys in rates.values() for key in keys)
     seen = [*(f"topic {name}" for name in topics), *(f"{_entity(entity)} {', '.join(keys)}" for entity, keys in rates.items())]
     if topics and limited:
-        yield blocks("B14", f"replication throttles are in force: {some(seen)}")
+        yield blocks("B14", f"replication throttles are in force: {summarize(seen)}")
     elif seen:
-        yield warns("B14", f"replication throttles are left over: {some(seen)}")
+        yield warns("B14", f"replication throttles are left over: {summarize(seen)}")
 
 
-def _dynamic(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+def _dynamic(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     tree = facts.around.tree
     settings = tree.broker_settings if tree else {}
     ours = {entity: tuple(key for key in names if key not in _RATES) for entity, names in settings.items()}
     seen = [f"{_entity(entity)}: {', '.join(names)}" for entity, names in sorted(ours.items()) if names]
     unclean = sorted(name for name, topic in _topics(view).items() if "unclean.leader.election.enable" in topic.configs)
     if unclean:
-        seen.append(f"topics with unclean.leader.election.enable: {some(unclean)}")
+        seen.append(f"topics with unclean.leader.election.enable: {summarize(unclean)}")
     if seen:
         yield warns("W13", f"settings that were made dynamically: {'; '.join(seen)}")
 
 
-def _policies(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+def _policies(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     del view
     configs = zookeeper_configs(facts)
     found = sorted({f"{key} {value}" for key in _POLICIES for value in values(configs, key).values()})
     if found:
-        yield warns("W12", f"brokers check changes with a policy of their own: {some(found)}")
+        yield warns("W12", f"brokers check changes with a policy of their own: {summarize(found)}")
 
 
-def _reassigning(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+def _reassigning(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     """The znode is one half: since Kafka 2.4 reassignments are begun through the API."""
     moving = facts.around.moving
     if moving:
-        yield blocks("B4d", f"partitions are being reassigned: {some(moving)}")
+        yield blocks("B4d", f"partitions are being reassigned: {summarize(moving)}")
     if moving is None and not (view.zk and view.zk.reassigning):
         yield unknown("B4d", "no broker listed the reassignments that are under way")
 
 
-def _others(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+def _others(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     topics = {*_topics(view), *(partition.topic for partition in view.partitions or ())}
     signs = [f"topic {name}" for name in sorted(topics) if name.startswith(_CRUISE_CONTROL)]
     tree = facts.around.tree
@@ -75,7 +75,7 @@ def _others(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
         signs.append("CMAK's state in ZooKeeper (/kafka-manager)")
     signs += _changes(tree, facts.around.now) if tree else []
     if signs:
-        yield warns("W9", f"somebody else acts on this cluster: {some(signs)}")
+        yield warns("W9", f"somebody else acts on this cluster: {summarize(signs)}")
     if tree and tree.cmak is None:
         yield unknown("W9", "whether CMAK uses this ensemble could not be read (/kafka-manager)")
 
@@ -85,7 +85,7 @@ def _changes(tree: ZooKeeperTree, now: float) -> list[str]:
     return [f"{what}, changed {max(0.0, age):.0f} s ago" for age, what in recent]
 
 
-def _groups(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+def _groups(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     del facts
     if view.zk is not None and not gates.no_live_groups(view).met:
         yield warns(
@@ -94,30 +94,32 @@ def _groups(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
         )
 
 
-def _stops(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+def _stops(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     """What may end a node before Kafka has stopped it: our own patience, and the manager that the commands call."""
     del view
     nodes = tuple(facts.spec.nodes())
     if short := [f"{node.name} {node.hosts.stop_timeout:g} s" for node in nodes if node.hosts.stop_timeout <= KAFKA_STOPS]:
-        yield warns("W7", f"hosts.stop_timeout is no longer than Kafka's own {KAFKA_STOPS:g} s: {some(short)}")
+        yield warns("W7", f"hosts.stop_timeout is no longer than Kafka's own {KAFKA_STOPS:g} s: {summarize(short)}")
     commanded = [node for node in nodes if node.hosts.driver == "command"]
     killed = [f"{node.name} {node.hosts.kill_after:g} s" for node in commanded if 0 < node.hosts.kill_after <= KAFKA_STOPS]
     if killed:
-        yield warns("W7", f"nodes are killed before Kafka's own {KAFKA_STOPS:g} s are over (hosts.kill_after): {some(killed)}")
+        yield warns(
+            "W7", f"nodes are killed before Kafka's own {KAFKA_STOPS:g} s are over (hosts.kill_after): {summarize(killed)}"
+        )
     if unsaid := [node.name for node in commanded if not node.hosts.kill_after]:
         yield unknown(
-            "W7", f"when the service manager kills a node that does not stop (90 s is systemd's default): {some(unsaid)}"
+            "W7", f"when the service manager kills a node that does not stop (90 s is systemd's default): {summarize(unsaid)}"
         )
 
 
-def _clocks(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+def _clocks(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     """Read only, so by what was written before: each broker against ZooKeeper at its registration; ZooKeeper against us, if ahead."""
     around, tree = facts.around, facts.around.tree
     if tree is None:
         return
     skews = {broker: each.told - each.made for broker, each in sorted(tree.registrations.items())}
     if off := [f"broker {broker} {skew:+.1f} s" for broker, skew in skews.items() if abs(skew) > _SKEW]:
-        yield warns("W8", f"clocks differed from ZooKeeper's when brokers registered: {some(off)}")
+        yield warns("W8", f"clocks differed from ZooKeeper's when brokers registered: {summarize(off)}")
     if tree.latest - around.now > _SKEW:
         yield warns("W8", f"ZooKeeper's clock is at least {tree.latest - around.now:.1f} s ahead of this machine's")
     elif not around.one_machine:
@@ -125,19 +127,19 @@ def _clocks(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
             "W8", "how far this machine's clock is from those of the nodes: nothing that may be read here tells the time"
         )
     if missing := [node.id for node in facts.spec.brokers if node.id not in skews and _registers(view, node.id)]:
-        yield unknown("W8", f"registrations that do not tell the broker's time: {some(missing)}")
+        yield unknown("W8", f"registrations that do not tell the broker's time: {summarize(missing)}")
 
 
 def _registers(view: ClusterView, broker: int) -> bool:
     return view.zk is not None and broker in view.zk.broker_ids
 
 
-def _directories(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+def _directories(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     """meta.properties of every directory: whose it is, and in which form."""
     listed = {node.id for node in facts.spec.brokers}
     versioned = [f"broker {broker.id} {path}" for broker in view.brokers.values() for path in needs_version_0(broker.files)]
     if versioned:
-        yield warns("W10", f"meta.properties of version 1: {some(versioned)}")
+        yield warns("W10", f"meta.properties of version 1: {summarize(versioned)}")
     for broker in (broker for broker in view.brokers.values() if broker.id in listed):
         for path, keys in (broker.files.meta or {}).items():
             own = keys.get("broker.id") or keys.get("node.id")
@@ -147,7 +149,7 @@ def _directories(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
             yield blocks("B0", f"could not read meta.properties of broker {broker.id}")
 
 
-def _tree(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+def _tree(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     tree = facts.around.tree
     if tree is None:
         yield blocks("B0", "could not read settings, users and rules in ZooKeeper")
@@ -155,7 +157,7 @@ def _tree(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
     if not tree.has_feature:
         yield blocks("B6a", "there is no /feature in ZooKeeper")
     if clash := _generated(tree, facts):
-        yield blocks("B2b", f"controller ids that ZooKeeper has given to brokers, or will: {some(clash)}")
+        yield blocks("B2b", f"controller ids that ZooKeeper has given to brokers, or will: {summarize(clash)}")
     del view
 
 

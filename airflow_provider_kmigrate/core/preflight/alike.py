@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 
 from airflow_provider_kmigrate.core.files.config_matrix import inter_broker_listener, setting
-from airflow_provider_kmigrate.core.findings.finding import Finding, blocks, warns
-from airflow_provider_kmigrate.core.listing import some
+from airflow_provider_kmigrate.core.findings.finding import PreflightFinding, blocks, warns
+from airflow_provider_kmigrate.core.listing import summarize
 from airflow_provider_kmigrate.core.model import ClusterView
 from airflow_provider_kmigrate.core.preflight.facts import Check, PreflightFacts, zookeeper_configs, zookeeper_files
 from airflow_provider_kmigrate.core.preflight.principals import security_of
@@ -48,7 +48,7 @@ def must_be_static(key: str) -> bool:
     return key in _LISTENERS or _LISTENER.fullmatch(key) is not None
 
 
-def _agree(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+def _agree(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     configs, ours = zookeeper_configs(facts), facts.spec.controller_properties
     listeners = {inter_broker_listener(config).upper() for config in configs.values()}
     differ = ["inter.broker.listener.name"] if len(listeners) > 1 else []
@@ -59,10 +59,10 @@ def _agree(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
         key for key, default in _SAME_IN_FILES.items() if len({_spelled(setting(file, key) or default) for file in files}) > 1
     ]
     if differ:
-        yield blocks("B18", f"brokers differ in {some(differ)}")
+        yield blocks("B18", f"brokers differ in {summarize(differ)}")
     lesser = {key: _told(configs, key) for key in _SAME_AT_BEST if key not in ours}
     if differing := [f"{key} ({' and '.join(sorted(found))})" for key, found in lesser.items() if len(found) > 1]:
-        yield warns("B18", f"brokers differ in {some(differing)}")
+        yield warns("B18", f"brokers differ in {summarize(differing)}")
 
 
 def _told(configs: Mapping[int, Mapping[str, str]], key: str) -> set[str]:
@@ -75,7 +75,7 @@ def _spelled(value: str) -> str:
     return text.lower() if text.lower() in {"true", "false"} else text
 
 
-def _dynamic(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+def _dynamic(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     """Where the file has a key too, the node starts with that, and the dynamic value comes as any change of it would."""
     tree = facts.around.tree
     only: list[str] = []
@@ -87,7 +87,7 @@ def _dynamic(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
             ]
             only += [f"broker {broker} {key}" for key in lacking]
     if only:
-        yield blocks("B16", f"settings of listeners that brokers have only dynamically: {some(only)}")
+        yield blocks("B16", f"settings of listeners that brokers have only dynamically: {summarize(only)}")
 
 
 def _starts_with(file: Mapping[str, str], key: str, in_force: Mapping[str, str]) -> bool:
@@ -101,4 +101,4 @@ def _starts_with(file: Mapping[str, str], key: str, in_force: Mapping[str, str])
     return any(setting(file, name) is not None for name in (key, _OF_ONE_LISTENER.sub("", key)))
 
 
-CHECKS: tuple[Check, ...] = (_agree, _dynamic)
+SAME_VALUE_CHECKS: tuple[Check, ...] = (_agree, _dynamic)

@@ -11,11 +11,11 @@ from dataclasses import replace
 
 from airflow_provider_kmigrate.core import gates, identity, offsets_topic
 from airflow_provider_kmigrate.core.back import gates as back_gates
-from airflow_provider_kmigrate.core.files.config_matrix import Stage, node_id, problems, setting, stage_of
-from airflow_provider_kmigrate.core.findings.finding import Finding, Severity, blocks, warns
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage, node_id, problems, setting, stage_of
+from airflow_provider_kmigrate.core.findings.finding import PreflightFinding, Severity, blocks, warns
 from airflow_provider_kmigrate.core.internal_topics import OFFSETS_TOPIC
-from airflow_provider_kmigrate.core.listing import some
-from airflow_provider_kmigrate.core.model import Broker, BrokerMode, Cause, ClusterView, Look, ProcessState, Reason
+from airflow_provider_kmigrate.core.listing import summarize
+from airflow_provider_kmigrate.core.model import Broker, BrokerMode, Cause, ClusterView, Fields, ProcessState, Reason
 from airflow_provider_kmigrate.core.offsets_topic import Agreement
 from airflow_provider_kmigrate.core.phase import kraft_owns
 from airflow_provider_kmigrate.core.preflight import actors as preflight_actors
@@ -40,28 +40,28 @@ from airflow_provider_kmigrate.core.versions import level_of, version_of
 __all__ = ["LOOK", "PreflightFacts", "begun", "blocking", "findings", "protocol_version"]
 
 LOOK = (
-    Look.PROCESSES
-    | Look.FILES
-    | Look.BROKERS
-    | Look.CONTROLLERS
-    | Look.ZOOKEEPER
-    | Look.PARTITIONS
-    | Look.MIN_INSYNC
-    | Look.OFFSETS_TOPIC
-    | Look.TOPICS
-    | Look.STATE_EPOCH
-    | Look.GROUPS
+    Fields.PROCESSES
+    | Fields.FILES
+    | Fields.BROKERS
+    | Fields.CONTROLLERS
+    | Fields.ZOOKEEPER
+    | Fields.PARTITIONS
+    | Fields.MIN_INSYNC
+    | Fields.OFFSETS_TOPIC
+    | Fields.TOPICS
+    | Fields.STATE_EPOCH
+    | Fields.GROUPS
 )
 """What the view must contain."""
 
 
-def findings(view: ClusterView, facts: PreflightFacts) -> tuple[Finding, ...]:
+def findings(view: ClusterView, facts: PreflightFacts) -> tuple[PreflightFinding, ...]:
     """Everything found, the gravest first; empty if nothing speaks against the migration. Needs a view of `LOOK`."""
     found = [finding for check in _CHECKS for finding in check(view, facts)]
     return tuple(sorted(found, key=lambda finding: _GRAVITY[finding.severity]))
 
 
-def blocking(found: Iterable[Finding]) -> tuple[Finding, ...]:
+def blocking(found: Iterable[PreflightFinding]) -> tuple[PreflightFinding, ...]:
     """Those that stop a migration."""
     return tuple(finding for finding in found if finding.severity is Severity.BLOCK)
 
@@ -77,12 +77,12 @@ def protocol_version(facts: PreflightFacts) -> str | None:
     return version_of(level) if level else None
 
 
-def _unread(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+def _unread(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     for reason in view.unknowns:
         if (
             reason.cause is not Cause.UNREAD_CONTROLLER
         ):  # before a migration no controller answers; during one, the gates of each step ask for them
-            yield Finding(reason, Severity.BLOCK, "observation")
+            yield PreflightFinding(reason, Severity.BLOCK, "observation")
     parts = {
         "ZooKeeper": view.zk,
         "the partitions": view.partitions,
@@ -99,28 +99,28 @@ def _unread(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
             yield blocks("B0", f"could not read the running configuration of broker {node.id}")
 
 
-def _identity(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+def _identity(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     for reason in identity.strangers(view, facts.spec):
-        yield Finding(reason, Severity.BLOCK, "reliability: every act is identified")
+        yield PreflightFinding(reason, Severity.BLOCK, "reliability: every act is identified")
     if view.zk is not None and view.zk.cluster_id is None:
         yield blocks("B2a", f"there is no /cluster/id under {facts.chroot or '/'} in ZooKeeper")
 
 
-def _ids(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+def _ids(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     listed, registered, assigned = _listed(facts), _registered(view), _assigned(view)
     controllers = {node.id for node in facts.spec.controllers}
     if clash := sorted(controllers & (listed | registered | assigned)):
-        yield blocks("B2b", f"controller ids that brokers have, or that partitions name: {some(clash)}")
+        yield blocks("B2b", f"controller ids that brokers have, or that partitions name: {summarize(clash)}")
     if unlisted := sorted(registered - listed - controllers):
-        yield blocks("B2c", f"brokers registered in ZooKeeper but not in the cluster file: {some(unlisted)}")
+        yield blocks("B2c", f"brokers registered in ZooKeeper but not in the cluster file: {summarize(unlisted)}")
     if gone := sorted(assigned - listed - registered - controllers):
-        yield blocks("B4b", f"partitions are assigned to brokers that are nowhere: {some(gone)}")
+        yield blocks("B4b", f"partitions are assigned to brokers that are nowhere: {summarize(gone)}")
 
 
-def _alive(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+def _alive(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     dead = [node.id for node in facts.spec.brokers if not _is_alive(view.brokers.get(node.id))]
     if dead:
-        yield blocks("B4a", f"brokers that do not run, answer or register: {some(dead)}")
+        yield blocks("B4a", f"brokers that do not run, answer or register: {summarize(dead)}")
 
 
 def _is_alive(broker: Broker | None) -> bool:
@@ -129,30 +129,32 @@ def _is_alive(broker: Broker | None) -> bool:
     return broker.mode is BrokerMode.KRAFT or broker.in_zookeeper is not False
 
 
-def _in_sync(view: ClusterView, _: PreflightFacts) -> Iterator[Finding]:
+def _in_sync(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]:
     behind = [partition for partition in view.partitions or () if partition.under_replicated or partition.leader < 0]
     if behind:
-        yield blocks("B4c", f"{len(behind)} partitions are under-replicated or without leader: {some(p.name for p in behind)}")
+        yield blocks(
+            "B4c", f"{len(behind)} partitions are under-replicated or without leader: {summarize(p.name for p in behind)}"
+        )
 
 
-def _at_rest(view: ClusterView, _: PreflightFacts) -> Iterator[Finding]:
+def _at_rest(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]:
     if view.zk is None:
         return
     if view.zk.reassigning:
         yield blocks("B4d", "a reassignment is running (/admin/reassign_partitions exists)")
     if view.zk.pending_deletions:
-        yield blocks("B5", f"topics whose deletion is not finished: {some(view.zk.pending_deletions)}")
+        yield blocks("B5", f"topics whose deletion is not finished: {summarize(view.zk.pending_deletions)}")
     if view.zk.controller_epoch is None:
         yield blocks("B6b", "there is no readable /controller_epoch")
 
 
-def _topic_ids(view: ClusterView, _: PreflightFacts) -> Iterator[Finding]:
+def _topic_ids(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFinding]:
     in_zookeeper = view.topics[0] if view.topics else {}
     if without := sorted(name for name, topic in in_zookeeper.items() if topic.topic_id is None):
-        yield blocks("B6a", f"{len(without)} topics have no id: {some(without)}")
+        yield blocks("B6a", f"{len(without)} topics have no id: {summarize(without)}")
 
 
-def _leftovers(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+def _leftovers(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     """G3, G4, G5: nothing is left of an earlier migration, and no controller runs that would end this one at once."""
     if view.zk is None or begun(view):
         return
@@ -160,18 +162,18 @@ def _leftovers(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
     running = replace(view, controllers={each.id: each for each in view.controllers.values() if each.answers})
     for gate in (gates.fresh_migration(view), gates.empty_controllers(view, controllers), gates.all_flagged(running)):
         for reason in gate.reasons:
-            yield Finding(reason, Severity.BLOCK, "measured: topics were deleted")
+            yield PreflightFinding(reason, Severity.BLOCK, "measured: topics were deleted")
 
 
-def _epochs(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+def _epochs(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     """What a rollback without the epoch guard leaves behind; while KRaft owns the cluster its epochs are its own affair."""
     del facts
     if not kraft_owns(view):
         for reason in back_gates.states_in_reach(view).reasons:
-            yield Finding(reason, Severity.BLOCK, "KAFKA-20488; measured: writes stop when one broker fails")
+            yield PreflightFinding(reason, Severity.BLOCK, "KAFKA-20488; measured: writes stop when one broker fails")
 
 
-def _files(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+def _files(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     for node in facts.spec.brokers:
         broker = view.brokers.get(node.id)
         properties = broker.files.properties if broker else None
@@ -185,13 +187,13 @@ def _files(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
 
 def _file_problems(properties: Mapping[str, str], view: ClusterView, facts: PreflightFacts) -> tuple[Reason, ...]:
     """A file may be a stage ahead of its process: a run that was stopped between the two begins again there."""
-    allowed = {Stage.ZOOKEEPER, Stage.MIGRATION, *([Stage.KRAFT] if begun(view) else [])}
+    allowed = {FileStage.ZOOKEEPER, FileStage.MIGRATION, *([FileStage.KRAFT] if begun(view) else [])}
     stage = stage_of(properties)
-    expected = stage if stage in allowed else Stage.ZOOKEEPER
+    expected = stage if stage in allowed else FileStage.ZOOKEEPER
     return problems(properties, expected, chroot=facts.chroot, controller_listener=facts.spec.controller_listener)
 
 
-def _coordinators(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+def _coordinators(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     if view.partitions is None:
         return
     configured = {broker: setting(config, "offsets.topic.num.partitions") for broker, config in facts.configs.items() if config}
@@ -207,10 +209,10 @@ def _coordinators(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]
     verdict = offsets_topic.uniform(view.offsets_counts, topic_count, sorted(_listed(facts)), counts if unchanged else None)
     severity = Severity.WARN if verdict.agreement is Agreement.DEGENERATE else Severity.BLOCK
     for reason in verdict.reasons:
-        yield Finding(reason, severity, "KIP-895; GroupCoordinator startup")
+        yield PreflightFinding(reason, severity, "KIP-895; GroupCoordinator startup")
 
 
-def _replication(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+def _replication(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     needed = view.min_insync or {}
     single = [partition for partition in view.partitions or () if len(partition.replicas) == 1]
     tight = [p for p in view.partitions or () if 1 < len(p.replicas) <= needed.get(p.topic, 0)]
@@ -221,7 +223,7 @@ def _replication(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
         yield warns("W1", f"{of_topics(single)} have a single replica{alone}")
 
 
-def _quorum(_: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+def _quorum(_: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     size = len(facts.spec.controllers)
     if size < 3 or size % 2 == 0:
         yield warns("W3", f"the cluster file has {size} controller{'' if size == 1 else 's'}")
@@ -242,9 +244,9 @@ _CHECKS: tuple[Check, ...] = (
     *preflight_versions.CHECKS,
     *preflight_security.CHECKS,
     *preflight_controllers.CHECKS,
-    *preflight_alike.CHECKS,
+    *preflight_alike.SAME_VALUE_CHECKS,
     *preflight_actors.CHECKS,
-    *preflight_places.CHECKS,
+    *preflight_places.PLACE_CHECKS,
     _coordinators,
     _replication,
     _quorum,

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.files.config_matrix import (
     AUTHORIZERS,
-    Stage,
+    FileStage,
     inter_broker_listener,
     problems,
     references,
     setting,
 )
 from airflow_provider_kmigrate.core.files.render import RenderFacts, controller_keys, with_controllers
-from airflow_provider_kmigrate.core.findings.finding import Finding, blocks, unknown, warns
-from airflow_provider_kmigrate.core.listing import some
+from airflow_provider_kmigrate.core.findings.finding import PreflightFinding, blocks, unknown, warns
+from airflow_provider_kmigrate.core.listing import summarize
 from airflow_provider_kmigrate.core.model import ClusterView
 from airflow_provider_kmigrate.core.preflight.facts import Check, PreflightFacts, of_file, zookeeper_files
 from airflow_provider_kmigrate.core.preflight.principals import login_key, principal, security_of, super_users
@@ -48,12 +48,12 @@ def _rendered(view: ClusterView, facts: PreflightFacts) -> _Rendered | None:
     if first not in files or not spec.controllers:
         return None
     how = RenderFacts.of(spec, "")
-    keys = controller_keys(files[first], spec.controllers[0], Stage.CONTROLLER_MIGRATION, how)
-    brokers = {broker: with_controllers(file, Stage.MIGRATION, how) for broker, file in files.items()}
+    keys = controller_keys(files[first], spec.controllers[0], FileStage.CONTROLLER_MIGRATION, how)
+    brokers = {broker: with_controllers(file, FileStage.MIGRATION, how) for broker, file in files.items()}
     return _Rendered(how.listener, keys, brokers, files, first)
 
 
-def _known(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+def _known(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     """Whom the controllers take requests from. Until the log is loaded that is super users only, whatever
     `allow.everyone.if.no.acl.found` says, and without their votes it never is: measured, a quorum of three found no leader.
     """
@@ -69,10 +69,11 @@ def _known(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
     if refused:
         security = security_of(there.controllers, there.listener)
         yield blocks(
-            "B13b", f"the controllers' listener is {security}, and would know, without super.users having it, {some(refused)}"
+            "B13b",
+            f"the controllers' listener is {security}, and would know, without super.users having it, {summarize(refused)}",
         )
     if unseen := [who for who, name in names.items() if name is None or listed is None]:
-        yield unknown("B13b", f"by which names the controllers will know {some(unseen)}, or whether super.users has them")
+        yield unknown("B13b", f"by which names the controllers will know {summarize(unseen)}, or whether super.users has them")
 
 
 def _names(there: _Rendered) -> Iterator[tuple[str, str | None, bool]]:
@@ -84,22 +85,24 @@ def _names(there: _Rendered) -> Iterator[tuple[str, str | None, bool]]:
         yield who, name, name == own and (name is None or listed is None or name not in listed)
 
 
-def _logins(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+def _logins(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     there = _rendered(view, facts)
     if there is None or not facts.spec.controller_security.startswith("SASL"):
         return
     nodes = [(who, setting(keys, _MECHANISM) or "GSSAPI", keys, file) for who, keys, file in there.nodes()]
     if scram := sorted({mechanism for _, mechanism, _, _ in nodes if mechanism.upper().startswith("SCRAM")}):
-        yield blocks("B9c", f"the controllers' listener would use {some(scram)}")
+        yield blocks("B9c", f"the controllers' listener would use {summarize(scram)}")
         return
     without = [(who, file) for who, mechanism, keys, file in nodes if not setting(keys, login_key(there.listener, mechanism))]
     by_file = [who for who, file in without if not _has_own_login(file)]
     by_property = [who for who, _ in without if who not in by_file]
     named = login_key(there.listener, nodes[0][1])
     if by_property:
-        yield blocks("B9d", f"no login for the controllers' listener ({named}): {some(by_property)}")
+        yield blocks("B9d", f"no login for the controllers' listener ({named}): {summarize(by_property)}")
     if by_file:
-        yield unknown("B9d", f"which login these have for the controllers' listener, not in the file ({named}): {some(by_file)}")
+        yield unknown(
+            "B9d", f"which login these have for the controllers' listener, not in the file ({named}): {summarize(by_file)}"
+        )
 
 
 def _has_own_login(file: Keys) -> bool:
@@ -108,14 +111,14 @@ def _has_own_login(file: Keys) -> bool:
     return setting(file, login_key(inter_broker_listener(file), mechanism)) is not None
 
 
-def _file(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+def _file(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     """What would have the rendering of their file refused once it is their turn: better told before there is any."""
     there = _rendered(view, facts)
-    found = problems(there.controllers, Stage.CONTROLLER_MIGRATION, controller_listener=there.listener) if there else ()
+    found = problems(there.controllers, FileStage.CONTROLLER_MIGRATION, controller_listener=there.listener) if there else ()
     yield from of_file("the controllers", found)
 
 
-def _ensemble(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+def _ensemble(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     """Controllers take over the first broker's address of ZooKeeper as it stands; of several servers its client tries the next."""
     first = facts.spec.brokers[0]
     connects = {broker: setting(keys, "zookeeper.connect") or "" for broker, keys in zookeeper_files(view).items()}
@@ -126,7 +129,9 @@ def _ensemble(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
     away = [node.name for node in facts.spec.controllers if not _shares(node, first, here)]
     if away:
         grave, named = (blocks, "names") if all(servers) else (warns, "names beside others")
-        text = f"zookeeper.connect of {first.name} {named} its own machine ({connects[first.id]}); elsewhere are {some(away)}"
+        text = (
+            f"zookeeper.connect of {first.name} {named} its own machine ({connects[first.id]}); elsewhere are {summarize(away)}"
+        )
         yield grave("B17", text)
 
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
-from airflow_provider_kmigrate.core.files.config_matrix import Stage, setting, stage_of
-from airflow_provider_kmigrate.core.findings.finding import Finding, Severity
-from airflow_provider_kmigrate.core.listing import some
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage, setting, stage_of
+from airflow_provider_kmigrate.core.findings.finding import PreflightFinding, Severity
+from airflow_provider_kmigrate.core.listing import summarize
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Partition, Reason
-from airflow_provider_kmigrate.core.preflight.surroundings import Surroundings
+from airflow_provider_kmigrate.core.preflight.surroundings import ClusterEnvironment
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +25,18 @@ class PreflightFacts:
     chroot: str = ""
     configs: Mapping[int, Mapping[str, str] | None] = field(default_factory=dict)
     metadata_version: str | None = None
-    around: Surroundings = field(default_factory=Surroundings)
+    around: ClusterEnvironment = field(default_factory=ClusterEnvironment)
 
 
-Check = Callable[[ClusterView, PreflightFacts], Iterator[Finding]]
+Check = Callable[[ClusterView, PreflightFacts], Iterator[PreflightFinding]]
 
 
-def of_file(whose: str, reasons: Iterable[Reason]) -> Iterator[Finding]:
+def of_file(whose: str, reasons: Iterable[Reason]) -> Iterator[PreflightFinding]:
     """What speaks against a node's file (`config_matrix.problems`), each with whose file it is; all of it stops the migration."""
     for reason in reasons:
-        yield Finding(replace(reason, text=f"{whose}: {reason.text}"), Severity.BLOCK, "KIP-866; KafkaConfig.validateValues")
+        yield PreflightFinding(
+            replace(reason, text=f"{whose}: {reason.text}"), Severity.BLOCK, "KIP-866; KafkaConfig.validateValues"
+        )
 
 
 def begun(view: ClusterView) -> bool:
@@ -65,7 +67,7 @@ def zookeeper_configs(facts: PreflightFacts) -> dict[int, Mapping[str, str]]:
 def zookeeper_files(view: ClusterView) -> dict[int, Mapping[str, str]]:
     """The properties files of brokers that are not rendered for KRaft yet, by id: what controllers inherit from."""
     files = {broker.id: broker.files.properties for broker in view.brokers.values()}
-    stages = {Stage.ZOOKEEPER, Stage.MIGRATION}
+    stages = {FileStage.ZOOKEEPER, FileStage.MIGRATION}
     return {broker: keys for broker, keys in sorted(files.items()) if keys is not None and stage_of(keys) in stages}
 
 
@@ -78,9 +80,9 @@ def of_topics(partitions: Iterable[Partition]) -> str:
     """How many partitions of which topics."""
     found = list(partitions)
     topics = sorted({partition.topic for partition in found})
-    return f"{len(found)} partitions of {len(topics)} topics ({some(topics)})"
+    return f"{len(found)} partitions of {len(topics)} topics ({summarize(topics)})"
 
 
 def pairs(found: Mapping[int, object]) -> str:
     """Brokers with each one's value, a few of them by name."""
-    return some(f"broker {broker} {value}" for broker, value in found.items())
+    return summarize(f"broker {broker} {value}" for broker, value in found.items())

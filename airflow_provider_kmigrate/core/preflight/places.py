@@ -9,15 +9,15 @@ from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
 from airflow_provider_kmigrate.core.files import directories
 from airflow_provider_kmigrate.core.files.config_matrix import setting
 from airflow_provider_kmigrate.core.files.node_file import whose_else
-from airflow_provider_kmigrate.core.findings.finding import Finding, blocks
-from airflow_provider_kmigrate.core.listing import some
+from airflow_provider_kmigrate.core.findings.finding import PreflightFinding, blocks
+from airflow_provider_kmigrate.core.listing import summarize
 from airflow_provider_kmigrate.core.model import ClusterView, NodeFiles
 from airflow_provider_kmigrate.core.preflight.facts import Check, PreflightFacts
 
 _DIRECTORIES = ("log.dirs", "metadata.log.dir")
 
 
-def _places(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+def _places(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     for node in facts.spec.controllers:
         files = _files(view, node)
         for path, other in directories.of_others(node.id, files.meta).items():
@@ -25,7 +25,7 @@ def _places(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
         if (whose := whose_else(node.id, files.properties)) is not None:
             yield blocks("B2d", f"{node.hosts.properties} of controller {node.id} on {node.host} is {whose}")
         if shared := list(_shared(view, facts, node)):
-            yield blocks("B2d", f"one place on {node.host} for controller {node.id} and another: {some(shared)}")
+            yield blocks("B2d", f"one place on {node.host} for controller {node.id} and another: {summarize(shared)}")
 
 
 def _shared(view: ClusterView, facts: PreflightFacts, node: NodeSpec) -> Iterator[str]:
@@ -67,4 +67,4 @@ def _files(view: ClusterView, node: NodeSpec) -> NodeFiles:
     return seen.files if seen else NodeFiles()
 
 
-CHECKS: tuple[Check, ...] = (_places,)
+PLACE_CHECKS: tuple[Check, ...] = (_places,)

@@ -12,8 +12,8 @@ from airflow_provider_kmigrate.core.files.config_matrix import (
     references,
     setting,
 )
-from airflow_provider_kmigrate.core.findings.finding import Finding, blocks, unknown, warns
-from airflow_provider_kmigrate.core.listing import some
+from airflow_provider_kmigrate.core.findings.finding import PreflightFinding, blocks, unknown, warns
+from airflow_provider_kmigrate.core.listing import summarize
 from airflow_provider_kmigrate.core.model import ClusterView, Malformed
 from airflow_provider_kmigrate.core.preflight.facts import (
     Check,
@@ -58,36 +58,36 @@ def is_secret(key: str) -> bool:
     return _SECRET.search(key) is not None
 
 
-def _authorizers(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+def _authorizers(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     del view
     configs = zookeeper_configs(facts)
     named = values(configs, _AUTHORIZER)
     different = {named.get(broker, "none") for broker in configs}
     if len(different) > 1:
-        yield blocks("B8b", f"brokers have different authorizers: {some(sorted(different))}")
+        yield blocks("B8b", f"brokers have different authorizers: {summarize(sorted(different))}")
     ours = setting(facts.spec.controller_properties, _AUTHORIZER)
     custom = sorted({name for name in named.values() if name not in AUTHORIZERS and name not in _KRAFT_AUTHORIZERS})
     if custom and not ours:
-        yield blocks("B8a", f"brokers have an authorizer that is not Kafka's: {some(custom)}")
+        yield blocks("B8a", f"brokers have an authorizer that is not Kafka's: {summarize(custom)}")
 
 
-def _acls(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+def _acls(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     del view
     tree = facts.around.tree
     if tree is None:
         return
     wrong = [*map(_torn, tree.malformed), *map(str, filter(_unreadable, tree.acls))]
     if wrong:
-        yield blocks("B8c", f"{len(wrong)} znodes or rules that the copy cannot read: {some(wrong)}")
+        yield blocks("B8c", f"{len(wrong)} znodes or rules that the copy cannot read: {summarize(wrong)}")
     builder = bool(values(zookeeper_configs(facts), BUILDER))
     odd = [str(acl) for acl in tree.acls if not _unreadable(acl) and _doubtful(acl, builder)]
     if odd:
-        yield warns("W14", f"{len(odd)} rules that may not say what was meant: {some(odd)}")
+        yield warns("W14", f"{len(odd)} rules that may not say what was meant: {summarize(odd)}")
     if tree.acls and not values(zookeeper_configs(facts), _AUTHORIZER) and zookeeper_configs(facts):
         yield warns("W14", f"{len(tree.acls)} rules are in ZooKeeper, but no broker has an authorizer: nobody is held to them")
 
 
-def _rules_elsewhere(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+def _rules_elsewhere(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     """AclAuthorizer may keep its rules in a ZooKeeper of their own; a server and the chroot in common make it the cluster's.
 
     One server may have several names and addresses, so that others under the same chroot tell nothing.
@@ -129,18 +129,19 @@ def _doubtful(acl: Acl, builder: bool) -> bool:
     return (kind != "User" and not builder) or wildcard or (acl.pattern == "PREFIXED" and acl.name == "*")
 
 
-def _users(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+def _users(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     tree, level = facts.around.tree, _lowest(facts)
     if tree is None or level is None:
         return
     if tree.scram_users and level < (level_of(_SCRAM) or 0):
-        yield blocks("B9a", f"{len(tree.scram_users)} SCRAM users with a version below {_SCRAM}: {some(tree.scram_users)}")
+        yield blocks("B9a", f"{len(tree.scram_users)} SCRAM users with a version below {_SCRAM}: {summarize(tree.scram_users)}")
     if tree.tokens and level < (level_of(_TOKENS) or 0):
         yield blocks("B9a", f"{tree.tokens} delegation tokens with a version below {_TOKENS}")
     keyless = [broker for broker, keys in zookeeper_files(view).items() if not _token_key(keys)]
     if tree.tokens and keyless:
         yield blocks(
-            "B9a", f"{tree.tokens} delegation tokens, but no delegation.token.secret.key in the files of brokers {some(keyless)}"
+            "B9a",
+            f"{tree.tokens} delegation tokens, but no delegation.token.secret.key in the files of brokers {summarize(keyless)}",
         )
 
 
@@ -153,12 +154,12 @@ def _token_key(keys: Mapping[str, str]) -> str | None:
     return setting(keys, "delegation.token.secret.key") or setting(keys, "delegation.token.master.key")
 
 
-def _towards_zookeeper(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+def _towards_zookeeper(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     files = zookeeper_files(view)
     keys = sorted({key for properties in files.values() for key in properties if _TOWARDS_ZOOKEEPER.fullmatch(key)})
     differ = [key for key in keys if len({properties.get(key) for properties in files.values()}) > 1]
     if differ:
-        yield blocks("B10a", f"brokers' files differ in how they reach ZooKeeper: {some(differ)}")
+        yield blocks("B10a", f"brokers' files differ in how they reach ZooKeeper: {summarize(differ)}")
     yield from _of_controllers(view, {key: next(iter(files.values())).get(key) for key in keys if key not in differ})
     tree = facts.around.tree
     guarded = sorted(
@@ -167,19 +168,19 @@ def _towards_zookeeper(view: ClusterView, facts: PreflightFacts) -> Iterator[Fin
     if guarded or any((setting(properties, "zookeeper.set.acl") or "").lower() == "true" for properties in files.values()):
         yield unknown(
             "B10a",
-            f"ZooKeeper asks brokers who they are ({some(guarded) or 'zookeeper.set.acl'}); what controllers have is unseen",
+            f"ZooKeeper asks brokers who they are ({summarize(guarded) or 'zookeeper.set.acl'}); what controllers have is unseen",
         )
 
 
-def _of_controllers(view: ClusterView, wanted: Mapping[str, str | None]) -> Iterator[Finding]:
+def _of_controllers(view: ClusterView, wanted: Mapping[str, str | None]) -> Iterator[PreflightFinding]:
     for controller in view.controllers.values():
         properties = controller.files.properties
         lacking = [key for key, value in wanted.items() if properties and properties.get(key) != value]
         if properties and setting(properties, "zookeeper.connect") and lacking:
-            yield blocks("B10a", f"the file of controller {controller.id} lacks or differs in {some(lacking)}")
+            yield blocks("B10a", f"the file of controller {controller.id} lacks or differs in {summarize(lacking)}")
 
 
-def _large_answers(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+def _large_answers(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     """What Kafka reads at once of ZooKeeper: the list of topics, and the partitions of one."""
     del facts
     topics = view.topics[0] if view.topics else {}
@@ -191,14 +192,14 @@ def _large_answers(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding
         )
 
 
-def _passwords(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+def _passwords(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     tree = facts.around.tree
     secret = [
         f"{entity} {key}" for entity, keys in (tree.broker_settings if tree else {}).items() for key in keys if is_secret(key)
     ]
     if not secret:
         return
-    yield warns("W11", f"passwords that were set dynamically: {some(secret)}")
+    yield warns("W11", f"passwords that were set dynamically: {summarize(secret)}")
     secret = [name for name in secret if name.endswith(_ENCRYPTED)]
     if not secret:
         return
@@ -208,20 +209,21 @@ def _passwords(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
     stated = setting(facts.spec.controller_properties, _ENCODER) is not None
     if lacking and not stated:
         yield blocks(
-            "B11", f"passwords set dynamically ({some(secret)}), but no {_ENCODER} in the files of brokers {some(lacking)}"
+            "B11",
+            f"passwords set dynamically ({summarize(secret)}), but no {_ENCODER} in the files of brokers {summarize(lacking)}",
         )
     elif len(set(known.values())) > 1 and not stated:
-        yield blocks("B11", f"passwords set dynamically ({some(secret)}), and brokers have different {_ENCODER}")
+        yield blocks("B11", f"passwords set dynamically ({summarize(secret)}), and brokers have different {_ENCODER}")
 
 
-def _builders(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+def _builders(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     del view
     named = sorted(set(values(zookeeper_configs(facts), BUILDER).values()))
     if custom := [name for name in named if not name.startswith("org.apache.kafka.")]:
-        yield unknown("B8a", f"brokers build principals with {some(custom)}")
+        yield unknown("B8a", f"brokers build principals with {summarize(custom)}")
 
 
-def _super_users(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+def _super_users(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     """Only where an authorizer of Kafka's will run on the controllers, and asks."""
     del facts
     for broker, keys in zookeeper_files(view).items():

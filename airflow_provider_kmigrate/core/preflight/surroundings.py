@@ -84,7 +84,7 @@ class ZooKeeperTree:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ClusterEnvironment:
     """All of it; maps have an entry for each broker that was asked. `now`: this machine's clock when it was read."""
 
     releases: Mapping[int, str | None] = field(default_factory=dict)  # "3.9": the software's own protocol version

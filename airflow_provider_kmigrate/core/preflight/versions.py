@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from airflow_provider_kmigrate.core.findings.finding import Finding, blocks, unknown, warns
-from airflow_provider_kmigrate.core.listing import some
+from airflow_provider_kmigrate.core.findings.finding import PreflightFinding, blocks, unknown, warns
+from airflow_provider_kmigrate.core.listing import summarize
 from airflow_provider_kmigrate.core.model import ClusterView
 from airflow_provider_kmigrate.core.preflight import bug_matrix
 from airflow_provider_kmigrate.core.preflight.bug_matrix import Fitness, Release
@@ -28,7 +28,7 @@ _TIERED = "3.9-IV0"
 _OLDEST_ENSEMBLE = (3, 5)
 
 
-def _versions(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+def _versions(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     running = {broker: config for broker, config in facts.configs.items() if config is not None and not is_kraft(config)}
     versions = {broker: protocol(config) for broker, config in sorted(running.items())}
     seen = {broker: version for broker, version in versions.items() if version}
@@ -55,12 +55,12 @@ def _written(view: ClusterView) -> dict[int, str]:
     return {broker: version for broker, properties in files.items() if (version := protocol(properties))}
 
 
-def _releases(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+def _releases(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     """The bug matrix. No broker tells its patch level: the cluster file may."""
     told = {broker: bug_matrix.parse(text) if text else None for broker, text in sorted(facts.around.releases.items())}
     silent = [broker for broker in answering(view, facts) if told.get(broker) is None]
     if silent:
-        yield unknown("B1b", f"brokers that do not tell which release they run: {some(silent)}")
+        yield unknown("B1b", f"brokers that do not tell which release they run: {summarize(silent)}")
     seen = {broker: release for broker, release in told.items() if release}
     lines = {release.line for release in seen.values()}
     if len(lines) > 1:
@@ -72,8 +72,8 @@ def _releases(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
         yield from _release(release)
 
 
-def _release(release: Release) -> Iterator[Finding]:
-    text = f"brokers run Kafka {release}: {some(bug_matrix.defects(release)) or 'it has no ZooKeeper mode'}"
+def _release(release: Release) -> Iterator[PreflightFinding]:
+    text = f"brokers run Kafka {release}: {summarize(bug_matrix.defects(release)) or 'it has no ZooKeeper mode'}"
     match bug_matrix.fitness(release):
         case Fitness.BLOCK:
             yield blocks("B1b", text)
@@ -84,7 +84,7 @@ def _release(release: Release) -> Iterator[Finding]:
             yield unknown(code, f"brokers run Kafka {release} of a patch level that they do not tell; {release}.0 has: {text}")
 
 
-def _protocol_behind(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+def _protocol_behind(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     """Only where all brokers have one version that may be migrated: else that is the finding."""
     del view
     own = values(zookeeper_configs(facts), "inter.broker.protocol.version")
@@ -101,13 +101,13 @@ def _protocol_behind(view: ClusterView, facts: PreflightFacts) -> Iterator[Findi
         yield warns("W4", f"inter.broker.protocol.version is older than the release: {pairs(behind)}")
 
 
-def _log_dirs(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+def _log_dirs(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     told = {broker: facts.around.log_dirs.get(broker) for broker in answering(view, facts)}
     if silent := [broker for broker, dirs in told.items() if dirs is None]:
-        yield unknown("B7b", f"brokers that do not tell the state of their log directories: {some(silent)}")
+        yield unknown("B7b", f"brokers that do not tell the state of their log directories: {summarize(silent)}")
     failed = [f"broker {broker} {each.path} ({each.error})" for broker, dirs in told.items() for each in dirs or () if each.error]
     if failed:
-        yield blocks("B7b", f"log directories that have failed: {some(failed)}")
+        yield blocks("B7b", f"log directories that have failed: {summarize(failed)}")
     several = {broker: count for broker, dirs in told.items() if (count := _count(view, broker, dirs)) > 1}
     yield from _jbod({broker: count for broker, count in several.items() if broker in zookeeper_configs(facts)}, facts)
 
@@ -119,7 +119,7 @@ def _count(view: ClusterView, broker: int, dirs: tuple[LogDir, ...] | None) -> i
     return max(len(dirs or ()), len([part for part in text.split(",") if part.strip()]))
 
 
-def _jbod(several: dict[int, int], facts: PreflightFacts) -> Iterator[Finding]:
+def _jbod(several: dict[int, int], facts: PreflightFacts) -> Iterator[PreflightFinding]:
     versions = values(zookeeper_configs(facts), "inter.broker.protocol.version")
     levels = {broker: level_of(versions.get(broker, "")) or 0 for broker in several}
     named = {broker: f"{count} on {versions.get(broker, 'an unknown version')}" for broker, count in several.items()}
@@ -131,16 +131,16 @@ def _jbod(several: dict[int, int], facts: PreflightFacts) -> Iterator[Finding]:
         yield warns("W4", f"brokers with several log directories: {pairs(early)}")
 
 
-def _tiered(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+def _tiered(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     del view
     configs = zookeeper_configs(facts)
     on = [broker for broker, value in values(configs, "remote.log.storage.system.enable").items() if value.lower() == "true"]
     old = [broker for broker in on if (level_of(protocol(configs[broker]) or "") or 0) < (level_of(_TIERED) or 0)]
     if old:
-        yield warns("W4", f"tiered storage with a version below {_TIERED}: brokers {some(old)}")
+        yield warns("W4", f"tiered storage with a version below {_TIERED}: brokers {summarize(old)}")
 
 
-def _ensemble(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+def _ensemble(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     del view
     servers = facts.around.servers
     old = [
@@ -149,11 +149,11 @@ def _ensemble(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
         if server.version and _number(server.version) < _OLDEST_ENSEMBLE
     ]
     if old:
-        yield blocks("B12b", f"ZooKeeper servers before {'.'.join(map(str, _OLDEST_ENSEMBLE))}: {some(old)}")
+        yield blocks("B12b", f"ZooKeeper servers before {'.'.join(map(str, _OLDEST_ENSEMBLE))}: {summarize(old)}")
     if not servers:
         yield unknown("B12b", "no server of the ensemble was asked for its version")
     elif silent := [server.address for server in servers if server.version is None]:
-        yield unknown("B12b", f"ZooKeeper servers that do not tell their version: {some(silent)}")
+        yield unknown("B12b", f"ZooKeeper servers that do not tell their version: {summarize(silent)}")
 
 
 def _number(version: str) -> tuple[int, int]:

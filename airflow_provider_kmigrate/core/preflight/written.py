@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping
 
-from airflow_provider_kmigrate.core.files.config_matrix import Stage, node_id, references, stage_of
-from airflow_provider_kmigrate.core.findings.finding import Finding, blocks, unknown, warns
-from airflow_provider_kmigrate.core.listing import some
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage, node_id, references, stage_of
+from airflow_provider_kmigrate.core.findings.finding import PreflightFinding, blocks, unknown, warns
+from airflow_provider_kmigrate.core.listing import summarize
 from airflow_provider_kmigrate.core.model import ClusterView
 from airflow_provider_kmigrate.core.preflight.facts import Check, PreflightFacts, answering, protocol, zookeeper_files
 from airflow_provider_kmigrate.core.preflight.surroundings import DEFAULT, Taken
@@ -83,12 +83,12 @@ def _hidden(value: str | None) -> bool:
     return value is None or bool(references(value))
 
 
-def _differ(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+def _differ(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     """Of brokers whose file is of the stage that they run in: where it is ahead, a run was stopped between file and restart."""
     comparable = _comparable(view, facts)
     told = {broker: facts.around.taken.get(broker) for broker in answering(view, facts) if broker in comparable}
     if silent := [broker for broker, taken in told.items() if taken is None]:
-        yield unknown("B15", f"whether the files of brokers {some(silent)} are what they run with: they do not tell")
+        yield unknown("B15", f"whether the files of brokers {summarize(silent)} are what they run with: they do not tell")
     for broker, taken in told.items():
         file = comparable[broker]
         changed = differences(file, taken, facts.configs.get(broker) or {}, _dynamic(facts, broker)) if taken else ()
@@ -97,9 +97,9 @@ def _differ(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
             key for key in keys if _CRITICAL.fullmatch(key) and not (key == _PROTOCOL and protocol(file))
         ]  # that is B1a's
         if critical:
-            yield blocks("B15", f"broker {broker} does not run with what its file says of {some(critical)}")
+            yield blocks("B15", f"broker {broker} does not run with what its file says of {summarize(critical)}")
         if others := [key for key in keys if not _CRITICAL.fullmatch(key)]:
-            yield warns("B15", f"broker {broker} does not run with what its file says of {some(others)}")
+            yield warns("B15", f"broker {broker} does not run with what its file says of {summarize(others)}")
 
 
 def _idle(key: str, file: Mapping[str, str], taken: Taken, broker: int, listener: str) -> bool:
@@ -108,7 +108,7 @@ def _idle(key: str, file: Mapping[str, str], taken: Taken, broker: int, listener
     It ignores what it has towards controllers, writing out its id gives it no other (and that none is written is C02's), and what a secret may
     encrypt is not there yet.
     """
-    if stage_of(file) is not Stage.ZOOKEEPER:
+    if stage_of(file) is not FileStage.ZOOKEEPER:
         return False
     own_id = key == "broker.id" and node_id(file) in {broker, None}
     first_secret = key in _ENCODER and key not in taken.values
@@ -126,11 +126,13 @@ def _comparable(view: ClusterView, facts: PreflightFacts) -> dict[int, Mapping[s
     return {broker: keys for broker, keys in files.items() if stage_of(keys) is stage_of(facts.configs.get(broker) or {})}
 
 
-def _kept_by_others(view: ClusterView, facts: PreflightFacts) -> Iterator[Finding]:
+def _kept_by_others(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
     del facts
     kept = {broker.id: broker.files.kept_by for broker in view.brokers.values() if broker.files.kept_by}
     if kept:
-        yield warns("W9", f"files that say who writes them: {some(f'broker {broker} {name}' for broker, name in kept.items())}")
+        yield warns(
+            "W9", f"files that say who writes them: {summarize(f'broker {broker} {name}' for broker, name in kept.items())}"
+        )
 
 
 CHECKS: tuple[Check, ...] = (_differ, _kept_by_others)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from airflow_provider_kmigrate.core.cluster import HoldPolicy, SparkJobSpec
 from airflow_provider_kmigrate.core.findings.finding import Severity
-from airflow_provider_kmigrate.core.listing import some
+from airflow_provider_kmigrate.core.listing import summarize
 from airflow_provider_kmigrate.core.model import ClusterView, Partition, Reason
 
 _GROUP = "kafka.group.id"
@@ -82,7 +82,7 @@ def _of_leaders(job: SparkJobSpec, view: ClusterView) -> Iterator[tuple[Severity
     alone = [one for one in known if len(one.replicas) == 1]
     if alone:
         severity = Severity.BLOCK if job.hold is HoldPolicy.NEVER else Severity.WARN
-        text = f"{some(one.name for one in alone)} have one replica."
+        text = f"{summarize(one.name for one in alone)} have one replica."
         yield severity, Reason("J24", text)
 
 
@@ -91,7 +91,7 @@ def _of_spares(job: SparkJobSpec, view: ClusterView) -> Iterator[tuple[Severity,
     least = view.min_insync or {}
     tight = [one for one in _partitions(job, view) if len(one.replicas) > 1 and len(one.isr) <= max(1, least.get(one.topic, 1))]
     if tight:
-        text = f"{some(one.name for one in tight)} have no replica in sync to spare."
+        text = f"{summarize(one.name for one in tight)} have no replica in sync to spare."
         yield Severity.WARN, Reason("S02", text)
 
 

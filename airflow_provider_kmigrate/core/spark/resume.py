@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from airflow_provider_kmigrate.core.audit.log_blocks import LogMark
 from airflow_provider_kmigrate.core.decision import Decision, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.listing import some
+from airflow_provider_kmigrate.core.listing import summarize
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.spark.hold import (
     SILENT_MS,
@@ -37,7 +37,7 @@ def may_resume(before: Checkpoint, now: Checkpoint, logs: Logs, topic_ids: Mappi
         return Refuse(broken)
     unknown = sorted(where.name for where in now.offsets if logs[where].unread)
     if unknown:
-        text = f"Where these logs end could not be read: {some(unknown)}."
+        text = f"Where these logs end could not be read: {summarize(unknown)}."
         return Wait((Reason("J08", text),))
     return Done(f"All {len(now.offsets)} logs hold the place where the job stopped.")
 
@@ -55,11 +55,11 @@ def _truncated(offsets: Offsets, logs: Logs) -> Iterator[Reason]:
     """Partitions that are gone, and logs that end before the job's own place."""
     gone = sorted(where for where in offsets if where not in logs)
     if gone:
-        yield Reason("J04", f"Partitions of the job are gone: {some(where.name for where in gone)}.")
+        yield Reason("J04", f"Partitions of the job are gone: {summarize(where.name for where in gone)}.")
     short = sorted(where for where, offset in offsets.items() if (log := _read(logs, where)) and log.end < offset)
     if short:
         first = short[0]
-        text = f"Logs end before the job's place: {some(where.name for where in short)} ({first.name} at {logs[first].end}, job at {offsets[first]})."
+        text = f"Logs end before the job's place: {summarize(where.name for where in short)} ({first.name} at {logs[first].end}, job at {offsets[first]})."
         yield Reason("J03", text)
 
 
@@ -75,7 +75,7 @@ def _passed(offsets: Offsets, logs: Logs) -> Iterator[Reason]:
     late = sorted(where for where, offset in offsets.items() if (log := _read(logs, where)) and log.start > offset)
     if late:
         first = late[0]
-        text = f"Logs begin behind the job's place: {some(where.name for where in late)} ({first.name} at {logs[first].start}, job at {offsets[first]})."
+        text = f"Logs begin behind the job's place: {summarize(where.name for where in late)} ({first.name} at {logs[first].start}, job at {offsets[first]})."
         yield Reason("J04", text)
 
 
@@ -99,6 +99,6 @@ def decide_resumed(held: HeldRecord, report: JobReport | None, now_ms: int) -> D
         where for where, offset in report.resumed_at.items() if held.checkpoint.offsets.get(where, offset) != offset
     )
     if elsewhere:
-        text = f"The job went on from other offsets than it had stopped at: {some(where.name for where in elsewhere)}."
+        text = f"The job went on from other offsets than it had stopped at: {summarize(where.name for where in elsewhere)}."
         return Refuse((Reason("J12", text),))
     return Done(f"The job runs again from where it stopped, after batch {batch(held.checkpoint.committed)}.")

@@ -18,7 +18,7 @@ from airflow_provider_kmigrate.clients.hosts.runner import LocalRunner
 from airflow_provider_kmigrate.clients.hosts.tokens import locked
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.files.config_matrix import Stage
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.files.render import RenderFacts, broker_properties, controller_properties
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
 from tests.kit.localcluster import config, jars, members, plan, ready, runtime
@@ -75,12 +75,12 @@ def _migrate(current: Plan, deadline: float) -> None:
     (broker,), (controller,) = current.brokers, current.controllers
     original = files.read(broker.hosts.properties) or ""
     facts = RenderFacts(f"{controller.id}@{controller.endpoint}", _RELEASE)
-    host_for(broker).put_properties(broker, broker_properties(original, Stage.MIGRATION, facts), _TOKEN)
+    host_for(broker).put_properties(broker, broker_properties(original, FileStage.MIGRATION, facts), _TOKEN)
     host_for(broker).start(broker, _TOKEN)
     with ready.registry(current) as registry:
         ready.wait_registered(current, registry, deadline)
         cluster_id = registry.cluster_id()
-    text = controller_properties(original, controller, Stage.CONTROLLER_MIGRATION, facts)
+    text = controller_properties(original, controller, FileStage.CONTROLLER_MIGRATION, facts)
     host_for(controller).put_properties(controller, text, _TOKEN)
     host_for(controller).format_storage(controller, cluster_id, _RELEASE, _TOKEN)
     host_for(controller).start(controller, _TOKEN)

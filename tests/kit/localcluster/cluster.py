@@ -12,7 +12,7 @@ from pathlib import Path
 from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
 from airflow_provider_kmigrate.clients.hosts.tokens import locked
 from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.listing import some
+from airflow_provider_kmigrate.core.listing import summarize
 from airflow_provider_kmigrate.core.model import Process, ProcessState
 from airflow_provider_kmigrate.exceptions import Refused
 from tests.kit.localcluster import config, export, members, plan, ready, runtime, snapshots
@@ -94,7 +94,7 @@ class LocalCluster:
     def _refuse_strange_folder(self) -> None:
         held = sorted(path.name for path in self.folder.iterdir() if path.name != "lock")
         if held:
-            raise Refused(f"{self.folder} is no local cluster but holds {some(held)}; choose another --dir")
+            raise Refused(f"{self.folder} is no local cluster but holds {summarize(held)}; choose another --dir")
 
     def _start(self, current: Plan, deadline: float) -> Plan:
         current.save()
