@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from airflow_provider_kmigrate.audit.latencies import MemberLatency
-from airflow_provider_kmigrate.core.audit.verdict import CanaryVerdict, Ground, Level, LevelHealth, AuditVerdict
+from airflow_provider_kmigrate.core.audit.verdict import AuditVerdict, CanaryVerdict, Ground, Level, LevelHealth
 from airflow_provider_kmigrate.core.events import Event
 from airflow_provider_kmigrate.core.ledger import Facts
 

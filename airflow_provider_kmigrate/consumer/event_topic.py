@@ -16,7 +16,8 @@ from dataclasses import replace
 from typing import Final
 from zlib import crc32
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer
+from confluent_kafka import TopicPartition as KafkaPartition
 
 from airflow_provider_kmigrate.clients.admin import error_of
 from airflow_provider_kmigrate.consumer.event_files import Reading
@@ -122,7 +123,7 @@ def _messages(properties: Mapping[str, str], topic: str, deadline: float) -> Ite
     consumer = Consumer({**properties, **fixed})
     try:
         left = {partition: end for partition, end in _ends(consumer, topic).items() if end}
-        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in left])
+        consumer.assign([KafkaPartition(topic, partition, OFFSET_BEGINNING) for partition in left])
         while left:
             if time.monotonic() > deadline:
                 raise TimedOut(f"the events topic {topic} was not read in time")
@@ -140,7 +141,7 @@ def _ends(consumer: Consumer, topic: str) -> dict[int, int]:
     found = consumer.list_topics(topic, timeout=30.0).topics[topic]
     if found.error is not None:
         raise KafkaException(found.error)
-    marks = {index: consumer.get_watermark_offsets(TopicPartition(topic, index), timeout=10.0) for index in found.partitions}
+    marks = {index: consumer.get_watermark_offsets(KafkaPartition(topic, index), timeout=10.0) for index in found.partitions}
     return {index: end if end > start else 0 for index, (start, end) in marks.items()}
 
 

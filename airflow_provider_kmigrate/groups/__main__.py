@@ -42,7 +42,7 @@ from airflow_provider_kmigrate.core.coordination.registration import Mode
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.groups.hold import go_on
-from airflow_provider_kmigrate.core.groups.looks import GroupObservations, GroupHistory
+from airflow_provider_kmigrate.core.groups.looks import GroupHistory, GroupObservations
 from airflow_provider_kmigrate.core.groups.members import unheard, unread
 from airflow_provider_kmigrate.core.groups.move import set_mode, written
 from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, plan

@@ -26,8 +26,8 @@ from airflow_provider_kmigrate.observe import Observer
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.backup import BackupStore
 from airflow_provider_kmigrate.steps.journal import FileJournal
-from airflow_provider_kmigrate.steps.lacking import rollback_prerequisites, refuse_if_rollback_lost
-from airflow_provider_kmigrate.steps.run import Clock, Fencing, Observing, SystemClock, StepContext
+from airflow_provider_kmigrate.steps.lacking import refuse_if_rollback_lost, rollback_prerequisites
+from airflow_provider_kmigrate.steps.run import Clock, Fencing, Observing, StepContext, SystemClock
 
 _PARSING = Lock()
 _OVER = {"success", "failed"}

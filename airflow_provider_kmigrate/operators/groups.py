@@ -26,7 +26,7 @@ from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, Unreach
 from airflow_provider_kmigrate.hooks.verdicts import stored
 from airflow_provider_kmigrate.operators.step import StepOperator
 from airflow_provider_kmigrate.steps.catalog import build, group_of, one_of
-from airflow_provider_kmigrate.steps.group_check import ReleaseGroup, CheckGroup
+from airflow_provider_kmigrate.steps.group_check import CheckGroup, ReleaseGroup
 from airflow_provider_kmigrate.steps.journal import format_reasons
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 

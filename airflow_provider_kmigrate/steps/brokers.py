@@ -27,7 +27,7 @@ from airflow_provider_kmigrate.steps.files import install
 from airflow_provider_kmigrate.steps.journal import format_reasons
 from airflow_provider_kmigrate.steps.notes import note_registered, note_taken_back
 from airflow_provider_kmigrate.steps.partition_states import elect_anew
-from airflow_provider_kmigrate.steps.restarts import retry, ours, restart, start, stop
+from airflow_provider_kmigrate.steps.restarts import ours, restart, retry, start, stop
 from airflow_provider_kmigrate.steps.run import NodeStep, StepContext, run_step
 
 _WAY_BACK_WITHIN = 30.0  # seconds for the gates to open before a broker that is worse is left as it is

@@ -18,11 +18,11 @@ from airflow_provider_kmigrate.core.progress import FRESH, StepProgress
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.brokers import RollBackBroker, RollBroker
 from airflow_provider_kmigrate.steps.controllers import FinalizeController, ProvisionController
-from airflow_provider_kmigrate.steps.groups import CleanUp, RollBackGroup, GroupWatched, SetMode, SwitchInstance
+from airflow_provider_kmigrate.steps.groups import CleanUp, GroupWatched, RollBackGroup, SetMode, SwitchInstance
 from airflow_provider_kmigrate.steps.rollback import (
-    HandOver,
-    EqualAfterFailover,
     ControllerFailover,
+    EqualAfterFailover,
+    HandOver,
     RestoreFlag,
     RolledBack,
     StopController,

@@ -16,7 +16,7 @@ from airflow_provider_kmigrate.core.forward.green import HealthyTimer, watched_s
 from airflow_provider_kmigrate.core.groups import health as group_health
 from airflow_provider_kmigrate.core.groups import move as group_move
 from airflow_provider_kmigrate.core.groups.health import Health
-from airflow_provider_kmigrate.core.groups.looks import GroupObservations, GroupHistory
+from airflow_provider_kmigrate.core.groups.looks import GroupHistory, GroupObservations
 from airflow_provider_kmigrate.core.groups.members import unread
 from airflow_provider_kmigrate.core.groups.move import Goal
 from airflow_provider_kmigrate.core.model import ClusterView, Fields, Reason

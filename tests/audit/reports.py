@@ -9,12 +9,12 @@ from airflow_provider_kmigrate.core import journal_lines
 from airflow_provider_kmigrate.core.audit.report_facts import Ledger, ReportFacts, Subject, collect
 from airflow_provider_kmigrate.core.audit.timeline import Held, OwnerTrack, Window
 from airflow_provider_kmigrate.core.audit.verdict import (
+    AuditVerdict,
     CanaryVerdict,
     Ground,
     Level,
     LevelHealth,
     Outcome,
-    AuditVerdict,
     combine,
     of_facts,
 )

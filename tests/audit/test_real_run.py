@@ -27,7 +27,7 @@ from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_top
 from airflow_provider_kmigrate.consumer.workload.control import Workload
 from airflow_provider_kmigrate.consumer.workload.plan import GroupPlan, WorkloadPlan
 from airflow_provider_kmigrate.core.audit.event_lines import decode, encode
-from airflow_provider_kmigrate.core.audit.verdict import Level, Outcome, AuditVerdict
+from airflow_provider_kmigrate.core.audit.verdict import AuditVerdict, Level, Outcome
 from airflow_provider_kmigrate.core.events import Change, DeliveryRun, Event, Ownership, Stop
 from airflow_provider_kmigrate.sparkjobs import example
 from tests.kit.localcluster.cluster import LocalCluster

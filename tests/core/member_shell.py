@@ -11,7 +11,7 @@ from airflow_provider_kmigrate.core.coordination.registration import Registratio
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.member import words as w
 from airflow_provider_kmigrate.core.member.membership import step
-from airflow_provider_kmigrate.core.member.state import Member, Settings, PartitionStage, current
+from airflow_provider_kmigrate.core.member.state import Member, PartitionStage, Settings, current
 from tests.core.member_talk import may_deliver
 from tests.core.member_zookeeper import TIMEOUT, Node
 

@@ -9,7 +9,7 @@ from airflow_provider_kmigrate.core.coordination.registration import Registratio
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.member import words as w
 from airflow_provider_kmigrate.core.member.membership import step
-from airflow_provider_kmigrate.core.member.state import Member, Settings, PartitionStage, permit
+from airflow_provider_kmigrate.core.member.state import Member, PartitionStage, Settings, permit
 from airflow_provider_kmigrate.core.member.words import Alarm, GroupView
 
 ME, OTHER = "g_me-1", "g_other-1"

@@ -22,7 +22,7 @@ from airflow_provider_kmigrate.core.audit.commit_tracks import (
     standing_still,
 )
 from airflow_provider_kmigrate.core.audit.log_blocks import LogMark
-from airflow_provider_kmigrate.core.audit.offset_tracks import Reader, OffsetStep, Track, Tracks
+from airflow_provider_kmigrate.core.audit.offset_tracks import OffsetStep, Reader, Track, Tracks
 from airflow_provider_kmigrate.core.audit.offsets_records import (
     ConsumerAssignment,
     ConsumerMemberRemoved,

@@ -6,8 +6,8 @@ import pytest
 
 from airflow_provider_kmigrate.core.files.config_matrix import (
     MATRIX,
-    Rule,
     FileStage,
+    Rule,
     chroot_of,
     inter_broker_listener,
     is_original,

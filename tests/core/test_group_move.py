@@ -20,7 +20,7 @@ from airflow_provider_kmigrate.core.coordination.group_seen import (
 from airflow_provider_kmigrate.core.coordination.registration import Flaw, Mode, Progress, Registration, Unreadable
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.groups.looks import ABSENT, GroupObservations, GroupHistory
+from airflow_provider_kmigrate.core.groups.looks import ABSENT, GroupHistory, GroupObservations
 from airflow_provider_kmigrate.core.groups.members import map_instances, unheard
 from airflow_provider_kmigrate.core.groups.move import (
     Goal,

@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 
 from airflow_provider_kmigrate.core.model import Malformed, ZkController
-from airflow_provider_kmigrate.core.phase import TABLE, Intent, PhasePermit, Phase, alarms, ended, permit, refusal, where
+from airflow_provider_kmigrate.core.phase import TABLE, Intent, Phase, PhasePermit, alarms, ended, permit, refusal, where
 from tests.core.views import KRAFT, MIG, ZK, cluster, migration, with_zk
 
 FLAGGED, BARE = (True, True, True), (False, False, False)

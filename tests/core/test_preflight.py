@@ -28,9 +28,9 @@ from airflow_provider_kmigrate.core.model import (
 )
 from airflow_provider_kmigrate.core.preflight.checks import PreflightFacts, begun, blocking, findings, protocol_version
 from airflow_provider_kmigrate.core.preflight.surroundings import (
+    ClusterEnvironment,
     LogDir,
     Registration,
-    ClusterEnvironment,
     Taken,
     ZooKeeperServer,
     ZooKeeperTree,

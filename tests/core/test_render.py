@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, HostSpec, NodeSpec, Policy, Role
-from airflow_provider_kmigrate.core.files.config_matrix import Rule, FileStage, problems, rule, stage_of
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage, Rule, problems, rule, stage_of
 from airflow_provider_kmigrate.core.files.properties import parse
 from airflow_provider_kmigrate.core.files.render import FAST_FAILOVER, RenderFacts, broker_properties, controller_properties
 from airflow_provider_kmigrate.exceptions import Refused

@@ -25,7 +25,7 @@ from airflow_provider_kmigrate.core.cluster import (
 from airflow_provider_kmigrate.exceptions import SpecError
 from airflow_provider_kmigrate.spec import applications
 from airflow_provider_kmigrate.spec.__main__ import main
-from airflow_provider_kmigrate.spec.model import Audit, PolicySection, Hosts, SparkJob
+from airflow_provider_kmigrate.spec.model import Audit, Hosts, PolicySection, SparkJob
 
 GOOD = """\
 name: prod

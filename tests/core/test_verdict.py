@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from airflow_provider_kmigrate.core.audit.verdict import (
     CLAIMS,
     VERSION,
+    AuditVerdict,
     CanaryVerdict,
     Ground,
     Level,
     LevelHealth,
     Outcome,
-    AuditVerdict,
     as_dict,
     combine,
     may_change,

@@ -18,7 +18,7 @@ from airflow.serialization.serialized_objects import DagSerialization
 from jinja2 import Environment
 
 from airflow_provider_kmigrate.audit.request import parse
-from airflow_provider_kmigrate.core.audit.verdict import Level, Outcome, AuditVerdict, as_dict
+from airflow_provider_kmigrate.core.audit.verdict import AuditVerdict, Level, Outcome, as_dict
 from airflow_provider_kmigrate.core.ledger import Demand
 from airflow_provider_kmigrate.dag_builders import audit, folder, rollback, zk_to_kraft
 from airflow_provider_kmigrate.exceptions import Refused

@@ -20,7 +20,7 @@ from airflow.sdk import DAG, BaseOperator, Variable
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from airflow_provider_kmigrate.clients.fence import Fence
-from airflow_provider_kmigrate.core.audit.verdict import Level, Outcome, AuditVerdict, as_dict, combine
+from airflow_provider_kmigrate.core.audit.verdict import AuditVerdict, Level, Outcome, as_dict, combine
 from airflow_provider_kmigrate.core.cluster import SparkJobSpec
 from airflow_provider_kmigrate.core.spark import hold as spark_hold
 from airflow_provider_kmigrate.core.spark.hold import Hold, JobReport, JobState

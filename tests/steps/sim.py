@@ -28,9 +28,9 @@ from airflow_provider_kmigrate.core.model import (
     ZkView,
 )
 from airflow_provider_kmigrate.core.preflight.surroundings import (
+    ClusterEnvironment,
     LogDir,
     Registration,
-    ClusterEnvironment,
     Taken,
     ZooKeeperServer,
     ZooKeeperTree,

@@ -24,7 +24,7 @@ from airflow_provider_kmigrate.core.back import gates as back_gates
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.forward import provision, roll
-from airflow_provider_kmigrate.core.phase import TABLE, Intent, PhasePermit, Phase, where
+from airflow_provider_kmigrate.core.phase import TABLE, Intent, Phase, PhasePermit, where
 from airflow_provider_kmigrate.exceptions import KMigrateError
 from airflow_provider_kmigrate.steps.rolling import run_rollback
 from airflow_provider_kmigrate.steps.run import StepContext

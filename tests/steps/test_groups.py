@@ -11,7 +11,7 @@ from airflow_provider_kmigrate.core.coordination.registration import Mode
 from airflow_provider_kmigrate.core.groups.move import Goal
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut
-from airflow_provider_kmigrate.steps.groups import CleanUp, RollBackGroup, GroupWatched, SetMode, SwitchInstance, copy_offsets
+from airflow_provider_kmigrate.steps.groups import CleanUp, GroupWatched, RollBackGroup, SetMode, SwitchInstance, copy_offsets
 from airflow_provider_kmigrate.steps.run import Step, StepContext, run_step
 from tests.steps.sim_group import MIGRATING, OLD, PLAIN, ROOT, SimGroup
 from tests.steps.sim_nodes import Killed, Mortal

@@ -16,7 +16,7 @@ from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, plan
 from airflow_provider_kmigrate.core.model import ClusterView
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut, Unreachable
-from airflow_provider_kmigrate.steps.groups import RollBackGroup, GroupWatched, SetMode, SwitchInstance
+from airflow_provider_kmigrate.steps.groups import GroupWatched, RollBackGroup, SetMode, SwitchInstance
 from airflow_provider_kmigrate.steps.run import Step, run_step
 from tests.steps.sim_group import MIGRATING, OLD, PLAIN, SimGroup, SimInstance
 from tests.steps.sim_nodes import Killed

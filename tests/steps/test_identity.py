@@ -16,7 +16,7 @@ from airflow_provider_kmigrate.core.progress import FRESH, StepProgress
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
 from airflow_provider_kmigrate.steps.catalog import STEPS, build
 from airflow_provider_kmigrate.steps.files import install
-from airflow_provider_kmigrate.steps.rollback import HandOver, EqualAfterFailover, ControllerFailover, ZooKeeperLeads
+from airflow_provider_kmigrate.steps.rollback import ControllerFailover, EqualAfterFailover, HandOver, ZooKeeperLeads
 from airflow_provider_kmigrate.steps.rolling import run_plan
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 from tests.steps.sim import SimCluster

@@ -18,8 +18,8 @@ from airflow_provider_kmigrate.steps.brokers import RollBackBroker, RollBroker
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
 from airflow_provider_kmigrate.steps.files import install
 from airflow_provider_kmigrate.steps.rollback import (
-    HandOver,
     ControllerFailover,
+    HandOver,
     StopController,
     WipeController,
     ZooKeeperLeads,

@@ -6,7 +6,7 @@ import pytest
 
 from airflow_provider_kmigrate.core.decision import Act, Verb
 from airflow_provider_kmigrate.core.model import BrokerMode
-from airflow_provider_kmigrate.steps.brokers import RollBackBroker, RollBroker, RollBackCanary
+from airflow_provider_kmigrate.steps.brokers import RollBackBroker, RollBackCanary, RollBroker
 from airflow_provider_kmigrate.steps.controllers import FinalizeController, ProvisionController
 from airflow_provider_kmigrate.steps.rollback import ControllerFailover, RestoreFlag
 from airflow_provider_kmigrate.steps.run import Step

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from airflow_provider_kmigrate.core.audit.report_facts import Ledger, ReportFacts
-from airflow_provider_kmigrate.core.audit.verdict import CLAIMS, Ground, Level, Outcome, AuditVerdict
+from airflow_provider_kmigrate.core.audit.verdict import CLAIMS, AuditVerdict, Ground, Level, Outcome
 from airflow_provider_kmigrate.core.ledger.facts import Case, Facts
 from airflow_provider_kmigrate.core.page_text import date, duration, moment, number, safe
 

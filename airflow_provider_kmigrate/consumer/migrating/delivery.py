@@ -17,7 +17,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from airflow_provider_kmigrate.consumer.assignment import place
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.member.state import Member, DeliveryPermit, permit
+from airflow_provider_kmigrate.core.member.state import DeliveryPermit, Member, permit
 
 _ANSWER_S: Final = 5.0
 

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from airflow_provider_kmigrate.core.audit.fingerprint import compare_marks, marks_as_list, marks_from_list, refuse_other
 from airflow_provider_kmigrate.core.audit.log_blocks import LogMark
-from airflow_provider_kmigrate.core.audit.offset_tracks import Reader, OffsetStep, Track, Tracks
+from airflow_provider_kmigrate.core.audit.offset_tracks import OffsetStep, Reader, Track, Tracks
 from airflow_provider_kmigrate.core.audit.verdict import Ground, Level, Outcome
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.internal_topics import OFFSETS_TOPIC, magnitude

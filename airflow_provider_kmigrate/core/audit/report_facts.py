@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from airflow_provider_kmigrate.core import journal_lines
 from airflow_provider_kmigrate.core.audit import timeline
 from airflow_provider_kmigrate.core.audit.timeline import LagTrack, OwnerTrack, Stall, Window
-from airflow_provider_kmigrate.core.audit.verdict import Level, AuditVerdict
+from airflow_provider_kmigrate.core.audit.verdict import AuditVerdict, Level
 from airflow_provider_kmigrate.core.audit.verdict import as_dict as verdict_as_dict
 from airflow_provider_kmigrate.core.events import Event
 from airflow_provider_kmigrate.core.journal_lines import ActSpan, AlarmMark, Journal, PhaseSpan

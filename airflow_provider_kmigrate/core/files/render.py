@@ -15,8 +15,8 @@ from typing import Self
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
 from airflow_provider_kmigrate.core.files.config_matrix import (
     AUTHORIZERS,
-    Rule,
     FileStage,
+    Rule,
     forbidden,
     inter_broker_listener,
     is_original,

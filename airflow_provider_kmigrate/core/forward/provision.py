@@ -13,7 +13,7 @@ from airflow_provider_kmigrate.core.forward import waiting
 from airflow_provider_kmigrate.core.gates import together
 from airflow_provider_kmigrate.core.listing import join_ids
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Controller, ProcessState, Reason
-from airflow_provider_kmigrate.core.phase import Intent, PhasePermit, Phase, ended, kraft_owns, permit, refusal, still_open, where
+from airflow_provider_kmigrate.core.phase import Intent, Phase, PhasePermit, ended, kraft_owns, permit, refusal, still_open, where
 from airflow_provider_kmigrate.core.silent import unresponsive_controller
 from airflow_provider_kmigrate.core.unread import could_not_read
 

@@ -34,10 +34,10 @@ from airflow_provider_kmigrate.core.model import (
     ZkController,
 )
 from airflow_provider_kmigrate.core.phase import (
-    Intent,
-    PhasePermit,
-    Phase,
     ClusterPosition,
+    Intent,
+    Phase,
+    PhasePermit,
     alarms,
     ended,
     kraft_owns,

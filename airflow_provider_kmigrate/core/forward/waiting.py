@@ -15,8 +15,8 @@ from airflow_provider_kmigrate.core.metadata import kinds as equivalence_kinds
 from airflow_provider_kmigrate.core.model import Cause, ClusterView, Migration, Reason
 from airflow_provider_kmigrate.core.phase import (
     Intent,
-    PhasePermit,
     Phase,
+    PhasePermit,
     alarms,
     ended,
     flags_taken_by_us,

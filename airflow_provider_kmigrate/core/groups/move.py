@@ -23,8 +23,8 @@ from airflow_provider_kmigrate.core.groups.looks import ABSENT, GroupObservation
 from airflow_provider_kmigrate.core.groups.members import (
     InstanceMap,
     away,
-    map_instances,
     flawed,
+    map_instances,
     restless,
     stopped,
     unknown_members,

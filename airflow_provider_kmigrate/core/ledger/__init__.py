@@ -12,7 +12,7 @@ It works on intervals of offsets, not on records, and is the oracle that the Spa
 """
 
 from airflow_provider_kmigrate.core.ledger.balance import balance, conclude
-from airflow_provider_kmigrate.core.ledger.facts import Case, Facts, LedgerFinding, Gap, Produce, LedgerVerdict
+from airflow_provider_kmigrate.core.ledger.facts import Case, Facts, Gap, LedgerFinding, LedgerVerdict, Produce
 from airflow_provider_kmigrate.core.ledger.health import Demand
 from airflow_provider_kmigrate.core.ledger.produce import produce_between
 
@@ -20,10 +20,10 @@ __all__ = [
     "Case",
     "Demand",
     "Facts",
-    "LedgerFinding",
     "Gap",
-    "Produce",
+    "LedgerFinding",
     "LedgerVerdict",
+    "Produce",
     "balance",
     "conclude",
     "produce_between",

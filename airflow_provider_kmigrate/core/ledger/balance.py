@@ -9,7 +9,7 @@ from typing import Final
 
 from airflow_provider_kmigrate.core.events import Event
 from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition
-from airflow_provider_kmigrate.core.ledger.facts import NOTHING, Facts, LedgerFinding, Gap, Produce
+from airflow_provider_kmigrate.core.ledger.facts import NOTHING, Facts, Gap, LedgerFinding, Produce
 from airflow_provider_kmigrate.core.ledger.health import (
     ANY_EVIDENCE,
     Demand,
