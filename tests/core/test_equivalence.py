@@ -15,7 +15,7 @@ from airflow_provider_kmigrate.core.metadata.equivalence import (
     TopicMetadata,
     compare,
     compare_settings,
-    lasting,
+    lasting_differences,
     reasons,
 )
 
@@ -77,8 +77,8 @@ def test_only_what_two_comparisons_show_lasts() -> None:
     moving = Difference(Kind.LEADER, "orders-0", "0", "1")
     stays = Difference(Kind.TOPIC_CONFIG, "orders retention.ms", "1", "2")
 
-    assert lasting([moving, stays], [replace(moving, zookeeper="2"), stays]) == (stays,)
-    assert lasting([], [stays]) == ()
+    assert lasting_differences([moving, stays], [replace(moving, zookeeper="2"), stays]) == (stays,)
+    assert lasting_differences([], [stays]) == ()
 
 
 def test_differences_are_summed_up_by_kind_with_examples() -> None:

@@ -83,7 +83,7 @@ def before_hand_over(view: ClusterView, first: ClusterView, terms: RollbackTerms
     if not holds_more(view) or terms.accepts:
         return MET
     pair = [_more(_topics(each)) for each in (first, view)]
-    lasting = equivalence.reasons(equivalence.lasting(*pair))
+    lasting = equivalence.reasons(equivalence.lasting_differences(*pair))
     if lasting:
         return _said(never(*lasting))
     now = (*_unread(view, strict=False), *equivalence.reasons(pair[1]))

@@ -102,7 +102,7 @@ def to_tell(view: ClusterView, broker: int, lags: Lags) -> str:
 
 def own_fault(view: ClusterView, broker: int, lags: Lags) -> str:
     """Why nobody else is to blame that it is out of ISRs: it is far behind, or that cannot be told. Empty where it has caught up."""
-    behind = stuck_leader.behind(view, broker, lags)
+    behind = stuck_leader.lagging_replicas(view, broker, lags)
     if behind is None:
         return f"How far broker {broker} is behind could not be read; nothing is done. Are all its log directories online?"
     still = f"Broker {broker} is {behind} records behind: it still catches up, nothing is done."

@@ -33,7 +33,7 @@ def stuck_leader(view: ClusterView, follower: int) -> int | None:
     return leader if alone else None
 
 
-def behind(view: ClusterView, follower: int, lags: Mapping[tuple[str, int], int]) -> int | None:
+def lagging_replicas(view: ClusterView, follower: int, lags: Mapping[tuple[str, int], int]) -> int | None:
     """Records that `follower` is behind where it is out of the ISR; None where the partitions were not read, or it tells no lag of one of them.
 
     `lags`: what it tells, per topic and partition.

@@ -1,7 +1,7 @@
 """Does ZooKeeper hold what KRaft holds? A dual-write lag of 0 does not prove it: lost writes are never repeated (measured).
 
 The two sides are read one after the other from a living cluster, so a single comparison also shows what changed between the reads.
-`lasting` keeps what two comparisons agree on; only that is a finding. Differences with an explanation are shown and do not count.
+`lasting_differences` keeps what two comparisons agree on; only that is a finding. Differences with an explanation are shown and do not count.
 
 Kinds other than topics (quotas, SCRAM credentials, ACLs, broker settings) are entities with settings as well: `compare_settings` serves
 them, and `kinds` has all kinds together.
@@ -16,7 +16,7 @@ from enum import Enum, auto
 from airflow_provider_kmigrate.core.listing import summarize
 from airflow_provider_kmigrate.core.model import Cause, PartitionMetadata, Reason, TopicMetadata
 
-__all__ = ["Difference", "Kind", "PartitionMetadata", "TopicMetadata", "compare", "compare_settings", "lasting", "reasons"]
+__all__ = ["Difference", "Kind", "PartitionMetadata", "TopicMetadata", "compare", "compare_settings", "lasting_differences", "reasons"]
 
 ABSENT = "absent"
 PENDING = "its deletion was pending; KRaft does not take such topics over and the first sync removes them from ZooKeeper"
@@ -104,7 +104,7 @@ def compare_settings(
     )
 
 
-def lasting(earlier: Iterable[Difference], later: Iterable[Difference]) -> tuple[Difference, ...]:
+def lasting_differences(earlier: Iterable[Difference], later: Iterable[Difference]) -> tuple[Difference, ...]:
     """What both of two comparisons show, unchanged; the rest was on its way while they were made."""
     seen = set(earlier)
     return tuple(difference for difference in later if difference in seen)

@@ -73,7 +73,7 @@ def lost(earlier: ClusterView, later: ClusterView) -> Gate:
 
     Not yet where neither look could compare everything; met for what only one of them showed.
     """
-    lasting = equivalence.reasons(equivalence.lasting(differences(earlier), differences(later)))
+    lasting = equivalence.reasons(equivalence.lasting_differences(differences(earlier), differences(later)))
     if lasting:
         return never(*lasting)
     gaps = unread_kinds(later) if unread_kinds(earlier) else ()
