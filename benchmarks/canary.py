@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan
-from airflow_provider_kmigrate.consumer.workload.plan import GroupPlan
+from airflow_provider_kmigrate.consumer.workload.control import GroupPlan
 from benchmarks.rehearsal import ROOT, Rehearsal, rehearsing
 from tests.kit.localcluster.plan import Shape
 

@@ -14,7 +14,7 @@ from airflow_provider_kmigrate.clients.fence import Fence
 from airflow_provider_kmigrate.clients.tools import Tools, opened
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.decision import Done, Wait
-from airflow_provider_kmigrate.core.forward.roll import next_to_roll
+from airflow_provider_kmigrate.core.migration.roll import next_to_roll
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.core.plan import MIGRATION, stage, stages
 from airflow_provider_kmigrate.observe import Observer

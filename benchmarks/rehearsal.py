@@ -18,8 +18,7 @@ import yaml
 
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.consumer.probe import Probe
-from airflow_provider_kmigrate.consumer.workload.control import Workload
-from airflow_provider_kmigrate.consumer.workload.plan import GroupPlan, WorkloadPlan
+from airflow_provider_kmigrate.consumer.workload.control import GroupPlan, Workload, WorkloadPlan
 from airflow_provider_kmigrate.core.events import Slow
 from airflow_provider_kmigrate.steps.run import StepContext
 from benchmarks import direct

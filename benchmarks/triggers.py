@@ -69,7 +69,7 @@ class Observations:
 
     @contextmanager
     def open(self, spec: Any) -> Iterator[Any]:
-        from airflow_provider_kmigrate.hooks.world import Access
+        from airflow_provider_kmigrate.hooks.step_context import Access
         from airflow_provider_kmigrate.steps.run import SystemClock
 
         tools: Any = SimpleNamespace()
@@ -104,7 +104,7 @@ def _child(home: Path, deferred: int, hanging: int, seconds: float) -> dict[str,
     from airflow.models.trigger import Trigger
     from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-    from airflow_provider_kmigrate.hooks.world import opener
+    from airflow_provider_kmigrate.hooks.step_context import opener
     from airflow_provider_kmigrate.triggers.step import StepTrigger
 
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])

@@ -10,17 +10,8 @@ from airflow_provider_kmigrate.audit import queries
 from airflow_provider_kmigrate.audit.control import Control
 from airflow_provider_kmigrate.audit.engines.engine import Engine
 from airflow_provider_kmigrate.audit.latencies import buckets
-from airflow_provider_kmigrate.core import latency
-from airflow_provider_kmigrate.core.audit.canary import (
-    CanaryPlan,
-    Measured,
-    ProcessSpan,
-    Times,
-    judge,
-    series,
-    times,
-    unseen,
-)
+from airflow_provider_kmigrate.core import events
+from airflow_provider_kmigrate.core.audit.canary import CanaryPlan, Measured, ProcessSpan, Times, judge, series, times, unseen
 from airflow_provider_kmigrate.core.audit.verdict import CanaryVerdict, Ground, Outcome
 
 _SHARE = 0.95
@@ -62,7 +53,7 @@ def measured(engine: Engine, processes: Iterable[ProcessSpan], found: Times, pla
 
 def _cell(rows: pa.Table) -> tuple[int, float | None]:
     counts = tuple(map(tuple, buckets(rows["latency"]).tolist()))
-    late = latency.bucket_quantile(counts, _SHARE)
+    late = events.bucket_quantile(counts, _SHARE)
     return sum(rows["n"].to_pylist()), None if late is None else late / 1000
 
 

@@ -24,8 +24,8 @@ from airflow_provider_kmigrate.core.events import Ack, DeliveryRun, Stamp, Topic
 from airflow_provider_kmigrate.core.ledger import Facts, Produce, conclude, produce_between
 from airflow_provider_kmigrate.core.ledger.book import Book, Committed, Part
 from airflow_provider_kmigrate.core.ledger.health import Times, unmet
+from airflow_provider_kmigrate.core.ledger.ownership import produce_facts
 from airflow_provider_kmigrate.core.ledger.partition import Checked, Limits, Setting, check
-from airflow_provider_kmigrate.core.ledger.produce import produce_facts
 
 _DELIVERY, _ACK = Pile.DELIVERY.value, Pile.ACK.value
 _ANSWER: Final = pa.schema([("checked", pa.binary())])

@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from airflow_provider_kmigrate.audit import queries
 from airflow_provider_kmigrate.audit.engines.engine import Engine
-from airflow_provider_kmigrate.core import latency
-from airflow_provider_kmigrate.core.ledger.produce import AckTimes
+from airflow_provider_kmigrate.core import events
+from airflow_provider_kmigrate.core.ledger.ownership import AckTimes
 
 Ints = npt.NDArray[np.int64]
 _MEMBER: Final = ("consumer_group", "member")
@@ -42,8 +42,8 @@ def of_members(engine: Engine) -> tuple[MemberLatency, ...]:
     return tuple(_summary(group, member, counts) for (group, member), counts in sorted(found.items()))
 
 
-def _summary(group: str, member: str, counts: latency.Histogram) -> MemberLatency:
-    quantiles = ((latency.bucket_quantile(counts, share) or 0.0) / 1000 for share in (0.5, 0.95, 0.99, 0.999))
+def _summary(group: str, member: str, counts: events.Histogram) -> MemberLatency:
+    quantiles = ((events.bucket_quantile(counts, share) or 0.0) / 1000 for share in (0.5, 0.95, 0.99, 0.999))
     return MemberLatency(group, member, sum(count for _, count in counts), *quantiles)
 
 
@@ -56,7 +56,7 @@ def of_producers(engine: Engine, *, repeated: bool) -> dict[str, AckTimes]:
     return {name: AckTimes(n, counts.get((name,), ()), gaps.get(name)) for name, n in names}
 
 
-def _histograms(engine: Engine, question: str, keys: tuple[str, ...]) -> dict[tuple[str, ...], latency.Histogram]:
+def _histograms(engine: Engine, question: str, keys: tuple[str, ...]) -> dict[tuple[str, ...], events.Histogram]:
     """The histogram of each key."""
     answer = pa.schema([(name, pa.string()) for name in keys] + [("bucket", pa.int64()), ("n", pa.int64())])
     table = _added(engine.map(question, partial(_add_batches, keys, answer), answer), keys)

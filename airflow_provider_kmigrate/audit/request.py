@@ -25,7 +25,7 @@ from typing import Any, Final, NoReturn, TypeVar
 from airflow_provider_kmigrate.audit.policy import Policy
 from airflow_provider_kmigrate.audit.sources.source import Source, ToolOutput
 from airflow_provider_kmigrate.core.audit.canary import CanaryPlan
-from airflow_provider_kmigrate.core.audit.log_blocks import BLOCK, Sample
+from airflow_provider_kmigrate.core.audit.fingerprint import BLOCK, Sample
 from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.core.ledger import Demand
 from airflow_provider_kmigrate.core.model import Reason
@@ -50,7 +50,7 @@ class LogsRequest:
 
     `before`: where the look before the step is; `audit.logs.look` leaves it there. `renewed`: where audits before this one left theirs when
     they passed, in their order; the last that is there is compared with instead. `topics`: None for all but `ignored` ones and those of Kafka and kmigrate themselves.
-    `sample` and `block` as for `core.audit.log_blocks`. `rewinding`: groups whose commits go back on purpose.
+    `sample` and `block` as for `core.audit.fingerprint`. `rewinding`: groups whose commits go back on purpose.
     """
 
     properties: str

@@ -1,4 +1,9 @@
-"""The brokers through librdkafka: whole-cluster reads for comparisons, and elections.
+"""What Kafka's error codes mean to us: one table for every client that speaks to brokers or controllers.
+
+Retriable codes become `Unavailable`, refused identities and rights `AuthenticationFailed`, the rest `Failed`; the text always has
+Kafka's name of the error, because that is what its logs and documentation are searched for.
+
+The brokers through librdkafka: whole-cluster reads for comparisons, and elections.
 
 Defects of confluent-kafka 2.16.1 that shape this file (measured): `elect_leaders` with any keyword argument raises SystemError;
 `list_topics` answers `_PARTIAL` while a migration hands the cluster over; topic ids come in another base64 alphabet than Kafka's own.
@@ -18,13 +23,67 @@ from typing import Any, Final, Self
 
 from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ConfigSource, ResourceType
+from kafka.errors import AuthorizationError, NoError, RetriableError, for_code
 from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from airflow_provider_kmigrate.clients.batches import batches
-from airflow_provider_kmigrate.clients.kafka_errors import ELECTION_NOT_NEEDED, UNKNOWN_TOPIC_OR_PARTITION, error_for
 from airflow_provider_kmigrate.clients.settings import KafkaSettings
-from airflow_provider_kmigrate.core.model import Partition, PartitionMetadata, TopicMetadata
-from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, KMigrateError, TimedOut, Unavailable, Unreachable
+from airflow_provider_kmigrate.clients.znodes import batches
+from airflow_provider_kmigrate.core.model import Partition, PartitionMetadata, Reason, TopicMetadata
+from airflow_provider_kmigrate.exceptions import (
+    AuthenticationFailed,
+    Failed,
+    KMigrateError,
+    TimedOut,
+    Unavailable,
+    Unreachable,
+    WrongCluster,
+)
+
+NOT_LEADER_OR_FOLLOWER: Final = 6
+UNSUPPORTED_VERSION: Final = 35
+UNKNOWN_TOPIC_OR_PARTITION: Final = 3
+COORDINATOR_LOAD_IN_PROGRESS: Final = 14
+COORDINATOR_NOT_AVAILABLE: Final = 15
+ELECTION_NOT_NEEDED: Final = 84
+
+_REQUEST_TIMED_OUT = 7
+_INCONSISTENT_CLUSTER_ID = 104
+#: Transient although kafka-python does not class them so: BROKER_NOT_AVAILABLE, STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH.
+_TRANSIENT = frozenset({8, 11, 77})
+#: Identity and rights beyond the *_AUTHORIZATION_FAILED family: SASL mechanism, SASL state, security off, SASL failure, tokens.
+_IDENTITY = frozenset({33, 34, 54, 58, 61, 62, 63, 64, 66, 67, 97})
+
+
+def name_of(code: int) -> str:
+    """Kafka's name of an error code; `ERROR_<code>` where this version of the library does not know it."""
+    message: str | None = for_code(code).message
+    return message if message and (code == -1 or message != "UNKNOWN") else f"ERROR_{code}"
+
+
+def error_for(code: int, where: str, detail: str | None = None) -> KMigrateError:
+    """The exception for a non-zero code; `where` names the node and the request, `detail` is the broker's own sentence."""
+    text = f"{where}: {name_of(code)}" + (f" ({detail})" if detail else "")
+    if code == _INCONSISTENT_CLUSTER_ID:
+        return WrongCluster.because(Reason("I01", f"{text}."))
+    return _class_of(code)(text)
+
+
+def check(code: int, where: str, detail: str | None = None) -> None:
+    """Raise what `error_for` gives, unless the code says that all is well."""
+    if code != NoError.errno:
+        raise error_for(code, where, detail)
+
+
+def _class_of(code: int) -> type[KMigrateError]:
+    if code == _REQUEST_TIMED_OUT:
+        return TimedOut
+    kind = for_code(code)
+    if code in _IDENTITY or issubclass(kind, AuthorizationError):
+        return AuthenticationFailed
+    if code in _TRANSIENT or issubclass(kind, RetriableError):
+        return Unavailable
+    return Failed
+
 
 _TOPICS = 200  # a request
 _ELECTIONS = 500  # partitions a request

@@ -1,25 +1,252 @@
-"""Consumer groups from both sides at once, as `core.coordination.group_seen` has them. Reads only."""
+"""What ZooKeeper has of many consumer groups, in few round trips. Reads only.
+
+Consumer groups as their coordinators describe them: members and committed offsets. Reads only.
+
+Consumer groups from both sides at once, as `core.coordination.group_seen` has them. Reads only.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from functools import cache
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from confluent_kafka.admin import ConfigResource, ResourceType
 
+from airflow_provider_kmigrate.clients import znodes
 from airflow_provider_kmigrate.clients.admin import asked, connect
-from airflow_provider_kmigrate.clients.batches import batches
-from airflow_provider_kmigrate.clients.group_znodes import Tree, groups_in
-from airflow_provider_kmigrate.clients.groups import Told, told
 from airflow_provider_kmigrate.clients.log_marks import log_ends
-from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, KafkaGroup, ZkGroup
+from airflow_provider_kmigrate.clients.wire import Wire
+from airflow_provider_kmigrate.clients.wire_groups import Address, Brokers, Offsets, committed, described
+from airflow_provider_kmigrate.clients.znode_writes import CONSUMERS
+from airflow_provider_kmigrate.clients.znodes import batches
+from airflow_provider_kmigrate.clients.zookeeper import Znode
+from airflow_provider_kmigrate.core.coordination.assignors import topics_of
+from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, KafkaGroup, StoredOffset, ZkGroup
+from airflow_provider_kmigrate.core.coordination.hold import read_hold
+from airflow_provider_kmigrate.core.coordination.registration import (
+    GroupPaths,
+    Registration,
+    Unreadable,
+    read_offset,
+    read_progress,
+    read_registration,
+)
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.exceptions import KMigrateError, Unavailable
+from airflow_provider_kmigrate.core.internal_topics import OFFSETS_TOPIC
+from airflow_provider_kmigrate.core.model import Malformed
+from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Unavailable
+
+_TOPICS: Final = "/brokers/topics"
+Parsed = TypeVar("Parsed")
+
+
+class Tree(Protocol):
+    """What is used of `clients.zookeeper.ZooKeeper`."""
+
+    def children(self, path: str) -> list[str]: ...
+    def families(self, paths: Iterable[str]) -> Iterator[tuple[str, list[str]]]: ...
+    def nodes(self, paths: Iterable[str]) -> Iterator[tuple[str, Znode]]: ...
+
+
+def groups_in(zk: Tree, names: Collection[str] | None = None) -> dict[str, ZkGroup]:
+    """The named groups, or all below `/consumers`, by name; one that is not there has nothing in it.
+
+    Not one instant: migration/ids is read before ids, and both before the mode, so that a member that joins meanwhile looks like one
+    that cannot migrate, never the other way round. Raises as the client; `Failed` where a topic's znode cannot be read.
+    """
+    there = zk.children(CONSUMERS)  # brings a server that lags behind up to date
+    paths = {name: GroupPaths(name) for name in sorted(there if names is None else names)}
+    progress, _ = _children(zk, {name: path.migration_ids for name, path in paths.items()}, read_progress)
+    registrations, joined = _children(zk, {name: path.ids for name, path in paths.items()}, read_registration)
+    modes = dict(zk.nodes(path.mode for path in paths.values()))
+    owners = _places(zk, {name: f"{path.root}/owners" for name, path in paths.items()}, _thread)
+    offsets = _places(zk, {name: f"{path.root}/offsets" for name, path in paths.items()}, _stored)
+    resets = _places(zk, {name: path.resets for name, path in paths.items()}, _reset)
+    holds = dict(zk.nodes(path.hold for path in paths.values()))
+    selected = _selected(zk, registrations)
+    found = {}
+    for name, path in paths.items():
+        mode = modes.get(path.mode, Znode(b"", -1, 0, 0.0))
+        found[name] = ZkGroup(
+            registrations[name],
+            progress[name],
+            mode.data if path.mode in modes else None,
+            mode.version,
+            mode.zxid,
+            owners[name],
+            offsets[name],
+            selected[name],
+            read_hold(holds[path.hold].data) if path.hold in holds else None,
+            resets[name],
+            name in joined,
+        )
+    return found
+
+
+def is_number(child: str) -> bool:
+    """Whether a znode's name is a partition's number. Anybody may have made another one; to Python `²` is a digit, and no number."""
+    return child.isascii() and child.isdigit()
+
+
+def _thread(znode: Znode) -> str:
+    return znode.data.decode(errors="replace")
+
+
+def _reset(znode: Znode) -> int | Unreadable:
+    return read_offset(znode.data)
+
+
+def _stored(znode: Znode) -> StoredOffset:
+    return StoredOffset(read_offset(znode.data), znode.changed_at)
+
+
+def _children(
+    zk: Tree, folders: Mapping[str, str], parse: Callable[[bytes], Parsed]
+) -> tuple[dict[str, dict[str, Parsed]], frozenset[str]]:
+    """Of each group the children of its folder; those that went meanwhile are left out. And the groups that have the folder."""
+    families = dict(zk.families(folders.values()))
+    where = {f"{folder}/{child}": (name, child) for name, folder in folders.items() for child in families.get(folder, ())}
+    found: dict[str, dict[str, Parsed]] = {name: {} for name in folders}
+    for path, znode in zk.nodes(where):
+        name, child = where[path]
+        found[name][child] = parse(znode.data)
+    return found, frozenset(name for name, folder in folders.items() if folder in families)
+
+
+def _places(zk: Tree, folders: Mapping[str, str], parse: Callable[[Znode], Parsed]) -> dict[str, dict[TopicPartition, Parsed]]:
+    """Of each group what stands at `<folder>/<topic>/<partition>`."""
+    families = dict(zk.families(folders.values()))
+    topics = {f"{folder}/{topic}": (name, topic) for name, folder in folders.items() for topic in families.get(folder, ())}
+    where = {
+        f"{path}/{child}": (topics[path][0], TopicPartition(topics[path][1], int(child)))
+        for path, children in zk.families(topics)
+        for child in children
+        if is_number(child)
+    }
+    found: dict[str, dict[TopicPartition, Parsed]] = {name: {} for name in folders}
+    for path, znode in zk.nodes(where):
+        name, place = where[path]
+        found[name][place] = parse(znode)
+    return found
+
+
+def _selected(
+    zk: Tree, registrations: Mapping[str, Mapping[str, Registration | Unreadable]]
+) -> dict[str, frozenset[TopicPartition]]:
+    """Of each group every existing partition that a readable registration of it selects."""
+    existing = cache(lambda: tuple(zk.children(_TOPICS)))
+    amounts = cache(lambda pattern, wildcard: topics_of(Registration(pattern, {wildcard: 1}), existing()))
+    wanted = {}
+    for name, entries in registrations.items():
+        asked = (entry for entry in entries.values() if isinstance(entry, Registration))
+        told = [entry.subscription if entry.wildcard is None else amounts(entry.pattern, entry.wildcard) for entry in asked]
+        wanted[name] = frozenset(topic for topics in told if not isinstance(topics, Unreadable) for topic in topics)
+    partitions = _partitions(zk, frozenset().union(*wanted.values()))
+    return {name: frozenset(place for topic in topics for place in partitions.get(topic, ())) for name, topics in wanted.items()}
+
+
+def _partitions(zk: Tree, topics: Iterable[str]) -> dict[str, list[TopicPartition]]:
+    found = {}
+    for path, znode in zk.nodes(f"{_TOPICS}/{topic}" for topic in sorted(topics)):
+        topic = znodes.topic(path.removeprefix(f"{_TOPICS}/"), znode.data)
+        if isinstance(topic, Malformed):
+            raise Failed(f"{topic.path} is not what Kafka writes: {topic.content!r}")
+        found[topic.name] = [TopicPartition(topic.name, index) for index in topic.partitions]
+    return found
+
+
+_BATCH: Final = 100  # groups a request
+_AGAIN_S: Final = 0.5  # until what passes by itself, such as a coordinator that moves, is asked about once more
+
+Value = TypeVar("Value")
+Answers = dict[str, Value | KMigrateError]
+Silent = dict[Address, Unavailable]  # coordinators that did not answer: they are not waited for again
+
+
+class Told(NamedTuple):
+    """What a group's coordinator tells. None: it did not."""
+
+    group: str
+    described: KafkaGroup | None
+    committed: Offsets | None
+
+
+def told(properties: Mapping[str, str], timeout: float, names: Collection[str], again: float = _AGAIN_S) -> Iterator[Told]:
+    """Each of these groups, known or not, by name. `timeout`: seconds for each request, `again`: until a second question to a
+    coordinator that did not answer.
+
+    A group that does not answer, or has no coordinator, has None in it. Nothing if no group ever committed anything: to ask for a
+    coordinator would make the brokers create `__consumer_offsets`. Raises ours if no broker answers.
+    """
+    with Brokers(properties, timeout) as brokers:
+        if brokers.first(lambda wire: wire.leaders(OFFSETS_TOPIC)) is None:
+            return
+        silent = Silent()
+        for some in batches(sorted(names), _BATCH):
+            yield from _batch(brokers, some, silent, again)
+
+
+def _batch(brokers: Brokers, groups: Sequence[str], silent: Silent, pause: float) -> Iterator[Told]:
+    groups_told, offsets = _asked(brokers, groups, silent)
+    again = [name for name in groups if isinstance(groups_told[name], Unavailable) or isinstance(offsets[name], Unavailable)]
+    if again:
+        time.sleep(pause)
+        more = _asked(brokers, again, silent)
+        groups_told, offsets = groups_told | more[0], offsets | more[1]
+    for name in groups:
+        yield Told(name, _or_none(groups_told[name]), _or_none(offsets[name]))
+
+
+def _asked(brokers: Brokers, groups: Sequence[str], silent: Silent) -> tuple[Answers[KafkaGroup], Answers[Offsets]]:
+    groups_told, offsets = Answers[KafkaGroup](), Answers[Offsets]()
+    by_coordinator: dict[Address, list[str]] = defaultdict(list)
+    for name, address in _coordinators(brokers, groups).items():
+        if isinstance(address, KMigrateError):
+            groups_told[name] = offsets[name] = address
+        else:
+            by_coordinator[address].append(name)
+    for address, names in by_coordinator.items():
+        groups_told |= _answers(brokers, address, described, names, silent)
+        offsets |= _answers(brokers, address, committed, names, silent)
+    return groups_told, offsets
+
+
+def _coordinators(brokers: Brokers, groups: Sequence[str]) -> Answers[Address]:
+    try:
+        return brokers.coordinators(groups)
+    except KMigrateError as error:
+        return dict.fromkeys(groups, error)
+
+
+def _answers(
+    brokers: Brokers,
+    address: Address,
+    ask: Callable[[Wire, Sequence[str]], Answers[Value]],
+    groups: Sequence[str],
+    silent: Silent,
+) -> Answers[Value]:
+    if address in silent:
+        return dict.fromkeys(groups, silent[address])
+    try:
+        return ask(brokers.at(*address), groups)
+    except Unavailable as error:
+        silent[address] = error
+        return dict.fromkeys(groups, error)
+    except KMigrateError as error:
+        return dict.fromkeys(groups, error)
+
+
+def _or_none(found: Value | KMigrateError) -> Value | None:
+    return None if isinstance(found, KMigrateError) else found
+
 
 #: Of a topic, what an old consumer cannot read it for.
 TOPIC_SETTINGS: Final = ("compression.type", "message.downconversion.enable")
-_TOPICS: Final = 200  # a request
+_GROUP_READS_TOPICS: Final = 200  # a request
 _DEAD: Final = KafkaGroup("Dead")
 
 
@@ -34,10 +261,12 @@ def seen(
     """
     in_zookeeper = _tree(zk, names)
     wanted = sorted(in_zookeeper or () if names is None else names)
-    kafka = _coordinators(properties, wanted, timeout) if wanted else None
+    kafka = _group_reads_coordinators(properties, wanted, timeout) if wanted else None
     looks = {name: _together(name, in_zookeeper, kafka) for name in wanted}
     ends = (
-        _ends(properties, (place for look in looks.values() for place in _places(look)), timeout) if kafka is not None else None
+        _ends(properties, (place for look in looks.values() for place in _group_reads_places(look)), timeout)
+        if kafka is not None
+        else None
     )
     return {name: _with_ends(look, ends) for name, look in looks.items()}
 
@@ -48,7 +277,7 @@ def topic_settings(properties: Mapping[str, Any], topics: Iterable[str], timeout
     Raises ours where no broker answers.
     """
     admin, found = connect(properties), dict[str, dict[str, str]]()
-    for some in batches(sorted(set(topics)), _TOPICS):
+    for some in batches(sorted(set(topics)), _GROUP_READS_TOPICS):
         futures = admin.describe_configs([ConfigResource(ResourceType.TOPIC, name) for name in some], request_timeout=timeout)
         for resource, future in futures.items():
             with suppress(KMigrateError):
@@ -66,7 +295,7 @@ def _tree(zk: Tree, names: Collection[str] | None) -> dict[str, ZkGroup] | None:
         return None
 
 
-def _coordinators(properties: Mapping[str, Any], names: Collection[str], timeout: float) -> dict[str, Told] | None:
+def _group_reads_coordinators(properties: Mapping[str, Any], names: Collection[str], timeout: float) -> dict[str, Told] | None:
     try:
         return {one.group: one for one in told(properties, timeout, names)}
     except Unavailable:
@@ -83,7 +312,7 @@ def _together(name: str, in_zookeeper: Mapping[str, ZkGroup] | None, kafka: Mapp
     return GroupSeen(name, zk, described, committed)
 
 
-def _places(look: GroupSeen) -> Iterable[TopicPartition]:
+def _group_reads_places(look: GroupSeen) -> Iterable[TopicPartition]:
     if look.zk is not None:
         yield from look.zk.partitions
         yield from look.zk.offsets
@@ -100,5 +329,5 @@ def _ends(properties: Mapping[str, Any], places: Iterable[TopicPartition], timeo
 
 
 def _with_ends(look: GroupSeen, ends: Mapping[TopicPartition, int] | None) -> GroupSeen:
-    mine = None if ends is None else {place: ends[place] for place in set(_places(look)) if place in ends}
+    mine = None if ends is None else {place: ends[place] for place in set(_group_reads_places(look)) if place in ends}
     return GroupSeen(look.name, look.zk, look.kafka, look.committed, mine)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import httpx
 
-from airflow_provider_kmigrate.clients.hosts.argv import fill
+from airflow_provider_kmigrate.clients.hosts.command import fill
 from airflow_provider_kmigrate.clients.hosts.runner import LocalRunner
 from airflow_provider_kmigrate.clients.settings import HostSettings, WebhookSettings
 from airflow_provider_kmigrate.core.cluster import GroupSpec, InstanceSpec

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from airflow_provider_kmigrate.clients import programs
+from airflow_provider_kmigrate.clients.hosts import runner
 from airflow_provider_kmigrate.clients.hosts.tokens import locked
 from airflow_provider_kmigrate.exceptions import Refused
 
@@ -48,5 +48,5 @@ def _resolve(pom: Path, folder: Path, without_maven: Refused, say: Callable[[str
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as scratch:
         target = Path(scratch) / "libs"
         goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={target}"]
-        programs.run([maven, "-q", "-B", "-f", str(pom), *goal], _TIMEOUT_S, "Maven", "check its mirrors and proxy settings")
+        runner.run([maven, "-q", "-B", "-f", str(pom), *goal], _TIMEOUT_S, "Maven", "check its mirrors and proxy settings")
         target.rename(folder)

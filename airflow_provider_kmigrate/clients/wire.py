@@ -24,8 +24,7 @@ from kafka.protocol.admin import (
 )
 from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
-from airflow_provider_kmigrate.clients.batches import batches
-from airflow_provider_kmigrate.clients.kafka_errors import (
+from airflow_provider_kmigrate.clients.admin import (
     COORDINATOR_LOAD_IN_PROGRESS,
     COORDINATOR_NOT_AVAILABLE,
     NOT_LEADER_OR_FOLLOWER,
@@ -33,8 +32,8 @@ from airflow_provider_kmigrate.clients.kafka_errors import (
     check,
 )
 from airflow_provider_kmigrate.clients.settings import WireSecurity
-from airflow_provider_kmigrate.clients.wire_connection import Connection, Deadline, api_keys
-from airflow_provider_kmigrate.clients.wire_security import tls_context
+from airflow_provider_kmigrate.clients.wire_connection import Connection, Deadline, api_keys, tls_context
+from airflow_provider_kmigrate.clients.znodes import batches
 from airflow_provider_kmigrate.core.model import BrokerMode, Partition, Quorum
 from airflow_provider_kmigrate.exceptions import TimedOut, Unavailable, Unreachable
 

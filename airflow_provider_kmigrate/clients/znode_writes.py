@@ -1,4 +1,7 @@
-"""What may be written to ZooKeeper: the operations, our own znodes, and the list of Kafka's that a run may change."""
+"""What everybody says who turns an outdated process away: ZooKeeper's transactions, the fence, and the nodes' own tokens.
+
+What may be written to ZooKeeper: the operations, our own znodes, and the list of Kafka's that a run may change.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,12 @@ from typing import Final
 
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Forbidden
+
+
+def outdated(seen: str) -> Reason:
+    """The reason of a `Fenced`; `seen` says which token is older than which."""
+    return Reason("H03", f"{seen}.")
+
 
 ROOT: Final = "/_kmigrate"
 #: Our own note of brokers that went back alone. Their registration with the controllers stays (measured), and nobody can ask for it.

@@ -1,17 +1,27 @@
 """What Kafka writes into its znodes, parsed without trust; sources: ZkData.scala and ZkMigrationLeadershipState, Kafka 3.9.
 
 Whatever is not as Kafka writes it becomes `Malformed`, or `None` in a list of many, never an exception: a broken znode is a finding.
+
+Cut long lists of questions into requests of a bounded size.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, TypeVar
 
-from airflow_provider_kmigrate.core.model import BrokerMode, Malformed, Migration, PartitionMetadata, TopicMetadata, ZkController
-from airflow_provider_kmigrate.core.zookeeper_time import Age
+from airflow_provider_kmigrate.core.model import (
+    Age,
+    BrokerMode,
+    Malformed,
+    Migration,
+    PartitionMetadata,
+    TopicMetadata,
+    ZkController,
+)
 from airflow_provider_kmigrate.exceptions import Failed
 
 Parsed = TypeVar("Parsed")
@@ -140,3 +150,13 @@ def _text(value: object) -> str:
     if not isinstance(value, str) or not value:
         raise TypeError(value)
     return value
+
+
+Item = TypeVar("Item")
+
+
+def batches(items: Iterable[Item], size: int) -> Iterator[tuple[Item, ...]]:
+    """Tuples of `size` items in the given order, the last one shorter."""
+    rest = iter(items)
+    while batch := tuple(islice(rest, size)):
+        yield batch

@@ -18,8 +18,7 @@ from kazoo.exceptions import RolledBackError, RuntimeInconsistency
 from kazoo.protocol.states import ZnodeStat
 from kazoo.security import OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
-from airflow_provider_kmigrate.clients import znodes, zookeeper_surroundings
-from airflow_provider_kmigrate.clients.outdated import outdated
+from airflow_provider_kmigrate.clients import znodes, zookeeper_environment
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.znode_writes import (
     CONSUMERS,
@@ -31,20 +30,22 @@ from airflow_provider_kmigrate.clients.znode_writes import (
     Operation,
     Set,
     check_allowed,
+    outdated,
 )
-from airflow_provider_kmigrate.clients.zookeeper_reads import Kind, Read
-from airflow_provider_kmigrate.clients.zookeeper_session import Session, error_for
+from airflow_provider_kmigrate.clients.zookeeper_session import Kind, Read, Session, error_for
 from airflow_provider_kmigrate.core.model import (
+    LeaderTime,
     LiveMembers,
     Malformed,
     Migration,
     PartitionMetadata,
     Reason,
+    Span,
     TopicMetadata,
+    Written,
     ZkView,
 )
-from airflow_provider_kmigrate.core.preflight.surroundings import ZooKeeperServer, ZooKeeperTree
-from airflow_provider_kmigrate.core.zookeeper_time import LeaderTime, Span, Written
+from airflow_provider_kmigrate.core.preflight.environment import ZooKeeperServer, ZooKeeperTree
 from airflow_provider_kmigrate.exceptions import Failed, Fenced, WrongCluster
 
 Parsed = TypeVar("Parsed")
@@ -159,11 +160,11 @@ class ZooKeeper:
 
     def surroundings(self) -> ZooKeeperTree:
         """What preflight reads beside a view."""
-        return zookeeper_surroundings.tree(self._session)
+        return zookeeper_environment.tree(self._session)
 
     def servers(self) -> tuple[ZooKeeperServer, ...]:
         """The servers of the connection, each asked for its version on a connection of its own."""
-        return zookeeper_surroundings.servers(self._settings)
+        return zookeeper_environment.servers(self._settings)
 
     def leaderless(self) -> list[str]:
         """The names of partitions without a leader."""

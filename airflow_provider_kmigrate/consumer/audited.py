@@ -32,9 +32,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from airflow_provider_kmigrate.consumer.assignment import COORDINATOR_MOVED, Assignment, AssignmentTimeouts, place
 from airflow_provider_kmigrate.consumer.event_log import EventLog, Sink, new_writer
-from airflow_provider_kmigrate.consumer.pulse import BEAT_S, Pulse
-from airflow_provider_kmigrate.consumer.record import Content
-from airflow_provider_kmigrate.consumer.runs import DeliveryRuns
+from airflow_provider_kmigrate.consumer.runs import BEAT_S, Content, DeliveryRuns, Pulse
 from airflow_provider_kmigrate.core.events import UNKNOWN_OFFSET, Change, Commit, Position, Role, Start, TopicPartition
 
 Callback = Callable[[Any, list[KafkaPartition]], object]
@@ -63,7 +61,7 @@ class AuditedConsumer:
 
     `reset` is its auto.offset.reset; None where it is not known: then nothing is claimed about what the group had to be delivered
     before its first record, and partitions without a commit are left to librdkafka. `incremental`: see `Assignment`. Deliveries are written every `batch_s`
-    seconds and before every commit; where nobody polls for `beat_s` seconds a thread does, and gives the signs of life (`consumer.pulse`), unless it
+    seconds and before every commit; where nobody polls for `beat_s` seconds a thread does, and gives the signs of life (`consumer.runs`), unless it
     `must_write`: nobody could be told that it cannot. `identify` gives the number of a record that carries one. Raises where the sink cannot be
     written at the very beginning.
     """

@@ -3,21 +3,46 @@
 Two kinds of writers use it. One whose only purpose is the record (a workload, a probe) ends when it cannot write. A wrapper around
 somebody's consumer must never do that: with `must_write=False` an event that cannot be written is given up, its number stays
 unused, and the stop says why; the audit is then incomplete and says so, and the application goes on.
+
+Events in files: one file a writer, one file for all ownership changes, in one folder.
+
+Lines are with the operating system before `append` returns: a killed process loses none of them. The marker `<writer>.done`
+appears, whole or not at all, after a writer's last event.
+
+Events in a Kafka topic: a record a line, its key the writer.
+
+The topic must keep them all: retention.ms and retention.bytes are -1, and it is not compacted.
+
+A writer's events stay in one partition, in order. The changes of ownership of a group all go to one partition as well, and each is
+acknowledged before the member goes on: the offset of the record is then the place in the order that no clock is needed for, which
+whoever reads the topic sets as `position`. Other events are sent without waiting, so that a stalled audit topic does not stall
+the application; those that a killed process had not sent yet are missing numbers, never missing records.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final, Protocol
+from zlib import crc32
 
-from airflow_provider_kmigrate.core.audit.event_lines import encode
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, Producer
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from airflow_provider_kmigrate.clients import atomic
+from airflow_provider_kmigrate.clients.admin import error_of
+from airflow_provider_kmigrate.clients.hosts.tokens import locked
+from airflow_provider_kmigrate.core.audit.event_lines import BadEvent, decode, encode
 from airflow_provider_kmigrate.core.events import Change, Clock, Event, Heartbeat, Ownership, Remark, Stamp, Stop, TopicPartition
-from airflow_provider_kmigrate.exceptions import KMigrateError
+from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, TimedOut, Unavailable
 
 
 class SteadyClock:
@@ -139,3 +164,245 @@ class EventLog:
             self.write(Stop(self.stamp(), clean, reason, self.clock.reading()))
             self.flush()
             self._try(lambda: self._sink.close(self.writer, self._next, clean=clean), 0)
+
+
+_OWNERSHIP: Final = "ownership.jsonl"
+_LOCK_S: Final = 10.0
+_APPEND: Final = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+
+
+class FileSink:
+    """The folder `folder`, made if it is not there. Members on one machine, or on a file system with locks, may share it.
+
+    Once the folder is removed nobody will read it, so everything is passed over then, and nothing brings it back.
+    """
+
+    def __init__(self, folder: Path | str) -> None:
+        self.folder = Path(folder)
+        self._handles: dict[str, int] = {}
+        atomic.make_folder(self.folder)
+
+    def append(self, writer: str, lines: Sequence[str]) -> None:
+        """Raises `Failed`."""
+        if writer not in self._handles and not self.folder.is_dir():
+            return
+        data = "".join(f"{line}\n" for line in lines).encode()
+        with _failing(f"cannot write the events of {writer}"):
+            handle = self._handle(writer)
+            while data:
+                data = data[os.write(handle, data) :]
+
+    def _handle(self, writer: str) -> int:
+        """Made for this writer alone: a second process of the same name fails instead of mixing its numbers in."""
+        if writer not in self._handles:
+            self._handles[writer] = os.open(self.folder / f"{writer}.jsonl", _APPEND | os.O_EXCL, 0o644)
+        return self._handles[writer]
+
+    def own(self, event: Ownership) -> None:
+        """`position` becomes the place in the file. Raises `Failed` or `TimedOut`."""
+        if not self.folder.is_dir():
+            return  # taking the lock would bring it back
+        with locked(self.folder, _LOCK_S), _failing("cannot write to the ownership log"):
+            handle = os.open(self.folder / _OWNERSHIP, _APPEND, 0o644)
+            try:
+                end = os.fstat(handle).st_size
+                torn = end > 0 and os.pread(handle, 1, end - 1) != b"\n"  # by a member that was killed while it wrote
+                os.write(handle, ("\n" * torn + encode(replace(event, position=end)) + "\n").encode())
+            finally:
+                os.close(handle)
+
+    def close(self, writer: str, events: int, *, clean: bool) -> None:
+        """Raises `Failed`."""
+        handle = self._handles.pop(writer, None)
+        if handle is None:
+            return
+        with _failing(f"cannot end the events of {writer}"):
+            os.fsync(handle)
+            os.close(handle)
+            if self.folder.is_dir():
+                atomic.replace(self.folder / f"{writer}.done", json.dumps({"events": events, "clean": clean}).encode())
+
+
+@contextmanager
+def _failing(what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise Failed(f"{what}: {error}") from error
+
+
+@dataclass(slots=True)
+class Reading:
+    """Every event of a folder, and the lines that were none (`file reason`)."""
+
+    events: list[Event] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+
+
+class Reader:
+    """Reads a folder's events, and on each further `read` those that came since.
+
+    A line without its end is left for later: it is being written, or its writer was killed there and will leave no stop.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._at: dict[Path, int] = {}
+
+    def read(self) -> Reading:
+        """Raises `Failed` where the folder cannot be read."""
+        reading = Reading()
+        with _failing(f"cannot read the events in {self._folder}"):
+            for path in sorted(self._folder.glob("*.jsonl")):
+                self._read_file(path, reading)
+        return reading
+
+    def _read_file(self, path: Path, reading: Reading) -> None:
+        start = self._at.get(path, 0)
+        with path.open("rb") as file:
+            file.seek(start)
+            data = file.read()
+        end = data.rfind(b"\n") + 1
+        self._at[path] = start + end
+        for line in data[:end].split(b"\n")[:-1]:
+            try:
+                reading.events.append(decode(line.decode(errors="replace")))
+            except BadEvent as error:
+                reading.refused.append(f"{path.name} {line[:80]!r}: {error}")
+
+
+def read_events(folder: Path) -> Reading:
+    """Everything that the folder holds."""
+    return Reader(folder).read()
+
+
+_FIXED: Final = {"enable.idempotence": "true", "acks": "all", "linger.ms": "20", "compression.type": "zstd"}
+_POLL_S: Final = 0.1
+_Delivered = Callable[[KafkaError | None, Message], None]
+
+
+class TopicSink:
+    """An events topic, which must exist. It has a producer of its own: give it its own `client.id` and, where needed, identity.
+
+    `own_timeout`: seconds that a rebalance may wait for the acknowledgement of a change of ownership.
+    """
+
+    def __init__(
+        self, properties: Mapping[str, str], topic: str, *, own_timeout: float = 5.0, close_timeout: float = 30.0
+    ) -> None:
+        self.topic = topic
+        self._own_timeout, self._close_timeout = own_timeout, close_timeout
+        self._failed: KMigrateError | None = None
+        try:
+            self._producer = Producer({**properties, **_FIXED})
+            self._partitions = self._count()
+        except KafkaException as error:
+            raise error_of(error.args[0], f"the events topic {topic}") from error
+
+    def _count(self) -> int:
+        found = self._producer.list_topics(self.topic, timeout=30.0).topics[self.topic]
+        if found.error is not None:
+            raise error_of(found.error, f"the events topic {self.topic}")
+        return len(found.partitions)
+
+    def append(self, writer: str, lines: Sequence[str]) -> None:
+        """Hand over without waiting. Raises where lines cannot be queued, or where earlier ones were given up on."""
+        partition = self._partition(writer)
+        for line in lines:
+            self._send(writer, line, partition, self._delivered)
+        self._producer.poll(0)
+        failed, self._failed = self._failed, None
+        if failed is not None:
+            raise failed
+
+    def _partition(self, name: str) -> int:
+        return crc32(name.encode()) % self._partitions
+
+    def _send(self, writer: str, line: str, partition: int, on_delivery: _Delivered) -> None:
+        try:
+            self._producer.produce(self.topic, line, writer, partition, on_delivery=on_delivery)
+        except BufferError as error:
+            raise Unavailable(f"the queue to the events topic {self.topic} is full") from error
+        except KafkaException as error:
+            raise error_of(error.args[0], f"the events topic {self.topic}") from error
+
+    def _delivered(self, error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            self._failed = error_of(error, f"the events topic {self.topic}")
+
+    def own(self, event: Ownership) -> None:
+        """Raises `TimedOut` where it is not acknowledged in time; it may be written all the same."""
+        answers: list[KafkaError | None] = []
+        self._send(event.stamp.writer, encode(event), self._partition(event.group), lambda error, _: answers.append(error))
+        deadline = time.monotonic() + self._own_timeout
+        while not answers:
+            if time.monotonic() > deadline:
+                raise TimedOut(f"the events topic {self.topic} did not acknowledge within {self._own_timeout:g} s")
+            self._producer.poll(_POLL_S)
+        if answers[0] is not None:
+            raise error_of(answers[0], f"the events topic {self.topic}")
+
+    def close(self, writer: str, events: int, *, clean: bool) -> None:  # noqa: ARG002  # the stop says it
+        """Wait for the acknowledgements that are due; raises `TimedOut`."""
+        left = self._producer.flush(self._close_timeout)
+        if left:
+            raise TimedOut(f"{left} events of {writer} were not acknowledged within {self._close_timeout:g} s")
+
+
+def placed(event: Event, offset: int) -> Event:
+    """An event as it counts when it was read from a topic at this offset."""
+    return replace(event, position=offset) if isinstance(event, Ownership) else event
+
+
+def read_topic(properties: Mapping[str, str], topic: str, timeout: float = 60.0) -> Reading:
+    """Everything that the topic held when the reading began; `TimedOut` where that takes longer than `timeout` s.
+
+    For small topics; `audit.sources.stream` brings large ones into files.
+    """
+    reading = Reading()
+    for message in _messages(properties, topic, time.monotonic() + timeout):
+        value, where = message.value() or b"", f"{topic}-{message.partition()} offset {message.offset()}"
+        try:
+            reading.events.append(placed(decode(value.decode(errors="replace")), message.offset() or 0))
+        except BadEvent as error:
+            reading.refused.append(f"{where} {value[:80]!r}: {error}")
+    return reading
+
+
+def _messages(properties: Mapping[str, str], topic: str, deadline: float) -> Iterator[Message]:
+    fixed = {"group.id": "kmigrate-events", "enable.auto.commit": "false", "enable.partition.eof": "true"}
+    consumer = Consumer({**properties, **fixed})
+    try:
+        left = {partition: end for partition, end in _ends(consumer, topic).items() if end}
+        consumer.assign([KafkaPartition(topic, partition, OFFSET_BEGINNING) for partition in left])
+        while left:
+            if time.monotonic() > deadline:
+                raise TimedOut(f"the events topic {topic} was not read in time")
+            message = consumer.poll(_POLL_S)
+            if message is not None and not _ended(message, left):
+                yield message
+    except KafkaException as error:
+        raise error_of(error.args[0], f"the events topic {topic}") from error
+    finally:
+        consumer.close()
+
+
+def _ends(consumer: Consumer, topic: str) -> dict[int, int]:
+    """Where each partition ends now; 0 for one that is empty."""
+    found = consumer.list_topics(topic, timeout=30.0).topics[topic]
+    if found.error is not None:
+        raise KafkaException(found.error)
+    marks = {index: consumer.get_watermark_offsets(KafkaPartition(topic, index), timeout=10.0) for index in found.partitions}
+    return {index: end if end > start else 0 for index, (start, end) in marks.items()}
+
+
+def _ended(message: Message, left: dict[int, int]) -> bool:
+    """Whether this is no record to read, but the end of its partition; drops partitions that are read."""
+    error, partition, offset = message.error(), message.partition(), message.offset()
+    if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001
+        raise KafkaException(error)
+    if partition not in left:
+        return True  # written since
+    if error is not None or (offset or 0) + 1 >= left[partition]:
+        del left[partition]
+    return error is not None

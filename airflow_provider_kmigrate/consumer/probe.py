@@ -1,29 +1,112 @@
-"""kmigrate's own stream of numbered records through every broker (level L1): nothing in the users' clients is changed for it.
+"""The probe's topic: one partition that each broker leads, replicas on other brokers and, as far as there are some, in other racks.
+
+kmigrate's own stream of numbered records through every broker (level L1): nothing in the users' clients is changed for it.
 
 A topic has one partition led by each broker, with as many replicas as three or the brokers allow. A sender and a receiver run as
 processes of their own (`consumer.workload`), are found again by pid and birth, and write down what was acknowledged and delivered.
 Its rate is small: it is there to be disturbed like any other client, not to load the cluster.
+
+The probe of one cluster over its migrations: each run in a folder of its own, one at a time, on the machine that started it.
+
+`<place>/<run>/` is what `consumer.probe.Probe` makes, and `machine`, the name of the machine. The events are read from wherever the
+place is mounted; only the machine itself can see and end the processes.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import socket
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.hosts import files
-from airflow_provider_kmigrate.consumer.probe_topic import ensure_topic
+from airflow_provider_kmigrate.consumer.kafka_calls import kafka_calls, quiet_admin, wait_for_leaders
 from airflow_provider_kmigrate.consumer.workload import GroupPlan, Workload, WorkloadPlan
-from airflow_provider_kmigrate.consumer.workload.control import all_run, told
-from airflow_provider_kmigrate.consumer.workload.plan import plan_of
+from airflow_provider_kmigrate.consumer.workload.control import Progress, all_run, plan_of, told
 from airflow_provider_kmigrate.core.audit.verdict import Ground, Level, LevelHealth, as_dict, combine, of_facts
 from airflow_provider_kmigrate.core.ledger import Facts
 from airflow_provider_kmigrate.core.model import Process, ProcessState, Reason
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
+
+_REPLICAS: Final = 3
+_CONFIG: Final = {
+    "cleanup.policy": "delete",
+    "retention.ms": "3600000",  # what is older than an hour has been judged
+    "segment.ms": "600000",  # only whole segments are removed
+    "unclean.leader.election.enable": "false",  # a record that is lost shall be a record that was lost
+}
+
+
+def layout(racks: Mapping[int, str | None], leaders: Iterable[int], replicas: int = _REPLICAS) -> list[list[int]]:
+    """For each leader the replicas of a partition: itself, then the next brokers, other racks first. `racks`: of all brokers."""
+    ring = sorted(racks)
+    found = []
+    for leader in leaders:
+        at = ring.index(leader)
+        found.append([leader, *_spread([*ring[at + 1 :], *ring[:at]], racks, {racks[leader]})][:replicas])
+    return found
+
+
+def _spread(brokers: Sequence[int], racks: Mapping[int, str | None], used: set[str | None]) -> list[int]:
+    """First one broker of each rack that is not used, then the rest."""
+    first, rest, seen = list[int](), list[int](), set(used)
+    for broker in brokers:
+        (rest if racks[broker] in seen else first).append(broker)
+        seen.add(racks[broker])
+    return [*first, *rest]
+
+
+def ensure_topic(properties: Mapping[str, str], name: str, timeout: float = 60.0) -> int:
+    """The probe's topic has a partition that each broker leads by preference; how many it has. Raises ours.
+
+    Brokers that came since get partitions; those of brokers that are gone stay, other brokers lead them.
+    """
+    with kafka_calls(f"making the topic {name}"):
+        admin = quiet_admin(properties)
+        nodes = admin.describe_cluster(request_timeout=timeout).result(timeout).nodes
+        racks = {node.id: node.rack for node in nodes}
+        led = _preferred(admin, name, timeout)
+        if led is None:
+            _create(admin, name, layout(racks, sorted(racks)), timeout)
+            led = sorted(racks)
+        missing = sorted(racks.keys() - set(led))
+        if missing:
+            more = NewPartitions(name, len(led) + len(missing), replica_assignment=layout(racks, missing))
+            admin.create_partitions([more], request_timeout=timeout)[name].result(timeout)
+        count = len(led) + len(missing)
+        wait_for_leaders(admin, {name: count}, timeout)
+        return count
+
+
+def _preferred(admin: AdminClient, name: str, timeout: float) -> list[int] | None:
+    """The preferred leader of each partition; None: there is no such topic."""
+    try:
+        found = admin.describe_topics(TopicCollection([name]), request_timeout=timeout)[name].result(timeout)
+    except KafkaException as error:
+        if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return None
+        raise
+    return [partition.replicas[0].id for partition in found.partitions]
+
+
+def _create(admin: AdminClient, name: str, replicas: list[list[int]], timeout: float) -> None:
+    config = {**_CONFIG, "min.insync.replicas": str(max(1, len(replicas[0]) - 1))}
+    topic = NewTopic(name, len(replicas), replica_assignment=replicas, config=config)
+    try:
+        admin.create_topics([topic], request_timeout=timeout)[name].result(timeout)
+    except KafkaException as error:  # another task of the same run was faster
+        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise
+
 
 TOPIC: Final = "kmigrate-probe"
 GROUP: Final = "kmigrate-probe"
@@ -156,3 +239,100 @@ _VERBS: Final = {
 
 if __name__ == "__main__":
     sys.exit(main())
+
+
+_MACHINE: Final = "machine"
+_LONG: Final = 14 * 86_400.0  # seconds: a migration with its soak, and a margin
+_SILENT_S: Final = 60.0  # a probe writes every second
+_POLL_S: Final = 0.5
+
+
+class ProbeRuns:
+    """The probes below `place`, all of one cluster; `properties` are librdkafka's, which hold secrets and are not left there.
+
+    `probe`: what makes one of a folder, properties and a plan.
+    """
+
+    def __init__(
+        self, place: Path | str, properties: Mapping[str, str], machine: str = "", probe: Callable[..., Probe] = Probe
+    ) -> None:
+        self._place, self._properties, self._probe = Path(place), properties, probe
+        self._machine = machine or socket.gethostname()
+
+    def begin(self, run: str) -> Path:
+        """Start the probe of `run`, unless it runs, and end every other one; returns the folder of its events.
+
+        Raises `Refused` where this run's has ended (Y05) or runs on another machine (Y09), others as `Probe.start`.
+        """
+        folder = self._place / run
+        self._end(lambda other: other != folder)
+        if self._is_elsewhere(folder):
+            self._refuse(folder)
+        probe = self._probe(folder, self._properties, ProbePlan(max_seconds=_LONG))
+        atomic.make_folder(folder)
+        atomic.replace(
+            folder / _MACHINE, self._machine.encode()
+        )  # first: whoever is killed behind it leaves a probe that has a home
+        try:
+            probe.start()
+        finally:
+            probe.forget_properties()
+        return probe.events
+
+    def end(self) -> tuple[str, ...]:
+        """End every probe; returns their runs. Raises `Refused` (Y09) where one runs on another machine."""
+        return self._end(lambda _: True)
+
+    def _end(self, wanted: Callable[[Path], bool]) -> tuple[str, ...]:
+        there = sorted(plan.parent for plan in self._place.glob("*/plan.json"))
+        ended = []
+        for folder in filter(wanted, there):
+            if self._is_elsewhere(folder):
+                if not silent(folder):
+                    self._refuse(folder)
+            else:
+                self._probe(folder, self._properties).stop()
+                ended.append(folder.name)
+        return tuple(ended)
+
+    def _is_elsewhere(self, folder: Path) -> bool:
+        return (files.read(str(folder / _MACHINE)) or self._machine) != self._machine
+
+    def _refuse(self, folder: Path) -> None:
+        machine = files.read(str(folder / _MACHINE))
+        text = f"The probe in {folder} runs on {machine}, and this is {self._machine}."
+        why = "Its processes can only be seen and ended there."
+        remedy = (
+            "Give the tasks of this DAG a queue of one worker, or run there, with librdkafka's properties in a JSON file: "
+            f"python -m {__package__}.probe stop --dir {folder} --properties FILE"
+        )
+        raise Refused.because(Reason("Y09", text, why, remedy))
+
+
+def silent(folder: Path, seconds: float = _SILENT_S) -> bool:
+    """Whether nothing was written there for so long: the probe has ended, wherever it ran."""
+    newest = max((path.stat().st_mtime for path in (folder / "events").glob("*")), default=0.0)
+    return time.time() - newest > seconds
+
+
+def flows(events: Path, patience: float = 60.0) -> tuple[int, int]:
+    """How many records were acknowledged, and how many offsets committed, once both grow.
+
+    Raises `Refused` (Y09) where they do not within `patience` seconds.
+    """
+    progress = Progress(events)
+    before, deadline = _so_far(progress), time.monotonic() + patience
+    while time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+        now = _so_far(progress)
+        if now[0] > before[0] and now[1] > before[1]:
+            return now
+    text = f"The probe in {events} shows nothing new for {patience:g} s: {before[0]} records acknowledged, {before[1]} offsets committed."
+    why = "It was started on a worker that is gone, or its folder is not the same everywhere; the audits would have no evidence."
+    remedy = "Run it where it can stay (see the operator's guide), or write `probe: false` in the section `audit`."
+    raise Refused.because(Reason("Y09", text, why, remedy))
+
+
+def _so_far(progress: Progress) -> tuple[int, int]:
+    progress.update()
+    return progress.acked, sum(offset for offsets in progress.committed.values() for offset in offsets.values())

@@ -23,9 +23,7 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from airflow_provider_kmigrate.consumer.audited import Identify, place_of
 from airflow_provider_kmigrate.consumer.event_log import EventLog, Sink, new_writer
-from airflow_provider_kmigrate.consumer.pulse import BEAT_S, Pulse
-from airflow_provider_kmigrate.consumer.record import Content
-from airflow_provider_kmigrate.consumer.runs import AckRuns
+from airflow_provider_kmigrate.consumer.runs import BEAT_S, AckRuns, Content, Pulse
 from airflow_provider_kmigrate.core.events import Role, Start, TopicPartition
 
 OnDelivery = Callable[[KafkaError | None, Message], object]
@@ -36,7 +34,7 @@ class AuditedProducer:
 
     `on_delivery` is called for every record that has no callback of its own: one in the producer's properties is not called.
     Acknowledgements are written every `batch_s` seconds, when `poll` or `flush` is called; where neither is for `beat_s` seconds, a thread
-    gives the signs of life (`consumer.pulse`). With `must_write` there is none: nobody could be told that it cannot write. `each_latency`: see `AckRuns`.
+    gives the signs of life (`consumer.runs`). With `must_write` there is none: nobody could be told that it cannot write. `each_latency`: see `AckRuns`.
     """
 
     def __init__(

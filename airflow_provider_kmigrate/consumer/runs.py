@@ -1,14 +1,24 @@
-"""From single records to runs: what producers and consumers keep between two writes to their event logs."""
+"""Signs of life of a client that is alive and that nobody polls: a web application between two requests, a consumer at work on a batch.
+
+Only a process that lives gives them: a killed one falls silent, and so does one whose application has dropped the client.
+
+What a record of the workload says of itself: whose it is, which one of its partition, and when it was sent.
+
+From single records to runs: what producers and consumers keep between two writes to their event logs.
+"""
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from functools import lru_cache
+from struct import Struct
+from typing import Any, Final, NamedTuple
 
-from airflow_provider_kmigrate.consumer.record import Content
-from airflow_provider_kmigrate.core import latency
+from airflow_provider_kmigrate.core import events
 from airflow_provider_kmigrate.core.events import (
     UNKNOWN_OFFSET,
     Ack,
@@ -21,6 +31,75 @@ from airflow_provider_kmigrate.core.events import (
     Stamp,
     TopicPartition,
 )
+
+BEAT_S: Final = 5.0  # many times within an audit's `behind`
+
+
+class Pulse:
+    """Calls a bound method every `every_s` seconds in a thread of its own, until `stop`, or until its object is collected.
+
+    The thread keeps neither the object nor the process alive. A forked child has no such thread: its parent's clients are not its own.
+    """
+
+    def __init__(self, beat: Callable[[], None], every_s: float = BEAT_S) -> None:
+        self._stopped = threading.Event()
+        made = (weakref.WeakMethod(beat), self._stopped, every_s)
+        self._thread = threading.Thread(target=_run, args=made, daemon=True, name="kmigrate-pulse")
+
+    def start(self) -> None:
+        """Once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """No beat begins any more; one that is under way goes on to its end. May be repeated."""
+        self._stopped.set()
+
+    @property
+    def stopped(self) -> bool:
+        """For the beat itself, under the lock under which it is stopped: then nothing is written behind the last event."""
+        return self._stopped.is_set()
+
+
+def _run(beat: weakref.WeakMethod[Any], stopped: threading.Event, every_s: float) -> None:
+    while not stopped.wait(every_s):
+        found = beat()
+        if found is None:
+            return
+        found()
+        del found  # else the wait would keep the client
+
+
+_HEADER = Struct(">4sBqq")  # magic, length of the producer's name, number, time sent; then the name, then padding
+_MAGIC = b"kmw1"
+
+
+class Content(NamedTuple):
+    """`seq` counts the producer's records of this partition from 0; `t_sent_ms` is on its steady clock."""
+
+    producer: str
+    seq: int
+    t_sent_ms: int
+
+
+def pack(producer: bytes, seq: int, t_sent_ms: int, size: int) -> bytes:
+    """A record's value, padded to `size` bytes."""
+    return (_HEADER.pack(_MAGIC, len(producer), seq, t_sent_ms) + producer).ljust(size, b".")
+
+
+def unpack(value: bytes | None) -> Content | None:
+    """None for a record that is not ours."""
+    if value is None or len(value) < _HEADER.size:
+        return None
+    magic, length, seq, t_sent_ms = _HEADER.unpack_from(value)
+    if magic != _MAGIC:
+        return None
+    return Content(_name(value[_HEADER.size : _HEADER.size + length]), seq, t_sent_ms)
+
+
+@lru_cache(maxsize=256)
+def _name(raw: bytes) -> str:
+    return raw.decode(errors="replace")
+
 
 SLOW_US: Final = 100_000
 NewStamp = Callable[[], Stamp]
@@ -116,7 +195,7 @@ class AckRuns:
             run.t_sent_ms,
             run.t_acked_ms,
             max(run.latencies),
-            latency.histogram(run.latencies),
+            events.histogram(run.latencies),
         )
 
 
@@ -195,5 +274,5 @@ class DeliveryRuns:
                 gap_ms=run.gap_ms,
                 producer=None if run.content is None else run.content.producer,
                 producer_seq=None if run.content is None else run.content.seq,
-                latency=latency.histogram(run.latencies),
+                latency=events.histogram(run.latencies),
             )

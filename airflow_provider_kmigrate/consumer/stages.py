@@ -16,11 +16,9 @@ from typing import Any, Final
 from confluent_kafka import Consumer
 
 from airflow_provider_kmigrate.consumer.audited import AuditedConsumer
-from airflow_provider_kmigrate.consumer.event_files import FileSink
-from airflow_provider_kmigrate.consumer.event_log import Sink
+from airflow_provider_kmigrate.consumer.event_log import FileSink, Sink
 from airflow_provider_kmigrate.consumer.migrating import MigratingConsumer
-from airflow_provider_kmigrate.consumer.migrating.old_settings import renamed
-from airflow_provider_kmigrate.consumer.migrating.settings import ClientStage, is_ours, stage_of
+from airflow_provider_kmigrate.consumer.migrating.settings import ClientStage, is_ours, renamed, stage_of
 
 ASSIGNOR: Final = "range"
 """The only one that migrating members offer to plain ones, and only while Kafka coordinates (`migrating.fence`)."""

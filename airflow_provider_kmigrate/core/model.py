@@ -1,7 +1,16 @@
-"""The vocabulary: what was seen of a cluster in one look. What is decided about it: `core.decision`.
+"""How long ago a znode was written, by ZooKeeper's own clock, so that one look tells what else two looks a moment apart do.
+
+The answer to a write of ours says what time it was for ZooKeeper's leader. From then on its time is known as exactly as that request was
+quick, and with it the age of every znode that the same leader wrote.
+
+Kafka's metadata versions: how inter.broker.protocol.version, metadata.version and the feature level name the same thing.
+
+The vocabulary: what was seen of a cluster in one look. What is decided about it: `core.decision`.
 
 A `ClusterView` is one frozen snapshot. Whatever could not be read is `None`, never a default that looks healthy, and has a
 `Reason` in `ClusterView.unknowns`. Times are seconds; `taken_at` is on the monotonic clock of the observing process.
+
+What could not be read, in the one sentence that says so.
 """
 
 from __future__ import annotations
@@ -12,7 +21,77 @@ from enum import Flag, StrEnum, auto
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from airflow_provider_kmigrate.core.reasons.registry import ENTRIES
-from airflow_provider_kmigrate.core.zookeeper_time import Age
+
+_TERM = 32  # the high half of a zxid counts the leaders of an ensemble (zxid: ZooKeeper's internals, "Guarantees, Properties, and Definitions")
+
+
+class Age(NamedTuple):
+    """The seconds since a znode was written lie between these two."""
+
+    least: float
+    most: float
+
+
+class Written(NamedTuple):
+    """When a znode was written last, as its stat tells: seconds since the epoch by the clock of the leader that wrote it, and the zxid."""
+
+    at: float
+    zxid: int
+
+
+class Span(NamedTuple):
+    """A request and its answer, in seconds on our monotonic clock; whatever it tells was so at some moment in between."""
+
+    asked: float
+    answered: float
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderTime:
+    """A write of ours and when we made it."""
+
+    ours: Written
+    made: Span
+
+    def age(self, znode: Written, seen: Span) -> Age | None:
+        """How old a znode was that was `seen` later. None where another leader wrote it, whose clock may be another one, or where its time lies ahead.
+
+        Wrong where a clock was set since our write, or ours stood still (a machine that slept): an age alone proves nothing.
+        """
+        if znode.zxid >> _TERM != self.ours.zxid >> _TERM:
+            return None
+        written_after = znode.at - self.ours.at
+        least, most = seen.asked - self.made.answered - written_after, seen.answered - self.made.asked - written_after
+        return Age(max(0.0, least), most) if most >= 0.0 else None
+
+
+_FIRST_LEVEL = {"3.4": (8, 1), "3.5": (9, 3), "3.6": (12, 3), "3.7": (15, 5), "3.8": (20, 1), "3.9": (21, 1)}
+"""Release -> the feature level of its IV0, and how many variants it has (`org.apache.kafka.server.common.MetadataVersion`)."""
+
+
+def level_of(version: str) -> int | None:
+    """The feature level of `3.9`, `3.9.2` or `3.9-IV0`; a release means its latest variant. None for versions before the bridge releases."""
+    release, _, variant = version.strip().partition("-IV")
+    first, count = _FIRST_LEVEL.get(".".join(release.split(".")[:2]), (None, 0))
+    if first is None or not (variant or "0").isdecimal():
+        return None
+    place = int(variant) if variant else count - 1
+    return first + place if place < count else None
+
+
+def version_of(level: int) -> str | None:
+    """The full name of a feature level, such as `3.9-IV0` for 21; None for levels that no bridge release knows."""
+    for release, (first, count) in _FIRST_LEVEL.items():
+        if first <= level < first + count:
+            return f"{release}-IV{level - first}"
+    return None
+
+
+def same_version(one: str, other: str) -> bool:
+    """Whether two names mean one metadata version; unknown names must be equal letter by letter."""
+    level = level_of(one)
+    return one.strip() == other.strip() if level is None else level == level_of(other)
+
 
 if TYPE_CHECKING:
     from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen
@@ -366,3 +445,8 @@ class ClusterView:
 
     def modes(self) -> dict[int, BrokerMode | None]:
         return {broker.id: broker.mode for broker in self.brokers.values()}
+
+
+def could_not_read(what: str) -> Reason:
+    """G00: `what` was not read."""
+    return Reason("G00", f"Could not read {what}.")

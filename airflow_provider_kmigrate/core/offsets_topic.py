@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from airflow_provider_kmigrate.core.internal_topics import OFFSETS_TOPIC, magnitude
-from airflow_provider_kmigrate.core.listing import join_ids
 from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.text import join_ids
 
 DEFAULT_LIMIT = 1000
 """Counts up to this are tried (or up to the topic's own, if that is higher)."""

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from airflow_provider_kmigrate.core.listing import join_ids
 from airflow_provider_kmigrate.core.model import (
     BrokerMode,
     Cause,
@@ -24,6 +23,7 @@ from airflow_provider_kmigrate.core.model import (
     ZkController,
     ZkView,
 )
+from airflow_provider_kmigrate.core.text import join_ids
 
 
 class Phase(StrEnum):

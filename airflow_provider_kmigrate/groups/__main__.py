@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from airflow_provider_kmigrate.clients import group_hold, group_mode, group_offsets, group_resets
+from airflow_provider_kmigrate.clients import group_writes
 from airflow_provider_kmigrate.clients.admin import connect
 from airflow_provider_kmigrate.clients.connections import (
     KAFKA,
@@ -30,8 +30,7 @@ from airflow_provider_kmigrate.clients.connections import (
     zookeeper_settings,
 )
 from airflow_provider_kmigrate.clients.fence import Fence
-from airflow_provider_kmigrate.clients.group_reads import seen, topic_settings
-from airflow_provider_kmigrate.clients.group_znodes import groups_in, is_number
+from airflow_provider_kmigrate.clients.group_reads import groups_in, is_number, seen, topic_settings
 from airflow_provider_kmigrate.clients.log_marks import cluster_id, log_starts
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
@@ -41,12 +40,9 @@ from airflow_provider_kmigrate.core.coordination.hold import Hold
 from airflow_provider_kmigrate.core.coordination.registration import Mode
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.groups.hold import go_on
-from airflow_provider_kmigrate.core.groups.looks import GroupHistory, GroupObservations
-from airflow_provider_kmigrate.core.groups.members import unheard, unread
-from airflow_provider_kmigrate.core.groups.move import set_mode, written
-from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, plan
-from airflow_provider_kmigrate.core.groups.resets import pending, unfit
+from airflow_provider_kmigrate.core.groups.members import GroupHistory, GroupObservations, unheard, unread
+from airflow_provider_kmigrate.core.groups.move import go_on, set_mode, written
+from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, pending, plan, unfit
 from airflow_provider_kmigrate.core.groups.scan import GroupScan, TwoObservations, scan, wanted
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Fenced, KMigrateError, Refused, Unavailable, WrongCluster
@@ -131,7 +127,7 @@ def _copy(zk: ZooKeeper, properties: Mapping[str, Any], chosen: argparse.Namespa
         for name in chosen.group:
             made = _planned(zk, properties, name, chosen)
             if made.writes:
-                group_offsets.copy(zk, properties, made, fence)
+                group_writes.copy(zk, properties, made, fence)
             sys.stdout.write(copied(made, done=True))
     return 0
 
@@ -146,9 +142,9 @@ def _reset(zk: ZooKeeper, properties: Mapping[str, Any], chosen: argparse.Namesp
     if wanted or chosen.forget:
         with _held(zk, chosen) as fence:
             if wanted:
-                group_resets.record_reset(zk, name, wanted, fence)
+                group_writes.record_reset(zk, name, wanted, fence)
             else:
-                group_resets.forget_reset(zk, name, look.zk.resets if look.zk else (), fence)
+                group_writes.forget_reset(zk, name, look.zk.resets if look.zk else (), fence)
         look = GroupSeen(name, groups_in(zk, [name])[name])
     sys.stdout.write(f"{name}: recorded, and taken up by nobody yet: {pending(look) or 'none'}\n")
     return 0
@@ -169,7 +165,7 @@ def _go_on(zk: ZooKeeper, properties: Mapping[str, Any], chosen: argparse.Namesp
         for name in chosen.group:
             decision = go_on(GroupSeen(name, groups_in(zk, [name])[name]), name)
             if isinstance(decision, Act):
-                group_hold.forget_hold(zk, name, fence)
+                group_writes.forget_hold(zk, name, fence)
             sys.stdout.write(f"{getattr(decision, 'text', '') or _reasons(decision)}\n")
     return 0
 
@@ -246,9 +242,9 @@ class _Emergency:
         if isinstance(decision, Refuse):
             raise Refused.because(*decision.reasons)
         if isinstance(decision, Act):
-            group_mode.write_mode(self._zk, self.name, Mode.ZOOKEEPER, fence)
+            group_writes.write_mode(self._zk, self.name, Mode.ZOOKEEPER, fence)
             sys.stdout.write(f"{decision.text} Written.\n")
-            group_hold.note_hold(self._zk, self.name, Hold(_owner(chosen), "its mode was set back in an emergency."), fence)
+            group_writes.note_hold(self._zk, self.name, Hold(_owner(chosen), "its mode was set back in an emergency."), fence)
         return isinstance(decision, Act) or written(looks.now, Mode.ZOOKEEPER)
 
     def settles(self, deadline: float) -> bool:

@@ -9,9 +9,9 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from airflow_provider_kmigrate.core.coordination.group_seen import MemberKind, MemberSeen
-from airflow_provider_kmigrate.core.findings.finding import PreflightFinding
 from airflow_provider_kmigrate.core.groups.offsets import CopyPlan
 from airflow_provider_kmigrate.core.groups.scan import GroupScan
+from airflow_provider_kmigrate.core.preflight.findings import PreflightFinding
 
 SCHEMA: Final = 1
 _HEAD: Final = ("GROUP", "STANDS", "OLD", "MIGRATING", "PLAIN", "MODE", "OWNED", "LAG", "MOVED ZK/KAFKA", "FINDINGS")

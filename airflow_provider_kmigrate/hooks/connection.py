@@ -1,4 +1,7 @@
-"""What all hooks do: take a connection with every secret masked, and turn a look at the other side into Airflow's test answer."""
+"""What all hooks do: take a connection with every secret masked, and turn a look at the other side into Airflow's test answer.
+
+From a cluster file to the addresses and identities of its cluster, through Airflow's connections.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,9 @@ from airflow.sdk import Connection as AirflowConnection
 from airflow.sdk.exceptions import AirflowNotFoundException
 from airflow.sdk.log import mask_secret
 
-from airflow_provider_kmigrate.clients.connection_fields import Connection, secrets_of
-from airflow_provider_kmigrate.clients.connections import missing
+from airflow_provider_kmigrate.clients.connections import Connection, missing, named_connections, secrets_of, settings_for
+from airflow_provider_kmigrate.clients.settings import ClusterSettings
+from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, KMigrateError, Unavailable
 
 _FIELDS = ("conn_type", "host", "port", "login", "password", "schema", "extra")
@@ -47,3 +51,16 @@ def tested(look: Callable[[], str]) -> tuple[bool, str]:
 def _fields(connection: AirflowConnection) -> dict[str, Any]:
     """Not `extra_dejson`: it answers broken JSON with an empty mapping, and its masks come after the fact."""
     return {name: getattr(connection, name) for name in _FIELDS}
+
+
+def settings_of(spec: ClusterSpec) -> ClusterSettings:
+    """Addresses and identities of everything of a cluster.
+
+    Raises `Refused` for a missing connection, saying where the cluster file names it, and for a wrong one, saying how.
+    """
+    named = named_connections(spec)
+
+    def lookup(conn_id: str) -> Connection:
+        return get(conn_id, *named[conn_id])
+
+    return settings_for(spec, lookup)

@@ -8,7 +8,7 @@ from airflow_provider_kmigrate.clients.admin import Admin
 from airflow_provider_kmigrate.clients.connections import KAFKA, kafka_settings
 from airflow_provider_kmigrate.clients.settings import KafkaSettings
 from airflow_provider_kmigrate.clients.wire import NodeMetadata, Wire
-from airflow_provider_kmigrate.clients.wire_security import from_kafka
+from airflow_provider_kmigrate.clients.wire_connection import from_kafka
 from airflow_provider_kmigrate.exceptions import Unavailable
 from airflow_provider_kmigrate.hooks import connection
 

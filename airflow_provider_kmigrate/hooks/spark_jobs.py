@@ -1,21 +1,57 @@
-"""The Spark jobs of a cluster file, through Airflow's connections: their hold folders, and the logs that they read."""
+"""Airflow's object storage, asked with a limit: of the libraries behind it some have none, others one of many minutes.
+
+The Spark jobs of a cluster file, through Airflow's connections: their hold folders, and the logs that they read.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextvars import ContextVar
-from typing import Any
+from concurrent.futures import Future
+from contextvars import ContextVar, copy_context
+from threading import Thread
+from typing import Any, Final, TypeVar
+
+from airflow.sdk import ObjectStoragePath
 
 from airflow_provider_kmigrate.clients.log_marks import read_marks
-from airflow_provider_kmigrate.core.audit.log_blocks import LogMark
+from airflow_provider_kmigrate.core.audit.fingerprint import LogMark
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, SparkJobSpec
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.model import Reason
-from airflow_provider_kmigrate.exceptions import Refused
-from airflow_provider_kmigrate.hooks.objects import LIMIT, asked
-from airflow_provider_kmigrate.hooks.tools import settings_of
+from airflow_provider_kmigrate.exceptions import Refused, Unavailable
+from airflow_provider_kmigrate.hooks.connection import settings_of
 from airflow_provider_kmigrate.sparkjobs.control import JobControl, Logs
 from airflow_provider_kmigrate.sparkjobs.files import Files, LocalFiles
+
+LIMIT: Final = 60.0  # seconds for one call: they read and write files of a few kB
+
+Value = TypeVar("Value")
+
+
+def asked(path: str, conn_id: str | None, act: Callable[[ObjectStoragePath], Value], limit: float) -> Value:
+    """What `act` returns of that place, within `limit` seconds.
+
+    Raises `FileNotFoundError`, `ImportError` where this worker has nothing for the scheme, and `Unavailable` for every other error and
+    where there is no answer in time. A call that never returns stays in a thread of its own, which ends with the task's process.
+    """
+    answer: Future[Value] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(act(ObjectStoragePath(path, conn_id=conn_id)))
+        except BaseException as error:  # noqa: BLE001  # whoever waits for the answer gets it
+            answer.set_exception(error)
+
+    Thread(target=copy_context().run, args=(run,), daemon=True, name="kmigrate-object-storage").start()
+    try:
+        return answer.result(limit)
+    except (FileNotFoundError, ImportError):
+        raise
+    except TimeoutError:
+        raise Unavailable(f"{path}: no answer within {limit:g} s") from None
+    except Exception as error:
+        raise Unavailable(f"{path}: {type(error).__name__}: {error}") from error
+
 
 _SAME = {"s3a": "s3", "s3n": "s3", "abfss": "abfs"}  # Hadoop's names of schemes that Airflow's object storage calls otherwise
 

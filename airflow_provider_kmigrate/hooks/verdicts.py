@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from airflow_provider_kmigrate.hooks.objects import LIMIT, asked
+from airflow_provider_kmigrate.hooks.spark_jobs import LIMIT, asked
 
 JUDGED_AT = "kmigrate_judged_at"
 """The XCom key under which a PASS leaves its time, in seconds since the epoch: whoever acts on it later asks how old it is."""

@@ -11,15 +11,12 @@ from typing import Any, Self, TypeVar
 from airflow_provider_kmigrate.clients.tools import Tools
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
 from airflow_provider_kmigrate.core.model import ClusterView, Fields, Reason
-from airflow_provider_kmigrate.core.preflight.surroundings import ClusterEnvironment
-from airflow_provider_kmigrate.observe import assemble, unknowns
-from airflow_provider_kmigrate.observe.assemble import Answers
-from airflow_provider_kmigrate.observe.questions import Question, Questions
-from airflow_provider_kmigrate.observe.reads import Reads
-from airflow_provider_kmigrate.observe.stored import StoredReads
-from airflow_provider_kmigrate.observe.surroundings import EnvironmentReader
+from airflow_provider_kmigrate.core.preflight.environment import ClusterEnvironment
+from airflow_provider_kmigrate.observe import assemble
+from airflow_provider_kmigrate.observe.assemble import OF_WHAT_IS_SLOW, Answers
+from airflow_provider_kmigrate.observe.reads import Question, Questions, Reads
+from airflow_provider_kmigrate.observe.stored import EnvironmentReader, StoredReads
 from airflow_provider_kmigrate.observe.threads import THREADS
-from airflow_provider_kmigrate.observe.unknowns import OF_WHAT_IS_SLOW
 
 Value = TypeVar("Value")
 Finish = Callable[[], dict[str, Any]]
@@ -160,14 +157,14 @@ class _Observation:
     def _nodes(self, what: Fields, hosts: Sequence[NodeSpec]) -> Finish:
         spec, reads, limit = self._spec, self._reads, self._patience
         zk = self._ask(
-            what & (Fields.ZOOKEEPER | Fields.GROUPS), unknowns.ZOOKEEPER, limit.nodes, reads.zookeeper, Fields.GROUPS in what
+            what & (Fields.ZOOKEEPER | Fields.GROUPS), assemble.ZOOKEEPER, limit.nodes, reads.zookeeper, Fields.GROUPS in what
         )
-        brokers = self._ask_each(what & Fields.BROKERS, spec.brokers, unknowns.broker, limit.nodes, reads.broker)
+        brokers = self._ask_each(what & Fields.BROKERS, spec.brokers, assemble.broker, limit.nodes, reads.broker)
         controllers = self._ask_each(
-            what & Fields.CONTROLLERS, spec.controllers, unknowns.controller, limit.nodes, reads.controller
+            what & Fields.CONTROLLERS, spec.controllers, assemble.controller, limit.nodes, reads.controller
         )
-        processes = self._ask_each(what & Fields.PROCESSES, hosts, unknowns.host, limit.hosts, reads.process)
-        files = self._ask_each(what & Fields.FILES, hosts, unknowns.host, limit.hosts, reads.files)
+        processes = self._ask_each(what & Fields.PROCESSES, hosts, assemble.host, limit.hosts, reads.process)
+        files = self._ask_each(what & Fields.FILES, hosts, assemble.host, limit.hosts, reads.files)
 
         def finish() -> dict[str, Any]:
             each = self._questions.answers
@@ -185,7 +182,7 @@ class _Observation:
 
     def _quorum(self, what: Fields) -> Finish:
         asked = self._ask_each(
-            what & Fields.QUORUM, self._spec.controllers, unknowns.quorum, self._patience.nodes, self._reads.quorum
+            what & Fields.QUORUM, self._spec.controllers, assemble.quorum, self._patience.nodes, self._reads.quorum
         )
         return lambda: {"quorum": assemble.leader_of(self._questions.any_answers(asked.values()))}
 
@@ -193,7 +190,7 @@ class _Observation:
         if not what & (Fields.PARTITIONS | Fields.MIN_INSYNC):
             return dict
         read, limit = self._reads.partitions, self._patience.partitions
-        witnesses = [self._questions.ask(unknowns.PARTITIONS, limit, read, group) for group in self._reads.witnesses()]
+        witnesses = [self._questions.ask(assemble.PARTITIONS, limit, read, group) for group in self._reads.witnesses()]
 
         def finish() -> dict[str, Any]:
             seen = self._questions.any_answers(witnesses)
@@ -207,27 +204,27 @@ class _Observation:
         """Asked once the partitions are known."""
         topics = self._topics_of_partitions
         wanted = what & Fields.MIN_INSYNC and topics is not None
-        asked = self._ask(wanted, unknowns.MIN_INSYNC, self._patience.topics, self._reads.min_insync, topics)
+        asked = self._ask(wanted, assemble.MIN_INSYNC, self._patience.topics, self._reads.min_insync, topics)
         return lambda: {"min_insync": self._questions.answer(asked)}
 
     def _offsets(self, what: Fields) -> Finish:
         if not what & Fields.OFFSETS_TOPIC:
             return dict
-        asked = self._ask_each(True, self._spec.brokers, unknowns.offsets, self._patience.nodes, self._reads.offsets_counts)
+        asked = self._ask_each(True, self._spec.brokers, assemble.offsets, self._patience.nodes, self._reads.offsets_counts)
         return lambda: {"offsets_counts": {node.id: found for node, found in self._questions.answers(asked).items()}}
 
     def _metrics(self, what: Fields) -> Finish:
-        asked = self._ask(what & Fields.CLIENT_METRICS, unknowns.METRICS, self._patience.nodes, self._reads.client_metrics)
+        asked = self._ask(what & Fields.CLIENT_METRICS, assemble.METRICS, self._patience.nodes, self._reads.client_metrics)
         return lambda: {"client_metrics": self._questions.answer(asked)}
 
     def _moving(self, what: Fields) -> Finish:
-        asked = self._ask(what & Fields.REASSIGNMENTS, unknowns.MOVING, self._patience.nodes, self._reads.moving)
+        asked = self._ask(what & Fields.REASSIGNMENTS, assemble.MOVING, self._patience.nodes, self._reads.moving)
         return lambda: {"moving": self._questions.answer(asked)}
 
     def _topics(self, what: Fields) -> Finish:
         limit = self._patience.topics
         asked = [
-            self._ask(what & Fields.TOPICS, unknowns.TOPICS, limit, read)
+            self._ask(what & Fields.TOPICS, assemble.TOPICS, limit, read)
             for read in (self._reads.zookeeper_topics, self._reads.broker_topics)
         ]
 
@@ -239,7 +236,7 @@ class _Observation:
         return finish
 
     def _stored(self, what: Fields) -> Finish:
-        asked = self._ask(what & Fields.STORED, unknowns.STORED, self._patience.topics, self._stored_reads.everything)
+        asked = self._ask(what & Fields.STORED, assemble.STORED, self._patience.topics, self._stored_reads.everything)
 
         def finish() -> dict[str, Any]:
             found = self._of_zookeeper(asked)
@@ -251,11 +248,11 @@ class _Observation:
     def _state_epoch(self, what: Fields) -> Finish:
         if what & Fields.TOPICS:  # which reads every state anyway, tens of thousands of znodes
             return dict
-        asked = self._ask(what & Fields.STATE_EPOCH, unknowns.STATES, self._patience.topics, self._reads.state_epoch)
+        asked = self._ask(what & Fields.STATE_EPOCH, assemble.STATES, self._patience.topics, self._reads.state_epoch)
         return lambda: {"state_epoch": self._of_zookeeper(asked)}
 
     def _groups(self, what: Fields, groups: Sequence[str]) -> Finish:
-        asked = self._ask(what & Fields.GROUP_MEMBERS, unknowns.GROUPS, self._patience.partitions, self._reads.groups, groups)
+        asked = self._ask(what & Fields.GROUP_MEMBERS, assemble.GROUPS, self._patience.partitions, self._reads.groups, groups)
         return lambda: {"groups": self._questions.answer(asked)}
 
     def _of_zookeeper(self, question: Question[Value] | None) -> Value | None:

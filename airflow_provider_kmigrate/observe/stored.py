@@ -3,23 +3,29 @@
 Brokers in KRaft mode tell all of it. Those in migration mode answer with ZooKeeper's own, which would always look equal: they are
 not asked. Controllers tell ACLs and the default settings of brokers, so that these are compared before the first broker runs in
 KRaft mode.
+
+Asks what preflight wants to know beside a view. Whatever is not told stays None, with its reason in `Surroundings.unread`.
 """
 
 from __future__ import annotations
 
+import ipaddress
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
-from airflow_provider_kmigrate.clients import stored_kraft, stored_zookeeper
-from airflow_provider_kmigrate.clients.stored_kraft import NotTold
+from airflow_provider_kmigrate.clients import stored_metadata, wire_environment
+from airflow_provider_kmigrate.clients.stored_metadata import NotTold
 from airflow_provider_kmigrate.clients.tools import Tools
 from airflow_provider_kmigrate.clients.wire import Wire
-from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.metadata import stored
-from airflow_provider_kmigrate.core.model import BrokerMode, Entities, Reason, Stored, StoredKind
+from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
+from airflow_provider_kmigrate.core.metadata import equivalence
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Entities, Reason, Stored, StoredKind
+from airflow_provider_kmigrate.core.preflight.environment import ClusterEnvironment, Taken, ZooKeeperServer
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, KMigrateError, Unavailable, WrongCluster
-from airflow_provider_kmigrate.observe import unknowns
+from airflow_provider_kmigrate.observe import assemble
+from airflow_provider_kmigrate.observe.reads import Question, Questions, Reads
 
 Value = TypeVar("Value")
 
@@ -54,12 +60,12 @@ class StoredReads:
             except (AuthenticationFailed, WrongCluster):
                 raise
             except KMigrateError as error:
-                unread.append(replace(unknowns.STORED, text=f"{unknowns.STORED.text}: {kind}: {error}"))
+                unread.append(replace(assemble.STORED, text=f"{assemble.STORED.text}: {kind}: {error}"))
         return Found(found, tuple(unread))
 
     def _both(self, kind: StoredKind, modes: Mapping[NodeSpec, BrokerMode]) -> Stored:
         """ZooKeeper first: what is written meanwhile shows as a difference that the next look does not have."""
-        zookeeper = stored_zookeeper.read(self._tools.zk, kind)
+        zookeeper = stored_metadata.read(self._tools.zk, kind)
         if kind is StoredKind.BROKER_SETTINGS:
             return self._broker_settings(zookeeper, modes)
         if kind is StoredKind.PRODUCER_IDS:
@@ -71,28 +77,30 @@ class StoredReads:
 
     def _kraft(self, kind: StoredKind, told_by: Sequence[NodeSpec]) -> Entities:
         if kind is StoredKind.ACLS:
-            return self._first((*told_by, *self._controllers), stored_kraft.acls)
+            return self._first((*told_by, *self._controllers), stored_metadata.acls)
         if not told_by:
             raise NotTold(_NO_KRAFT)
         if kind is StoredKind.TOKENS:
-            return self._first_broker(told_by, stored_kraft.tokens)
-        return self._first(told_by, stored_kraft.quotas if kind is StoredKind.QUOTAS else stored_kraft.credentials)
+            return self._first_broker(told_by, stored_metadata.tokens)
+        return self._first(told_by, stored_metadata.quotas if kind is StoredKind.QUOTAS else stored_metadata.credentials)
 
     def _broker_settings(self, zookeeper: Entities, modes: Mapping[NodeSpec, BrokerMode]) -> Stored:
         """Each broker in KRaft mode tells its own, and any KRaft node the default of all."""
         told_by = _in_kraft_mode(modes)
-        kraft = {stored.broker(node.id): stored_kraft.broker_settings(self._tools.wire(node), node.id) for node in told_by}
-        default = self._first((*told_by, *self._controllers), lambda wire: stored_kraft.broker_settings(wire, None))
-        others = {stored.broker(node.id): _ON_ZOOKEEPER if node in modes else _SILENT for node in self._brokers}
-        known = {**kraft, stored.ALL_BROKERS: default}
+        kraft = {
+            equivalence.broker(node.id): stored_metadata.broker_settings(self._tools.wire(node), node.id) for node in told_by
+        }
+        default = self._first((*told_by, *self._controllers), lambda wire: stored_metadata.broker_settings(wire, None))
+        others = {equivalence.broker(node.id): _ON_ZOOKEEPER if node in modes else _SILENT for node in self._brokers}
+        known = {**kraft, equivalence.ALL_BROKERS: default}
         entities = sorted({*zookeeper, *others} - known.keys())
         return Stored(zookeeper, known, {entity: others.get(entity, _STRANGER) for entity in entities})
 
     def _producer_ids(self, modes: Mapping[NodeSpec, BrokerMode]) -> Entities:
         """The highest producer id that a broker coordinates: less than all there are, but brokers tell it in every mode."""
-        seen = (stored_kraft.highest_producer_id(self._tools.wire(node)) for node in modes)
+        seen = (stored_metadata.highest_producer_id(self._tools.wire(node)) for node in modes)
         highest = max((found for found in seen if found is not None), default=None)
-        return {} if highest is None else {stored.PRODUCER_IDS: {stored.HIGHEST: str(highest)}}
+        return {} if highest is None else {equivalence.PRODUCER_IDS: {equivalence.HIGHEST: str(highest)}}
 
     def _modes(self) -> dict[NodeSpec, BrokerMode]:
         """Of the brokers that answer. Raises `Unavailable` where none does."""
@@ -126,3 +134,83 @@ class StoredReads:
 
 def _in_kraft_mode(modes: Mapping[NodeSpec, BrokerMode]) -> list[NodeSpec]:
     return [node for node, mode in modes.items() if mode is BrokerMode.KRAFT]
+
+
+class EnvironmentReader:
+    """The reads of one cluster; `patience` in seconds for each node, `long` for what reads many znodes."""
+
+    def __init__(self, spec: ClusterSpec, tools: Tools, patience: float, long: float) -> None:
+        self._spec, self._tools = spec, tools
+        self._patience, self._long = patience, long
+
+    def look(self, view: ClusterView, questions: Questions) -> ClusterEnvironment:
+        """All questions at once; brokers that did not answer the look are not asked again."""
+        alive = [node for node in self._spec.brokers if view.answered(node.id)]
+        ask = questions.ask
+        releases = {
+            node.id: ask(_not_told(node.name, "release"), self._patience, _granted(self._release), node) for node in alive
+        }
+        dirs = {
+            node.id: ask(_not_told(node.name, "log directories"), self._patience, _granted(self._dirs), node) for node in alive
+        }
+        taken = {
+            node.id: ask(_not_told(node.name, "configuration"), self._patience, _granted(self._taken), node) for node in alive
+        }
+        moving = ask(_not_told("the controller", "reassignments"), self._long, _granted(Reads(alive, self._tools).moving))
+        tree = ask(_not_told("ZooKeeper", "settings, users and rules"), self._long, _granted(self._tools.zk.surroundings))
+        servers = ask(_not_told("ZooKeeper", "versions"), self._long, _granted(self._tools.zk.servers))
+        told = questions.answer(servers) or ()
+        return ClusterEnvironment(
+            releases=_each(questions, releases, self._spec),
+            log_dirs=_each(questions, dirs, self._spec),
+            taken=_each(questions, taken, self._spec),
+            moving=questions.answer(moving),
+            tree=questions.answer(tree),
+            servers=told,
+            one_machine=one_machine(self._spec, told),
+            unread=tuple(reason.text for reason in questions.unknowns),
+            now=time.time(),
+        )
+
+    def _release(self, node: NodeSpec) -> str:
+        return wire_environment.release(self._tools.wire(node), node.id)
+
+    def _taken(self, node: NodeSpec) -> Taken:
+        return wire_environment.taken(self._tools.wire(node), node.id)
+
+    def _dirs(self, node: NodeSpec) -> Any:
+        return wire_environment.log_dirs(self._tools.wire(node))
+
+
+def one_machine(spec: ClusterSpec, servers: Iterable[ZooKeeperServer]) -> bool:
+    """Whether all nodes are this machine's processes and ZooKeeper is on it too."""
+    addresses = [server.address.rpartition(":")[0].strip("[]") for server in servers]
+    return bool(addresses) and all(map(_is_here, addresses)) and all(node.hosts.driver == "local" for node in spec.nodes())
+
+
+def _is_here(address: str) -> bool:
+    try:
+        return address == "localhost" or ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
+def _each(questions: Questions, asked: Mapping[int, Question[Value]], spec: ClusterSpec) -> dict[int, Value | None]:
+    answers = {broker: questions.answer(question) for broker, question in asked.items()}
+    return {node.id: answers.get(node.id) for node in spec.brokers}
+
+
+def _granted(read: Callable[..., Value]) -> Callable[..., Value]:
+    """A right that we lack, or another cluster's answer, is one more thing that is not told: the view has identified the cluster."""
+
+    def wrapped(*arguments: Any) -> Value:
+        try:
+            return read(*arguments)
+        except (AuthenticationFailed, WrongCluster) as error:
+            raise Unavailable(str(error)) from error
+
+    return wrapped
+
+
+def _not_told(who: str, what: str) -> Reason:
+    return Reason("", f"{who} did not tell its {what}")

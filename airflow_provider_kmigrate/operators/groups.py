@@ -15,18 +15,16 @@ from airflow_provider_kmigrate.core.cluster import GroupSpec
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind
 from airflow_provider_kmigrate.core.coordination.registration import Mode
 from airflow_provider_kmigrate.core.decision import Done
-from airflow_provider_kmigrate.core.groups.health import goes_back
-from airflow_provider_kmigrate.core.groups.hold import held
-from airflow_provider_kmigrate.core.groups.members import unread
-from airflow_provider_kmigrate.core.groups.move import Goal, moved, plan
-from airflow_provider_kmigrate.core.groups.windows import not_in_file, other_wave
+from airflow_provider_kmigrate.core.groups.members import goes_back, unread
+from airflow_provider_kmigrate.core.groups.move import Goal, held, moved, plan
+from airflow_provider_kmigrate.core.groups.scan import not_in_file, other_wave
 from airflow_provider_kmigrate.core.model import Fields, Reason
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused, Unreachable
 from airflow_provider_kmigrate.hooks.verdicts import stored
 from airflow_provider_kmigrate.operators.step import StepOperator
 from airflow_provider_kmigrate.steps.catalog import build, group_of, one_of
-from airflow_provider_kmigrate.steps.group_check import CheckGroup, ReleaseGroup
+from airflow_provider_kmigrate.steps.groups import CheckGroup, ReleaseGroup
 from airflow_provider_kmigrate.steps.journal import format_reasons
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
 

@@ -10,15 +10,15 @@ from typing import Any
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, DownstreamTasksSkipped
 
-from airflow_provider_kmigrate.core.back.plan import NOTHING
 from airflow_provider_kmigrate.core.decision import Done
-from airflow_provider_kmigrate.core.forward import waiting
-from airflow_provider_kmigrate.core.forward.provision import may_begin
+from airflow_provider_kmigrate.core.migration import waits
+from airflow_provider_kmigrate.core.migration.controllers import may_begin
 from airflow_provider_kmigrate.core.model import BrokerMode, Fields
 from airflow_provider_kmigrate.core.plan import MIGRATION, ROLLBACK
+from airflow_provider_kmigrate.core.rollback.rollback import NOTHING
 from airflow_provider_kmigrate.exceptions import Refused
+from airflow_provider_kmigrate.hooks.step_context import asking, folder, refuse_if_way_back_is_lost
 from airflow_provider_kmigrate.hooks.verdicts import JUDGED_AT
-from airflow_provider_kmigrate.hooks.world import asking, folder, refuse_if_way_back_is_lost
 from airflow_provider_kmigrate.operators.step import StepOperator
 from airflow_provider_kmigrate.preflight import write
 from airflow_provider_kmigrate.steps.catalog import STEPS, terms_of
@@ -26,7 +26,7 @@ from airflow_provider_kmigrate.steps.prepare import Preflight, as_json, run_back
 from airflow_provider_kmigrate.steps.rollback import planned, planned_forward
 from airflow_provider_kmigrate.steps.rolling import has_last, postponed, run_rest, run_rollback
 from airflow_provider_kmigrate.steps.run import StepContext, require_gate
-from airflow_provider_kmigrate.steps.watch import run_watch
+from airflow_provider_kmigrate.steps.waits import run_watch
 
 IN_ONE_PROCESS = frozenset(
     {"finalize", "restore flag", "reconcile", "healed", "stop controller", "give back", "zookeeper leads", "wipe"}
@@ -98,7 +98,7 @@ class PreflightOperator(StepOperator):
 
     def run_in(self, world: StepContext, arguments: dict[str, Any]) -> object:
         del arguments
-        if done := waiting.nothing_left(world.observer.look(Fields.POSITION), world.spec):
+        if done := waits.nothing_left(world.observer.look(Fields.POSITION), world.spec):
             world.say(done)
             behind = sorted(self.get_flat_relative_ids(upstream=False))
             raise DownstreamTasksSkipped(tasks=behind)  # type: ignore[no-untyped-call]

@@ -10,13 +10,13 @@ from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, HoldPolicy
-from airflow_provider_kmigrate.core.findings.finding import Severity
 from airflow_provider_kmigrate.core.model import ClusterView, Fields
+from airflow_provider_kmigrate.core.preflight.findings import Severity
 from airflow_provider_kmigrate.core.spark.job_risks import leaderless, risks
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused
 from airflow_provider_kmigrate.hooks.spark_jobs import control_of, logs_of
+from airflow_provider_kmigrate.hooks.step_context import finished_of, run_of, watching
 from airflow_provider_kmigrate.hooks.switch import stopped
-from airflow_provider_kmigrate.hooks.world import finished_of, run_of, watching
 from airflow_provider_kmigrate.operators.approval import demand_answer
 from airflow_provider_kmigrate.sparkjobs.control import JobControl
 from airflow_provider_kmigrate.spec import load

@@ -16,7 +16,7 @@ from airflow_provider_kmigrate.core.decision import Done, Wait
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.core.progress import FRESH, StepProgress
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, Refused
-from airflow_provider_kmigrate.hooks.world import acting, run_of, watching
+from airflow_provider_kmigrate.hooks.step_context import acting, run_of, watching
 from airflow_provider_kmigrate.operators.approval import demand_answer
 from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.run import StepContext, run_step

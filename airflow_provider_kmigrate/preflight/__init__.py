@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from airflow_provider_kmigrate.clients import atomic
-from airflow_provider_kmigrate.preflight.document import Outcome, as_document, outcome_of
-from airflow_provider_kmigrate.preflight.page import render
+from airflow_provider_kmigrate.preflight.page import Outcome, as_document, outcome_of, render
 from airflow_provider_kmigrate.steps.prepare import Preflight
 
 HTML, JSON = "preflight.html", "preflight.json"

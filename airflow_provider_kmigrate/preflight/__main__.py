@@ -15,8 +15,8 @@ from typing import Any, NoReturn
 from airflow_provider_kmigrate.clients.connections import lookup_in, read_connections, settings_for
 from airflow_provider_kmigrate.clients.tools import opened
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
-from airflow_provider_kmigrate.core.findings.finding import Severity
 from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.preflight.findings import Severity
 from airflow_provider_kmigrate.exceptions import Fenced, KMigrateError
 from airflow_provider_kmigrate.observe import Observer
 from airflow_provider_kmigrate.preflight import Outcome, as_document, outcome_of, write

@@ -10,8 +10,8 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_kmigrate.core.decision import Wait
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused
-from airflow_provider_kmigrate.hooks.world import folder, watching
-from airflow_provider_kmigrate.steps import quiet
+from airflow_provider_kmigrate.hooks.step_context import folder, watching
+from airflow_provider_kmigrate.steps import waits
 from airflow_provider_kmigrate.steps.journal import format_reasons
 
 
@@ -41,7 +41,7 @@ class ClusterQuietSensor(BaseSensorOperator):
         del context
         try:
             with watching(self.cluster_file, self.log.info) as world:
-                decision = quiet.look(world, folder() / "journal" / world.spec.name, self.calm)
+                decision = waits.look(world, folder() / "journal" / world.spec.name, self.calm)
         except (Refused, AuthenticationFailed) as error:
             raise AirflowFailException(str(error)) from None
         if isinstance(decision, Wait):

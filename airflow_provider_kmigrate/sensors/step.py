@@ -13,7 +13,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_provider_kmigrate.core.decision import Wait
 from airflow_provider_kmigrate.core.progress import FRESH, StepProgress
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused, TimedOut
-from airflow_provider_kmigrate.hooks.world import watching
+from airflow_provider_kmigrate.hooks.step_context import watching
 from airflow_provider_kmigrate.steps.catalog import OBSERVING, build
 from airflow_provider_kmigrate.steps.run import run_step
 from airflow_provider_kmigrate.triggers.step import StepTrigger, readable

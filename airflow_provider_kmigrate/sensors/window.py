@@ -10,10 +10,10 @@ from airflow.sdk import BaseSensorOperator, Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from airflow_provider_kmigrate.core.groups.move import moved
-from airflow_provider_kmigrate.core.groups.windows import is_open, other_wave
+from airflow_provider_kmigrate.core.groups.scan import is_open, other_wave
 from airflow_provider_kmigrate.core.model import Fields
 from airflow_provider_kmigrate.exceptions import KMigrateError, Refused
-from airflow_provider_kmigrate.hooks.world import watching
+from airflow_provider_kmigrate.hooks.step_context import watching
 from airflow_provider_kmigrate.spec import load
 from airflow_provider_kmigrate.steps.catalog import group_of
 

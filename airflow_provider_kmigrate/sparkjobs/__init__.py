@@ -12,7 +12,6 @@ can be held between two batches by kmigrate's DAGs, or by hand::
 Needs no Airflow and imports pyspark only through the session that the job has.
 """
 
-from airflow_provider_kmigrate.sparkjobs.gate import Gate
-from airflow_provider_kmigrate.sparkjobs.running import keep_running
+from airflow_provider_kmigrate.sparkjobs.running import Gate, keep_running
 
 __all__ = ["Gate", "keep_running"]

@@ -1,4 +1,7 @@
-"""The few things that are done with a checkpoint's file system, on this machine or through Hadoop's client."""
+"""The few things that are done with a checkpoint's file system, on this machine or through Hadoop's client.
+
+A checkpoint of Structured Streaming, read and never written.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
 from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.spark import hold as spark_hold
+from airflow_provider_kmigrate.core.spark.hold import Checkpoint
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 
 _NOT_THERE = "java.io.FileNotFoundException"
@@ -146,3 +151,18 @@ class HadoopFiles:
             if _NOT_THERE in str(error):
                 return missing
             raise Unavailable(f"{path}: {str(error).splitlines()[0][:300]}") from error
+
+
+def read_checkpoint(files: Files, folder: str) -> Checkpoint:
+    """As it is now; of a running query it may be one batch old. Raises `Refused` (J05) for what is no checkpoint."""
+    committed = spark_hold.batch_numbers(files.names(join(folder, "commits")))
+    planned = spark_hold.batch_numbers(files.names(join(folder, "offsets")))
+    metadata = files.read(join(folder, "metadata"))
+    newest = committed[-1] if committed else None
+    text = None if newest is None else files.read(join(folder, "offsets", str(newest)))
+    return Checkpoint(
+        query=spark_hold.query_id(metadata) if metadata else None,
+        planned=planned[-1] if planned else None,
+        committed=newest,
+        offsets=spark_hold.batch_offsets(text) if text else {},
+    )

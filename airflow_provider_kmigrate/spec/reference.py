@@ -9,8 +9,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 
-from airflow_provider_kmigrate.spec.model import Broker, ClusterFile, Connection, Controller, Hosts
-from airflow_provider_kmigrate.spec.values import seconds
+from airflow_provider_kmigrate.spec.model import Broker, ClusterFile, Connection, Controller, Hosts, seconds
 
 _HEAD = """\
 # The cluster file

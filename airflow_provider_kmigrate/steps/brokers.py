@@ -7,26 +7,24 @@ from functools import partial
 from typing import NoReturn, Self
 
 from airflow_provider_kmigrate.core import gates
-from airflow_provider_kmigrate.core.back import cures as back_cures
-from airflow_provider_kmigrate.core.back import rollback
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Policy
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
-from airflow_provider_kmigrate.core.files import meta_properties
+from airflow_provider_kmigrate.core.files import node_files
 from airflow_provider_kmigrate.core.files.config_matrix import stage_on_disk
-from airflow_provider_kmigrate.core.forward import broker_canary, cures, leaders, roll
-from airflow_provider_kmigrate.core.forward.cures import Recoveries
-from airflow_provider_kmigrate.core.forward.first_broker import CanaryBake
-from airflow_provider_kmigrate.core.forward.green import HealthyTimer
-from airflow_provider_kmigrate.core.forward.moved import MovedSince, moved_since
-from airflow_provider_kmigrate.core.forward.unheard import explain_stalled_dual_write
+from airflow_provider_kmigrate.core.migration import canary, recovery, roll
+from airflow_provider_kmigrate.core.migration.canary import CanaryBake
+from airflow_provider_kmigrate.core.migration.recovery import Recoveries, explain_stalled_dual_write
+from airflow_provider_kmigrate.core.migration.roll import MovedSince, moved_since
+from airflow_provider_kmigrate.core.migration.waits import HealthyTimer
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields
 from airflow_provider_kmigrate.core.progress import StepProgress
+from airflow_provider_kmigrate.core.rollback import rollback
+from airflow_provider_kmigrate.core.rollback import rollback as back_cures
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut
-from airflow_provider_kmigrate.steps.dual_write import CURES, Reviving
+from airflow_provider_kmigrate.steps.dual_write import CURES, Reviving, elect_anew
 from airflow_provider_kmigrate.steps.files import install
 from airflow_provider_kmigrate.steps.journal import format_reasons
 from airflow_provider_kmigrate.steps.notes import note_registered, note_taken_back
-from airflow_provider_kmigrate.steps.partition_states import elect_anew
 from airflow_provider_kmigrate.steps.restarts import ours, restart, retry, start, stop
 from airflow_provider_kmigrate.steps.run import NodeStep, StepContext, run_step
 
@@ -47,12 +45,12 @@ ROLL_LOOKS = (
 
 
 class RollBroker(NodeStep):
-    """Bring one broker into migration mode or into KRaft mode; `core.forward.roll.decide_restart` says when, and what is left."""
+    """Bring one broker into migration mode or into KRaft mode; `core.migration.roll.decide_restart` says when, and what is left."""
 
     looks = ROLL_LOOKS
     elsewhere = frozenset({Verb.FREE, Verb.ELECT}) | CURES
     back = False  # the way back does not stop at a file that somebody has edited
-    cured = staticmethod(cures.recover)
+    cured = staticmethod(recovery.recover)
 
     def __init__(self, node: NodeSpec, target: BrokerMode, policy: Policy) -> None:
         self.node, self.target, self._policy = node, target, policy
@@ -151,13 +149,13 @@ class RollBroker(NodeStep):
         start(world, self.node)
 
     def _elect(self, world: StepContext) -> None:
-        left = leaders.left_out(world.observer.look(Fields.ZOOKEEPER | Fields.PARTITIONS), self.node.id)
+        left = roll.left_out(world.observer.look(Fields.ZOOKEEPER | Fields.PARTITIONS), self.node.id)
         world.tools.admin.elect_preferred(left)
 
     def _free(self, world: StepContext) -> None:
         """Restart the leader with the file it has, if it is still to blame."""
         view = world.observer.look(Fields.BROKERS | Fields.PARTITIONS)
-        found = cures.to_free(view, self.node.id, world.tools.wire(self.node).replica_lags())
+        found = recovery.to_free(view, self.node.id, world.tools.wire(self.node).replica_lags())
         leader = next((broker for broker in world.spec.brokers if broker.id == found), None)
         if leader is None:
             world.say(str(found))
@@ -170,13 +168,13 @@ class RollBroker(NodeStep):
 
     def _take_back(self, world: StepContext) -> NoReturn:
         """The way back's own step for this one broker, to its end. Whatever comes of it, this run does not go on."""
-        worse, mode = self._first.worse, broker_canary.before(self.target)
+        worse, mode = self._first.worse, canary.before(self.target)
         self._green = self._green.forgotten()  # whatever was watched, was watched in vain
         try:
             run_step(RollBackCanary(self.node, mode, self._policy), world)
-            end = (broker_canary.taken_back(world.observer.look(Fields.ZOOKEEPER), self.node.id, mode),)
+            end = (canary.taken_back(world.observer.look(Fields.ZOOKEEPER), self.node.id, mode),)
         except (Refused, TimedOut, Failed) as error:
-            end = (broker_canary.not_taken_back(self.node.id, str(error)), *getattr(error, "reasons", ()))
+            end = (canary.not_taken_back(self.node.id, str(error)), *getattr(error, "reasons", ()))
         raise Refused(f"{self.name}: {format_reasons((*worse, *end[:1]))}", (*worse, *end))
 
     def while_down(self, world: StepContext) -> None:
@@ -218,7 +216,7 @@ class RollBackBroker(RollBroker):
 
     def _raise(self, world: StepContext) -> None:
         view, lags = world.observer.look(Fields.PARTITIONS), world.tools.wire(self.node).replica_lags()
-        if why_not := cures.to_tell(view, self.node.id, lags):
+        if why_not := recovery.to_tell(view, self.node.id, lags):
             world.say(why_not)
             return
         elect_anew(world)
@@ -231,9 +229,9 @@ class RollBackBroker(RollBroker):
             f"meta.properties of {self.node.name}, which is down, could not be read or written",
         )
         files = retry(world, what, lambda: host.files(self.node))
-        for folder in meta_properties.needs_version_0(files):
+        for folder in node_files.needs_version_0(files):
             world.say(f"{self.node.name}: {folder}/meta.properties goes from version 1 to 0, which ZooKeeper brokers need.")
-            text = meta_properties.version_0((files.meta or {})[folder])
+            text = node_files.version_0((files.meta or {})[folder])
             retry(world, what, partial(host.put_meta, self.node, folder, text, world.fence.token))
 
 

@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from airflow_provider_kmigrate.core.back.losses import RollbackTerms, terms_error
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, GroupSpec, NodeSpec, Role
 from airflow_provider_kmigrate.core.coordination.group_seen import MemberKind
 from airflow_provider_kmigrate.core.coordination.registration import Mode
-from airflow_provider_kmigrate.core.forward.waiting import COPIED
 from airflow_provider_kmigrate.core.groups.move import Goal
+from airflow_provider_kmigrate.core.migration.waits import COPIED
 from airflow_provider_kmigrate.core.model import BrokerMode, Reason
 from airflow_provider_kmigrate.core.phase import Phase
 from airflow_provider_kmigrate.core.progress import FRESH, StepProgress
+from airflow_provider_kmigrate.core.rollback.conditions import RollbackTerms, terms_error
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.brokers import RollBackBroker, RollBroker
 from airflow_provider_kmigrate.steps.controllers import FinalizeController, ProvisionController

@@ -5,12 +5,11 @@ from __future__ import annotations
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.decision import Act, Decision, Verb
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.forward import provision
-from airflow_provider_kmigrate.core.forward.moved import MovedSince, moved_since
+from airflow_provider_kmigrate.core.migration import controllers
+from airflow_provider_kmigrate.core.migration.roll import MovedSince, moved_since
 from airflow_provider_kmigrate.core.model import Cause, ClusterView, Fields
 from airflow_provider_kmigrate.core.phase import ended
-from airflow_provider_kmigrate.steps.files import install
-from airflow_provider_kmigrate.steps.lacking import refuse_if_rollback_lost
+from airflow_provider_kmigrate.steps.files import install, refuse_if_rollback_lost
 from airflow_provider_kmigrate.steps.notes import forget_unflagged, note_unflagged, notes_deleted
 from airflow_provider_kmigrate.steps.restarts import apply, start
 from airflow_provider_kmigrate.steps.run import NodeStep, StepContext
@@ -29,7 +28,7 @@ class ProvisionController(NodeStep):
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         del first
-        return provision.decide_provision(view, self.node.id, self._cluster_id)
+        return controllers.decide_provision(view, self.node.id, self._cluster_id)
 
     def act(self, world: StepContext, act: Act) -> None:
         if act.verb not in {Verb.START, Verb.REWRITE, Verb.REFLAG, Verb.PROVISION}:
@@ -82,12 +81,12 @@ class FinalizeController(NodeStep):
 
     def dear(self, view: ClusterView) -> Fields:
         before = self._moved.old if self._moved else view
-        return Fields.METADATA if provision.compares_before_finalizing(view, before, self.node.id) else Fields(0)
+        return Fields.METADATA if controllers.compares_before_finalizing(view, before, self.node.id) else Fields(0)
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         self._over = ended(view)
         self._moved = moved_since(self._moved, view, first)
-        return provision.decide_finalize(view, self._moved.old, self.node.id, self._approved)
+        return controllers.decide_finalize(view, self._moved.old, self.node.id, self._approved)
 
     def act(self, world: StepContext, act: Act) -> None:
         if act.verb not in {Verb.START, Verb.REWRITE, Verb.RESTART}:

@@ -1,22 +1,55 @@
-"""The cures of a dual-write that has ended, and the failover that a way back begins with."""
+"""Partition states raised above what brokers remember of KRaft; `clients.partition_states` says why.
+
+The cures of a dual-write that has ended, and the failover that a way back begins with.
+"""
 
 from __future__ import annotations
 
-from airflow_provider_kmigrate.clients.half_made import half_made, make_whole
+from airflow_provider_kmigrate.clients.partition_states import half_made, make_whole, raise_versions
+from airflow_provider_kmigrate.clients.znode_writes import Delete
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
-from airflow_provider_kmigrate.core.back import rollback
 from airflow_provider_kmigrate.core.decision import Act, Decision, Refuse, Verb
+from airflow_provider_kmigrate.core.dual_write import DOWN_LOOKS, recover_dual_write
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.forward.standstill import StalledDualWrite, may_recover
-from airflow_provider_kmigrate.core.identity import unidentified
-from airflow_provider_kmigrate.core.listing import summarize
+from airflow_provider_kmigrate.core.gates import unidentified
+from airflow_provider_kmigrate.core.migration.recovery import StalledDualWrite, may_recover
 from airflow_provider_kmigrate.core.model import ClusterView, Fields
-from airflow_provider_kmigrate.core.reviving import DOWN_LOOKS, recover_dual_write
-from airflow_provider_kmigrate.exceptions import Failed
+from airflow_provider_kmigrate.core.rollback import rollback
+from airflow_provider_kmigrate.core.text import summarize
+from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed
 from airflow_provider_kmigrate.steps.files import install
 from airflow_provider_kmigrate.steps.journal import format_reasons
 from airflow_provider_kmigrate.steps.restarts import apply, ours, start
 from airflow_provider_kmigrate.steps.run import StepContext, refuse_if_stopped, refuse_strangers
+
+
+def raise_states(world: StepContext) -> None:
+    """Without the right to it one goes on: a leader that is not heard can be restarted."""
+    try:
+        count, times = raise_versions(world.tools.zk, world.fence)
+    except (AuthenticationFailed, Changed) as error:
+        world.say(f"Partition states could not all be raised above KRaft's partition epochs: {error}")
+        return
+    world.say(f"{count} partition states written again as they are, {times} times: above KRaft's partition epochs.")
+
+
+def elect_anew(world: StepContext) -> None:
+    """Raise them under a ZooKeeper controller that works, and have one elected that reads them anew and tells every broker.
+
+    An election costs less than a second, in which no leader can move (measured). It comes also where not all could be raised: the
+    controller goes by the versions that it has read, and could not change a partition whose state was raised any more.
+    """
+    owner = world.tools.zk.read("/controller")
+    raise_states(world)
+    if owner is None:
+        return
+    try:
+        world.tools.zk.commit([Delete("/controller", owner[1])], holding=world.fence)
+    except AuthenticationFailed as error:
+        world.say(f"No controller was elected: {error}")
+    except Changed:
+        world.say("Another controller was elected meanwhile; it has read the states.")
+
 
 CURES = frozenset({Verb.START_CONTROLLER, Verb.MEND, Verb.FAIL_OVER})
 """Verbs of `Reviving`."""
@@ -24,7 +57,7 @@ _BEING_MADE = 5.0  # seconds, in which a topic that is just being made is whole
 
 
 class Reviving:
-    """`core.reviving`, over the looks of one life, and what its acts do."""
+    """`core.dual_write`, over the looks of one life, and what its acts do."""
 
     def __init__(self, renewed: int = 0) -> None:
         self._standstill = StalledDualWrite(renewed)

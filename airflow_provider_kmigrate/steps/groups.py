@@ -1,24 +1,28 @@
-"""Consumer groups off ZooKeeper's coordination: instances that are switched, the mode, the watch between, the leftovers, the way back."""
+"""Consumer groups off ZooKeeper's coordination: instances that are switched, the mode, the watch between, the leftovers, the way back.
+
+Before anything of a group is moved: what a scan says against it, and whether a person lets it go on that was taken back.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Self
 
-from airflow_provider_kmigrate.clients import group_mode, group_offsets
+from airflow_provider_kmigrate.clients import group_writes
 from airflow_provider_kmigrate.clients.znode_writes import Delete
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core.cluster import GroupSpec
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind
 from airflow_provider_kmigrate.core.coordination.registration import GroupPaths, Mode
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
-from airflow_provider_kmigrate.core.forward.green import HealthyTimer, watched_seconds
-from airflow_provider_kmigrate.core.groups import health as group_health
+from airflow_provider_kmigrate.core.groups import members as group_health
 from airflow_provider_kmigrate.core.groups import move as group_move
-from airflow_provider_kmigrate.core.groups.health import Health
-from airflow_provider_kmigrate.core.groups.looks import GroupHistory, GroupObservations
-from airflow_provider_kmigrate.core.groups.members import unread
-from airflow_provider_kmigrate.core.groups.move import Goal
+from airflow_provider_kmigrate.core.groups import scan
+from airflow_provider_kmigrate.core.groups.members import GroupHistory, GroupObservations, Health, unread
+from airflow_provider_kmigrate.core.groups.move import Goal, go_on
+from airflow_provider_kmigrate.core.groups.scan import TwoObservations
+from airflow_provider_kmigrate.core.migration.waits import HealthyTimer, watched_seconds
 from airflow_provider_kmigrate.core.model import ClusterView, Fields, Reason
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import Failed
@@ -120,7 +124,7 @@ class SetMode(GroupStep):
 
     def act(self, world: StepContext, act: Act) -> None:
         del act
-        group_mode.write_mode(world.tools.zk, self.group.name, self._mode, world.fence)
+        group_writes.write_mode(world.tools.zk, self.group.name, self._mode, world.fence)
 
 
 class SwitchInstance(_Watching):
@@ -325,7 +329,7 @@ class RollBackGroup(GroupStep):
         if act.verb is Verb.COPY_OFFSETS:
             copy_offsets(world, self.group.name)
         elif isinstance(to, Mode):
-            group_mode.write_mode(world.tools.zk, self.group.name, to, world.fence)
+            group_writes.write_mode(world.tools.zk, self.group.name, to, world.fence)
         else:
             self._asked, self._since = self._move, world.clock.monotonic()
             world.tools.instances.switch(self.group, self.group.instance(instance), to, world.fence.token)
@@ -371,4 +375,49 @@ def copy_offsets(world: StepContext, group: str) -> None:
     seen = (world.observer.look(_LOOKS, groups=(group,)).groups or {}).get(group)
     if seen is None or seen.committed is None:
         raise Failed(f"group {group}: its offsets could not be read, none was copied")
-    group_offsets.raise_in_zookeeper(world.tools.zk, group, seen.committed, world.fence)
+    group_writes.raise_in_zookeeper(world.tools.zk, group, seen.committed, world.fence)
+
+
+TopicSettings = Callable[[Iterable[str]], Mapping[str, Mapping[str, str]]]
+
+
+class CheckGroup(GroupStep):
+    """Two looks, as far apart as the group's consumers take between two commits: what blocks is refused, all else is said.
+
+    `settings`: what topics have of what an old consumer cannot read. Only looks.
+    """
+
+    samples = 1
+
+    def __init__(self, group: GroupSpec, settings: TopicSettings) -> None:
+        super().__init__(group)
+        self.name = f"check of group {group.name}"
+        self._settings = settings
+        self._before: tuple[GroupSeen, float] | None = None  # the first whole look
+
+    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+        for one in (first, view):
+            self._before = self._before or scan.whole(self.seen(one), one.taken_at, self.group)
+        now, before = self.seen(view), self._before
+        if (wait := scan.waits(now, view.taken_at, before, self.group)) is not None:
+            return wait
+        if now is None or before is None:
+            raise AssertionError("two whole looks are judged")
+        settings = self._settings(scan.topics(now))
+        return scan.judged(TwoObservations(now, before[0], view.taken_at - before[1], settings), self.group)
+
+
+class ReleaseGroup(GroupStep):
+    """A person has said that a group that was taken back may be moved forward again."""
+
+    def __init__(self, group: GroupSpec) -> None:
+        super().__init__(group)
+        self.name = f"going on with group {group.name}"
+
+    def decide(self, view: ClusterView, first: ClusterView) -> Decision:
+        del first
+        return go_on(self.seen(view), self.group.name)
+
+    def act(self, world: StepContext, act: Act) -> None:
+        del act
+        group_writes.forget_hold(world.tools.zk, self.group.name, world.fence)

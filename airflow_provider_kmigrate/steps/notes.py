@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from airflow_provider_kmigrate.clients import group_hold, znodes
+from airflow_provider_kmigrate.clients import group_writes, znodes
 from airflow_provider_kmigrate.clients.znode_writes import NOTES, REGISTERED, TAKEN_BACK, UNFLAGGED, Create, Delete, Set
 from airflow_provider_kmigrate.core.coordination.hold import Hold
 from airflow_provider_kmigrate.core.decision import Act
@@ -31,7 +31,7 @@ def note_taken_back(world: StepContext, broker: int, mode: BrokerMode) -> None:
 
 def note_held(world: StepContext, group: str, act: Act) -> None:
     """Before anything of the group goes back: no run but this one moves it forward, until a person says so."""
-    group_hold.note_hold(world.tools.zk, group, Hold(world.run, act.text), world.fence)
+    group_writes.note_hold(world.tools.zk, group, Hold(world.run, act.text), world.fence)
 
 
 def notes_deleted(world: StepContext) -> list[Delete]:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_of
 from airflow_provider_kmigrate.core.files.properties import parse
-from airflow_provider_kmigrate.core.findings.finding import PreflightFinding, Severity
 from airflow_provider_kmigrate.core.model import ClusterView, Fields, Reason
 from airflow_provider_kmigrate.core.preflight import checks as preflight
 from airflow_provider_kmigrate.core.preflight.checks import PreflightFacts
+from airflow_provider_kmigrate.core.preflight.findings import PreflightFinding, Severity
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused, Unavailable
 from airflow_provider_kmigrate.steps.journal import format_reasons
 from airflow_provider_kmigrate.steps.run import StepContext

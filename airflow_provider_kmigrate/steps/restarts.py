@@ -8,10 +8,9 @@ from typing import TypeVar
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
 from airflow_provider_kmigrate.core.decision import Verb
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.gates import MET, Gate, not_yet
-from airflow_provider_kmigrate.core.identity import unidentified
+from airflow_provider_kmigrate.core.gates import MET, Gate, not_yet, unidentified
+from airflow_provider_kmigrate.core.migration.controllers import stop_timed_out
 from airflow_provider_kmigrate.core.model import Broker, Controller, Fields
-from airflow_provider_kmigrate.core.silent import stop_timed_out
 from airflow_provider_kmigrate.exceptions import TimedOut, Unavailable, Unreachable
 from airflow_provider_kmigrate.steps.files import install
 from airflow_provider_kmigrate.steps.run import StepContext, refuse_strangers

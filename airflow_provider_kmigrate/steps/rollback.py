@@ -1,29 +1,27 @@
-"""The steps of the rollback; `core.back.rollback` decides, `core.plan` has their order."""
+"""The steps of the rollback; `core.rollback.rollback` decides, `core.plan` has their order."""
 
 from __future__ import annotations
 
 from airflow_provider_kmigrate.clients import znodes
 from airflow_provider_kmigrate.clients.znode_writes import Delete, Operation, Set
 from airflow_provider_kmigrate.core import gates
-from airflow_provider_kmigrate.core.back import gates as back_gates
-from airflow_provider_kmigrate.core.back import losses, rollback
-from airflow_provider_kmigrate.core.back import plan as back_plan
-from airflow_provider_kmigrate.core.back.losses import SAFE, RollbackTerms
-from airflow_provider_kmigrate.core.back.rollback import HandOverWrites
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.decision import Act, Decision, Refuse, Verb, Wait
+from airflow_provider_kmigrate.core.dual_write import DOWN_LOOKS
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_on_disk
-from airflow_provider_kmigrate.core.forward.moved import MovedSince, moved_since
-from airflow_provider_kmigrate.core.forward.standstill import StalledDualWrite
+from airflow_provider_kmigrate.core.migration.recovery import StalledDualWrite
+from airflow_provider_kmigrate.core.migration.roll import MovedSince, moved_since
 from airflow_provider_kmigrate.core.model import Cause, ClusterView, Fields, Malformed, Migration, ZkController, ZkView
-from airflow_provider_kmigrate.core.reviving import DOWN_LOOKS
+from airflow_provider_kmigrate.core.rollback import conditions, rollback
+from airflow_provider_kmigrate.core.rollback import conditions as back_gates
+from airflow_provider_kmigrate.core.rollback import rollback as back_plan
+from airflow_provider_kmigrate.core.rollback.conditions import SAFE, RollbackTerms
+from airflow_provider_kmigrate.core.rollback.rollback import HandOverWrites
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
-from airflow_provider_kmigrate.steps.dual_write import cure, start_what_is_down
-from airflow_provider_kmigrate.steps.files import install
+from airflow_provider_kmigrate.steps.dual_write import cure, raise_states, start_what_is_down
+from airflow_provider_kmigrate.steps.files import install, rollback_prerequisites
 from airflow_provider_kmigrate.steps.journal import format_reasons
-from airflow_provider_kmigrate.steps.lacking import rollback_prerequisites
 from airflow_provider_kmigrate.steps.notes import forget_unflagged, notes_deleted
-from airflow_provider_kmigrate.steps.partition_states import raise_states
 from airflow_provider_kmigrate.steps.restarts import apply, stop_node
 from airflow_provider_kmigrate.steps.run import NodeStep, Step, StepContext
 from airflow_provider_kmigrate.steps.waits import Equivalent
@@ -138,7 +136,7 @@ class EqualAfterFailover(Equivalent):
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         del first
-        return losses.compared(view, self._terms)
+        return conditions.compared(view, self._terms)
 
 
 class StopController(NodeStep):

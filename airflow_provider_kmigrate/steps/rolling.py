@@ -7,15 +7,15 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from airflow_provider_kmigrate.core.back.losses import SAFE, RollbackTerms
-from airflow_provider_kmigrate.core.back.rollback import postponed_stop
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
 from airflow_provider_kmigrate.core.decision import Done, Wait
-from airflow_provider_kmigrate.core.forward import roll
-from airflow_provider_kmigrate.core.forward.provision import postponed_controller
-from airflow_provider_kmigrate.core.listing import join_ids
+from airflow_provider_kmigrate.core.migration import roll
+from airflow_provider_kmigrate.core.migration.controllers import postponed_controller
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields
 from airflow_provider_kmigrate.core.plan import APPROVE, MIGRATION, ROLLBACK, Plan, PlanStep, after_approval
+from airflow_provider_kmigrate.core.rollback.conditions import SAFE, RollbackTerms
+from airflow_provider_kmigrate.core.rollback.rollback import postponed_stop
+from airflow_provider_kmigrate.core.text import join_ids
 from airflow_provider_kmigrate.steps.brokers import ROLL_LOOKS
 from airflow_provider_kmigrate.steps.catalog import asked_by, build, node_of, one_of
 from airflow_provider_kmigrate.steps.prepare import run_backup, run_preflight

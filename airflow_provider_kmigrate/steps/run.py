@@ -16,16 +16,15 @@ from typing import Protocol, Self
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec, Role
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
-from airflow_provider_kmigrate.core.forward.roll import takes_part
-from airflow_provider_kmigrate.core.forward.watch import alarming
-from airflow_provider_kmigrate.core.gates import Gate, GateState
-from airflow_provider_kmigrate.core.identity import strangers, unidentified
+from airflow_provider_kmigrate.core.gates import Gate, GateState, strangers, unidentified
+from airflow_provider_kmigrate.core.migration.roll import takes_part
+from airflow_provider_kmigrate.core.migration.waits import alarming
 from airflow_provider_kmigrate.core.model import Broker, Cause, ClusterView, Controller, Fields, Reason, headlines
-from airflow_provider_kmigrate.core.preflight.surroundings import ClusterEnvironment
+from airflow_provider_kmigrate.core.preflight.environment import ClusterEnvironment
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut, Unavailable, WrongCluster
 from airflow_provider_kmigrate.observe import Tools
-from airflow_provider_kmigrate.observe.unknowns import OF_THE_CLUSTER
+from airflow_provider_kmigrate.observe.assemble import OF_THE_CLUSTER
 from airflow_provider_kmigrate.steps.backup import BackupStore
 from airflow_provider_kmigrate.steps.journal import Journal, evidence, format_reasons
 

@@ -1,22 +1,32 @@
-"""The waits of a migration, and the elections that two of them need."""
+"""The waits of a migration, and the elections that two of them need.
+
+Looks whether users' own work may begin: the partitions, who holds the cluster, and the journals of its runs.
+
+One look at a migration that no task looks at: while its run is red, waits for a person, or has been left.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Self
 
-from airflow_provider_kmigrate.core import gates
+from airflow_provider_kmigrate.clients.fence import Fence
+from airflow_provider_kmigrate.core import gates, journal_lines
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
-from airflow_provider_kmigrate.core.forward import leaders, waiting
-from airflow_provider_kmigrate.core.forward.compared import SoakComparison
-from airflow_provider_kmigrate.core.forward.green import HealthyTimer
-from airflow_provider_kmigrate.core.forward.moved import MovedSince, moved_since
 from airflow_provider_kmigrate.core.gates import Gate, leaderless, unmet
+from airflow_provider_kmigrate.core.migration import roll, waits
+from airflow_provider_kmigrate.core.migration.roll import MovedSince, moved_since
+from airflow_provider_kmigrate.core.migration.waits import HealthyTimer, SoakComparison
 from airflow_provider_kmigrate.core.model import Cause, ClusterView, Fields, Reason
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.core.progress import StepProgress
+from airflow_provider_kmigrate.core.spark import job_risks
+from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from airflow_provider_kmigrate.steps.dual_write import Reviving
+from airflow_provider_kmigrate.steps.files import rollback_prerequisites
+from airflow_provider_kmigrate.steps.journal import format_reasons
 from airflow_provider_kmigrate.steps.run import Step, StepContext
 
 _SOAKING = Fields.POSITION | Fields.PARTITIONS | Fields.CLIENT_METRICS | Fields.GROUPS
@@ -32,7 +42,7 @@ class ControllersReady(Step):
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         del first
-        return waiting.controllers_ready(view)
+        return waits.controllers_ready(view)
 
 
 class BrokersRegistered(Step):
@@ -47,7 +57,7 @@ class BrokersRegistered(Step):
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         del first
-        return waiting.brokers_registered(view, self._expected)
+        return waits.brokers_registered(view, self._expected)
 
 
 class PhaseReached(Step):
@@ -65,7 +75,7 @@ class PhaseReached(Step):
         position = where(view)
         if position.phase in self._phases:
             return Done(f"The cluster is in phase '{position.phase}'.")
-        return Wait((waiting.not_there_yet(f"The cluster is in phase '{position.phase}'."), *position.reasons))
+        return Wait((waits.not_there_yet(f"The cluster is in phase '{position.phase}'."), *position.reasons))
 
 
 class _DualWriting(Step):
@@ -113,8 +123,8 @@ class Copied(_DualWriting):
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         del first
-        self._since = waiting.copied_since(self._since, view)
-        return self.cured(view, waiting.copied(view, self._since))
+        self._since = waits.copied_since(self._since, view)
+        return self.cured(view, waits.copied(view, self._since))
 
     def act(self, world: StepContext, act: Act) -> None:
         if act.verb is Verb.ELECT:
@@ -133,7 +143,7 @@ class LagSmall(Step):
         self._limit, self.patience = limit, patience
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
-        return waiting.lag_small(view, first, self._limit)
+        return waits.lag_small(view, first, self._limit)
 
 
 class Equivalent(Step):
@@ -148,26 +158,26 @@ class Equivalent(Step):
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         del first
-        return waiting.equivalent(view)
+        return waits.equivalent(view)
 
 
 class PreferredLeaders(Step):
     """Leadership back to the preferred replicas."""
 
     name = "preferred leaders"
-    most_acts = 3 * leaders.MOST_ROUNDS
+    most_acts = 3 * roll.MOST_ROUNDS
     looks = Fields.ZOOKEEPER | Fields.PARTITIONS
 
     def __init__(self, batch: int, patience: float = 300.0) -> None:
         self._batch, self._total, self.patience = batch, 0, patience
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
-        self._total = len(leaders.not_preferred(first))
-        return leaders.decide_leaders(view)
+        self._total = len(roll.not_preferred(first))
+        return roll.decide_leaders(view)
 
     def act(self, world: StepContext, act: Act) -> None:
         del act
-        batch = leaders.batch(world.observer.look(Fields.PARTITIONS), self._batch, self._total)
+        batch = roll.batch(world.observer.look(Fields.PARTITIONS), self._batch, self._total)
         world.tools.admin.elect_preferred(batch)
         world.clock.sleep(self.interval)
 
@@ -200,7 +210,7 @@ class Soak(_DualWriting):
         return replace(super().progress, healthy_seconds=self._green.held)
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
-        if (past := waiting.past_soak(view)) is not None:
+        if (past := waits.past_soak(view)) is not None:
             return past
         self._moved = moved_since(self._moved, view, first)
         gate = self._gate(view, self._moved.old)
@@ -215,11 +225,11 @@ class Soak(_DualWriting):
             return unmet(gate)
         held = self._green.held
         if held >= self.seconds:
-            return Done(waiting.soaked(view, held))
+            return Done(waits.soaked(view, held))
         return Wait((Reason("T01", f"Soaking: green for {held:.0f} of {self.seconds:.0f} s."),), healthy=True)
 
     def _gate(self, view: ClusterView, before: ClusterView) -> Gate:
-        gate = waiting.soaking(view, before, self._lag_limit)
+        gate = waits.soaking(view, before, self._lag_limit)
         if gate.met:
             self._compared, gate = self._compared.saw(view)
         else:
@@ -241,5 +251,44 @@ class Finalized(Step):
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         del first
-        self._still = waiting.still_since(self._still, view)
-        return waiting.finalized(view, self._still)
+        self._still = waits.still_since(self._still, view)
+        return waits.finalized(view, self._still)
+
+
+def look(world: StepContext, journals: Path, calm: float) -> Decision:
+    """One look; changes nothing. `journals` is the folder of the cluster's journals, `calm` in seconds."""
+    lines = journal_lines.read(_lines(journals)).lines
+    view, holder = world.observer.look(Fields.PARTITIONS), _holder(world)
+    return job_risks.decide(view, lines, holder, round(1000 * world.clock.now()), round(1000 * calm))
+
+
+def _lines(folder: Path) -> Iterator[str]:
+    for path in sorted(folder.glob("*.jsonl")) if folder.is_dir() else ():
+        yield from path.read_text(encoding="utf-8", errors="replace").splitlines()
+
+
+def _holder(world: StepContext) -> job_risks.Holder:
+    try:
+        owner = Fence(world.tools.zk, world.spec.cluster_id, "watching").holder()
+    except Unavailable:
+        return job_risks.Holder(known=False)
+    return job_risks.Holder(owner.owner if owner else None)
+
+
+def run_watch(world: StepContext) -> Done:
+    """Say where the cluster stands; changes nothing.
+
+    Raises `Refused` for what a person must hear of at once: an alarm, a hybrid that lasts too long, a way back that is lost (backup, commands).
+    Raises `Unavailable` where nodes of a migration under way do not answer, or kmigrate's own finalization has only begun: look again.
+    """
+    view, now = world.observer.look(Fields.POSITION), world.clock.now()
+    lost = rollback_prerequisites(world.spec, world.backup, world.spec.brokers) if waits.needs_way_back(view) else ()
+    reasons = (*waits.at_once(view, world.spec.policy.max_hybrid, now), *lost)
+    stands = waits.stands(view, now)
+    world.say(stands)
+    if reasons:
+        world.journal.write("alarm", "watch", format_reasons(reasons))
+        raise Refused(f"watch: {stands} {format_reasons(reasons)}", reasons)
+    if silent := waits.if_it_stays(view):
+        raise Unavailable(f"watch: {stands} {format_reasons(silent)}")
+    return Done(stands)

@@ -16,7 +16,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from airflow_provider_kmigrate.core.decision import Refuse, Wait
 from airflow_provider_kmigrate.core.progress import StepProgress, from_json
 from airflow_provider_kmigrate.exceptions import Fenced, KMigrateError, Refused, TimedOut
-from airflow_provider_kmigrate.hooks.world import watching
+from airflow_provider_kmigrate.hooks.step_context import watching
 from airflow_provider_kmigrate.observe.threads import THREADS
 from airflow_provider_kmigrate.steps.catalog import build
 from airflow_provider_kmigrate.steps.journal import format_reasons

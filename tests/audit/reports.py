@@ -6,8 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from airflow_provider_kmigrate.core import journal_lines
-from airflow_provider_kmigrate.core.audit.report_facts import Ledger, ReportFacts, Subject, collect
-from airflow_provider_kmigrate.core.audit.timeline import Held, OwnerTrack, Window
+from airflow_provider_kmigrate.core.audit.report_facts import Held, Ledger, OwnerTrack, ReportFacts, Subject, Window, collect
 from airflow_provider_kmigrate.core.audit.verdict import (
     AuditVerdict,
     CanaryVerdict,

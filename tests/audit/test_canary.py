@@ -15,18 +15,9 @@ from airflow_provider_kmigrate.audit.job import run
 from airflow_provider_kmigrate.audit.policy import Policy
 from airflow_provider_kmigrate.audit.request import parse
 from airflow_provider_kmigrate.audit.sources.source import Source
-from airflow_provider_kmigrate.core import latency
+from airflow_provider_kmigrate.core import events
 from airflow_provider_kmigrate.core.audit.verdict import CanaryVerdict, Level, Outcome
-from airflow_provider_kmigrate.core.events import (
-    Change,
-    DeliveryRun,
-    Event,
-    Ownership,
-    Role,
-    Stamp,
-    Start,
-    TopicPartition,
-)
+from airflow_provider_kmigrate.core.events import Change, DeliveryRun, Event, Ownership, Role, Stamp, Start, TopicPartition
 
 S = 1_000
 SWITCHED, END = 300 * S, 620 * S
@@ -51,7 +42,7 @@ def life(instance: int, name: str, begin: int, end: int, *, slower: float = 1.0,
         first = (t_ms // S) * 10
         found = DeliveryRun(
             Stamp(writer, number, t_ms), "g", writer, 1, "t", instance, first, first + 9, 10, (number - 1) * 10, t_ms - 900, t_ms,
-            latency=latency.histogram(late),
+            latency=events.histogram(late),
         )  # fmt: skip
         if not (hole and number == 30):
             yield found

@@ -24,8 +24,8 @@ from airflow_provider_kmigrate.audit.request import LogsRequest
 from airflow_provider_kmigrate.audit.sources.kafka_source import options_of
 from airflow_provider_kmigrate.clients.hosts import host_for
 from airflow_provider_kmigrate.clients.log_marks import ends_at, read_marks
-from airflow_provider_kmigrate.core.audit.log_blocks import LogMark, Print, Sample
-from airflow_provider_kmigrate.core.audit.offset_tracks import Reader, Track
+from airflow_provider_kmigrate.core.audit.commit_tracks import Reader, Track
+from airflow_provider_kmigrate.core.audit.fingerprint import LogMark, Print, Sample
 from airflow_provider_kmigrate.core.audit.verdict import Level, Outcome, combine
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.exceptions import Refused

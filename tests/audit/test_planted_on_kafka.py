@@ -22,9 +22,9 @@ from airflow_provider_kmigrate.audit import job
 from airflow_provider_kmigrate.audit.engines.engine import Engine
 from airflow_provider_kmigrate.audit.policy import Policy
 from airflow_provider_kmigrate.audit.sources.source import Source
-from airflow_provider_kmigrate.consumer import record
+from airflow_provider_kmigrate.consumer import runs
 from airflow_provider_kmigrate.consumer.audited import AuditedConsumer
-from airflow_provider_kmigrate.consumer.event_files import FileSink
+from airflow_provider_kmigrate.consumer.event_log import FileSink
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
 from airflow_provider_kmigrate.consumer.producer import AuditedProducer
 from airflow_provider_kmigrate.core.audit.verdict import Ground, Level, Outcome
@@ -56,11 +56,11 @@ def brokers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 def packed(name: str, number: int) -> bytes:
-    return record.pack(name.encode(), number, 1_000 * number, 60)
+    return runs.pack(name.encode(), number, 1_000 * number, 60)
 
 
-def content(message: Message) -> record.Content | None:
-    return record.unpack(message.value())
+def content(message: Message) -> runs.Content | None:
+    return runs.unpack(message.value())
 
 
 class Scene:

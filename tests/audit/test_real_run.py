@@ -24,8 +24,7 @@ from airflow_provider_kmigrate.audit.policy import Policy
 from airflow_provider_kmigrate.audit.sources.source import Source
 from airflow_provider_kmigrate.clients.hosts import host_for
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
-from airflow_provider_kmigrate.consumer.workload.control import Workload
-from airflow_provider_kmigrate.consumer.workload.plan import GroupPlan, WorkloadPlan
+from airflow_provider_kmigrate.consumer.workload.control import GroupPlan, Workload, WorkloadPlan
 from airflow_provider_kmigrate.core.audit.event_lines import decode, encode
 from airflow_provider_kmigrate.core.audit.verdict import AuditVerdict, Level, Outcome
 from airflow_provider_kmigrate.core.events import Change, DeliveryRun, Event, Ownership, Stop

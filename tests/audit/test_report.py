@@ -12,7 +12,7 @@ import pytest
 
 from airflow_provider_kmigrate.audit.report import render, write
 from airflow_provider_kmigrate.core.audit.verdict import outcome_of
-from airflow_provider_kmigrate.core.page_text import duration, moment, number, ranges, safe
+from airflow_provider_kmigrate.core.text import duration, moment, number, ranges, safe
 from tests.audit import reports
 from tests.pages.browser import Browser, browser
 from tests.pages.rules import Tags, check_loads_alone, check_readable, check_whole

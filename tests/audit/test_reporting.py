@@ -15,7 +15,7 @@ from airflow_provider_kmigrate.audit.job import main
 from airflow_provider_kmigrate.audit.logs import look
 from airflow_provider_kmigrate.audit.request import parse
 from airflow_provider_kmigrate.audit.sources.source import Source
-from airflow_provider_kmigrate.core.audit.log_blocks import Sample
+from airflow_provider_kmigrate.core.audit.fingerprint import Sample
 from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 from tests.audit.reports import journal_text

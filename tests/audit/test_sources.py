@@ -20,7 +20,7 @@ from airflow_provider_kmigrate.audit.policy import Policy
 from airflow_provider_kmigrate.audit.request import Request, parse
 from airflow_provider_kmigrate.audit.schema import Pile, rows_of, table_of
 from airflow_provider_kmigrate.audit.sources.source import Source, ToolOutput
-from airflow_provider_kmigrate.consumer.event_files import FileSink
+from airflow_provider_kmigrate.consumer.event_log import FileSink
 from airflow_provider_kmigrate.core.audit.event_lines import encode
 from airflow_provider_kmigrate.core.audit.verdict import Level, Outcome, outcome_of
 from airflow_provider_kmigrate.core.events import Ownership

@@ -27,10 +27,9 @@ from airflow_provider_kmigrate.audit.schema import Pile
 from airflow_provider_kmigrate.audit.sources.kafka_source import options_of
 from airflow_provider_kmigrate.audit.sources.storage import Storage
 from airflow_provider_kmigrate.audit.sources.stream import EventStream, StreamPlan, standing
-from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
-from airflow_provider_kmigrate.consumer.event_topic import TopicSink
-from airflow_provider_kmigrate.core.audit.event_lines import decode, encode
-from airflow_provider_kmigrate.core.audit.events_kept import limits
+from airflow_provider_kmigrate.clients.hosts.local import NodeProcess
+from airflow_provider_kmigrate.consumer.event_log import TopicSink
+from airflow_provider_kmigrate.core.audit.event_lines import decode, encode, limits
 from airflow_provider_kmigrate.core.events import Change, Event, Ownership, Role, Stamp, Start, TopicPartition
 from airflow_provider_kmigrate.core.ledger import LedgerVerdict, balance
 from airflow_provider_kmigrate.exceptions import Failed, Refused
@@ -281,7 +280,6 @@ def test_each_audit_takes_in_what_came_since_the_last_one(
     tmp_path: Path,
     *,
     spark: SparkSession,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """As a gate runs it: a process of its own goes on where the last one ended; before anybody wrote there is no answer."""
@@ -298,9 +296,7 @@ def test_each_audit_takes_in_what_came_since_the_last_one(
     words, outcomes = [str(tmp_path / "request.json"), str(tmp_path / "result")], []
     for told in ([], history("first")):
         send(properties, plan.topic, lines(told))
-        with monkeypatch.context() as patch:
-            patch.setattr(job, "_engine", lambda _: nullcontext(SparkEngine(spark)))  # its own would end the tests' session
-            assert job.main(words) == 0
+        assert job.main(words, lambda _: nullcontext(SparkEngine(spark))) == 0  # its own engine would end the tests' session
         outcomes.append(capsys.readouterr().out.partition(":")[0])
     send(properties, plan.topic, lines(history("second", partition=1, lost=10)))
     program = [sys.executable, "-m", job.__name__, *words]

@@ -1,4 +1,4 @@
-"""The znodes of consumer groups in memory, as `clients.group_znodes` reads them."""
+"""The znodes of consumer groups in memory, as `clients.group_reads` reads them."""
 
 from __future__ import annotations
 

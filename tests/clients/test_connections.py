@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.clients import connections
-from airflow_provider_kmigrate.clients.connection_fields import secrets_of
+from airflow_provider_kmigrate.clients.connections import secrets_of
 from airflow_provider_kmigrate.clients.settings import HostSettings, WireSecurity, ZooKeeperSettings
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, HostSpec, NodeSpec, Role
 from airflow_provider_kmigrate.exceptions import Refused

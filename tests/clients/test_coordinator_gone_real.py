@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from airflow_provider_kmigrate.clients.groups import Told, told
+from airflow_provider_kmigrate.clients.group_reads import Told, told
 from airflow_provider_kmigrate.clients.hosts import host_for
 from airflow_provider_kmigrate.clients.wire_groups import commit
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics

@@ -13,8 +13,8 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient
 
-from airflow_provider_kmigrate.clients.group_offsets import copy
 from airflow_provider_kmigrate.clients.group_reads import seen, topic_settings
+from airflow_provider_kmigrate.clients.group_writes import copy
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.znode_writes import Create
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper

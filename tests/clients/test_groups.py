@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_kmigrate.clients.group_reads import seen
-from airflow_provider_kmigrate.clients.group_znodes import groups_in
+from airflow_provider_kmigrate.clients.group_reads import groups_in, seen
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, StoredOffset, ZkGroup
 from airflow_provider_kmigrate.core.coordination.hold import Hold, write_hold
 from airflow_provider_kmigrate.core.coordination.registration import (

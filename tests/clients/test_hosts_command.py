@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_kmigrate.clients.hosts import host_for
-from airflow_provider_kmigrate.clients.hosts.answers import is_absent, is_quiet
-from airflow_provider_kmigrate.clients.hosts.command import CommandHost
+from airflow_provider_kmigrate.clients.hosts.command import CommandHost, is_absent, is_quiet
 from airflow_provider_kmigrate.clients.hosts.files import sha256
 from airflow_provider_kmigrate.clients.hosts.runner import Answer, LocalRunner
 from airflow_provider_kmigrate.core.cluster import HostSpec, NodeSpec, Role

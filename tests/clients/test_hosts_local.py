@@ -10,10 +10,9 @@ import pytest
 
 from airflow_provider_kmigrate.clients.hosts import host_for
 from airflow_provider_kmigrate.clients.hosts.files import sha256
-from airflow_provider_kmigrate.clients.hosts.local import LocalHost
-from airflow_provider_kmigrate.clients.hosts.process import Launch, NodeProcess
+from airflow_provider_kmigrate.clients.hosts.local import Launch, LocalHost, NodeProcess
 from airflow_provider_kmigrate.core.cluster import HostSpec, NodeSpec, Role
-from airflow_provider_kmigrate.core.files.meta_properties import needs_version_0, version_0
+from airflow_provider_kmigrate.core.files.node_files import needs_version_0, version_0
 from airflow_provider_kmigrate.core.model import ProcessState
 from airflow_provider_kmigrate.exceptions import Failed, Fenced, Refused, SpecError, TimedOut, Unreachable
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from airflow_provider_kmigrate.clients.hosts import process as module
-from airflow_provider_kmigrate.clients.hosts.process import Launch, NodeProcess
+from airflow_provider_kmigrate.clients.hosts import local as module
+from airflow_provider_kmigrate.clients.hosts.local import Launch, NodeProcess
 from airflow_provider_kmigrate.clients.hosts.tokens import locked
 from airflow_provider_kmigrate.core.model import Process, ProcessState
 from airflow_provider_kmigrate.exceptions import Failed, Refused
@@ -82,7 +82,7 @@ def test_it_has_its_own_session_so_that_its_starter_cannot_take_it_along(node: N
 
 def test_it_outlives_its_starter(node: NodeProcess) -> None:
     python(node, _OBEDIENT)
-    code = "import sys, pathlib; from airflow_provider_kmigrate.clients.hosts.process import NodeProcess as N; N(pathlib.Path(sys.argv[1])).start()"
+    code = "import sys, pathlib; from airflow_provider_kmigrate.clients.hosts.local import NodeProcess as N; N(pathlib.Path(sys.argv[1])).start()"
     subprocess.run([sys.executable, "-c", code, str(node.folder)], check=True, timeout=30)
     wait_until(lambda: "up" in node.log.read_text(), "the node came up")
     assert node.find().state is ProcessState.RUNNING
@@ -118,7 +118,7 @@ def test_a_starter_that_ignores_sigterm_does_not_hand_that_down(node: NodeProces
     python(node, _OBEDIENT)
     code = (
         "import signal, sys, pathlib; signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.pthread_sigmask(0, {signal.SIGTERM});"
-        "from airflow_provider_kmigrate.clients.hosts.process import NodeProcess as N; N(pathlib.Path(sys.argv[1])).start()"
+        "from airflow_provider_kmigrate.clients.hosts.local import NodeProcess as N; N(pathlib.Path(sys.argv[1])).start()"
     )
     subprocess.run([sys.executable, "-c", code, str(node.folder)], check=True, timeout=30)
     wait_until(lambda: "up" in node.log.read_text(), "the node came up")

@@ -9,8 +9,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.security import make_acl
 
-from airflow_provider_kmigrate.clients.half_made import half_made, make_whole
-from airflow_provider_kmigrate.clients.partition_states import raise_versions
+from airflow_provider_kmigrate.clients.partition_states import half_made, make_whole, raise_versions
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.znode_writes import ROOT, Create, Operation, Set
 from airflow_provider_kmigrate.clients.zookeeper import Holding, ZooKeeper

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_kmigrate.clients import stored_zookeeper
+from airflow_provider_kmigrate.clients import stored_metadata
 from airflow_provider_kmigrate.core.model import StoredKind
 from airflow_provider_kmigrate.exceptions import Failed
 
@@ -45,7 +45,7 @@ def quota(**keys: str) -> dict[str, Any]:
 
 
 def read(kind: StoredKind, **znodes: Any) -> Any:
-    return stored_zookeeper.read(Tree(znodes), kind)
+    return stored_metadata.read(Tree(znodes), kind)
 
 
 @pytest.mark.parametrize("kind", list(StoredKind))

@@ -19,14 +19,14 @@ from kafka.protocol.admin import (
     ListPartitionReassignmentsResponse,
 )
 
-from airflow_provider_kmigrate.clients import wire_surroundings, zookeeper_surroundings
+from airflow_provider_kmigrate.clients import wire_environment, zookeeper_environment
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.wire import Wire
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, HostSpec, NodeSpec, Role
 from airflow_provider_kmigrate.core.model import Malformed
-from airflow_provider_kmigrate.core.preflight.surroundings import Acl, LogDir, Taken, ZooKeeperServer
+from airflow_provider_kmigrate.core.preflight.environment import Acl, LogDir, Taken, ZooKeeperServer
 from airflow_provider_kmigrate.exceptions import Failed, Unavailable
-from airflow_provider_kmigrate.observe.surroundings import one_machine
+from airflow_provider_kmigrate.observe.stored import one_machine
 from tests.clients import fake_node
 from tests.clients.fake_node import ZOOKEEPER, FakeNode, api_versions
 
@@ -72,36 +72,36 @@ def configs(*synonyms: tuple[str, int]) -> Any:
 class TestBroker:
     def test_its_release_is_the_default_of_its_protocol_version(self, node: FakeNode, wire: Wire) -> None:
         node.handlers[32] = configs(("3.8", 4), ("3.9-IV0", 5))
-        assert wire_surroundings.release(wire, 1) == "3.9-IV0"
+        assert wire_environment.release(wire, 1) == "3.9-IV0"
         asked = node.seen[-1].resources[0]
         assert (asked.resource_type, asked.resource_name, node.seen[-1].include_synonyms) == (4, "1", True)
 
     def test_a_broker_that_keeps_its_default_for_itself(self, node: FakeNode, wire: Wire) -> None:
         node.handlers[32] = configs(("3.8", 4))
         with pytest.raises(Failed, match="does not tell"):
-            wire_surroundings.release(wire, 1)
+            wire_environment.release(wire, 1)
 
     def test_what_it_read_when_it_started(self, node: FakeNode, wire: Wire) -> None:
         node.handlers[32] = configs(("3.7", 1), ("3.8", 4), ("3.9-IV0", 5))
         key = "inter.broker.protocol.version"
-        assert wire_surroundings.taken(wire, 1) == Taken({key: "3.8"}, {key: "3.9-IV0"})
+        assert wire_environment.taken(wire, 1) == Taken({key: "3.8"}, {key: "3.9-IV0"})
         assert node.seen[-1].resources[0].configuration_keys is None
 
     def test_a_broker_that_tells_nothing_of_its_file(self, node: FakeNode, wire: Wire) -> None:
         node.handlers[32] = configs(("3.9-IV0", 5))
         with pytest.raises(Failed, match="nothing of its own file"):
-            wire_surroundings.taken(wire, 1)
+            wire_environment.taken(wire, 1)
 
     def test_directories_and_what_is_wrong_with_them(self, node: FakeNode, wire: Wire) -> None:
         result = DescribeLogDirsResponse.DescribeLogDirsResult
         rows = [result(error_code=code, log_dir=path, topics=[]) for path, code in (("/a", 0), ("/b", STORAGE_ERROR))]
         node.handlers[35] = DescribeLogDirsResponse(throttle_time_ms=0, error_code=0, results=rows)
-        assert wire_surroundings.log_dirs(wire) == (LogDir("/a"), LogDir("/b", "KAFKA_STORAGE_ERROR"))
+        assert wire_environment.log_dirs(wire) == (LogDir("/a"), LogDir("/b", "KAFKA_STORAGE_ERROR"))
 
     def test_no_directory_at_all_is_a_right_that_we_lack(self, node: FakeNode, wire: Wire) -> None:
         node.handlers[35] = DescribeLogDirsResponse(throttle_time_ms=0, error_code=0, results=[])
         with pytest.raises(Failed, match="DESCRIBE"):
-            wire_surroundings.log_dirs(wire)
+            wire_environment.log_dirs(wire)
 
     def test_reassignments(self, node: FakeNode, wire: Wire) -> None:
         topic = ListPartitionReassignmentsResponse.OngoingTopicReassignment
@@ -112,14 +112,14 @@ class TestBroker:
             throttle_time_ms=0, error_code=0, error_message=None, topics=[topic(name="orders", partitions=[moving])]
         )
         node.handlers[46] = answer
-        assert wire_surroundings.reassignments(wire) == ("orders-3",)
+        assert wire_environment.reassignments(wire) == ("orders-3",)
 
     def test_who_is_no_controller_does_not_know_them(self, node: FakeNode, wire: Wire) -> None:
         node.handlers[46] = ListPartitionReassignmentsResponse(
             throttle_time_ms=0, error_code=NOT_CONTROLLER, error_message=None, topics=[]
         )
         with pytest.raises(Unavailable, match="NOT_CONTROLLER"):
-            wire_surroundings.reassignments(wire)
+            wire_environment.reassignments(wire)
 
 
 @contextlib.contextmanager
@@ -152,11 +152,11 @@ class TestServers:
     )
     def test_what_a_server_says_of_itself(self, answer: bytes, version: str | None) -> None:
         with server(answer) as address:
-            assert zookeeper_surroundings.servers(ZooKeeperSettings(address)) == (ZooKeeperServer(address, version),)
+            assert zookeeper_environment.servers(ZooKeeperSettings(address)) == (ZooKeeperServer(address, version),)
 
     def test_one_that_is_not_there_keeps_nobody_from_telling(self) -> None:
         with server(b"Zookeeper version: 3.8.4-x") as address:
-            found = zookeeper_surroundings.servers(ZooKeeperSettings(f"127.0.0.1:1,{address}"))
+            found = zookeeper_environment.servers(ZooKeeperSettings(f"127.0.0.1:1,{address}"))
         assert [each.version for each in found] == [None, "3.8.4"]
 
 
@@ -164,21 +164,21 @@ class TestSettings:
     def test_a_broken_znode_is_named_without_what_it_holds(self) -> None:
         stat = SimpleNamespace(ctime=1, mtime=1)
         torn = [("/config/users/alice", (b'{"version":1,"config":{"SCRAM-SHA-256":"stored_key=CANARY', stat))]
-        reading = zookeeper_surroundings._Reading(SimpleNamespace(stream=lambda *_: torn))  # type: ignore[arg-type]
+        reading = zookeeper_environment._Reading(SimpleNamespace(stream=lambda *_: torn))  # type: ignore[arg-type]
         assert reading.settings("/config/users", ["alice"]) == {}
         assert reading.malformed == [Malformed("/config/users/alice", "")]
 
 
 class TestRules:
-    WHERE = zookeeper_surroundings._Rule("/kafka-acl/Topic", "Topic", "LITERAL")
+    WHERE = zookeeper_environment._Rule("/kafka-acl/Topic", "Topic", "LITERAL")
 
     def test_a_rule(self) -> None:
         data = b'{"version":1,"acls":[{"principal":"User:a","permissionType":"Deny","operation":"All","host":"*"}]}'
-        assert zookeeper_surroundings._rules(self.WHERE, "t", data) == [Acl("Topic", "t", "LITERAL", "User:a", "All", "Deny")]
+        assert zookeeper_environment._rules(self.WHERE, "t", data) == [Acl("Topic", "t", "LITERAL", "User:a", "All", "Deny")]
 
     @pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"acls":3}', b'{"acls":[{}]}', b'{"acls":[3]}', b"\xff"])
     def test_whatever_else_is_there(self, data: bytes) -> None:
-        found = zookeeper_surroundings._rules(self.WHERE, "t", data)
+        found = zookeeper_environment._rules(self.WHERE, "t", data)
         assert isinstance(found, Malformed)
         assert found.path == "/kafka-acl/Topic/t"
 

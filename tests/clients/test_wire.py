@@ -18,7 +18,7 @@ from kafka.protocol.admin import (
 )
 from kafka.protocol.metadata import ApiVersionsResponse, FindCoordinatorResponse, MetadataResponse
 
-from airflow_provider_kmigrate.clients import kafka_errors as ours
+from airflow_provider_kmigrate.clients import admin as ours
 from airflow_provider_kmigrate.clients.wire import Led, NodeMetadata, NotLeader, Wire
 from airflow_provider_kmigrate.core.model import BrokerMode, Partition, Quorum
 from airflow_provider_kmigrate.exceptions import (

@@ -22,8 +22,8 @@ from fake_groups import (
 )
 from fake_node import CLOSE, HANG
 
-from airflow_provider_kmigrate.clients import groups
-from airflow_provider_kmigrate.clients.groups import Told
+from airflow_provider_kmigrate.clients import group_reads
+from airflow_provider_kmigrate.clients.group_reads import Told
 from airflow_provider_kmigrate.clients.wire_groups import commit, describe
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
 from airflow_provider_kmigrate.core.coordination.group_seen import KafkaGroup
@@ -36,7 +36,7 @@ EMPTY = KafkaGroup("Empty", (), "range")
 TIMEOUT = 2.0
 
 
-told = partial(groups.told, again=0.0)
+told = partial(group_reads.told, again=0.0)
 
 
 @pytest.fixture

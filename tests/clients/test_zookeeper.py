@@ -19,8 +19,15 @@ from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.clients.znode_writes import REGISTERED, ROOT, TAKEN_BACK, Create, Delete, Operation, Set
 from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.clients.zookeeper_session import ERRORS, Changed, error_for
-from airflow_provider_kmigrate.core.model import BrokerMode, LiveMembers, Malformed, Migration, PartitionMetadata, ZkController
-from airflow_provider_kmigrate.core.zookeeper_time import Age
+from airflow_provider_kmigrate.core.model import (
+    Age,
+    BrokerMode,
+    LiveMembers,
+    Malformed,
+    Migration,
+    PartitionMetadata,
+    ZkController,
+)
 from airflow_provider_kmigrate.exceptions import (
     AuthenticationFailed,
     Failed,

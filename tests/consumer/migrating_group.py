@@ -17,9 +17,9 @@ from typing import Any, Self
 from confluent_kafka import KafkaException, Message, Producer
 
 from airflow_provider_kmigrate.consumer.audited import AuditedConsumer
-from airflow_provider_kmigrate.consumer.event_files import FileSink, read_events
+from airflow_provider_kmigrate.consumer.event_log import FileSink, read_events
 from airflow_provider_kmigrate.consumer.migrating import MigratingConsumer
-from airflow_provider_kmigrate.consumer.migrating.shell import Connect
+from airflow_provider_kmigrate.consumer.migrating.runner import Connect
 from airflow_provider_kmigrate.consumer.migrating.zookeeper import GroupSession
 from airflow_provider_kmigrate.consumer.producer import AuditedProducer
 from airflow_provider_kmigrate.core.events import Commit, DeliveryRun, Event, Ownership, TopicPartition

@@ -13,8 +13,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from airflow_provider_kmigrate.consumer.assignment import AssignmentTimeouts
 from airflow_provider_kmigrate.consumer.audited import AuditedConsumer, Membership, membership
-from airflow_provider_kmigrate.consumer.event_files import FileSink, read_events
-from airflow_provider_kmigrate.consumer.event_topic import TopicSink, read_topic
+from airflow_provider_kmigrate.consumer.event_log import FileSink, TopicSink, read_events, read_topic
 from airflow_provider_kmigrate.core.events import (
     UNKNOWN_OFFSET,
     Change,

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer
 
-from airflow_provider_kmigrate.consumer import record
+from airflow_provider_kmigrate.consumer import runs
 from airflow_provider_kmigrate.consumer.audited import AuditedConsumer
-from airflow_provider_kmigrate.consumer.event_files import FileSink, read_events
+from airflow_provider_kmigrate.consumer.event_log import FileSink, read_events
 from airflow_provider_kmigrate.consumer.producer import AuditedProducer
 from airflow_provider_kmigrate.core.events import Ack, Event, Latencies, Remark, SendFailure, Stop
 from airflow_provider_kmigrate.core.ledger import LedgerVerdict, balance
@@ -91,12 +91,12 @@ def test_both_wrappers_make_a_whole_ledger(settings: dict[str, Any], tmp_path: P
 
 
 def test_records_that_carry_their_number(settings: dict[str, Any], tmp_path: Path) -> None:
-    def identify(message: Message) -> record.Content | None:
-        return record.unpack(message.value())
+    def identify(message: Message) -> runs.Content | None:
+        return runs.unpack(message.value())
 
     with AuditedProducer(Producer(settings), FileSink(tmp_path), identify=identify) as producer:
         for number in range(10, 15):
-            producer.produce("t", record.pack(b"p", number, 1_000, 64), partition=1)
+            producer.produce("t", runs.pack(b"p", number, 1_000, 64), partition=1)
     (ack,) = of(Ack, events(tmp_path))
     assert (ack.seq_first, ack.seq_last, ack.first, ack.last, ack.t_sent_ms) == (10, 14, 0, 4, 1_000)
 

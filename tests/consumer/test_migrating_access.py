@@ -10,8 +10,7 @@ import pytest
 
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
 from airflow_provider_kmigrate.consumer.migrating import MigratingConsumer
-from airflow_provider_kmigrate.consumer.migrating.access import zookeeper_of
-from airflow_provider_kmigrate.consumer.migrating.settings import parse
+from airflow_provider_kmigrate.consumer.migrating.settings import parse, zookeeper_of
 from airflow_provider_kmigrate.consumer.migrating.zookeeper import GroupSession
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Refused
 from tests.clients.authority import Authority

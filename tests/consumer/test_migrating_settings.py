@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer
 
 from airflow_provider_kmigrate.consumer.migrating import MigratingConsumer
-from airflow_provider_kmigrate.consumer.migrating.absent import Absent
+from airflow_provider_kmigrate.consumer.migrating.consumer import Absent
 from airflow_provider_kmigrate.consumer.migrating.settings import parse, registration_of
 from airflow_provider_kmigrate.consumer.stages import plain_properties
 from airflow_provider_kmigrate.core.coordination.assignors import Strategy

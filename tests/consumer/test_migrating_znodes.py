@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
-from airflow_provider_kmigrate.consumer.migrating.znodes import GroupZnodes
+from airflow_provider_kmigrate.consumer.migrating.zookeeper import GroupZnodes
 from airflow_provider_kmigrate.core.coordination.registration import Registration
 from airflow_provider_kmigrate.core.events import TopicPartition
 from tests.consumer.memory_group_zookeeper import MemoryZooKeeper

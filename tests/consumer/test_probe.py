@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.clients.hosts import host_for
 from airflow_provider_kmigrate.consumer import probe as cli
-from airflow_provider_kmigrate.consumer.event_files import read_events
-from airflow_provider_kmigrate.consumer.probe import TOPIC, Probe, ProbePlan
-from airflow_provider_kmigrate.consumer.probe_runs import ProbeRuns, flows
-from airflow_provider_kmigrate.consumer.probe_topic import ensure_topic, layout
+from airflow_provider_kmigrate.consumer.event_log import read_events
+from airflow_provider_kmigrate.consumer.probe import TOPIC, Probe, ProbePlan, ProbeRuns, ensure_topic, flows, layout
 from airflow_provider_kmigrate.core.audit.verdict import Level, Outcome, combine
 from airflow_provider_kmigrate.core.ledger import LedgerVerdict, balance
 from airflow_provider_kmigrate.core.model import ProcessState

@@ -9,10 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.consumer.event_files import FileSink
-from airflow_provider_kmigrate.consumer.event_log import EventLog
-from airflow_provider_kmigrate.consumer.probe import Probe
-from airflow_provider_kmigrate.consumer.probe_runs import ProbeRuns, flows, silent
+from airflow_provider_kmigrate.consumer.event_log import EventLog, FileSink
+from airflow_provider_kmigrate.consumer.probe import Probe, ProbeRuns, flows, silent
 from airflow_provider_kmigrate.consumer.workload import WorkloadPlan
 from airflow_provider_kmigrate.core.events import Role, Start
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut

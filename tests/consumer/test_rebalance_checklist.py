@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from airflow_provider_kmigrate.consumer.audited import AuditedConsumer
-from airflow_provider_kmigrate.consumer.event_files import FileSink, read_events
+from airflow_provider_kmigrate.consumer.event_log import FileSink, read_events
 from airflow_provider_kmigrate.consumer.migrating import MigratingConsumer
 from airflow_provider_kmigrate.core.events import Change, Ownership, TopicPartition
 from tests.consumer.in_kafka_mode import COORDINATOR, GROUP, MODE, after, goes_on, offsets

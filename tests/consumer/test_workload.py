@@ -9,15 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.consumer.event_files import FileSink, Reader, read_events
-from airflow_provider_kmigrate.consumer.event_log import EventLog
+from airflow_provider_kmigrate.consumer.event_log import EventLog, FileSink, Reader, read_events
 from airflow_provider_kmigrate.consumer.kafka_calls import matches
-from airflow_provider_kmigrate.consumer.record import Content, pack, unpack
-from airflow_provider_kmigrate.consumer.runs import AckRuns, DeliveryRuns
+from airflow_provider_kmigrate.consumer.runs import AckRuns, Content, DeliveryRuns, pack, unpack
 from airflow_provider_kmigrate.consumer.workload import GroupPlan, Workload, WorkloadPlan
 from airflow_provider_kmigrate.consumer.workload import __main__ as cli
-from airflow_provider_kmigrate.consumer.workload.plan import plan_of
-from airflow_provider_kmigrate.consumer.workload.progress import Progress
+from airflow_provider_kmigrate.consumer.workload.control import Progress, plan_of
 from airflow_provider_kmigrate.core.events import (
     UNKNOWN_OFFSET,
     Ack,

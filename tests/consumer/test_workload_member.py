@@ -10,18 +10,11 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from airflow_provider_kmigrate.consumer.event_files import read_events
-from airflow_provider_kmigrate.consumer.record import pack
+from airflow_provider_kmigrate.consumer.event_log import read_events
+from airflow_provider_kmigrate.consumer.runs import pack
 from airflow_provider_kmigrate.consumer.workload.life import Life
 from airflow_provider_kmigrate.consumer.workload.receiver import Protocol, Receiver, ReceiverSettings
-from airflow_provider_kmigrate.core.events import (
-    Commit,
-    DeliveryRun,
-    Event,
-    Ownership,
-    Remark,
-    TopicPartition,
-)
+from airflow_provider_kmigrate.core.events import Commit, DeliveryRun, Event, Ownership, Remark, TopicPartition
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 

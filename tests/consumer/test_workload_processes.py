@@ -15,9 +15,7 @@ from confluent_kafka import Producer
 
 from airflow_provider_kmigrate.consumer.workload import GroupPlan, TopicPlan, Workload, WorkloadPlan, create_topics
 from airflow_provider_kmigrate.consumer.workload import __main__ as cli
-from airflow_provider_kmigrate.core.events import (
-    TopicPartition,
-)
+from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.ledger import LedgerVerdict
 from airflow_provider_kmigrate.core.model import ProcessState
 from tests.kit.localcluster.cluster import LocalCluster, lent

@@ -23,8 +23,8 @@ from airflow_provider_kmigrate.core.events import (
     Start,
     Stop,
     TopicPartition,
+    bucket,
 )
-from airflow_provider_kmigrate.core.latency import bucket
 from airflow_provider_kmigrate.core.ledger import Facts
 
 TOPIC = "t"

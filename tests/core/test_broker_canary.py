@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.back.rollback import decide_alone
 from airflow_provider_kmigrate.core.decision import Act, Done, Refuse, Wait
-from airflow_provider_kmigrate.core.forward import broker_canary as canary
-from airflow_provider_kmigrate.core.forward.broker_canary import LOOKS, SETTLING, WINDOW, Sample, departures, judge_bake, sample
-from airflow_provider_kmigrate.core.forward.roll import decide_restart, may_give_up, may_stop
+from airflow_provider_kmigrate.core.migration import canary
+from airflow_provider_kmigrate.core.migration.canary import LOOKS, SETTLING, WINDOW, Sample, departures, judge_bake, sample
+from airflow_provider_kmigrate.core.migration.roll import decide_restart, may_give_up, may_stop
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, NodeFiles
+from airflow_provider_kmigrate.core.rollback.rollback import decide_alone
 from tests.core.views import FILES, KRAFT, MIG, ZK, cluster, migration, with_broker, with_zk
 
 BAKE = 600.0

@@ -6,15 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.preflight.bug_matrix import (
-    DEFECTS,
-    Fitness,
-    Release,
-    defects,
-    fitness,
-    parse,
-    worst,
-)
+from airflow_provider_kmigrate.core.preflight.versions import DEFECTS, Fitness, Release, defects, fitness, parse, worst
 
 RULE = [
     (Fitness.BLOCK, "2.8.2 3.3.2 3.4.1 3.5.2 3.6.0 3.6.1 3.7.0 4.0.0 4.1.0"),

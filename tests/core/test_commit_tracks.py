@@ -16,13 +16,16 @@ from airflow_provider_kmigrate.core.audit import commit_tracks
 from airflow_provider_kmigrate.core.audit.commit_tracks import (
     CommitSnapshot,
     CommitTimeouts,
+    OffsetStep,
+    Reader,
+    Track,
+    Tracks,
     Waiting,
     end_of_records,
     judge_commits,
     standing_still,
 )
-from airflow_provider_kmigrate.core.audit.log_blocks import LogMark
-from airflow_provider_kmigrate.core.audit.offset_tracks import OffsetStep, Reader, Track, Tracks
+from airflow_provider_kmigrate.core.audit.fingerprint import LogMark
 from airflow_provider_kmigrate.core.audit.offsets_records import (
     ConsumerAssignment,
     ConsumerMemberRemoved,

@@ -17,7 +17,7 @@ from airflow_provider_kmigrate.core.files.config_matrix import (
     rule,
     stage_of,
 )
-from airflow_provider_kmigrate.core.versions import level_of, same_version, version_of
+from airflow_provider_kmigrate.core.model import level_of, same_version, version_of
 
 ORIGINAL = {"broker.id": "1", "zookeeper.connect": "zk1:2181,zk2:2181/kafka", "log.dirs": "/data"}
 KRAFT = {

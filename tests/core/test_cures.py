@@ -6,13 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core.back import cures as back_cures
 from airflow_provider_kmigrate.core.decision import Act, Decision, Verb, Wait
-from airflow_provider_kmigrate.core.forward import cures
-from airflow_provider_kmigrate.core.forward.cures import DEAF_FOR, Recoveries, to_free, to_tell
-from airflow_provider_kmigrate.core.forward.leaders import LEFT_OUT_FOR
-from airflow_provider_kmigrate.core.forward.stuck_leader import CAUGHT_UP, PATIENCE
+from airflow_provider_kmigrate.core.migration import recovery
+from airflow_provider_kmigrate.core.migration.recovery import CAUGHT_UP, DEAF_FOR, PATIENCE, Recoveries, to_free, to_tell
+from airflow_provider_kmigrate.core.migration.roll import LEFT_OUT_FOR
 from airflow_provider_kmigrate.core.model import Cause, ClusterView, Partition, Reason
+from airflow_provider_kmigrate.core.rollback import rollback as back_cures
 from tests.core.back_views import DUAL, handed_over
 from tests.core.views import ZK
 
@@ -69,15 +68,15 @@ def test_a_look_between_in_which_it_is_not_so_begins_anew(verb: Verb, between: t
 def test_the_way_forward_has_no_controller_elected_that_tells_states() -> None:
     troubles = Recoveries()
     for at in (0.0, DEAF_FOR, 3 * DEAF_FOR):
-        judged = cures.recover(replace(DEAF, taken_at=at), 0, OUT, troubles)
+        judged = recovery.recover(replace(DEAF, taken_at=at), 0, OUT, troubles)
         assert judged.decision == OUT
         troubles = judged.troubles
 
 
 def test_what_speaks_against_the_leaders_restart_is_said_behind_the_wait() -> None:
     silent = replace(STUCK, brokers={**STUCK.brokers, 2: replace(STUCK.brokers[2], mode=None)})
-    troubles = cures.recover(replace(silent, taken_at=0.0), 0, OUT, Recoveries()).troubles
-    judged = cures.recover(replace(silent, taken_at=PATIENCE), 0, OUT, troubles)
+    troubles = recovery.recover(replace(silent, taken_at=0.0), 0, OUT, Recoveries()).troubles
+    judged = recovery.recover(replace(silent, taken_at=PATIENCE), 0, OUT, troubles)
     assert isinstance(judged.decision, Wait)
     assert [reason.code for reason in judged.decision.reasons] == ["R05", "R01"]
 

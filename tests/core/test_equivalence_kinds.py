@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.core.gates import GateState
-from airflow_provider_kmigrate.core.metadata import kinds
+from airflow_provider_kmigrate.core.metadata import equivalence
 from airflow_provider_kmigrate.core.model import Cause, ClusterView, Entities, Reason, Stored, StoredKind, TopicMetadata, ZkView
 
 CODES = {
@@ -34,61 +34,61 @@ def codes(reasons: tuple[Reason, ...]) -> list[str]:
 
 @pytest.mark.parametrize(("kind", "code"), CODES.items())
 def test_each_kind_has_its_code(kind: StoredKind, code: str) -> None:
-    assert codes(kinds.found(with_kind(kind, Stored(SOME, {})))) == [code]
-    assert codes(kinds.found(with_kind(kind, Stored({}, SOME)))) == [code]
-    assert kinds.found(with_kind(kind, Stored(SOME, SOME))) == ()
+    assert codes(equivalence.found(with_kind(kind, Stored(SOME, {})))) == [code]
+    assert codes(equivalence.found(with_kind(kind, Stored({}, SOME)))) == [code]
+    assert equivalence.found(with_kind(kind, Stored(SOME, SOME))) == ()
 
 
 def test_a_changed_setting_is_one_difference() -> None:
     changed = {"a": {"k": "9", "l": "2"}, "b": {"k": "1"}}
-    (found,) = kinds.differences(with_kind(StoredKind.QUOTAS, Stored(SOME, changed)))
+    (found,) = equivalence.differences(with_kind(StoredKind.QUOTAS, Stored(SOME, changed)))
     assert str(found) == "a k: 1 in ZooKeeper, 9 in KRaft"
 
 
 def test_topics_are_compared_too_and_pending_deletions_explain() -> None:
     topic = {"t": TopicMetadata("t", "id", {})}
     view = replace(EQUAL, topics=(topic, {}))
-    assert codes(kinds.found(view)) == ["E01"]
-    assert kinds.found(replace(view, zk=ZkView(pending_deletions=("t",)))) == ()
+    assert codes(equivalence.found(view)) == ["E01"]
+    assert equivalence.found(replace(view, zk=ZkView(pending_deletions=("t",)))) == ()
 
 
 @pytest.mark.parametrize("kind", list(StoredKind))
 def test_a_kind_that_was_not_read_is_unknown(kind: StoredKind) -> None:
     view = replace(EQUAL, stored={each: NOTHING[each] for each in StoredKind if each is not kind})
-    (reason,) = kinds.unread_kinds(view)
+    (reason,) = equivalence.unread_kinds(view)
     assert (reason.code, str(kind) in reason.text) == ("G00", True)
-    assert kinds.lost(view, view).standing is GateState.NOT_YET
-    assert kinds.lost(EQUAL, view).met, "it may have been a hiccup"
+    assert equivalence.lost(view, view).standing is GateState.NOT_YET
+    assert equivalence.lost(EQUAL, view).met, "it may have been a hiccup"
 
 
 def test_nothing_read_at_all_is_unknown_with_its_reason() -> None:
     view = ClusterView(0.0, unknowns=(Reason("U05", "quotas: no answer", cause=Cause.UNREAD_STORED), Reason("U01", "elsewhere")))
-    assert codes(kinds.unread_kinds(view)) == ["G00", "G00"]
-    assert "quotas: no answer" in kinds.unread_kinds(view)[1].text
-    assert "elsewhere" not in kinds.unread_kinds(view)[1].text
+    assert codes(equivalence.unread_kinds(view)) == ["G00", "G00"]
+    assert "quotas: no answer" in equivalence.unread_kinds(view)[1].text
+    assert "elsewhere" not in equivalence.unread_kinds(view)[1].text
 
 
 def test_what_is_not_told_is_not_compared_and_said() -> None:
     one = with_kind(
         StoredKind.BROKER_SETTINGS, Stored({**SOME, "c": {"k": "1"}}, {"b": {"k": "1"}}, {"a": "silent", "c": "silent"})
     )
-    assert kinds.found(one) == ()
-    assert "1 broker settings" in kinds.same(one)
-    assert "Not compared: broker settings of a, c (silent)." in kinds.same(one)
+    assert equivalence.found(one) == ()
+    assert "1 broker settings" in equivalence.same(one)
+    assert "Not compared: broker settings of a, c (silent)." in equivalence.same(one)
     whole = with_kind(StoredKind.ACLS, Stored(SOME, untold={Stored.EVERY: "no authorizer"}))
-    assert kinds.found(whole) == ()
-    assert "Not compared: ACLs (no authorizer)." in kinds.same(whole)
-    assert " ACLs," not in kinds.same(whole)
+    assert equivalence.found(whole) == ()
+    assert "Not compared: ACLs (no authorizer)." in equivalence.same(whole)
+    assert " ACLs," not in equivalence.same(whole)
 
 
 def test_an_entity_that_is_told_counts_beside_one_that_is_not() -> None:
     view = with_kind(StoredKind.BROKER_SETTINGS, Stored(SOME, {"b": {}}, {"a": "silent"}))
-    assert [found.entity for found in kinds.differences(view)] == ["b k"]
+    assert [found.entity for found in equivalence.differences(view)] == ["b k"]
 
 
 def test_equality_is_told_with_its_numbers() -> None:
     stored = {**NOTHING, StoredKind.QUOTAS: Stored(SOME, SOME), StoredKind.TOKENS: Stored(SOME, SOME)}
-    text = kinds.same(replace(EQUAL, stored=stored))
+    text = equivalence.same(replace(EQUAL, stored=stored))
     assert "0 topics, 0 broker settings, 3 quotas, 0 SCRAM credentials, 0 ACLs, 2 delegation tokens" in text
 
 
@@ -99,15 +99,15 @@ def test_equality_is_told_with_its_numbers() -> None:
 def test_no_producer_id_in_use_lies_beyond_the_last_block(last: str | None, used: str | None, found: list[str]) -> None:
     zookeeper, kraft = ({"producer ids": {"highest": each}} if each else {} for each in (last, used))
     view = with_kind(StoredKind.PRODUCER_IDS, Stored(zookeeper, kraft, {Stored.EVERY: "KRaft tells none"}))
-    assert codes(kinds.found(view)) == found
+    assert codes(equivalence.found(view)) == found
 
 
 def test_what_lasts_is_lost_and_what_was_on_its_way_is_not() -> None:
     moving, stays = with_kind(StoredKind.QUOTAS, Stored(SOME, {})), with_kind(StoredKind.ACLS, Stored(SOME, {}))
-    assert kinds.lost(moving, EQUAL).met
-    assert kinds.lost(EQUAL, moving).met
-    assert kinds.lost(moving, stays).met
-    gate = kinds.lost(stays, stays)
+    assert equivalence.lost(moving, EQUAL).met
+    assert equivalence.lost(EQUAL, moving).met
+    assert equivalence.lost(moving, stays).met
+    gate = equivalence.lost(stays, stays)
     assert (gate.standing, codes(gate.reasons)) == (GateState.NEVER, ["E08"])
 
 
@@ -122,16 +122,16 @@ def filled(entities: Entities) -> dict[str, dict[str, str]]:
 @settings(max_examples=150, deadline=None)
 @given(ENTITIES, ENTITIES, st.sampled_from(sorted(CODES)))
 def test_nothing_is_found_exactly_where_both_sides_are_equal(one: Entities, other: Entities, kind: StoredKind) -> None:
-    found = kinds.compare_kinds(kind, Stored(one, other))
+    found = equivalence.compare_kinds(kind, Stored(one, other))
     assert (found == ()) == (filled(one) == filled(other))
-    assert len(found) == len(kinds.compare_kinds(kind, Stored(other, one)))
+    assert len(found) == len(equivalence.compare_kinds(kind, Stored(other, one)))
 
 
 @settings(max_examples=100, deadline=None)
 @given(ENTITIES, ENTITIES, st.sets(st.sampled_from("abc")))
 def test_only_what_is_told_is_found(one: Entities, other: Entities, silent: set[str]) -> None:
     told = {entity: values for entity, values in other.items() if entity not in silent}
-    found = kinds.compare_kinds(StoredKind.QUOTAS, Stored(one, told, dict.fromkeys(silent, "silent")))
+    found = equivalence.compare_kinds(StoredKind.QUOTAS, Stored(one, told, dict.fromkeys(silent, "silent")))
     assert not {each.entity[0] for each in found} & silent
     spoken = {entity: values for entity, values in one.items() if entity not in silent}
     assert (found == ()) == (filled(spoken) == filled(told))

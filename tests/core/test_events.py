@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core import latency
+from airflow_provider_kmigrate.core import events
 from airflow_provider_kmigrate.core.audit.event_lines import (
     KINDS,
     BadEvent,
@@ -161,25 +161,25 @@ def test_events_are_values() -> None:
 
 @given(st.integers(0, 10**12))
 def test_a_bucket_is_within_its_error(value: int) -> None:
-    assert abs(latency.middle(latency.bucket(value)) - value) <= 0.0079 * value
+    assert abs(events.middle(events.bucket(value)) - value) <= 0.0079 * value
 
 
 @given(st.integers(-(10**6), 10**9))
 def test_buckets_are_ordered_and_dense(value: int) -> None:
-    assert 0 <= latency.bucket(value + 1) - latency.bucket(value) <= 1
+    assert 0 <= events.bucket(value + 1) - events.bucket(value) <= 1
 
 
 @given(st.lists(st.integers(0, 10**7), min_size=1, max_size=50), st.sampled_from([0.5, 0.99, 0.999, 1.0]))
 def test_quantiles_of_values_and_of_buckets_agree(values: list[int], share: float) -> None:
-    exact = latency.counted_quantile([(value, 1) for value in sorted(values)], share)
-    rough = latency.bucket_quantile(latency.merge([latency.histogram(values[:7]), latency.histogram(values[7:])]), share)
+    exact = events.counted_quantile([(value, 1) for value in sorted(values)], share)
+    rough = events.bucket_quantile(events.merge([events.histogram(values[:7]), events.histogram(values[7:])]), share)
     assert exact is not None
     assert rough is not None
     assert abs(rough - exact) <= 0.0079 * exact
 
 
 def test_nearest_rank_is_exact_at_a_thousand() -> None:
-    assert latency.counted_quantile([(value, 1) for value in range(1, 1001)], 0.999) == 999
-    assert latency.counted_quantile([(value, 1) for value in range(1, 1002)], 0.999) == 1000
-    assert latency.counted_quantile([], 0.5) is None
-    assert latency.bucket_quantile((), 0.5) is None
+    assert events.counted_quantile([(value, 1) for value in range(1, 1001)], 0.999) == 999
+    assert events.counted_quantile([(value, 1) for value in range(1, 1002)], 0.999) == 1000
+    assert events.counted_quantile([], 0.5) is None
+    assert events.bucket_quantile((), 0.5) is None

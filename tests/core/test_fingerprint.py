@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.core.audit import fingerprint
-from airflow_provider_kmigrate.core.audit.fingerprint import compare
-from airflow_provider_kmigrate.core.audit.log_blocks import (
+from airflow_provider_kmigrate.core.audit.fingerprint import (
     Fingerprint,
     LogMark,
     Print,
     Sample,
+    compare,
     covered,
     remaining,
     renewal,

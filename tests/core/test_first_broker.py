@@ -9,8 +9,7 @@ import pytest
 
 from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Verb, Wait
-from airflow_provider_kmigrate.core.forward.broker_canary import LOOKS, SETTLING, WINDOW
-from airflow_provider_kmigrate.core.forward.first_broker import _KEPT, CanaryBake
+from airflow_provider_kmigrate.core.migration.canary import _KEPT, LOOKS, SETTLING, WINDOW, CanaryBake
 from airflow_provider_kmigrate.core.model import ClusterView, Reason
 from tests.core.views import MIG, ZK, cluster, with_broker
 

@@ -6,8 +6,7 @@ import pytest
 
 from airflow_provider_kmigrate.core import gates
 from airflow_provider_kmigrate.core.gates import GateState
-from airflow_provider_kmigrate.core.model import ClusterView, LiveMembers, Malformed, NodeFiles, Partition, ZkController
-from airflow_provider_kmigrate.core.zookeeper_time import Age
+from airflow_provider_kmigrate.core.model import Age, ClusterView, LiveMembers, Malformed, NodeFiles, Partition, ZkController
 from tests.core.views import CONTROLLERS, KRAFT, MIG, ZK, cluster, controller, migration, with_zk
 
 FLAGGED = (True, True, True)

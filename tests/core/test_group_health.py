@@ -10,7 +10,7 @@ from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
 from airflow_provider_kmigrate.core.coordination.group_seen import KafkaGroup, StoredOffset
 from airflow_provider_kmigrate.core.coordination.registration import Registration
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.groups.health import Health, before, follow, goes_back, starving, unknown, worse
+from airflow_provider_kmigrate.core.groups.members import Health, before, follow, goes_back, starving, unknown, worse
 from airflow_provider_kmigrate.core.model import Cause
 from tests.core.test_group_move import MIGRATING, PLAIN, SPEC, STATIC, T0, T1, changed, codes, group
 

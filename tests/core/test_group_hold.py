@@ -7,7 +7,7 @@ import pytest
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, ZkGroup
 from airflow_provider_kmigrate.core.coordination.hold import Hold, read_hold, write_hold
 from airflow_provider_kmigrate.core.decision import Act, Done, Wait
-from airflow_provider_kmigrate.core.groups.hold import go_on, held
+from airflow_provider_kmigrate.core.groups.move import go_on, held
 
 BY = Hold("kmigrate_consumers__x/scheduled__1", "app0 goes back to old: it was worse.")
 

@@ -9,7 +9,7 @@ import pytest
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, KafkaGroup, MemberKind, StoredOffset
 from airflow_provider_kmigrate.core.coordination.registration import Mode
-from airflow_provider_kmigrate.core.groups.looks import ABSENT, OFFSETS_SETTLE, GroupHistory
+from airflow_provider_kmigrate.core.groups.members import ABSENT, OFFSETS_SETTLE, GroupHistory
 from airflow_provider_kmigrate.core.groups.move import set_mode, switch
 from tests.core.test_group_move import MIGRATING, OLD, PLAIN, SPEC, T0, T1, changed, group, looks, verdict
 

@@ -20,8 +20,7 @@ from airflow_provider_kmigrate.core.coordination.group_seen import (
 from airflow_provider_kmigrate.core.coordination.registration import Flaw, Mode, Progress, Registration, Unreadable
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.groups.looks import ABSENT, GroupHistory, GroupObservations
-from airflow_provider_kmigrate.core.groups.members import map_instances, unheard
+from airflow_provider_kmigrate.core.groups.members import ABSENT, GroupHistory, GroupObservations, map_instances, unheard
 from airflow_provider_kmigrate.core.groups.move import (
     Goal,
     clean_up,
@@ -34,7 +33,7 @@ from airflow_provider_kmigrate.core.groups.move import (
     set_mode,
     switch,
 )
-from airflow_provider_kmigrate.core.groups.windows import is_open, not_in_file, other_wave
+from airflow_provider_kmigrate.core.groups.scan import is_open, not_in_file, other_wave
 
 OLD, MIGRATING, PLAIN = MemberKind.OLD, MemberKind.MIGRATING, MemberKind.PLAIN
 SPEC = GroupSpec("g", (InstanceSpec("a"), InstanceSpec("b")), commit_within=100.0)

@@ -10,7 +10,7 @@ from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, Me
 from airflow_provider_kmigrate.core.coordination.registration import Flaw, Unreadable
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.groups.move import clean_up, switch
-from airflow_provider_kmigrate.core.groups.resets import not_taken, pending, unfit
+from airflow_provider_kmigrate.core.groups.offsets import not_taken, pending, unfit
 from tests.core.test_group_move import MIGRATING, OLD, PLAIN, SPEC, T0, T1, changed, codes, group, looks, verdict
 
 ASKED = {"resets": {T0: 3}}

@@ -11,7 +11,6 @@ from airflow_provider_kmigrate.core.coordination.assignors import Assigned, Grou
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, KafkaGroup, StoredOffset, ZkGroup
 from airflow_provider_kmigrate.core.coordination.registration import Flaw, Mode, Progress, Registration, Unreadable
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.findings.finding import Severity
 from airflow_provider_kmigrate.core.groups.scan import (
     COMMIT_INTERVAL,
     REBALANCE,
@@ -21,6 +20,7 @@ from airflow_provider_kmigrate.core.groups.scan import (
     scan,
     strategies,
 )
+from airflow_provider_kmigrate.core.preflight.findings import Severity
 from airflow_provider_kmigrate.core.reasons.registry import ENTRIES, entry
 
 BLOCK, WARN, UNKNOWN = Severity.BLOCK, Severity.WARN, Severity.UNKNOWN

@@ -7,8 +7,8 @@ import pytest
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, KafkaGroup, Store, StoredOffset, ZkGroup
 from airflow_provider_kmigrate.core.coordination.registration import Flaw, Registration, Unreadable
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.groups import health, offsets, stores
-from airflow_provider_kmigrate.core.groups.looks import GroupObservations
+from airflow_provider_kmigrate.core.groups import members, offsets
+from airflow_provider_kmigrate.core.groups.members import GroupObservations
 from tests.core.test_group_move import PLAIN, SPEC
 
 HERE = TopicPartition("t", 0)
@@ -22,8 +22,8 @@ def test_an_offset_counts_for_all_or_for_nobody(stored: int | Unreadable, counts
     zk = ZkGroup({"g_a": Registration("static", {"t": 1})}, offsets={HERE: StoredOffset(stored, 0.0)})
     seen = GroupSeen("g", zk, KafkaGroup("Empty"), {}, {HERE: 100})
     assert seen.in_zookeeper == zk.committed == counts
-    assert seen.positions == health.positions(seen) == counts
-    assert stores.offsets_behind(GroupObservations(seen, 1.0, seen), PLAIN, SPEC) <= counts.keys()
+    assert seen.positions == members.positions(seen) == counts
+    assert offsets.offsets_behind(GroupObservations(seen, 1.0, seen), PLAIN, SPEC) <= counts.keys()
     planned = offsets.plan(seen, Store.KAFKA)
     assert {write.where: write.offset for write in getattr(planned, "writes", ())} == counts
 
@@ -34,5 +34,5 @@ def test_what_was_not_read_has_none() -> None:
 
 def test_stores_are_compared_only_if_both_were_read() -> None:
     seen = GroupSeen("g", committed={HERE: 5})
-    assert stores.offsets_behind(GroupObservations(None, 1.0, seen), PLAIN, SPEC) == frozenset()
-    assert stores.offsets_behind(GroupObservations(seen, 1.0, None), PLAIN, SPEC) == frozenset()
+    assert offsets.offsets_behind(GroupObservations(None, 1.0, seen), PLAIN, SPEC) == frozenset()
+    assert offsets.offsets_behind(GroupObservations(seen, 1.0, None), PLAIN, SPEC) == frozenset()

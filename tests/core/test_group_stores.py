@@ -11,7 +11,7 @@ from airflow_provider_kmigrate.core.coordination.group_seen import KafkaGroup, M
 from airflow_provider_kmigrate.core.coordination.registration import Flaw, Unreadable
 from airflow_provider_kmigrate.core.decision import Refuse
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.groups.looks import ABSENT, OFFSETS_SETTLE, GroupHistory, GroupObservations
+from airflow_provider_kmigrate.core.groups.members import ABSENT, OFFSETS_SETTLE, GroupHistory, GroupObservations
 from airflow_provider_kmigrate.core.groups.move import switch
 from tests.core.test_group_move import MIGRATING, OLD, PLAIN, SPEC, T0, T1, changed, group, looks, verdict
 

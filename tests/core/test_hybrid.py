@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.forward.hybrid import hybrid_overdue
+from airflow_provider_kmigrate.core.migration.waits import hybrid_overdue
 from airflow_provider_kmigrate.core.model import ClusterView, Malformed
 from tests.core.views import KRAFT, MIG, ZK, cluster, with_zk
 

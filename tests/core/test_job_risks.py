@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_kmigrate.core.cluster import HoldPolicy, SparkJobSpec
-from airflow_provider_kmigrate.core.findings.finding import Severity
 from airflow_provider_kmigrate.core.model import ClusterView, Partition
+from airflow_provider_kmigrate.core.preflight.findings import Severity
 from airflow_provider_kmigrate.core.spark.job_risks import leaderless, risks
 
 JOB = SparkJobSpec("orders", "/c", ("t",))

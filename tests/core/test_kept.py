@@ -6,11 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core.forward.compared import SoakComparison
-from airflow_provider_kmigrate.core.forward.green import HealthyTimer, watched_seconds
-from airflow_provider_kmigrate.core.forward.moved import WINDOW, MovedSince, moved_since
-from airflow_provider_kmigrate.core.forward.waiting import still_since
 from airflow_provider_kmigrate.core.gates import GateState
+from airflow_provider_kmigrate.core.migration.roll import WINDOW, MovedSince, moved_since
+from airflow_provider_kmigrate.core.migration.waits import HealthyTimer, SoakComparison, still_since, watched_seconds
 from airflow_provider_kmigrate.core.model import ClusterView, Stored, StoredKind, TopicMetadata
 from tests.core.views import ZK, cluster, migration, with_zk
 

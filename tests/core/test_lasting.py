@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_kmigrate.core.lasting import HoldTimer
+from airflow_provider_kmigrate.core.migration.recovery import HoldTimer
 
 
 @pytest.mark.parametrize(

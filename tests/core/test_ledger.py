@@ -7,16 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core.events import (
-    Ack,
-    Change,
-    DeliveryRun,
-    Event,
-    Expect,
-    Ownership,
-    Stop,
-    TopicPartition,
-)
+from airflow_provider_kmigrate.core.events import Ack, Change, DeliveryRun, Event, Expect, Ownership, Stop, TopicPartition
 from airflow_provider_kmigrate.core.ledger import LedgerVerdict, balance
 from airflow_provider_kmigrate.core.ledger.book import GroupPartition
 from airflow_provider_kmigrate.core.ledger.ownership import by_one_log, double_owned

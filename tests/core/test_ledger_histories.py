@@ -10,15 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.events import (
-    Ack,
-    DeliveryRun,
-    Event,
-    Role,
-    Stamp,
-    Start,
-    Stop,
-)
+from airflow_provider_kmigrate.core.events import Ack, DeliveryRun, Event, Role, Stamp, Start, Stop
 from airflow_provider_kmigrate.core.ledger import LedgerVerdict, balance
 from tests.core.histories import History, Truth, by_records, counts
 

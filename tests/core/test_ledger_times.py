@@ -6,15 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core.events import (
-    Ack,
-    Change,
-    DeliveryRun,
-    Event,
-    Latencies,
-    Slow,
-    SlowRecord,
-)
+from airflow_provider_kmigrate.core.events import Ack, Change, DeliveryRun, Event, Latencies, Slow, SlowRecord
 from airflow_provider_kmigrate.core.ledger import LedgerVerdict, balance, produce_between
 from tests.core.histories import TOPIC, History, calm, counts
 

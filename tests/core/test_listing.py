@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.listing import summarize
+from airflow_provider_kmigrate.core.text import summarize
 
 
 @pytest.mark.parametrize(

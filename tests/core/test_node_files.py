@@ -10,13 +10,19 @@ import pytest
 from airflow_provider_kmigrate.core.cluster import HostSpec, NodeSpec, Role
 from airflow_provider_kmigrate.core.decision import Act, Verb, Wait
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.files.directories import in_use, not_its_own, of_others, owner
-from airflow_provider_kmigrate.core.files.meta_properties import needs_version_0, version_0
-from airflow_provider_kmigrate.core.files.node_file import misfiled, whose_else
-from airflow_provider_kmigrate.core.model import Controller, NodeFiles
+from airflow_provider_kmigrate.core.files.node_files import (
+    in_use,
+    misfiled,
+    needs_version_0,
+    not_its_own,
+    of_others,
+    owner,
+    version_0,
+    whose_else,
+)
+from airflow_provider_kmigrate.core.migration.controllers import stop_timed_out, unresponsive_controller
+from airflow_provider_kmigrate.core.model import Controller, NodeFiles, could_not_read
 from airflow_provider_kmigrate.core.reasons.registry import entry
-from airflow_provider_kmigrate.core.silent import stop_timed_out, unresponsive_controller
-from airflow_provider_kmigrate.core.unread import could_not_read
 from tests.core.views import FILES, KRAFT, UP, ZK
 
 MINE = {"cluster.id": "c", "node.id": "3000"}

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, HostSpec, NodeSpec, Role
-from airflow_provider_kmigrate.core.findings.finding import Severity
 from airflow_provider_kmigrate.core.model import (
     Broker,
     BrokerMode,
@@ -27,7 +26,7 @@ from airflow_provider_kmigrate.core.model import (
     ZkView,
 )
 from airflow_provider_kmigrate.core.preflight.checks import PreflightFacts, begun, blocking, findings, protocol_version
-from airflow_provider_kmigrate.core.preflight.surroundings import (
+from airflow_provider_kmigrate.core.preflight.environment import (
     ClusterEnvironment,
     LogDir,
     Registration,
@@ -35,6 +34,7 @@ from airflow_provider_kmigrate.core.preflight.surroundings import (
     ZooKeeperServer,
     ZooKeeperTree,
 )
+from airflow_provider_kmigrate.core.preflight.findings import Severity
 
 CLUSTER_ID = "q1Sh-9_ISia_zwGINzRvyQ"
 HOSTS = HostSpec("local", "/etc/kafka/server.properties")

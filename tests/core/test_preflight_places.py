@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core.back import gates as back_gates
-from airflow_provider_kmigrate.core.back import rollback
 from airflow_provider_kmigrate.core.decision import Act, Done, Refuse
-from airflow_provider_kmigrate.core.forward import provision
+from airflow_provider_kmigrate.core.migration import controllers
 from airflow_provider_kmigrate.core.model import Controller, NodeFiles, Process, ProcessState
 from airflow_provider_kmigrate.core.preflight.checks import findings
+from airflow_provider_kmigrate.core.rollback import conditions as back_gates
+from airflow_provider_kmigrate.core.rollback import rollback
 from tests.core.test_preflight import CLUSTER_ID, Case, config, healthy
 
 OF_BROKER_1 = {"/data": {"version": "0", "broker.id": "1", "cluster.id": CLUSTER_ID}}
@@ -79,7 +79,7 @@ def test_two_controllers_on_one_host_need_two_directories() -> None:
 
 def test_a_controller_is_not_provisioned_in_a_directory_of_another_node() -> None:
     view, _ = with_files(meta=OF_BROKER_1)
-    decision = provision.decide_provision(view, 3001, CLUSTER_ID)
+    decision = controllers.decide_provision(view, 3001, CLUSTER_ID)
     assert isinstance(decision, Refuse)
     assert [reason.code for reason in decision.reasons] == ["M01"]
     assert "node 1" in decision.reasons[0].text

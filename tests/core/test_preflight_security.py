@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core.findings.finding import Severity
 from airflow_provider_kmigrate.core.model import Malformed, NodeFiles
 from airflow_provider_kmigrate.core.preflight import security as preflight_security
 from airflow_provider_kmigrate.core.preflight.checks import findings
+from airflow_provider_kmigrate.core.preflight.findings import Severity
 from tests.core.preflight_around import (
     ACL_CLASS,
     KRAFT_FILE,

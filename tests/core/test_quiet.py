@@ -7,7 +7,7 @@ import pytest
 from airflow_provider_kmigrate.core.decision import Done, Wait
 from airflow_provider_kmigrate.core.journal_lines import Line
 from airflow_provider_kmigrate.core.model import ClusterView, Partition
-from airflow_provider_kmigrate.core.spark.quiet import RECENT_MS, Holder, decide
+from airflow_provider_kmigrate.core.spark.job_risks import RECENT_MS, Holder, decide
 
 NOW, CALM = 10_000_000, 30_000
 WELL = (Partition("t", 0, 0, (0, 1), (0, 1)),)

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from airflow_provider_kmigrate.core.audit.rank_test import RankTest, autocorrelation, rank_test
+from airflow_provider_kmigrate.core.audit.canary import RankTest, autocorrelation, rank_test
 from airflow_provider_kmigrate.core.audit.verdict import Outcome
 from tests.core.test_canary import judged, simulate
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 
 from airflow_provider_kmigrate.core import journal_lines
-from airflow_provider_kmigrate.core.audit.report_facts import collect
-from airflow_provider_kmigrate.core.audit.timeline import LagTrack, Window
+from airflow_provider_kmigrate.core.audit.report_facts import LagTrack, Window, collect
 from airflow_provider_kmigrate.core.audit.verdict import Outcome, combine, outcome_of
 from tests.audit.reports import START, SUBJECT, broken, journal_text, nothing
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_kmigrate.core.decision import Act, Done, Refuse, Verb, Wait
-from airflow_provider_kmigrate.core.forward.standstill import StalledDualWrite
+from airflow_provider_kmigrate.core.dual_write import DOWN_LOOKS, recover_dual_write
+from airflow_provider_kmigrate.core.migration.recovery import StalledDualWrite
 from airflow_provider_kmigrate.core.model import ClusterView, Fields, NodeFiles, Reason
-from airflow_provider_kmigrate.core.reviving import DOWN_LOOKS, recover_dual_write
 from tests.core.back_views import DUAL, FLAG_FILE
 from tests.core.views import DOWN, with_controller
 

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.core.decision import Act, Done, Refuse, Wait
-from airflow_provider_kmigrate.core.forward import roll
-from airflow_provider_kmigrate.core.forward.roll import decide_restart, is_canary, is_first, may_stop, next_to_roll, postponed
 from airflow_provider_kmigrate.core.gates import GateState
+from airflow_provider_kmigrate.core.migration import roll
+from airflow_provider_kmigrate.core.migration.roll import decide_restart, is_canary, is_first, may_stop, next_to_roll, postponed
 from airflow_provider_kmigrate.core.model import LiveMembers, NodeFiles, Partition, Process, ZkController
 from tests.core.views import DOWN, KRAFT, MIG, UP, ZK, broker, cluster, migration, partitions, shrunk, with_broker, with_zk
 

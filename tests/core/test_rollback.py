@@ -6,9 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.back import gates as back_gates
-from airflow_provider_kmigrate.core.back import plan as back_plan
-from airflow_provider_kmigrate.core.back import rollback
 from airflow_provider_kmigrate.core.decision import Act, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.model import (
     BrokerMode,
@@ -21,6 +18,9 @@ from airflow_provider_kmigrate.core.model import (
     ZkView,
 )
 from airflow_provider_kmigrate.core.phase import still_open
+from airflow_provider_kmigrate.core.rollback import conditions as back_gates
+from airflow_provider_kmigrate.core.rollback import rollback
+from airflow_provider_kmigrate.core.rollback import rollback as back_plan
 from tests.core.back_views import (
     ALL_MIG,
     DUAL,

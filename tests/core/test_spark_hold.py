@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.audit.log_blocks import LogMark
+from airflow_provider_kmigrate.core.audit.fingerprint import LogMark
 from airflow_provider_kmigrate.core.decision import Decision, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.spark import hold as spark_hold
-from airflow_provider_kmigrate.core.spark import resume as spark_resume
+from airflow_provider_kmigrate.core.spark import hold as spark_resume
 from airflow_provider_kmigrate.core.spark.hold import Checkpoint, HeldRecord, Hold, JobReport, JobState, Signs
 from airflow_provider_kmigrate.exceptions import Refused
 

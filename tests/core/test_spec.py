@@ -23,7 +23,7 @@ from airflow_provider_kmigrate.core.cluster import (
     SparkJobSpec,
 )
 from airflow_provider_kmigrate.exceptions import SpecError
-from airflow_provider_kmigrate.spec import applications
+from airflow_provider_kmigrate.spec import model
 from airflow_provider_kmigrate.spec.__main__ import main
 from airflow_provider_kmigrate.spec.model import Audit, Hosts, PolicySection, SparkJob
 
@@ -135,7 +135,7 @@ spark_jobs:
         assert spec.loads(GOOD + section).spark_job("watched") is not None
 
     def test_every_finding_of_a_ledger_may_be_tolerated(self) -> None:
-        assert set(get_args(applications.Finding)) == VIOLATIONS.keys()
+        assert set(get_args(model.Finding)) == VIOLATIONS.keys()
 
     def test_an_audit_is_there_only_where_the_file_has_one(self) -> None:
         section = "audit: {conn_id: spark, result: /r, events: [/e], schedule: '*/10 6-20 * * 1,3', extend_by: 5m}\n"

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core.forward.stuck_leader import may_restart, stuck_leader
 from airflow_provider_kmigrate.core.gates import GateState
+from airflow_provider_kmigrate.core.migration.recovery import may_restart, stuck_leader
 from tests.core.views import MIG, ZK, cluster, with_broker, with_zk
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.audit.timeline import Held, OwnerTrack, Window, alike, lag_track, owners, simpler, stalls
+from airflow_provider_kmigrate.core.audit.report_facts import Held, OwnerTrack, Window, alike, lag_track, owners, simpler, stalls
 from airflow_provider_kmigrate.core.events import Ack, Change, Ownership, Stamp, Start, TopicPartition
 from airflow_provider_kmigrate.core.events import Role as Writing
 from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition

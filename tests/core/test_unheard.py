@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_kmigrate.core.decision import Act, Done, Verb, Wait
-from airflow_provider_kmigrate.core.forward.unheard import explain_stalled_dual_write
+from airflow_provider_kmigrate.core.migration.recovery import explain_stalled_dual_write
 from airflow_provider_kmigrate.core.model import Reason
 from tests.core.views import KRAFT, MIG, UP, ZK, cluster
 

@@ -8,11 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from airflow_provider_kmigrate.core.back import rollback
 from airflow_provider_kmigrate.core.cluster import Policy, Role
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Verb, Wait
-from airflow_provider_kmigrate.core.forward import provision, roll, waiting
+from airflow_provider_kmigrate.core.migration import controllers, roll, waits
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, NodeFiles, Partition, Quorum
+from airflow_provider_kmigrate.core.rollback import rollback
 from airflow_provider_kmigrate.steps.brokers import RollBackBroker, RollBroker
 from benchmarks import direct
 from tests.core.back_views import DUAL, STOPPED, equal, handed_over, later
@@ -24,9 +24,9 @@ def test_a_voter_that_never_fetched_does_not_follow(tmp_path: Path) -> None:
     cluster = SimCluster()
     direct.provision(cluster.world(tmp_path))
     view = cluster.look(Fields(0))
-    assert isinstance(waiting.controllers_ready(view), Done)
+    assert isinstance(waits.controllers_ready(view), Done)
     for voters in ({3000: 900, 3001: 900, 3002: -1}, {3000: 900}):
-        assert isinstance(waiting.controllers_ready(replace(view, quorum=Quorum(3000, 6, 900, voters, {}))), Wait)
+        assert isinstance(waits.controllers_ready(replace(view, quorum=Quorum(3000, 6, 900, voters, {}))), Wait)
 
 
 def test_no_controller_is_finalized_while_another_voter_lags(tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_no_controller_is_finalized_while_another_voter_lags(tmp_path: Path) -> 
     for behind, acts in ((200_000, True), (5, False)):
         quorum = Quorum(3000, 6, 200_000, {3000: 200_000, 3001: 200_000, 3002: behind}, {})
         zk = replace(view.zk, migration=replace(view.zk.migration, metadata_offset=199_999))
-        decision = provision.decide_finalize(replace(view, quorum=quorum, zk=zk), before, 3001)
+        decision = controllers.decide_finalize(replace(view, quorum=quorum, zk=zk), before, 3001)
         assert isinstance(decision, Act) == acts, decision
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.decision import Act, Done, Refuse, Wait
-from airflow_provider_kmigrate.core.forward import waiting
-from airflow_provider_kmigrate.core.forward.leaders import batch, decide_leaders, left_out, not_preferred
-from airflow_provider_kmigrate.core.forward.provision import (
+from airflow_provider_kmigrate.core.gates import GateState, strangers
+from airflow_provider_kmigrate.core.migration import waits
+from airflow_provider_kmigrate.core.migration.controllers import (
     VERDICT_HOLDS,
     compares_before_finalizing,
     decide_finalize,
@@ -17,9 +17,9 @@ from airflow_provider_kmigrate.core.forward.provision import (
     postponed_controller,
     too_old,
 )
-from airflow_provider_kmigrate.core.gates import GateState
-from airflow_provider_kmigrate.core.identity import strangers
+from airflow_provider_kmigrate.core.migration.roll import batch, decide_leaders, left_out, not_preferred
 from airflow_provider_kmigrate.core.model import (
+    Age,
     ClusterView,
     NodeFiles,
     Partition,
@@ -29,7 +29,6 @@ from airflow_provider_kmigrate.core.model import (
     StoredKind,
     TopicMetadata,
 )
-from airflow_provider_kmigrate.core.zookeeper_time import Age
 from tests.core.views import DOWN, KRAFT, MIG, UP, ZK, cluster, controller, migration, with_broker, with_controller, with_zk
 
 FLAGGED, BARE = (True, True, True), (False, False, False)
@@ -62,46 +61,46 @@ def outcome(decision):
 @pytest.mark.parametrize(
     ("decision", "expected"),
     [
-        (waiting.controllers_ready(PRE), (Done, [])),
-        (waiting.controllers_ready(cluster([ZK, ZK, ZK], FLAGGED, None)), (Wait, ["P11"])),
-        (waiting.controllers_ready(cluster([ZK, ZK, ZK], (True, True, None), -1)), (Wait, ["G23"])),
-        (waiting.controllers_ready(cluster([ZK, ZK, ZK], (True, True, False), -1)), (Refuse, ["G05"])),
-        (waiting.controllers_ready(with_zk(PRE, migration=migration(97))), (Refuse, ["P06"])),
-        (waiting.controllers_ready(replace(PRE, quorum=None)), (Wait, ["G20"])),
-        (waiting.controllers_ready(FINAL), (Done, [])),
-        (waiting.brokers_registered(PRE, frozenset({0, 1, 2})), (Done, [])),
-        (waiting.brokers_registered(PRE, frozenset({0, 1, 2, 3})), (Wait, ["R03"])),
-        (waiting.brokers_registered(with_broker(PRE, 1, listed_by=frozenset({1})), frozenset({0, 1, 2})), (Wait, ["R03"])),
-        (waiting.brokers_registered(ClusterView(0.0), frozenset({0})), (Wait, ["G00"])),
-        (waiting.copied(DUAL_ZK, BEFORE), (Done, [])),
-        (waiting.copied(DUAL_ZK, DUAL_ZK), (Wait, ["G07"])),
-        (waiting.copied(cluster([MIG, MIG, MIG], FLAGGED, -1), BEFORE), (Wait, ["P11"])),
-        (waiting.copied(PRE, PRE), (Refuse, ["P01"])),
-        (waiting.copied(replace(DUAL_ZK, partitions=HEADLESS), BEFORE), (Act, [])),
-        (waiting.copied(replace(DUAL_ZK, partitions=None), BEFORE), (Wait, ["G00"])),
-        (waiting.copied(FINAL, FINAL), (Done, [])),
-        (waiting.lag_small(DUAL_ZK, BEFORE, 5), (Done, [])),
-        (waiting.lag_small(DUAL_ZK, BEFORE, 0), (Wait, ["G07"])),
-        (waiting.lag_small(FINAL, FINAL, 0), (Done, [])),
-        (waiting.equivalent(replace(DUAL_ZK, topics=({}, {}), stored=STORED)), (Done, [])),
-        (waiting.equivalent(DUAL_ZK), (Wait, ["G00", "G00"])),
-        (waiting.equivalent(replace(DUAL_ZK, topics=({}, {}))), (Wait, ["G00"])),
-        (waiting.equivalent(replace(DUAL_ZK, stored=STORED)), (Wait, ["G00"])),
-        (waiting.equivalent(replace(DUAL_ZK, topics=({}, {"t": TopicMetadata("t", "id", {})}), stored=STORED)), (Wait, ["E02"])),
-        (waiting.copied(OVER, OVER), (Done, [])),
-        (waiting.lag_small(OVER, OVER, 0), (Done, [])),
-        (waiting.equivalent(OVER), (Done, [])),
-        (waiting.copied(LEFT, LEFT), (Done, [])),
-        (waiting.lag_small(LEFT, LEFT, 0), (Done, [])),
-        (waiting.equivalent(LEFT), (Done, [])),
-        (waiting.equivalent(BEGUN), (Wait, ["G00", "G00"])),
-        (waiting.finalized(replace(FINAL, taken_at=110.0), FINAL), (Done, [])),
-        (waiting.finalized(FINAL, FINAL), (Wait, ["T01"])),
-        (waiting.finalized(replace(FINAL, taken_at=110.0), cluster([KRAFT], BARE, 80)), (Wait, ["T03"])),
-        (waiting.finalized(aged(FINAL, 1.5), FINAL), (Done, [])),
-        (waiting.finalized(aged(FINAL, 1.4), FINAL), (Wait, ["T01"])),
-        (waiting.finalized(LEFT, FINAL), (Refuse, ["P02"])),
-        (waiting.finalized(replace(FINAL, zk=None), replace(FINAL, zk=None)), (Done, [])),
+        (waits.controllers_ready(PRE), (Done, [])),
+        (waits.controllers_ready(cluster([ZK, ZK, ZK], FLAGGED, None)), (Wait, ["P11"])),
+        (waits.controllers_ready(cluster([ZK, ZK, ZK], (True, True, None), -1)), (Wait, ["G23"])),
+        (waits.controllers_ready(cluster([ZK, ZK, ZK], (True, True, False), -1)), (Refuse, ["G05"])),
+        (waits.controllers_ready(with_zk(PRE, migration=migration(97))), (Refuse, ["P06"])),
+        (waits.controllers_ready(replace(PRE, quorum=None)), (Wait, ["G20"])),
+        (waits.controllers_ready(FINAL), (Done, [])),
+        (waits.brokers_registered(PRE, frozenset({0, 1, 2})), (Done, [])),
+        (waits.brokers_registered(PRE, frozenset({0, 1, 2, 3})), (Wait, ["R03"])),
+        (waits.brokers_registered(with_broker(PRE, 1, listed_by=frozenset({1})), frozenset({0, 1, 2})), (Wait, ["R03"])),
+        (waits.brokers_registered(ClusterView(0.0), frozenset({0})), (Wait, ["G00"])),
+        (waits.copied(DUAL_ZK, BEFORE), (Done, [])),
+        (waits.copied(DUAL_ZK, DUAL_ZK), (Wait, ["G07"])),
+        (waits.copied(cluster([MIG, MIG, MIG], FLAGGED, -1), BEFORE), (Wait, ["P11"])),
+        (waits.copied(PRE, PRE), (Refuse, ["P01"])),
+        (waits.copied(replace(DUAL_ZK, partitions=HEADLESS), BEFORE), (Act, [])),
+        (waits.copied(replace(DUAL_ZK, partitions=None), BEFORE), (Wait, ["G00"])),
+        (waits.copied(FINAL, FINAL), (Done, [])),
+        (waits.lag_small(DUAL_ZK, BEFORE, 5), (Done, [])),
+        (waits.lag_small(DUAL_ZK, BEFORE, 0), (Wait, ["G07"])),
+        (waits.lag_small(FINAL, FINAL, 0), (Done, [])),
+        (waits.equivalent(replace(DUAL_ZK, topics=({}, {}), stored=STORED)), (Done, [])),
+        (waits.equivalent(DUAL_ZK), (Wait, ["G00", "G00"])),
+        (waits.equivalent(replace(DUAL_ZK, topics=({}, {}))), (Wait, ["G00"])),
+        (waits.equivalent(replace(DUAL_ZK, stored=STORED)), (Wait, ["G00"])),
+        (waits.equivalent(replace(DUAL_ZK, topics=({}, {"t": TopicMetadata("t", "id", {})}), stored=STORED)), (Wait, ["E02"])),
+        (waits.copied(OVER, OVER), (Done, [])),
+        (waits.lag_small(OVER, OVER, 0), (Done, [])),
+        (waits.equivalent(OVER), (Done, [])),
+        (waits.copied(LEFT, LEFT), (Done, [])),
+        (waits.lag_small(LEFT, LEFT, 0), (Done, [])),
+        (waits.equivalent(LEFT), (Done, [])),
+        (waits.equivalent(BEGUN), (Wait, ["G00", "G00"])),
+        (waits.finalized(replace(FINAL, taken_at=110.0), FINAL), (Done, [])),
+        (waits.finalized(FINAL, FINAL), (Wait, ["T01"])),
+        (waits.finalized(replace(FINAL, taken_at=110.0), cluster([KRAFT], BARE, 80)), (Wait, ["T03"])),
+        (waits.finalized(aged(FINAL, 1.5), FINAL), (Done, [])),
+        (waits.finalized(aged(FINAL, 1.4), FINAL), (Wait, ["T01"])),
+        (waits.finalized(LEFT, FINAL), (Refuse, ["P02"])),
+        (waits.finalized(replace(FINAL, zk=None), replace(FINAL, zk=None)), (Done, [])),
     ],
 )
 def test_wait(decision, expected):
@@ -126,7 +125,7 @@ def test_wait(decision, expected):
     ],
 )
 def test_soaking_needs_every_gate(view, standing):
-    assert waiting.soaking(view, DUAL_BEFORE, 10).standing is standing
+    assert waits.soaking(view, DUAL_BEFORE, 10).standing is standing
 
 
 DOWN_FRESH = {"process": DOWN, "answers": False, "migration_flag": None, "files": NodeFiles({}, {}, has_metadata_log=False)}
@@ -200,7 +199,7 @@ def test_a_first_roll_that_is_noted_is_no_way_back_that_was_left():
     ],
 )
 def test_a_lost_flag_makes_up_for_no_soak_and_a_finalization_of_our_own_does(view, expected):
-    past = waiting.past_soak(view)
+    past = waits.past_soak(view)
     assert (past and outcome(past)) == expected
 
 
@@ -273,7 +272,7 @@ def test_a_dual_write_that_has_had_no_time_to_move_is_no_alarm(after, expected):
 
 
 def test_what_changed_since_the_approval_is_said():
-    same = waiting.equivalent(equal(DUAL)).text
+    same = waits.equivalent(equal(DUAL)).text
     assert "Since" not in decide_finalize(equal(DUAL), DUAL_BEFORE, 3000, same).text
     assert "Since the approval" in decide_finalize(equal(DUAL), DUAL_BEFORE, 3000, f"{same} Another topic.").text
 
@@ -346,7 +345,7 @@ def test_an_old_audit_is_not_acted_on(judged_at, fine):
     ],
 )
 def test_the_dual_write_must_move_since_the_first_observation_of_a_finished_copy(so_far, kept):
-    assert waiting.copied_since(so_far, DUAL_ZK) is (so_far if kept else DUAL_ZK)
+    assert waits.copied_since(so_far, DUAL_ZK) is (so_far if kept else DUAL_ZK)
 
 
 def test_the_active_controller_is_finalized_last():

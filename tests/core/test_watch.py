@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.core.forward import watch
+from airflow_provider_kmigrate.core.migration import waits
 from tests.core.views import KRAFT, MIG, ZK, cluster, migration, with_controller, with_zk
 
 FLAGGED, BARE, NONE = (True, True, True), (False, False, False), (None, None, None)
@@ -31,7 +31,7 @@ def codes(reasons):
     ],
 )
 def test_what_a_person_must_hear_at_once(view, after, expected):
-    assert codes(watch.alarming(view, 24 * HOUR, BORN + after)) == expected
+    assert codes(waits.alarming(view, 24 * HOUR, BORN + after)) == expected
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_what_a_person_must_hear_at_once(view, after, expected):
     ],
 )
 def test_silence_counts_in_the_middle_of_a_migration_only(view, expected):
-    assert codes(watch.if_it_stays(view)) == expected
+    assert codes(waits.if_it_stays(view)) == expected
 
 
 STANDBY = cluster([KRAFT, KRAFT, KRAFT], (True, True, False), 90)  # 3000 leads
@@ -54,15 +54,15 @@ STANDBY = cluster([KRAFT, KRAFT, KRAFT], (True, True, False), 90)  # 3000 leads
 @pytest.mark.parametrize(("by_us", "now", "later"), [(set(), ["G05"], []), ({3001}, ["G05"], []), ({3001, 3002}, [], ["G05"])])
 def test_a_flag_that_a_finalization_takes_is_an_alarm_only_where_it_stays_half_way(by_us, now, later):
     view = with_zk(STANDBY, unflagged=frozenset(by_us))
-    assert codes(watch.at_once(view, 24 * HOUR, BORN)) == now
-    assert codes(watch.if_it_stays(view)) == later
-    assert codes(watch.alarming(view, 24 * HOUR, BORN)) == ["G05"], "a step knows itself which alarms it brings about"
+    assert codes(waits.at_once(view, 24 * HOUR, BORN)) == now
+    assert codes(waits.if_it_stays(view)) == later
+    assert codes(waits.alarming(view, 24 * HOUR, BORN)) == ["G05"], "a step knows itself which alarms it brings about"
 
 
 def test_once_one_without_the_flag_leads_nothing_is_to_be_given_back():
     view = cluster([KRAFT, KRAFT, KRAFT], (False, True, True), 90)
-    assert codes((*watch.at_once(view, 24 * HOUR, BORN), *watch.if_it_stays(view))) == []
-    assert "no way back (P12)" in watch.stands(view, BORN)
+    assert codes((*waits.at_once(view, 24 * HOUR, BORN), *waits.if_it_stays(view))) == []
+    assert "no way back (P12)" in waits.stands(view, BORN)
 
 
 @pytest.mark.parametrize(
@@ -77,11 +77,11 @@ def test_once_one_without_the_flag_leads_nothing_is_to_be_given_back():
     ],
 )
 def test_a_way_back_is_needed_from_the_first_broker_to_the_finalization(view, needed):
-    assert watch.needs_way_back(view) is needed
+    assert waits.needs_way_back(view) is needed
 
 
 def test_where_it_stands_in_one_sentence():
-    told = watch.stands(OLD, BORN + 1.5 * HOUR)
+    told = waits.stands(OLD, BORN + 1.5 * HOUR)
     assert "phase 'hybrid', 1.5 h after the controllers came; ZooKeeper is 2 records behind" in told
     assert "2 in migration mode, 1 in kraft mode" in told
-    assert "none answers" in watch.stands(cluster([None, None, None]), BORN)
+    assert "none answers" in waits.stands(cluster([None, None, None]), BORN)

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from airflow_provider_kmigrate.consumer.migrating.settings import registration_of
-from airflow_provider_kmigrate.core.coordination.wildcard import alike_in_librdkafka, compiled, selected, trimmed
+from airflow_provider_kmigrate.core.coordination.registration import alike_in_librdkafka, compiled, selected, trimmed
 from airflow_provider_kmigrate.exceptions import Refused
 
 TOPICS = ("app.t1", "app.t2", "appxt1", "T1", "t1", "t10", "__consumer_offsets")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_kmigrate.core.zookeeper_time import Age, LeaderTime, Span, Written
+from airflow_provider_kmigrate.core.model import Age, LeaderTime, Span, Written
 
 TERM = 1 << 32
 OURS = LeaderTime(Written(1000.0, 3 * TERM + 7), Span(50.0, 50.25))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_kmigrate.clients.group_znodes import groups_in
+from airflow_provider_kmigrate.clients.group_reads import groups_in
 from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, KafkaGroup
 from airflow_provider_kmigrate.core.coordination.registration import (
@@ -18,7 +18,7 @@ from airflow_provider_kmigrate.core.coordination.registration import (
     write_registration,
 )
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.groups.hold import held
+from airflow_provider_kmigrate.core.groups.move import held
 from airflow_provider_kmigrate.exceptions import Fenced
 from airflow_provider_kmigrate.groups.__main__ import _COMMANDS, parser, set_back
 from tests.clients.memory_zookeeper import Ensemble, MemoryZooKeeper

@@ -23,9 +23,9 @@ from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, KafkaGroup, MemberKind, Store, StoredOffset, ZkGroup
 from airflow_provider_kmigrate.core.coordination.registration import Flaw, Mode, Progress, Registration, Unreadable
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.findings.finding import Severity
 from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, OffsetWrite
 from airflow_provider_kmigrate.core.groups.scan import GroupSituation, TwoObservations, scan
+from airflow_provider_kmigrate.core.preflight.findings import Severity
 from airflow_provider_kmigrate.groups.__main__ import main, scanned
 from airflow_provider_kmigrate.groups.report import SCHEMA, copied, document, table
 from tests.consumer.migrating_group import Member as Migrating

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider_kmigrate.clients.group_znodes import groups_in
+from airflow_provider_kmigrate.clients.group_reads import groups_in
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, KafkaGroup
 from airflow_provider_kmigrate.core.coordination.registration import GroupPaths
 from airflow_provider_kmigrate.core.events import TopicPartition

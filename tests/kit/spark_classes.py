@@ -16,7 +16,7 @@ from typing import Final
 
 import pyspark
 
-from airflow_provider_kmigrate.clients import programs
+from airflow_provider_kmigrate.clients.hosts import runner
 from airflow_provider_kmigrate.clients.hosts.tokens import locked
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError
 
@@ -28,7 +28,7 @@ _TRAINER: Final = "tests.kit.spark_training"
 
 def archive() -> Path | None:
     """Where the archive for this Java is or is to be, beside the pyspark that it is for; None without Java."""
-    program = programs.java()
+    program = runner.java()
     if program is None:
         return None
     found = Path(program).resolve()
@@ -69,11 +69,11 @@ def _make_folder(folder: Path) -> None:
 def _make(wanted: Path) -> None:
     with tempfile.TemporaryDirectory(dir=wanted.parent, prefix=".training.") as scratch:
         made = Path(scratch) / "spark.jsa"
-        programs.run([sys.executable, "-m", _TRAINER, scratch, str(made)], TIMEOUT_S, "the audit that loads the classes")
+        runner.run([sys.executable, "-m", _TRAINER, scratch, str(made)], TIMEOUT_S, "the audit that loads the classes")
         # A truncated archive would crash every JVM that maps it: one that Java does not verify is thrown away.
         flags = ["-Xshare:on", "-XX:+VerifySharedSpaces", f"-XX:SharedArchiveFile={made}"]
-        argv = [programs.java() or "java", *flags, "-cp", (Path(scratch) / "class_path").read_text(), "-version"]
-        programs.run(argv, TIMEOUT_S, "Java's check of the archive")
+        argv = [runner.java() or "java", *flags, "-cp", (Path(scratch) / "class_path").read_text(), "-version"]
+        runner.run(argv, TIMEOUT_S, "Java's check of the archive")
         made.rename(wanted)
 
 

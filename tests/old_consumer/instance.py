@@ -19,10 +19,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from airflow_provider_kmigrate.clients.hosts.process import Launch, NodeProcess
+from airflow_provider_kmigrate.clients.hosts.local import Launch, NodeProcess
 from airflow_provider_kmigrate.clients.hosts.tokens import locked
-from airflow_provider_kmigrate.consumer.event_files import FileSink
-from airflow_provider_kmigrate.consumer.event_log import new_writer
+from airflow_provider_kmigrate.consumer.event_log import FileSink, new_writer
 from airflow_provider_kmigrate.consumer.migrating.settings import ClientStage
 from airflow_provider_kmigrate.consumer.stages import audited_of
 from airflow_provider_kmigrate.consumer.workload.life import Life

@@ -24,7 +24,7 @@ os.environ |= {
 import pytest
 from airflow.sdk import DAG, Variable
 
-from airflow_provider_kmigrate.hooks.world import opener
+from airflow_provider_kmigrate.hooks.step_context import opener
 from tests.provider.simulated import Rehearsal, rehearsal
 from tests.provider.simulated_groups import GroupRehearsal, group_rehearsal
 from tests.steps.sim import SimCluster

@@ -16,8 +16,8 @@ from airflow_provider_kmigrate.clients.znode_writes import NOTES, WRITABLE, Oper
 from airflow_provider_kmigrate.clients.zookeeper import Holding, Znode
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, NodeSpec
 from airflow_provider_kmigrate.core.model import ClusterView, Fields
-from airflow_provider_kmigrate.core.preflight.surroundings import ClusterEnvironment
-from airflow_provider_kmigrate.hooks.world import Access
+from airflow_provider_kmigrate.core.preflight.environment import ClusterEnvironment
+from airflow_provider_kmigrate.hooks.step_context import Access
 from tests.clients.memory_zookeeper import Ensemble, MemoryZooKeeper
 from tests.steps.sim import SimCluster
 from tests.steps.sim_hands import SimHost
@@ -57,7 +57,7 @@ class SimSession(MemoryZooKeeper):
 
 @dataclass
 class Rehearsal:
-    """A simulated cluster, its cluster file, and `open` for `hooks.world.opener`.
+    """A simulated cluster, its cluster file, and `open` for `hooks.step_context.opener`.
 
     `blind_looks`: so many looks see no broker. `failure`: what opening it raises. The first `hanging` looks end when they are `released`;
     `looked`: they all have begun.

@@ -15,7 +15,7 @@ from airflow_provider_kmigrate.clients.znode_writes import CONSUMERS, Operation
 from airflow_provider_kmigrate.clients.zookeeper import Holding, Znode
 from airflow_provider_kmigrate.core.cluster import ClusterSpec, GroupSpec, InstanceSpec
 from airflow_provider_kmigrate.core.model import ClusterView, Fields, ZkView
-from airflow_provider_kmigrate.hooks.world import Access
+from airflow_provider_kmigrate.hooks.step_context import Access
 from tests.clients.memory_zookeeper import Ensemble, MemoryZooKeeper
 from tests.provider.simulated import document
 from tests.steps.sim import SimCluster
@@ -56,7 +56,7 @@ class _ZooKeeper(MemoryZooKeeper):
 
 @dataclass
 class GroupRehearsal:
-    """Simulated groups of one cluster file, and `open` for `hooks.world.opener`. All share one clock."""
+    """Simulated groups of one cluster file, and `open` for `hooks.step_context.opener`. All share one clock."""
 
     path: Path
     groups: dict[str, SimGroup]

@@ -15,7 +15,7 @@ from airflow.sdk import DAG, TriggerRule
 from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_provider_kmigrate.clients.fence import Fence
-from airflow_provider_kmigrate.core.audit.log_blocks import LogMark
+from airflow_provider_kmigrate.core.audit.fingerprint import LogMark
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.dag_builders import rollback, zk_to_kraft
 from airflow_provider_kmigrate.hooks.spark_jobs import marks

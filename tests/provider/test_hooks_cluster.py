@@ -11,8 +11,8 @@ from airflow_provider_kmigrate import spec
 from airflow_provider_kmigrate.clients.tools import opened
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.model import BrokerMode, Fields, ProcessState
+from airflow_provider_kmigrate.hooks.connection import settings_of
 from airflow_provider_kmigrate.hooks.kafka import KafkaAdminHook
-from airflow_provider_kmigrate.hooks.tools import settings_of
 from airflow_provider_kmigrate.hooks.zookeeper import ZooKeeperHook
 from airflow_provider_kmigrate.observe import Observer
 from tests.kit.localcluster.cluster import LocalCluster, lent

@@ -11,8 +11,7 @@ from airflow_provider_kmigrate.core.spark import hold as spark_hold
 from airflow_provider_kmigrate.core.spark.hold import HOLD, STATE, Hold, JobState
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from airflow_provider_kmigrate.sparkjobs import Gate, keep_running
-from airflow_provider_kmigrate.sparkjobs.checkpoint import read_checkpoint
-from airflow_provider_kmigrate.sparkjobs.files import LocalFiles, join
+from airflow_provider_kmigrate.sparkjobs.files import LocalFiles, join, read_checkpoint
 from tests.sparkjobs.fakes import FakeClock, FakeStream
 
 FILES = LocalFiles()

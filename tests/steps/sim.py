@@ -27,7 +27,7 @@ from airflow_provider_kmigrate.core.model import (
     ZkController,
     ZkView,
 )
-from airflow_provider_kmigrate.core.preflight.surroundings import (
+from airflow_provider_kmigrate.core.preflight.environment import (
     ClusterEnvironment,
     LogDir,
     Registration,

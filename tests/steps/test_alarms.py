@@ -11,8 +11,7 @@ from airflow_provider_kmigrate.core.model import Migration, ZkView
 from airflow_provider_kmigrate.exceptions import Refused, Unavailable
 from airflow_provider_kmigrate.steps.notes import note_unflagged
 from airflow_provider_kmigrate.steps.run import StepContext, run_step
-from airflow_provider_kmigrate.steps.waits import BrokersRegistered, Finalized
-from airflow_provider_kmigrate.steps.watch import run_watch
+from airflow_provider_kmigrate.steps.waits import BrokersRegistered, Finalized, run_watch
 from tests.steps.sim import SimCluster
 from tests.steps.test_as_approved import Written
 from tests.steps.test_rollback import all_in_migration, finalization_begun

@@ -11,7 +11,7 @@ import pytest
 
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.decision import Done
-from airflow_provider_kmigrate.core.forward.standstill import MAX_RECOVERIES
+from airflow_provider_kmigrate.core.migration.recovery import MAX_RECOVERIES
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, TopicMetadata
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps.controllers import ProvisionController

@@ -20,11 +20,11 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_kmigrate.core import gates
-from airflow_provider_kmigrate.core.back import gates as back_gates
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.forward import provision, roll
+from airflow_provider_kmigrate.core.migration import controllers, roll
 from airflow_provider_kmigrate.core.phase import TABLE, Intent, Phase, PhasePermit, where
+from airflow_provider_kmigrate.core.rollback import conditions as back_gates
 from airflow_provider_kmigrate.exceptions import KMigrateError
 from airflow_provider_kmigrate.steps.rolling import run_rollback
 from airflow_provider_kmigrate.steps.run import StepContext
@@ -290,17 +290,17 @@ def test_it_finds_an_old_log_that_takes_the_cluster_over(tmp_path: Path, monkeyp
     for gate in ("empty_controllers", "fresh_migration"):
         monkeypatch.setattr(gates, gate, lambda *_: gates.MET)
     monkeypatch.setattr(back_gates, "empty", lambda _: True)
-    monkeypatch.setattr(provision, "_restart", lambda *_: None)
+    monkeypatch.setattr(controllers, "_restart", lambda *_: None)
     assert searched(tmp_path, 1, 1, 0, "earlier copy took the cluster over").found()
 
 
 def test_it_finds_a_flag_given_back_after_the_finalization(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the refusal: the finalized controller dies, a new run gives it its flag, and waits for a dual-write for ever."""
-    monkeypatch.setattr(provision, "still_open", lambda _: True)
+    monkeypatch.setattr(controllers, "still_open", lambda _: True)
     assert searched(tmp_path, 1, 1, 1, "G07", "neither way").found()
 
 
 def test_it_finds_a_controller_that_would_finalize_when_it_is_restarted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the look at its file: forward dies after writing it, back takes the broker back, somebody restarts the controller."""
-    monkeypatch.setattr(provision, "misfiled", lambda *_: None)
+    monkeypatch.setattr(controllers, "misfiled", lambda *_: None)
     assert searched(tmp_path, 1, 3, 0, "left behind").found()

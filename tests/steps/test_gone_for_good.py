@@ -11,11 +11,11 @@ import pytest
 import yaml
 
 from airflow_provider_kmigrate.clients.hosts.command import CommandHost
-from airflow_provider_kmigrate.core.back import rollback
 from airflow_provider_kmigrate.core.cluster import HostSpec, NodeSpec, Role
 from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_of
 from airflow_provider_kmigrate.core.model import Controller, ProcessState
+from airflow_provider_kmigrate.core.rollback import rollback
 from airflow_provider_kmigrate.exceptions import Refused
 from airflow_provider_kmigrate.steps import rendered
 from airflow_provider_kmigrate.steps.controllers import ProvisionController

@@ -8,7 +8,7 @@ from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, St
 from airflow_provider_kmigrate.core.coordination.registration import Flaw, Registration, Unreadable
 from airflow_provider_kmigrate.core.decision import Decision, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.model import ClusterView
-from airflow_provider_kmigrate.steps.group_check import CheckGroup
+from airflow_provider_kmigrate.steps.groups import CheckGroup
 from tests.core.test_group_move import SPEC, STATIC, T0, T1, changed, group, verdict
 
 SOUND = {"compression.type": "producer", "message.downconversion.enable": "true"}

@@ -4,9 +4,8 @@ import pytest
 
 from airflow_provider_kmigrate.core.cluster import Policy, Role
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
-from airflow_provider_kmigrate.core.forward.leaders import LEFT_OUT_FOR
-from airflow_provider_kmigrate.core.forward.provision import postponed_controller
-from airflow_provider_kmigrate.core.forward.roll import next_to_roll
+from airflow_provider_kmigrate.core.migration.controllers import postponed_controller
+from airflow_provider_kmigrate.core.migration.roll import LEFT_OUT_FOR, next_to_roll
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.core.plan import MIGRATION
@@ -16,11 +15,7 @@ from airflow_provider_kmigrate.steps.brokers import RollBroker
 from airflow_provider_kmigrate.steps.controllers import FinalizeController, ProvisionController
 from airflow_provider_kmigrate.steps.rolling import run_plan
 from airflow_provider_kmigrate.steps.run import run_step
-from airflow_provider_kmigrate.steps.waits import (
-    ControllersReady,
-    Copied,
-    Soak,
-)
+from airflow_provider_kmigrate.steps.waits import ControllersReady, Copied, Soak
 from tests.steps.sim import SimCluster
 from tests.steps.sim_nodes import Killed, Mortal
 

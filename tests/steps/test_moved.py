@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_kmigrate.core.decision import Refuse, Wait
-from airflow_provider_kmigrate.core.forward.roll import decide_restart
+from airflow_provider_kmigrate.core.migration.roll import decide_restart
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.exceptions import TimedOut
 from airflow_provider_kmigrate.steps.brokers import ROLL_LOOKS, RollBackBroker

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_kmigrate.core.back.losses import RollbackTerms
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
 from airflow_provider_kmigrate.core.model import ClusterView, Fields, TopicMetadata
 from airflow_provider_kmigrate.core.plan import ROLLBACK, stage
+from airflow_provider_kmigrate.core.rollback.conditions import RollbackTerms
 from airflow_provider_kmigrate.exceptions import Refused, TimedOut
 from airflow_provider_kmigrate.steps.rollback import HandOver, StopController, planned
 from airflow_provider_kmigrate.steps.rolling import run_plan, run_rollback

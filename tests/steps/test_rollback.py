@@ -6,14 +6,14 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_kmigrate.clients.partition_states import raise_versions
-from airflow_provider_kmigrate.core.back.losses import RollbackTerms
 from airflow_provider_kmigrate.core.cluster import Role
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.core.plan import ROLLBACK, stage
+from airflow_provider_kmigrate.core.rollback.conditions import RollbackTerms
 from airflow_provider_kmigrate.exceptions import Failed, Fenced, Refused, Unavailable
-from airflow_provider_kmigrate.steps import brokers, partition_states
+from airflow_provider_kmigrate.steps import brokers, dual_write
 from airflow_provider_kmigrate.steps.brokers import RollBackBroker, RollBroker
 from airflow_provider_kmigrate.steps.controllers import ProvisionController
 from airflow_provider_kmigrate.steps.files import install
@@ -120,7 +120,7 @@ def test_brokers_that_do_not_hear_the_zookeeper_controller_are_told_again(tmp_pa
     def too_few(zookeeper, holding):
         return raise_versions(zookeeper, holding) if cluster.deaf else (0, 0)
 
-    monkeypatch.setattr(partition_states, "raise_versions", too_few)
+    monkeypatch.setattr(dual_write, "raise_versions", too_few)
     all_kraft(cluster, cluster.world(tmp_path))
     run_rollback(cluster.world(tmp_path))
     assert cluster.disasters == ["leaders skip what the ZooKeeper controller says"]

@@ -11,7 +11,7 @@ from airflow_provider_kmigrate.clients.zookeeper import Znode
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
 from airflow_provider_kmigrate.core.cluster import Role
 from airflow_provider_kmigrate.core.decision import Act, Done, Verb, Wait
-from airflow_provider_kmigrate.core.forward.standstill import FORGOTTEN_AFTER, MAX_RECOVERIES, PATIENCE, StalledDualWrite
+from airflow_provider_kmigrate.core.migration.recovery import FORGOTTEN_AFTER, MAX_RECOVERIES, PATIENCE, StalledDualWrite
 from airflow_provider_kmigrate.core.model import BrokerMode, Cause, Fields, Reason
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, Fenced, Refused, TimedOut

@@ -4,7 +4,7 @@ from itertools import permutations
 
 import pytest
 
-from airflow_provider_kmigrate.core.forward.roll import next_to_roll, postponed
+from airflow_provider_kmigrate.core.migration.roll import next_to_roll, postponed
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.exceptions import TimedOut

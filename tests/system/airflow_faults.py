@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
+from airflow_provider_kmigrate.clients.hosts.local import NodeProcess
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan
-from airflow_provider_kmigrate.consumer.workload.plan import GroupPlan
+from airflow_provider_kmigrate.consumer.workload.control import GroupPlan
 from airflow_provider_kmigrate.core.model import Fields
 from airflow_provider_kmigrate.core.phase import Phase, where
 from airflow_provider_kmigrate.exceptions import Failed, TimedOut

@@ -18,9 +18,9 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
+from airflow_provider_kmigrate.clients.hosts.local import NodeProcess
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan
-from airflow_provider_kmigrate.consumer.workload.plan import GroupPlan
+from airflow_provider_kmigrate.consumer.workload.control import GroupPlan
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.model import BrokerMode, Fields
 from airflow_provider_kmigrate.core.plan import ROLLBACK, stage

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
-from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
+from airflow_provider_kmigrate.clients.hosts.local import NodeProcess
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Fields, ProcessState
 from benchmarks import direct
 from tests.kit.localcluster.cluster import LocalCluster

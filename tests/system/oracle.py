@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from airflow_provider_kmigrate.clients import wire_groups
 from airflow_provider_kmigrate.core.internal_topics import OFFSETS_TOPIC
-from airflow_provider_kmigrate.core.metadata import kinds
+from airflow_provider_kmigrate.core.metadata import equivalence
 from airflow_provider_kmigrate.core.model import ClusterView, Fields, Migration, ZkController
 from airflow_provider_kmigrate.core.offsets_topic import Agreement, uniform
 from airflow_provider_kmigrate.exceptions import KMigrateError
@@ -82,7 +82,7 @@ class Oracle:
             if not dual_writing(world.observer.look(Fields.POSITION)):
                 return None
             view = world.observer.look(Fields.POSITION | Fields.METADATA)
-        if reasons := (*kinds.unread_kinds(view), *kinds.found(view)):
+        if reasons := (*equivalence.unread_kinds(view), *equivalence.found(view)):
             raise NotYet("; ".join(reason.text for reason in reasons))
         return ""
 

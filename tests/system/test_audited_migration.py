@@ -16,9 +16,8 @@ import yaml
 
 from airflow_provider_kmigrate.audit import connector
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan
-from airflow_provider_kmigrate.consumer.probe import Probe
-from airflow_provider_kmigrate.consumer.probe_runs import ProbeRuns
-from airflow_provider_kmigrate.consumer.workload.plan import GroupPlan
+from airflow_provider_kmigrate.consumer.probe import Probe, ProbeRuns
+from airflow_provider_kmigrate.consumer.workload.control import GroupPlan
 from airflow_provider_kmigrate.core.audit.verdict import Level
 from airflow_provider_kmigrate.core.ledger import LedgerVerdict
 from airflow_provider_kmigrate.core.model import ProcessState

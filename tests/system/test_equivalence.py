@@ -27,7 +27,7 @@ from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_top
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.decision import Done
 from airflow_provider_kmigrate.core.gates import GateState
-from airflow_provider_kmigrate.core.metadata.kinds import differences, lost, same, unread_kinds
+from airflow_provider_kmigrate.core.metadata.equivalence import differences, lost, same, unread_kinds
 from airflow_provider_kmigrate.core.model import ClusterView, Fields, Stored, StoredKind
 from benchmarks import direct
 from tests.kit.localcluster import config, plan

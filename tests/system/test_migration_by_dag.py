@@ -17,8 +17,7 @@ from confluent_kafka.admin import AdminClient
 from airflow_provider_kmigrate.clients.settings import ClusterSettings, KafkaSettings, WireSecurity, ZooKeeperSettings
 from airflow_provider_kmigrate.clients.tools import opened
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
-from airflow_provider_kmigrate.consumer.workload.control import Workload
-from airflow_provider_kmigrate.consumer.workload.plan import GroupPlan, WorkloadPlan
+from airflow_provider_kmigrate.consumer.workload.control import GroupPlan, Workload, WorkloadPlan
 from airflow_provider_kmigrate.core.events import SendFailure
 from airflow_provider_kmigrate.core.model import TopicMetadata
 from airflow_provider_kmigrate.core.phase import Phase, where

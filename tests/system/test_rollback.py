@@ -14,9 +14,9 @@ import pytest
 from confluent_kafka import Producer
 from kazoo.client import KazooClient
 
-from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
+from airflow_provider_kmigrate.clients.hosts.local import NodeProcess
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
-from airflow_provider_kmigrate.consumer.workload.plan import GroupPlan
+from airflow_provider_kmigrate.consumer.workload.control import GroupPlan
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.files.properties import parse
 from airflow_provider_kmigrate.core.ledger import LedgerVerdict

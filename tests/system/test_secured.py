@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError, Producer
 
-from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
+from airflow_provider_kmigrate.clients.hosts.local import NodeProcess
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
-from airflow_provider_kmigrate.consumer.workload.control import Workload
-from airflow_provider_kmigrate.consumer.workload.plan import GroupPlan, WorkloadPlan
+from airflow_provider_kmigrate.consumer.workload.control import GroupPlan, Workload, WorkloadPlan
 from airflow_provider_kmigrate.core.ledger import LedgerVerdict
 from airflow_provider_kmigrate.core.model import BrokerMode
 from airflow_provider_kmigrate.core.phase import Phase, where

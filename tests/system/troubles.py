@@ -16,9 +16,9 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException
 from kazoo.handlers.threading import KazooTimeoutError
 
-from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
+from airflow_provider_kmigrate.clients.hosts.local import NodeProcess
 from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.forward import moved
+from airflow_provider_kmigrate.core.migration import roll
 from airflow_provider_kmigrate.core.model import Fields
 from tests.system import disks, proxy
 from tests.system.journey import Journey, Trouble
@@ -59,7 +59,7 @@ def controllers_cut_off(journey: Journey, fault: Fault) -> Trouble:
 def controllers_cut_off_midway(journey: Journey) -> Trouble:
     """After /migration has moved in the same life of the step; another trouble holds it until that can be seen to be over."""
     made = partial(journey.broken, proxy.REFUSED, OF_CONTROLLERS)
-    return Trouble("controllers cut off from ZooKeeper midway: refused", NOT_WRITTEN, made, overlap=2 * moved.WINDOW + 5.0)
+    return Trouble("controllers cut off from ZooKeeper midway: refused", NOT_WRITTEN, made, overlap=2 * roll.WINDOW + 5.0)
 
 
 def cut_from_controllers(journey: Journey, node: NodeSpec, fault: Fault) -> Trouble:

@@ -26,12 +26,13 @@ from airflow_provider_kmigrate.core.audit.commit_tracks import (
     PATIENCE,
     CommitSnapshot,
     CommitTimeouts,
+    Tracks,
     Waiting,
     end_of_records,
     judge_commits,
     standing_still,
 )
-from airflow_provider_kmigrate.core.audit.log_blocks import (
+from airflow_provider_kmigrate.core.audit.fingerprint import (
     BLOCK,
     Fingerprint,
     LogMark,
@@ -41,7 +42,6 @@ from airflow_provider_kmigrate.core.audit.log_blocks import (
     renewal,
     stretches,
 )
-from airflow_provider_kmigrate.core.audit.offset_tracks import Tracks
 from airflow_provider_kmigrate.core.audit.offsets_records import RawRecord, Scan
 from airflow_provider_kmigrate.core.audit.verdict import Ground, LevelHealth
 from airflow_provider_kmigrate.core.events import TopicPartition

@@ -13,10 +13,10 @@ from string import Template
 from typing import NamedTuple
 
 from airflow_provider_kmigrate.audit.report import pictures, words
-from airflow_provider_kmigrate.audit.report.charts import Axis
+from airflow_provider_kmigrate.audit.report.pictures import Axis
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.core.audit.report_facts import ReportFacts
-from airflow_provider_kmigrate.core.page_text import safe
+from airflow_provider_kmigrate.core.text import safe
 
 HTML, JSON = "report.html", "report.json"
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from airflow_provider_kmigrate.core.audit.report_facts import Ledger, ReportFacts
 from airflow_provider_kmigrate.core.audit.verdict import CLAIMS, AuditVerdict, Ground, Level, Outcome
 from airflow_provider_kmigrate.core.ledger.facts import Case, Facts
-from airflow_provider_kmigrate.core.page_text import date, duration, moment, number, safe
+from airflow_provider_kmigrate.core.text import date, duration, moment, number, safe
 
 _MARKS = {Outcome.PASS: "\N{CHECK MARK}", Outcome.FAIL: "\N{MULTIPLICATION X}", Outcome.INCONCLUSIVE: "?"}
 _MEANING = {

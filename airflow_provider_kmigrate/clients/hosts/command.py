@@ -1,4 +1,8 @@
-"""Driver `command`: nodes that the user's own commands start, stop and look at (systemctl, ssh, kubectl, a script).
+"""Argument lists with places to fill in: `{id}`, `{host}`, `{properties}` and others of nodes, `{instance}` and others of consumers.
+
+What the answers of status and read commands mean. Unknown is not healthy: what they do not clearly say, they do not say.
+
+Driver `command`: nodes that the user's own commands start, stop and look at (systemctl, ssh, kubectl, a script).
 
 What a command must do, argument lists with places as in `argv`, never through a shell:
 
@@ -23,18 +27,100 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from airflow_provider_kmigrate.clients.hosts import answers, files
-from airflow_provider_kmigrate.clients.hosts.argv import fill, no_command, node_values
+from airflow_provider_kmigrate.clients.hosts import files
+from airflow_provider_kmigrate.clients.hosts.files import must_format, must_wipe, refuse_data
 from airflow_provider_kmigrate.clients.hosts.runner import Answer, LocalRunner, Runner
-from airflow_provider_kmigrate.clients.hosts.storage import must_format, must_wipe, refuse_data
 from airflow_provider_kmigrate.clients.hosts.tokens import admitted
 from airflow_provider_kmigrate.core.cluster import NodeSpec
 from airflow_provider_kmigrate.core.model import NodeFiles, Process, ProcessState, Reason
 from airflow_provider_kmigrate.exceptions import Failed, Refused, TimedOut, Unavailable, Unreachable
+
+_PLACE = re.compile(r"\{(id|host|properties|path|cluster_id|release|group|instance|kind)\}")
+
+
+def fill(template: Iterable[str], values: Mapping[str, str]) -> tuple[str, ...]:
+    """`template` with its places filled; each word stays one word, whatever the values hold.
+
+    Braces around anything else are left alone: Java and JSON arguments have their own. Raises `Refused` for a place that this
+    command has no value for (`{cluster_id}` in a start command, say).
+    """
+
+    def value(match: re.Match[str]) -> str:
+        if match[1] not in values:
+            raise no_command(
+                f"the command {' '.join(template)!r} has {match[0]}, which has no meaning in it; known: {sorted(values)}"
+            )
+        return values[match[1]]
+
+    template = tuple(template)
+    return tuple(_PLACE.sub(value, word) for word in template)
+
+
+def no_command(text: str) -> Refused:
+    """The refusal where a node's machine cannot be told what to do."""
+    return Refused.because(Reason("M02", f"{text}."))
+
+
+def node_values(node: NodeSpec) -> dict[str, str]:
+    """The values that every command of a node may use."""
+    return {"id": str(node.id), "host": node.host, "properties": node.hosts.properties}
+
+
+STOPPED = 3  # as `systemctl is-active`, which says it for a unit that is on its way, too; such a unit still has a process
+_ON_ITS_WAY = frozenset({"activating", "deactivating", "reloading", "refreshing"})
+_GONE = frozenset({"inactive", "failed"})
+_NO_SUCH_FILE = "No such file or directory"
+
+
+def is_quiet(command: Sequence[str]) -> bool:
+    """Whether a status command keeps the word to itself that tells a stopped unit from one that still stops.
+
+    Options of what runs `systemctl is-active`, such as those of `ssh -q`, do not count.
+    """
+    words = " ".join(command).split()
+    if "is-active" not in words:
+        return False
+    first = next((place for place, word in enumerate(words) if word.endswith("systemctl")), words.index("is-active"))
+    return any(re.fullmatch(r"--quiet|-[a-z]*q[a-z]*", word) for word in words[first:])
+
+
+def state_of(answer: Answer) -> ProcessState | None:
+    """What a status command says; None for the code of a stopped node without the word for it.
+
+    The word stands on a line of its own, as `systemctl is-active` prints it, or behind `Active:`, as `systemctl status` does; a login
+    shell may print other lines before it.
+    """
+    if answer.code == 0:
+        return ProcessState.RUNNING
+    if answer.code != STOPPED:
+        return ProcessState.UNKNOWN
+    words = set(_words(answer.out))
+    if words & _ON_ITS_WAY:
+        return ProcessState.RUNNING
+    return ProcessState.STOPPED if words & _GONE else None
+
+
+def _words(out: str) -> Iterator[str]:
+    for line in out.splitlines():
+        before, _, after = line.strip().partition("Active:")
+        words = after.split() if not before else line.split()
+        if words and (not before or len(words) == 1):
+            yield words[0]
+
+
+def is_absent(answer: Answer, path: str) -> bool:
+    """Whether a read command that failed says that there is no such file: of this very path, in one line, in English.
+
+    ssh says "No such file or directory" of its own keys, and a file that may not be read is not absent.
+    """
+    named = rf"(?:^|[\s'\"`]){re.escape(path)}['\"]?: {_NO_SUCH_FILE}\.?\s*$"
+    return any(re.search(named, line) for line in answer.err.splitlines())
+
 
 _BROKEN_CONNECTION = 255
 _AT_ONCE = 4  # files of a node: a broker has one on each disk, and a look waits 15 s; sshd lets ten connections begin at a time
@@ -56,11 +142,11 @@ class CommandHost:
 
     def status(self, node: NodeSpec) -> Process:
         """Raises `Refused` for a command that cannot tell a stopped node from one that still stops: before it is needed, at best."""
-        if answers.is_quiet(node.hosts.status):
+        if is_quiet(node.hosts.status):
             raise _wordless(node, "prints nothing (--quiet)")
-        state = answers.state_of(self._run(node, "status", node.hosts.status))
+        state = state_of(self._run(node, "status", node.hosts.status))
         if state is None:
-            raise _wordless(node, f"ended with exit code {answers.STOPPED} and printed neither `inactive` nor `failed`")
+            raise _wordless(node, f"ended with exit code {STOPPED} and printed neither `inactive` nor `failed`")
         return Process(state)
 
     def start(self, node: NodeSpec, token: int) -> None:
@@ -155,7 +241,7 @@ class CommandHost:
         answer = self._run(node, "read", node.hosts.read, {"path": path})
         if answer.code == 0:
             return answer.out
-        if answers.is_absent(answer, path):
+        if is_absent(answer, path):
             return None
         hint = f"(a file that is not there must be told as '{path}: No such file or directory', in English)"
         raise Failed(f"{node.name}: cannot read {path}: exit code {answer.code}: {answer.err_tail} {hint}")

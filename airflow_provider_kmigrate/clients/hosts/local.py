@@ -1,4 +1,14 @@
-"""Driver `local`: nodes that are plain processes of this machine, each with a folder (`HostSpec.state`) that describes it.
+"""The process of one node: started so that it outlives its starter, found again by pid and birth, never by name.
+
+All that is known about it lies in one folder: `launch.json` (what to run), `process.json` (what was started), `node.log` (what
+it wrote), `lock` and `token` (who may change it).
+
+A starter may be killed at any instant, so there must be no instant at which a node runs and is not written down. The child
+therefore begins as a launcher that waits for a word from its starter; the word comes after `process.json` is on disk, and
+only then does the launcher become the node (exec keeps pid and birth). A starter that dies earlier closes the pipe, and the
+launcher ends.
+
+Driver `local`: nodes that are plain processes of this machine, each with a folder (`HostSpec.state`) that describes it.
 
 `process.NodeProcess` draws that folder. Used by the local cluster, and by anybody whose brokers run beside Airflow without a
 service manager.
@@ -6,20 +16,201 @@ service manager.
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import IO, Any, cast
 
+import psutil
+
+from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.hosts import files
-from airflow_provider_kmigrate.clients.hosts.argv import fill, no_command, node_values
-from airflow_provider_kmigrate.clients.hosts.process import Launch, NodeProcess, environment
-from airflow_provider_kmigrate.clients.hosts.storage import must_format, must_wipe, refuse_data, set_aside
+from airflow_provider_kmigrate.clients.hosts.command import fill, no_command, node_values
+from airflow_provider_kmigrate.clients.hosts.files import must_format, must_wipe, refuse_data, set_aside
 from airflow_provider_kmigrate.clients.hosts.tokens import admitted
 from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.model import NodeFiles, Process
+from airflow_provider_kmigrate.core.model import NodeFiles, Process, ProcessState
 from airflow_provider_kmigrate.exceptions import Failed, TimedOut, Unreachable
+
+_LAUNCHER = """\
+import os, signal, sys
+if os.read(0, 1) != b"g": sys.exit(1)
+signal.pthread_sigmask(signal.SIG_SETMASK, [])
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
+os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+try: os.execvp(sys.argv[1], sys.argv[1:])
+except OSError as error: sys.exit(f"cannot run {sys.argv[1]}: {error}")
+"""
+_INHERITED = ("PATH", "HOME", "USER", "LANG", "TZ", "TMPDIR", "JAVA_HOME", "LD_LIBRARY_PATH")
+_POLL = 0.02
+_STOPPED = Process(ProcessState.STOPPED)
+_children: dict[int, subprocess.Popen[bytes]] = {}  # ours to reap; a zombie has the pid and birth of the living
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What a node runs: argument lists with places to fill in, and what is added to the environment."""
+
+    start: tuple[str, ...]
+    format: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Started:
+    pid: int
+    birth: str
+    started_at: float
+
+
+def environment(extra: Mapping[str, str]) -> dict[str, str]:
+    """A node's environment: a few of our own variables and `extra`. Not all of ours: a worker's hold Airflow's secrets."""
+    return {name: os.environ[name] for name in _INHERITED if name in os.environ} | dict(extra)
+
+
+class NodeProcess:
+    """The process that `folder` describes. Not locked here: callers that start hold `tokens.locked(folder)`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.log = folder / "node.log"
+
+    def define(self, launch: Launch) -> None:
+        """Set what the next start runs."""
+        atomic.make_folder(self.folder)
+        atomic.replace(self.folder / "launch.json", json.dumps(asdict(launch), indent=1).encode())
+
+    def launch(self) -> Launch:
+        """Raises `Failed` where the folder describes no process."""
+        values = self._read("launch.json")
+        if values is None:
+            raise Failed(f"{self.folder} describes no process: there is no launch.json in it")
+        try:
+            return Launch(tuple(values["start"]), tuple(values["format"]), values["env"])
+        except (KeyError, TypeError) as error:
+            raise Failed(f"{self.folder / 'launch.json'} is damaged: {error!r}") from error
+
+    def find(self) -> Process:
+        """The process now. A reused pid, a zombie and a machine that was restarted since all count as stopped."""
+        started = self._started()
+        if started is None:
+            return _STOPPED
+        try:
+            return Process(ProcessState.RUNNING, started.pid, started.started_at) if _lives(started) else _STOPPED
+        except psutil.AccessDenied:
+            return Process(ProcessState.UNKNOWN, started.pid)
+
+    def _started(self) -> _Started | None:
+        values = self._read("process.json")
+        try:
+            return None if values is None else _Started(**values)
+        except TypeError as error:
+            raise Failed(f"{self.folder / 'process.json'} is damaged: {error}") from error
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        return files.read_object(self.folder / name)
+
+    def start(self, values: Mapping[str, str] | None = None) -> Process:
+        """Start it unless it runs; returns once it exists. Raises `Failed` where its program is not there."""
+        found = self.find()
+        if found.state is not ProcessState.STOPPED:
+            return found
+        launch = self.launch()
+        argv = fill(launch.start, values or {})
+        if shutil.which(argv[0]) is None:
+            raise Failed(f"cannot start {self.folder.name}: there is no program {argv[0]!r}")
+        return self._spawn(argv, launch.env)
+
+    def _spawn(self, argv: Sequence[str], env: Mapping[str, str]) -> Process:
+        child = self._fork(argv, env)
+        _children[child.pid] = child
+        started = _Started(child.pid, _birth(child.pid), psutil.Process(child.pid).create_time())
+        try:
+            with cast(IO[bytes], child.stdin) as word:  # left without the word, the launcher ends
+                atomic.replace(self.folder / "process.json", json.dumps(asdict(started)).encode())
+                word.write(b"g")
+        except BrokenPipeError as error:
+            raise Failed(f"{self.folder.name} was killed as it started; {self.log_tail(5)}") from error
+        return Process(ProcessState.RUNNING, started.pid, started.started_at)
+
+    def _fork(self, argv: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        try:
+            with self.log.open("ab") as log:
+                return subprocess.Popen(
+                    [sys.executable, "-ISc", _LAUNCHER, *argv],
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    cwd=self.folder,
+                    env=environment(env),
+                    start_new_session=True,
+                )
+        except (OSError, ValueError) as error:
+            raise Failed(f"cannot start {self.folder.name}: {error}") from error
+
+    def signal(self, number: signal.Signals) -> int | None:
+        """Send a signal, if it still runs; the pid that got it. Raises `Failed` where we may not."""
+        pid = self.find().pid
+        if pid is None:
+            return None
+        try:
+            psutil.Process(pid).send_signal(number)
+        except psutil.NoSuchProcess:
+            return None
+        except psutil.AccessDenied as error:
+            raise Failed(f"may not send {number.name} to pid {pid} of {self.folder.name}: another user's process") from error
+        return pid
+
+    def wait_gone(self, pid: int | None, timeout: float) -> bool:
+        """Whether `pid`, once this node's process, is gone within `timeout` seconds; a successor does not count."""
+        deadline = time.monotonic() + timeout
+        while pid is not None and self.find().pid == pid:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_POLL)
+        return True
+
+    def log_tail(self, lines: int) -> str:
+        """The last lines of its log under the log's path; empty before its first start."""
+        return files.tail(self.log, lines)
+
+
+def _lives(started: _Started) -> bool:
+    alive = _runs(started)
+    child = _children.get(started.pid)
+    if child is not None and not alive and child.poll() is not None:  # looked at before it is reaped: it may end between the two
+        _children.pop(started.pid, None)
+    return alive
+
+
+def _runs(started: _Started) -> bool:
+    try:
+        return _birth(started.pid) == started.birth and psutil.Process(started.pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _birth(pid: int) -> str:
+    """What no other process ever has: the boot, and the ticks from the boot to the process's start.
+
+    psutil's create_time is wall time, which moves when the machine's clock is set, and a node must not be lost then.
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return f"{psutil.Process(pid).create_time():.2f}"  # no Linux, or no such process, which psutil then says
+    except ProcessLookupError as error:
+        raise psutil.NoSuchProcess(pid) from error
+    return f"{boot}:{stat.rpartition(')')[2].split()[19]}"  # field 22 of proc(5); the command before it may hold spaces
+
 
 _FORMAT_TIMEOUT = 60.0
 

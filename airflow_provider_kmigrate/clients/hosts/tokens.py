@@ -15,7 +15,7 @@ from pathlib import Path
 
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.hosts import files
-from airflow_provider_kmigrate.clients.outdated import outdated
+from airflow_provider_kmigrate.clients.znode_writes import outdated
 from airflow_provider_kmigrate.exceptions import Failed, Fenced, TimedOut
 
 _LOCK_TIMEOUT = 30.0

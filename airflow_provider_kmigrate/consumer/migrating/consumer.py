@@ -1,4 +1,6 @@
-"""A consumer that moves with its group from ZooKeeper's coordination to Kafka's and back (KIP-125), with confluent-kafka's face.
+"""What confluent-kafka's consumer has and a migrating one does not, refused by name.
+
+A consumer that moves with its group from ZooKeeper's coordination to Kafka's and back (KIP-125), with confluent-kafka's face.
 
 ::
 
@@ -37,20 +39,25 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from functools import singledispatchmethod
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, NoReturn, Self
 
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
 from airflow_provider_kmigrate.consumer.assignment import place
 from airflow_provider_kmigrate.consumer.audited import AuditedConsumer
-from airflow_provider_kmigrate.consumer.event_files import FileSink
-from airflow_provider_kmigrate.consumer.event_log import Sink
-from airflow_provider_kmigrate.consumer.migrating.absent import Absent
+from airflow_provider_kmigrate.consumer.event_log import FileSink, Sink
 from airflow_provider_kmigrate.consumer.migrating.delivery import Active, DeliveryBuffer
-from airflow_provider_kmigrate.consumer.migrating.metrics import as_text, metrics_of, with_figures
+from airflow_provider_kmigrate.consumer.migrating.runner import (
+    CommitAnswer,
+    Connect,
+    Inbox,
+    MemberRunner,
+    as_text,
+    metrics_of,
+    with_figures,
+)
 from airflow_provider_kmigrate.consumer.migrating.settings import MigratingSettings, registration_of, told
-from airflow_provider_kmigrate.consumer.migrating.shell import CommitAnswer, Connect, Inbox, MemberRunner
 from airflow_provider_kmigrate.consumer.migrating.zookeeper import GroupSession
 from airflow_provider_kmigrate.core.coordination.registration import Mode
 from airflow_provider_kmigrate.core.events import TopicPartition
@@ -58,6 +65,29 @@ from airflow_provider_kmigrate.core.member import words as w
 from airflow_provider_kmigrate.core.member.state import stores
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Refused
+
+_GROUPS: Final = "What it delivers is what the group gives it, in both modes."
+_NOTED: Final = "An operator's reset moves a partition: /consumers/<group>/migration/reset/<topic>/<partition>."
+_ABSENT: Final = {
+    "assign": _GROUPS,
+    "unassign": _GROUPS,
+    "unsubscribe": f"{_GROUPS} Close it, and make another one.",
+    "seek": f"Both stores, and whoever comes next, would know nothing of it. {_NOTED}",
+    "store_offsets": "Offsets are committed to two stores, in the order of the mode: use commit.",
+}
+
+
+class Absent:
+    """Raises `AttributeError`, as for any other name, and says what to do instead."""
+
+    def __getattr__(self, name: str) -> Any:
+        return _refuse(type(self).__name__, name)
+
+
+def _refuse(kind: str, name: str) -> NoReturn:
+    why = _ABSENT.get(name)
+    raise AttributeError(f"{kind} has no {name}." + (f" {why}" if why else ""))
+
 
 Callback = Callable[[Any, list[KafkaPartition]], object]
 OnCommit = Callable[[KafkaError | None, list[KafkaPartition]], object]

@@ -1,4 +1,18 @@
-"""A migrating consumer's settings: librdkafka's properties beside the old consumer's names and KIP-125's own, taken apart.
+"""What the text of a property says, and the refusal of one that cannot be honoured.
+
+How a migrating consumer reaches ZooKeeper and who it is there: its properties, by Kafka's own names where Kafka has one (KIP-515).
+
+Pure. Kafka's names for what a Java client alone has are refused where they say how secure a connection is; what is known to have no
+effect is passed over (`old_settings`), and any other name that begins with `zookeeper.` is refused: it may be misspelt.
+`zookeeper.sasl.*` and `zookeeper.digest` are ours: Kafka takes these from a JAAS file and from nowhere.
+
+The old consumer's settings in an application that has just left it: what becomes of each name here.
+
+All names are those of `kafka.consumer.ConsumerConfig` and `kafka.utils.ZKConfig` of Kafka 0.8.2 to 1.1.1. What stands in none of the
+tables is taken under its own name: by this consumer, or by librdkafka, which has the old `fetch.message.max.bytes`,
+`socket.receive.buffer.bytes`, and `smallest` and `largest` of `auto.offset.reset`.
+
+A migrating consumer's settings: librdkafka's properties beside the old consumer's names and KIP-125's own, taken apart.
 
 Pure, but for lines of log. Times in the properties are milliseconds, as everywhere in Kafka; in here they are seconds.
 """
@@ -6,20 +20,224 @@ Pure, but for lines of log. Times in the properties are milliseconds, as everywh
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
-from airflow_provider_kmigrate.consumer.migrating.access import zookeeper_of
-from airflow_provider_kmigrate.consumer.migrating.old_settings import check_old, is_old, renamed, without_effect
-from airflow_provider_kmigrate.consumer.migrating.values import cannot, flag, milliseconds
 from airflow_provider_kmigrate.core.coordination.assignors import Strategy
-from airflow_provider_kmigrate.core.coordination.registration import STATIC, WHITE_LIST, Registration, consumer_id
-from airflow_provider_kmigrate.core.coordination.wildcard import alike_in_librdkafka, compiled
+from airflow_provider_kmigrate.core.coordination.registration import (
+    STATIC,
+    WHITE_LIST,
+    Registration,
+    alike_in_librdkafka,
+    compiled,
+    consumer_id,
+)
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Refused
+
+_FALSE: Final = frozenset({"false", "0", "f"})
+
+
+def flag(value: object) -> bool:
+    """A setting as librdkafka reads a boolean."""
+    return str(value).lower() not in _FALSE
+
+
+def cannot(text: str, why: str, remedy: str) -> Refused:
+    """The refusal (Y06) of a setting that this consumer cannot honour."""
+    return Refused.because(Reason("Y06", text, why, remedy))
+
+
+def milliseconds(given: Mapping[str, Any], name: str, default: int) -> int:
+    """Raises `Refused` for what is no whole number."""
+    value = str(given.get(name, default)).strip()
+    if not (value.isascii() and value.isdigit()):
+        raise cannot(f"{name} is {value or 'empty'}.", "It is a time in milliseconds.", f"Write a whole number, as {default}.")
+    return int(value)
+
+
+_ALL: Final = "zookeeper."
+_SSL: Final = f"{_ALL}ssl."
+_SASL: Final = f"{_ALL}sasl."
+_TAKEN: Final = frozenset(
+    {
+        f"{_ALL}connect",
+        f"{_ALL}session.timeout.ms",
+        f"{_ALL}digest",
+        f"{_ALL}set.acl",
+        f"{_SSL}client.enable",
+        f"{_SSL}keystore.location",
+        f"{_SSL}keystore.password",
+        f"{_SSL}keystore.type",
+        f"{_SSL}truststore.location",
+        f"{_SSL}truststore.type",
+        f"{_SSL}endpoint.identification.algorithm",
+        f"{_SASL}mechanism",
+        f"{_SASL}username",
+        f"{_SASL}password",
+    }
+)
+_MECHANISMS: Final = ("DIGEST-MD5", "GSSAPI")
+
+
+def zookeeper_of(own: Mapping[str, Any]) -> ZooKeeperSettings:
+    """Raises `Refused` for what is not taken, without any value in the text."""
+    _check(own)
+    hosts, slash, chroot = str(own["zookeeper.connect"]).partition("/")
+    use_tls = flag(own.get(f"{_SSL}client.enable", False))
+    keys = own.get(f"{_SSL}keystore.location")
+    mechanism = own.get(f"{_SASL}mechanism")
+    return ZooKeeperSettings(
+        hosts,
+        f"{slash}{chroot}".rstrip("/"),
+        session_timeout=milliseconds(own, "zookeeper.session.timeout.ms", 6000) / 1000.0,
+        use_tls=use_tls,
+        ca_file=_text(own, f"{_SSL}truststore.location"),
+        cert_file=None if keys is None else str(keys),
+        key_file=None if keys is None else str(keys),
+        key_password=_text(own, f"{_SSL}keystore.password"),
+        verify_hostname=str(own.get(f"{_SSL}endpoint.identification.algorithm", "https")).lower() == "https",
+        digest=_text(own, "zookeeper.digest"),
+        sasl_mechanism=None if mechanism is None else str(mechanism).upper(),
+        sasl_user=_text(own, f"{_SASL}username"),
+        sasl_password=_text(own, f"{_SASL}password"),
+        set_acl=flag(own.get("zookeeper.set.acl", False)),
+    )
+
+
+def _text(own: Mapping[str, Any], name: str) -> str | None:
+    value = own.get(name)
+    return None if value is None else str(value)
+
+
+def _check(own: Mapping[str, Any]) -> None:
+    for name in sorted(own):
+        if name.startswith((_SSL, _SASL)) and name not in _TAKEN:
+            raise cannot(
+                f"{name} is set.", "It would not be obeyed, and the connection be less safe than asked.", f"Leave {name} out."
+            )
+        if name.startswith(_ALL) and name not in _TAKEN | NO_EFFECT.keys():
+            remedy = f"Leave it out, or write the one that is meant: {', '.join(sorted(_TAKEN))}."
+            raise cannot(f"{name} is set.", "No setting is called so, and it would not be obeyed.", remedy)
+    for store in ("keystore", "truststore"):
+        kind = str(own.get(f"{_SSL}{store}.type", "PEM")).upper()
+        if kind != "PEM" or str(own.get(f"{_SSL}{store}.location", "")).endswith((".jks", ".p12", ".pfx")):
+            raise cannot(f"zookeeper.ssl.{store} is not PEM.", "Python reads no Java key store.", "Export it as PEM.")
+    _check_identity(own)
+
+
+def _check_identity(own: Mapping[str, Any]) -> None:
+    mechanism = own.get(f"{_SASL}mechanism")
+    if mechanism is not None and str(mechanism).upper() not in _MECHANISMS:
+        raise cannot("zookeeper.sasl.mechanism is unknown.", "ZooKeeper has two.", f"One of {', '.join(_MECHANISMS)}.")
+    named = own.get(f"{_SASL}username") and own.get(f"{_SASL}password")
+    if str(mechanism).upper() == "DIGEST-MD5" and not named:
+        raise cannot(
+            "zookeeper.sasl has no user.", "DIGEST-MD5 is a user and a password.", "Set zookeeper.sasl.username and .password."
+        )
+    if ":" not in str(own.get("zookeeper.digest") or ":"):
+        raise cannot("zookeeper.digest has no colon.", "It is user:password.", "Write the user, a colon, the password.")
+    if not flag(own.get(f"{_SSL}client.enable", False)) and own.get(f"{_SSL}keystore.location"):
+        raise cannot("zookeeper.ssl.client.enable is not set.", "Keys are given.", "Set zookeeper.ssl.client.enable to true.")
+    if flag(own.get("zookeeper.set.acl", False)) and not any(
+        (mechanism, own.get("zookeeper.digest"), own.get(f"{_SSL}keystore.location"))
+    ):
+        why = "Znodes are closed to all but their creator, who has to be somebody."
+        raise cannot(
+            "zookeeper.set.acl without an identity.",
+            why,
+            "Set zookeeper.sasl.*, zookeeper.digest or a key store, or leave it out.",
+        )
+
+
+RENAMED: Final = {"auto.commit.enable": "enable.auto.commit"}
+
+_WAITS: Final = "who has to wait for a partition watches its owner's znode"
+_RDKAFKA: Final = "librdkafka has a way of its own"
+NO_EFFECT: Final = {
+    "rebalance.max.retries": _WAITS,
+    "rebalance.backoff.ms": _WAITS,
+    "zookeeper.sync.time.ms": "every look at the group begins with a sync",
+    "zookeeper.connection.timeout.ms": "a server that is away is tried until it is back",
+    "zookeeper.clientCnxnSocket": "it is a Java client's",
+    "num.consumer.fetchers": _RDKAFKA,
+    "queued.max.message.chunks": "queued.max.messages.kbytes bounds what is fetched ahead",
+    "refresh.leader.backoff.ms": _RDKAFKA,
+    "offsets.channel.backoff.ms": _RDKAFKA,
+    "offsets.channel.socket.timeout.ms": _RDKAFKA,
+    "offsets.commit.max.retries": "a commit that failed is tried again while the partition is held",
+    "dual.commit.enabled": "the stage says which stores are kept",
+}
+"""Name -> why nothing is done with it."""
+
+
+class _Only(NamedTuple):
+    """The one value that means what is done here anyway."""
+
+    value: str
+    why: str
+    remedy: str
+
+
+_ONLY: Final = {
+    "offsets.storage": _Only(
+        "zookeeper",
+        "A migrating consumer keeps both stores; an old one that commits to Kafka is refused there as soon as this one has joined.",
+        "Give the group's old consumers offsets.storage=zookeeper (dual.commit.enabled for one restart), then leave it out here.",
+    ),
+    "consumer.timeout.ms": _Only(
+        "-1",
+        "Nothing here ends by an exception because no record came.",
+        "Leave it out; give poll the time, and look for its None.",
+    ),
+}
+_BLACK: Final = (
+    "A member registers names, or one white list.",
+    "Leave it out, and subscribe to the names of the topics, or to a white list.",
+)
+_REFUSED: Final = {
+    "topic.blacklist": _BLACK,
+    "mirror.topics.blacklist": _BLACK,
+    "mirror.topics.whitelist": (
+        "A member registers what it subscribes to.",
+        "Leave it out, and subscribe to '^<the white list>'.",
+    ),
+    "mirror.consumer.numthreads": ("A member has one stream.", "Leave it out, and make so many consumers."),
+}
+"""Name -> why, and what to do. `topic.blacklist` is librdkafka's: it would hide topics of which the member takes its share all the same."""
+
+
+def renamed(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Under the names of today. Raises `Refused` where both names are given and do not agree."""
+    for old, new in RENAMED.items():
+        if old in properties and flag(properties[old]) != flag(properties.get(new, properties[old])):
+            text = f"{old} is {properties[old]}, and {new} {properties[new]}."
+            raise cannot(text, "They are one setting by two names.", f"Leave {old} out.")
+    return {RENAMED.get(name, name): value for name, value in properties.items()}
+
+
+def is_old(name: str) -> bool:
+    """Whether it is a setting that only the old consumer knows, and librdkafka would refuse."""
+    return name in NO_EFFECT or name in _ONLY
+
+
+def check_old(properties: Mapping[str, Any]) -> None:
+    """Raises `Refused` (Y06) for what would not be obeyed, and matters."""
+    for name, (why, remedy) in _REFUSED.items():
+        if name in properties:
+            raise cannot(f"{name} is set.", why, remedy)
+    for name, only in _ONLY.items():
+        if str(properties.get(name, only.value)).lower() != only.value:
+            raise cannot(f"{name} is {properties[name]}.", only.why, only.remedy)
+
+
+def without_effect(names: Iterable[str]) -> str:
+    """Those among them with which nothing is done, and why; empty: none."""
+    return "; ".join(f"{name}: {NO_EFFECT[name]}" for name in sorted(names) if name in NO_EFFECT)
+
 
 _log = logging.getLogger(__name__)
 MIGRATION: Final = "coordination.migration."
@@ -36,7 +254,7 @@ _STRATEGIES: Final = {
 _FETCHING: Final = frozenset(
     {"stats_cb", "statistics.interval.ms"}
 )  # of the consumer that fetches only: callbacks are for its thread
-_REFUSED: Final = {
+_SETTINGS_REFUSED: Final = {
     "group.instance.id": "a dead static member keeps its partitions for its whole session",
     "on_commit": "give it to MigratingConsumer, not to the embedded consumer",
 }
@@ -99,7 +317,7 @@ def parse(properties: Mapping[str, Any]) -> MigratingSettings:
     for name in ("enabled", "stage"):
         migration.pop(name, None)
     migration.pop("poll.interval.ms", None)
-    _check(given, own)
+    _settings_check(given, own)
     check_old(given | own)
     embedded = _embedded(given, migration)
     return MigratingSettings(
@@ -146,12 +364,12 @@ def is_ours(name: str) -> bool:
     return name.startswith((MIGRATION, "zookeeper.")) or name in ours or is_old(name)
 
 
-def _check(given: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+def _settings_check(given: Mapping[str, Any], own: Mapping[str, Any]) -> None:
     for name, source in (("group.id", given), ("zookeeper.connect", own)):
         if not source.get(name):
             raise cannot(f"{name} is missing.", "Without it a migrating consumer belongs to no group.", f"Set {name}.")
-    for name in _REFUSED.keys() & given.keys():
-        raise cannot(f"{name} is set.", f"A migrating consumer cannot do that: {_REFUSED[name]}.", f"Leave {name} out.")
+    for name in _SETTINGS_REFUSED.keys() & given.keys():
+        raise cannot(f"{name} is set.", f"A migrating consumer cannot do that: {_SETTINGS_REFUSED[name]}.", f"Leave {name} out.")
     if str(given.get("group.protocol", "classic")).lower() != "classic":
         raise cannot("group.protocol is not classic.", "Brokers in ZooKeeper mode know no other.", "Leave group.protocol out.")
 

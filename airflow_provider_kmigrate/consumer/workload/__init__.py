@@ -6,7 +6,6 @@ what was lost, repeated, reordered or stalled. `python -m airflow_provider_kmigr
 """
 
 from airflow_provider_kmigrate.consumer.kafka_calls import TopicPlan, create_topics
-from airflow_provider_kmigrate.consumer.workload.control import Workload, summary_of
-from airflow_provider_kmigrate.consumer.workload.plan import GroupPlan, WorkloadPlan
+from airflow_provider_kmigrate.consumer.workload.control import GroupPlan, Workload, WorkloadPlan, summary_of
 
 __all__ = ["GroupPlan", "TopicPlan", "Workload", "WorkloadPlan", "create_topics", "summary_of"]

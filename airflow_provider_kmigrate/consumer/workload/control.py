@@ -1,4 +1,8 @@
-"""A whole workload: its processes, which outlive their starter, and what they wrote down.
+"""What a workload consists of, and the command line of each of its processes.
+
+How far a running workload is, from the events that it has written so far.
+
+A whole workload: its processes, which outlive their starter, and what they wrote down.
 
 Everything lies in one folder: `plan.json` (what runs), `properties.json` (how to reach Kafka; for the owner's eyes only),
 `processes/<writer>/` (pid, birth and output of each process), `events/` (what they saw). Removing the folder ends the processes.
@@ -11,24 +15,194 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import airflow_provider_kmigrate
 from airflow_provider_kmigrate.clients import atomic
 from airflow_provider_kmigrate.clients.hosts import files
-from airflow_provider_kmigrate.clients.hosts.process import Launch, NodeProcess
-from airflow_provider_kmigrate.consumer.event_files import FileSink, Reading, read_events
-from airflow_provider_kmigrate.consumer.event_log import EventLog
-from airflow_provider_kmigrate.consumer.kafka_calls import extents, partitions_of, quiet_admin
-from airflow_provider_kmigrate.consumer.workload.plan import WorkloadPlan, plan_of
-from airflow_provider_kmigrate.consumer.workload.progress import Progress
-from airflow_provider_kmigrate.core.events import Expect, LogExtent, Remark, Role, Start
+from airflow_provider_kmigrate.clients.hosts.local import Launch, NodeProcess
+from airflow_provider_kmigrate.consumer.event_log import EventLog, FileSink, Reader, Reading, read_events
+from airflow_provider_kmigrate.consumer.kafka_calls import extents, matches, partitions_of, quiet_admin
+from airflow_provider_kmigrate.consumer.workload.life import MAX_SECONDS
+from airflow_provider_kmigrate.consumer.workload.receiver import Protocol
+from airflow_provider_kmigrate.core.events import (
+    Ack,
+    Change,
+    Commit,
+    Event,
+    Expect,
+    LogExtent,
+    Ownership,
+    Remark,
+    Role,
+    Start,
+    TopicPartition,
+)
 from airflow_provider_kmigrate.core.ledger import Facts, balance
 from airflow_provider_kmigrate.core.model import Process, ProcessState, Reason
 from airflow_provider_kmigrate.exceptions import Failed, KMigrateError, Refused, TimedOut
+
+_SCHEMA: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlan:
+    """One classic consumer group; `topics` empty: all topics of the workload."""
+
+    name: str
+    members: int = 2
+    protocol: Protocol = "cooperative"
+    topics: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadPlan:
+    """`rate` records a second over all `producers`, to every partition of `topics` in turn, read by each of the groups.
+
+    `topics` are names, or patterns that begin with `^`; topics and partitions that appear later are taken in within seconds.
+    Groups deliver and commit in batches of `batch_s` seconds. `run` tells the writers of this run from those of another one;
+    `Workload.start` chooses it where it is empty. After `max_seconds` a forgotten workload ends itself.
+    """
+
+    topics: tuple[str, ...]
+    rate: float = 500.0
+    producers: int = 1
+    groups: tuple[GroupPlan, ...] = (GroupPlan("load"),)
+    record_bytes: int = 100
+    batch_s: float = 1.0
+    max_seconds: float = MAX_SECONDS
+    run: str = ""
+
+    def topics_of(self, group: GroupPlan) -> tuple[str, ...]:
+        return group.topics or self.topics
+
+    def producer_commands(self) -> dict[str, list[str]]:
+        """Words after `python -m ...workload`, by writer; paths and connection are not in them."""
+        rest = [
+            *_topics(self.topics),
+            "--rate",
+            str(self.rate / self.producers),
+            "--bytes",
+            str(self.record_bytes),
+            *self._limit(),
+        ]
+        return {f"producer{i}-{self.run}": ["produce", "--share", f"{i}/{self.producers}", *rest] for i in range(self.producers)}
+
+    def consumer_commands(self) -> dict[str, list[str]]:
+        """The same for every member of every group."""
+        return {f"{group.name}.{i}-{self.run}": self._consume(group) for group in self.groups for i in range(group.members)}
+
+    def _consume(self, group: GroupPlan) -> list[str]:
+        how = ["--protocol", group.protocol, "--batch-seconds", str(self.batch_s), *self._limit()]
+        return ["consume", "--group", group.name, *_topics(self.topics_of(group)), *how]
+
+    def _limit(self) -> list[str]:
+        return ["--max-seconds", str(self.max_seconds)]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For the plan's file."""
+        return {"schema": _SCHEMA, **asdict(self)}
+
+
+def plan_of(values: Mapping[str, Any]) -> WorkloadPlan:
+    """The plan in a file. Raises `Refused` for what another release wrote."""
+    rest = dict(values)
+    if rest.pop("schema", None) != _SCHEMA:
+        raise _unreadable(f"It has schema {values.get('schema')!r}; this release reads {_SCHEMA}.")
+    try:
+        groups = tuple(GroupPlan(**{**group, "topics": tuple(group["topics"])}) for group in rest.pop("groups"))
+        return WorkloadPlan(**{**rest, "topics": tuple(rest["topics"]), "groups": groups})
+    except (KeyError, TypeError) as error:
+        raise _unreadable(f"It is damaged: {error!r}.") from error
+
+
+def _unreadable(why: str) -> Refused:
+    return Refused.because(Reason("Y01", f"The plan of a workload or probe cannot be read. {why}"))
+
+
+def _topics(topics: Sequence[str]) -> list[str]:
+    return [f"--topic={topic}" for topic in topics]
+
+
+class Progress:
+    """Call `update` to take in what came since the last time."""
+
+    def __init__(self, events: Path) -> None:
+        self._reader = Reader(events)
+        self.started: set[str] = set()
+        self.acked = 0
+        self.producing: set[str] = set()
+        self.ends: dict[TopicPartition, int] = {}  # behind the last acknowledged record
+        self.committed: dict[str, dict[TopicPartition, int]] = defaultdict(dict)
+        self.owners: dict[str, dict[TopicPartition, set[str]]] = defaultdict(lambda: defaultdict(set))
+
+    def update(self) -> Progress:
+        for event in self._reader.read().events:
+            self._take(event)
+        return self
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case Start():
+                self.started.add(event.stamp.writer)
+            case Ack():
+                self._ack(event)
+            case Ownership():
+                self._own(event)
+            case Commit(ok=True):
+                for at in event.offsets:
+                    self.committed[event.group][TopicPartition(at.topic, at.partition)] = at.offset
+
+    def _ack(self, event: Ack) -> None:
+        self.acked += event.count
+        self.producing.add(event.stamp.writer)
+        where = TopicPartition(event.topic, event.partition)
+        self.ends[where] = max(self.ends.get(where, 0), event.last + 1)
+
+    def _own(self, event: Ownership) -> None:
+        for where in event.partitions:
+            owners = self.owners[event.group][where]
+            if event.change is Change.ACQUIRED:
+                owners.add(event.member)
+            else:
+                owners.discard(event.member)
+
+    def unowned(self, plan: WorkloadPlan, found: Iterable[TopicPartition]) -> str:
+        """What the groups lack until they share these partitions, which some broker shows now, and none of their topics is missing."""
+        found = tuple(found)
+        there = {where.topic for where in found}
+        for group in plan.groups:
+            topics = plan.topics_of(group)
+            if absent := [topic for topic in topics if not any(matches((topic,), name) for name in there)]:
+                return f"no broker shows topic {', '.join(absent)} of group {group.name}"
+            if lacks := self.unsettled(group, [where for where in found if matches(topics, where.topic)]):
+                return lacks
+        return ""
+
+    def unsettled(self, group: GroupPlan, wanted: Iterable[TopicPartition]) -> str:
+        """What a group lacks until every partition has an owner, and every member its share as far as there is one; empty: nothing."""
+        wanted, owned = set(wanted), self.owners[group.name]
+        members = {member for where in wanted for member in owned[where]}
+        lacks = sorted(where for where in wanted if not owned[where])
+        if lacks:
+            first = ", ".join(where.name for where in lacks[:5])
+            return f"{len(lacks)} of {len(wanted)} partitions of group {group.name} have no owner ({first})"
+        share = min(group.members, len(wanted))
+        return "" if len(members) >= share else f"{len(members)} of {share} members of group {group.name} own partitions"
+
+    def unread(self, plan: WorkloadPlan) -> int:
+        """How many offsets the groups have not committed of what was acknowledged."""
+        return sum(
+            max(0, end - self.committed[group.name].get(where, 0))
+            for group in plan.groups
+            for where, end in self.ends.items()
+            if matches(plan.topics_of(group), where.topic)
+        )
+
 
 _POLL_S = 0.1
 _STOP_PRODUCER_S = 140.0  # longer than a producer waits for its last acknowledgement

@@ -14,9 +14,9 @@ from typing import Any, Final, Literal
 from confluent_kafka import Consumer, KafkaException, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from airflow_provider_kmigrate.consumer import record
+from airflow_provider_kmigrate.consumer import runs
 from airflow_provider_kmigrate.consumer.audited import AuditedConsumer
-from airflow_provider_kmigrate.consumer.event_files import FileSink
+from airflow_provider_kmigrate.consumer.event_log import FileSink
 from airflow_provider_kmigrate.consumer.kafka_calls import kafka_calls
 from airflow_provider_kmigrate.consumer.workload.life import Life
 from airflow_provider_kmigrate.core.events import TopicPartition
@@ -122,5 +122,5 @@ class Receiver:
             self._committed.pop(TopicPartition(one.topic, one.partition), None)
 
 
-def _content(message: Message) -> record.Content | None:
-    return record.unpack(message.value())
+def _content(message: Message) -> runs.Content | None:
+    return runs.unpack(message.value())

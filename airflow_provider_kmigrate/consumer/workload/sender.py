@@ -16,8 +16,8 @@ from zlib import crc32
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from airflow_provider_kmigrate.consumer import record
-from airflow_provider_kmigrate.consumer.event_files import FileSink
+from airflow_provider_kmigrate.consumer import runs
+from airflow_provider_kmigrate.consumer.event_log import FileSink
 from airflow_provider_kmigrate.consumer.kafka_calls import PartitionWatch
 from airflow_provider_kmigrate.consumer.producer import AuditedProducer
 from airflow_provider_kmigrate.consumer.workload.life import Life
@@ -126,7 +126,7 @@ class Sender:
         if where is None:
             return
         now_ms = self._producer.log.clock.now_ms()
-        value = record.pack(self._name, self._numbers[where], now_ms, self._settings.record_bytes)
+        value = runs.pack(self._name, self._numbers[where], now_ms, self._settings.record_bytes)
         try:
             self._producer.produce(where.topic, value, partition=where.partition, timestamp=now_ms)
         except BufferError:  # librdkafka's queue is full: it drains by acknowledgement or time-out, so this ends
@@ -169,5 +169,5 @@ class Sender:
         return f"{left} records were neither acknowledged nor given up within {_FLUSH_S:.0f} s" if left else ""
 
 
-def _content(message: Message) -> record.Content | None:
-    return record.unpack(message.value())
+def _content(message: Message) -> runs.Content | None:
+    return runs.unpack(message.value())

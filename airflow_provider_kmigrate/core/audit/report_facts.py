@@ -1,20 +1,227 @@
-"""What a report of one run shows, as frozen values: the page and the JSON file beside it are made of the same."""
+"""What happened when, from the events of a run: who owned each partition, how far groups were behind, how long producers waited.
+
+For pictures. What is wrong is decided in `core.ledger`, from the same events; where the two speak of the same thing (two owners
+at a time) they agree. Ownership is ordered by its place in the log where that is known, and drawn by the writers' times.
+
+What a report of one run shows, as frozen values: the page and the JSON file beside it are made of the same.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 from airflow_provider_kmigrate.core import journal_lines
-from airflow_provider_kmigrate.core.audit import timeline
-from airflow_provider_kmigrate.core.audit.timeline import LagTrack, OwnerTrack, Stall, Window
 from airflow_provider_kmigrate.core.audit.verdict import AuditVerdict, Level
 from airflow_provider_kmigrate.core.audit.verdict import as_dict as verdict_as_dict
-from airflow_provider_kmigrate.core.events import Event
+from airflow_provider_kmigrate.core.events import Event, Ownership
 from airflow_provider_kmigrate.core.journal_lines import ActSpan, AlarmMark, Journal, PhaseSpan
-from airflow_provider_kmigrate.core.ledger.book import Book
+from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition
 from airflow_provider_kmigrate.core.ledger.facts import Facts, Gap
+from airflow_provider_kmigrate.core.ledger.ownership import OwnershipStep, in_log, steps_of
+
+BINS = 240
+
+
+class Window(NamedTuple):
+    """From .. before, in ms since the epoch."""
+
+    from_ms: int
+    to_ms: int
+
+    def bins(self, count: int = BINS) -> list[int]:
+        """The ends of `count` equal parts."""
+        length = max(1, self.to_ms - self.from_ms)
+        return [self.from_ms + length * (number + 1) // count for number in range(count)]
+
+
+class Held(NamedTuple):
+    """Who owned a partition from .. to: nobody, one member, or several at once."""
+
+    from_ms: int
+    to_ms: int
+    owners: tuple[str, ...]
+
+    @property
+    def ms(self) -> int:
+        return self.to_ms - self.from_ms
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerTrack:
+    """The owners of partitions of one topic in one group, from the first taking on; several partitions: they had the same ones."""
+
+    group: str
+    topic: str
+    partitions: tuple[int, ...]
+    held: tuple[Held, ...]
+
+    @property
+    def double_ms(self) -> int:
+        return sum(span.ms for span in self.held if len(span.owners) > 1)
+
+    @property
+    def unowned_ms(self) -> int:
+        return sum(span.ms for span in self.held if not span.owners)
+
+
+@dataclass(frozen=True, slots=True)
+class LagTrack:
+    """How many records a group was behind, summed over its partitions, at these times."""
+
+    group: str
+    points: tuple[tuple[int, int], ...]
+
+    @property
+    def largest(self) -> int:
+        return max((records for _, records in self.points), default=0)
+
+
+class Stall(NamedTuple):
+    """The longest time that an acknowledgement took, of those that came in from .. to."""
+
+    from_ms: int
+    to_ms: int
+    ms: float
+
+
+def owners(book: Book, skew_ms: int = 100) -> tuple[OwnerTrack, ...]:
+    """Every partition's owners. Overlaps that only clocks show and that are not longer than `skew_ms` are none."""
+    last_ms = {name: writer.last_ms for name, writer in book.writers.items()}
+    ends: dict[str, int] = {}
+    for key, changes in book.ownership.items():
+        ends[key.group] = max([ends.get(key.group, 0), *(last_ms[change.stamp.writer] for change in changes)])
+    return tuple(_track(key, changes, last_ms, ends[key.group], skew_ms) for key, changes in sorted(book.ownership.items()))
+
+
+def _track(
+    key: GroupPartition, changes: Sequence[Ownership], last_ms: Mapping[str, int], end_ms: int, skew_ms: int
+) -> OwnerTrack:
+    ordered = in_log(changes)
+    spans = _spans(steps_of(changes, last_ms), end_ms, shortest_double=1 if ordered else 0)
+    held = _joined(spans if ordered else _without_skew(spans, skew_ms))
+    return OwnerTrack(key.group, key.topic, (key.partition,), tuple(held))
+
+
+def _spans(steps: Sequence[OwnershipStep], end_ms: int, shortest_double: int) -> Iterator[Held]:
+    """Between the steps. An overlap that the log shows is at least one millisecond long, whatever the clocks say."""
+    members: dict[str, None] = {}
+    for step, following in zip(steps, [*steps[1:], None], strict=True):
+        if step.takes:
+            members[step.member] = None
+        else:
+            members.pop(step.member, None)
+        to_ms = following.t_ms if following else end_ms
+        least = shortest_double if len(members) > 1 else 0
+        yield Held(step.t_ms, max(to_ms, step.t_ms + least), tuple(members))
+
+
+def _without_skew(spans: Iterable[Held], skew_ms: int) -> Iterator[Held]:
+    """A stretch of overlaps that is no longer than the skew goes to the member that stays."""
+    for double, stretch in groupby(spans, key=lambda span: len(span.owners) > 1):
+        parts = list(stretch)
+        short = double and parts[-1].to_ms - parts[0].from_ms <= skew_ms
+        yield from (part._replace(owners=part.owners[-1:]) if short else part for part in parts)
+
+
+def _joined(spans: Iterable[Held]) -> Iterator[Held]:
+    """Spans of the same owners that touch as one; empty ones left out."""
+    kept: Held | None = None
+    for span in spans:
+        if kept and kept.owners == span.owners and kept.from_ms <= span.from_ms <= kept.to_ms:
+            kept = kept._replace(to_ms=max(kept.to_ms, span.to_ms))
+        elif span.ms > 0:
+            if kept:
+                yield kept
+            kept = span
+    if kept:
+        yield kept
+
+
+def alike(tracks: Iterable[OwnerTrack]) -> tuple[OwnerTrack, ...]:
+    """Partitions of one topic with the same owners at the same times as one track; worst first: two owners, then none."""
+    same: dict[tuple[str, str, tuple[Held, ...]], list[int]] = {}
+    for track in tracks:
+        same.setdefault((track.group, track.topic, track.held), []).extend(track.partitions)
+    found = [OwnerTrack(group, topic, tuple(sorted(numbers)), held) for (group, topic, held), numbers in same.items()]
+    return tuple(
+        sorted(found, key=lambda track: (-track.double_ms, -track.unowned_ms, track.group, track.topic, track.partitions))
+    )
+
+
+def simpler(track: OwnerTrack, step_ms: int) -> OwnerTrack:
+    """The track with its times rounded to multiples of this, so that it has few spans; two owners at once only grow by that."""
+    spans = (_rounded(span, step_ms) for span in sorted(track.held, key=lambda span: len(span.owners) > 1))
+    return replace(track, held=tuple(_joined(spans)))
+
+
+def _rounded(span: Held, step_ms: int) -> Held:
+    if len(span.owners) > 1:
+        return span._replace(from_ms=span.from_ms // step_ms * step_ms, to_ms=-(-span.to_ms // step_ms) * step_ms)
+    return span._replace(from_ms=round(span.from_ms / step_ms) * step_ms, to_ms=round(span.to_ms / step_ms) * step_ms)
+
+
+def lag_track(book: Book, window: Window) -> tuple[LagTrack, ...]:
+    """Acknowledged and not yet delivered, for each group whose topics have acknowledgements with offsets."""
+    bins = window.bins()
+    ends = {where: [(ack.t_acked_ms, ack.last + 1) for ack in acks if ack.located] for where, acks in book.acks.items()}
+    found = []
+    for group in book.groups():
+        keys = [key for key in book.partitions_of(group) if ends.get(key.where)]
+        behind = [_behind(ends[key.where], _positions(book, key), bins) for key in keys]
+        if behind:
+            found.append(LagTrack(group, tuple(zip(bins, map(sum, zip(*behind, strict=True)), strict=True))))
+    return tuple(found)
+
+
+def _positions(book: Book, key: GroupPartition) -> list[tuple[int, int]]:
+    """(time, next offset); the first one is where the group began, or where the log did."""
+    runs = book.runs.get(key, [])
+    first = min((run.first for run in runs), default=min((ack.first for ack in book.acks[key.where] if ack.located), default=0))
+    return [(0, first), *((run.t_last_ms, run.last + 1) for run in runs)]
+
+
+def _behind(ends: Sequence[tuple[int, int]], positions: Sequence[tuple[int, int]], bins: Sequence[int]) -> list[int]:
+    pairs = zip(_highest(ends, bins), _highest(positions, bins), strict=True)
+    return [max(0, end - position) for end, position in pairs]
+
+
+def _highest(points: Iterable[tuple[int, int]], bins: Sequence[int]) -> list[int]:
+    """The highest value so far at each of these times; 0 before the first."""
+    steps: list[tuple[int, int]] = []
+    for t_ms, value in sorted(points):
+        if not steps or value > steps[-1][1]:
+            steps.append((t_ms, value))
+    times = [t_ms for t_ms, _ in steps]
+    at = (bisect_right(times, t_ms) for t_ms in bins)
+    return [steps[place - 1][1] if place else 0 for place in at]
+
+
+def stalls(book: Book, window: Window) -> tuple[Stall, ...]:
+    """For each part of the window in which anything was acknowledged, the longest time that took."""
+    bins = window.bins()
+    worst: dict[int, float] = {}
+    for t_ms, value in _latencies(book):
+        place = bisect_right(bins, t_ms)
+        if window.from_ms <= t_ms and place < len(bins):
+            worst[place] = max(worst.get(place, 0.0), value)
+    starts = [window.from_ms, *bins]
+    return tuple(Stall(starts[place], bins[place], value) for place, value in sorted(worst.items()))
+
+
+def _latencies(book: Book) -> Iterator[tuple[int, float]]:
+    """(when it was acknowledged, how long that took in ms)."""
+    for acks in book.acks.values():
+        for ack in acks:
+            if ack.latency_max_us is not None:
+                yield ack.t_acked_ms, ack.latency_max_us / 1000
+    for slow in book.slow:
+        for record in slow.records:
+            yield record.t_sent_ms + record.latency_us // 1000, record.latency_us / 1000
+
 
 VERSION: Final = 1
 _EDGE_MS = 1_000  # what happened in the last moment is drawn inside the picture
@@ -97,10 +304,10 @@ def collect(
         phases=journal_lines.phases(lines),
         acts=journal_lines.acts(lines),
         alarms=journal_lines.alarms(lines),
-        stalls=timeline.stalls(book, window),
+        stalls=stalls(book, window),
         gaps=tuple(gaps),
-        owners=timeline.owners(book),
-        lag=lag or timeline.lag_track(book, window),
+        owners=owners(book),
+        lag=lag or lag_track(book, window),
         unreadable=journal.unreadable if journal else 0,
     )
 

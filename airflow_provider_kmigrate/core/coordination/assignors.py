@@ -19,8 +19,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from airflow_provider_kmigrate.core.coordination.registration import Flaw, Registration, Unreadable, thread_id
-from airflow_provider_kmigrate.core.coordination.wildcard import compiled, selected
+from airflow_provider_kmigrate.core.coordination.registration import Flaw, Registration, Unreadable, compiled, selected, thread_id
 from airflow_provider_kmigrate.core.events import TopicPartition
 from airflow_provider_kmigrate.core.internal_topics import java_hash
 

@@ -13,8 +13,7 @@ import re
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 
-from airflow_provider_kmigrate.core.model import NodeFiles, Reason
-from airflow_provider_kmigrate.core.versions import same_version
+from airflow_provider_kmigrate.core.model import NodeFiles, Reason, same_version
 
 
 class FileStage(StrEnum):

@@ -7,6 +7,8 @@ The way is one line, and a group may stand anywhere on it::
 
 Every decision is about one instance or about the mode. Old and plain members never meet: an old one knows no Kafka group, a plain one
 no owner's znode, and both would read every partition.
+
+A group that was taken back is moved forward again only when a person says so.
 """
 
 from __future__ import annotations
@@ -18,9 +20,9 @@ from airflow_provider_kmigrate.core.cluster import GroupSpec
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind, ZkGroup
 from airflow_provider_kmigrate.core.coordination.registration import Mode
 from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
-from airflow_provider_kmigrate.core.groups.hold import held
-from airflow_provider_kmigrate.core.groups.looks import ABSENT, GroupObservations
 from airflow_provider_kmigrate.core.groups.members import (
+    ABSENT,
+    GroupObservations,
     InstanceMap,
     away,
     flawed,
@@ -30,8 +32,7 @@ from airflow_provider_kmigrate.core.groups.members import (
     unknown_members,
     unread,
 )
-from airflow_provider_kmigrate.core.groups.resets import not_taken
-from airflow_provider_kmigrate.core.groups.stores import compared
+from airflow_provider_kmigrate.core.groups.offsets import compared, not_taken
 from airflow_provider_kmigrate.core.model import Reason
 
 
@@ -372,3 +373,27 @@ def _back(seen: GroupSeen, everyone: InstanceMap, goal: Goal) -> list[str]:
         *(["mode zookeeper"] if kafka and goal is not Goal.KAFKA else []),
         *([f"{', '.join(reversed(later))} become old consumers one by one"] if later and goal is Goal.OLD else []),
     ]
+
+
+def held(seen: GroupSeen | None, run: str = "") -> tuple[Reason, ...]:
+    """Why the way forward is closed to this run; empty where the group was not taken back, or by this very run: its cleared task goes on."""
+    hold = seen.zk.hold if seen is not None and seen.zk is not None else None
+    if seen is None or hold is None or (run and hold.run == run):
+        return ()
+    by = hold.run or "nobody that can be read"
+    text = (
+        f"Group {seen.name} was rolled back by {by}: {hold.why} To release it: a run with conf "
+        f'{{"go_on": ["{seen.name}"]}}, or groups go-on --group {seen.name}.'
+    )
+    return (Reason("K69", text),)
+
+
+def go_on(seen: GroupSeen | None, name: str) -> Decision:
+    """A person has said that the group may be moved forward again. Act: "go on"."""
+    missing = unread(seen, name, offsets=False, kafka=False)
+    if missing or seen is None or seen.zk is None:
+        return Wait(missing)
+    hold = seen.zk.hold
+    if hold is None:
+        return Done(f"Group {name} is not held: it may be moved forward.")
+    return Act(Verb.GO_ON, f"Group {name} may be moved forward again. It was taken back by {hold.run}: {hold.why}")

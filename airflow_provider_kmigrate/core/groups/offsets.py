@@ -2,6 +2,10 @@
 
 Both stores mean the same, the next offset to read. An offset is never lowered unless a person asks for it (`reset`): the higher one
 is work that was done. And no store is written while members live on its side: Kafka would refuse, and old consumers would write over it.
+
+The two stores of a group's offsets beside each other: may a member that reads one of them begin there?
+
+Offsets that an operator recorded for a group (`migration/reset`): who is still there to take them up, and whether one may be recorded.
 """
 
 from __future__ import annotations
@@ -9,12 +13,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, Store
+from airflow_provider_kmigrate.core.cluster import GroupSpec
+from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind, Store
 from airflow_provider_kmigrate.core.coordination.registration import Unreadable
-from airflow_provider_kmigrate.core.decision import Refuse
+from airflow_provider_kmigrate.core.decision import Act, Decision, Refuse, Verb, Wait
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.listing import summarize
+from airflow_provider_kmigrate.core.groups.members import (
+    OFFSETS_SETTLE,
+    GroupObservations,
+    held_in_kafka,
+    places,
+    read_by,
+    unread,
+)
 from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.text import summarize
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,3 +146,115 @@ def larger(one: Mapping[TopicPartition, int], other: Mapping[TopicPartition, int
 
 def _other(store: Store) -> Store:
     return Store.KAFKA if store is Store.ZOOKEEPER else Store.ZOOKEEPER
+
+
+def compared(looks: GroupObservations, group: GroupSpec, target: MemberKind) -> Decision | None:
+    """What keeps a member that is to be `target` from beginning where its store stands; None: nothing. Act: "copy offsets"."""
+    if target is MemberKind.MIGRATING:
+        return _skipping(looks, group)
+    missing = unread(looks.first, group.name)
+    if missing:
+        return Wait((Reason("K60", f"{missing[0].text} Its offsets are compared with those of that look."),))
+    behind = offsets_behind(looks, target, group)
+    return _with_offsets(looks, group, target, behind) if behind else None
+
+
+def offsets_behind(looks: GroupObservations, target: MemberKind, group: GroupSpec) -> frozenset[TopicPartition]:
+    """Partitions whose offset in the store that `target` reads is lower than what the other one had at the earlier look.
+
+    Kafka need not know of partitions that nobody reads; ZooKeeper does without harm.
+    """
+    if looks.now is None or looks.first is None:
+        return frozenset()
+    if target is MemberKind.OLD:
+        return _behind(looks.now.in_zookeeper, dict(looks.first.committed or {}))
+    if target is MemberKind.PLAIN:
+        return _behind(dict(looks.now.committed or {}), looks.first.in_zookeeper) & read_by(looks.now, group)
+    return frozenset()
+
+
+def _behind(reads: dict[TopicPartition, int], other: dict[TopicPartition, int]) -> frozenset[TopicPartition]:
+    return frozenset(where for where, offset in other.items() if reads.get(where, -1) < offset)
+
+
+def _with_offsets(looks: GroupObservations, group: GroupSpec, target: MemberKind, behind: frozenset[TopicPartition]) -> Decision:
+    store, other = ("ZooKeeper", "Kafka") if target is MemberKind.OLD else ("Kafka", "ZooKeeper")
+    text = f"Group {group.name}: {store}'s offsets of {places(behind)} are behind {other}'s."
+    if target is MemberKind.OLD and looks.at - looks.first_at >= OFFSETS_SETTLE:
+        return Act(Verb.COPY_OFFSETS, f"{text} The instance would read their records once more.")
+    return Wait((Reason("K60", text),))
+
+
+def _skipping(looks: GroupObservations, group: GroupSpec) -> Decision | None:
+    """The first migrating member begins at the larger of both stores: the one that nobody writes must not be ahead.
+
+    It is after offsets were set back by hand in the other one. Members that are about to pass it, or that write both, are waited for.
+    """
+    skipped = ahead(looks, group)
+    if looks.now is None or not skipped:
+        return None
+    plain = not looks.now.of_kind(MemberKind.OLD)
+    idle, used = ("zookeeper", "kafka") if plain else ("kafka", "zookeeper")
+    text = f"Group {group.name} reads from {used}, and {idle}'s leftover offsets of {places(skipped)} are ahead."
+    text += f" If they were set back by hand: groups copy-offsets --to {idle} --reset --group {group.name}."
+    reasons = (Reason("K64", text),)
+    return Refuse(reasons) if looks.at - looks.begun_at >= group.commit_within else Wait(reasons)
+
+
+def ahead(looks: GroupObservations, group: GroupSpec) -> frozenset[TopicPartition]:
+    """Partitions that the group reads from one store while the other one's offset is larger; empty once a member migrates, and where old
+    and plain ones meet: then any way out is better.
+
+    Kafka's offsets are no leftovers where they rise under old members, which then commit to both.
+    """
+    seen = looks.without_ghosts(group)
+    kinds = {member.kind for member in (seen.members or () if seen else ())}
+    if seen is None or seen.zk is None or len(kinds) != 1:
+        return frozenset()
+    zookeeper, kafka = seen.in_zookeeper, dict(seen.committed or {})
+    if kinds == {MemberKind.PLAIN}:
+        return larger(zookeeper, kafka) & held_in_kafka(seen)
+    before = dict(looks.begun.committed or {}) if looks.begun else {}
+    rises = larger(kafka, before) & seen.zk.partitions
+    return frozenset() if kinds == {MemberKind.MIGRATING} or rises else larger(kafka, zookeeper) & seen.zk.partitions
+
+
+def pending(seen: GroupSeen) -> str:
+    """Those that no holder has made good yet, in words; empty where there are none, or that is not known."""
+    resets = seen.zk.resets if seen.zk is not None else {}
+    return summarize(f"{where.name} at {_shown(offset)}" for where, offset in sorted(resets.items(), key=lambda one: one[0]))
+
+
+def _shown(offset: int | Unreadable) -> str:
+    return f"{offset.content!r}" if isinstance(offset, Unreadable) else str(offset)
+
+
+def not_taken(seen: GroupSeen) -> tuple[Reason, ...]:
+    """Why no instance may become plain or old, and nothing be cleaned up: whoever asked for records again would not get them."""
+    waiting = pending(seen)
+    if not waiting:
+        return ()
+    text = f"Group {seen.name} has offsets that an operator recorded and nobody took up: {waiting}."
+    return (Reason("K46", text),)
+
+
+def unfit(seen: GroupSeen, wanted: Mapping[TopicPartition, int]) -> tuple[Reason, ...]:
+    """Why these may not be recorded; empty where they may."""
+    missing = unread(seen, seen.name, ends=True)
+    if missing:
+        return missing
+    wrong = list(_wrong(seen, wanted))
+    if not wrong:
+        return ()
+    return (Reason("K76", f"Group {seen.name}: {'; '.join(wrong)}."),)
+
+
+def _wrong(seen: GroupSeen, wanted: Mapping[TopicPartition, int]) -> Iterator[str]:
+    ends, read = seen.ends or {}, seen.zk.partitions if seen.zk else frozenset()
+    if not seen.of_kind(MemberKind.MIGRATING):
+        yield "it has no migrating member"
+    for where, offset in sorted(wanted.items()):
+        if where not in read or where not in ends:
+            yield f"no member selects {where.name}"
+        elif not 0 <= offset <= ends[where]:
+            yield f"{where.name} ends at {ends[where]}, which {offset} is beyond" if offset >= 0 else f"{offset} is no offset"

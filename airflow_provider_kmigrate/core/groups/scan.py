@@ -1,7 +1,11 @@
-"""What two looks at a consumer group come to: one word for where it stands, and everything that speaks against moving it.
+"""When work on a group may begin: its wave, and a daily window as `22:00-04:00` in UTC, which may go over midnight.
+
+What two looks at a consumer group come to: one word for where it stands, and everything that speaks against moving it.
 
 Health is that offsets advance. Owner znodes prove nothing: consumers that starve keep theirs (measured), so the second look, some
 seconds after the first, is what tells a group that works from one that only looks so.
+
+The check of a group before anything is moved: two looks, as far apart as its consumers take between two commits.
 """
 
 from __future__ import annotations
@@ -9,17 +13,50 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, time
 from enum import StrEnum
 from typing import Final
 
+from airflow_provider_kmigrate.core.cluster import GroupSpec
 from airflow_provider_kmigrate.core.coordination.assignors import Assigned, Group, Strategy, assign, topics_of
 from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, MemberKind, ZkGroup
 from airflow_provider_kmigrate.core.coordination.registration import Flaw, Mode, Registration, Unreadable, consumer_of
+from airflow_provider_kmigrate.core.decision import Decision, Done, Refuse, Wait
 from airflow_provider_kmigrate.core.events import TopicPartition
-from airflow_provider_kmigrate.core.findings.finding import PreflightFinding, Severity, blocks, unknown, warns
-from airflow_provider_kmigrate.core.groups.offsets import larger
-from airflow_provider_kmigrate.core.groups.resets import pending
-from airflow_provider_kmigrate.core.listing import summarize
+from airflow_provider_kmigrate.core.groups.members import unread
+from airflow_provider_kmigrate.core.groups.offsets import larger, pending
+from airflow_provider_kmigrate.core.model import Reason
+from airflow_provider_kmigrate.core.preflight.findings import PreflightFinding, Severity, blocks, unknown, warns
+from airflow_provider_kmigrate.core.text import join_ids, summarize
+
+
+def is_open(window: str, now: datetime) -> bool:
+    """Whether `now`, in UTC, lies in the window; its end does not. An empty window is always open, one of equal times, too."""
+    if not window:
+        return True
+    begin, end = (time.fromisoformat(text) for text in window.split("-"))
+    at = now.time()
+    return begin <= at < end if begin < end else at >= begin or at < end
+
+
+def other_wave(asked: object, wave: int) -> bool:
+    """Whether a run that was asked for one wave (None: for all) leaves out what is of `wave`; what is of wave 0 is of every wave."""
+    return asked is not None and bool(wave) and str(asked) != str(wave)
+
+
+def not_in_file(groups: Iterable[GroupSpec], wave: object, names: Iterable[str]) -> tuple[Reason, ...]:
+    """What a run was asked for that the cluster file does not have: it would do nothing, and end well."""
+    groups = tuple(groups)
+    waves, known = sorted({group.wave for group in groups}), sorted(group.name for group in groups)
+    unknown = [f"group {name}" for name in sorted(set(names) - set(known))]
+    unknown += [f"wave {wave}"] if wave is not None and str(wave) not in map(str, waves) else []
+    if not unknown:
+        return ()
+    text = (
+        f"The cluster file has no {', no '.join(unknown)}; it has the groups {', '.join(known)} and the waves {join_ids(waves)}."
+    )
+    return (Reason("K67", text),)
+
 
 #: Seconds between two commits of an old consumer, as auto.commit.interval.ms has it; looks closer than that prove no standstill.
 COMMIT_INTERVAL: Final = 60.0
@@ -331,3 +368,38 @@ _CHECKS: Final[Iterable[Callable[[TwoObservations], Iterator[PreflightFinding]]]
     *(_read, _flaws, _subscriptions, _mode, _resets, _assignment, _stores, _twice),
     *(_topics, _unowned, _offsets, _rebalancing, _orphans, _starved),
 )
+
+
+Look = tuple[GroupSeen, float]  # the group, and when it was seen, in seconds
+
+
+def whole(seen: GroupSeen | None, at: float, group: GroupSpec) -> Look | None:
+    """The look, where nothing in it was unknown."""
+    return None if seen is None or unread(seen, group.name, ends=True) else (seen, at)
+
+
+def waits(seen: GroupSeen | None, at: float, before: Look | None, group: GroupSpec) -> Wait | None:
+    """What has to be waited for before two looks can be judged; None where they can. `before`: the first whole look."""
+    missing = unread(seen, group.name, ends=True)
+    if missing or before is None:
+        return Wait(missing)
+    gap = at - before[1]
+    if gap >= group.commit_within:
+        return None
+    text = f"Group {group.name} is looked at again in {group.commit_within - gap:.0f} s."
+    return Wait((Reason("T01", text),), healthy=True)
+
+
+def topics(seen: GroupSeen) -> set[str]:
+    """Those whose settings the judgement needs."""
+    return {where.topic for where in seen.zk.partitions} if seen.zk else set()
+
+
+def judged(looks: TwoObservations, group: GroupSpec) -> Decision:
+    """Refused for what blocks; all else that was found is said."""
+    found = scan(looks)
+    blocking = tuple(finding.reason for finding in found.findings if finding.severity is Severity.BLOCK)
+    if blocking:
+        return Refuse(blocking)
+    told = " ".join(map(str, found.findings))
+    return Done(f"Group {group.name} ({found.standing}) may be moved. {told or 'Nothing speaks against it.'}")

@@ -14,7 +14,7 @@ It works on intervals of offsets, not on records, and is the oracle that the Spa
 from airflow_provider_kmigrate.core.ledger.balance import balance, conclude
 from airflow_provider_kmigrate.core.ledger.facts import Case, Facts, Gap, LedgerFinding, LedgerVerdict, Produce
 from airflow_provider_kmigrate.core.ledger.health import Demand
-from airflow_provider_kmigrate.core.ledger.produce import produce_between
+from airflow_provider_kmigrate.core.ledger.ownership import produce_between
 
 __all__ = [
     "Case",

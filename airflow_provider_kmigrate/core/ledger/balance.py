@@ -21,10 +21,9 @@ from airflow_provider_kmigrate.core.ledger.health import (
     nothing,
     unmet,
 )
-from airflow_provider_kmigrate.core.ledger.ownership import double_owned
+from airflow_provider_kmigrate.core.ledger.ownership import ack_times, double_owned, produce_between, produce_facts
 from airflow_provider_kmigrate.core.ledger.partition import Checked, Dated, GroupChecked, Limits, Setting, check
-from airflow_provider_kmigrate.core.ledger.produce import ack_times, produce_between, produce_facts
-from airflow_provider_kmigrate.core.ledger.sequence import Window
+from airflow_provider_kmigrate.core.ledger.records import Window
 from airflow_provider_kmigrate.core.model import Reason
 
 SKEW_MS: Final = 100

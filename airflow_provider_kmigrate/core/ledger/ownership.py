@@ -8,19 +8,33 @@ Two ends are not in the log where they belong: of a member that was killed, whos
 was cut off and writes `lost` when it is back, with the time at which its ownership ended (`until_ms`). They stand before the first
 change in the log that is later. That forgives nothing: the end is never before the member's own last delivery, and one delivered after
 it is a delivery by somebody who is no owner (A09).
+
+How long producers waited for acknowledgements, whole or within a window of time.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from airflow_provider_kmigrate.core.events import Change, DeliveryRun, Ownership, TopicPartition
+from airflow_provider_kmigrate.core import events
+from airflow_provider_kmigrate.core.events import (
+    Ack,
+    Change,
+    DeliveryRun,
+    Event,
+    Latencies,
+    Ownership,
+    SendFailure,
+    Slow,
+    SlowRecord,
+    TopicPartition,
+)
 from airflow_provider_kmigrate.core.intervals import Span, union
-from airflow_provider_kmigrate.core.ledger.book import GroupPartition
-from airflow_provider_kmigrate.core.ledger.facts import Case
+from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition
+from airflow_provider_kmigrate.core.ledger.facts import Case, Produce
 
 _END = float("inf")
 MAX_OFFSET: Final = 2**63 - 1
@@ -211,3 +225,126 @@ def _case(where: GroupPartition, members: tuple[str, ...], from_ms: int, to_ms: 
     """`count` is milliseconds, at least one: an overlap that the log shows is one, however short."""
     length = max(1, to_ms - from_ms)
     return Case(where.topic, where.partition, -1, -1, length, where.group, members=members, from_ms=from_ms, to_ms=to_ms)
+
+
+STALL_US: Final = 100_000  # a record that waits longer is stalled
+
+
+@dataclass(frozen=True, slots=True)
+class AckTimes:
+    """How long one producer's acknowledged records took: how many there are, and the latencies of those that have one.
+
+    `longest_gap_ms`: of those without a latency the longest time between two acknowledgements of one partition.
+    """
+
+    records: int = 0
+    buckets: events.Histogram = ()
+    longest_gap_ms: int | None = None
+
+    @classmethod
+    def of(cls, acks: Sequence[Ack]) -> AckTimes:
+        untimed = [ack for ack in acks if not ack.latency]
+        merged = events.merge(ack.latency for ack in acks)
+        return cls(sum(ack.count for ack in acks), merged, _longest_ack_gap(untimed))
+
+
+def produce_facts(book: Book, acked: Mapping[str, AckTimes], limit: int) -> Produce:
+    """Everything that the producers wrote. `acked`: by producer; the book has their latencies, slow records and failures."""
+    told = Counter[str]()
+    for event in book.latencies:
+        told[event.producer] += len(event.values_us)
+    values = Counter(value for event in book.latencies for value in event.values_us)
+    others = [times for producer, times in acked.items() if producer not in told]
+    for number, count in events.merge(times.buckets for times in others):
+        values[round(events.middle(number))] += count
+    gaps = [times.longest_gap_ms for times in others if times.longest_gap_ms is not None]
+    exact = not any(times.records for times in others) and told == _owed(acked, book.failures)
+    return _produce(values, _worst(book.slow, limit), exact=exact, gap=max(gaps, default=None))
+
+
+def ack_times(acks: Iterable[Ack]) -> dict[str, AckTimes]:
+    """By producer."""
+    found: dict[str, list[Ack]] = defaultdict(list)
+    for ack in acks:
+        found[ack.producer].append(ack)
+    return {producer: AckTimes.of(mine) for producer, mine in found.items()}
+
+
+def produce_between(events: Sequence[Event], start_ms: int, end_ms: int, limit: int = 20) -> Produce:
+    """The records sent from `start_ms` up to `end_ms`: for the stall of one restart or election.
+
+    Exact above the threshold at which records are noted one by one. Below it a record counts by the second in which it was
+    acknowledged, which moves quantiles a little and the longest latency not at all.
+    """
+    slow = list(_slow_between((event for event in events if isinstance(event, Slow)), start_ms, end_ms))
+    values = [record.latency_us for one in slow for record in one.records]
+    threshold = min((event.threshold_us for event in slow), default=STALL_US)
+    for event in events:
+        if isinstance(event, Latencies) and start_ms <= (event.t_from_ms + event.stamp.t_ms) / 2 < end_ms:
+            values += [value for value in event.values_us if value <= threshold]
+    return _produce(Counter(values), _worst(slow, limit), exact=False, gap=None)
+
+
+def _produce(counted: Counter[int], worst: tuple[Case, ...], *, exact: bool, gap: int | None) -> Produce:
+    """`counted`: how many records had each latency."""
+    counts = tuple(sorted(counted.items()))
+    top, p999 = events.counted_quantile(counts, 1.0), events.counted_quantile(counts, 0.999)
+    stalled = [(value, count) for value, count in counts if value > STALL_US]
+    return Produce(
+        records=sum(count for _, count in counts),
+        longest_ms=None if top is None else top / 1000,
+        p999_ms=None if p999 is None else p999 / 1000,
+        stalled_record_s=sum(value * count for value, count in stalled) / 1_000_000,
+        slow_records=sum(count for _, count in stalled),
+        exact=exact,
+        worst=worst,
+        longest_ack_gap_ms=gap,
+    )
+
+
+def _owed(acked: Mapping[str, AckTimes], failures: Iterable[SendFailure]) -> Counter[str]:
+    """Of each producer, how many latencies there must be."""
+    owed = Counter({producer: times.records for producer, times in acked.items()})
+    for failure in failures:
+        owed[failure.producer] += failure.seq_last - failure.seq_first + 1
+    return owed
+
+
+def _worst(slow: Iterable[Slow], limit: int) -> tuple[Case, ...]:
+    rows = [(record, event.producer) for event in slow for record in event.records]
+    rows.sort(key=lambda row: (-row[0].latency_us, row))
+    return tuple(_produce_case(record, producer) for record, producer in rows[:limit])
+
+
+def _produce_case(record: SlowRecord, producer: str) -> Case:
+    offset, seq, sent = record.offset, record.seq, record.t_sent_ms
+    return Case(
+        record.topic,
+        record.partition,
+        offset,
+        offset,
+        1,
+        producer=producer,
+        seq_first=seq,
+        seq_last=seq,
+        from_ms=sent,
+        to_ms=sent + record.latency_us // 1000,
+    )
+
+
+def _slow_between(slow: Iterable[Slow], start_ms: int, end_ms: int) -> Iterator[Slow]:
+    for event in slow:
+        inside = tuple(record for record in event.records if start_ms <= record.t_sent_ms < end_ms)
+        yield Slow(event.stamp, event.producer, event.threshold_us, inside)
+
+
+def _longest_ack_gap(acks: Sequence[Ack]) -> int | None:
+    """The longest time between two acknowledgements of one producer and partition."""
+    longest: int | None = None
+    last: dict[tuple[str, str, int], int] = {}
+    for ack in sorted(acks, key=lambda ack: ack.t_acked_ms):
+        key = (ack.producer, ack.topic, ack.partition)
+        if key in last:
+            longest = max(longest or 0, ack.t_acked_ms - last[key])
+        last[key] = ack.t_acked_ms
+    return longest

@@ -14,12 +14,21 @@ from typing import Final
 
 from airflow_provider_kmigrate.core.events import Change, DeliveryRun, LogExtent, Ownership, TopicPartition
 from airflow_provider_kmigrate.core.ledger.book import Book, GroupPartition, Part, matches
-from airflow_provider_kmigrate.core.ledger.coverage import Missing, Read, maybe_delivered, missing, part_of, passed_over
 from airflow_provider_kmigrate.core.ledger.facts import NOTHING, Case, Gap, LedgerFinding
 from airflow_provider_kmigrate.core.ledger.health import WHY_AUDIT, Times
-from airflow_provider_kmigrate.core.ledger.log import inspect
 from airflow_provider_kmigrate.core.ledger.ownership import first_start, not_owned, of_others
-from airflow_provider_kmigrate.core.ledger.sequence import Walk, Window, walk
+from airflow_provider_kmigrate.core.ledger.records import (
+    Missing,
+    Read,
+    Walk,
+    Window,
+    inspect,
+    maybe_delivered,
+    missing,
+    part_of,
+    passed_over,
+    walk,
+)
 from airflow_provider_kmigrate.core.model import Reason
 
 _BATCH_MS: Final = 2_000  # deliveries are written about once a second

@@ -1,22 +1,144 @@
-"""Does ZooKeeper hold what KRaft holds? A dual-write lag of 0 does not prove it: lost writes are never repeated (measured).
+"""One spelling for what ZooKeeper and KRaft tell in two: entities, settings and values that are equal text where they are equal.
+
+Secrets end here. A broker's setting has its value only if it is on the list of those that may be shown; of a SCRAM credential there
+are mechanism and iterations; of a delegation token there is no HMAC. What is hidden is compared by being there.
+
+Does ZooKeeper hold what KRaft holds? A dual-write lag of 0 does not prove it: lost writes are never repeated (measured).
 
 The two sides are read one after the other from a living cluster, so a single comparison also shows what changed between the reads.
 `lasting_differences` keeps what two comparisons agree on; only that is a finding. Differences with an explanation are shown and do not count.
 
 Kinds other than topics (quotas, SCRAM credentials, ACLs, broker settings) are entities with settings as well: `compare_settings` serves
 them, and `kinds` has all kinds together.
+
+Every kind of metadata compared: topics, and what `ClusterView.stored` holds of the others.
+
+A kind of which one side was not read is unknown, and unknown is not equal. What nobody can tell of KRaft's side is *not compared*:
+that is said with its reason, and does not count. A difference that lasts means that a rollback would bring something else back than
+what is in force: the way back is not whole any more.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import Final, NamedTuple
 
-from airflow_provider_kmigrate.core.listing import summarize
-from airflow_provider_kmigrate.core.model import Cause, PartitionMetadata, Reason, TopicMetadata
+from airflow_provider_kmigrate.core.gates import MET, Gate, never, not_yet
+from airflow_provider_kmigrate.core.model import (
+    Cause,
+    ClusterView,
+    PartitionMetadata,
+    Reason,
+    Stored,
+    StoredKind,
+    TopicMetadata,
+    could_not_read,
+)
+from airflow_provider_kmigrate.core.text import summarize
 
-__all__ = ["Difference", "Kind", "PartitionMetadata", "TopicMetadata", "compare", "compare_settings", "lasting_differences", "reasons"]
+HIDDEN: Final = "(hidden)"
+PRESENT: Final = "present"
+ALL_BROKERS: Final = "all brokers"
+PRODUCER_IDS: Final = "producer ids"
+HIGHEST: Final = "highest"  # in ZooKeeper the last id of the newest block, of the brokers the highest that they know
+
+_USER, _CLIENT, _IP = "user", "client-id", "ip"
+_QUOTA_ORDER = (_USER, _CLIENT, _IP)
+_LISTENER = re.compile(r"listener\.name\.[^.]+\.(?:[a-z0-9-]+\.(?=sasl\.))?")
+#: Dynamic settings of brokers that hold no secret (Kafka 3.9: DynamicBrokerConfig). Passwords, JAAS and whatever a plugin reads do not.
+_SHOWN = re.compile(
+    r"(?!.*(password|secret|jaas|credential|token))(?:"  # whatever the list below says
+    r"log\.[a-z.]+|num\.[a-z.]+|max\.connection[a-z.]*|(leader|follower)\.replication\.throttled\.rate"
+    r"|replica\.alter\.log\.dirs\.io\.max\.bytes\.per\.second|background\.threads|compression\.[a-z.]+|message\.max\.bytes"
+    r"|min\.insync\.replicas|unclean\.leader\.election\.enable|listeners|advertised\.listeners|listener\.security\.protocol\.map"
+    r"|metric\.reporters|principal\.builder\.class|producer\.id\.expiration\.ms|transaction\.partition\.verification\.enable"
+    r"|sasl\.(enabled\.mechanisms|mechanism\.inter\.broker\.protocol|kerberos\.[a-z.]+)|connections\.max\.reauth\.ms"
+    r"|ssl\.(keystore|truststore)\.(type|location)|ssl\.(client\.auth|protocol|enabled\.protocols|cipher\.suites|provider)"
+    r"|ssl\.(endpoint\.identification\.algorithm|(key|trust)manager\.algorithm|principal\.mapping\.rules)"
+    r"|remote\.(log|fetch|list)\.[a-z.]*(bytes\.per\.second|threads|size|ms|cache\.size\.bytes))"
+)
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
+
+
+class Acl(NamedTuple):
+    """One rule, in the words that both sides' names become with `words`."""
+
+    pattern: str
+    resource: str
+    name: str
+    permission: str
+    operation: str
+    principal: str
+    host: str
+
+
+def broker(number: str | int | None) -> str:
+    """The entity of one broker's settings; None: the default of all."""
+    return ALL_BROKERS if number in {None, "", "<default>"} else f"broker {number}"
+
+
+def broker_setting(key: str, value: str | None) -> str:
+    """What may be shown of a setting. None: the broker itself keeps it back."""
+    return value if value is not None and _SHOWN.fullmatch(_LISTENER.sub("", key, count=1)) else HIDDEN
+
+
+def quota_entity(parts: Mapping[str, str | None]) -> str:
+    """Such as `user alice, client-id <default>`; None is the default entity."""
+    return ", ".join(f"{kind} {_or_default(parts[kind])}" for kind in _QUOTA_ORDER if kind in parts)
+
+
+def quota_value(value: str | float) -> str:
+    """One text for a number, however it was written; `HIDDEN` for what is no number, which Kafka does not write."""
+    try:
+        number = float(value)
+    except ValueError:
+        return HIDDEN
+    return str(int(number)) if number.is_integer() else repr(number)
+
+
+def credential(iterations: int) -> str:
+    """How a SCRAM credential is compared: by its iterations, without its salt and keys."""
+    return f"{iterations} iterations"
+
+
+def words(name: str) -> str:
+    """`TransactionalId`, `TRANSACTIONAL_ID` and `transactional id` are one."""
+    return " ".join(_WORD.findall(name)).lower()
+
+
+def acls(rules: Iterable[Acl]) -> dict[str, dict[str, str]]:
+    """Rules by resource."""
+    found: dict[str, dict[str, str]] = {}
+    for rule in rules:
+        prefixed = " (prefixed)" if rule.pattern == "prefixed" else ""
+        text = f"{rule.permission} {rule.operation} to {rule.principal} from {rule.host}"
+        found.setdefault(f"{rule.resource} {rule.name}{prefixed}", {})[text] = PRESENT
+    return found
+
+
+def token(owner: str, renewers: Iterable[str], issued: int, expires: int, latest: int) -> dict[str, str]:
+    """Times in milliseconds since the epoch."""
+    times = {"issued": issued, "expires": expires, "latest": latest}
+    return {"owner": owner, "renewers": ", ".join(sorted(renewers)), **{name: str(time) for name, time in times.items()}}
+
+
+def _or_default(name: str | None) -> str:
+    return "<default>" if name is None else name
+
+
+__all__ = [
+    "Difference",
+    "Kind",
+    "PartitionMetadata",
+    "TopicMetadata",
+    "compare",
+    "compare_settings",
+    "lasting_differences",
+    "reasons",
+]
 
 ABSENT = "absent"
 PENDING = "its deletion was pending; KRaft does not take such topics over and the first sync removes them from ZooKeeper"
@@ -167,3 +289,102 @@ def _indexes(partitions: Mapping[int, PartitionMetadata]) -> str:
     """`12 partitions`, or which ones if they are not 0 to n-1."""
     indexes = sorted(partitions)
     return f"{len(indexes)} partitions" if indexes == list(range(len(indexes))) else f"partitions {indexes}"
+
+
+_KINDS_CODES = {
+    StoredKind.BROKER_SETTINGS: Kind.BROKER_SETTING,
+    StoredKind.QUOTAS: Kind.QUOTA,
+    StoredKind.CREDENTIALS: Kind.CREDENTIAL,
+    StoredKind.ACLS: Kind.ACL,
+    StoredKind.TOKENS: Kind.DELEGATION,
+}
+
+
+def differences(view: ClusterView) -> tuple[Difference, ...]:
+    """All differences of all kinds that were read, explained ones too."""
+    pending = view.zk.pending_deletions if view.zk else ()
+    topics = compare(*view.topics, pending) if view.topics else ()
+    stored = view.stored or {}
+    return (*topics, *(found for kind in StoredKind if kind in stored for found in compare_kinds(kind, stored[kind])))
+
+
+def compare_kinds(kind: StoredKind, stored: Stored) -> tuple[Difference, ...]:
+    """The differences of one kind, without what KRaft does not tell."""
+    if kind is StoredKind.PRODUCER_IDS:
+        return _ids_beyond(stored)
+    if Stored.EVERY in stored.untold:
+        return ()
+    told = {entity: settings for entity, settings in stored.zookeeper.items() if entity not in stored.untold}
+    return compare_settings(_KINDS_CODES[kind], told, stored.kraft)
+
+
+def _ids_beyond(stored: Stored) -> tuple[Difference, ...]:
+    """All that can be told of producer ids: none in use may lie beyond the newest block that ZooKeeper knows."""
+    last, used = (int(side.get(PRODUCER_IDS, {}).get(HIGHEST, -1)) for side in (stored.zookeeper, stored.kraft))
+    if used <= last:
+        return ()
+    given = f"none after {last}" if last >= 0 else "none given out"
+    return (Difference(Kind.PRODUCER_IDS, PRODUCER_IDS, given, f"{used} in use"),)
+
+
+def unread_kinds(view: ClusterView) -> tuple[Reason, ...]:
+    """What cannot be compared because a side of it was not read; why, is among the view's unknowns."""
+    topics = () if view.topics is not None else (could_not_read("the topics of both sides"),)
+    missing = [str(kind) for kind in StoredKind if kind not in (view.stored or {})]
+    if not missing:
+        return topics
+    why = [reason.text for reason in view.unknowns if reason.cause is Cause.UNREAD_STORED]
+    told = f" {'; '.join(why)}." if why else ""
+    return (*topics, Reason("G00", f"Could not read both sides of: {', '.join(missing)}.{told}"))
+
+
+def found(view: ClusterView) -> tuple[Reason, ...]:
+    """One reason for each kind that differs."""
+    return reasons(differences(view))
+
+
+def lost(earlier: ClusterView, later: ClusterView) -> Gate:
+    """Never while a difference was in both of two looks: the dual-write does not repeat what it lost, so waiting does not help.
+
+    Not yet where neither look could compare everything; met for what only one of them showed.
+    """
+    lasting = reasons(lasting_differences(differences(earlier), differences(later)))
+    if lasting:
+        return never(*lasting)
+    gaps = unread_kinds(later) if unread_kinds(earlier) else ()
+    return not_yet(*gaps) if gaps else MET
+
+
+def same(view: ClusterView) -> str:
+    """What is equal, counted, and what was not compared, with its reason; for a view without differences."""
+    counted = [f"{len(view.topics[0])} topics"] if view.topics else []
+    counted += [f"{_count(kind, stored)} {kind}" for kind, stored in _known(view) if Stored.EVERY not in stored.untold]
+    text = f"ZooKeeper and KRaft store the same {_listed(counted)}."
+    reasons = list(_untold(view))
+    return f"{text} Not compared: {'; '.join(reasons)}." if reasons else text
+
+
+def _known(view: ClusterView) -> Iterator[tuple[StoredKind, Stored]]:
+    stored = view.stored or {}
+    return ((kind, stored[kind]) for kind in StoredKind if kind in stored)
+
+
+def _untold(view: ClusterView) -> Iterator[str]:
+    """Reasons, each once, with what they are reasons for."""
+    for kind, stored in _known(view):
+        by_reason: dict[str, list[str]] = {}
+        for entity, why in sorted(stored.untold.items()):
+            by_reason.setdefault(why, []).append(entity)
+        for why, entities in by_reason.items():
+            named = f" of {', '.join(entities)}" if Stored.EVERY not in entities else ""
+            yield f"{kind}{named} ({why})"
+
+
+def _count(kind: StoredKind, stored: Stored) -> int:
+    """Tokens are counted, of everything else its settings: a user with two quotas has two."""
+    sizes = [len(settings) for entity, settings in stored.zookeeper.items() if entity not in stored.untold]
+    return sum(map(bool, sizes)) if kind is StoredKind.TOKENS else sum(sizes)
+
+
+def _listed(parts: list[str]) -> str:
+    return f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else "".join(parts)

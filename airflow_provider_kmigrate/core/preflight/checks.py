@@ -9,21 +9,28 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from airflow_provider_kmigrate.core import gates, identity, offsets_topic
-from airflow_provider_kmigrate.core.back import gates as back_gates
+from airflow_provider_kmigrate.core import gates, offsets_topic
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage, node_id, problems, setting, stage_of
-from airflow_provider_kmigrate.core.findings.finding import PreflightFinding, Severity, blocks, warns
 from airflow_provider_kmigrate.core.internal_topics import OFFSETS_TOPIC
-from airflow_provider_kmigrate.core.listing import summarize
-from airflow_provider_kmigrate.core.model import Broker, BrokerMode, Cause, ClusterView, Fields, ProcessState, Reason
+from airflow_provider_kmigrate.core.model import (
+    Broker,
+    BrokerMode,
+    Cause,
+    ClusterView,
+    Fields,
+    ProcessState,
+    Reason,
+    level_of,
+    version_of,
+)
 from airflow_provider_kmigrate.core.offsets_topic import Agreement
 from airflow_provider_kmigrate.core.phase import kraft_owns
 from airflow_provider_kmigrate.core.preflight import actors as preflight_actors
-from airflow_provider_kmigrate.core.preflight import alike as preflight_alike
+from airflow_provider_kmigrate.core.preflight import actors as preflight_places
 from airflow_provider_kmigrate.core.preflight import controllers as preflight_controllers
-from airflow_provider_kmigrate.core.preflight import places as preflight_places
 from airflow_provider_kmigrate.core.preflight import security as preflight_security
 from airflow_provider_kmigrate.core.preflight import versions as preflight_versions
+from airflow_provider_kmigrate.core.preflight import written as preflight_alike
 from airflow_provider_kmigrate.core.preflight import written as preflight_written
 from airflow_provider_kmigrate.core.preflight.facts import (
     Check,
@@ -35,7 +42,9 @@ from airflow_provider_kmigrate.core.preflight.facts import (
     pairs,
     protocol,
 )
-from airflow_provider_kmigrate.core.versions import level_of, version_of
+from airflow_provider_kmigrate.core.preflight.findings import PreflightFinding, Severity, blocks, warns
+from airflow_provider_kmigrate.core.rollback import conditions as back_gates
+from airflow_provider_kmigrate.core.text import summarize
 
 __all__ = ["LOOK", "PreflightFacts", "begun", "blocking", "findings", "protocol_version"]
 
@@ -100,7 +109,7 @@ def _unread(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindi
 
 
 def _identity(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    for reason in identity.strangers(view, facts.spec):
+    for reason in gates.strangers(view, facts.spec):
         yield PreflightFinding(reason, Severity.BLOCK, "reliability: every act is identified")
     if view.zk is not None and view.zk.cluster_id is None:
         yield blocks("B2a", f"there is no /cluster/id under {facts.chroot or '/'} in ZooKeeper")

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 
 from airflow_provider_kmigrate.core.cluster import ClusterSpec
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage, setting, stage_of
-from airflow_provider_kmigrate.core.findings.finding import PreflightFinding, Severity
-from airflow_provider_kmigrate.core.listing import summarize
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Partition, Reason
-from airflow_provider_kmigrate.core.preflight.surroundings import ClusterEnvironment
+from airflow_provider_kmigrate.core.preflight.environment import ClusterEnvironment
+from airflow_provider_kmigrate.core.preflight.findings import PreflightFinding, Severity
+from airflow_provider_kmigrate.core.text import summarize
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from airflow_provider_kmigrate.core.files.config_matrix import (
     references,
     setting,
 )
-from airflow_provider_kmigrate.core.findings.finding import PreflightFinding, blocks, unknown, warns
-from airflow_provider_kmigrate.core.listing import summarize
-from airflow_provider_kmigrate.core.model import ClusterView, Malformed
+from airflow_provider_kmigrate.core.model import ClusterView, Malformed, level_of
+from airflow_provider_kmigrate.core.preflight.controllers import BUILDER, principal, super_users
+from airflow_provider_kmigrate.core.preflight.environment import Acl
 from airflow_provider_kmigrate.core.preflight.facts import (
     Check,
     PreflightFacts,
@@ -23,9 +23,8 @@ from airflow_provider_kmigrate.core.preflight.facts import (
     zookeeper_configs,
     zookeeper_files,
 )
-from airflow_provider_kmigrate.core.preflight.principals import BUILDER, principal, super_users
-from airflow_provider_kmigrate.core.preflight.surroundings import Acl
-from airflow_provider_kmigrate.core.versions import level_of
+from airflow_provider_kmigrate.core.preflight.findings import PreflightFinding, blocks, unknown, warns
+from airflow_provider_kmigrate.core.text import summarize
 
 _AUTHORIZER, _ENCODER = "authorizer.class.name", "password.encoder.secret"
 _RULES = "authorizer.zookeeper.url"

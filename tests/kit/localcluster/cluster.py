@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from airflow_provider_kmigrate.clients.hosts.process import NodeProcess
+from airflow_provider_kmigrate.clients.hosts.local import NodeProcess
 from airflow_provider_kmigrate.clients.hosts.tokens import locked
 from airflow_provider_kmigrate.core.cluster import NodeSpec
-from airflow_provider_kmigrate.core.listing import summarize
 from airflow_provider_kmigrate.core.model import Process, ProcessState
+from airflow_provider_kmigrate.core.text import summarize
 from airflow_provider_kmigrate.exceptions import Refused
 from tests.kit.localcluster import config, export, members, plan, ready, runtime, snapshots
 from tests.kit.localcluster.plan import Plan, Shape

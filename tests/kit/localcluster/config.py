@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from airflow_provider_kmigrate.clients import atomic
-from airflow_provider_kmigrate.clients.hosts.process import Launch, NodeProcess
+from airflow_provider_kmigrate.clients.hosts.local import Launch, NodeProcess
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
 from tests.kit.localcluster import clocks
 from tests.kit.localcluster.plan import ENSEMBLE_PORTS, HOST, Plan

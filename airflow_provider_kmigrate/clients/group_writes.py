@@ -1,0 +1,177 @@
+"""Writes and deletes the note at a consumer group that it was taken back (`core.coordination.hold`).
+
+Writes `migration/mode` of a consumer group, the toggle of KIP-125.
+
+Carry out what `core.groups.offsets` planned: look again, write, read back.
+
+Writes and deletes the offsets that an operator records for a consumer group, which the next holders begin at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_fixed
+
+from airflow_provider_kmigrate.clients.group_reads import seen
+from airflow_provider_kmigrate.clients.wire_groups import commit
+from airflow_provider_kmigrate.clients.znode_writes import CONSUMERS, Create, Delete, Operation, Set
+from airflow_provider_kmigrate.clients.znodes import batches
+from airflow_provider_kmigrate.clients.zookeeper import Holding, Znode, ZooKeeper
+from airflow_provider_kmigrate.clients.zookeeper_session import Changed
+from airflow_provider_kmigrate.core.coordination.group_seen import GroupSeen, Store, usable
+from airflow_provider_kmigrate.core.coordination.hold import Hold, read_hold, write_hold
+from airflow_provider_kmigrate.core.coordination.registration import GroupPaths, Mode, read_offset, write_offset
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.groups.offsets import CopyPlan, OffsetWrite, missing, outdated, raised
+from airflow_provider_kmigrate.exceptions import Failed, Refused, Unavailable
+
+
+def note_hold(zk: ZooKeeper, group: str, hold: Hold, holding: Holding) -> None:
+    """Over what an earlier run wrote; what this run wrote first stays. Raises as `ZooKeeper.commit`."""
+    path = GroupPaths(group).hold
+    found = zk.read(path)
+    if found is not None and read_hold(found[0]).run == hold.run:
+        return
+    make_folders(zk, group, holding)
+    data = write_hold(hold)
+    change: Operation = Create(path, data) if found is None else Set(path, data, found[1])
+    zk.commit([change], holding=holding)
+
+
+def forget_hold(zk: ZooKeeper, group: str, holding: Holding) -> None:
+    """Nothing where there is none. Raises as `ZooKeeper.commit`."""
+    path = GroupPaths(group).hold
+    found = zk.read(path)
+    if found is not None:
+        zk.commit([Delete(path, found[1])], holding=holding)
+
+
+def make_folders(zk: ZooKeeper, group: str, holding: Holding) -> None:
+    """Those above what is ours of a group."""
+    root = GroupPaths(group).root
+    for folder in (CONSUMERS, root, f"{root}/migration"):
+        if zk.read(folder) is None:
+            zk.commit([Create(folder)], holding=holding)
+
+
+def write_mode(zk: ZooKeeper, group: str, mode: Mode, holding: Holding) -> None:
+    """Exactly the word, from the version that was read, under the fence, and read back.
+
+    Raises `Changed` where another one writes meanwhile, `Fenced`, and `Failed` where it reads otherwise afterwards.
+    """
+    paths = GroupPaths(group)
+    make_folders(zk, group, holding)
+    found, data = zk.read(paths.mode), str(mode).encode()
+    change: Operation = Create(paths.mode, data) if found is None else Set(paths.mode, data, found[1])
+    zk.commit([change], holding=holding)
+    after = zk.read(paths.mode)
+    if after is None or after[0] != data:
+        raise Failed(
+            f"{paths.mode} was written as {data!r} and reads {after[0] if after else None!r}: somebody else writes it, too"
+        )
+
+
+_BATCH: Final = 500  # offsets of a transaction, or of a request
+#: A coordinator that moves, or whose topic was made just now, answers NOT_COORDINATOR; the same offsets again change nothing.
+_commit = retry(retry=retry_if_exception_type(Unavailable), stop=stop_after_attempt(5), wait=wait_fixed(1.0), reraise=True)(
+    commit
+)
+
+
+def copy(zk: ZooKeeper, properties: Mapping[str, Any], plan: CopyPlan, holding: Holding, timeout: float = 30.0) -> GroupSeen:
+    """Write every offset of the plan, and read it back; the group as it is then.
+
+    Safe to repeat: a plan made anew has only what is left. Raises `Refused` (K30, K71, K74) where the target is not as the plan saw it,
+    and nothing was written; `Fenced` where another run holds the cluster; `Changed` where somebody wrote at the same moment, and `Failed`
+    where Kafka refused or what was read back is something else: then some may be written.
+    """
+    refused = outdated(plan, _look(zk, properties, plan, timeout))
+    if refused:
+        raise Refused.because(*refused)
+    if plan.to is Store.ZOOKEEPER:
+        _to_zookeeper(zk, plan, holding)
+    else:
+        zk.commit([], holding)  # nothing to write there, but the fence must be ours
+        _to_kafka(properties, plan, timeout)
+    after = _look(zk, properties, plan, timeout)
+    if lost := missing(plan, after):
+        raise Failed(f"{len(lost)} offsets of {plan.group} were written to {plan.to} and read back as others, such as {lost[0]}")
+    return after
+
+
+def _look(zk: ZooKeeper, properties: Mapping[str, Any], plan: CopyPlan, timeout: float) -> GroupSeen:
+    return seen(zk, properties, [plan.group], timeout)[plan.group]
+
+
+def _to_kafka(properties: Mapping[str, Any], plan: CopyPlan, timeout: float) -> None:
+    for writes in batches(plan.writes, _BATCH):
+        _commit(properties, plan.group, {write.where: write.offset for write in writes}, timeout)
+
+
+def raise_in_zookeeper(zk: ZooKeeper, group: str, offsets: Mapping[TopicPartition, int], holding: Holding) -> None:
+    """These offsets into ZooKeeper where those there are lower or missing, never lower (`core.groups.offsets.raised`).
+
+    Its members may live: each znode is written from the version in which it was compared. Raises as `ZooKeeper.commit`.
+    """
+    there = _nodes(zk, group, offsets)
+    stored = usable({where: read_offset(znode.data) for where, znode in there.items()})
+    _write(zk, group, raised(offsets, stored), holding)
+
+
+def _to_zookeeper(zk: ZooKeeper, plan: CopyPlan, holding: Holding) -> None:
+    _write(zk, plan.group, plan.writes, holding)
+
+
+def _write(zk: ZooKeeper, group: str, writes: Sequence[OffsetWrite], holding: Holding) -> None:
+    """Each znode from the version that holds what was planned over; all of a batch or none."""
+    root = GroupPaths(group).root
+    topics = sorted({write.where.topic for write in writes})
+    for folder in (CONSUMERS, root, f"{root}/offsets", *(f"{root}/offsets/{topic}" for topic in topics)) if topics else ():
+        if zk.read(folder) is None:
+            with suppress(Changed):  # somebody else made it meanwhile
+                zk.commit([Create(folder)], holding)
+    for batch in batches(writes, _BATCH):
+        zk.commit(_operations(zk, group, batch), holding)
+
+
+def _operations(zk: ZooKeeper, group: str, writes: Sequence[OffsetWrite]) -> list[Operation]:
+    paths, there = GroupPaths(group), _nodes(zk, group, [write.where for write in writes])
+    found: list[Operation] = []
+    for write in writes:
+        path, data, znode = paths.offset(write.where), write_offset(write.offset), there.get(write.where)
+        over = usable({write.where: read_offset(znode.data)} if znode else {}).get(write.where)
+        if over != write.over:
+            raise Changed(f"{path} holds {over}, not {write.over} as planned; nothing more was written")
+        found.append(Create(path, data) if znode is None else Set(path, data, znode.version))
+    return found
+
+
+def _nodes(zk: ZooKeeper, group: str, wheres: Iterable[TopicPartition]) -> dict[TopicPartition, Znode]:
+    """The offsets' znodes that are there."""
+    paths = {GroupPaths(group).offset(where): where for where in wheres}
+    return {paths[path]: znode for path, znode in zk.nodes(paths)}
+
+
+def record_reset(zk: ZooKeeper, group: str, wanted: Mapping[TopicPartition, int], holding: Holding) -> None:
+    """All or none, over those that were recorded before. Raises as `ZooKeeper.commit`."""
+    paths = GroupPaths(group)
+    make_folders(zk, group, holding)
+    for folder in (paths.resets, *(f"{paths.resets}/{topic}" for topic in sorted({where.topic for where in wanted}))):
+        if zk.read(folder) is None:
+            zk.commit([Create(folder)], holding=holding)
+    changes: list[Operation] = []
+    for where, offset in sorted(wanted.items()):
+        path, found = paths.reset(where), zk.read(paths.reset(where))
+        data = write_offset(offset)
+        changes.append(Create(path, data) if found is None else Set(path, data, found[1]))
+    zk.commit(changes, holding=holding)
+
+
+def forget_reset(zk: ZooKeeper, group: str, wheres: Iterable[TopicPartition], holding: Holding) -> None:
+    """Those that are there. A holder that began at one keeps to it. Raises as `ZooKeeper.commit`."""
+    paths = [GroupPaths(group).reset(where) for where in sorted(wheres)]
+    found = {path: zk.read(path) for path in paths}
+    zk.commit([Delete(path, node[1]) for path, node in found.items() if node is not None], holding=holding)

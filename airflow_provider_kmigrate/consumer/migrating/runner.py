@@ -1,0 +1,655 @@
+"""Work on threads, in order within each lane: one partition's actions follow each other, other partitions' overtake them.
+
+A migrating member's figures: KIP-125's two by its names, and as Prometheus reads them.
+
+Who else is in the Kafka group (R6, R7): DescribeGroups, in a thread and over a connection of their own.
+
+The group is asked for only while this member is in it, or was refused by it: nobody has to tell of a group that is not there.
+Unknown is not nobody: the last answer stays until there is another, and its age can be told.
+
+The shell around `core.member.membership`: carries its actions out and tells it what came of them. It decides nothing.
+
+Threads, and who may wait for what::
+
+    shell        steps the member with one event at a time; never waits for I/O
+    lanes        one partition's I/O in order, other partitions' beside it; each answer awaited for seconds
+    kafka        polls the embedded consumer; in a revocation it waits for the shell
+    kazoo's own  put words into the shell's queue, nothing else
+    application  poll, consume, commit, close: the only one in which records are handed over and callbacks run
+
+What concerns the application (Start, Stop, Pause, Resume, Drop, what became of commits) waits in `inbox` for its next poll.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import json
+import logging
+import os
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from functools import partial, singledispatchmethod
+from typing import Any, Final, NamedTuple
+
+from confluent_kafka import ConsumerGroupState, KafkaException, Message
+
+from airflow_provider_kmigrate.clients import wire_groups
+from airflow_provider_kmigrate.clients.settings import ZooKeeperSettings
+from airflow_provider_kmigrate.consumer.kafka_calls import kafka_calls, quiet_admin
+from airflow_provider_kmigrate.consumer.migrating.kafka import FencedConsumer
+from airflow_provider_kmigrate.consumer.migrating.settings import MigratingSettings
+from airflow_provider_kmigrate.consumer.migrating.zookeeper import GroupSession, GroupZnodes, StateChanged, Watched
+from airflow_provider_kmigrate.core.coordination.assignors import KafkaMember, topics_of
+from airflow_provider_kmigrate.core.coordination.group_seen import KafkaGroup
+from airflow_provider_kmigrate.core.coordination.registration import Mode, Registration, Unreadable
+from airflow_provider_kmigrate.core.events import TopicPartition
+from airflow_provider_kmigrate.core.member import words as w
+from airflow_provider_kmigrate.core.member.membership import step
+from airflow_provider_kmigrate.core.member.state import Member, Settings, blocks_revocation, current, due_commits
+from airflow_provider_kmigrate.exceptions import KMigrateError, TimedOut, Unreachable
+
+_RETRY_S: Final = 0.2
+
+Job = Callable[[], bool]
+"""Returns whether it is done; if not, it is called again after a moment, and its lane waits for it."""
+
+
+class PartitionExecutors:
+    """`threads` of them. A job must bound its own time and raise nothing."""
+
+    def __init__(self, threads: int = 8) -> None:
+        self._lock = threading.Lock()
+        self._lanes: dict[Hashable, deque[Job]] = {}
+        self._ready: queue.SimpleQueue[Hashable] = queue.SimpleQueue()
+        self._later: list[tuple[float, int, Hashable]] = []
+        self._count = 0
+        self._over = threading.Event()
+        self._threads = [threading.Thread(target=self._run, daemon=True, name=f"kmigrate-lane-{n}") for n in range(threads)]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def add(self, key: Hashable, job: Job) -> None:
+        with self._lock:
+            lane = self._lanes.setdefault(key, deque())
+            lane.append(job)
+            if len(lane) == 1:
+                self._ready.put(key)
+
+    def wake(self) -> None:
+        """Whoever has a clock calls this often: lanes that waited go on."""
+        with self._lock:
+            while self._later and self._later[0][0] <= time.monotonic():
+                self._ready.put(heapq.heappop(self._later)[2])
+
+    def close(self, timeout: float) -> None:
+        """What has not begun is not done any more; what has is waited for."""
+        self._over.set()
+        for _ in self._threads:
+            self._ready.put(None)
+        deadline = time.monotonic() + timeout
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def _run(self) -> None:
+        while not self._over.is_set():
+            key = self._ready.get()
+            if not self._over.is_set():
+                self._once(key)
+
+    def _once(self, key: Hashable) -> None:
+        with self._lock:
+            job = self._lanes[key][0]
+        done = job()
+        with self._lock:
+            lane = self._lanes[key]
+            if not done:
+                self._count += 1
+                heapq.heappush(self._later, (time.monotonic() + _RETRY_S, self._count, key))
+                return
+            lane.popleft()
+            if lane:
+                self._ready.put(key)
+            else:
+                del self._lanes[key]
+
+
+_ESCAPED: Final = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+
+
+class _Gauge(NamedTuple):
+    name: str
+    text: str
+
+
+_GAUGES: Final = {
+    "ActiveKafkaCoordinationCount": _Gauge(
+        "kmigrate_consumer_kafka_coordination_active", "Whether Kafka coordinates, by the last look of this member (0 or 1)."
+    ),
+    "KafkaOwnedPartitionsCount": _Gauge(
+        "kmigrate_consumer_kafka_owned_partitions", "Partitions that Kafka has given this member, in either mode."
+    ),
+}
+_AGE: Final = _Gauge(
+    "kmigrate_consumer_kafka_members_age_seconds",
+    "How old this member's knowledge of the Kafka group's members is; absent: none.",
+)
+
+
+def metrics_of(member: Member | None) -> dict[str, int]:
+    """By KIP-125's names: whether Kafka coordinates by the member's last look, and how many partitions Kafka has given it."""
+    return {
+        "ActiveKafkaCoordinationCount": int(member is not None and member.mode is Mode.KAFKA),
+        "KafkaOwnedPartitionsCount": len(member.kafka) if member else 0,
+    }
+
+
+def with_figures(properties: Mapping[str, Any], metrics: Callable[[], dict[str, int]]) -> dict[str, Any]:
+    """The properties of the consumer that fetches: where the application has a `stats_cb`, its JSON has the figures, too."""
+    tell = properties.get("stats_cb")
+    if tell is None:
+        return dict(properties)
+    return {**properties, "stats_cb": lambda text: tell(json.dumps({**json.loads(text), **metrics()}))}
+
+
+def as_text(metrics: dict[str, int], group: str, client: str, members_age: float = float("inf")) -> str:
+    """Prometheus' text format, with the labels `group` and `client`."""
+    labels = f'{{group="{group.translate(_ESCAPED)}",client="{client.translate(_ESCAPED)}"}}'
+    lines = [line for name, value in metrics.items() for line in _lines(_GAUGES[name], labels, str(value))]
+    if members_age < float("inf"):
+        lines += _lines(_AGE, labels, f"{members_age:.3f}")
+    return "\n".join(lines) + "\n"
+
+
+def _lines(gauge: _Gauge, labels: str, value: str) -> Iterator[str]:
+    yield f"# HELP {gauge.name} {gauge.text}"
+    yield f"# TYPE {gauge.name} gauge"
+    yield f"{gauge.name}{labels} {value}"
+
+
+_log = logging.getLogger(__name__)
+_EVERY_S: Final = 3.0
+_AGAIN_S: Final = 0.2  # a group that rebalances tells nothing of its partitions
+_ANSWER_S: Final = 3.0
+_STABLE: Final = "Stable"
+
+Ask = Callable[[], KafkaGroup]
+Answer = tuple[KafkaMember, ...]
+
+
+def asking(properties: Mapping[str, Any], group: str) -> Ask:
+    """DescribeGroups of one group, answered within seconds or an exception of ours.
+
+    By the wire client; where that one does not speak the properties' security, by librdkafka, with what `wire_groups` says of it.
+    """
+    given = {name: value for name, value in properties.items() if isinstance(value, str | int | float) or name == "oauth_cb"}
+    told = {name: value if callable(value) else str(value) for name, value in given.items()}
+    if "oauth_cb" not in told and wire_groups.speaks(told):
+        return lambda: wire_groups.describe(told, group, _ANSWER_S)
+    return _by_librdkafka(told, group)
+
+
+def _by_librdkafka(properties: Mapping[str, Any], group: str) -> Ask:
+    admin = quiet_admin(properties)
+
+    def ask() -> KafkaGroup:
+        with kafka_calls(f"describing {group}"):
+            found = admin.describe_consumer_groups([group], request_timeout=_ANSWER_S)[group].result(_ANSWER_S + 1)
+        # one that is being shared out tells of members without assignments
+        stable = found.state is ConsumerGroupState.STABLE
+        return KafkaGroup(_STABLE, tuple(map(_member, found.members))) if stable else KafkaGroup(found.state.name)
+
+    return ask
+
+
+def _member(found: Any) -> KafkaMember:
+    holds = frozenset(TopicPartition(each.topic, each.partition) for each in found.assignment.topic_partitions)
+    return KafkaMember(found.member_id, found.client_id, holds, found.host)
+
+
+def _from_nobody(error: KMigrateError) -> bool:
+    """Whether nobody was reached, or nobody answered; not where there was an answer that is an error, or cannot be read."""
+    return isinstance(error, Unreachable | TimedOut) and isinstance(error.__cause__, OSError | KafkaException | None)
+
+
+class GroupPoller(threading.Thread):
+    """Asks every few seconds, and at once after `changed`. `may_ask`: whether the group is known to be there; `differs` is told of news.
+
+    `away` is told with None that the coordinator is out of reach, since a `session` of seconds ago: by then the group has put this member
+    out, and librdkafka, which counts a session only on a connection that stands, says nothing of it (measured). And, each time it tells,
+    who is in the stable group. Who never had an answer knows nothing of anybody's reach: the way here is another one than librdkafka's.
+    """
+
+    def __init__(
+        self,
+        ask: Ask,
+        may_ask: Callable[[], bool],
+        differs: Callable[[], None],
+        away: Callable[[Answer | None], object] = bool,
+        session: float = float("inf"),
+    ) -> None:
+        super().__init__(daemon=True, name="kmigrate-neighbours")
+        self._ask, self._may_ask, self._differs, self._away, self._session = ask, may_ask, differs, away, session
+        self._reached = time.monotonic()
+        self._changed, self._ending = threading.Event(), threading.Event()
+        self._answer: Answer = ()
+        self._heard = float("-inf")
+        self._spoken = False  # this thread has had an answer once: its own way to the brokers works
+
+    @property
+    def members(self) -> Answer:
+        """By the last answer; nobody while there was none."""
+        return self._answer
+
+    @property
+    def age(self) -> float:
+        """Seconds since the last answer; infinite while there was none."""
+        return time.monotonic() - self._heard
+
+    def changed(self) -> None:
+        """Any thread: the group rebalances."""
+        self._changed.set()
+
+    def end(self) -> None:
+        """Does not wait: a question that is under way ends by its own time-out."""
+        self._ending.set()
+        self._changed.set()
+
+    def run(self) -> None:
+        while not self._ending.is_set():
+            told = self.look() if self._may_ask() else self._rests()
+            self._changed.wait(_EVERY_S if told else _AGAIN_S)
+            self._changed.clear()
+
+    def _rests(self) -> bool:
+        self._reached = time.monotonic()
+        return False
+
+    def _is_reached(self, at: float) -> None:
+        self._reached, self._spoken = at, True
+
+    def look(self) -> bool:
+        """Ask once; whether there was an answer."""
+        began = time.monotonic()
+        try:
+            found = self._ask()
+        except KMigrateError as error:
+            _log.info("%s", error)
+            if not _from_nobody(error):
+                self._is_reached(began)
+            elif self._spoken and time.monotonic() - self._reached >= self._session:
+                self._away(None)
+            return False
+        self._is_reached(began)
+        if found.state != _STABLE:
+            return False
+        self._away(found.members)
+        answer = tuple(sorted(found.members))
+        news, self._answer, self._heard = answer != self._answer, answer, began
+        if news:
+            self._differs()
+        return True
+
+
+_TICK_S: Final = 0.025
+_COMMIT_S: Final = (
+    2.0  # for the coordinator to take a last commit: a partition has no owner meanwhile, and an old consumer tries for 6 s
+)
+_READ_S: Final = 6.0
+_SECOND_S: Final = 0.5  # where ZooKeeper has the offset already; a commit waits behind the JoinGroup of its own connection
+_LATE_S: Final = 5.0  # beyond a session of the Kafka group, for which librdkafka tries to send one commit
+_HUNG: Final = 70  # exit status
+
+Connect = Callable[[ZooKeeperSettings, StateChanged, Watched], GroupSession]
+Inbox = w.Start | w.Stop | w.Pause | w.Resume | w.Drop | w.CommitDone
+CommitAnswer = Future[frozenset[w.Store] | None]
+"""The stores that failed; None: the partition was not held any more, nothing was sent."""
+
+
+class MemberRunner:
+    """One member. `end` ends the process, where only its death frees a partition."""
+
+    def __init__(
+        self,
+        settings: MigratingSettings,
+        consumer: str,
+        registration: Registration,
+        end: Callable[[int], object] = os._exit,
+        connect: Connect = GroupSession,
+    ) -> None:
+        core = Settings(
+            consumer,
+            registration,
+            settings.strategy,
+            settings.internal_too,
+            poll_limit=settings.poll_limit,
+            late_commit=settings.kafka_session + _LATE_S,
+        )
+        self.member = Member(core)
+        self.inbox: deque[Inbox] = deque()
+        self._end_process = end
+        self._events: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._lanes = PartitionExecutors()
+        self._looking = False
+        self._answers: dict[tuple[TopicPartition, int, int], list[CommitAnswer]] = {}
+        self._commits: dict[TopicPartition, deque[w.Commit]] = {}
+        self._figures = metrics_of(None)
+        self._over = threading.Event()
+        self._zk = connect(settings.zookeeper, self._session_changed, self._watched)
+        self._znodes = GroupZnodes(
+            self._zk, settings.group, consumer, registration, migrates=settings.migrates, internal_too=settings.internal_too
+        )
+        self._kafka = self._embedded(settings, consumer) if settings.migrates else None
+        self._neighbours = self._watching(settings) if settings.migrates else None
+        self._pulse_every = settings.zookeeper.session_timeout / 12
+        self._next_pulse = 0.0
+        self._thread = threading.Thread(target=self._run, daemon=True, name="kmigrate-member")
+
+    def _embedded(self, settings: MigratingSettings, consumer: str) -> FencedConsumer:
+        return FencedConsumer(settings.embedded, consumer, self.tell, self._freed, settings.poll_every)
+
+    def _watching(self, settings: MigratingSettings) -> GroupPoller:
+        """What they tell is part of the next look."""
+        assert self._kafka  # noqa: S101
+        ask, kafka = asking(settings.embedded, settings.group), self._kafka
+        return GroupPoller(
+            ask, kafka.known, lambda: self._events.put(partial(self._do, w.Look())), kafka.away, settings.kafka_session
+        )
+
+    def start(self) -> None:
+        self._lanes.start()
+        self._thread.start()
+        self._zk.start()
+        if self._kafka is not None:
+            self._kafka.start()
+        if self._neighbours is not None:
+            self._neighbours.start()
+
+    def close(self) -> None:
+        """In order: the Kafka group (it may still revoke), what is under way, the session with whatever is left of it."""
+        if self._neighbours is not None:
+            self._neighbours.end()
+        if self._kafka is not None:
+            self._kafka.close()
+        self._over.set()
+        self._thread.join(5.0)
+        self._lanes.close(5.0)
+        self._zk.close()
+
+    @property
+    def members_age(self) -> float:
+        """Seconds since the Kafka group last told of its members; infinite while it never did."""
+        return self._neighbours.age if self._neighbours else float("inf")
+
+    def complaint(self) -> Message | None:
+        """The application's thread: what keeps this member out of the Kafka group and does not pass, where it is Kafka that coordinates."""
+        found = self._kafka.complaint() if self._kafka else None
+        return found if self.member.mode is Mode.KAFKA else None
+
+    # ------------------------------------------------------------------------------------------------------- the machine
+
+    def tell(self, event: w.Event) -> None:
+        """Any thread."""
+        self._events.put(partial(self._step, event))
+
+    def commit(self, where: TopicPartition, generation: int, offset: int) -> CommitAnswer:
+        """Any thread. The answer comes when the member has one; it may never come while ZooKeeper is away."""
+        answer: CommitAnswer = Future()
+        self._events.put(partial(self._commit_asked, w.CommitAsked(where, generation, offset), answer))
+        return answer
+
+    def _run(self) -> None:
+        next_tick = 0.0
+        while not self._over.is_set():
+            try:
+                self._events.get(timeout=_TICK_S)()
+            except queue.Empty:
+                pass
+            except Exception:  # noqa: BLE001  # without the shell nothing is delivered: the lease runs out
+                _log.exception("a member's shell failed")
+            now = time.monotonic()
+            if now >= next_tick:
+                next_tick = now + _TICK_S
+                self._step(w.Tick())
+                self._tell_figures()
+                self._pulse(now)
+                self._lanes.wake()
+                if self._kafka is not None:
+                    self._events.put(self._kafka.change_over)
+
+    def _tell_figures(self) -> None:
+        figures = metrics_of(self.member)
+        if figures != self._figures:
+            self._figures = figures
+            _log.info("%s: %s", self.member.settings.consumer, ", ".join(f"{name} {value}" for name, value in figures.items()))
+
+    def _pulse(self, now: float) -> None:
+        if now >= self._next_pulse:
+            self._next_pulse = now + self._pulse_every
+            self._zk.pulse(self._answered)
+
+    def _answered(self, session: int, sent: float, timeout: float) -> None:
+        self.tell(w.Alive(session, sent, timeout))
+
+    def _step(self, event: w.Event) -> None:
+        self.member, actions = step(self.member, event, time.monotonic())
+        if isinstance(event, w.CommitDone):
+            self.inbox.append(event)
+            for answer in self._answers.pop((event.where, event.generation, event.offset), ()):
+                answer.set_result(event.failed)
+        elif isinstance(event, w.Seen):
+            self._follow(event.view)
+        elif isinstance(event, w.KafkaAssigned) and self._neighbours is not None:
+            self._neighbours.changed()
+        for action in actions:
+            self._do(action)
+
+    def _commit_asked(self, event: w.CommitAsked, answer: CommitAnswer) -> None:
+        if current(self.member, event.where, event.generation):
+            self._answers.setdefault((event.where, event.generation, event.offset), []).append(answer)
+        else:
+            answer.set_result(None)
+        self._step(event)
+
+    def _follow(self, view: w.GroupView) -> None:
+        """The Kafka group is asked for the very topics that ZooKeeper's assignment is about, as plain names."""
+        topics = topics_of(self.member.settings.registration, view.topics, internal=self.member.settings.internal_too)
+        if self._kafka is not None and not isinstance(topics, Unreadable):
+            self._kafka.follow(self.member.mode, frozenset(topics) & view.topics.keys())
+
+    def _freed(self, partitions: frozenset[TopicPartition]) -> bool:
+        """Whether a revocation was heard and nothing of it is in use by Kafka's word."""
+        member = self.member
+        heard = not partitions & member.kafka
+        return self._over.is_set() or (heard and (member.mode is not Mode.KAFKA or not blocks_revocation(member, partitions)))
+
+    def _session_changed(self, lost: bool) -> None:
+        self.tell(w.Expired() if lost else w.Suspended())
+
+    def _watched(self, path: str) -> None:
+        self._events.put(partial(self._look_at, path))
+
+    def _look_at(self, path: str) -> None:
+        where = self._znodes.is_owner_path(path)
+        if where is None:
+            self._do(w.Look())
+        elif where in self.member.held:
+            self._do(w.CheckOwner(where, self.member.held[where].generation))
+
+    # ------------------------------------------------------------------------------------------------------- the actions
+
+    @singledispatchmethod
+    def _do(self, action: w.Action) -> None:
+        raise TypeError(action)
+
+    @_do.register(w.Start)
+    @_do.register(w.Stop)
+    @_do.register(w.Pause)
+    @_do.register(w.Resume)
+    @_do.register(w.Drop)
+    def _(self, action: w.Start | w.Stop | w.Pause | w.Resume | w.Drop) -> None:
+        self.inbox.append(action)
+
+    @_do.register
+    def _(self, action: w.Raise) -> None:
+        _log.warning("%s: %s: %s", self.member.settings.consumer, action.alarm.value, action.about)
+
+    @_do.register
+    def _(self, _: w.End) -> None:
+        _log.critical("%s: the application holds a partition past every limit, the process ends", self.member.settings.consumer)
+        self._end_process(_HUNG)
+
+    @_do.register
+    def _(self, action: w.Register) -> None:
+        def job() -> None:
+            if self._zk.session == action.session:
+                self._znodes.register(action.session)
+                self.tell(w.Registered(action.session))
+
+        self._lane(None, job)
+
+    @_do.register
+    def _(self, _: w.Deregister) -> None:
+        self._lane(None, self._znodes.deregister)
+
+    @_do.register
+    def _(self, action: w.Publish) -> None:
+        def job() -> None:
+            if self.member.published == action.progress:
+                self._znodes.publish(action.progress)
+
+        self._lane(None, job)
+
+    @_do.register
+    def _(self, _: w.Look) -> None:
+        def job() -> None:
+            self._looking = False  # whatever changes from here on asks for another look
+            try:
+                self.tell(w.Seen(self._znodes.look(self._neighbours.members if self._neighbours else ())))
+            except KMigrateError:
+                self._looking = True
+                raise
+
+        if not self._looking:
+            self._looking = True
+            self._lane(None, job)
+
+    @_do.register
+    def _(self, action: w.Claim) -> None:
+        self._lane_of(action, lambda: self._owner(action, self._znodes.claim(action.where, action.thread)))
+
+    @_do.register
+    def _(self, action: w.CheckOwner) -> None:
+        self._lane_of(action, lambda: self._owner(action, self._znodes.owner(action.where)))
+
+    @_do.register
+    def _(self, action: w.Relabel) -> None:
+        self._lane_of(action, lambda: self._znodes.relabel(action.where, action.thread))
+
+    @_do.register
+    def _(self, action: w.Release) -> None:
+        """Also of an older generation: a claim that was given up may have worked."""
+        self._lane(action.where, lambda: self._owner(action, self._znodes.release(action.where)))
+
+    @_do.register
+    def _(self, action: w.ReadOffsets) -> None:
+        def job() -> None:
+            zookeeper = kafka = self._znodes.read_offset(action.where)
+            if self._kafka is not None:
+                found = self._kafka.committed(action.where).result(_READ_S)
+                kafka = None if found is None else found.offset
+            reset = self._znodes.read_reset(action.where)
+            self.tell(w.OffsetsRead(action.where, action.generation, zookeeper, kafka, reset))
+
+        self._lane_of(action, job)
+
+    @_do.register
+    def _(self, action: w.ReadKafka) -> None:
+        """Asked once: the partition's commits wait behind it, and those to ZooKeeper need no Kafka."""
+        kafka = self._kafka
+        if kafka is None:
+            return
+
+        def job() -> None:
+            found = None
+            with contextlib.suppress(KMigrateError, KafkaException, FutureTimeout):
+                found = kafka.committed(action.where).result(_READ_S)
+            offset, foreign = found or (None, False)
+            self.tell(w.KafkaRead(action.where, action.generation, offset, foreign))
+
+        self._lane_of(action, job)
+
+    @_do.register
+    def _(self, action: w.ForgetReset) -> None:
+        self._lane_of(action, lambda: self._znodes.forget_reset(action.where))
+
+    @_do.register
+    def _(self, action: w.Commit) -> None:
+        waiting = self._commits.setdefault(action.where, deque())
+        waiting.append(action)
+        self._lane(action.where, lambda: self._commit_all(waiting))
+
+    def _commit_all(self, waiting: deque[w.Commit]) -> None:
+        """All that wait by now; for those that wait behind them nothing is left to do."""
+        for action, good in due_commits(tuple(waiting)):
+            failed = frozenset(store for store in action.stores if not self._commit(store, action))
+            for each in good:
+                waiting.popleft()
+                if self._current(each):
+                    self.tell(w.CommitDone(each.where, each.generation, each.offset, failed & set(each.stores)))
+
+    def _commit(self, store: w.Store, action: w.Commit) -> bool:
+        """Every failure is an answer: the member decides whether it is tried again."""
+        ours = partial(self._current, action)
+        if not ours():
+            return False
+        try:
+            if store is w.Store.ZOOKEEPER:
+                return self._znodes.write_offset(action.where, action.offset, ours)
+            return self._kafka is None or _taken(self._kafka.commit(action.where, action.offset), _wait(action))
+        except (KMigrateError, FutureTimeout) as error:
+            _log.info("commit of %s to %s: %s", action.where, store.value, error)
+            return False
+
+    def _owner(self, action: w.Claim | w.CheckOwner | w.Release, session: int | None) -> None:
+        self.tell(w.OwnerIs(action.where, action.generation, session))
+
+    def _current(self, action: w.PartitionAction) -> bool:
+        return current(self.member, action.where, action.generation)
+
+    def _lane_of(self, action: w.PartitionAction, act: Callable[[], None]) -> None:
+        """Unless the partition's generation is over by the time it is its turn."""
+        self._lane(action.where, lambda: act() if self._current(action) else None)
+
+    def _lane(self, key: TopicPartition | None, act: Callable[[], None]) -> None:
+        def job() -> bool:
+            try:
+                act()
+            except (KMigrateError, KafkaException, FutureTimeout) as error:
+                _log.info("%s: to be tried again: %s", self.member.settings.consumer, error)
+                return self._over.is_set()
+            except Exception:  # noqa: BLE001  # the member awaits an answer
+                _log.exception("a member's action failed, to be tried again")
+                return self._over.is_set()
+            return True
+
+        self._lanes.add(key, job)
+
+
+def _taken(commit: Future[bool], wait: float) -> bool:
+    """One that nobody waits for any more must not be sent after its partition was released. What librdkafka has it still may send."""
+    try:
+        return commit.result(wait)
+    finally:
+        commit.cancel()
+
+
+def _wait(action: w.Commit) -> float:
+    return _COMMIT_S if action.stores[0] is w.Store.KAFKA else _SECOND_S

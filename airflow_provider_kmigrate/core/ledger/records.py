@@ -1,0 +1,457 @@
+"""What acknowledgements and deliveries together say about the log itself: which producer's which record lies at an offset.
+
+One partition's deliveries to one group, walked through in time: what came again, too late, or after its own commit; the gaps.
+
+Deliveries of one member are ordered by its own clock. Of two members' deliveries one counts as earlier only when it ended more
+than the clocks' skew before the other began.
+
+Which acknowledged records was a group not delivered, and does that mean that they are lost?
+
+A record is delivered when a run with known numbers holds its producer's number, at whatever offset, or a run without numbers
+covers its offset. Gaps between offsets alone mean nothing: transaction markers, aborted and compacted records leave them too.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from typing import NamedTuple
+
+from airflow_provider_kmigrate.core.events import UNKNOWN_OFFSET, Ack, DeliveryRun, LogExtent
+from airflow_provider_kmigrate.core.intervals import Coverage, Span, clip, intersect, size, subtract, union
+from airflow_provider_kmigrate.core.ledger.book import Committed
+from airflow_provider_kmigrate.core.ledger.facts import Case, Gap
+
+
+class Piece(NamedTuple):
+    """Consecutive offsets with consecutive records of one producer: record number = offset - shift."""
+
+    first: int
+    last: int
+    producer: str
+    shift: int
+
+    @property
+    def numbers(self) -> Span:
+        return self.first - self.shift, self.last - self.shift
+
+
+@dataclass(slots=True)
+class LogFlaws:
+    """What is wrong with one partition's log."""
+
+    diverged: list[Case] = field(default_factory=list)
+    stored_twice: list[Case] = field(default_factory=list)
+    reordered: list[Case] = field(default_factory=list)
+
+
+def inspect(topic: str, partition: int, acks: Iterable[Ack], runs: Iterable[DeliveryRun]) -> LogFlaws:
+    """Compare every statement about one partition's offsets with every other."""
+    pieces = _pieces(_claims(acks, runs))
+    flaws = LogFlaws(diverged=list(_diverged(topic, partition, pieces)))
+    disputed = union((case.first, case.last) for case in flaws.diverged)
+    by_producer: dict[str, list[Piece]] = defaultdict(list)
+    for piece in _without(pieces, disputed) if disputed else pieces:
+        by_producer[piece.producer].append(piece)
+    for found in by_producer.values():
+        _check_numbers(topic, partition, found, flaws)
+    return flaws
+
+
+def _claims(acks: Iterable[Ack], runs: Iterable[DeliveryRun]) -> Iterator[Piece]:
+    for ack in acks:
+        if ack.located:
+            yield Piece(ack.first, ack.last, ack.producer, ack.first - ack.seq_first)
+    for run in runs:
+        if run.producer is not None and run.producer_seq is not None:
+            yield Piece(run.first, run.last, run.producer, run.first - run.producer_seq)
+
+
+def _pieces(claims: Iterable[Piece]) -> list[Piece]:
+    """Claims that say the same are joined; the result ascends, and pieces of one producer and shift do not touch."""
+    joined: list[Piece] = []
+    open_pieces: dict[tuple[str, int], int] = {}  # the place in `joined` of the newest piece of a producer and shift
+    for claim in sorted(claims):
+        at = open_pieces.get(claim[2:])
+        if at is not None and claim.first <= joined[at].last + 1:
+            if claim.last > joined[at].last:
+                joined[at] = joined[at]._replace(last=claim.last)
+            continue
+        open_pieces[claim[2:]] = len(joined)
+        joined.append(claim)
+    return joined
+
+
+def _diverged(topic: str, partition: int, pieces: Sequence[Piece]) -> Iterator[Case]:
+    covered, widest = Coverage(), None
+    for piece in pieces:
+        span = (piece.first, piece.last)
+        for twice in subtract([span], covered.add(span)):
+            other = "" if widest is None else f"also number {twice[0] - widest.shift} of {widest.producer}"
+            yield _case(topic, partition, piece, twice, other)
+        if widest is None or piece.last > widest.last:
+            widest = piece
+
+
+def _without(pieces: Iterable[Piece], disputed: Sequence[Span]) -> Iterator[Piece]:
+    """What is left where nobody says otherwise: of two records at one offset neither is behind the other."""
+    for piece in pieces:
+        for first, last in subtract([(piece.first, piece.last)], disputed):
+            yield piece._replace(first=first, last=last)
+
+
+def _check_numbers(topic: str, partition: int, pieces: Sequence[Piece], flaws: LogFlaws) -> None:
+    """Walk up the log: each number of the producer once, and each above the ones before it."""
+    seen = Coverage()
+    for piece in pieces:
+        high = seen.high
+        fresh = seen.add(piece.numbers)
+        if high is None or piece.numbers[0] > high:
+            continue
+        for numbers in subtract([piece.numbers], fresh):
+            flaws.stored_twice.append(_of_numbers(topic, partition, piece, numbers, "stored before at a lower offset"))
+        for numbers in intersect(fresh, [(fresh[0][0], high - 1)]) if fresh else ():
+            flaws.reordered.append(_of_numbers(topic, partition, piece, numbers, f"stored behind number {high}"))
+
+
+def _of_numbers(topic: str, partition: int, piece: Piece, numbers: Span, note: str) -> Case:
+    return _case(topic, partition, piece, (numbers[0] + piece.shift, numbers[1] + piece.shift), note)
+
+
+def _case(topic: str, partition: int, piece: Piece, span: Span, note: str) -> Case:
+    return Case(
+        topic,
+        partition,
+        *span,
+        span[1] - span[0] + 1,
+        producer=piece.producer,
+        seq_first=span[0] - piece.shift,
+        seq_last=span[1] - piece.shift,
+        note=note,
+    )
+
+
+Window = tuple[int, int]  # from, and before, in ms since the epoch
+
+
+@dataclass(slots=True)
+class Walk:
+    """What one walk found."""
+
+    redelivered: list[Case] = field(default_factory=list)
+    reordered: list[Case] = field(default_factory=list)
+    overrun: list[Case] = field(default_factory=list)
+    gap: Gap | None = None
+    last_ms: int | None = None  # when the last delivery ended
+
+
+def walk(read: Read, skew_ms: int, window: Window | None = None) -> Walk:
+    """Walk through the deliveries of one partition to one group; gaps count where they end in the window."""
+    runs = sorted(read.runs, key=lambda run: (run.t_first_ms, run.seq, run.member))
+    found, covered = Walk(), Coverage()
+    order = _Order(runs, skew_ms)
+    commits = _Commits(read, skew_ms)
+    previous: DeliveryRun | None = None
+    for index, run in enumerate(runs):
+        if window is None or window[0] <= run.t_first_ms < window[1]:
+            _note_gap(found, previous, run)
+        committed = commits.before(run.t_first_ms)
+        if covered.high is not None and run.first <= covered.high:
+            fresh = covered.add((run.first, run.last))
+            found.redelivered += _again(runs, index, fresh)
+            found.reordered += _late(run, fresh, order.behind(run))
+        else:
+            fresh = covered.add((run.first, run.last))
+        if committed > run.first:
+            found.overrun += _early(run, fresh, committed)
+        order.passed(run)
+        if previous is None or run.t_last_ms >= previous.t_last_ms:
+            previous = run
+    found.last_ms = None if previous is None else previous.t_last_ms
+    return found
+
+
+def _sequence_case(run: DeliveryRun, span: Span, members: tuple[str, ...], note: str = "") -> Case:
+    size = span[1] - span[0] + 1
+    seq = None if run.producer_seq is None else run.producer_seq + span[0] - run.first
+    return Case(
+        run.topic,
+        run.partition,
+        *span,
+        size,
+        group=run.group,
+        producer=run.producer,
+        seq_first=seq,
+        seq_last=None if seq is None else seq + size - 1,
+        members=members,
+        from_ms=run.t_first_ms,
+        to_ms=run.t_last_ms,
+        note=note,
+    )
+
+
+def _note_gap(found: Walk, previous: DeliveryRun | None, run: DeliveryRun) -> None:
+    begin, length, members = run.t_last_ms - run.gap_ms, run.gap_ms, (run.member, run.member)
+    if previous is not None:
+        waited_from = max(previous.t_last_ms, previous.t_last_ms if run.t_sent_ms is None else run.t_sent_ms)
+        if run.t_first_ms - waited_from >= length:
+            begin, length, members = waited_from, run.t_first_ms - waited_from, (previous.member, run.member)
+    if found.gap is None or length > found.gap.ms:
+        found.gap = Gap(run.group, run.topic, run.partition, length, begin, begin + length, members)
+
+
+def _again(runs: Sequence[DeliveryRun], index: int, fresh: Sequence[Span]) -> Iterator[Case]:
+    run = runs[index]
+    for span in subtract([(run.first, run.last)], fresh):
+        before = next((other.member for other in runs[:index] if other.first <= span[1] and other.last >= span[0]), "")
+        yield _sequence_case(run, span, (before, run.member))
+
+
+def _late(run: DeliveryRun, fresh: Sequence[Span], behind: tuple[int, str]) -> Iterator[Case]:
+    """The new records that should have come before what was already delivered."""
+    for span in intersect(fresh, [(0, behind[0] - 1)]) if behind[0] > run.first else ():
+        yield _sequence_case(run, span, (behind[1], run.member), f"delivered after offset {behind[0]}")
+
+
+def _early(run: DeliveryRun, fresh: Sequence[Span], committed: int) -> Iterator[Case]:
+    for span in intersect(fresh, [(0, committed - 1)]):
+        yield _sequence_case(run, span, (run.member,), f"offset {committed} had been committed before")
+
+
+class _Order:
+    """The highest offset that was delivered before a run for sure, and by whom."""
+
+    def __init__(self, runs: Sequence[DeliveryRun], skew_ms: int) -> None:
+        self._runs = runs
+        self._skew_ms = skew_ms
+        self._own: dict[str, int] = {}
+        self._ended: list[int] | None = None
+        self._highest: list[tuple[int, str]] = []
+
+    def passed(self, run: DeliveryRun) -> None:
+        self._own[run.member] = max(run.last, self._own.get(run.member, -1))
+
+    def behind(self, run: DeliveryRun) -> tuple[int, str]:
+        if self._ended is None:  # made when first needed: most partitions never do
+            by_end = sorted(self._runs, key=lambda other: (other.t_last_ms, other.last))
+            self._ended = [other.t_last_ms for other in by_end]
+            self._highest = list(accumulate(((other.last, other.member) for other in by_end), max))
+        count = bisect_left(self._ended, run.t_first_ms - self._skew_ms)
+        others = self._highest[count - 1] if count else (-1, "")
+        return max(others, (self._own.get(run.member, -1), run.member))
+
+
+class _Commits:
+    """The highest offset that the group had committed before a time for sure; asked with ascending times."""
+
+    def __init__(self, read: Read, skew_ms: int) -> None:
+        self._commits = sorted(read.commits)
+        self._skew_ms = skew_ms
+        self._next = 0
+        self._highest = -1
+
+    def before(self, t_ms: int) -> int:
+        commits = self._commits
+        while self._next < len(commits) and commits[self._next].t_ms < t_ms - self._skew_ms:
+            self._highest = max(self._highest, commits[self._next].offset)
+            self._next += 1
+        return self._highest
+
+
+INEXACT = "some of these, the run does not say which"
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """All that is known of one partition as one group read it. `start`: where its first member that writes events began, None: not told.
+
+    `excused`: offsets that members which write no events may have been delivered.
+    """
+
+    group: str
+    topic: str
+    partition: int
+    acks: Sequence[Ack]
+    runs: Sequence[DeliveryRun]
+    commits: Sequence[Committed]
+    extent: LogExtent | None = None
+    from_latest: bool = False
+    start: int | None = None
+    excused: Sequence[Span] = ()
+
+    @property
+    def horizon(self) -> int:
+        """The last offset that the group is past: it was delivered it or committed behind it; -1: none."""
+        delivered = max((run.last for run in self.runs), default=-1)
+        return max(delivered, max((commit.offset for commit in self.commits), default=0) - 1)
+
+    @property
+    def begins(self) -> int:
+        """The first offset that the group was to be delivered, as far as that is known."""
+        if self.start is not None:
+            return self.start
+        return min((run.first for run in self.runs), default=0) if self.from_latest else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Undelivered acknowledged records: `lost` for sure, `unread` perhaps only not yet, `unclear` as runs do not say which."""
+
+    lost: list[Case]
+    unread: list[Case]
+    unclear: list[Case]
+
+
+def missing(read: Read) -> Missing:
+    """Acknowledged records that the runs do not hold."""
+    acked = union((ack.first, ack.last) for ack in read.acks if ack.located)
+    covered, short, unclear = _by_offset(read, acked)
+    judged = [part for case in _uncovered(read, acked, covered) for due in _due(read, case) for part in _judge(read, due)]
+    lost = [part for part, is_lost in judged if is_lost]
+    return Missing([*short, *lost], [part for part, is_lost in judged if not is_lost], unclear)
+
+
+def _by_offset(read: Read, acked: list[Span]) -> tuple[list[Span], list[Case], list[Case]]:
+    """Offsets that runs without numbers cover; runs that are short of acknowledged records; runs that cannot tell."""
+    anonymous = [run for run in read.runs if run.producer is None]
+    short, unclear = [], []
+    for run in anonymous:
+        if run.count > run.last - run.first:
+            continue
+        due = size(clip((run.first, run.last), acked))
+        others = (
+            run.last - run.first + 1 - due
+        )  # at most so many records of others may be among them, in place of as many of ours
+        hidden = due - max(0, run.count - others)
+        case = _coverage_case(read, run.first, run.last, due - run.count if due > run.count else hidden)
+        case = replace(case, members=(run.member,), from_ms=run.t_first_ms, to_ms=run.t_last_ms, note=INEXACT)
+        if due > run.count:
+            short.append(case)
+        elif hidden:
+            unclear.append(case)
+    return union((run.first, run.last) for run in anonymous), short, unclear
+
+
+def passed_over(read: Read) -> list[Case]:
+    """Gaps between the deliveries, as far as no producer told of records in them."""
+    delivered = union((run.first, run.last) for run in read.runs)
+    whole = [(delivered[0][0], delivered[-1][1])] if delivered else []
+    told = union((ack.first, ack.last) for ack in read.acks if ack.located)
+    return [_coverage_case(read, *span, size([span])) for span in subtract(subtract(whole, delivered), told)]
+
+
+def _coverage_case(read: Read, first: int, last: int, count: int) -> Case:
+    return Case(read.topic, read.partition, first, last, count, group=read.group)
+
+
+def _uncovered(read: Read, acked: list[Span], covered: list[Span]) -> Iterator[Case]:
+    open_offsets = subtract(acked, covered)
+    if not open_offsets and all(ack.located for ack in read.acks):
+        return
+    known = _numbers((run.producer, run.producer_seq, run.count) for run in read.runs)
+    due = _numbers((ack.producer, ack.seq_first, ack.count) for ack in read.acks)
+    for producer, numbers in sorted(due.items()):
+        open_numbers = subtract(numbers, known.get(producer, ()))
+        if not open_numbers:
+            continue
+        for ack in (ack for ack in read.acks if ack.producer == producer):
+            for seqs in clip((ack.seq_first, ack.seq_last), open_numbers):
+                yield from _located(read, ack, seqs, open_offsets)
+
+
+def _numbers(rows: Iterable[tuple[str | None, int | None, int]]) -> Mapping[str, list[Span]]:
+    """The record numbers of each producer as sets."""
+    spans: dict[str, list[Span]] = defaultdict(list)
+    for producer, seq, count in rows:
+        if producer is not None and seq is not None:
+            spans[producer].append((seq, seq + count - 1))
+    return {producer: union(found) for producer, found in spans.items()}
+
+
+def _located(read: Read, ack: Ack, seqs: Span, open_offsets: list[Span]) -> Iterator[Case]:
+    """The part of an ack with these numbers, as far as its offsets are open too."""
+    if not ack.located:
+        case = _coverage_case(read, UNKNOWN_OFFSET, UNKNOWN_OFFSET, seqs[1] - seqs[0] + 1)
+        yield _of_ack(case, ack, seqs[0])
+        return
+    shift = ack.first - ack.seq_first
+    for first, last in clip((seqs[0] + shift, seqs[1] + shift), open_offsets):
+        yield _of_ack(_coverage_case(read, first, last, last - first + 1), ack, first - shift)
+
+
+def _of_ack(case: Case, ack: Ack, seq: int) -> Case:
+    return replace(
+        case, producer=ack.producer, seq_first=seq, seq_last=seq + case.count - 1, from_ms=ack.t_sent_ms, to_ms=ack.t_acked_ms
+    )
+
+
+def _due(read: Read, case: Case) -> Iterator[Case]:
+    """What is left of it without what was others' to be delivered."""
+    if not read.excused or case.first == UNKNOWN_OFFSET:
+        yield case
+        return
+    for span in subtract([(case.first, case.last)], read.excused):
+        yield part_of(case, span)
+
+
+def _judge(read: Read, case: Case) -> Iterator[tuple[Case, bool]]:
+    """Lost is what lies behind the group's horizon, or outside the log as it was read after the acknowledgement."""
+    if case.first == UNKNOWN_OFFSET:
+        yield case, False
+        return
+    horizon, end = read.horizon, None
+    if read.extent is not None and case.to_ms is not None and read.extent.stamp.t_ms >= case.to_ms:
+        horizon, end = max(horizon, read.extent.start - 1), read.extent.end
+    if case.first <= horizon and case.last >= read.begins:
+        yield part_of(case, (max(case.first, read.begins), min(case.last, horizon))), True
+    if case.last > horizon:
+        yield from _beyond(case, (max(case.first, horizon + 1), case.last), end)
+
+
+def maybe_delivered(read: Read, lost: Iterable[Case], running: Mapping[str, int], slack_ms: int) -> tuple[list[Case], list[Case]]:
+    """The lost records that a member may have been delivered whose events end before the group went past them; and the others.
+
+    `running`: the group's members that run on, and the time of their last event that was read. Of such a member no delivery behind the
+    records was read. It writes what it was delivered within `slack_ms`.
+    """
+    ends = dict.fromkeys(running, -1)
+    for run in read.runs:
+        if run.stamp.writer in ends:
+            ends[run.stamp.writer] = max(run.last, ends[run.stamp.writer])
+    maybe: list[Case] = []
+    sure: list[Case] = []
+    for case in lost:
+        passed = _passed_ms(read, case)
+        late = [
+            end for name, end in ends.items() if name in running and passed is not None and running[name] <= passed + slack_ms
+        ]
+        (maybe if any(end < case.first for end in late) else sure).append(case)
+    return maybe, sure
+
+
+def _passed_ms(read: Read, case: Case) -> int | None:
+    """When the group went past these records."""
+    times = [run.t_first_ms for run in read.runs if run.last > case.last]
+    return min([*times, *(commit.t_ms for commit in read.commits if commit.offset > case.last)], default=None)
+
+
+def _beyond(case: Case, span: Span, end: int | None) -> Iterator[tuple[Case, bool]]:
+    """Not read yet, unless the log ends before it."""
+    cut = span[1] + 1 if end is None else min(max(end, span[0]), span[1] + 1)
+    if span[0] < cut:
+        yield part_of(case, (span[0], cut - 1)), False
+    if cut <= span[1]:
+        yield replace(part_of(case, (cut, span[1])), note="the log ends before it"), True
+
+
+def part_of(case: Case, span: Span) -> Case:
+    """A case cut down to a span of offsets within it."""
+    if (case.first, case.last) == span or case.seq_first is None:
+        return replace(case, first=span[0], last=span[1], count=span[1] - span[0] + 1)
+    seq = case.seq_first + span[0] - case.first
+    return replace(
+        case, first=span[0], last=span[1], count=span[1] - span[0] + 1, seq_first=seq, seq_last=seq + span[1] - span[0]
+    )

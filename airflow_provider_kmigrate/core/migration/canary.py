@@ -1,0 +1,209 @@
+"""Is the first broker of a pass worse for its new mode? Judged from what looks show: answer times, silence, and ISRs that it leaves.
+
+Each sign has two baselines: the broker itself before its restart, where this run has looked at it then, and the other brokers in the
+same looks, which share the load, the network and whatever else befalls the machine that looks. What a sign must surpass is the worse
+of the two, with a wide margin: taking a healthy broker back costs a restart, and the gates of every step go on guarding anyway.
+
+What producers wait for is no sign yet: a broker that was restarted leads nothing until the preferred leaders are elected, after its pass.
+
+Not judged: the first seconds after it is back (a cold JVM answers slowly), and anything from less than `LOOKS` looks.
+
+What is kept of the looks at the first broker of a pass, while one process lives; `broker_canary` judges it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from statistics import median
+
+from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Verb, Wait
+from airflow_provider_kmigrate.core.gates import Gate, unmet
+from airflow_provider_kmigrate.core.migration import roll
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Reason
+from airflow_provider_kmigrate.core.phase import kraft_owns
+
+LOOKS = 8  # fewer show nothing
+SETTLING = 10.0  # seconds from the first good look at the broker that are not judged
+WINDOW = 15.0  # seconds of looks over which answers are judged; ISRs are over all looks
+TIMES_SLOWER = 3.0
+SECONDS_SLOWER = 0.25
+SILENT_SHARE = 0.3  # of the looks
+DEPARTURES = 3  # more than anybody else's; a follower leaves after 30 s at the earliest, so that they are minutes apart
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What one look says of every broker; `outside` names the partitions of whose ISR it is not, None where they were not read."""
+
+    at: float
+    seconds: Mapping[int, float]
+    silent: frozenset[int]
+    outside: Mapping[int, frozenset[str]] | None
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerVerdict:
+    """Worse, with reasons; or fine so far, where `sure`; or too little was seen."""
+
+    reasons: tuple[Reason, ...] = ()
+    sure: bool = False
+
+
+def sample(view: ClusterView) -> Sample:
+    """The part of a look that is judged."""
+    brokers = view.brokers.values()
+    return Sample(
+        view.taken_at,
+        {broker.id: broker.answered_in for broker in brokers if broker.mode is not None and broker.answered_in is not None},
+        frozenset(broker.id for broker in brokers if broker.mode is None),
+        None if view.partitions is None else {broker.id: _outside(view, broker.id) for broker in brokers},
+    )
+
+
+def judge_bake(
+    before: Sequence[Sample], since: Sequence[Sample], broker: int, bake: float, watched: float = 0.0
+) -> BrokerVerdict:
+    """The verdict on a broker from looks before its restart (or none) and since it was back.
+
+    `bake`: seconds that it is watched in all; short ones settle and look for less. `watched`: seconds of them before these looks.
+    """
+    settled = since[0].at + max(0.0, min(SETTLING, bake / 2) - watched) if since else 0.0
+    counted = [one for one in since if one.at >= settled]
+    last = [one for one in counted if one.at > counted[-1].at - min(WINDOW, bake / 2)]
+    if len(counted) < LOOKS:
+        return BrokerVerdict()
+    recent = max(last, counted[-LOOKS:], key=len)
+    found = (_silent(recent, broker), _slow(before, recent, broker), _leaving(counted, broker))
+    return BrokerVerdict(tuple(reason for reason in found if reason is not None), sure=True)
+
+
+def before(mode: BrokerMode) -> BrokerMode:
+    """The mode that a broker is taken back into from this one."""
+    return {BrokerMode.KRAFT: BrokerMode.MIGRATION}.get(mode, BrokerMode.ZOOKEEPER)
+
+
+def taken_back(view: ClusterView, broker: int, mode: BrokerMode) -> Reason:
+    """What the refusal says once a broker is back in `mode`."""
+    text = f"Broker {broker} was rolled back to {mode} mode, alone, and serves as before."
+    kept = "" if kraft_owns(view) else " The controllers still know it: it has its turn before the last of the others."
+    return Reason("V26", text + kept)
+
+
+def not_taken_back(broker: int, why: str) -> Reason:
+    """What the refusal says where the way back is not open."""
+    return Reason("V27", f"Broker {broker} could not be rolled back: {why}")
+
+
+def _outside(view: ClusterView, broker: int) -> frozenset[str]:
+    rows = view.partitions or ()
+    return frozenset(row.name for row in rows if broker in row.replicas and broker not in row.isr)
+
+
+def _others(samples: Sequence[Sample], broker: int) -> set[int]:
+    return {one for each in samples for one in (*each.seconds, *each.silent)} - {broker}
+
+
+def _silent(samples: Sequence[Sample], broker: int) -> Reason | None:
+    missed = {one: sum(one in each.silent for each in samples) for one in (broker, *_others(samples, broker))}
+    others = max((count for one, count in missed.items() if one != broker), default=0)
+    if missed[broker] <= 2 * others or missed[broker] < SILENT_SHARE * len(samples):
+        return None
+    text = f"Broker {broker} did not answer in {missed[broker]} of {len(samples)} looks since its restart (any other: {others} at most)."
+    return Reason("V23", text)
+
+
+def _slow(before: Sequence[Sample], samples: Sequence[Sample], broker: int) -> Reason | None:
+    now = _median(samples, {broker})
+    known = {"before": _median(before, {broker}), "others": _median(samples, _others(samples, broker))}
+    limits = {name: seconds for name, seconds in known.items() if seconds is not None}
+    if now is None or not limits or now <= TIMES_SLOWER * max(limits.values()) + SECONDS_SLOWER:
+        return None
+    compared = {"before": "before its restart", "others": "the other brokers now"}
+    told = ", ".join(f"{compared[name]}: {1000 * seconds:.0f} ms" for name, seconds in limits.items())
+    text = f"Broker {broker} takes {1000 * now:.0f} ms to answer since its restart ({told}; medians of {len(samples)} looks)."
+    return Reason("V23", text)
+
+
+def _leaving(samples: Sequence[Sample], broker: int) -> Reason | None:
+    left = departures(samples, broker)
+    others = max((departures(samples, one) for one in _others(samples, broker)), default=0)
+    if left < others + DEPARTURES:
+        return None
+    text = f"Broker {broker} left ISRs {left} times since its restart (any other: {others} at most)."
+    return Reason("V23", text)
+
+
+def departures(samples: Sequence[Sample], broker: int) -> int:
+    """Looks in which it was out of an ISR that it was in at the look before; a pause that costs it all its ISRs at once is one."""
+    known = [one.outside.get(broker, frozenset()) for one in samples if one.outside is not None]
+    return sum(bool(later - earlier) for earlier, later in pairwise(known))
+
+
+def _median(samples: Sequence[Sample], brokers: Collection[int]) -> float | None:
+    seconds = [one.seconds[broker] for one in samples for broker in brokers if broker in one.seconds]
+    return median(seconds) if len(seconds) >= LOOKS // 2 else None
+
+
+_KEPT = 3000  # looks; ten minutes of them, or more
+
+
+@dataclass(frozen=True, slots=True)
+class CanaryBake:
+    """Looks `before` the restart and `since`; a broker that is not the first of its pass, or one that does not bake, is let alone.
+
+    `bake`: seconds that it is watched in all; `held`: seconds that earlier lives of the step have watched; `worse`: what one of them, or this
+    one, has found. `fine`: enough was seen.
+    """
+
+    broker: int
+    target: BrokerMode
+    bake: float
+    held: float = 0.0
+    worse: tuple[Reason, ...] = ()
+    before: tuple[Sample, ...] = ()
+    since: tuple[Sample, ...] = ()
+    fine: bool = False
+
+    @property
+    def sure(self) -> bool:
+        """Whether enough was seen to go on, as far as it is judged at all."""
+        return self.fine or self.bake == 0
+
+    def baked(self, done: Done, gate: Gate, green: float) -> Decision:
+        """Done once everything was `green` for as many seconds as it bakes, and enough was seen; `gate`: what must stay true meanwhile."""
+        if not gate.met:
+            return unmet(gate)
+        if green >= self.bake and self.sure:
+            return done
+        text = f"Broker {self.broker} bakes as the first of this pass: green for {green:.0f} of {self.bake:.0f} s."
+        return Wait((Reason("T01", text),), healthy=True)
+
+    def saw(self, view: ClusterView, decision: Decision) -> tuple[CanaryBake, Decision]:
+        """With one look more, and what would be decided without this; what is decided with it."""
+        if self.bake == 0 or not roll.is_first(view, self.broker, self.target):
+            return self, decision
+        if isinstance(decision, Act):
+            return self._measured_before(view, decision)
+        if isinstance(decision, Done) or self.since or self.worse:
+            return self._judged(view, decision)
+        return self, decision
+
+    def _measured_before(self, view: ClusterView, act: Act) -> tuple[CanaryBake, Decision]:
+        if act.verb is not Verb.RESTART:
+            return self, act
+        before = (*self.before, sample(view))[-_KEPT:]
+        anew = replace(self, worse=(), held=0.0, since=(), before=before)  # another restart comes
+        if len(before) >= LOOKS:
+            return anew, act
+        text = f"Broker {self.broker} is the first of its pass: looked {len(before)} of {LOOKS} times at it as it is."
+        return anew, Wait((Reason("T01", text),), healthy=True)
+
+    def _judged(self, view: ClusterView, decision: Decision) -> tuple[CanaryBake, Decision]:
+        since = (*self.since, sample(view))[-_KEPT:]
+        verdict = judge_bake(self.before, since, self.broker, self.bake, self.held)
+        judged = replace(self, since=since, fine=verdict.sure, worse=self.worse or verdict.reasons)
+        if not judged.worse:
+            return judged, decision
+        return judged, Act(Verb.TAKE_BACK, " ".join(reason.text for reason in judged.worse))

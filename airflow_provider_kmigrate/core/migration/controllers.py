@@ -1,0 +1,314 @@
+"""A node whose process runs, or may run, and that does not answer, or does not stop.
+
+What is left to do to have one controller up with the migration flag, and to take the flag from it at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from airflow_provider_kmigrate.core import gates
+from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
+from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_on_disk
+from airflow_provider_kmigrate.core.files.node_files import misfiled, not_its_own
+from airflow_provider_kmigrate.core.gates import together
+from airflow_provider_kmigrate.core.migration import waits
+from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Controller, ProcessState, Reason, could_not_read
+from airflow_provider_kmigrate.core.phase import Intent, Phase, PhasePermit, ended, kraft_owns, permit, refusal, still_open, where
+from airflow_provider_kmigrate.core.text import join_ids
+
+_READ = "Read the end of its log."
+_HANGS = (
+    "Is 'KRaftMigrationDriver' shutting down there, and nothing behind it for a minute, it was stopped without a way to ZooKeeper "
+    "and never ends: kill -9 its process."
+)
+
+
+def unresponsive_controller(controller: Controller) -> Reason:
+    """G23. Kafka 3.9.2 closes the migration's ZooKeeper client, then waits for a thread that waits for that client to be connected
+    (`ControllerMigrationSupport.shutdown`, `KRaftMigrationDriver.close`; a thread dump): such a stop ended neither in the nine minutes that
+    were watched nor when ZooKeeper was back.
+    """
+    text = f"Controller {controller.id} does not answer; its process is {controller.process.state}."
+    return Reason("G23", text)
+
+
+def stop_timed_out(node: NodeSpec) -> str:
+    """What to do next where a node did not stop in time; why a controller may never do so: `unresponsive_controller`."""
+    hangs = f" {_HANGS}" if node.role is Role.CONTROLLER else ""
+    return f"Next: {_READ}{hangs} When it has stopped, clear the task: it goes on from there."
+
+
+VERDICT_HOLDS = 86_400.0  # seconds; an approval over a night may use it, one over a weekend may not
+_MOVES_WITHIN = 2.0  # seconds; the active controller writes a record every 0.5 s (metadata.max.idle.interval.ms)
+
+
+def decide_provision(view: ClusterView, controller_id: int, cluster_id: str) -> Decision:
+    """Formatted with the pinned cluster id, started with the flag, answering. Never formats once brokers have moved."""
+    controller = view.controllers.get(controller_id, Controller(controller_id))
+    if controller.answers:
+        return _answers(view, controller)
+    if controller.process.state is ProcessState.RUNNING and stage_on_disk(controller.files) is FileStage.CONTROLLER_MIGRATION:
+        return Done(f"Controller {controller_id} is started with the flag in its file; that all answer is waited for afterwards.")
+    if controller.process.state is not ProcessState.STOPPED:
+        return Wait((unresponsive_controller(controller),))
+    allowed = permit(where(view), Intent.PROVISION)
+    if allowed in {PhasePermit.REFUSE, PhasePermit.WAIT}:
+        reasons = refusal(where(view), Intent.PROVISION)
+        return Wait(reasons) if allowed is PhasePermit.WAIT else Refuse(reasons)
+    if (theirs := not_its_own(controller)) is not None:
+        return Refuse((theirs,))
+    return _restart(view, controller) or _provision(view, controller, cluster_id, allowed)
+
+
+def _answers(view: ClusterView, controller: Controller) -> Decision:
+    if controller.migration_flag:
+        return keeps_flag(view, controller) or Done(f"Controller {controller.id} answers with the migration flag.")
+    if _ending(view):
+        return Done(f"Controller {controller.id} answers; the finalization has begun.")
+    gate = gates.all_flagged(view)
+    return gates.unmet(gate)
+
+
+def _restart(view: ClusterView, controller: Controller) -> Decision | None:
+    """A member of this migration's quorum that is down; None where it is none, or cannot be told."""
+    phase, stage = where(view).phase, stage_on_disk(controller.files)
+    if not controller.files.has_metadata_log or phase is Phase.ZOOKEEPER:
+        return None
+    if (seen := _handed_over(view)) is not None:
+        text = f"Controller {controller.id} has a metadata log, but {seen}: a rollback has handed the cluster over."
+        return Refuse((Reason("G04", text),))
+    if stage is FileStage.CONTROLLER_MIGRATION or (stage is FileStage.CONTROLLER_FINAL and _ending(view)):
+        return Act(Verb.START, f"Controller {controller.id} is down, its directory and its file are of this migration.")
+    if stage is FileStage.CONTROLLER_FINAL:
+        if (unseen := end_unseen(view, controller)) is not None:
+            return unseen
+        text = f"Controller {controller.id} is down with final properties, but nothing is finalized: it gets the flag back."
+        return Act(Verb.REFLAG, text)
+    return None
+
+
+def _handed_over(view: ClusterView) -> str | None:
+    """What shows that the way back has given the cluster to ZooKeeper and is not at its end; None where nothing does.
+
+    A controller that somebody starts then makes /migration anew; but what the first roll has noted of its brokers went with the old one.
+    """
+    if view.zk is None:
+        return None
+    if view.zk.migration is None:
+        return "/migration is gone"
+    if kraft_owns(view):
+        return None
+    moved = {broker.id for broker in view.brokers.values() if broker.mode is BrokerMode.MIGRATION}
+    unnoted = join_ids(sorted(moved - view.zk.registered))
+    return f"no first roll has noted the brokers in migration mode ({unnoted})" if unnoted else None
+
+
+def _ending(view: ClusterView) -> bool:
+    return ended(view) or where(view).phase is Phase.FINALIZING
+
+
+def keeps_flag(view: ClusterView, controller: Controller) -> Decision | None:
+    """What is left to do about the file of a controller that runs with the flag; it gets no flag into it that may be over."""
+    if ended(view):
+        return None
+    found = misfiled(f"controller {controller.id}", controller.files, FileStage.CONTROLLER_MIGRATION)
+    return (end_unseen(view, controller) if isinstance(found, Act) else None) or found
+
+
+def end_unseen(view: ClusterView, controller: Controller) -> Refuse | Wait | None:
+    """R12: nothing proves that the migration is still open, and a flag given back after a finalization hides it; None where something does.
+
+    Refused where no controller answers, which waiting alone does not change.
+    """
+    if still_open(view):
+        return None
+    reason = unseen(view, controller)
+    return Wait((reason,)) if any(other.answers for other in view.controllers.values()) else Refuse((reason,))
+
+
+def unseen(view: ClusterView, controller: Controller) -> Reason:
+    """R12 in words: what is not known, and how a person finds it out."""
+    text = (
+        f"Controller {controller.id} lacks the migration flag, and nothing shows that the migration is not finalized: no leader with the "
+        f"flag has written /migration since it was elected. {_find_out(view)}"
+    )
+    return Reason("R12", text)
+
+
+def _find_out(view: ClusterView) -> str:
+    """How a person learns whether it is finalized: from a leader, while some are down; else only the controllers' logs tell."""
+    down = sorted(c.id for c in view.controllers.values() if not c.answers)
+    if down:
+        flagged = [node for node in down if stage_on_disk(view.controllers[node].files) is FileStage.CONTROLLER_MIGRATION]
+        first = f", those with the flag first ({join_ids(flagged)})" if flagged else ""
+        return (
+            f"Start the controllers that are down ({join_ids(down)}) with the files that they have{first}; then clear this task."
+        )
+    return (
+        "None is down, so search every controller's log for `Completing the ZK migration`. It stands in one: the cluster is finalized; restart "
+        "the leader with the file it has until one without the flag leads, and go on with the finalization. It stands in none: find out why "
+        "the leader does not write to ZooKeeper (runbook, R12), then clear this task."
+    )
+
+
+def _provision(view: ClusterView, controller: Controller, cluster_id: str, allowed: PhasePermit) -> Decision:
+    if allowed is PhasePermit.DONE:
+        text = f"Controller {controller.id} is down and has no directory of this migration, but brokers have already moved."
+        return Refuse((Reason("R11", text),))
+    gate = together(
+        (gates.fresh_migration(view), gates.empty_controllers(view, (controller.id,)), _same_cluster(controller, cluster_id))
+    )
+    if gate.met:
+        return Act(Verb.PROVISION, f"Controller {controller.id} has an empty directory and no earlier migration left a trace.")
+    return gates.unmet(gate)
+
+
+def _same_cluster(controller: Controller, cluster_id: str) -> gates.Gate:
+    metas: Mapping[str, Mapping[str, str]] = controller.files.meta or {}
+    wrong = [(folder, keys["cluster.id"]) for folder, keys in metas.items() if keys.get("cluster.id", cluster_id) != cluster_id]
+    if not wrong:
+        return gates.MET
+    text = "; ".join(f"{folder} is formatted for cluster {found}" for folder, found in wrong)
+    return gates.never(Reason("I01", f"{text}, not for {cluster_id}."))
+
+
+def too_old(judged_at: float | None, now: float) -> Reason | None:
+    """H08: the audit that an approval showed is too old to act on; times in seconds since the epoch.
+
+    `judged_at` None: no audit was made, or a person let its task pass in spite of it.
+    """
+    if judged_at is None or now - judged_at <= VERDICT_HOLDS:
+        return None
+    text = f"The audit that the approval showed was judged {(now - judged_at) / 3600:.0f} h ago; it holds for {VERDICT_HOLDS / 3600:.0f} h."
+    return Reason("H08", text)
+
+
+def may_begin(view: ClusterView, judged_at: float | None, now: float) -> gates.Gate:
+    """H08: the audit that the approval showed is not too old, or controllers are without their flag already, by our own doing.
+
+    A flag that somebody else took is no finalization that was begun. `judged_at`, `now`: seconds since the epoch; None: no audit was made, or a
+    person let its task pass in spite of it.
+    """
+    old = too_old(judged_at, now)
+    if old is None or ended(view):
+        return gates.MET
+    if view.zk is None:
+        return gates.not_yet(could_not_read("ZooKeeper"), old)
+    bare = {c.id for c in view.controllers.values() if c.migration_flag is False}
+    ours = {c.id for c in view.controllers.values() if c.id in view.zk.unflagged and not c.migration_flag}
+    return gates.MET if ours and bare <= ours else gates.never(old)
+
+
+def decide_finalize(view: ClusterView, before: ClusterView, controller_id: int, approved: str = "") -> Decision:
+    """Restart one controller without the flag; the first one of these that is elected ends the migration for good.
+
+    `before`: the look since which the dual-write is to have moved, where this one alone does not tell; `approved`: what was said of both sides at the approval.
+    """
+    controller = view.controllers.get(controller_id, Controller(controller_id))
+    if controller.answers and controller.migration_flag is False:
+        return (
+            _out_of_turn(view)
+            or misfiled(f"controller {controller.id}", controller.files, FileStage.CONTROLLER_FINAL)
+            or _without_flag(view, controller_id)
+        )
+    if controller.process.state is ProcessState.STOPPED and stage_on_disk(controller.files) is FileStage.CONTROLLER_FINAL:
+        return Act(
+            Verb.START, f"Controller {controller_id} is stopped and has its final properties: an interrupted restart goes on."
+        )
+    return _out_of_turn(view) or _may_finalize(view, before, controller, approved)
+
+
+def _without_flag(view: ClusterView, controller_id: int) -> Decision:
+    quorum = gates.quorum_leads(view)
+    if not quorum.met or view.quorum is None:
+        return Wait(quorum.reasons)
+    behind = view.quorum.high_watermark - view.quorum.voters.get(controller_id, -1)
+    if behind > 1000:
+        return Wait((gates.no_quorum(f"Controller {controller_id} is {behind} records behind the high watermark."),))
+    return Done(f"Controller {controller_id} runs without ZooKeeper and follows the leader, controller {view.quorum.leader_id}.")
+
+
+def _out_of_turn(view: ClusterView) -> Decision | None:
+    """What the phase says against it. Once it is done, whatever is left follows: a flag left behind confuses people."""
+    position = where(view)
+    allowed = permit(position, Intent.FINALIZE)
+    if allowed in {PhasePermit.ACT, PhasePermit.DONE}:
+        return None
+    reasons = refusal(position, Intent.FINALIZE)
+    return Wait(reasons) if allowed is PhasePermit.WAIT else Refuse(reasons)
+
+
+def _may_finalize(view: ClusterView, before: ClusterView, controller: Controller, approved: str) -> Decision:
+    if not controller.answers:
+        return Wait((unresponsive_controller(controller),))
+    over = ended(view)
+    there = _all_there(view, controller)
+    if there.met and not over and not _worth_comparing(view, before):
+        return Wait((waits.watching(),), healthy=True)
+    still = () if over else (waits.as_approved(view, before, compared=there.met), _seen_open(view))
+    gate = together((there, *still))
+    if not gate.met:
+        return Wait(gate.reasons)
+    seen = f"Controller {controller.id}: every broker runs in KRaft mode, all controllers answer"
+    if over:
+        return Act(
+            Verb.RESTART,
+            f"{seen}; the leader has no flag, so the migration is over, and what was approved is not compared any more.",
+        )
+    return Act(Verb.RESTART, f"{seen}, all is as it was approved.{waits.changed_since(view, approved)}")
+
+
+def compares_before_finalizing(view: ClusterView, before: ClusterView, controller_id: int) -> bool:
+    """Whether only what was approved is left to be compared: reading both sides whole is worth it then. `before`: as in `decide_finalize`."""
+    controller = view.controllers.get(controller_id, Controller(controller_id))
+    flagged = controller.answers and controller.migration_flag is not False
+    there = flagged and not ended(view) and _out_of_turn(view) is None and _all_there(view, controller).met
+    return there and _worth_comparing(view, before)
+
+
+def _worth_comparing(view: ClusterView, before: ClusterView) -> bool:
+    """Not before the dual-write has had its time to move: until then the look is taken again in any case."""
+    return gates.dual_write_alive(view, before).met or view.taken_at - before.taken_at > _MOVES_WITHIN
+
+
+def _all_there(view: ClusterView, controller: Controller) -> gates.Gate:
+    return together(
+        (
+            gates.process_known(controller),
+            gates.all_kraft(view),
+            _all_answer(view),
+            gates.quorum_healthy(view),
+            gates.no_leaderless(view),
+        )
+    )
+
+
+def _seen_open(view: ClusterView) -> gates.Gate:
+    """R12: a standby without the flag may have led for a moment, and ended it; under a leader with the flag nothing is written ever after.
+
+    As likely it is open, and that leader has not got to ZooKeeper yet: unknown is not over, so nothing of the approval is left out.
+    """
+    bare = sorted(c.id for c in view.controllers.values() if c.migration_flag is False)
+    if not bare or still_open(view):
+        return gates.MET
+    text = f"Controllers {join_ids(bare)} answer without the flag, and no leader with it has written /migration since it was elected."
+    return gates.not_yet(Reason("R12", f"{text} {_find_out(view)}"))
+
+
+def _all_answer(view: ClusterView) -> gates.Gate:
+    silent = sorted(c.id for c in view.controllers.values() if not c.answers)
+    if not silent:
+        return gates.MET
+    return gates.not_yet(Reason("G23", f"Controllers that do not answer: {join_ids(silent)}."))
+
+
+def postponed_controller(view: ClusterView, controller_id: int) -> str:
+    """Why this controller is restarted last: it leads the quorum while others still carry the flag, and one election is enough. Empty: it is not."""
+    others = [c.id for c in view.controllers.values() if c.id != controller_id and c.migration_flag]
+    seen = view.controllers.get(controller_id)
+    flagged = seen is not None and bool(seen.migration_flag)
+    if not others or not flagged or view.quorum is None or view.quorum.leader_id != controller_id:
+        return ""
+    return f"Controller {controller_id} is the active one: it is restarted last, after {join_ids(sorted(others))}."

@@ -1,0 +1,410 @@
+"""Which broker may be stopped now, in which order, and what is left to do for one.
+
+`decide_restart` is the whole life of one broker's restart, read from what is there:
+
+1. running in the target mode: settled (done), or not yet back in every ISR (wait);
+2. running in the old mode: every gate open (act: restart), or not (wait, refuse);
+3. stopped, with the target's file in place: our own stop was interrupted (act: start);
+4. stopped, with another file: it was not us (wait for whoever did it);
+5. running but silent: starting, or hanging (wait).
+
+The file is written before the stop, so 3 and 4 cannot be confused, whenever the tool is killed. A broker in the target mode is
+never stopped again.
+
+Which look the dual-write's movement is measured from, so that one that has died in the middle of a long wait is seen to be dead.
+
+Bring leadership back to the preferred replicas after a roll, in batches that clients hardly feel; and leaders that nobody elects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from airflow_provider_kmigrate.core import gates
+from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_on_disk
+from airflow_provider_kmigrate.core.files.node_files import misfiled
+from airflow_provider_kmigrate.core.gates import MET, Gate, never, not_yet, together
+from airflow_provider_kmigrate.core.model import (
+    Broker,
+    BrokerMode,
+    Cause,
+    ClusterView,
+    Partition,
+    ProcessState,
+    Reason,
+    ZkController,
+    could_not_read,
+)
+from airflow_provider_kmigrate.core.phase import (
+    ClusterPosition,
+    Intent,
+    Phase,
+    PhasePermit,
+    alarms,
+    ended,
+    kraft_owns,
+    permit,
+    refusal,
+    where,
+)
+from airflow_provider_kmigrate.core.text import join_ids, summarize
+
+STAGE = {BrokerMode.ZOOKEEPER: FileStage.ZOOKEEPER, BrokerMode.MIGRATION: FileStage.MIGRATION, BrokerMode.KRAFT: FileStage.KRAFT}
+_STAGES = {
+    BrokerMode.MIGRATION: (FileStage.MIGRATION, FileStage.KRAFT),
+    BrokerMode.KRAFT: (FileStage.KRAFT,),
+}  # of the target, or beyond
+_CUT_OFF = {Phase.STRANDED, Phase.SPLIT}  # a broker hears its controller no more: out of its ISRs, and cured by its roll alone
+INTENT = {BrokerMode.MIGRATION: Intent.TO_MIGRATION, BrokerMode.KRAFT: Intent.TO_KRAFT}
+
+
+def may_stop(view: ClusterView, ids: Collection[int]) -> Gate:
+    """Whether these brokers may stop together: every partition keeps its min.insync.replicas without them.
+
+    Partitions whose replication factor cannot allow it at all (RF <= min.insync.replicas) do not block: preflight named them and the
+    outage. A replica out of an ISR anywhere blocks, whoever is to blame; so does anything unread.
+    """
+    if view.partitions is None or view.min_insync is None:
+        what = "the partitions" if view.partitions is None else "min.insync.replicas of the topics"
+        return not_yet(could_not_read(what))
+    return together((_nobody_else_down(view, ids), _nothing_out_of_sync(view.partitions), _enough_left(view, set(ids))))
+
+
+def in_sync(view: ClusterView) -> Gate:
+    """Whether every replica of every partition is in its ISR, so that none is below its min.insync.replicas either."""
+    if view.partitions is None:
+        return not_yet(could_not_read("the partitions"))
+    return _nothing_out_of_sync(view.partitions)
+
+
+def nobody_fenced(view: ClusterView) -> Gate:
+    """Whether every broker that answers is known as alive to all others: in KRaft mode one that is fenced is not."""
+    return together(_unfenced(view, broker) for broker in view.running_brokers())
+
+
+def _nobody_else_down(view: ClusterView, ids: Collection[int]) -> Gate:
+    down = sorted(b.id for b in view.brokers.values() if b.mode is None and b.id not in ids)
+    if not down:
+        return MET
+    return not_yet(Reason("R01", f"Brokers that do not answer: {join_ids(down)}."))
+
+
+def _nothing_out_of_sync(partitions: Sequence[Partition]) -> Gate:
+    behind = [p for p in partitions if p.under_replicated or p.leader < 0]
+    if not behind:
+        return MET
+    text = f"{len(behind)} partitions are under-replicated: {_in_full(behind)}."
+    return not_yet(Reason("S02", text))
+
+
+def _enough_left(view: ClusterView, ids: set[int]) -> Gate:
+    unread = sorted({p.topic for p in view.partitions or () if p.topic not in (view.min_insync or {}) and ids & set(p.replicas)})
+    if unread:
+        return not_yet(could_not_read(f"min.insync.replicas of {summarize(unread)}"))
+    short = [p for p in view.partitions or () if _left_short(p, ids, (view.min_insync or {}).get(p.topic))]
+    if not short:
+        return MET
+    text = f"Without broker {join_ids(sorted(ids))} these would have fewer in-sync replicas than min.insync.replicas: {_in_full(short)}."
+    reason = Reason("S02", text)
+    # With every replica in sync waiting cannot help: the set itself is wrong.
+    return not_yet(reason) if any(partition.under_replicated for partition in short) else never(reason)
+
+
+def _left_short(partition: Partition, ids: set[int], min_insync: int | None) -> bool:
+    if not ids & set(partition.replicas):
+        return False
+    needed = max(1, min_insync) if min_insync is not None else len(partition.replicas)
+    waived = min_insync is not None and len(partition.replicas) <= needed
+    return not waived and len(set(partition.isr) - ids) < needed
+
+
+def nobody_reassigns(view: ClusterView) -> Gate:
+    """Whether nobody moves partitions: who stops brokers meanwhile decides over data that is not where it is meant to be."""
+    if view.moving is None:
+        return not_yet(could_not_read("the reassignments"))
+    if not view.moving:
+        return MET
+    text = f"{len(view.moving)} partitions are being reassigned: {summarize(view.moving)}."
+    return not_yet(Reason("S04", text))
+
+
+def next_to_roll(view: ClusterView, order: Sequence[int], target: BrokerMode) -> int | None:
+    """The broker to roll now: one that is under way first, then `order`, the ZooKeeper controller last; None when all are there."""
+    left = [broker for broker in order if not _there(view, broker, target)]
+    if not left:
+        return None
+    under_way = [broker for broker in left if broker not in view.brokers or view.brokers[broker].mode is None]
+    if under_way:
+        return under_way[0]
+    return next((broker for broker in left if not _after_others(view, broker, left, target)), left[0])
+
+
+def zookeeper_controller(view: ClusterView) -> int | None:
+    """The broker that is the ZooKeeper controller; rolled last, because each of its moves costs an election (measured)."""
+    controller = view.zk.controller if view.zk else None
+    return controller.broker_id if isinstance(controller, ZkController) and not controller.is_kraft else None
+
+
+def postponed(view: ClusterView, broker: int, order: Sequence[int], target: BrokerMode) -> str:
+    """Why this broker waits for the end of its roll: it has its turn after others, is whole, and others are left. Empty where it does not."""
+    others = [other for other in order if other != broker and not _there(view, other, target)]
+    seen = view.brokers.get(broker)
+    untouched = seen is not None and seen.mode is not None and seen.mode is not target
+    return _after_others(view, broker, others, target) if others and untouched else ""
+
+
+def _after_others(view: ClusterView, broker: int, left: Collection[int], target: BrokerMode) -> str:
+    """Why a broker goes after others; empty where it does not. The ZooKeeper controller goes last, unless it was taken back before: then it
+    goes before the last broker that was not.
+    """
+    if _still_known(view, broker, target):
+        return ""
+    others = sorted(set(left) - {broker})
+    if others and all(_still_known(view, other, target) for other in others):
+        return (
+            f"All others that are left ({join_ids(others)}) were taken back: broker {broker} goes after them, since the takeover comes with the "
+            "last broker that the controllers do not know yet, and would cut off one that is plain then."
+        )
+    return f"Broker {broker} is the ZooKeeper controller: it goes last." if zookeeper_controller(view) == broker else ""
+
+
+def _still_known(view: ClusterView, broker: int, target: BrokerMode) -> bool:
+    """Whether the controllers count this plain broker as registered: it was in migration mode, and was taken back, by whomever."""
+    if view.zk is None or target is not BrokerMode.MIGRATION:
+        return False
+    return broker in view.zk.registered or view.zk.taken_back.get(broker) is BrokerMode.ZOOKEEPER
+
+
+def _there(view: ClusterView, broker: int, target: BrokerMode) -> bool:
+    mode = view.brokers[broker].mode if broker in view.brokers else None
+    beyond = target is BrokerMode.MIGRATION and mode is BrokerMode.KRAFT
+    return mode is target or beyond or _behind_us(view, target)
+
+
+def _behind_us(view: ClusterView, target: BrokerMode) -> bool:
+    """Whether the finalization has left brokers behind that only the second roll makes well: the first one has nothing to do any more."""
+    return target is BrokerMode.MIGRATION and where(view).phase is Phase.STRANDED
+
+
+def is_first(view: ClusterView, broker: int, target: BrokerMode) -> bool:
+    """Whether no other broker is in this mode yet: this one is, or will be, the first of its pass; none is, once the migration has ended."""
+    return not ended(view) and not any(_there(view, other, target) for other in view.brokers if other != broker)
+
+
+def is_canary(view: ClusterView, broker: int, target: BrokerMode) -> bool:
+    """Whether this broker is the first, and so far the only one, in its new mode; none is, once the migration has ended."""
+    there = [other.id for other in view.brokers.values() if _there(view, other.id, target)]
+    return there == [broker] and view.brokers[broker].mode is target and not ended(view)
+
+
+def may_bake(view: ClusterView) -> Gate:
+    """What must stay true while the first broker of a pass bakes: every broker answers, every replica is in sync, no alarm."""
+    danger = alarms(view)
+    if danger:
+        return never(*danger)
+    return may_stop(view, ())
+
+
+def may_give_up(view: ClusterView, broker: int) -> Gate:
+    """`may_stop` for a broker that is not well itself: partitions of whose ISR it is not lose nothing with it."""
+    rows = view.partitions
+    if rows is not None:
+        rows = tuple(row if broker in row.isr else replace(row, replicas=tuple(set(row.replicas) - {broker})) for row in rows)
+    return may_stop(replace(view, partitions=rows), (broker,))
+
+
+def decide_restart(view: ClusterView, broker_id: int, target: BrokerMode) -> Decision:
+    """What is left to do to bring one broker into `target`."""
+    broker = view.brokers.get(broker_id, Broker(broker_id))
+    if _behind_us(view, target):
+        return Done("The migration is finalized; a broker that was left behind gets well by the second roll alone.")
+    if _there(view, broker_id, target):
+        return settled(view, broker, target)
+    if broker.process.state is ProcessState.STOPPED:
+        return _stopped(view, broker, target)
+    if broker.mode is None:
+        return silent(broker)
+    return _ready(view, broker, target)
+
+
+def silent(broker: Broker) -> Wait:
+    """A broker that runs, as far as its host can tell, and does not answer."""
+    text = f"Broker {broker.id} does not answer; its process is {broker.process.state}."
+    return Wait((Reason("R01", text),))
+
+
+def session_not_over(broker: Broker) -> Wait:
+    """A ZooKeeper broker that was killed has to outlive its own ephemeral znode."""
+    text = f"Broker {broker.id} is stopped, but its ZooKeeper session is not over."
+    return Wait((Reason("R03", text),))
+
+
+def _stopped(view: ClusterView, broker: Broker, target: BrokerMode) -> Decision:
+    stage, back = stage_on_disk(broker.files), view.zk.taken_back.get(broker.id) if view.zk else None
+    owned = back is BrokerMode.ZOOKEEPER and kraft_owns(view)
+    ours = back is not None and stage is STAGE[back] and not owned
+    if (ours or stage is FileStage.MIGRATION) and broker.in_zookeeper is not False:
+        return session_not_over(broker)
+    if stage in _STAGES[target]:
+        return Act(Verb.START, f"Broker {broker.id} is stopped and has its new properties: an interrupted restart goes on.")
+    if ours:
+        return Act(Verb.START, f"Broker {broker.id} was being taken back and is stopped: it starts again in {back} mode.")
+    text = f"Broker {broker.id} is down, and not by this step: its properties are not the new ones."
+    return Wait(
+        (
+            Reason(
+                "R02",
+                text,
+            ),
+        )
+    )
+
+
+def _ready(view: ClusterView, broker: Broker, target: BrokerMode) -> Decision:
+    position, intent = where(view), INTENT[target]
+    allowed = permit(position, intent)
+    if allowed is PhasePermit.REFUSE:
+        return Refuse(refusal(position, intent))
+    phase = MET if allowed is PhasePermit.ACT else not_yet(*refusal(position, intent))
+    gate = together(
+        (
+            phase,
+            gates.process_known(broker),
+            _no_danger(view, position),
+            _pass_gate(view, broker, target),
+            nobody_reassigns(view),
+            may_give_up(view, broker.id) if position.phase in _CUT_OFF else may_stop(view, (broker.id,)),
+        )
+    )
+    if gate.met:
+        alarm = gates.alarm_of_living(view) if target is BrokerMode.KRAFT else ""
+        text = f"Broker {broker.id} may stop: every partition keeps enough in-sync replicas and every gate is open.{alarm}"
+        return Act(Verb.RESTART, text)
+    return gates.unmet(gate)
+
+
+def _no_danger(view: ClusterView, position: ClusterPosition) -> Gate:
+    # A stranded or split broker is cured by exactly this roll; its own alarm and, once finalized, the flags must not stop it.
+    others = () if position.phase in _CUT_OFF else tuple(r for r in alarms(view) if r.cause is not Cause.UNFLAGGED_CONTROLLER)
+    flags = MET if position.phase is Phase.STRANDED else gates.all_flagged(view)
+    return together((never(*others) if others else MET, flags))
+
+
+def _pass_gate(view: ClusterView, broker: Broker, target: BrokerMode) -> Gate:
+    others = [other for other in view.brokers.values() if other.id != broker.id]
+    if not all(_there(view, other.id, target) or _still_known(view, other.id, target) for other in others):
+        return MET
+    if target is BrokerMode.MIGRATION:
+        return gates.all_in_migration_mode(view, but=(broker.id,))
+    return together((gates.no_live_groups(view), gates.no_leaderless(view)))
+
+
+def settled(view: ClusterView, broker: Broker, target: BrokerMode) -> Decision:
+    """Whether a broker that runs in its new mode takes part again: registered, known to all others, in every ISR.
+
+    And would do so again, with the file that it has (`node_file`).
+    """
+    if broker.mode is target and (wrong := misfiled(f"broker {broker.id}", broker.files, STAGE[target])) is not None:
+        return wrong
+    gate = together((_registered(broker), _unfenced(view, broker), _in_every_isr(view, broker.id)))
+    if gate.met:
+        return Done(
+            f"Broker {broker.id} runs in {broker.mode or target} mode, is registered, and in the ISR of all its partitions."
+        )
+    return Wait(gate.reasons)
+
+
+def takes_part(view: ClusterView, broker: int) -> bool:
+    """Whether a broker answers, is known as alive to all others and in every ISR; its registration and its file are left out."""
+    seen = view.brokers.get(broker)
+    return seen is not None and seen.mode is not None and _unfenced(view, seen).met and _in_every_isr(view, broker).met
+
+
+def _registered(broker: Broker) -> Gate:
+    if broker.in_zookeeper is None:
+        return not_yet(Reason("R03", f"Could not read whether broker {broker.id} is registered in ZooKeeper."))
+    if broker.in_zookeeper is (broker.mode is not BrokerMode.KRAFT):
+        return MET
+    wrong = "still" if broker.in_zookeeper else "not"
+    return not_yet(Reason("R03", f"Broker {broker.id} is {wrong} registered under /brokers/ids."))
+
+
+def _unfenced(view: ClusterView, broker: Broker) -> Gate:
+    if broker.listed_by is None:
+        return not_yet(Reason("R03", f"Could not read whether broker {broker.id} is unfenced."))
+    missing = sorted({other.id for other in view.running_brokers()} - broker.listed_by)
+    if not missing:
+        return MET
+    return not_yet(Reason("R03", f"Broker {broker.id} is not yet known as alive to brokers {join_ids(missing)}."))
+
+
+def _in_every_isr(view: ClusterView, broker: int) -> Gate:
+    if view.partitions is None:
+        return not_yet(could_not_read("the partitions"))
+    out = view.lacking(broker)
+    if not out:
+        return MET
+    text = f"Broker {broker} is not back in the ISR of {len(out)} partitions: {_in_full(out)}."
+    return not_yet(Reason("R05", text, cause=Cause.OUT_OF_ISR))
+
+
+def _in_full(partitions: Sequence[Partition]) -> str:
+    return summarize(
+        (f"{p.name} (leader {p.leader}, replicas {list(p.replicas)}, ISR {list(p.isr)})" for p in sorted(partitions)), 6
+    )
+
+
+WINDOW = 10.0  # seconds; the active controller writes a record every 0.5 s (metadata.max.idle.interval.ms)
+
+
+@dataclass(frozen=True, slots=True)
+class MovedSince:
+    """Looks in which ZooKeeper was read; `old` is the one to compare with. Those without it say nothing about what moved."""
+
+    old: ClusterView
+    young: ClusterView
+
+
+def moved_since(so_far: MovedSince | None, view: ClusterView, first: ClusterView) -> MovedSince:
+    """With one look more: the one to compare it with is `first`, later one of `WINDOW` to twice as many seconds ago."""
+    known = so_far or MovedSince(first, first)
+    if view.zk is not None and view.taken_at - known.young.taken_at >= WINDOW:
+        return MovedSince(known.young, view)
+    return known
+
+
+LEFT_OUT_FOR = 10.0  # seconds; a partition whose only replica has just been unfenced has a leader within one
+MOST_ROUNDS = 20  # however many partitions there are, this many elections must do: each costs a pause
+
+
+def not_preferred(view: ClusterView) -> tuple[Partition, ...]:
+    """Partitions that could be led by their preferred replica (the first, in sync) and are not."""
+    return tuple(p for p in view.partitions or () if p.leader != p.replicas[0] and p.replicas[0] in p.isr)
+
+
+def batch(view: ClusterView, size: int, total: int) -> tuple[Partition, ...]:
+    """The next partitions to elect: `size` of them, or more where `total` would take more than 20 rounds."""
+    return not_preferred(view)[: max(size, -(-total // MOST_ROUNDS))]
+
+
+def decide_leaders(view: ClusterView) -> Decision:
+    """Elect while a partition is not led by its preferred replica."""
+    if view.partitions is None:
+        return Wait((could_not_read("the partitions"),))
+    left = not_preferred(view)
+    if not left:
+        return Done("Every partition is led by its preferred replica.")
+    return Act(Verb.ELECT, f"{len(left)} partitions are not led by their preferred replica.")
+
+
+def left_out(view: ClusterView, broker: int) -> tuple[Partition, ...]:
+    """Partitions that lack nothing but a leader, this broker being in their ISR, where nothing else keeps it from taking part.
+
+    The broker that registers last brings the takeover: its partitions that had no leader just then are copied so, it is unfenced in the
+    middle of the copy, and nobody elects later (measured with 10,000 partitions and one replica each: 3,204 of them). Empty where anything
+    else is amiss, or where ZooKeeper owns the cluster: then its controller elects.
+    """
+    lacking = view.lacking(broker)
+    return lacking if kraft_owns(view) and all(broker in p.isr for p in lacking) else ()

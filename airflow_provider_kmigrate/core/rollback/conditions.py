@@ -1,0 +1,304 @@
+"""Named conditions of the way back, as `core.gates` has those of the way forward.
+
+What would be lost with the KRaft controllers, asked by the acts that end them: the comparison of `heal` may be days old by then.
+
+A quorum that leads takes changes that ZooKeeper need not get: a dual-write dies without a word. So each controller is stopped only on a
+look that shows it alive, caught up, and both sides equal; the hand-over compares once more what is still told without controllers.
+
+Movement and lag carry it: what was not dual-written, brokers in migration mode are not told of either (measured), so that both sides look equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from airflow_provider_kmigrate.core import gates
+from airflow_provider_kmigrate.core.decision import Decision, Done, Refuse, Wait
+from airflow_provider_kmigrate.core.files import node_files
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_on_disk
+from airflow_provider_kmigrate.core.gates import MET, Gate, never, not_yet, together
+from airflow_provider_kmigrate.core.metadata import equivalence
+from airflow_provider_kmigrate.core.metadata.equivalence import Difference, Kind
+from airflow_provider_kmigrate.core.migration import roll, waits
+from airflow_provider_kmigrate.core.migration.controllers import unseen
+from airflow_provider_kmigrate.core.model import (
+    BrokerMode,
+    Cause,
+    ClusterView,
+    Controller,
+    Malformed,
+    Migration,
+    NodeFiles,
+    ProcessState,
+    Reason,
+    ZkController,
+    could_not_read,
+)
+from airflow_provider_kmigrate.core.phase import ended, kraft_owns, malformed, where
+from airflow_provider_kmigrate.core.text import join_ids, summarize
+
+STILL_FOR = 2.0  # seconds without a change of /migration; a leader writes every 0.5 s, and every process was seen stopped
+
+
+def over(view: ClusterView) -> Decision | None:
+    """The refusal once there is no way back, a wait where that cannot be told, None while there is one."""
+    if ended(view):
+        text = "The migration is finalized: there is no way back to ZooKeeper."
+        return Refuse((Reason("P12", text, cause=Cause.FINALIZED), *where(view).reasons))
+    if view.zk is None:
+        return Wait((Reason("U01", "ZooKeeper could not be read."), *view.unknowns))
+    if isinstance(view.zk.migration, Malformed):
+        return Refuse((malformed("P04", "/migration", view.zk.migration.content),))
+    if isinstance(view.zk.controller, Malformed):
+        return Refuse((malformed("P05", "/controller", view.zk.controller.content),))
+    return None
+
+
+def names_the_controller(view: ClusterView) -> Gate:
+    """G11: every broker that answers names the ZooKeeper controller of /controller."""
+    controller = roll.zookeeper_controller(view)
+    if controller is None or view.zk is None or controller not in view.zk.broker_ids:
+        return not_yet(Reason("G28", "No ZooKeeper controller is elected yet."))
+    others = {
+        b.id: b.controller_id for b in view.running_brokers() if b.mode is not BrokerMode.KRAFT and b.controller_id != controller
+    }
+    if not others:
+        return MET
+    text = f"Not every broker names ZooKeeper controller {controller}: {', '.join(f'{b} names {c}' for b, c in sorted(others.items()))}."
+    return not_yet(Reason("G28", text))
+
+
+def with_mode(view: ClusterView, mode: BrokerMode) -> list[int]:
+    """Ids of the brokers that answer in this mode."""
+    return sorted(broker.id for broker in view.brokers.values() if broker.mode is mode)
+
+
+def kraft_left(kraft: list[int]) -> Reason:
+    """G27: brokers that are still in KRaft mode."""
+    text = f"Brokers still run in KRaft mode: {join_ids(kraft)}."
+    return Reason("G27", text)
+
+
+def controllers_silent(view: ClusterView) -> Gate:
+    """No controller answers. One that was started again would have written /migration, which is looked at too."""
+    answering = sorted(c.id for c in view.controllers.values() if c.answers)
+    if not answering:
+        return MET
+    return never(Reason("G26", f"Controllers answer: {join_ids(answering)}."))
+
+
+def controllers_down(view: ClusterView) -> Gate:
+    """G26: every controller is stopped."""
+    return together(controller_down(view.controllers[controller]) for controller in sorted(view.controllers))
+
+
+def controller_down(controller: Controller) -> Gate:
+    """G26: this controller is stopped, and nobody answers in its place."""
+    if controller.process.state is ProcessState.STOPPED and not controller.answers:
+        return MET
+    text = f"Controller {controller.id} is not stopped: its process is {controller.process.state}."
+    reason = Reason("G26", text)
+    return never(reason) if controller.answers else not_yet(reason)
+
+
+def nothing_ended(view: ClusterView) -> Gate:
+    """R12: no stopped controller has final properties. One that led with them has finalized, and nobody is left who could tell."""
+    if not kraft_owns(view):
+        return MET
+    controllers = [controller for _, controller in sorted(view.controllers.items())]
+    final = [c for c in controllers if stage_on_disk(c.files) is FileStage.CONTROLLER_FINAL]
+    unread = [c.id for c in controllers if c.files == NodeFiles()]  # a file that is not there is no final one
+    if final or not unread:
+        return never(unseen(view, final[0])) if final else MET
+    return not_yet(could_not_read(f"the files of controllers {join_ids(unread)}"))
+
+
+def migration_still(view: ClusterView, first: ClusterView) -> Gate:
+    """G29: nobody has written /migration for `STILL_FOR` seconds since `first`."""
+    if view.zk is None or first.zk is None:
+        return not_yet(could_not_read("ZooKeeper"))
+    if view.zk.migration != first.zk.migration:
+        text = "/migration still moves, although every controller of the cluster file is stopped."
+        return never(Reason("G29", text))
+    if view.taken_at - first.taken_at < STILL_FOR:
+        return not_yet(
+            Reason("T01", "Watching /migration for a moment: nobody may write it any more.", cause=Cause.HAND_OVER_OBSERVED)
+        )
+    return MET
+
+
+def states_in_reach(view: ClusterView) -> Gate:
+    """G2: what the metadata shows looks healthy even where no leader can move; the epochs tell."""
+    epoch = view.zk.controller_epoch if view.zk else None
+    if view.state_epoch is None or epoch is None or view.state_epoch <= epoch:
+        return MET
+    text = f"A partition's state has epoch {view.state_epoch}, /controller_epoch is {epoch}."
+    return never(Reason("G02", text))
+
+
+def others_answer(view: ClusterView, controller_id: int) -> Gate:
+    """G23: every other controller answers, so the quorum can spare this one."""
+    silent = sorted(c.id for c in view.controllers.values() if not c.answers and c.id != controller_id)
+    if not silent:
+        return MET
+    return not_yet(Reason("G23", f"Controllers that do not answer: {join_ids(silent)}."))
+
+
+def migration_left(view: ClusterView) -> bool:
+    """/migration is there."""
+    return view.zk is not None and view.zk.migration is not None
+
+
+def empty(controller: Controller) -> bool:
+    """A controller's own directories hold neither a format nor a metadata log; those of another node do not count."""
+    if controller.files.meta is None:
+        return not controller.files.has_metadata_log
+    return not node_files.in_use(controller)
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackTerms:
+    """On what terms a way back goes.
+
+    `failover` false: no new leader writes ZooKeeper anew, so the dual-write need not live. `lossy`: whoever asked for that accepts to lose what
+    ZooKeeper lacks.
+    """
+
+    failover: bool = True
+    lossy: bool = False
+
+    @property
+    def accepts(self) -> bool:
+        return self.lossy and not self.failover
+
+
+SAFE = RollbackTerms()
+
+
+def terms_error(accept_loss: str, cluster_id: str, *, failover: bool) -> Reason | None:
+    """G35: a loss is to be accepted, and would not be as it was asked; None where it would, or nothing was asked."""
+    if not accept_loss or (accept_loss == cluster_id and not failover):
+        return None
+    wrong = [] if accept_loss == cluster_id else [f"is {accept_loss!r}, and not the cluster id {cluster_id!r}"]
+    wrong += ["counts only together with `skip_failover`, which was not asked for"] if failover else []
+    wanted = f'{{"skip_failover": true, "accept_loss": "{cluster_id}"}}'
+    return Reason("G35", f"`accept_loss` {', and '.join(wrong)}. The conf would be {wanted}.")
+
+
+def compared(view: ClusterView, terms: RollbackTerms) -> Decision:
+    """`waits.equivalent`; without a failover a kind that nobody is there to tell does not count, and a loss may be accepted."""
+    if ended(view) or (terms.failover and (view.zk is None or kraft_owns(view))):
+        return waits.equivalent(view)
+    if not holds_more(view):
+        return Done(taken_nothing(view))
+    found = _found(view)
+    if terms.accepts:
+        lost = " ".join(reason.text for reason in (*found, *_unread(view, strict=True))) or "nothing that can be seen."
+        return Done(f"The run's conf accepts to lose for good: {lost}")
+    reasons = (*_unread(view, strict=terms.failover or _somebody_tells(view)), *found)
+    return Wait(reasons) if reasons else Done(f"{equivalence.same(view)}{_unheard(view)}")
+
+
+def before_stop(view: ClusterView, before: ClusterView, terms: RollbackTerms) -> Gate:
+    """G33: ZooKeeper holds what KRaft does, right now; met where ZooKeeper owns the cluster, or no copy was ever finished.
+
+    Once a majority is stopped nothing new is taken, and a dual-write has no leader any more: then only what is told must be equal.
+    """
+    if not holds_more(view) or terms.accepts:
+        return MET
+    strict = not _quorum_gone(view)
+    moving = (gates.dual_write_alive(view, before), gates.lag_below(view, gates.MOST_LAG)) if strict and terms.failover else ()
+    differing = (*_unread(view, strict=strict and (terms.failover or _somebody_tells(view))), *_found(view))
+    return _said(together((*moving, not_yet(*differing) if differing else MET)))
+
+
+def before_hand_over(view: ClusterView, first: ClusterView, terms: RollbackTerms) -> Gate:
+    """G33: brokers, which KRaft told last, know no topic otherwise than ZooKeeper holds it; never, where two looks agree on it."""
+    if not holds_more(view) or terms.accepts:
+        return MET
+    pair = [_more(_topics(each)) for each in (first, view)]
+    lasting = equivalence.reasons(equivalence.lasting_differences(*pair))
+    if lasting:
+        return _said(never(*lasting))
+    now = (*_unread(view, strict=False), *equivalence.reasons(pair[1]))
+    return _said(not_yet(*now)) if now else MET
+
+
+def _topics(view: ClusterView) -> tuple[Difference, ...]:
+    return equivalence.compare(*view.topics, view.zk.pending_deletions if view.zk else ()) if view.topics else ()
+
+
+def _found(view: ClusterView) -> tuple[Reason, ...]:
+    """`equivalence.found`; where no quorum tells brokers anything, without the topics that the one that was asked has not heard of."""
+    found = equivalence.differences(view)
+    return equivalence.reasons(_more(found) if _told_no_more(view) else found)
+
+
+def _more(found: Iterable[Difference]) -> tuple[Difference, ...]:
+    """What KRaft has more, or otherwise. A broker that was started when no controller led lacks topics, which are no loss."""
+    return tuple(difference for difference in found if difference.kind is not Kind.MISSING_TOPIC)
+
+
+def _told_no_more(view: ClusterView) -> bool:
+    return _quorum_gone(view) or not _somebody_tells(view)
+
+
+def _unheard(view: ClusterView) -> str:
+    missing = [difference.entity for difference in _topics(view) if difference.kind is Kind.MISSING_TOPIC and difference.counts]
+    return f" The broker that was asked has not heard of {len(missing)} of them: {summarize(missing)}." if missing else ""
+
+
+def holds_more(view: ClusterView) -> bool:
+    """Whether KRaft may hold what ZooKeeper does not: it has taken the copy over, and no ZooKeeper broker is known to be controller.
+
+    Where nobody is, because /controller was deleted or could not be read, it is unknown whose turn it is: both sides are compared.
+    """
+    if view.zk is None:
+        return True
+    migration, controller = view.zk.migration, view.zk.controller
+    of_zookeeper = isinstance(controller, ZkController) and not controller.is_kraft
+    return not of_zookeeper and isinstance(migration, Migration) and migration.metadata_offset > 0
+
+
+def taken_nothing(view: ClusterView) -> str:
+    """Why nothing can be lost, where KRaft does not hold more."""
+    if kraft_owns(view):
+        return "KRaft has taken nothing over: no copy of ZooKeeper was ever finished."
+    return "ZooKeeper owns the cluster, and KRaft has taken nothing over."
+
+
+def _quorum_gone(view: ClusterView) -> bool:
+    """So many controllers are known to be stopped that the others are no majority; a silent one is not known to be."""
+    stopped = sum(c.process.state is ProcessState.STOPPED and not c.answers for c in view.controllers.values())
+    return 2 * (len(view.controllers) - stopped) <= len(view.controllers)
+
+
+def _somebody_tells(view: ClusterView) -> bool:
+    """Whether anybody is there who could tell KRaft's side of all kinds."""
+    kraft = any(broker.mode is BrokerMode.KRAFT for broker in view.brokers.values())
+    return kraft or any(controller.answers for controller in view.controllers.values())
+
+
+def _unread(view: ClusterView, *, strict: bool) -> tuple[Reason, ...]:
+    """What was not read: all kinds, or only the topics, which brokers always tell, unless they were started when no controller led."""
+    unread = equivalence.unread_kinds(view)
+    topics = unread[:1] if view.topics is None else ()
+    return (*(unread if strict else topics), *_told_nothing(view))
+
+
+def _told_nothing(view: ClusterView) -> tuple[Reason, ...]:
+    zookeeper, kraft = view.topics or ({}, {})
+    if kraft or not zookeeper or not _told_no_more(view):
+        return ()
+    text = (
+        f"The broker that was asked knows no topic, ZooKeeper holds {len(zookeeper)}: it was told of none since it was started."
+    )
+    return (Reason("G00", text),)
+
+
+def _said(gate: Gate) -> Gate:
+    if gate.met:
+        return gate
+    text = "ZooKeeper is not seen to hold all that KRaft does."
+    return Gate(gate.standing, (Reason("G33", text), *gate.reasons))

@@ -1,0 +1,466 @@
+"""The cures of a broker that goes back: those of the way forward, and one of its own.
+
+The way back to ZooKeeper, from wherever a cluster is before finalization; what each step of it may do, read from one look.
+
+The order, of which each step finds by itself whether it has anything to do:
+
+1. controllers that lost the migration flag get it back (a finalization that began, but did not happen);
+2. the active controller is restarted once: a dual-write that was lost is never repeated, but a new leader writes ZooKeeper anew;
+3. brokers in KRaft mode go back to migration mode: ZooKeeper brokers again, under the KRaft controller;
+4. all controllers stop, before any broker becomes a plain ZooKeeper broker: a controller that goes on cuts it off, and what it
+   acknowledged is lost (measured);
+5. one ZooKeeper transaction hands the cluster over: /controller_epoch above every epoch that KRaft has written into partition
+   states (KAFKA-20488), /migration and /controller deleted;
+6. the brokers elect a ZooKeeper controller, and every one of them names it: a broker that does not takes 300 s to stop (measured);
+7. brokers go back to their original files;
+8. the controllers' directories are set aside: an old quorum that starts again takes the cluster over and deletes topics (measured).
+
+Sources: KIP-866 "Migration overview", Kafka's operations guide (3.9), and what real brokers did when pushed.
+
+A rollback's plan in words, from one look: what a person reads before saying yes. What each step does is decided in `rollback`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from airflow_provider_kmigrate.core import gates
+from airflow_provider_kmigrate.core.decision import Act, Decision, Done, Refuse, Verb, Wait
+from airflow_provider_kmigrate.core.files import node_files
+from airflow_provider_kmigrate.core.files.config_matrix import FileStage, stage_on_disk
+from airflow_provider_kmigrate.core.gates import MET, Gate, as_decision, never, not_yet, together, unmet
+from airflow_provider_kmigrate.core.metadata import equivalence
+from airflow_provider_kmigrate.core.migration import recovery, roll
+from airflow_provider_kmigrate.core.migration.controllers import end_unseen, keeps_flag, unresponsive_controller
+from airflow_provider_kmigrate.core.migration.recovery import Recovered, Recoveries, out_of_isrs
+from airflow_provider_kmigrate.core.model import (
+    Broker,
+    BrokerMode,
+    Cause,
+    ClusterView,
+    Controller,
+    Migration,
+    ProcessState,
+    Reason,
+    ZkController,
+    ZkView,
+    could_not_read,
+)
+from airflow_provider_kmigrate.core.phase import Phase, kraft_owns, where
+from airflow_provider_kmigrate.core.rollback import conditions
+from airflow_provider_kmigrate.core.rollback import conditions as back_gates
+from airflow_provider_kmigrate.core.rollback.conditions import SAFE, RollbackTerms
+from airflow_provider_kmigrate.core.text import join_ids
+
+
+def recover(view: ClusterView, broker: int, decision: Decision, troubles: Recoveries) -> Recovered:
+    """As on the way forward; and where brokers skip what the ZooKeeper controller says, which `clients.partition_states` explains."""
+    judged = recovery.recover(view, broker, decision, troubles)
+    out = out_of_isrs(judged.decision) and not kraft_owns(view) and not back_gates.migration_left(view)
+    troubles = replace(judged.troubles, deaf=judged.troubles.deaf.saw(view.taken_at, there=out))
+    if not troubles.deaf.due(view.taken_at):
+        return Recovered(judged.decision, troubles)
+    text = f"Broker {broker} is back, and not taken into its ISRs: partition states are raised, and a controller elected that tells them."
+    return Recovered(Act(Verb.RAISE, text), troubles)
+
+
+_BACK = {BrokerMode.MIGRATION: FileStage.MIGRATION, BrokerMode.ZOOKEEPER: FileStage.ZOOKEEPER}
+
+
+@dataclass(frozen=True, slots=True)
+class HandOverWrites:
+    """What one transaction changes: /controller_epoch, unless it stays (None), and which znodes go.
+
+    `states`: before it, partition states are written again as they are; brokers may hold KRaft's partition epochs, which are ahead
+    of the states' versions (`clients.partition_states`).
+    """
+
+    epoch: int | None
+    delete: tuple[str, ...]
+    states: bool = False
+
+
+def decide_flag(view: ClusterView, controller_id: int) -> Decision:
+    """Bring a controller of a migration under way back with its flag, whether it lost the flag or is down."""
+    controller = view.controllers.get(controller_id, Controller(controller_id))
+    if (ended := back_gates.over(view)) is not None:
+        return ended
+    if not kraft_owns(view) or (controller.answers and controller.migration_flag):
+        owned = kraft_owns(view)
+        return (keeps_flag(view, controller) if owned else None) or Done(f"Controller {controller_id} has nothing to get back.")
+    if controller.process.state is ProcessState.STOPPED:
+        return _brought_back(view, controller)
+    if not controller.answers:
+        return Wait((unresponsive_controller(controller),))
+    gate = together((gates.quorum_leads(view), back_gates.others_answer(view, controller_id)))
+    if not gate.met:
+        return unmet(gate)
+    restart = Act(Verb.RESTART, f"Controller {controller_id} stands by without the migration flag: elected, it would finalize.")
+    return end_unseen(view, controller) or restart
+
+
+def _brought_back(view: ClusterView, controller: Controller) -> Decision:
+    """With the file that it has where that has the flag; any other gets it only if it is not over."""
+    if controller.files.has_metadata_log is None:
+        return Wait((could_not_read(f"the directory of controller {controller.id}"),))
+    if not controller.files.has_metadata_log:
+        return Done(f"Controller {controller.id} is down and its directory is empty; it is not needed any more.")
+    start = Act(Verb.START, f"Controller {controller.id} is down and has this migration's log.")
+    flagged = stage_on_disk(controller.files) is FileStage.CONTROLLER_MIGRATION
+    return start if flagged else end_unseen(view, controller) or start
+
+
+def decide_controller_failover(view: ClusterView, first: ClusterView) -> Decision:
+    """One failover of the active controller since `first`, the first look with a leader; then ZooKeeper holds all that KRaft does."""
+    if (ended := back_gates.over(view)) is not None:
+        return ended
+    if (down := still_down(view)) is not None:
+        return down[1]
+    if not kraft_owns(view):
+        return Done("ZooKeeper owns the cluster; nothing has to be written back.")
+    return _once(view, first)
+
+
+def _once(view: ClusterView, first: ClusterView) -> Decision:
+    gate = together((gates.all_flagged(view), gates.no_client_metrics(view), gates.quorum_healthy(view)))
+    if not gate.met or view.quorum is None:
+        return unmet(gate)
+    if not isinstance(view.zk and view.zk.migration, Migration) or gates.dual_write_lag(view) is None:
+        return Wait((gates.no_dual_write("/migration does not show a finished copy yet."),))
+    if first.quorum is None or view.quorum.leader_epoch <= first.quorum.leader_epoch:
+        return Act(Verb.FAIL_OVER, f"Controller {view.quorum.leader_id} leads: its successor writes ZooKeeper anew (KIP-866).")
+    gate = gates.dual_write_alive(view, first)
+    return as_decision(gate, f"Controller {view.quorum.leader_id} leads since a failover, and the dual-write moves.")
+
+
+def still_down(view: ClusterView) -> tuple[int, Decision] | None:
+    """The first controller of this migration that is down, and what that asks for; a failover killed between stop and start leaves one.
+
+    The tasks before the failover's, which start what is down, are done by then and do not run again.
+    """
+    down = [number for number, found in sorted(view.controllers.items()) if found.process.state is ProcessState.STOPPED]
+    asked = ((number, decide_flag(view, number)) for number in down)
+    return next(((number, decision) for number, decision in asked if not isinstance(decision, Done)), None)
+
+
+def decide_roll_back(view: ClusterView, first: ClusterView, broker_id: int, target: BrokerMode) -> Decision:
+    """One broker back to migration mode, while KRaft owns the cluster, or to ZooKeeper mode, once ZooKeeper does."""
+    broker = view.brokers.get(broker_id, Broker(broker_id))
+    ended = back_gates.over(view) or _out_of_turn(view, target)
+    if ended is not None:
+        return ended
+    if broker.mode is None and broker.process.state is not ProcessState.STOPPED:
+        return roll.silent(broker)
+    passing = _to_migration(view, first) if target is BrokerMode.MIGRATION else _to_zookeeper(view)
+    return _back(view, broker, target, together((passing, roll.may_stop(view, (broker_id,)))))
+
+
+def decide_alone(view: ClusterView, first: ClusterView, broker_id: int, target: BrokerMode) -> Decision:
+    """The first broker of a pass back into the mode before, while the migration stands where it is.
+
+    Into ZooKeeper mode under living controllers only while others have never registered with them: at the last registration they take
+    the cluster over, and a plain broker is cut off (measured).
+    """
+    broker = view.brokers.get(broker_id, Broker(broker_id))
+    ended = back_gates.over(view) or (
+        _out_of_turn(view, target) if target is BrokerMode.MIGRATION else _taken_over(view, broker_id)
+    )
+    if ended is not None:
+        return ended
+    starting = stage_on_disk(broker.files) in {_BACK[target], None}
+    if broker.mode is None and broker.process.state is not ProcessState.STOPPED and starting:
+        return roll.silent(broker)
+    passing = _to_migration(view, first) if target is BrokerMode.MIGRATION else back_gates.names_the_controller(view)
+    return _back(view, broker, target, together((passing, roll.may_give_up(view, broker_id))))
+
+
+def _taken_over(view: ClusterView, broker_id: int) -> Decision | None:
+    known = {*view.zk.taken_back, *view.zk.registered} if view.zk else set()
+    plain = set(back_gates.with_mode(view, BrokerMode.ZOOKEEPER)) - known - {broker_id}
+    if where(view).phase in {Phase.FIRST_ROLL, Phase.PRE_MIGRATION} and not kraft_owns(view) and plain:
+        return None
+    text = f"Broker {broker_id} is not the first of the first roll: no other broker is left that never registered with the controllers."
+    return Refuse((Reason("G32", text), *where(view).reasons))
+
+
+def _back(view: ClusterView, broker: Broker, target: BrokerMode, passing: Gate) -> Decision:
+    if broker.mode is target:
+        return roll.settled(view, broker, target)
+    if broker.process.state is ProcessState.STOPPED:
+        return _down(broker, _BACK[target])
+    # A move can be cancelled wherever this is reached, since a controller answers by then: it never bars the way back for good.
+    gate = together((passing, gates.process_known(broker), roll.nobody_reassigns(view)))
+    if gate.met:
+        return Act(
+            Verb.RESTART, f"Broker {broker.id} may stop: every partition keeps enough in-sync replicas and every gate is open."
+        )
+    return unmet(gate)
+
+
+def _down(broker: Broker, stage: FileStage) -> Decision:
+    """A broker that is down gets its file and is started, whoever stopped it: that it did not start may be why one goes back."""
+    if broker.in_zookeeper is not False:
+        return roll.session_not_over(broker)
+    found = stage_on_disk(broker.files)
+    if found is stage:
+        return Act(Verb.START, f"Broker {broker.id} is stopped and has the file of stage {stage}.")
+    if found is None:
+        return Wait((could_not_read(f"the properties of broker {broker.id}"),))
+    return Act(
+        Verb.RESTART, f"Broker {broker.id} is down with the file of stage {found}; it starts again with that of stage {stage}."
+    )
+
+
+def _out_of_turn(view: ClusterView, target: BrokerMode) -> Decision | None:
+    if target is BrokerMode.MIGRATION:
+        return (
+            None
+            if kraft_owns(view) or back_gates.with_mode(view, BrokerMode.KRAFT)
+            else Done("ZooKeeper owns the cluster: no broker is KRaft.")
+        )
+    kraft = back_gates.with_mode(view, BrokerMode.KRAFT)
+    if kraft:
+        return Refuse((back_gates.kraft_left(kraft),))
+    if kraft_owns(view) or back_gates.migration_left(view):
+        text = "The cluster is not handed over to ZooKeeper: /controller or /migration is still KRaft's."
+        return Refuse((Reason("G30", text),))
+    return None
+
+
+def _to_migration(view: ClusterView, first: ClusterView) -> Gate:
+    return together((gates.all_flagged(view), gates.quorum_healthy(view), gates.dual_write_alive(view, first)))
+
+
+def _to_zookeeper(view: ClusterView) -> Gate:
+    return together((back_gates.controllers_silent(view), back_gates.names_the_controller(view)))
+
+
+def decide_stop(view: ClusterView, before: ClusterView, controller_id: int, terms: RollbackTerms = SAFE) -> Decision:
+    """Stop one controller, once no broker needs it: all are ZooKeeper brokers, in migration mode where KRaft owns the cluster.
+
+    And once nothing would be lost with it (`losses`); `before`: the look since which the dual-write is to have moved, where this one alone does not tell.
+    """
+    controller = view.controllers.get(controller_id, Controller(controller_id))
+    if (ended := back_gates.over(view)) is not None:
+        return ended
+    if controller.process.state is ProcessState.STOPPED and not controller.answers:
+        return Done(f"Controller {controller_id} is stopped.")
+    gate = _spared(view, controller)
+    gate = conditions.before_stop(view, before, terms) if gate.met else gate
+    if gate.met:
+        return Act(Verb.STOP, f"No broker needs controller {controller_id} any more, and nothing would be lost with it.")
+    return unmet(gate)
+
+
+def compares_before_stop(view: ClusterView, controller_id: int) -> bool:
+    """Whether only the comparison is left to allow the stop: reading both sides whole is worth it then."""
+    controller = view.controllers.get(controller_id, Controller(controller_id))
+    running = controller.answers or controller.process.state is not ProcessState.STOPPED
+    return running and back_gates.over(view) is None and _spared(view, controller).met
+
+
+def _spared(view: ClusterView, controller: Controller) -> Gate:
+    return together((_no_broker_needs_them(view), gates.process_known(controller)))
+
+
+def _no_broker_needs_them(view: ClusterView) -> Gate:
+    kraft, plain = back_gates.with_mode(view, BrokerMode.KRAFT), back_gates.with_mode(view, BrokerMode.ZOOKEEPER)
+    if kraft:
+        return never(back_gates.kraft_left(kraft))
+    if plain and kraft_owns(view):
+        text = f"Plain ZooKeeper brokers while KRaft owns the cluster: {join_ids(plain)}."
+        return never(Reason("P07", text))
+    # Where ZooKeeper owns the cluster, controllers are strangers to it, and a broker that fails in migration mode may be why one goes back.
+    return roll.may_stop(view, ()) if kraft_owns(view) else MET
+
+
+def postponed_stop(view: ClusterView, controller_id: int) -> str:
+    """Why this controller is stopped last: it is the active one while others still run, and is to be the last to write epochs. Empty: it is not."""
+    others = sorted(c.id for c in view.controllers.values() if c.id != controller_id and c.answers)
+    if not others or view.quorum is None or view.quorum.leader_id != controller_id:
+        return ""
+    return f"Controller {controller_id} is the active one: it is stopped last, after {join_ids(others)}."
+
+
+def decide_hand_over(view: ClusterView, first: ClusterView, terms: RollbackTerms = SAFE) -> Decision:
+    """G1: the one transaction that gives the cluster back to ZooKeeper, after the last controller has stopped."""
+    if (ended := back_gates.over(view)) is not None:
+        return ended
+    if view.zk is not None and not kraft_owns(view) and view.zk.migration is None and back_gates.states_in_reach(view).met:
+        known = gates.epochs_known(view)
+        return as_decision(known, "ZooKeeper owns the cluster, and no trace of the migration is left in it.")
+    kraft = back_gates.with_mode(view, BrokerMode.KRAFT)
+    gate = together(
+        (
+            never(back_gates.kraft_left(kraft)) if kraft else MET,
+            back_gates.controllers_down(view),
+            back_gates.nothing_ended(view),
+            back_gates.migration_still(view, first),
+            gates.epochs_known(view),
+        )
+    )
+    gate = conditions.before_hand_over(view, first, terms) if gate.met else gate
+    if gate.met:
+        return Act(Verb.HAND_OVER, "Every controller is stopped, nothing writes /migration, no broker is in KRaft mode.")
+    waits = {reason.cause for reason in gate.reasons} == {Cause.HAND_OVER_OBSERVED}
+    return Wait(gate.reasons, healthy=True) if waits else unmet(gate)
+
+
+def hand_over(zk: ZkView, state_epoch: int) -> HandOverWrites:
+    """The change that `decide_hand_over` asks for. Raises ValueError where /controller_epoch is unknown.
+
+    Where ZooKeeper owns the cluster already, /controller is a living broker's and stays. The exception is the repair of a cluster that
+    was rolled back without raising the epoch: its controller has to be elected anew, above what the partition states hold (measured:
+    every partition takes writes again 0.6 s later).
+    """
+    if zk.controller_epoch is None:
+        raise ValueError("/controller_epoch is unknown")
+    migration, controller = zk.migration, zk.controller
+    gone = ("/migration",) if migration is not None else ()
+    owned = isinstance(controller, ZkController) and controller.is_kraft
+    if not owned and state_epoch <= zk.controller_epoch:
+        return HandOverWrites(None, gone)
+    written = migration.kraft_controller_epoch if isinstance(migration, Migration) else -1
+    claimed = controller.kraft_epoch if isinstance(controller, ZkController) else -1
+    epoch = max(written, claimed, state_epoch, zk.controller_epoch) + 1
+    return HandOverWrites(epoch, (*gone, *(("/controller",) if controller else ())), states=owned)
+
+
+def decide_zookeeper_leads(view: ClusterView) -> Decision:
+    """A ZooKeeper broker is controller, every broker names it, no partition is out of its reach or without a leader."""
+    if (ended := back_gates.over(view)) is not None:
+        return ended
+    gate = together((back_gates.names_the_controller(view), gates.epochs_known(view), back_gates.states_in_reach(view)))
+    if not gate.met:
+        return unmet(gate)
+    without = gates.no_leaderless(view)
+    if not without.met and view.partitions is not None:
+        return Act(Verb.ELECT, f"{len(gates.leaderless(view))} partitions have no leader.")
+    controller = roll.zookeeper_controller(view)
+    return as_decision(without, f"Broker {controller} is the ZooKeeper controller, and every broker names it.")
+
+
+def decide_wipe(view: ClusterView, controller_id: int) -> Decision:
+    """A stopped controller's directories out of the way, once the cluster is ZooKeeper's again."""
+    controller = view.controllers.get(controller_id, Controller(controller_id))
+    if (ended := back_gates.over(view)) is not None:
+        return ended
+    if kraft_owns(view) or back_gates.migration_left(view):
+        text = "The cluster is not handed over to ZooKeeper yet."
+        return Refuse((Reason("G30", text),))
+    gate = back_gates.controller_down(controller)
+    if not gate.met:
+        return unmet(gate)
+    if controller.files.meta is None or controller.files.has_metadata_log is None:
+        return Wait((could_not_read(f"the directory of controller {controller_id}"),))
+    if back_gates.empty(controller):
+        theirs = node_files.told(node_files.of_others(controller_id, controller.files.meta))
+        return Done(
+            f"Controller {controller_id} is stopped and its directory is empty." if not theirs else f"{theirs}, and stays."
+        )
+    text = f"{', '.join(node_files.in_use(controller))} of controller {controller_id}: an old quorum would take the cluster over."
+    return Act(Verb.WIPE, text)
+
+
+def decide_rolled_back(view: ClusterView) -> Decision:
+    """The end: as before the migration, and ready for another one."""
+    if (ended := back_gates.over(view)) is not None:
+        return ended
+    left = sorted(b.id for b in view.brokers.values() if b.mode is not BrokerMode.ZOOKEEPER)
+    modes = not_yet(Reason("G31", f"Brokers that do not answer in ZooKeeper mode: {join_ids(left)}.")) if left else MET
+    krafts = back_gates.migration_left(view) or kraft_owns(view)
+    traces = not_yet(Reason("G30", "/migration or /controller is still KRaft's.")) if krafts else MET
+    unread = sorted(c.id for c in view.controllers.values() if c.files.meta is None or c.files.has_metadata_log is None)
+    unknown = not_yet(could_not_read(f"the directories of controllers {join_ids(unread)}")) if unread else MET
+    used = sorted(c.id for c in view.controllers.values() if not back_gates.empty(c))
+    full = not_yet(Reason("G04", f"Controllers whose directories are not empty: {join_ids(used)}.")) if used else MET
+    gate = together(
+        (
+            modes,
+            traces,
+            back_gates.controllers_down(view),
+            unknown,
+            full,
+            back_gates.names_the_controller(view),
+            gates.epochs_known(view),
+            back_gates.states_in_reach(view),
+            roll.may_stop(view, ()),
+        )
+    )
+    done = f"All {len(view.brokers)} brokers run on ZooKeeper as before; a new migration may begin at any time."
+    return as_decision(gate, done + gates.after_the_way_back(view))
+
+
+_HEALED = "`heal` has a new leader write ZooKeeper anew, and goes on once both are the same; without a failover nobody does, and it is lost."
+
+
+NOTHING = Reason(
+    "P13",
+    "Nothing has to be taken back: the cluster shows no trace of a migration.",
+)
+
+
+def plan(view: ClusterView) -> tuple[str, ...]:
+    """What a rollback would do now, step by step, in words; empty where there is nothing to take back."""
+    kraft, plain = back_gates.with_mode(view, BrokerMode.KRAFT), back_gates.with_mode(view, BrokerMode.ZOOKEEPER)
+    owned = kraft_owns(view)
+    silent = sorted(b.id for b in view.brokers.values() if b.mode is None)
+    up = sorted(c.id for c in view.controllers.values() if c.answers or c.process.state is not ProcessState.STOPPED)
+    unflagged = sorted(c.id for c in view.controllers.values() if c.migration_flag is False) if owned else []
+    used = [c for _, c in sorted(view.controllers.items()) if not back_gates.empty(c) or c.files.meta is None]
+    steps = (
+        (unflagged, f"restart controllers {join_ids(unflagged)} with the migration flag"),
+        (owned, "restart the active controller once, so that its successor writes ZooKeeper anew"),
+        (kraft or (owned and plain), f"restart brokers {join_ids(sorted(kraft + plain if owned else kraft))} in migration mode"),
+        (up, f"stop controllers {join_ids(up)}, the active one last"),
+        (owned or back_gates.migration_left(view), f"hand the cluster over to ZooKeeper: {_transaction(view)}"),
+        (
+            not owned and not back_gates.states_in_reach(view).met,
+            f"have a controller elected that can move every leader: {_transaction(view)}",
+        ),
+        (used, f"set the directories of controllers aside: {'; '.join(map(_wiped, used))}"),
+        (len(plain) < len(view.brokers), f"restart brokers {join_ids(_not_plain(view, owned))} with their original files"),
+    )
+    told = tuple(text for needed, text in steps if needed)
+    return (
+        (*told, f"brokers that do not answer now are waited for, or started again: {join_ids(silent)}")
+        if told and silent
+        else told
+    )
+
+
+def kept(view: ClusterView) -> tuple[str, ...]:
+    """What of the time since the takeover stays after a rollback, and what does not, in words; needs a view of all kinds of metadata."""
+    if not conditions.holds_more(view):
+        return (f"Kept: everything. {conditions.taken_nothing(view)}",)
+    unread, lacking = equivalence.unread_kinds(view), equivalence.found(view)
+    compared = f" Seen now: {equivalence.same(view)}" if not unread and not lacking else ""
+    both = "topics, settings, quotas, credentials and rules that were made or changed since the takeover"
+    features = f"its features (metadata.version {view.metadata_version or 'unknown'})"
+    return (
+        f"Kept: all records and committed offsets; {both}, as far as ZooKeeper holds them.{compared}",
+        *(f"Not known to be kept: {reason.text}" for reason in unread),
+        *(f"Differs now: {reason.text} {_HEALED}" for reason in lacking),
+        f"Lost: what KRaft alone has: {features}{_metrics(view)}. The controllers' log is set aside, not deleted.",
+    )
+
+
+def _metrics(view: ClusterView) -> str:
+    if view.client_metrics is None:
+        return ", and client-metrics subscriptions, which could not be read"
+    return f", and the client-metrics subscriptions {', '.join(view.client_metrics)}" if view.client_metrics else ""
+
+
+def _wiped(controller: Controller) -> str:
+    return f"{', '.join(node_files.in_use(controller)) or 'not read yet'} of {controller.id}"
+
+
+def _transaction(view: ClusterView) -> str:
+    gone = [*(["/migration"] if back_gates.migration_left(view) else []), "/controller"]
+    if not kraft_owns(view) and back_gates.states_in_reach(view).met:
+        return "delete /migration"
+    return f"raise /controller_epoch, delete {' and '.join(gone)}, in one transaction"
+
+
+def _not_plain(view: ClusterView, owned: bool) -> list[int]:
+    return sorted(b.id for b in view.brokers.values() if owned or b.mode is not BrokerMode.ZOOKEEPER)

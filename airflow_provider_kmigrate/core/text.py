@@ -1,0 +1,80 @@
+"""Many things in a sentence.
+
+How figures, times and places are written, and how text becomes HTML.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from html import escape
+
+_SHOWN = 8
+
+
+def join_ids(items: Iterable[object]) -> str:
+    """All of them, for nodes: there are few."""
+    return ", ".join(map(str, items))
+
+
+def summarize(items: Iterable[object], shown: int = _SHOWN, apart: str = ", ") -> str:
+    """The first of them by name, the others counted; `apart`: what stands between two."""
+    named = [str(item) for item in items]
+    return apart.join(named[:shown]) + (f" and {len(named) - shown} more" if len(named) > shown else "")
+
+
+_UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"))
+
+
+def safe(value: object) -> str:
+    """Any text inside an element or a quoted attribute. Control characters, which HTML cannot hold, become visible."""
+    text = str(value)
+    return escape("".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in text), quote=True)
+
+
+def number(value: float) -> str:
+    """Whole numbers with thousands separated; others with three significant digits."""
+    return f"{value:,}" if isinstance(value, int) else f"{value:.3g}"
+
+
+def duration(ms: float) -> str:
+    """The two largest units: `1.3 s`, `4 min 10 s`, `1 d 2 h`."""
+    if ms < 1_000:
+        return f"{ms:.0f} ms"
+    if ms < 60_000:
+        return f"{ms / 1000:.1f} s"
+    whole = round(ms / 1000) * 1000
+    place = next(index for index, (size, _) in enumerate(_UNITS) if whole >= size)
+    (size, unit), (smaller, small_unit) = _UNITS[place], _UNITS[place + 1]
+    rest = whole % size // smaller
+    return f"{whole // size} {unit} {rest} {small_unit}" if rest else f"{whole // size} {unit}"
+
+
+def moment(ms: int | None, millis: bool = True) -> str:
+    """The time of day in UTC; nothing for an unknown one."""
+    if ms is None:
+        return ""
+    at = _at(ms)
+    return f"{at:%H:%M:%S}.{at.microsecond // 1000:03}" if millis else f"{at:%H:%M:%S}"
+
+
+def date(ms: int) -> str:
+    """Day and time in UTC."""
+    return f"{_at(ms):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _at(ms: int) -> datetime:
+    """Times beyond what calendars hold are somebody's broken clock: shown as its nearest end."""
+    return datetime.fromtimestamp(min(max(ms, 0), 253_402_300_799_000) / 1000, UTC)
+
+
+def ranges(numbers: Sequence[int], most: int = 6) -> str:
+    """`0-3, 7, 9-11`, at most so many parts; numbers ascend."""
+    parts: list[list[int]] = []
+    for value in numbers:
+        if parts and value == parts[-1][1] + 1:
+            parts[-1][1] = value
+        else:
+            parts.append([value, value])
+    shown = [str(first) if first == last else f"{first}\N{EN DASH}{last}" for first, last in parts[:most]]
+    return ", ".join([*shown, "\N{HORIZONTAL ELLIPSIS}"] if len(parts) > most else shown)

@@ -1,0 +1,184 @@
+"""What a task, a sensor or a trigger may touch, opened from the cluster file and Airflow's connections, and closed again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
+from pathlib import Path
+from threading import Lock
+from typing import Any, NamedTuple, NoReturn
+
+from airflow.configuration import conf
+from airflow.sdk import Context
+
+from airflow_provider_kmigrate.clients.fence import Fence
+from airflow_provider_kmigrate.clients.tools import Tools, opened
+from airflow_provider_kmigrate.core.cluster import ClusterSpec
+from airflow_provider_kmigrate.core.migration.waits import needs_way_back
+from airflow_provider_kmigrate.core.model import Fields, Reason
+from airflow_provider_kmigrate.exceptions import Fenced, Unavailable
+from airflow_provider_kmigrate.hooks.connection import settings_of
+from airflow_provider_kmigrate.hooks.switch import stopped
+from airflow_provider_kmigrate.observe import Observer
+from airflow_provider_kmigrate.spec import load
+from airflow_provider_kmigrate.steps.backup import BackupStore
+from airflow_provider_kmigrate.steps.files import refuse_if_rollback_lost, rollback_prerequisites
+from airflow_provider_kmigrate.steps.journal import FileJournal
+from airflow_provider_kmigrate.steps.run import Clock, Fencing, Observing, StepContext, SystemClock
+
+_PARSING = Lock()
+_OVER = {"success", "failed"}
+
+
+class Access(NamedTuple):
+    """One cluster, opened: its clients, who looks at it, and by which clock is waited."""
+
+    tools: Tools
+    observer: Observing
+    clock: Clock
+
+
+@contextmanager
+def connected(spec: ClusterSpec) -> Iterator[Access]:
+    """Through Airflow's connections. Raises as `settings_of`."""
+    with opened(settings_of(spec), spec.name) as tools, Observer(spec, tools) as observer:
+        yield Access(tools, observer, SystemClock())
+
+
+opener: ContextVar[Callable[[ClusterSpec], AbstractContextManager[Access]]] = ContextVar("opener", default=connected)
+"""How tasks and triggers open a cluster; a rehearsal sets another, which holds in its own context only."""
+
+
+def folder() -> Path:
+    """`[kmigrate] folder`: journals and backups; by default `kmigrate` beside the DAGs folder. Shared by all workers, if there are several."""
+    default = Path(conf.get("core", "dags_folder")).parent / "kmigrate"
+    return Path(conf.get("kmigrate", "folder", fallback="") or default).expanduser()
+
+
+@contextmanager
+def acting(
+    cluster_file: str, context: Context, say: Callable[[str], None], killed: Callable[[], bool] = lambda: False
+) -> Iterator[StepContext]:
+    """A world in which the DAG run owns the cluster; any other run that does is a refusal (`Fenced`).
+
+    Once Airflow has `killed` the task, each further act raises `Unavailable`: a retry goes on.
+    """
+    spec = load(cluster_file)
+    run = run_of(context)
+    with opener.get()(spec) as access, Fence(access.tools.zk, spec.cluster_id, run, finished=finished_of(context)) as fence:
+        journal = _journal(spec, run)
+        journal.begin()
+        world = _world(spec, access, fence=fence, journal=journal, say=say)
+        yield replace(world, stopped=lambda: _ended(spec.name) if killed() else world.stopped())
+
+
+def _ended(cluster: str) -> NoReturn:
+    raise Unavailable(
+        f"Airflow ends this task: nothing more is changed in {cluster}. Its next try observes the cluster and does the rest."
+    )
+
+
+@contextmanager
+def watching(cluster_file: str, say: Callable[[str], None] = lambda _: None, run: str = "watching") -> Iterator[StepContext]:
+    """A world to look at: every act in it is refused."""
+    spec = _one_at_a_time(cluster_file)
+    with opener.get()(spec) as access:
+        yield _world(spec, access, fence=_NoFence(), journal=_journal(spec, run), say=say)
+
+
+@contextmanager
+def asking(cluster_file: str, context: Context, say: Callable[[str], None]) -> Iterator[StepContext]:
+    """As `watching`, for a run that is to act later on; `Fenced` where another run holds the cluster, before a person is asked."""
+    spec, run = load(cluster_file), run_of(context)
+    with opener.get()(spec) as access:
+        Fence(access.tools.zk, spec.cluster_id, run, finished=finished_of(context)).ask()
+        yield _world(spec, access, fence=_NoFence(), journal=_journal(spec, run), say=say)
+
+
+def refuse_if_way_back_is_lost(name: str, cluster_file: str, context: Context) -> None:
+    """Raises `Refused` where the backup, as this worker has it, or the cluster file lacks what a rollback needs. `name`: the step's.
+
+    Nothing is missed where the cluster shows that there is no way back any more.
+    """
+    spec = load(cluster_file)
+    if not rollback_prerequisites(spec, _backup(spec), spec.brokers):
+        return
+    with watching(cluster_file, run=run_of(context)) as world:
+        if needs_way_back(world.observer.look(Fields.POSITION)):
+            refuse_if_rollback_lost(name, spec, world.backup, world.journal)
+
+
+def _backup(spec: ClusterSpec) -> BackupStore:
+    return BackupStore(folder() / "backup", spec.name, spec.cluster_id)
+
+
+def _one_at_a_time(cluster_file: str) -> ClusterSpec:
+    """Load the cluster file; threads take turns, since many that parse at once slow down every other thread of a triggerer."""
+    turn = _PARSING.acquire(timeout=1.0)  # a file that cannot be read for long holds no other up
+    try:
+        return load(cluster_file)
+    finally:
+        if turn:
+            _PARSING.release()
+
+
+class _NoFence:
+    """The fence of those who only look."""
+
+    @property
+    def path(self) -> str:
+        raise _only_looks()
+
+    @property
+    def token(self) -> int:
+        raise _only_looks()
+
+    def check(self) -> None:
+        raise _only_looks()
+
+    def release(self) -> None:
+        """Nothing was taken."""
+
+
+def _only_looks() -> Fenced:
+    return Fenced.because(Reason("H03", "There is something to do, and this process only looks."))
+
+
+def journal_of(cluster: str, run: str) -> Path:
+    """Where the journal of a run is. A run id may hold colons and slashes, which are no good in a file's name."""
+    name = "".join(c if c.isalnum() or c in "-_." else "_" for c in run)
+    return folder() / "journal" / cluster / f"{name}.jsonl"
+
+
+def _journal(spec: ClusterSpec, run: str) -> FileJournal:
+    return FileJournal(journal_of(spec.name, run), run, time.time)
+
+
+def _world(spec: ClusterSpec, access: Access, *, fence: Fencing, journal: FileJournal, say: Callable[[str], None]) -> StepContext:
+    return StepContext(
+        *(spec, access.observer, access.tools, fence, journal, _backup(spec), say, access.clock),
+        stopped=lambda: stopped(spec.name),
+        run=journal.run,
+    )
+
+
+def run_of(context: Context) -> str:
+    """The DAG run, as the fence and the journal name it."""
+    return f"{context['dag'].dag_id}/{context['run_id']}"
+
+
+def finished_of(context: Context) -> Callable[[str], bool]:
+    """Whether the DAG run that owns the cluster is over, as Airflow knows it; unknown counts as not over."""
+
+    def finished(owner: str) -> bool:
+        dag_id, _, run_id = owner.partition("/")
+        ti: Any = context["ti"]
+        try:
+            return ti.get_dagrun_state(dag_id=dag_id, run_id=run_id) in _OVER
+        except Exception:  # noqa: BLE001  # whatever the API answers about a run it does not know: not over
+            return False
+
+    return finished
