@@ -421,3 +421,19 @@ def test_a_claim_under_way_when_a_session_ends_leaves_no_znode_of_the_next_one()
     state.application_works_while_the_coordinator_falters(choice=1, seconds=0.1, takes=[False] * 2, which=1)
     state.teardown()
     assert state.world.deliverers(TopicPartition("t", 1)) == ["g_c-3"], "the old consumer has it"
+
+
+def test_a_claim_that_worked_in_a_session_not_heard_of_yet_is_released_once_it_is_not_wanted() -> None:
+    """The answer names a session that the member does not know: the znode is its own all the same, and no other process would delete it."""
+    two, list_ = Registration("static", {"t": 2, "u": 1}, ""), Registration("white_list", {"t|u": 1}, "")
+    state = Members()
+    state.begin(strategy=Strategy.ROUND_ROBIN, members=[two, list_], old=[], mode=b"kafka")
+    state.time_passes(seconds=2.5)
+    state.member_is_connected_again(choice=4)
+    state.member_loses_kafka(choice=6)
+    state.application_works_while_the_coordinator_falters(choice=3, seconds=1.0, takes=[False], which=5)
+    state.time_passes(seconds=1.0)
+    state.time_passes(seconds=7.0)
+    state.old_consumer_joins(wanted=list_)
+    state.application_works_while_the_coordinator_falters(choice=6, seconds=2.5, takes=[True, False], which=5)
+    state.teardown()

@@ -374,6 +374,9 @@ class _Turn(Turn):
         elif held.stage is Stage.CLAIMING and not held.waits:
             del self.held[where]
             self._calm(Alarm.BLOCKED, about=where.name)
+            self._do(
+                w.Release(where, held.generation)
+            )  # the claim may have worked in a newer session, of which the member has not heard
 
     def _want(self, where: TopicPartition, thread: str) -> None:
         held = self.held.get(where)
