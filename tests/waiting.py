@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -59,3 +60,11 @@ def beside(work: Callable[[threading.Event], object]) -> Iterator[None]:
     finally:
         over.set()
         thread.join()
+
+
+@contextmanager
+def refusing_port() -> Iterator[int]:
+    """A port of 127.0.0.1 that refuses connections; bound all the while, so that no other process listens on it meanwhile."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 
 import pytest
@@ -22,6 +21,7 @@ from airflow_provider_kmigrate.exceptions import (
     Unreachable,
 )
 from tests.kit.localcluster.cluster import LocalCluster
+from tests.waiting import refusing_port
 
 
 class TestTopicIds:
@@ -62,9 +62,7 @@ class TestErrors:
         assert "s3cr3t" not in str(failed.value)
 
     def test_nobody_listens(self) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            address = f"127.0.0.1:{taken.getsockname()[1]}"
-        with Admin(KafkaSettings({"bootstrap.servers": address}), timeout=0.3) as client:
+        with refusing_port() as port, Admin(KafkaSettings({"bootstrap.servers": f"127.0.0.1:{port}"}), timeout=0.3) as client:
             for call in (client.cluster_id, client.partitions):
                 with pytest.raises((Unreachable, TimedOut)):
                     call()

@@ -38,6 +38,7 @@ from airflow_provider_kmigrate.exceptions import (
     Unreachable,
     WrongCluster,
 )
+from tests.waiting import refusing_port
 
 
 class Held:
@@ -159,11 +160,10 @@ class TestAllowList:
 
 class TestNoServer:
     def test_nobody_listens(self) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            port = taken.getsockname()[1]
-        settings = ZooKeeperSettings(f"127.0.0.1:{port}", connect_timeout=3.0)
-        with ZooKeeper(settings) as client, pytest.raises(TimedOut, match="refused"):
-            client.view()
+        with refusing_port() as port:
+            settings = ZooKeeperSettings(f"127.0.0.1:{port}", connect_timeout=3.0)
+            with ZooKeeper(settings) as client, pytest.raises(TimedOut, match="refused"):
+                client.view()
 
     def test_a_server_that_says_nothing_costs_the_timeout_only(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as silent:
