@@ -52,7 +52,7 @@ def risks(jobs: Sequence[SparkJobSpec], view: ClusterView) -> tuple[JobRisk, ...
 def leaderless(job: SparkJobSpec, view: ClusterView) -> tuple[Reason, ...]:
     """Why the restart of one broker after another may leave the job without a leader; nothing: it cannot. `view` as for `risks`.
 
-    Replicas that are behind are no reason: no broker is stopped while there are any (S02, S02).
+    Replicas that are behind are no reason: no broker is stopped while there are any (S02).
     """
     return tuple(reason for _, reason in _of_leaders(job, view))
 
