@@ -20,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE  # where it is set, each of some hundred proces
 .DEFAULT_GOAL := help
 .PHONY: help prerequisites setup setup-spark lint check test test-clusters test-pure long explore mutants gated disasters spark-cluster demo airflow bench faults cluster cluster-down clean
 
-help: ## this list
+help: ## list all commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
 
 prerequisites:
@@ -42,23 +42,23 @@ $(SPARK_STAMP): requirements-spark-3.11.txt
 	$(SPARK_BIN)/pip install --quiet --disable-pip-version-check --requirement requirements-spark-3.11.txt
 	touch $(SPARK_STAMP)
 
-setup: $(STAMP) ## Airflow's environment with everything in it, and Kafka's jars
+setup: $(STAMP) ## install Airflow's environment and download Kafka's jars
 	$(BIN)/python -m tests.kit.localcluster prepare
 
-setup-spark: $(SPARK_STAMP) ## Spark's environment with the connector's jars, for the audit
+setup-spark: $(SPARK_STAMP) ## install Spark's environment with the Kafka connector's jars, for the audit
 	PYTHONPATH=. $(SPARK_BIN)/python -m airflow_provider_kmigrate.audit.connector
 	PYTHONPATH=. $(SPARK_BIN)/python -m tests.kit.spark_classes
 
-lint: $(STAMP) ## format, lint, layers, types
+lint: $(STAMP) ## check format, lint, layers and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 
-check: lint ## fast lane: that, and every test without a cluster but the slow ones
+check: lint ## fast: lint, and every test that needs no cluster and no Spark and is not slow
 	$(BIN)/pytest -q -n 3 --dist loadfile -m "not cluster and not slow" --ignore tests/audit
 
-test: setup setup-spark ## the audit on Spark, real clusters, and every test without one (a quarter of an hour)
+test: setup setup-spark ## all tests but the long ones: the audit on Spark, real clusters, everything else (15 minutes)
 	PYTHONPATH=. PYSPARK_PYTHON=$(CURDIR)/$(SPARK_BIN)/python $(SPARK_BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not long" tests/audit
 	@$(MAKE) --no-print-directory --jobs 2 --keep-going test-clusters test-pure
 	$(BIN)/pytest -q -n 4 --dist loadfile --no-loadscope-reorder -m "not cluster and not long" --ignore tests/audit $(addprefix --ignore ,$(PURE))
@@ -71,46 +71,46 @@ test-pure: $(STAMP)
 	@mkdir -p build
 	@nice -n 19 $(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder -m "not long" $(PURE) > build/test-pure.txt 2>&1; said=$$?; cat build/test-pure.txt; exit $$said
 
-long: setup setup-spark ## real clusters for minutes each: the way back by its DAG and forward again, five brokers in racks, groups back from everywhere and in every mix; every state of a cluster with three controllers; more random histories
+long: setup setup-spark ## long tests, minutes each: rollback by its DAG and a second migration, five brokers in racks, group rollback from every stage and in every mix; every state with three controllers; more random histories
 	PYTHONPATH=. PYSPARK_PYTHON=$(CURDIR)/$(SPARK_BIN)/python $(SPARK_BIN)/python -m pytest -q -n 2 -m long tests/audit
 	$(BIN)/pytest -q -m "not cluster and long" --ignore tests/audit
 	$(BIN)/pytest -q -m "cluster and long" --ignore tests/audit $(addprefix --ignore ,$(GATED) $(DISASTERS))
 
-explore: $(STAMP) ## random tests with new seeds for MINUTES (20); prints the smallest history that fails as a ready test; nightly
+explore: $(STAMP) ## run random tests with new seeds for MINUTES (20); print the smallest failing history as a ready test; nightly
 	$(BIN)/python -m tests.explore --minutes $(or $(MINUTES),20) $(ARGS)
 
-mutants: $(STAMP) ## small changes of the decision core that no test notices: a sample of COUNT (200) drawn by SEED (1); nightly
+mutants: $(STAMP) ## mutation tests of the decision core: try COUNT (200) small changes drawn by SEED (1), print those that no test notices; nightly
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints-3.11.txt --editable '.[test,spark,mutants]'
 	$(BIN)/python -m tests.mutants --seed $(or $(SEED),1) --count $(or $(COUNT),200) $(ARGS)
 
-gated: setup setup-spark ## a real cluster and a real group are moved with Spark's verdicts as gates; a slow canary, a streaming job held for both rolls (twenty minutes)
+gated: setup setup-spark ## migrate a real cluster and a real group with Spark's verdicts as gates; a slow canary, a streaming job held for both rolls (20 minutes)
 	$(BIN)/pytest -q $(GATED)
 
-disasters: setup ## the known disasters, made by hand on real brokers, and kmigrate's gates before them; a cluster with TLS, passwords and ACLs there and back (a quarter of an hour)
+disasters: setup ## cause the known disasters on real brokers and check that kmigrate's gates prevent them; migrate and roll back a cluster with TLS, passwords and ACLs (15 minutes)
 	$(BIN)/pytest -q $(DISASTERS)
 
-spark-cluster: setup setup-spark ## the audit's tests on a Spark cluster: a master and two executors in processes of their own (a quarter of an hour)
+spark-cluster: setup setup-spark ## run the audit's tests on a Spark cluster: a master and two executors in separate processes (15 minutes)
 	KMIGRATE_SPARK_MASTER='local-cluster[2,1,1024]' PYTHONPATH=. PYSPARK_PYTHON=$(CURDIR)/$(SPARK_BIN)/python $(SPARK_BIN)/python -m pytest -q -m "not long" tests/audit
 
-demo: setup setup-spark ## a real cluster is migrated by the DAG under load; ends with Spark's verdict and a report (four minutes)
+demo: setup setup-spark ## move a group off ZooKeeper and migrate a local cluster of 7 processes under load, with the real DAGs; ends with Spark's verdict and a report (4 minutes)
 	$(BIN)/python -m benchmarks.demo --dir $(DEMO_DIR)
 
-airflow: setup ## Airflow's pages on a local cluster, with the DAGs in it; Ctrl-C ends it all. Under load: make airflow ARGS=--load; ARGS=--help has the rest
+airflow: setup ## open the DAGs in Airflow's UI on a local cluster; Ctrl-C stops everything. Under load: make airflow ARGS=--load; all options: ARGS=--help
 	$(BIN)/python -m benchmarks.airflow_ui --dir $(AIRFLOW_DIR) $(ARGS)
 
-bench: setup setup-spark ## every benchmark, or one: make bench BENCH=overhead
+bench: setup setup-spark ## run every benchmark, or one: make bench BENCH=overhead
 	$(BIN)/python -m benchmarks $(BENCH)
 
-faults: setup ## a real cluster goes forward, back and forward again, and meets a fault at every turn; then Airflow itself is killed (25 minutes)
+faults: setup ## migrate a real cluster, roll it back and migrate it again, with a fault in every phase; then kill Airflow itself (25 minutes)
 	PYTHONPATH=. $(BIN)/python -m tests.system.faults
 	PYTHONPATH=. $(BIN)/python -m tests.system.airflow_faults
 
-cluster: setup ## only a local cluster in ZooKeeper mode (see its output for what to do with it)
+cluster: setup ## start a local cluster in ZooKeeper mode; its output says how to use it
 	$(BIN)/python -m tests.kit.localcluster up
 
-cluster-down: ## stop that cluster
+cluster-down: ## stop the local cluster
 	$(BIN)/python -m tests.kit.localcluster down
 
-clean: ## stop the local clusters and remove what was built
+clean: ## stop all local clusters and remove what was built
 	-for d in build/localcluster $(DEMO_DIR)/cluster $(AIRFLOW_DIR)/cluster build/faults/run/cluster build/faults/airflow/cluster; do test ! -d $$d || $(BIN)/python -m tests.kit.localcluster clean --dir $$d; done
 	rm -rf build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
