@@ -23,7 +23,7 @@ from airflow_provider_kmigrate.clients.settings import HostSettings, WebhookSett
 from airflow_provider_kmigrate.core.cluster import GroupSpec, InstanceSpec
 from airflow_provider_kmigrate.exceptions import Failed, TimedOut, Unreachable
 
-_BROKEN_CONNECTION = 255  # ssh's word for it
+_BROKEN_CONNECTION = 255  # ssh's exit code for it
 _SHOWN = 500  # characters of an answer that a message carries
 
 
@@ -36,9 +36,9 @@ class Instances:
     webhooks: Mapping[str, WebhookSettings]
 
     def switch(self, group: GroupSpec, instance: InstanceSpec, kind: str, token: int) -> None:
-        """Have it restarted as `kind`; returns when the command has ended or the webhook has answered, within `switch_timeout`.
+        """Restart the instance as `kind`; returns once the command ends or the webhook answers, within `switch_timeout`.
 
-        Raises `Failed` where it says no, `TimedOut` and `Unreachable` where what it did is unknown.
+        Raises `Failed` if it refuses, `TimedOut` and `Unreachable` if the result is unknown.
         """
         told = {"group": group.name, "instance": instance.name, "host": instance.host, "kind": kind}
         if instance.webhook:
@@ -68,7 +68,9 @@ class Instances:
 
 
 async def _posted(settings: WebhookSettings, told: Mapping[str, str | int], seconds: float) -> httpx.Response:
-    """The whole answer within so many seconds. httpx's own time-outs are for each phase and piece: one that trickles never ends."""
+    """The whole answer within so many seconds. httpx's own timeouts apply to each phase and chunk, so a trickling answer never
+    ends.
+    """
     client = httpx.AsyncClient(headers=settings.headers, auth=settings.login, timeout=seconds)
     async with asyncio.timeout(seconds), client:
         return await client.post(settings.url, json=told)
