@@ -1,12 +1,12 @@
-"""Restarts instances of applications that consume, as another kind of member: by the user's own command, or by a webhook of theirs.
+"""Restart instances of consumer applications as another kind of member, by the user's own command or webhook.
 
-A command gets the places `{group}`, `{instance}`, `{host}` and `{kind}` (old, migrating or plain), runs without a shell, and ends with
-0 once the instance was restarted; it may be run again with the same kind. A webhook is a POST with
+A command gets the placeholders `{group}`, `{instance}`, `{host}` and `{kind}` (old, migrating or plain), runs without a shell, and ends
+with 0 once the instance was restarted; it may be run again with the same kind. A webhook is a POST with
 
     {"cluster": ..., "group": ..., "instance": ..., "host": ..., "kind": ..., "token": ...}
 
-as JSON, answered by 2xx once the instance was restarted, or will be; `token` grows with each run of kmigrate, so that a service may
-refuse one that is outdated. Neither tells how the instance is now: its members in ZooKeeper and Kafka do.
+as JSON, answered by 2xx once the instance was or will be restarted; `token` grows with each run of kmigrate, so that a service may
+refuse an outdated one. Neither reports the instance's state: its members in ZooKeeper and Kafka do.
 """
 
 from __future__ import annotations
@@ -68,9 +68,7 @@ class Instances:
 
 
 async def _posted(settings: WebhookSettings, told: Mapping[str, str | int], seconds: float) -> httpx.Response:
-    """The whole answer within so many seconds. httpx's own timeouts apply to each phase and chunk, so a trickling answer never
-    ends.
-    """
+    """The whole answer within so many seconds; httpx's own timeouts apply to each chunk, so a trickling answer never ends."""
     client = httpx.AsyncClient(headers=settings.headers, auth=settings.login, timeout=seconds)
     async with asyncio.timeout(seconds), client:
         return await client.post(settings.url, json=told)

@@ -288,8 +288,7 @@ class ZooKeeper:
         return acls
 
     def _acl(self, path: str) -> Any:
-        """Open below a group: consumers write there with their own identities, or none, and a znode closed to them would stop
-        them.
+        """Open below a group: consumers write there with their own identities, or none, and a closed znode would stop them.
 
         Our notes of nodes are readable by all, since every view has them; they hold ids and modes.
         """

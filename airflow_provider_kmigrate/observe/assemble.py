@@ -148,7 +148,7 @@ def newest(witnesses: Iterable[tuple[Led, ...]]) -> tuple[Partition, ...]:
 
 
 def state_epoch(topics: Mapping[str, TopicMetadata]) -> int | None:
-    """The highest controller_epoch of ZooKeeper's partition states; -1 where there is no state, None where one holds none."""
+    """The highest controller_epoch of ZooKeeper's partition states; -1 if there is no state, None if one misses it."""
     epochs = [partition.controller_epoch for topic in topics.values() for partition in topic.partitions.values()]
     known = [epoch for epoch in epochs if epoch is not None]
     return max(known, default=-1) if len(known) == len(epochs) else None

@@ -156,7 +156,7 @@ class Reads:
     def witnesses(self) -> list[list[NodeSpec]]:
         """Brokers to ask for the whole cluster, in groups of which one answer each is enough; those that failed last come last.
 
-        Two groups if there are two brokers: an isolated broker goes on answering with what it last received.
+        Two groups if there are two brokers: an isolated broker keeps answering with what it last received.
         """
         order = self._trusted_first()
         return [order[start::_WITNESSES] for start in range(min(_WITNESSES, len(order)))]

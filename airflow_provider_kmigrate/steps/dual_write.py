@@ -34,8 +34,7 @@ def raise_states(world: StepContext) -> None:
 
 
 def elect_anew(world: StepContext) -> None:
-    """Raise the states under a working ZooKeeper controller, then have a new one elected, which reads them and informs every
-    broker.
+    """Raise the states under a working ZooKeeper controller, then elect a new one, which reads them and informs every broker.
 
     An election costs less than a second, in which no leader can move (measured). It happens even if not all states were raised:
     the controller uses the versions that it has read, and could no longer change a partition whose state was raised.

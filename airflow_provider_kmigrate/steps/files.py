@@ -73,9 +73,7 @@ def _mind_edits(world: StepContext, node: NodeSpec, old: str, *, back: bool) -> 
 
 
 def edits(world: StepContext, node: NodeSpec, text: str) -> tuple[str, ...]:
-    """The keys of a broker's file edited since the backup; none in a file that kmigrate wrote, whatever the cluster file says
-    now.
-    """
+    """The keys edited in a broker's file since the backup; none in a file of kmigrate, whatever the cluster file says now."""
     original = world.backup.original(node)
     if text == original or world.backup.wrote(node, text):
         return ()

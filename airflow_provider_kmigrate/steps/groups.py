@@ -102,9 +102,7 @@ def _memory(group: GroupSpec) -> float:
 
 
 class SetMode(GroupStep):
-    """Set `migration/mode` of one group (exact bytes) and wait until every member is settled; refuses a group that does not
-    (V30).
-    """
+    """Set `migration/mode` of one group and wait until every member is settled; refuses a group that does not settle (V30)."""
 
     def __init__(self, group: GroupSpec, mode: Mode) -> None:
         super().__init__(group)

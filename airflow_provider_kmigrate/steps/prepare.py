@@ -37,9 +37,7 @@ def look_preflight(world: StepContext) -> Preflight:
 
 
 def run_preflight(world: StepContext, keep: Callable[[Preflight], object] = lambda _: None) -> tuple[PreflightFinding, ...]:
-    """Return all findings of one observation, logged and journaled after `keep` received them; raises `Refused` with every
-    blocker.
-    """
+    """Log, journal and return all findings of one observation, after `keep` received them. Raises `Refused` with every blocker."""
     looked = look_preflight(world)
     found = looked.found
     for text in (*looked.facts.around.unread, *map(str, found)):

@@ -105,7 +105,7 @@ class ControllerFailover(Step):
 
     def __init__(self, controllers: tuple[NodeSpec, ...]) -> None:
         self.nodes = controllers
-        self._before: ClusterView | None = None  # the first look with a leader, and with /migration
+        self._before: ClusterView | None = None  # the first observation with a leader and /migration
         self._standstill = StalledDualWrite()
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:

@@ -76,7 +76,7 @@ _NO_SUCH_FILE = "No such file or directory"
 
 
 def is_quiet(command: Sequence[str]) -> bool:
-    """True if a status command hides the word that tells a stopped unit from one that still stops.
+    """True if a status command hides the word that distinguishes a stopped unit from a stopping one.
 
     Options before `systemctl`, such as those of `ssh -q`, do not count.
     """
@@ -121,7 +121,7 @@ def is_absent(answer: Answer, path: str) -> bool:
 
 
 _BROKEN_CONNECTION = 255
-_AT_ONCE = 4  # files of a node: a broker has one on each disk, and a host is waited for 15 s; sshd allows ten unauthenticated connections
+_AT_ONCE = 4  # files of a node: a broker has one on each disk, and reads end after 15 s; sshd allows ten logins at a time
 
 
 class CommandHost:
@@ -139,7 +139,7 @@ class CommandHost:
         self._poll = poll
 
     def status(self, node: NodeSpec) -> Process:
-        """The node's process now. Raises `Refused` if the command cannot tell a stopped node from one that still stops."""
+        """The node's process now. Raises `Refused` if the command cannot distinguish a stopped node from a stopping one."""
         if is_quiet(node.hosts.status):
             raise _wordless(node, "prints nothing (--quiet)")
         state = state_of(self._run(node, "status", node.hosts.status))

@@ -1,6 +1,4 @@
-"""A node's files: replaced whole or not at all, read into `NodeFiles`, and the checks before its directories are formatted or
-wiped.
-"""
+"""A node's files: replace them whole, read them into `NodeFiles`, and check its directories before they are formatted or wiped."""
 
 from __future__ import annotations
 
