@@ -19,7 +19,7 @@ The owner is a *run* (`dag_id/run_id`), not a process, because each task of a ru
 - leaving the `with` block ends only the proof of life. The run keeps the cluster between its tasks, when no process lives.
 - every act of an outdated process is refused (code H03);
 - another run is refused (`Fenced`, code H01; its text says if a process of the owner lives) until the owner's last task
-  calls `release`, the caller can tell that the owning run is over (`finished`), or the operator calls `break_lock`.
+  calls `release`, the caller knows that the owning run is over (`finished`), or the operator calls `break_lock`.
 """
 
 from __future__ import annotations
