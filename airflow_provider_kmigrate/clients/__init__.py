@@ -1,1 +1,1 @@
-"""One outside system a file: thin, without decisions, raising only this package's exceptions."""
+"""The clients of outside systems, one system a file: thin, without decisions, raising only this package's exceptions."""

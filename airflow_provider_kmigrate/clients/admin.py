@@ -1,13 +1,11 @@
-"""What Kafka's error codes mean to us: one table for every client that speaks to brokers or controllers.
+"""The librdkafka client for whole-cluster reads and elections, and the meaning of Kafka's error codes for every client.
 
-Retriable codes become `Unavailable`, refused identities and rights `AuthenticationFailed`, the rest `Failed`; the text always has
-Kafka's name of the error, because that is what its logs and documentation are searched for.
-
-The brokers through librdkafka: whole-cluster reads for comparisons, and elections.
+Retriable codes become `Unavailable`, refused identities and rights `AuthenticationFailed`, all others `Failed`. The text always
+has Kafka's name of the error, which its logs and documentation use.
 
 Defects of confluent-kafka 2.16.1 that shape this file (measured): `elect_leaders` with any keyword argument raises SystemError;
-`list_topics` answers `_PARTIAL` while a migration hands the cluster over; topic ids come in another base64 alphabet than Kafka's own.
-Looks that must be quick, or must ask a chosen node, use `wire` instead.
+`list_topics` answers `_PARTIAL` during the handover of a migration; topic ids come in another base64 alphabet than Kafka's own.
+Reads that must be quick, or must ask a chosen node, use `wire` instead.
 """
 
 from __future__ import annotations
@@ -48,14 +46,14 @@ ELECTION_NOT_NEEDED: Final = 84
 
 _REQUEST_TIMED_OUT = 7
 _INCONSISTENT_CLUSTER_ID = 104
-#: Transient although kafka-python does not class them so: BROKER_NOT_AVAILABLE, STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH.
+#: Transient, though kafka-python does not class them so: BROKER_NOT_AVAILABLE, STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH.
 _TRANSIENT = frozenset({8, 11, 77})
 #: Identity and rights beyond the *_AUTHORIZATION_FAILED family: SASL mechanism, SASL state, security off, SASL failure, tokens.
 _IDENTITY = frozenset({33, 34, 54, 58, 61, 62, 63, 64, 66, 67, 97})
 
 
 def name_of(code: int) -> str:
-    """Kafka's name of an error code; `ERROR_<code>` where this version of the library does not know it."""
+    """Kafka's name of an error code; `ERROR_<code>` if this version of the library does not know it."""
     message: str | None = for_code(code).message
     return message if message and (code == -1 or message != "UNKNOWN") else f"ERROR_{code}"
 
@@ -69,7 +67,7 @@ def error_for(code: int, where: str, detail: str | None = None) -> KMigrateError
 
 
 def check(code: int, where: str, detail: str | None = None) -> None:
-    """Raise what `error_for` gives, unless the code says that all is well."""
+    """Raise what `error_for` returns, unless the code means success."""
     if code != NoError.errno:
         raise error_for(code, where, detail)
 
@@ -89,7 +87,7 @@ _TOPICS = 200  # a request
 _ELECTIONS = 500  # partitions a request
 _URL_SAFE = str.maketrans("+/", "-_", "=")  # as Kafka writes ids, in ZooKeeper and everywhere else
 _MIN_INSYNC = "min.insync.replicas"
-_NOTHING_TO_DO = frozenset({ELECTION_NOT_NEEDED, UNKNOWN_TOPIC_OR_PARTITION})  # led already; deleted meanwhile
+_NOTHING_TO_DO = frozenset({ELECTION_NOT_NEEDED, UNKNOWN_TOPIC_OR_PARTITION})  # has a leader already; deleted meanwhile
 
 _KINDS: Mapping[type[KMigrateError], tuple[str, ...]] = {
     AuthenticationFailed: ("_AUTHENTICATION", "_SSL"),
@@ -100,11 +98,11 @@ _KINDS: Mapping[type[KMigrateError], tuple[str, ...]] = {
         *("_UNKNOWN_BROKER", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION"),
     ),
 }
-#: librdkafka's own, negative codes; those of brokers are in `kafka_errors`, all others are `Failed`.
+#: librdkafka's own, negative codes; `error_for` has those of brokers. All others are `Failed`.
 LOCAL_ERRORS: Final = {getattr(KafkaError, name): kind for kind, names in _KINDS.items() for name in names}
 
 _again = retry(
-    retry=retry_if_exception_type(Unavailable),  # a hanging broker may be chosen, and another one the next time
+    retry=retry_if_exception_type(Unavailable),  # the next try may choose another broker than a hanging one
     stop=stop_after_attempt(4),
     wait=wait_random_exponential(multiplier=0.1, max=1.0),
     reraise=True,
@@ -112,7 +110,7 @@ _again = retry(
 
 
 def connect(properties: Mapping[str, Any]) -> AdminClient:
-    """A client for a few requests: one that nothing refers to any more ends, with its requests. Raises ours."""
+    """A client for a few requests; it ends, with its requests, once nothing refers to it. Raises ours."""
     try:
         return AdminClient(dict(properties), logger=_silent())
     except KafkaException as error:
@@ -120,7 +118,7 @@ def connect(properties: Mapping[str, Any]) -> AdminClient:
 
 
 def asked(what: str, future: Future[Any], timeout: float) -> Any:
-    """The answer that librdkafka promised within `timeout` seconds; its exceptions become ours, with theirs as the cause."""
+    """The result of a librdkafka future within `timeout` seconds; its exceptions become ours, with theirs as the cause."""
     try:
         return future.result(timeout + 1.0)  # librdkafka's own limit comes first, with a better reason
     except FutureTimeoutError as error:
@@ -130,7 +128,7 @@ def asked(what: str, future: Future[Any], timeout: float) -> Any:
 
 
 def error_of(refused: KafkaError | KafkaException, where: str) -> KMigrateError:
-    """Our exception for librdkafka's error, local or a broker's; confluent-kafka gives now the error, now its exception."""
+    """Our exception for librdkafka's error, local or a broker's; confluent-kafka raises either the error or its exception."""
     error = _error(refused)
     if error.code() >= 0:
         return error_for(error.code(), where, error.str())
@@ -160,7 +158,7 @@ class Admin:
 
     @_again
     def cluster_id(self) -> str:
-        """The cluster's id as its brokers tell it."""
+        """The cluster's id as its brokers report it."""
         found = self._ask("DescribeCluster", lambda admin: admin.describe_cluster(request_timeout=self._timeout)).cluster_id
         if not found:
             raise Unavailable(f"{self._settings.bootstrap}: the brokers do not know their cluster's id yet")
@@ -168,7 +166,7 @@ class Admin:
 
     @_again
     def partitions(self) -> tuple[Partition, ...]:
-        """Every partition as one broker's metadata show it."""
+        """Every partition, from one broker's metadata."""
         return tuple(
             Partition(name, index, found.leader, tuple(found.replicas), tuple(found.isrs))
             for name, topic in sorted(self._metadata().items())
@@ -190,7 +188,7 @@ class Admin:
         return {name: int(entries[_MIN_INSYNC].value) for name, entries in configs.items()}
 
     def broker_config(self, broker_id: int) -> dict[str, str]:
-        """What a running broker is configured with, static and dynamic; sensitive values are left out, brokers never tell them.
+        """A running broker's configuration, static and dynamic; without sensitive values, which brokers never send.
 
         Tried once: only this broker can answer.
         """
@@ -199,9 +197,9 @@ class Admin:
         return {name: entry.value for name, entry in found.items() if entry.value is not None}
 
     def elect_preferred(self, partitions: Iterable[Partition]) -> None:
-        """Give each partition the leader that its replica list names first; those that have it already stay.
+        """Elect each partition's preferred leader; those that have it already stay.
 
-        Not repeated by itself. Raises `Unavailable` where a preferred leader is not in the ISR; the other partitions are elected.
+        Not retried. Raises `Unavailable` if a preferred leader is not in the ISR; the other partitions are elected.
         """
         failures = []
         for batch in batches(partitions, _ELECTIONS):
@@ -223,7 +221,7 @@ class Admin:
         return {**self._settings.properties, **own}
 
     def _remember(self, error: KafkaError) -> None:
-        """Only this callback is told that credentials were refused; the call itself just times out."""
+        """Only this callback learns that credentials were refused; the call itself just times out."""
         if LOCAL_ERRORS.get(error.code()) is AuthenticationFailed:
             self._refused = error
 
@@ -260,7 +258,7 @@ class Admin:
             return self._wait(start(self._admin()))
 
     def _ask_each(self, what: str, start: Callable[[AdminClient], Mapping[Any, Future[Any]]]) -> dict[Any, Any]:
-        """The answer for each thing asked about; topics deleted meanwhile are left out."""
+        """The answer for each resource; topics deleted meanwhile are left out."""
         answers = {}
         with self._errors(what):
             for key, future in start(self._admin()).items():
@@ -286,7 +284,7 @@ class Admin:
 
     def _blame(self, error: KafkaError, where: str) -> KMigrateError:
         if self._client is not None:
-            self._client.poll(0)  # delivers what the callback is to remember
+            self._client.poll(0)  # runs the callback that remembers errors
         refused, self._refused = self._refused, None
         return error_of(refused or error, where)
 
@@ -322,7 +320,7 @@ def _error(refused: Any) -> KafkaError:
 
 
 def _silent() -> logging.Logger:
-    """A logger, without which librdkafka writes to standard error; what matters of it is in our exceptions."""
+    """A logger, without which librdkafka writes to standard error; our exceptions carry what matters of it."""
     logger = logging.Logger("librdkafka")  # noqa: LOG001 - apart from the tree: a task's log is for operators
     logger.addHandler(logging.NullHandler())
     return logger

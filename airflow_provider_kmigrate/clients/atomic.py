@@ -1,4 +1,4 @@
-"""Files that are replaced whole or not at all, whatever dies meanwhile."""
+"""Replace files whole or not at all, whatever crashes meanwhile."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ OWNER, EVERYBODY = 0o600, 0o666  # a new file's mode before the umask
 def replace(path: Path, data: bytes, like: os.stat_result | None = None, mode: int = OWNER) -> None:
     """Put `data` at `path`: after a crash the old file is there or the new one, never a part. Raises `Failed`.
 
-    A new file is for its owner only (it may hold passwords), or has `mode` less the umask. `like` gives it another file's owner and mode
-    instead, so that a service that runs as its own user can read its file afterwards as it could before.
+    A new file is for its owner only (it may hold passwords), or has `mode` less the umask. `like` gives it another file's owner
+    and mode instead, so that a service that runs as its own user can still read it.
     """
     path = Path(os.path.realpath(path))  # a link stays a link
     new = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
@@ -24,7 +24,7 @@ def replace(path: Path, data: bytes, like: os.stat_result | None = None, mode: i
         new.replace(path)
         _sync_folder(path.parent)
     except OSError as error:
-        with contextlib.suppress(OSError):  # where it was never made
+        with contextlib.suppress(OSError):  # if it was never created
             new.unlink()
         raise Failed(f"cannot write {path}: {error}") from error
 
@@ -50,7 +50,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def make_folder(path: Path, mode: int = 0o777) -> None:
-    """Make a folder (with `mode` less the umask) and its parents, if it is not there. Raises `Failed`."""
+    """Make a folder (`mode` less the umask) and its parents, if missing. Raises `Failed`."""
     try:
         path.mkdir(parents=True, exist_ok=True, mode=mode)
     except OSError as error:

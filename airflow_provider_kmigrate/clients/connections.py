@@ -1,10 +1,4 @@
-"""One connection's fields, read strictly: unknown extras, wrong types and missing values are all listed in one `Refused`.
-
-A connection is a mapping as Airflow has it: `conn_type`, `host`, `port`, `login`, `password`, `schema` and `extra` (a mapping or its
-JSON text). Codes: N01 missing connection, N03 unknown extra, N03 wrong value, N03 missing value, N03 another type of connection,
-N03 fields that contradict each other, N03 what kmigrate cannot use.
-
-Connections as settings: one set of rules for Airflow's hooks and, without Airflow, for a `connections.json`.
+"""Turn connections into settings: one set of rules for Airflow's hooks and, without Airflow, for a `connections.json`.
 
 | type | used for | host, login, password | extra |
 | --- | --- | --- | --- |
@@ -13,6 +7,10 @@ Connections as settings: one set of rules for Airflow's hooks and, without Airfl
 | kmigrate_controller | the controller listener | login and password: SASL; host: what *Test* asks | CONTROLLER_EXTRAS |
 | kmigrate_host | the nodes' commands | unused | HOST_EXTRAS: names and values for their environment |
 | http | webhooks that restart instances of consumers | as Airflow's HTTP provider has them, `schema` http or https | headers |
+
+A connection is a mapping as Airflow has it: `conn_type`, `host`, `port`, `login`, `password`, `schema` and `extra` (a mapping or its
+JSON text). Fields are read strictly, and one `Refused` lists every problem: N01 for a missing connection, N03 for another type, an
+unknown extra, a wrong, missing or contradictory value, and for what kmigrate cannot use.
 """
 
 from __future__ import annotations
@@ -43,11 +41,11 @@ Connection = Mapping[str, Any]
 _SECRET_NAME = re.compile(r"passw|passphrase|secret|token|jaas|key\.pem|digest|auth_data|credential|private", re.IGNORECASE)
 _INSTEAD = dict.fromkeys(("digest", "auth_data", "zk_digest"), "Write the user into login and its password into password.")
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)+)"')
-_SHORTEST_LINE = 8  # a shorter line of a secret is no secret of its own, and hiding it would hide half the log
+_SHORTEST_LINE = 8  # a shorter line is no secret of its own, and hiding it would hide half the log
 
 
 class Fields:
-    """Reads fields and collects what is wrong with them; `check` raises it all at once."""
+    """Reads fields and collects every problem; `check` raises them all at once."""
 
     def __init__(self, conn_id: str, connection: Connection, conn_type: str, extras: Iterable[str] | None) -> None:
         """`extras`: the names that `extra` may have; None: any. Raises `Refused` at once for another type of connection."""
@@ -60,7 +58,7 @@ class Fields:
             self._check_names(tuple(extras))
 
     def field(self, name: str) -> str | None:
-        """A field of the connection itself as text; None where it is empty."""
+        """A field of the connection itself as text; None if it is empty."""
         value = self._connection.get(name)
         return None if value in (None, "") else str(value)
 
@@ -109,16 +107,16 @@ class Fields:
         return {}
 
     def refuse(self, text: str, why: str, remedy: str) -> None:
-        """Note one more thing that is wrong; `text` must not contain a secret."""
+        """Note one more problem; `text` must not contain a secret."""
         self._reasons.append(Reason("N03", f"connection {self.conn_id}: {text}.", why, remedy))
 
     def check(self) -> None:
-        """Raise `Refused` with everything that was found."""
+        """Raise `Refused` with every problem found."""
         if self._reasons:
             raise Refused("\n  ".join(str(reason) for reason in self._reasons), self._reasons)
 
     def _extra(self, name: str) -> Any:
-        """Forms leave fields that nobody filled in empty."""
+        """None if empty: forms leave unused fields empty."""
         value = self.extra.get(name)
         return None if value == "" else value
 
@@ -149,7 +147,7 @@ class Fields:
 
 
 def secrets_of(connection: Connection) -> tuple[str, ...]:
-    """Everything in a connection that must never be shown, longest first, in each form in which a log could have it.
+    """Every secret of a connection, longest first, in each form that a log could show.
 
     Airflow masks extras by their names and knows neither `ssl.key.pem` nor `sasl.jaas.config`, nor the lines of a PEM text.
     """
@@ -177,7 +175,7 @@ def _secret_values(value: object, *, secret: bool) -> Iterator[str]:
 
 
 def _forms(secret: str) -> Iterator[str]:
-    """A secret as it is, as JSON or repr would escape it, line by line, and the quoted parts of a JAAS line."""
+    """A secret as it is, as JSON or repr escapes it, line by line, and the quoted parts of a JAAS line."""
     yield secret
     yield json.dumps(secret)[1:-1]
     yield from _QUOTED.findall(secret)
@@ -222,7 +220,7 @@ _UNUSABLE = {
 
 
 def zookeeper_settings(conn_id: str, connection: Connection) -> ZooKeeperSettings:
-    """Raises `Refused` with everything that is wrong with the connection."""
+    """The ZooKeeper settings of a connection. Raises `Refused` with every problem of it."""
     fields = Fields(conn_id, connection, ZOOKEEPER, ZOOKEEPER_EXTRAS)
     login, password = fields.field("login"), fields.field("password")
     mechanism = fields.choice("sasl_mechanism", ZOOKEEPER_MECHANISMS)
@@ -287,7 +285,7 @@ def controller_security(conn_id: str, connection: Connection) -> WireSecurity:
 
 
 def controller_address(conn_id: str, connection: Connection) -> tuple[str, int] | None:
-    """The controller that *Test* asks, from host (`ctl0:9093`) and port; None where host is empty."""
+    """The controller that *Test* asks, from host (`ctl0:9093`) and port; None if host is empty."""
     fields = Fields(conn_id, connection, CONTROLLER, CONTROLLER_EXTRAS)
     host = fields.field("host")
     match = _SERVER.fullmatch(f"{host}")
@@ -299,7 +297,7 @@ def controller_address(conn_id: str, connection: Connection) -> tuple[str, int] 
 
 
 def host_settings(conn_id: str, connection: Connection) -> HostSettings:
-    """The environment that the nodes' commands get."""
+    """The environment of the nodes' commands."""
     fields = Fields(conn_id, connection, HOST, HOST_EXTRAS)
     plain, secret = fields.mapping("environment"), fields.mapping("secret_environment")
     for name in sorted(plain.keys() & secret.keys()):
@@ -321,7 +319,7 @@ def webhook_settings(conn_id: str, connection: Connection) -> WebhookSettings:
 
 
 def settings_for(spec: ClusterSpec, lookup: Lookup) -> ClusterSettings:
-    """How to reach all of a cluster; `lookup` gives a connection by its id, raising `Refused` where there is none."""
+    """The settings to reach all of a cluster. `lookup` returns a connection by its id and raises `Refused` if it does not exist."""
     kafka = kafka_settings(spec.kafka_conn_id, lookup(spec.kafka_conn_id))
     brokers = from_kafka(kafka)
     return ClusterSettings(
@@ -382,7 +380,7 @@ def _no_connections(text: str) -> Refused:
 
 
 def lookup_in(connections: Mapping[str, Connection], spec: ClusterSpec) -> Lookup:
-    """Look connections up in what `read_connections` gave."""
+    """A `Lookup` in the connections that `read_connections` returned."""
     named = named_connections(spec)
 
     def lookup(conn_id: str) -> Connection:
@@ -394,7 +392,7 @@ def lookup_in(connections: Mapping[str, Connection], spec: ClusterSpec) -> Looku
 
 
 def _controllers(spec: ClusterSpec, brokers: WireSecurity, lookup: Lookup) -> WireSecurity:
-    """Without a connection of their own the controllers take the identity that the brokers take."""
+    """Controllers without a connection of their own use the brokers' identity."""
     wanted = spec.controller_security
     if spec.controller_conn_id:
         security = controller_security(spec.controller_conn_id, lookup(spec.controller_conn_id))
@@ -416,7 +414,7 @@ def _contradict(spec: ClusterSpec, found: str, remedy: str) -> NoReturn:
 
 
 def _servers(fields: Fields) -> str:
-    """`host:port,host:port`; a server without port has the connection's, else 2181."""
+    """`host:port,host:port`; a server without a port has the connection's, else 2181."""
     text = (fields.field("host") or "").partition("/")[0]
     matches = [_SERVER.fullmatch(server.strip()) for server in text.split(",")]
     if not text or not all(matches):
@@ -471,7 +469,7 @@ def _property(fields: Fields, name: str, value: object) -> str:
 
 
 def _usable(fields: Fields, properties: Mapping[str, str]) -> None:
-    """What librdkafka would take but the wire client could not; both must be the same identity."""
+    """Refuse what librdkafka would take but the wire client could not; both must have the same identity."""
     for name, remedy in _UNUSABLE.items():
         if name in properties:
             fields.refuse(f"{name} cannot be used", "kmigrate's own client reads PEM files only.", f"Instead, {remedy}.")

@@ -1,25 +1,25 @@
-"""One run at a time may change a cluster, and a run that lost it can do no harm: lock, epoch and proof of life in ZooKeeper.
+"""The fence: one run at a time may change a cluster, by a lock, an epoch and proof of life in ZooKeeper.
 
 Below `/_kmigrate/<cluster id>` in the cluster's own chroot:
 
 ========  ==========  ==============================================================================================
-`owner`   persistent  who may change the cluster: {"owner", "since", "host"}. Absent: nobody, the cluster is free.
+`owner`   persistent  who may change the cluster: {"owner", "since", "host"}. Absent: the cluster is free.
 `epoch`   persistent  its data version is the fencing token. Never deleted; each taking raises it.
 `live`    persistent  parent of one ephemeral znode for each process that has taken the fence.
 ========  ==========  ==============================================================================================
 
 A lock alone is not safe: a holder that is suspended past its session wakes up believing that it still holds it (measured: it
 deleted /controller while another run was at work). So every act carries the token: ZooKeeper transactions check `epoch`, the
-wrappers of hosts refuse a token lower than one they have seen.
+host drivers refuse a token lower than one they have seen.
 
 The owner is a *run* (`dag_id/run_id`), not a process, because each task of a run is its own short process:
 
 - the same run is never refused. Each taking raises the token, so that a retry fences the process it replaces, be that dead,
   suspended or merely slow. Tasks of one run that act must therefore follow one another; threads of one task share one `Fence`.
 - leaving the `with` block ends only the proof of life. The run keeps the cluster between its tasks, when no process lives.
-- an outdated process is refused whatever it tries (code H03);
-- another run is refused (`Fenced`, code H01 while a process of the owner lives, H01 while none does) until the owner's last task
-  calls `release`, the caller can tell that the owning run is over (`finished`), or a human calls `break_lock`.
+- every act of an outdated process is refused (code H03);
+- another run is refused (`Fenced`, code H01; its text says if a process of the owner lives) until the owner's last task
+  calls `release`, the caller knows that the owning run is over (`finished`), or the operator calls `break_lock`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _CLUSTER_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who owns the cluster; `since` is ISO 8601 in UTC, `host` where the run took it, both for people only."""
+    """The run that owns the cluster; `since` is ISO 8601 in UTC, `host` where it took the fence; both only for the reader."""
 
     owner: str
     since: str
@@ -60,7 +60,7 @@ class Owner:
 
 
 class Fence:
-    """The right of one run to change one cluster; `with` takes it and shows life, `release` gives it back."""
+    """The right of one run to change one cluster; `with` takes it and shows life, `release` frees it."""
 
     def __init__(
         self,
@@ -99,59 +99,59 @@ class Fence:
 
     @property
     def token(self) -> int:
-        """Grows with every taking, by whomever; raises `Fenced` before `take`."""
+        """The fencing token, which every taking by any run raises. Raises `Fenced` before `take`."""
         if self._token is None:
             text = f"run {self._me} has not taken the fence of {self._root}"
             raise Fenced.because(Reason("H03", text))
         return self._token
 
     def take(self) -> int:
-        """Become, or go on being, the owner; the new token. Raises `Fenced` where another run is the owner, and `WrongCluster`."""
+        """Become or remain the owner; returns the new token. Raises `Fenced` if another run is the owner, and `WrongCluster`."""
         self._ensure_tree()
         for _ in range(_ATTEMPTS):
-            with contextlib.suppress(Changed):  # somebody was faster: look who
+            with contextlib.suppress(Changed):  # another process was faster: read the owner again
                 self._token = self._raise(self._claim(), shows_life=True)
                 return self._token
         raise Fenced.because(outdated(f"{self._root}: it changed hands {_ATTEMPTS} times while run {self._me} tried to take it"))
 
     def ask(self) -> None:
-        """Raise `Fenced` where `take` would, because another run is the owner now; writes nothing."""
+        """Raise `Fenced` if `take` would, because another run is the owner now; writes nothing."""
         self._claim()
 
     def check(self) -> None:
-        """Raise `Fenced` when anybody has taken the fence since; one round trip."""
+        """Raise `Fenced` if any process has taken the fence since; one round trip."""
         found = self._zookeeper.read(self.path)
         if found is None or found[1] != self.token:
             text = f"token {self.token} of run {self._me} is outdated; the cluster is owned by {self.holder() or 'nobody'}"
             raise Fenced.because(outdated(text))
 
     def leave(self) -> None:
-        """End this process's proof of life; the run keeps the cluster. Needs no answer: life ends with the session anyway."""
+        """End this process's proof of life; the run keeps the cluster. May fail: life ends with the session anyway."""
         with contextlib.suppress(Unavailable):
             found = self._zookeeper.read(self._life)
             if found is not None:
                 self._zookeeper.commit([Delete(self._life, found[1])])
 
     def release(self) -> None:
-        """The run is over: free the cluster for others. Raises `Fenced` where it is no longer ours."""
+        """End the run and free the cluster for others. Raises `Fenced` if this run no longer owns it."""
         found = self._zookeeper.read(self._owner_path)
         if found is not None:
             self._zookeeper.commit([Delete(self._owner_path, found[1])], holding=self)
 
     def holder(self) -> Owner | None:
-        """The run that owns the cluster now; None when nobody does."""
+        """The run that owns the cluster now; None if no run does."""
         found = self._zookeeper.read(self._owner_path)
         return _parse(found[0]) if found else None
 
     def alive(self) -> bool:
-        """Whether any process shows life now; one that was killed seems to, until its ZooKeeper session is over."""
+        """True if any process shows life now; a killed one seems alive until its ZooKeeper session expires."""
         return bool(self._zookeeper.children(f"{self._root}/live"))
 
     def break_lock(self) -> Owner | None:
-        """A human's decision: take the cluster from the run that owns it and leave it free; returns which run that was.
+        """Free the cluster from the run that owns it, as the operator decided; returns that run.
 
-        Its task that is under way is refused from now on, by ZooKeeper and by the hosts that have seen a newer token. Its next task would
-        take the free cluster again: mark the run failed, or set the kill switch, first.
+        ZooKeeper, and hosts that have seen a newer token, refuse its running task from now on. Its next task would take the free
+        cluster again: mark the run failed, or set the kill switch, first.
         """
         self._ensure_tree()
         found = self._zookeeper.read(self._owner_path)
@@ -163,19 +163,19 @@ class Fence:
         return f"{self._root}/owner"
 
     def _claim(self) -> list[Operation]:
-        """What makes us the owner, if nothing changes meanwhile."""
+        """The operations that make this run the owner, if nothing changes meanwhile."""
         found = self._zookeeper.read(self._owner_path)
         if found is None:
             return [Create(self._owner_path, self._record())]
         held = _parse(found[0])
         if held.owner == self._me:
-            return [Set(self._owner_path, *found)]  # unchanged, but still there
+            return [Set(self._owner_path, *found)]  # the same data, but the version is checked
         if self._finished(held.owner):
             return [Set(self._owner_path, self._record(), found[1])]
         raise self._refusal(held)
 
     def _raise(self, operations: list[Operation], *, shows_life: bool) -> int:
-        """Do it in one transaction with a new token, which is returned. Raises `Changed` where somebody was faster."""
+        """Commit the operations with a new token, which is returned. Raises `Changed` if another process was faster."""
         life = self._zookeeper.read(self._life)
         if shows_life and life is None:
             operations.append(Create(self._life, self._record(), ephemeral=True))
@@ -202,7 +202,7 @@ class Fence:
         if found != self._cluster_id:
             text = f"ZooKeeper has cluster {found}, run {self._me} is for cluster {self._cluster_id}"
             raise WrongCluster.because(Reason("I01", text))
-        if self._zookeeper.read(self.path) is not None:  # made last: where it is, all is
+        if self._zookeeper.read(self.path) is not None:  # made last: if it exists, all exist
             return
         for path in (ROOT, self._root, f"{self._root}/live", self.path):
             with contextlib.suppress(Changed):  # it exists

@@ -1,8 +1,7 @@
-"""What ZooKeeper has of many consumer groups, in few round trips. Reads only.
+"""Read consumer groups from ZooKeeper and from their coordinators, many groups in few round trips.
 
-Consumer groups as their coordinators describe them: members and committed offsets. Reads only.
-
-Consumer groups from both sides at once, as `core.coordination.group_seen` has them. Reads only.
+`groups_in` reads ZooKeeper, `told` asks the coordinators for members and committed offsets, `seen` joins both as
+`core.coordination.group_seen` has them. Reads only.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ Parsed = TypeVar("Parsed")
 
 
 class Tree(Protocol):
-    """What is used of `clients.zookeeper.ZooKeeper`."""
+    """The methods of `clients.zookeeper.ZooKeeper` that are used here."""
 
     def children(self, path: str) -> list[str]: ...
     def families(self, paths: Iterable[str]) -> Iterator[tuple[str, list[str]]]: ...
@@ -53,12 +52,12 @@ class Tree(Protocol):
 
 
 def groups_in(zk: Tree, names: Collection[str] | None = None) -> dict[str, ZkGroup]:
-    """The named groups, or all below `/consumers`, by name; one that is not there has nothing in it.
+    """The named groups, or all below `/consumers`, by name; a group that does not exist is empty.
 
-    Not one instant: migration/ids is read before ids, and both before the mode, so that a member that joins meanwhile looks like one
-    that cannot migrate, never the other way round. Raises as the client; `Failed` where a topic's znode cannot be read.
+    Not one instant: migration/ids is read before ids, and both before the mode. A member that joins meanwhile therefore looks
+    like one that cannot migrate, never the other way round. Raises as the client; `Failed` if a topic's znode cannot be read.
     """
-    there = zk.children(CONSUMERS)  # brings a server that lags behind up to date
+    there = zk.children(CONSUMERS)  # syncs a server that lags behind
     paths = {name: GroupPaths(name) for name in sorted(there if names is None else names)}
     progress, _ = _children(zk, {name: path.migration_ids for name, path in paths.items()}, read_progress)
     registrations, joined = _children(zk, {name: path.ids for name, path in paths.items()}, read_registration)
@@ -88,7 +87,10 @@ def groups_in(zk: Tree, names: Collection[str] | None = None) -> dict[str, ZkGro
 
 
 def is_number(child: str) -> bool:
-    """Whether a znode's name is a partition's number. Anybody may have made another one; to Python `²` is a digit, and no number."""
+    """True if a znode's name is a partition number.
+
+    Any client may create other names; Python's isdigit accepts `²`, which is none.
+    """
     return child.isascii() and child.isdigit()
 
 
@@ -107,7 +109,7 @@ def _stored(znode: Znode) -> StoredOffset:
 def _children(
     zk: Tree, folders: Mapping[str, str], parse: Callable[[bytes], Parsed]
 ) -> tuple[dict[str, dict[str, Parsed]], frozenset[str]]:
-    """Of each group the children of its folder; those that went meanwhile are left out. And the groups that have the folder."""
+    """The children of each group's folder, without those deleted meanwhile; and the groups that have the folder."""
     families = dict(zk.families(folders.values()))
     where = {f"{folder}/{child}": (name, child) for name, folder in folders.items() for child in families.get(folder, ())}
     found: dict[str, dict[str, Parsed]] = {name: {} for name in folders}
@@ -118,7 +120,7 @@ def _children(
 
 
 def _places(zk: Tree, folders: Mapping[str, str], parse: Callable[[Znode], Parsed]) -> dict[str, dict[TopicPartition, Parsed]]:
-    """Of each group what stands at `<folder>/<topic>/<partition>`."""
+    """For each group, the parsed znodes at `<folder>/<topic>/<partition>`."""
     families = dict(zk.families(folders.values()))
     topics = {f"{folder}/{topic}": (name, topic) for name, folder in folders.items() for topic in families.get(folder, ())}
     where = {
@@ -137,7 +139,7 @@ def _places(zk: Tree, folders: Mapping[str, str], parse: Callable[[Znode], Parse
 def _selected(
     zk: Tree, registrations: Mapping[str, Mapping[str, Registration | Unreadable]]
 ) -> dict[str, frozenset[TopicPartition]]:
-    """Of each group every existing partition that a readable registration of it selects."""
+    """For each group, every existing partition that one of its readable registrations selects."""
     existing = cache(lambda: tuple(zk.children(_TOPICS)))
     amounts = cache(lambda pattern, wildcard: topics_of(Registration(pattern, {wildcard: 1}), existing()))
     wanted = {}
@@ -160,7 +162,7 @@ def _partitions(zk: Tree, topics: Iterable[str]) -> dict[str, list[TopicPartitio
 
 
 _BATCH: Final = 100  # groups a request
-_AGAIN_S: Final = 0.5  # until what passes by itself, such as a coordinator that moves, is asked about once more
+_AGAIN_S: Final = 0.5  # until one more try after a transient error, such as a coordinator that moves
 
 Value = TypeVar("Value")
 Answers = dict[str, Value | KMigrateError]
@@ -168,7 +170,7 @@ Silent = dict[Address, Unavailable]  # coordinators that did not answer: they ar
 
 
 class Told(NamedTuple):
-    """What a group's coordinator tells. None: it did not."""
+    """What a group's coordinator reports; None: it did not."""
 
     group: str
     described: KafkaGroup | None
@@ -176,11 +178,11 @@ class Told(NamedTuple):
 
 
 def told(properties: Mapping[str, str], timeout: float, names: Collection[str], again: float = _AGAIN_S) -> Iterator[Told]:
-    """Each of these groups, known or not, by name. `timeout`: seconds for each request, `again`: until a second question to a
-    coordinator that did not answer.
+    """Each of these groups, known or not, by name.
 
-    A group that does not answer, or has no coordinator, has None in it. Nothing if no group ever committed anything: to ask for a
-    coordinator would make the brokers create `__consumer_offsets`. Raises ours if no broker answers.
+    `timeout`: seconds for each request, `again`: seconds until the second request to a coordinator that did not answer. A group
+    that does not answer, or has no coordinator, has None in it. Nothing if no group ever committed: asking for a coordinator
+    would make the brokers create `__consumer_offsets`. Raises ours if no broker answers.
     """
     with Brokers(properties, timeout) as brokers:
         if brokers.first(lambda wire: wire.leaders(OFFSETS_TOPIC)) is None:
@@ -244,7 +246,7 @@ def _or_none(found: Value | KMigrateError) -> Value | None:
     return None if isinstance(found, KMigrateError) else found
 
 
-#: Of a topic, what an old consumer cannot read it for.
+#: Topic settings that can make a topic unreadable for a ZooKeeper consumer (legacy).
 TOPIC_SETTINGS: Final = ("compression.type", "message.downconversion.enable")
 _GROUP_READS_TOPICS: Final = 200  # a request
 _DEAD: Final = KafkaGroup("Dead")
@@ -253,11 +255,11 @@ _DEAD: Final = KafkaGroup("Dead")
 def seen(
     zk: Tree, properties: Mapping[str, Any], names: Collection[str] | None = None, timeout: float = 30.0
 ) -> dict[str, GroupSeen]:
-    """The named groups, or all below `/consumers`, by name. `properties`: librdkafka's; `timeout`: seconds for each request.
+    """The named groups, or all below `/consumers`, by name, from both sides.
 
-    A group that Kafka does not know is Dead there, without commits. A side that does not answer is None in every group, and where
-    it answers for some groups, in the others. Raises where ZooKeeper does not answer and no names are given; what another look cannot
-    mend (`AuthenticationFailed`, `Failed`) it raises for either side.
+    `properties`: librdkafka's; `timeout`: seconds for each request. A group that Kafka does not know is Dead there, without
+    commits. A side that does not answer is None in every group it did not answer for. Raises if ZooKeeper does not answer and no
+    names are given; errors that a retry cannot fix (`AuthenticationFailed`, `Failed`) are raised for either side.
     """
     in_zookeeper = _tree(zk, names)
     wanted = sorted(in_zookeeper or () if names is None else names)
@@ -272,9 +274,9 @@ def seen(
 
 
 def topic_settings(properties: Mapping[str, Any], topics: Iterable[str], timeout: float = 30.0) -> dict[str, dict[str, str]]:
-    """`TOPIC_SETTINGS` in force of each of these topics, the brokers' defaults where it has none; a topic that does not tell is left out.
+    """`TOPIC_SETTINGS` in force for each of these topics, defaults included; a topic that is not reported is left out.
 
-    Raises ours where no broker answers.
+    Raises ours if no broker answers.
     """
     admin, found = connect(properties), dict[str, dict[str, str]]()
     for some in batches(sorted(set(topics)), _GROUP_READS_TOPICS):

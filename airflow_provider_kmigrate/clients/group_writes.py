@@ -1,10 +1,9 @@
-"""Writes and deletes the note at a consumer group that it was taken back (`core.coordination.hold`).
+"""Writes to a consumer group: its mode, its hold, its offsets and recorded resets.
 
-Writes `migration/mode` of a consumer group, the toggle of KIP-125.
-
-Carry out what `core.groups.offsets` planned: look again, write, read back.
-
-Writes and deletes the offsets that an operator records for a consumer group, which the next holders begin at.
+- `migration/mode` is the mode of KIP-125;
+- a hold notes that the group was rolled back (`core.coordination.hold`);
+- `copy` carries out what `core.groups.offsets` planned: read again, write, read back;
+- resets are offsets that an operator records, at which the next holders begin.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from airflow_provider_kmigrate.exceptions import Failed, Refused, Unavailable
 
 
 def note_hold(zk: ZooKeeper, group: str, hold: Hold, holding: Holding) -> None:
-    """Over what an earlier run wrote; what this run wrote first stays. Raises as `ZooKeeper.commit`."""
+    """Note the hold, over one of an earlier run; this run's first hold stays. Raises as `ZooKeeper.commit`."""
     path = GroupPaths(group).hold
     found = zk.read(path)
     if found is not None and read_hold(found[0]).run == hold.run:
@@ -42,7 +41,7 @@ def note_hold(zk: ZooKeeper, group: str, hold: Hold, holding: Holding) -> None:
 
 
 def forget_hold(zk: ZooKeeper, group: str, holding: Holding) -> None:
-    """Nothing where there is none. Raises as `ZooKeeper.commit`."""
+    """Delete the hold, if there is one. Raises as `ZooKeeper.commit`."""
     path = GroupPaths(group).hold
     found = zk.read(path)
     if found is not None:
@@ -50,7 +49,7 @@ def forget_hold(zk: ZooKeeper, group: str, holding: Holding) -> None:
 
 
 def make_folders(zk: ZooKeeper, group: str, holding: Holding) -> None:
-    """Those above what is ours of a group."""
+    """Create the folders above our znodes of a group."""
     root = GroupPaths(group).root
     for folder in (CONSUMERS, root, f"{root}/migration"):
         if zk.read(folder) is None:
@@ -58,9 +57,9 @@ def make_folders(zk: ZooKeeper, group: str, holding: Holding) -> None:
 
 
 def write_mode(zk: ZooKeeper, group: str, mode: Mode, holding: Holding) -> None:
-    """Exactly the word, from the version that was read, under the fence, and read back.
+    """Write exactly the mode, from the version that was read, under the fence, and read it back.
 
-    Raises `Changed` where another one writes meanwhile, `Fenced`, and `Failed` where it reads otherwise afterwards.
+    Raises `Changed` if another client writes meanwhile, `Fenced`, and `Failed` if it reads back differently.
     """
     paths = GroupPaths(group)
     make_folders(zk, group, holding)
@@ -75,18 +74,19 @@ def write_mode(zk: ZooKeeper, group: str, mode: Mode, holding: Holding) -> None:
 
 
 _BATCH: Final = 500  # offsets of a transaction, or of a request
-#: A coordinator that moves, or whose topic was made just now, answers NOT_COORDINATOR; the same offsets again change nothing.
+#: A coordinator that moves, or whose topic was just created, answers NOT_COORDINATOR; committing the same offsets again is
+#: harmless.
 _commit = retry(retry=retry_if_exception_type(Unavailable), stop=stop_after_attempt(5), wait=wait_fixed(1.0), reraise=True)(
     commit
 )
 
 
 def copy(zk: ZooKeeper, properties: Mapping[str, Any], plan: CopyPlan, holding: Holding, timeout: float = 30.0) -> GroupSeen:
-    """Write every offset of the plan, and read it back; the group as it is then.
+    """Write every offset of the plan and read it back; returns the group as it is then.
 
-    Safe to repeat: a plan made anew has only what is left. Raises `Refused` (K30, K71, K74) where the target is not as the plan saw it,
-    and nothing was written; `Fenced` where another run holds the cluster; `Changed` where somebody wrote at the same moment, and `Failed`
-    where Kafka refused or what was read back is something else: then some may be written.
+    Safe to repeat: a new plan has only what is left. Raises `Refused` (K30, K71, K74) if the target is not as planned, with
+    nothing written; `Fenced` if another run holds the cluster; `Changed` if another client wrote at the same moment, and `Failed`
+    if Kafka refused or another value was read back: then some may be written.
     """
     refused = outdated(plan, _look(zk, properties, plan, timeout))
     if refused:
@@ -112,9 +112,9 @@ def _to_kafka(properties: Mapping[str, Any], plan: CopyPlan, timeout: float) -> 
 
 
 def raise_in_zookeeper(zk: ZooKeeper, group: str, offsets: Mapping[TopicPartition, int], holding: Holding) -> None:
-    """These offsets into ZooKeeper where those there are lower or missing, never lower (`core.groups.offsets.raised`).
+    """Raise ZooKeeper's offsets to these if they are lower or missing; never lower them (`core.groups.offsets.raised`).
 
-    Its members may live: each znode is written from the version in which it was compared. Raises as `ZooKeeper.commit`.
+    The members may be alive: each znode is written from the version that was compared. Raises as `ZooKeeper.commit`.
     """
     there = _nodes(zk, group, offsets)
     stored = usable({where: read_offset(znode.data) for where, znode in there.items()})
@@ -126,12 +126,12 @@ def _to_zookeeper(zk: ZooKeeper, plan: CopyPlan, holding: Holding) -> None:
 
 
 def _write(zk: ZooKeeper, group: str, writes: Sequence[OffsetWrite], holding: Holding) -> None:
-    """Each znode from the version that holds what was planned over; all of a batch or none."""
+    """Write each znode from the version that holds the planned old value; all of a batch or none."""
     root = GroupPaths(group).root
     topics = sorted({write.where.topic for write in writes})
     for folder in (CONSUMERS, root, f"{root}/offsets", *(f"{root}/offsets/{topic}" for topic in topics)) if topics else ():
         if zk.read(folder) is None:
-            with suppress(Changed):  # somebody else made it meanwhile
+            with suppress(Changed):  # another client created it meanwhile
                 zk.commit([Create(folder)], holding)
     for batch in batches(writes, _BATCH):
         zk.commit(_operations(zk, group, batch), holding)
@@ -150,13 +150,13 @@ def _operations(zk: ZooKeeper, group: str, writes: Sequence[OffsetWrite]) -> lis
 
 
 def _nodes(zk: ZooKeeper, group: str, wheres: Iterable[TopicPartition]) -> dict[TopicPartition, Znode]:
-    """The offsets' znodes that are there."""
+    """The existing znodes of these offsets."""
     paths = {GroupPaths(group).offset(where): where for where in wheres}
     return {paths[path]: znode for path, znode in zk.nodes(paths)}
 
 
 def record_reset(zk: ZooKeeper, group: str, wanted: Mapping[TopicPartition, int], holding: Holding) -> None:
-    """All or none, over those that were recorded before. Raises as `ZooKeeper.commit`."""
+    """Record all these resets or none, over earlier ones. Raises as `ZooKeeper.commit`."""
     paths = GroupPaths(group)
     make_folders(zk, group, holding)
     for folder in (paths.resets, *(f"{paths.resets}/{topic}" for topic in sorted({where.topic for where in wanted}))):
@@ -171,7 +171,7 @@ def record_reset(zk: ZooKeeper, group: str, wanted: Mapping[TopicPartition, int]
 
 
 def forget_reset(zk: ZooKeeper, group: str, wheres: Iterable[TopicPartition], holding: Holding) -> None:
-    """Those that are there. A holder that began at one keeps to it. Raises as `ZooKeeper.commit`."""
+    """Delete the recorded resets that exist; a holder that began at one keeps its position. Raises as `ZooKeeper.commit`."""
     paths = [GroupPaths(group).reset(where) for where in sorted(wheres)]
     found = {path: zk.read(path) for path in paths}
     zk.commit([Delete(path, node[1]) for path, node in found.items() if node is not None], holding=holding)

@@ -1,12 +1,12 @@
-"""Restarts instances of applications that consume, as another kind of member: by the user's own command, or by a webhook of theirs.
+"""Restart instances of consumer applications as another kind of member, by the user's own command or webhook.
 
-A command gets the places `{group}`, `{instance}`, `{host}` and `{kind}` (old, migrating or plain), runs without a shell, and ends with
-0 once the instance was restarted; it may be run again with the same kind. A webhook is a POST with
+A command gets the placeholders `{group}`, `{instance}`, `{host}` and `{kind}` (old, migrating or plain), runs without a shell, and ends
+with 0 once the instance was restarted; it may be run again with the same kind. A webhook is a POST with
 
     {"cluster": ..., "group": ..., "instance": ..., "host": ..., "kind": ..., "token": ...}
 
-as JSON, answered by 2xx once the instance was restarted, or will be; `token` grows with each run of kmigrate, so that a service may
-refuse one that is outdated. Neither tells how the instance is now: its members in ZooKeeper and Kafka do.
+as JSON, answered by 2xx once the instance was or will be restarted; `token` grows with each run of kmigrate, so that a service may
+refuse an outdated one. Neither reports the instance's state: its members in ZooKeeper and Kafka do.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from airflow_provider_kmigrate.clients.settings import HostSettings, WebhookSett
 from airflow_provider_kmigrate.core.cluster import GroupSpec, InstanceSpec
 from airflow_provider_kmigrate.exceptions import Failed, TimedOut, Unreachable
 
-_BROKEN_CONNECTION = 255  # ssh's word for it
+_BROKEN_CONNECTION = 255  # ssh's exit code for it
 _SHOWN = 500  # characters of an answer that a message carries
 
 
@@ -36,9 +36,9 @@ class Instances:
     webhooks: Mapping[str, WebhookSettings]
 
     def switch(self, group: GroupSpec, instance: InstanceSpec, kind: str, token: int) -> None:
-        """Have it restarted as `kind`; returns when the command has ended or the webhook has answered, within `switch_timeout`.
+        """Restart the instance as `kind`; returns once the command ends or the webhook answers, within `switch_timeout`.
 
-        Raises `Failed` where it says no, `TimedOut` and `Unreachable` where what it did is unknown.
+        Raises `Failed` if it refuses, `TimedOut` and `Unreachable` if the result is unknown.
         """
         told = {"group": group.name, "instance": instance.name, "host": instance.host, "kind": kind}
         if instance.webhook:
@@ -68,7 +68,7 @@ class Instances:
 
 
 async def _posted(settings: WebhookSettings, told: Mapping[str, str | int], seconds: float) -> httpx.Response:
-    """The whole answer within so many seconds. httpx's own time-outs are for each phase and piece: one that trickles never ends."""
+    """The whole answer within so many seconds; httpx's own timeouts apply to each chunk, so a trickling answer never ends."""
     client = httpx.AsyncClient(headers=settings.headers, auth=settings.login, timeout=seconds)
     async with asyncio.timeout(seconds), client:
         return await client.post(settings.url, json=told)

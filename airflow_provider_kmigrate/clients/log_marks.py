@@ -1,7 +1,7 @@
-"""What the leaders say of their logs: where each begins and ends, its newest leader epoch, its topic's id and clean-up.
+"""Read each partition's log from its leader: begin and end, newest leader epoch, its topic's id and clean-up.
 
-The end is the high watermark: what lies behind it was acknowledged to nobody who waits for all replicas. A leader that has just
-taken over refuses to tell an end until it knows one that is not too low (KIP-207), so an end that went back really did.
+The end is the high watermark: records behind it were not acknowledged to a producer with acks=all. A new leader reports no end
+until it knows one that is not too low (KIP-207), so an end that moved back really did.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ def read_marks(
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ages: bool = False,
 ) -> dict[TopicPartition, LogMark]:
-    """The logs of all partitions of these topics now; by READ_COMMITTED one ends before the first transaction that is still open.
+    """The logs of all partitions of these topics now; with READ_COMMITTED one ends before its first open transaction.
 
-    A topic that does not exist is left out; a partition that does not tell has the reason in `unread`. Raises ours where the
-    cluster does not answer at all. `timeout` in seconds, for each request. `ages`: how old the newest record is, too, where retention goes by time:
-    one more request, for which brokers look through the time indexes of the logs.
+    A topic that does not exist is left out; a partition that is not reported has the reason in `unread`. Raises ours if the
+    cluster does not answer at all. `timeout`: seconds for each request. `ages`: also how old the newest record is if retention is
+    by time, which costs one more request that searches the logs' time indexes.
     """
     admin, marks = connect(properties), dict[TopicPartition, LogMark]()
     for some in batches(sorted(set(topics)), _BATCH):
@@ -64,12 +64,12 @@ def read_marks(
 
 
 def log_ends(admin: AdminClient, wheres: Iterable[TopicPartition], timeout: float) -> dict[TopicPartition, int]:
-    """The next offset that each of these logs will give out; partitions that do not exist, have no leader or do not tell are left out."""
+    """The next offset of each log; partitions that do not exist, have no leader or are not reported are left out."""
     return _led(admin, wheres, OffsetSpec.latest, timeout)
 
 
 def log_starts(admin: AdminClient, wheres: Iterable[TopicPartition], timeout: float) -> dict[TopicPartition, int]:
-    """The first offset that each of these logs still has; the same partitions are left out as by `log_ends`."""
+    """The first offset of each log; the same partitions are left out as by `log_ends`."""
     return _led(admin, wheres, OffsetSpec.earliest, timeout)
 
 
@@ -103,9 +103,9 @@ def _topics(admin: AdminClient, timeout: float) -> dict[str, Any]:
 def ends_at(
     properties: Mapping[str, Any], wheres: Iterable[TopicPartition], t_ms: int, timeout: float = 30.0
 ) -> dict[TopicPartition, int]:
-    """Where each of these logs ended at that time (ms since the epoch), by its records' times.
+    """Where each log ended at that time (ms since the epoch), by its records' timestamps.
 
-    Left out are partitions all of whose records are older, and those that do not tell. Raises ours where the cluster does not answer at all.
+    Leaves out partitions whose records are all older, and unreported ones. Raises ours if the cluster does not answer at all.
     """
     admin, found = connect(properties), dict[TopicPartition, int]()
     for some in batches(sorted(set(wheres)), _BATCH):
@@ -124,7 +124,7 @@ def _describe(admin: AdminClient, topics: Sequence[str], timeout: float) -> dict
 
 
 class _Missing(Exception):
-    """There is no such topic."""
+    """The topic does not exist."""
 
 
 def _asked(what: str, future: Future[Any], timeout: float) -> Any:
@@ -138,12 +138,15 @@ def _asked(what: str, future: Future[Any], timeout: float) -> Any:
 
 
 def known_id(topic_id: str) -> str | None:
-    """A topic that a controller of before 2.8 made has no id until a newer one gives it one: then it is not made anew."""
+    """The topic's id, None if it has none.
+
+    A topic of a controller before 2.8 has none until a newer one assigns it; it was not recreated.
+    """
     return None if topic_id in {"", "None", "A" * 22} else topic_id
 
 
 def _policies(admin: AdminClient, topics: Iterable[str], timeout: float) -> dict[str, LogMark]:
-    """Of each topic a mark of what its settings have removed from a log. Without the clean-up policy `delete` there is no retention."""
+    """For each topic, a mark with its clean-up settings. Without the clean-up policy `delete` there is no retention."""
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
     futures = admin.describe_configs(resources, request_timeout=timeout) if resources else {}
     found = {}
@@ -178,7 +181,7 @@ def _offsets(
     timeout: float,
     isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
 ) -> dict[TopicPartition, Any]:
-    """Of each partition the answer, or our exception."""
+    """For each partition the answer, or our exception."""
     wanted = {KafkaPartition(*where): spec() for where in wheres}
     futures = admin.list_offsets(wanted, isolation_level=isolation, request_timeout=timeout)
     return {TopicPartition(key.topic, key.partition): _or_error(future, timeout) for key, future in futures.items()}
@@ -194,7 +197,7 @@ def _or_error(future: Future[Any], timeout: float) -> Any:
 
 
 def _mark(first: Any, last: Any, newest: Any, pattern: LogMark) -> LogMark:
-    """`newest` may be missing: brokers before 3.0 do not tell it, and an empty log has none."""
+    """The mark of one partition. `newest` may be missing: brokers before 3.0 do not report it, and an empty log has none."""
     for answer in (first, last):
         if isinstance(answer, KMigrateError | str):
             return replace(pattern, unread=str(answer))

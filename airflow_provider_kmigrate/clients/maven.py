@@ -1,7 +1,7 @@
 """Jars that a pom names, resolved once by Maven into a cache: `$KMIGRATE_CACHE`, or `~/.cache/kmigrate`.
 
-A folder of jars is named by its pom's content and appears by one rename, so it is either whole or not there; a lock keeps two
-first starts from resolving twice.
+A folder of jars is named by its pom's content and appears by one rename, so it is complete or absent. A lock keeps two first
+starts from resolving twice.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _TIMEOUT_S: Final = 900.0
 
 
 def cache() -> Path:
-    """Where downloads are kept."""
+    """The folder of downloads."""
     return Path(os.environ.get("KMIGRATE_CACHE") or Path.home() / ".cache" / "kmigrate").absolute()
 
 
 def resolved(pom: Path, name: str, without_maven: Refused, say: Callable[[str], None] = lambda _: None) -> Path:
-    """The folder that holds the run-time jars of `pom`; Maven is asked where it is not there yet, within 15 minutes.
+    """The folder with the run-time jars of `pom`; if missing, Maven resolves them, within 15 minutes.
 
-    `name` begins the folder's name and says what is resolved; `say` gets a sentence before minutes are spent. Raises `without_maven` where that is missing, `TimedOut`, or `Failed`
-    with the end of what Maven said.
+    `name` begins the folder's name and names what is resolved; `say` gets a sentence before minutes are spent. Raises
+    `without_maven` if Maven is missing, `TimedOut`, or `Failed` with the end of its output.
     """
     folder = cache() / f"{name}-{hashlib.sha256(pom.read_bytes()).hexdigest()[:12]}"
     if not folder.is_dir():

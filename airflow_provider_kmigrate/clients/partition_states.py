@@ -1,19 +1,18 @@
-"""Topics that ZooKeeper holds in part only, and what is missing of them.
+"""Complete topics that ZooKeeper holds in part, and raise the versions of partition states before a handover.
 
-A controller that writes KRaft's changes to ZooKeeper makes a topic by several requests on their way at once: the topic's znode, then
-`partitions`, each partition, its state. Where ZooKeeper goes away between them and comes back, the writer tries again, finds the topic's
-znode and takes the topic for made; the rest stays missing. Every controller elected later tries to change the state that is not there,
-fails, and tries for ever: nothing is written to ZooKeeper any more, whoever leads. Seen on real brokers (Kafka 3.9.2; ZooKeeper stopped for
-9 s while topics were made; ZkTopicMigrationClient.createTopic and updateTopicPartitions). With the missing znodes there it goes on.
+Partly created topics: a controller that writes KRaft's changes to ZooKeeper creates a topic by several concurrent requests: the
+topic's znode, then `partitions`, each partition, its state. If ZooKeeper goes away in between and comes back, the writer retries,
+finds the topic's znode and takes the topic for complete. Every later controller fails to update the missing state and retries
+forever, so nothing is written to ZooKeeper any more. Once the missing znodes exist, it goes on. Seen on real brokers (Kafka
+3.9.2; ZooKeeper stopped for 9 s while topics were created; ZkTopicMigrationClient.createTopic and updateTopicPartitions).
 
-The partitions' state znodes, written again as they are, so that brokers hear the ZooKeeper controller after a migration's way back.
-
-For a ZooKeeper controller a partition epoch is the version of the partition's state znode; for KRaft it counts changes. The copy takes
-the one for the other, then they drift apart: KRaft writes several changes of a partition as one, which raises the version by one only
-(and each failover writes every znode). Brokers in migration mode keep KRaft's epochs over the hand-over. Where these are ahead, they skip
-what the ZooKeeper controller says ("already at a newer partition epoch"), and the leader refuses every follower and consumer that has
-heard of a newer leader epoch (UNKNOWN_LEADER_EPOCH), until it is restarted. Measured: 4 of 6 hand-overs to ZooKeeper without a failover
-before, shortly after all brokers had started; ahead by one (Kafka 3.9.2; ZkTopicMigrationClient, Partition.makeLeader).
+Partition epochs: a ZooKeeper controller takes the version of the partition's state znode, KRaft counts changes. The copy takes
+one for the other, then they drift apart: KRaft writes several changes of a partition as one, which raises the version by one only
+(and each failover writes every znode). Brokers in migration mode keep KRaft's epochs over the handover. If these are ahead, they
+skip the ZooKeeper controller's requests ("already at a newer partition epoch"), and the leader refuses every follower and
+consumer with a newer leader epoch (UNKNOWN_LEADER_EPOCH), until it is restarted. So each state is rewritten unchanged to raise
+its version. Measured: 4 of 6 handovers without an earlier failover, shortly after all brokers had started; ahead by one (Kafka
+3.9.2; ZkTopicMigrationClient, Partition.makeLeader).
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ _TOPICS: Final = "/brokers/topics/"
 
 
 class Topics(Protocol):
-    """What is needed of `ZooKeeper`."""
+    """The methods of `ZooKeeper` that completing topics needs."""
 
     def state_paths(self) -> list[str]:
-        """The paths of all partitions' states, also of those that have none."""
+        """The paths of all partition states, existing or not."""
 
     def nodes(self, paths: Sequence[str]) -> Iterator[tuple[str, Znode]]:
-        """Those that are there."""
+        """Those that exist."""
 
     def read(self, path: str) -> tuple[bytes, int] | None:
         """Data and version."""
@@ -51,17 +50,17 @@ class Topics(Protocol):
 
 
 def half_made(zookeeper: Topics) -> tuple[str, ...]:
-    """The paths of the states that are missing. A topic that is just being made shows some for a moment, too."""
+    """The paths of the missing states. A topic under creation misses some for a moment, too."""
     paths = zookeeper.state_paths()
     there = {path for path, _ in zookeeper.nodes(paths)}
     return tuple(path for path in paths if path not in there)
 
 
 def make_whole(zookeeper: Topics, states: Sequence[str], holding: Holding) -> int:
-    """Make these states and the znodes above them; how many were made. Raises `Changed` where somebody else made one meanwhile.
+    """Create these states and the znodes above them; returns how many. Raises `Changed` if another client created one meanwhile.
 
-    A state says what Kafka assumes where there is none, but no leader: every replica in sync, leader epoch 0. The controller that leads
-    writes its own over it, and until then the difference shows.
+    A state has Kafka's defaults but no leader: every replica in sync, leader epoch 0. The leading controller overwrites it; until
+    then the difference shows.
     """
     epoch = zookeeper.read("/controller_epoch")
     made = 0
@@ -70,7 +69,7 @@ def make_whole(zookeeper: Topics, states: Sequence[str], holding: Holding) -> in
         found = zookeeper.read(f"{_TOPICS}{topic}")
         known = None if found is None else znodes.topic(topic, found[0])
         if known is None or isinstance(known, Malformed) or int(partition) not in known.partitions:
-            continue  # deleted since
+            continue  # deleted meanwhile
         state = {
             "controller_epoch": int(epoch[0]) if epoch else 0,
             "leader": -1,
@@ -91,35 +90,35 @@ def _missing(zookeeper: Topics, state: str, data: bytes) -> list[Operation]:
     return [*above, Create(state, data, like=topic)]
 
 
-_WRITES: Final = 100_000  # in all, if that leaves enough for each
+_WRITES: Final = 100_000  # in total, if that leaves enough for each
 _MOST, _LEAST = 100, 10  # times that each is written
 _AT_ONCE: Final = 500  # in one transaction, some 100 kB
 _TRIES: Final = 5  # for one transaction
 
 
 class States(Protocol):
-    """What is needed of `ZooKeeper`."""
+    """The methods of `ZooKeeper` that raising versions needs."""
 
     def state_paths(self) -> list[str]:
         """The paths of all state znodes."""
 
     def nodes(self, paths: Sequence[str]) -> Iterator[tuple[str, Znode]]:
-        """Those that are there."""
+        """Those that exist."""
 
     def commit(self, operations: Sequence[Operation], holding: Holding | None = None) -> list[int | None]:
         """All of it or nothing."""
 
 
 def times_for(partitions: int) -> int:
-    """How often each state is written: more often than KRaft is ahead by, in seconds at most."""
+    """How often each state is written: more often than KRaft is ahead, yet within seconds."""
     return max(_LEAST, min(_MOST, _WRITES // max(1, partitions)))
 
 
 def raise_versions(zookeeper: States, holding: Holding) -> tuple[int, int]:
-    """Write every state as it is, under the fence; how many there are, and how often each was written.
+    """Rewrite every state unchanged, under the fence; returns how many there are, and how often each was written.
 
-    What somebody else writes meanwhile is read again; raises `Changed` where that does not end, and what was written until then stays.
-    May be repeated.
+    States that other clients write meanwhile are read again; raises `Changed` if that does not end, and earlier writes stay. May
+    be repeated.
     """
     paths = zookeeper.state_paths()
     times = times_for(len(paths))

@@ -1,4 +1,4 @@
-"""How to reach each outside system: frozen, comparable, and without secrets in `repr`.
+"""Settings to reach each outside system: frozen, comparable, and without secrets in `repr`.
 
 Airflow's hooks build these from connections; without Airflow, `read_connections` builds them from the same JSON.
 """
@@ -46,7 +46,7 @@ class KafkaSettings:
 
     @property
     def servers(self) -> tuple[tuple[str, int], ...]:
-        """Host and port of each bootstrap server; librdkafka takes them with a protocol in front and without a port, too."""
+        """Host and port of each bootstrap server; as in librdkafka, a protocol in front is allowed and the port optional."""
         split = (_SERVER.fullmatch(server.strip()) for server in self.bootstrap.split(","))
         return tuple((match[1].strip("[]"), int(match[2] or _BROKER_PORT)) for match in split if match)
 
@@ -68,14 +68,14 @@ class WireSecurity:
 
 @dataclass(frozen=True, slots=True)
 class HostSettings:
-    """What a node's commands get added to their environment; the values may be secrets."""
+    """Additions to the environment of a node's commands; the values may be secrets."""
 
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class WebhookSettings:
-    """Where a user's own service is told to restart an instance; address and headers may hold secrets."""
+    """The user's own service that restarts instances; address and headers may hold secrets."""
 
     url: str = field(repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -84,7 +84,7 @@ class WebhookSettings:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSettings:
-    """How to reach everything of one cluster.
+    """Settings to reach everything of one cluster.
 
     `hosts` and `webhooks` have an entry for each connection id that nodes and consumer groups name.
     """

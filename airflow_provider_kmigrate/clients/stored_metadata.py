@@ -1,13 +1,12 @@
-"""KRaft's side of the metadata beside topics, as one node tells it.
+"""Read the metadata beside topics from one KRaft node and from ZooKeeper.
 
-Brokers in KRaft mode serve all of these, controllers only settings and ACLs (Kafka 3.9). A broker that is still on ZooKeeper answers
-too, but with what ZooKeeper holds: whoever calls chooses the node. Brokers keep sensitive values back by themselves; a delegation
-token's HMAC, which they do tell, is dropped here.
+KRaft: brokers in KRaft mode serve all kinds, controllers only settings and ACLs (Kafka 3.9). A broker still on ZooKeeper answers
+too, but with ZooKeeper's data, so the caller chooses the node. Brokers withhold sensitive values themselves; they do send a
+delegation token's HMAC, which is dropped here.
 
-ZooKeeper's side of the metadata beside topics: what Kafka 3.9 keeps under /config, /kafka-acl, /delegation_token.
-
-These znodes hold secrets: salted passwords, keystore passwords. Nothing of a value leaves this module but what `core.metadata.equivalence` shows,
-and a znode that is not as Kafka writes it is named without its content.
+ZooKeeper: what Kafka 3.9 keeps under /config, /kafka-acl and /delegation_token. These znodes hold secrets: salted passwords,
+keystore passwords. No part of a value leaves this module but what `core.metadata.equivalence` shows, and a malformed znode is
+named without its content.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _OF_ONE, _OF_ALL = 2, 3  # DescribeConfigs' sources: dynamic of one broker, dyna
 _SECURITY_DISABLED = 54
 _TOKENS_NOT_HERE, _TOKENS_OFF = 64, 61
 _TOKEN_KEYS = ("delegation.token.secret.key", "delegation.token.master.key")
-_DEFAULT_VALUE = 5  # the source of a setting that nobody has set
+_DEFAULT_VALUE = 5  # the source of a setting with its default value
 
 _RESOURCES: Final = {2: "topic", 3: "group", 4: "cluster", 5: "transactional id", 6: "delegation token", 7: "user"}
 _PATTERNS: Final = {3: "literal", 4: "prefixed"}
@@ -52,11 +51,11 @@ _OPERATIONS: Final = dict(enumerate(_OPERATION_NAMES, start=2))
 
 
 class NotTold(Exception):
-    """Nobody tells it, and the text says why; no failure."""
+    """No node reports this, and the text says why; not a failure."""
 
 
 def broker_settings(wire: Wire, broker: int | None) -> dict[str, str]:
-    """The dynamic settings of the broker that is asked, or (None) the default of all brokers, which any node tells."""
+    """The dynamic settings of the broker that is asked, or (None) the default of all brokers, which any node reports."""
     source = _OF_ALL if broker is None else _OF_ONE
     found = {
         synonym.name: equivalence.broker_setting(synonym.name, synonym.value)
@@ -90,7 +89,7 @@ def credentials(wire: Wire) -> Entities:
 
 
 def acls(wire: Wire) -> Entities:
-    """Raises `NotTold` where the node has no authorizer."""
+    """Every ACL. Raises `NotTold` if the node has no authorizer."""
     any_of = ("resource_type_filter", "pattern_type_filter", "operation", "permission_type")
     nobody = ("resource_name_filter", "principal_filter", "host_filter")
     answer = wire.ask(DescribeAclsRequest, 1, 3, **dict.fromkeys(any_of, _ANY), **dict.fromkeys(nobody))
@@ -101,7 +100,7 @@ def acls(wire: Wire) -> Entities:
 
 
 def tokens(wire: Wire, broker: int) -> Entities:
-    """Those that the asking principal may see. Raises `NotTold` where the brokers are configured without tokens."""
+    """The tokens that the asking principal may see. Raises `NotTold` if the brokers are configured without tokens."""
     answer = wire.ask(DescribeDelegationTokenRequest, 1, 3, owners=None)
     if answer.error_code == _TOKENS_OFF or (answer.error_code == _TOKENS_NOT_HERE and not _uses_tokens(wire, broker)):
         raise NotTold("the brokers are configured without them")
@@ -112,7 +111,7 @@ def tokens(wire: Wire, broker: int) -> Entities:
 
 
 def highest_producer_id(wire: Wire) -> int | None:
-    """The highest of those that this broker coordinates transactions of; None where it has none."""
+    """The highest producer id among the transactions that this broker coordinates; None if it has none."""
     answer = wire.ask(ListTransactionsRequest, 0, 1)
     check(answer.error_code, f"{wire.endpoint} ListTransactions")
     return max((state.producer_id for state in answer.transaction_states), default=None)
@@ -128,7 +127,7 @@ def _configs(wire: Wire, broker: int | None, keys: list[str] | None) -> Iterator
 
 
 def _uses_tokens(wire: Wire, broker: int) -> bool:
-    """Whether the broker has a key for tokens; its value is kept back, where it comes from is not."""
+    """True if the broker has a key for tokens; it withholds the value but reports the source."""
     return any(entry.config_source != _DEFAULT_VALUE for entry in _configs(wire, broker, list(_TOKEN_KEYS)))
 
 
@@ -152,7 +151,7 @@ def _token(found: Any) -> dict[str, str]:
 
 
 def _named(names: Mapping[int, str], code: int) -> str:
-    """A code that is newer than this table differs from every name, and is seen."""
+    """The name of a code; a code newer than this table differs from every name, so it shows."""
     return names.get(code, f"code {code}")
 
 
@@ -166,7 +165,7 @@ _SCRAM = "SCRAM-"
 
 
 def read(zk: ZooKeeper, kind: StoredKind) -> Entities:
-    """One kind, as ZooKeeper has it now. Raises what the client raises, and `Failed` where a znode is not what Kafka writes."""
+    """One kind, as ZooKeeper has it now. Raises what the client raises, and `Failed` if a znode is malformed."""
     return _READS[kind](zk)
 
 
@@ -206,7 +205,7 @@ def _credentials(zk: ZooKeeper) -> Entities:
 
 
 def _iterations(user: str, config: Mapping[str, str]) -> dict[str, str]:
-    """Of `salt=...,stored_key=...,server_key=...,iterations=4096` the last part only."""
+    """Only the last part of `salt=...,stored_key=...,server_key=...,iterations=4096`."""
 
     def count(value: str) -> str:
         return equivalence.credential(int(dict(part.split("=", 1) for part in value.split(","))["iterations"]))
@@ -257,7 +256,7 @@ def _stored_zookeeper_token(data: bytes) -> dict[str, str]:
 
 
 def _producer_ids(zk: ZooKeeper) -> Entities:
-    """Brokers create the znode when they start, and write into it when somebody needs the first id."""
+    """Brokers create the znode when they start, and write to it when the first producer id is requested."""
     data, _ = zk.read(_BLOCK) or (b"", 0)
     return {equivalence.PRODUCER_IDS: {equivalence.HIGHEST: str(_understood(_BLOCK, _block_end, data))}} if data else {}
 
@@ -275,7 +274,7 @@ def _these(zk: ZooKeeper, folder: str, names: Iterable[str]) -> Iterator[tuple[s
 
 
 def _config(data: bytes) -> dict[str, str]:
-    """No data at all: the znode is only there for those below it."""
+    """Empty without data: such a znode is only the parent of others."""
     return {str(key): str(value) for key, value in json.loads(data)["config"].items()} if data else {}
 
 

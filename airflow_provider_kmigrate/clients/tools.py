@@ -17,11 +17,11 @@ from airflow_provider_kmigrate.clients.zookeeper import ZooKeeper
 from airflow_provider_kmigrate.core.cluster import NodeSpec, Role
 from airflow_provider_kmigrate.exceptions import Unavailable
 
-WIRE_TIMEOUT = 2.0  # seconds a call: a node that takes longer is a finding, not something to wait for
+WIRE_TIMEOUT = 2.0  # seconds a call: a slower node is a finding, not worth waiting for
 
 
 class Wires:
-    """One kept connection to each node, made when it is first asked for."""
+    """One kept connection to each node, made on first use."""
 
     def __init__(self, security: Mapping[Role, WireSecurity], timeout: float = WIRE_TIMEOUT) -> None:
         self._security = security
@@ -31,7 +31,7 @@ class Wires:
     def __call__(self, node: NodeSpec) -> Wire:
         key = (node.host, node.port, node.role)
         found = self._wires.get(key)
-        # setdefault is atomic: of two threads that come at once, both get the same one, and the other was never connected
+        # setdefault is atomic: two concurrent threads get the same object, and the other one was never connected
         return found or self._wires.setdefault(key, Wire(node.host, node.port, self._security[node.role], self._timeout))
 
     def close(self) -> None:
@@ -41,7 +41,7 @@ class Wires:
 
 @dataclass(frozen=True)
 class Tools:
-    """What steps and observers work with; `chroot` is that of the ZooKeeper connection, empty for none."""
+    """The clients that steps and observers use; `chroot` is that of the ZooKeeper connection, empty for none."""
 
     zk: ZooKeeper
     admin: Admin
@@ -52,7 +52,7 @@ class Tools:
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)  # librdkafka's properties
 
     def topic_settings(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
-        """As `clients.group_reads` has it; empty where no broker answers."""
+        """As `clients.group_reads` reads it; empty if no broker answers."""
         try:
             return topic_settings(self.kafka, topics)
         except Unavailable:
@@ -61,7 +61,7 @@ class Tools:
 
 @contextmanager
 def opened(settings: ClusterSettings, cluster: str = "") -> Iterator[Tools]:
-    """Tools that connect when they are first used; closed at the end, whatever happened. `cluster`: its name, for webhooks."""
+    """Tools that connect on first use and are closed at the end in any case. `cluster`: its name, for webhooks."""
 
     def host(node: NodeSpec) -> Host:
         connection = settings.hosts.get(node.hosts.conn_id)

@@ -1,8 +1,8 @@
-"""What one broker or controller says of itself, asked over one reusable connection to exactly that node.
+"""Ask one broker or controller about itself, over one reusable connection to exactly that node.
 
-Neither Python client can address a chosen broker or a controller's listener, and only these answers tell a broker's mode and a
-controller's migration flag without JMX (KIP-866: api key 55 served = KRaft; not served but tag 3 set = migration mode). All verbs
-only read. Every call ends within `timeout` seconds, connecting and authenticating included.
+Neither Python client can address a chosen broker or a controller's listener. Only these answers show a broker's mode and a
+controller's migration flag without JMX (KIP-866: api key 55 served = KRaft; not served but tag 3 set = migration mode). Reads
+only. Every call ends within `timeout` seconds, connecting and authenticating included.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ class Led(NamedTuple):
 class Wire:
     """One node; connects at the first call, keeps the connection, and opens a new one after any failure.
 
-    Raises `Unreachable`, `TimedOut`, `AuthenticationFailed`; `Failed` where the node does not serve a request; and what
-    `kafka_errors` makes of error codes. Threads take turns: a call waits for the one before it, within its own timeout.
+    Raises `Unreachable`, `TimedOut`, `AuthenticationFailed`; `Failed` if the node does not serve a request; and `admin.error_for`
+    of error codes. Threads take turns: a call waits for the one before it, within its own timeout.
     """
 
     def __init__(self, host: str, port: int, security: WireSecurity | None = None, timeout: float = 5.0) -> None:
@@ -124,8 +124,8 @@ class Wire:
     def describe_quorum(self) -> Quorum:
         """The metadata quorum as its leader sees it; raises `NotLeader` on every other controller.
 
-        A leader knows no high watermark until its majority has fetched from it: that raises `Unavailable`, since every lag computed
-        with -1 would look like none.
+        A leader knows no high watermark until its majority has fetched from it. That raises `Unavailable`, since every lag
+        computed with -1 would look like none.
         """
         topic = DescribeQuorumRequest.TopicData
         wanted = [topic(topic_name=_METADATA_LOG, partitions=[topic.PartitionData(partition_index=0)])]
@@ -146,7 +146,7 @@ class Wire:
     def describe_cluster(self) -> tuple[str, int, dict[int, tuple[str, int]]]:
         """A controller's view: cluster id, the leader's id (-1: none), and every controller's host and port (KIP-919).
 
-        Raises `Failed` below metadata version 3.7-IV0, which a controller that has just started, and not loaded its metadata yet, is.
+        Raises `Failed` below metadata version 3.7-IV0; a controller that has not yet loaded its metadata is below it.
         """
         answer = self.ask(DescribeClusterRequest, 1, 1, endpoint_type=_CONTROLLERS)
         check(answer.error_code, f"{self.endpoint} DescribeCluster", answer.error_message)
@@ -169,7 +169,7 @@ class Wire:
         return tuple(_led(topic.name, each) for topic in answer.topics for each in topic.partitions)
 
     def leaders(self, topic: str) -> dict[int, int] | None:
-        """Partition -> leader (-1: none) of one topic; None where this broker knows no such topic. Never creates it."""
+        """Partition -> leader (-1: none) of one topic; None if this broker knows no such topic. Never creates it."""
         wanted = MetadataRequest.MetadataRequestTopic(name=topic)
         (answer,) = self._metadata(topics=[wanted]).topics
         if answer.error_code == UNKNOWN_TOPIC_OR_PARTITION:
@@ -178,9 +178,9 @@ class Wire:
         return {each.partition_index: each.leader_id for each in answer.partitions}
 
     def find_coordinators(self, groups: Iterable[str]) -> dict[str, int | None]:
-        """For each group the broker that this broker believes to coordinate it; None while it knows none or still loads.
+        """For each group the coordinator that this broker knows; None while it knows none or still loads.
 
-        Creates `__consumer_offsets` where it does not exist yet: look at `leaders` first.
+        Creates `__consumer_offsets` if it does not exist yet: check `leaders` first.
         """
         groups = tuple(groups)
         version = self.version_of(FindCoordinatorRequest, 1, 4)
@@ -196,7 +196,7 @@ class Wire:
         return values
 
     def replica_lags(self) -> dict[tuple[str, int], int]:
-        """Of each of this broker's replicas: how many records its log ends behind the high watermark that it knows (DescribeLogDirs)."""
+        """For each of this broker's replicas: the records that its log is behind the high watermark it knows (DescribeLogDirs)."""
         answer = self.ask(DescribeLogDirsRequest, 1, 4, topics=None)
         return {
             (topic.name, partition.partition_index): partition.offset_lag
@@ -207,7 +207,7 @@ class Wire:
         }
 
     def client_metrics(self) -> tuple[str, ...] | None:
-        """The names of client-metrics subscriptions (KIP-714); None where this node does not list them (ZooKeeper mode)."""
+        """The names of client-metrics subscriptions (KIP-714); None if this node does not list them (ZooKeeper mode)."""
         if not self.serves(ListConfigResourcesRequest):
             return None
         answer = self.ask(ListConfigResourcesRequest, 0, 0)
@@ -215,7 +215,7 @@ class Wire:
         return tuple(sorted(resource.resource_name for resource in answer.config_resources))
 
     def ask(self, request: Any, lowest: int, highest: int, **fields: Any) -> Any:
-        """The answer to one request in the newest version that both sides speak; error codes in it are the caller's business."""
+        """The answer to one request in the newest version that both sides speak; the caller handles error codes in it."""
         return self._exchange(
             lambda connection, deadline: connection.call(
                 request(version=connection.version_of(request, lowest, highest), **fields), deadline
@@ -223,11 +223,11 @@ class Wire:
         )
 
     def serves(self, request: Any) -> bool:
-        """Whether this node knows the request at all."""
+        """True if this node knows the request at all."""
         return request.API_KEY in self._exchange(lambda connection, _: connection.keys)
 
     def version_of(self, request: Any, lowest: int, highest: int) -> int:
-        """The version in which `ask` would ask: the newest that both sides speak. Raises `Failed` where there is none."""
+        """The version that `ask` would use: the newest that both sides speak. Raises `Failed` if there is none."""
         version: int = self._exchange(lambda connection, _: connection.version_of(request, lowest, highest))
         return version
 
@@ -238,7 +238,7 @@ class Wire:
 
     def _metadata(self, topics: list[Any] | None) -> Any:
         answer = self.ask(MetadataRequest, 4, 9, topics=topics, allow_auto_topic_creation=False)
-        if not answer.brokers:  # it has started, but no controller has told it anything: "no topics" would look healthy
+        if not answer.brokers:  # it has started, but got no metadata from a controller yet: "no topics" would look healthy
             raise Unavailable(f"{self.endpoint} has no metadata yet")
         return answer
 
@@ -273,7 +273,7 @@ class Wire:
             except Unreachable:
                 if not kept:
                     raise
-            # The node may have closed a kept connection long ago (idle limit, restart): that says nothing about now.
+            # The node may have closed a kept connection long ago (idle limit, restart): that says nothing about its state now.
             return self._use(use, deadline)
 
     def _use(self, use: Use, deadline: Deadline) -> Any:
@@ -282,7 +282,7 @@ class Wire:
             self._connection = Connection(self.host, self.port, self._security, self._tls, deadline)
         try:
             return use(self._connection, deadline)
-        except BaseException:  # an answer may still be under way; nobody may read it as the next one's
+        except BaseException:  # an answer may still be under way; it must not be read as the next one's
             self.close()
             raise
 

@@ -1,12 +1,10 @@
-"""Who we are to one node: the TLS context and the SASL exchange of the wire client.
+"""One socket to one node, one request at a time: TLS, SASL, framing, correlation ids and deadlines.
+
+Requests and answers are kafka-python's protocol classes; nothing else of that library runs. After any error a connection is out
+of step and must be dropped: the caller (`Wire`) does.
 
 Certificates are always verified; `verify_hostname` only decides whether the name must match too. SASL speaks PLAIN and
 SCRAM-SHA-256/512 (kafka-python's own mechanism classes) inside SaslHandshake v1 and SaslAuthenticate, KIP-43 and KIP-152.
-
-One socket to one node, one request at a time: framing, correlation ids and deadlines.
-
-Requests and answers are kafka-python's protocol classes; nothing else of that library runs. A connection on which anything went
-wrong is out of step and must be dropped: the caller (`Wire`) does.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ _MAX_ROUNDS = 3  # PLAIN needs one, SCRAM two
 
 
 def from_kafka(settings: KafkaSettings) -> WireSecurity:
-    """The same identity as librdkafka's properties give the admin client; PEM files only, as librdkafka reads them."""
+    """The identity that librdkafka's properties give the admin client; PEM files only, as librdkafka reads them."""
     get = settings.properties.get
     return WireSecurity(
         protocol=get("security.protocol", "PLAINTEXT").upper(),
@@ -52,7 +50,7 @@ def from_kafka(settings: KafkaSettings) -> WireSecurity:
 
 
 def tls_context(security: WireSecurity) -> ssl.SSLContext | None:
-    """The context for SSL and SASL_SSL, None for the plain protocols; raises AuthenticationFailed where a file cannot be used."""
+    """The context for SSL and SASL_SSL, None for the plain protocols; raises AuthenticationFailed if a file cannot be used."""
     if security.protocol not in {"SSL", "SASL_SSL"}:
         return None
     try:
@@ -103,19 +101,19 @@ def _believe(mechanism: Any, proof: bytes, where: str) -> None:
 
 
 def _no_password() -> str:
-    """Without it OpenSSL would ask on the terminal, and a task would hang there."""
+    """Refuse to ask: without this OpenSSL would ask on the terminal, and a task would hang."""
     return ""
 
 
 _CLIENT = "kmigrate"
 _MAX_FRAME = 256 * 1024 * 1024  # bytes; metadata of 50,000 partitions takes 2 MB
 _RECEIVE = 1 << 18
-#: Reasons in OpenSSL's words that mean "your certificate" and not "the connection".
+#: Reasons in OpenSSL's words that blame the certificate and not the connection.
 _TLS_REFUSALS = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED", "HANDSHAKE_FAILURE", "DECRYPT_ERROR")
 
 
 class Deadline:
-    """One budget of seconds for everything that a call does."""
+    """One budget of seconds for all of a call."""
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.seconds = seconds
@@ -123,7 +121,7 @@ class Deadline:
         self._end = clock() + seconds
 
     def left(self) -> float:
-        """Seconds that are left; raises TimeoutError when none are."""
+        """The seconds left; raises TimeoutError if none are."""
         left = self._end - self._clock()
         if left <= 0:
             raise TimeoutError
@@ -132,7 +130,7 @@ class Deadline:
 
 @contextlib.contextmanager
 def map_errors(where: str, deadline: Deadline) -> Iterator[None]:
-    """The one place where errors of socket and TLS become ours."""
+    """Turn errors of socket and TLS into ours, in this one place."""
     try:
         yield
     except TimeoutError as error:
@@ -166,7 +164,7 @@ class Connection:
             self._socket.close()
 
     def call(self, request: Any, deadline: Deadline) -> Any:
-        """Send one request and return its decoded answer; error codes inside the answer are the caller's business."""
+        """Send one request and return its decoded answer; the caller handles error codes in it."""
         where = f"{self.where} {request.name.removesuffix('Request')}"
         correlation_id = next(self._ids)
         request.with_header(correlation_id=correlation_id, client_id=_CLIENT)
@@ -187,7 +185,7 @@ class Connection:
         return answer
 
     def version_of(self, request: Any, lowest: int, highest: int) -> int:
-        """The newest version that both sides speak; raises Failed where there is none."""
+        """The newest version that both sides speak; raises Failed if there is none."""
         name, served = request.name.removesuffix("Request"), self.keys.get(request.API_KEY)
         if served is None:
             raise Failed(f"{self.where} does not serve {name} (api key {request.API_KEY})")
@@ -255,5 +253,5 @@ def _decode(request: Any, frame: bytearray, correlation_id: int, where: str) -> 
     answer = ResponseClassRegistry.get_response_class(request.header)
     try:
         return answer.decode(bytes(frame), version=request.API_VERSION, header=True)
-    except Exception as error:  # the decoder raises whatever a wrong byte leads it to
+    except Exception as error:  # the decoder raises anything on a wrong byte
         raise Unreachable(f"{where}: the answer is not Kafka's protocol ({type(error).__name__})") from error

@@ -1,4 +1,4 @@
-"""What preflight asks of one broker beside its mode: its release, its disks, and the reassignments that it knows. All only read."""
+"""What preflight reads of one broker beside its mode: release, static settings, disks and reassignments. Reads only."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from airflow_provider_kmigrate.core.preflight.environment import LogDir, Taken
 from airflow_provider_kmigrate.exceptions import Failed
 
 _BROKER = 4  # ConfigResource.Type of a broker
-_STATIC = 4  # ConfigSource of what it read when it started
-_DEFAULT = 5  # ConfigSource of what Kafka has when nobody says anything
+_STATIC = 4  # ConfigSource of the settings it read when it started
+_DEFAULT = 5  # ConfigSource of Kafka's defaults
 _PROTOCOL = "inter.broker.protocol.version"
 _LIST_MS = 10_000
 
 
 def release(wire: Wire, broker: int) -> str:
-    """The line of releases that a broker's software is of, such as `3.9-IV0`: the protocol version that is its default.
+    """The release line of a broker's software, such as `3.9-IV0`: the default of its protocol version.
 
-    Nothing tells the patch level. Raises `Failed` where the broker does not tell the default.
+    No request returns the patch level. Raises `Failed` if the broker does not report the default.
     """
     for entry in _configs(wire, broker, [_PROTOCOL]):
         found = [synonym.value for synonym in entry.synonyms if synonym.source == _DEFAULT and synonym.value]
@@ -32,7 +32,7 @@ def release(wire: Wire, broker: int) -> str:
 
 
 def taken(wire: Wire, broker: int) -> Taken:
-    """What the broker read when it started, key by key, whatever was set dynamically since. Secrets are without their values."""
+    """The settings that the broker read when it started, whatever was set dynamically since. Secrets are without their values."""
     synonyms = [synonym for entry in _configs(wire, broker, None) for synonym in entry.synonyms]
     values = {each.name: each.value for each in synonyms if each.source == _STATIC}
     if not values:
@@ -41,7 +41,7 @@ def taken(wire: Wire, broker: int) -> Taken:
 
 
 def _configs(wire: Wire, broker: int, keys: list[str] | None) -> Iterator[Any]:
-    """Each setting with everything that it may come from (KIP-226); all of them where no `keys` are named."""
+    """Each setting with all its sources (KIP-226); every setting if `keys` is None."""
     resource = DescribeConfigsRequest.DescribeConfigsResource(
         resource_type=_BROKER, resource_name=str(broker), configuration_keys=keys
     )
@@ -51,11 +51,11 @@ def _configs(wire: Wire, broker: int, keys: list[str] | None) -> Iterator[Any]:
 
 
 def log_dirs(wire: Wire) -> tuple[LogDir, ...]:
-    """Every log directory of the broker, and what is wrong with it; without its replicas, which may be many."""
+    """Every log directory of the broker and its error; without its replicas, which may be many."""
     answer = _ask(wire, DescribeLogDirsRequest, 1, 4, topics=[])
     check(getattr(answer, "error_code", None) or 0, f"{wire.endpoint} DescribeLogDirs")
     found = tuple(LogDir(each.log_dir, name_of(each.error_code) if each.error_code else "") for each in answer.results)
-    if not found:  # what a broker answers whom it does not let DESCRIBE the cluster, before version 3
+    if not found:  # before version 3 this is the answer if DESCRIBE of the cluster is not allowed
         raise Failed(f"{wire.endpoint} names no log directory: our user may not DESCRIBE the cluster")
     return found
 
@@ -68,4 +68,4 @@ def reassignments(wire: Wire) -> tuple[str, ...]:
 
 
 def _ask(wire: Wire, request: Any, lowest: int, highest: int, **fields: Any) -> Any:
-    return wire.ask(request, lowest, highest, **fields)  # the same connection, in a file of its own
+    return wire.ask(request, lowest, highest, **fields)

@@ -1,8 +1,7 @@
-"""Consumer groups as their coordinators describe them, and their commits, asked by the wire client.
+"""Describe consumer groups and read and write their commits with the wire client.
 
-librdkafka's own questions end the process where the connection to a coordinator breaks at the wrong moment (an assertion, seen with
-2.16.0; its issues 3663 and 4605): nothing to ask from inside somebody's application or Airflow's triggerer, which a broker's restart
-would kill.
+librdkafka's own requests abort the process if the connection to a coordinator breaks at the wrong moment (an assertion, seen with
+2.16.0; its issues 3663 and 4605). A broker's restart must not kill a user's application or Airflow's triggerer.
 """
 
 from __future__ import annotations
@@ -36,21 +35,21 @@ _NO_SUCH_GROUP: Final = {35, 69}  # UNSUPPORTED_VERSION: the broker has the requ
 
 
 def speaks(properties: Mapping[str, str]) -> bool:
-    """Whether the wire client can be who these librdkafka properties say."""
+    """True if the wire client supports the identity of these librdkafka properties."""
     security = from_kafka(KafkaSettings(properties))
     in_files = not any(name.startswith("ssl.") and name.endswith((".pem", "keystore.location")) for name in properties)
     return in_files and (not security.protocol.startswith("SASL_") or security.sasl_mechanism in MECHANISMS)
 
 
 def describe(properties: Mapping[str, str], group: str, timeout: float) -> KafkaGroup:
-    """The group now. `timeout`: seconds for each of the brokers that have to be asked. Raises as `Wire` does."""
+    """The group now. `timeout`: seconds for each broker asked. Raises as `Wire` does."""
     with Brokers(properties, timeout) as brokers:
         (found,) = described(brokers.at(*brokers.coordinator(group)), [group]).values()
     return _or_raise(found)
 
 
 def commit(properties: Mapping[str, str], group: str, offsets: Mapping[TopicPartition, int], timeout: float) -> None:
-    """Commit for a group without members, which its coordinator refuses to everybody else. Raises as `Wire` does."""
+    """Commit for a group without members; its coordinator refuses any other group. Raises as `Wire` does."""
     with Brokers(properties, timeout) as brokers:
         wire = brokers.at(*brokers.coordinator(group))
         answer = wire.ask(OffsetCommitRequest, 2, 8, group_id=group, member_id="", topics=_commits(offsets))
@@ -60,7 +59,7 @@ def commit(properties: Mapping[str, str], group: str, offsets: Mapping[TopicPart
 
 
 class Brokers:
-    """Connections to a cluster's brokers, each made at its first question. `timeout`: seconds for each question. Close it."""
+    """Connections to a cluster's brokers, each made on first use. `timeout`: seconds for each request. Close it."""
 
     def __init__(self, properties: Mapping[str, str], timeout: float) -> None:
         self._settings, self._timeout = KafkaSettings(properties), timeout
@@ -79,7 +78,7 @@ class Brokers:
         return self._wires[host, port]
 
     def first(self, ask: Callable[[Wire], Answer]) -> Answer:
-        """From the first of the given brokers that tells; raises the last one's error where none does."""
+        """The answer of the first bootstrap server that gives one; raises the last one's error if none does."""
         last: Unavailable | None = None
         for host, port in self._settings.servers:
             try:
@@ -92,12 +91,12 @@ class Brokers:
         return self.first(lambda wire: _coordinator(wire, group))
 
     def coordinators(self, groups: Sequence[str]) -> dict[str, Address | KMigrateError]:
-        """For each group its coordinator, or why it has none. Makes `__consumer_offsets` where it does not exist yet."""
+        """For each group its coordinator, or why it has none. Creates `__consumer_offsets` if it does not exist yet."""
         return self.first(lambda wire: _coordinators(wire, groups))
 
 
 def described(wire: Wire, groups: Sequence[str]) -> dict[str, KafkaGroup | KMigrateError]:
-    """Groups that this broker coordinates, each with what it is or why that is not told. One that nobody knows is Dead."""
+    """The groups that this broker coordinates, each with its state or the error. An unknown group is Dead."""
     answer = wire.ask(DescribeGroupsRequest, 0, 4, groups=list(groups))
     found = {one.group_id: _error(one, f"{wire.endpoint} DescribeGroups") or _classic(one) for one in answer.groups}
     dead = [name for name, one in found.items() if isinstance(one, KafkaGroup) and one.state == _DEAD]
@@ -105,7 +104,7 @@ def described(wire: Wire, groups: Sequence[str]) -> dict[str, KafkaGroup | KMigr
 
 
 def _of_new_protocol(wire: Wire, groups: Sequence[str]) -> dict[str, KafkaGroup | KMigrateError]:
-    """Those of KIP-848, which DescribeGroups calls Dead."""
+    """The groups of KIP-848, which DescribeGroups calls Dead."""
     if not groups or not wire.serves(ConsumerGroupDescribeRequest):
         return {}
     answer = wire.ask(ConsumerGroupDescribeRequest, 0, 0, group_ids=list(groups))
@@ -114,7 +113,7 @@ def _of_new_protocol(wire: Wire, groups: Sequence[str]) -> dict[str, KafkaGroup 
 
 
 def committed(wire: Wire, groups: Sequence[str]) -> dict[str, Offsets | KMigrateError]:
-    """The same for what each group has committed; a partition that tells an error instead makes its group's offsets unknown."""
+    """Each group's committed offsets or the error; an error of one partition makes its group's offsets unknown."""
     if wire.version_of(OffsetFetchRequest, 2, 8) < 8:  # before Kafka 3.0
         each = {group: wire.ask(OffsetFetchRequest, 2, 7, group_id=group, topics=None) for group in groups}
     else:

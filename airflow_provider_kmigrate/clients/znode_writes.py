@@ -1,7 +1,4 @@
-"""What everybody says who turns an outdated process away: ZooKeeper's transactions, the fence, and the nodes' own tokens.
-
-What may be written to ZooKeeper: the operations, our own znodes, and the list of Kafka's that a run may change.
-"""
+"""The writes that are allowed in ZooKeeper: operations, our own znodes, and the list of Kafka's that a run may change."""
 
 from __future__ import annotations
 
@@ -15,20 +12,22 @@ from airflow_provider_kmigrate.exceptions import Forbidden
 
 
 def outdated(seen: str) -> Reason:
-    """The reason of a `Fenced`; `seen` says which token is older than which."""
+    """The reason of a `Fenced`, the same for transactions, the fence and the nodes' tokens; `seen` says which token is older."""
     return Reason("H03", f"{seen}.")
 
 
 ROOT: Final = "/_kmigrate"
-#: Our own note of brokers that went back alone. Their registration with the controllers stays (measured), and nobody can ask for it.
+#: Our own note of brokers that were rolled back alone. Their registration with the controllers stays (measured), and no node
+#: reports it.
 TAKEN_BACK: Final = f"{ROOT}/taken-back"
-#: Our own note of brokers that a roll has moved into migration mode; the same holds of them, whoever made them plain again.
+#: Our own note of brokers that a roll moved into migration mode; their registration stays, too, even if they return to ZooKeeper
+#: mode.
 REGISTERED: Final = f"{ROOT}/registered"
-#: Our own note of controllers whose flag a finalization takes: a flag that is missing anywhere else was lost.
+#: Our own note of controllers whose flag a finalization removes: a flag that is missing on any other was lost.
 UNFLAGGED: Final = f"{ROOT}/unflagged"
 NOTES: Final = (TAKEN_BACK, REGISTERED, UNFLAGGED)
-#: The znodes of Kafka that a rollback writes or deletes. Beside them it writes the partitions' states again as they are, and those are made
-#: that Kafka has left out (`half_made`); everything else of Kafka's tree is only read.
+#: The znodes of Kafka that a rollback writes or deletes. It also rewrites the partitions' states unchanged and creates those that
+#: Kafka has left out (`half_made`); everything else of Kafka's tree is only read.
 WRITABLE: Final = frozenset({"/controller", "/controller_epoch", "/migration"})
 
 _OWN = re.compile(rf"{ROOT}(/[A-Za-z0-9_-]+)*")
@@ -58,7 +57,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Create a znode that must not exist; an ephemeral one lives as long as this client's session. Whoever may write `like` may write it."""
+    """Create a znode that must not exist; an ephemeral one ends with this client's session. It gets the ACL of `like`, if given."""
 
     path: str
     data: bytes = b""
@@ -68,8 +67,9 @@ class Create:
 
 Operation = Set | Delete | Create
 
-#: What may be done to a consumer group: its toggle, our note that it was taken back, an operator's resets, and its offsets with their persistent parents, and the folders that it leaves empty
-#: (ZooKeeper deletes no other). Never a member's registration or an owner: only their own sessions may tell what these do.
+#: What may be done to a consumer group: its mode, our hold, an operator's resets, its offsets with their persistent parents, and
+#: the folders that it leaves empty (ZooKeeper deletes no other). Never a member's registration or an owner: only its own session
+#: may write those.
 OF_GROUPS: Final[Mapping[type[Operation], re.Pattern[str]]] = {
     Create: re.compile(
         rf"{CONSUMERS}|{_GROUP}(?:/migration(?:/mode|/hold)?|/(?:offsets|migration/reset)(?:/{_NAME}(?:/[0-9]{{1,10}})?)?)?"
@@ -86,7 +86,7 @@ _OF_PARTITIONS: Final[Mapping[type[Operation], re.Pattern[str]]] = {
 
 
 def check_allowed(operation: Operation, *, held: bool) -> None:
-    """Raises `Forbidden` (Z04) for a write that is on no list; `held`: whether it is fenced."""
+    """Raise `Forbidden` (Z04) for a write that is on no list; `held`: whether it is fenced."""
     if _OWN.fullmatch(operation.path):
         return
     of_group = OF_GROUPS[type(operation)].fullmatch(operation.path) is not None

@@ -1,8 +1,7 @@
-"""What Kafka writes into its znodes, parsed without trust; sources: ZkData.scala and ZkMigrationLeadershipState, Kafka 3.9.
+"""Parse what Kafka writes into its znodes, without trust; sources: ZkData.scala and ZkMigrationLeadershipState, Kafka 3.9.
 
-Whatever is not as Kafka writes it becomes `Malformed`, or `None` in a list of many, never an exception: a broken znode is a finding.
-
-Cut long lists of questions into requests of a bounded size.
+Unexpected content becomes `Malformed`, or `None` in a list of many, never an exception: a broken znode is a finding. `batches`
+cuts long lists into requests of a bounded size.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ def controller_epoch(data: bytes) -> int | None:
 
 
 def migration(data: bytes, version: int, created_at: float = 0.0, age: Age | None = None) -> Migration | Malformed:
-    """/migration; null data, which wedges the migration driver for ever (KAFKA-19480), is malformed too."""
+    """/migration; null data, which blocks the migration driver forever (KAFKA-19480), is malformed too."""
     return _parse(
         "/migration",
         data,
@@ -99,7 +98,7 @@ def configs(path: str, data: bytes) -> Mapping[str, str] | Malformed:
 
 
 def taken_back(data: bytes) -> Mapping[int, BrokerMode]:
-    """Our own note {"0": "zookeeper"}: who was taken back alone, and into which mode. Raises `Failed` for one that nobody can read."""
+    """Our own note {"0": "zookeeper"}: the brokers rolled back alone, and their mode. Raises `Failed` if it is unreadable."""
     found = _parse("taken back", data, lambda fields: {int(broker): BrokerMode(mode) for broker, mode in fields.items()})
     if isinstance(found, Malformed):
         why = "without it a roll may let the takeover cut off a broker that was taken back"
@@ -110,7 +109,7 @@ def taken_back(data: bytes) -> Mapping[int, BrokerMode]:
 
 
 def node_ids(path: str, data: bytes) -> frozenset[int]:
-    """Our own note of nodes, such as [0, 1]. Raises `Failed` for one that nobody can read."""
+    """Our own note of nodes, such as [0, 1]. Raises `Failed` if it is unreadable."""
     try:
         return frozenset(map(_int, json.loads(data)))
     except (ValueError, TypeError) as error:

@@ -1,8 +1,8 @@
 """Kafka's tree in ZooKeeper: read in few round trips, written only by fenced transactions on an allow-list of paths.
 
 Every path is below the chroot of the settings, which is never created: a wrong chroot is a wrong cluster. Raises what
-`zookeeper_session` maps kazoo's errors to; `WrongCluster` with code Z01 (no such chroot), Z01 (no Kafka cluster in it) or Z01 (its
-id cannot be read).
+`zookeeper_session` maps kazoo's errors to; `WrongCluster` (Z01) if there is no such chroot, no Kafka cluster in it, or its id is
+unreadable.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Parsed = TypeVar("Parsed")
 
 
 class Znode(NamedTuple):
-    """A znode with what its stat tells: version of the data, zxid and time (seconds since the epoch) of their last change."""
+    """A znode with parts of its stat: version of the data, zxid and time (seconds since the epoch) of their last change."""
 
     data: bytes
     version: int
@@ -65,7 +65,7 @@ class Holding(Protocol):
 
     @property
     def path(self) -> str:
-        """The znode whose version tells who is the newest owner."""
+        """The znode whose version identifies the newest owner."""
 
     @property
     def token(self) -> int:
@@ -131,7 +131,7 @@ class ZooKeeper:
         return znodes.migration(_data(found), stat.version, stat.created, age)
 
     def cluster_id(self) -> str:
-        """What the first broker of this cluster chose."""
+        """The cluster id that its first broker chose."""
         return self._identity(*self._session.read("cluster id", Read(Kind.DATA, "/"), Read(Kind.DATA, "/cluster/id")))
 
     def topics(self) -> dict[str, TopicMetadata]:
@@ -148,18 +148,18 @@ class ZooKeeper:
         }
 
     def state_paths(self) -> list[str]:
-        """The paths of all partitions' states, also of those that have none yet."""
+        """The paths of all partition states, existing or not."""
         (names,) = self._session.read("topics", Read(Kind.CHILDREN, "/brokers/topics"))
         topics = [_sound(znodes.topic(name, data)) for name, data in self.each("/brokers/topics", names or ())]
         return [f"/brokers/topics/{topic.name}/partitions/{index}/state" for topic in topics for index in topic.partitions]
 
     def state_epoch(self) -> int:
-        """The highest controller_epoch in any partition's state; -1 where no partition has a state yet."""
+        """The highest controller_epoch in any partition's state; -1 if no partition has a state yet."""
         states = self._session.stream("partition states", Kind.DATA, self.state_paths())
         return max((_sound(znodes.state_epoch(path, _data(found))) for path, found in states), default=-1)
 
     def surroundings(self) -> ZooKeeperTree:
-        """What preflight reads beside a view."""
+        """Read what preflight needs beside a view."""
         return zookeeper_environment.tree(self._session)
 
     def servers(self) -> tuple[ZooKeeperServer, ...]:
@@ -185,37 +185,36 @@ class ZooKeeper:
             level = [f"{name.rstrip('/')}/{child}" for name, children in families for child in sorted(children)]
 
     def read(self, path: str) -> tuple[bytes, int] | None:
-        """A znode's data and version; None where it is absent."""
+        """A znode's data and version; None if it is absent."""
         (found,) = self._session.read(path, Read(Kind.DATA, path))
         return (_data(found), found[1].version) if found else None
 
     def children(self, path: str) -> list[str]:
-        """The names below a znode, sorted; none where it is absent."""
+        """The names below a znode, sorted; none if it is absent."""
         (names,) = self._session.read(path, Read(Kind.CHILDREN, path))
         return sorted(names or ())
 
     def each(self, folder: str, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
-        """Name and data of those children of a folder that are there."""
+        """Name and data of those children of a folder that exist."""
         paths = {f"{folder}/{name}": name for name in names}
         return ((paths[path], _data(found)) for path, found in self._session.stream(folder, Kind.DATA, paths))
 
     def nodes(self, paths: Iterable[str]) -> Iterator[tuple[str, Znode]]:
-        """Each of these znodes that is there, in order."""
+        """Each of these znodes that exists, in order."""
         for path, found in self._session.stream("znodes", Kind.DATA, paths):
             stat = found[1]
             yield path, Znode(_data(found), stat.version, stat.mzxid, stat.mtime / 1000)
 
     def families(self, paths: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
-        """Each of these znodes that is there, with the names below it, sorted."""
+        """Each of these znodes that exists, with the names below it, sorted."""
         return ((path, sorted(names)) for path, names in self._session.stream("children", Kind.CHILDREN, paths))
 
     def commit(self, operations: Sequence[Operation], holding: Holding | None = None) -> list[int | None]:
-        """All of it or nothing, and nothing unless the fence is still held; the new version of each znode that was set.
+        """Commit all operations or none, and none unless the fence is still held; returns the new version of each znode set.
 
         Kafka's znodes, those of consumer groups too, need a fence and a version, or to be new; without a fence only our own root
-        may be written. Raises `Forbidden` before
-        anything is sent, `Fenced`, or `Changed` where a znode is not as it was; after `Unreachable` and `TimedOut` look again:
-        whether it was done is unknown.
+        may be written. Raises `Forbidden` before anything is sent, `Fenced`, or `Changed` if a znode is not as it was. After
+        `Unreachable` and `TimedOut` the result is unknown: read again.
         """
         for operation in operations:
             check_allowed(operation, held=holding is not None)
@@ -249,7 +248,7 @@ class ZooKeeper:
         raise WrongCluster.because(Reason("Z01", f"{self._session.where}: {text}."))
 
     def _live_members(self) -> dict[str, LiveMembers]:
-        """migration/ids first: who joins meanwhile looks like a member that cannot migrate."""
+        """migration/ids first: a member that joins meanwhile looks like one that cannot migrate."""
         (groups,) = self._session.read("groups", Read(Kind.CHILDREN, CONSUMERS))
         names = sorted(groups or ())
         migrating = dict(self.families(f"{CONSUMERS}/{group}/migration/ids" for group in names))
@@ -289,9 +288,9 @@ class ZooKeeper:
         return acls
 
     def _acl(self, path: str) -> Any:
-        """Consumers write below their group with identities of their own, or with none: what they could not write would stop them.
+        """Open below a group: consumers write there with their own identities, or none, and a closed znode would stop them.
 
-        Our notes of nodes are part of every view, whoever looks; they hold ids and modes.
+        Our notes of nodes are readable by all, since every view has them; they hold ids and modes.
         """
         if path in NOTES:
             return [*self._session.acl, *READ_ACL_UNSAFE]

@@ -1,6 +1,6 @@
-"""What preflight reads of ZooKeeper beside a `ZkView`: dynamic settings, users, rules, times, and the servers themselves.
+"""What preflight reads of ZooKeeper beside a `ZkView`: dynamic settings, users, ACLs, times, and the servers themselves.
 
-Of settings only the names are kept: brokers have passwords among them.
+Only the names of settings are kept: brokers have passwords among them.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from airflow_provider_kmigrate.core.preflight.environment import Acl, Registrati
 _CHANGES = ("/config/changes", "/kafka-acl-changes", "/kafka-acl-extended-changes")
 _GUARDED = ("/controller_epoch", "/brokers/topics", "/config")
 _WRITES = 2 | 4  # ZooKeeper's WRITE and CREATE
-_CMAK = "/kafka-manager"  # beside all chroots
+_CMAK = "/kafka-manager"  # outside all chroots
 _VERSION = re.compile(r"Zookeeper version: ([0-9][0-9.]*)")
-_NEWEST = 20  # notifications that are told
+_NEWEST = 20  # notifications that are reported
 _SRVR_TIMEOUT = 3.0
 _ANSWER = 65_536
 
 
 class _Reading:
-    """One pass over the tree; remembers the newest time that ZooKeeper gave to anything, and what is not as Kafka writes it."""
+    """One pass over the tree; keeps the newest time in any stat, and the malformed znodes."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -44,7 +44,7 @@ class _Reading:
         return [sorted(names or ()) for names in found]
 
     def data(self, folder: str, names: Iterable[str]) -> Iterator[tuple[str, bytes, Any]]:
-        """(name, data, stat) of each child of `folder` that is there."""
+        """(name, data, stat) of each child of `folder` that exists."""
         for path, (data, stat) in self._session.stream(folder, Kind.DATA, (f"{folder}/{name}" for name in names)):
             self._saw(stat)
             yield path.removeprefix(f"{folder}/"), data or b"", stat
@@ -56,13 +56,13 @@ class _Reading:
         return found
 
     def settings(self, folder: str, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
-        """The keys that are set for each entity; those without any are left out.
+        """The keys set for each entity; entities without any are left out.
 
-        A znode that nobody can read is named only: it may hold salted passwords.
+        An unreadable znode is only named: it may hold salted passwords.
         """
         found = {}
         for name, data, _ in self.data(folder, names):
-            if not data:  # Kafka makes it as the parent of another entity: a user whose quotas are all of single clients
+            if not data:  # Kafka creates it as a parent, such as for a user whose quotas are all of single clients
                 continue
             keys = znodes.configs(f"{folder}/{name}", data)
             if isinstance(keys, Malformed):
@@ -76,7 +76,7 @@ class _Reading:
 
 
 class _Rule(NamedTuple):
-    """Where rules lie: `/kafka-acl/Topic` and, for other patterns, `/kafka-acl-extended/prefixed/Topic`."""
+    """A folder of ACLs: `/kafka-acl/Topic` and, for other patterns, `/kafka-acl-extended/prefixed/Topic`."""
 
     folder: str
     resource: str
@@ -84,7 +84,7 @@ class _Rule(NamedTuple):
 
 
 def tree(session: Session) -> ZooKeeperTree:
-    """Everything of it at about one time; raises as `Session.read`."""
+    """Read all of it at about one time; raises as `Session.read`."""
     reading = _Reading(session)
     brokers, users, tokens, ids = reading.children("/config/brokers", "/config/users", "/delegation_token/tokens", "/brokers/ids")
     seqid, feature = reading.one("/brokers/seqid"), reading.one("/feature")
@@ -110,7 +110,7 @@ def tree(session: Session) -> ZooKeeperTree:
 
 
 def servers(settings: ZooKeeperSettings, timeout: float = _SRVR_TIMEOUT) -> tuple[ZooKeeperServer, ...]:
-    """What each server of the connection answers to `srvr`; `timeout` in seconds for each."""
+    """The answer of each server of the connection to `srvr`; `timeout`: seconds for each."""
     return tuple(ZooKeeperServer(address, _version(address, settings, timeout)) for address in settings.hosts.split(","))
 
 
@@ -144,7 +144,7 @@ def _acl(where: _Rule, name: str, entry: Mapping[str, Any]) -> Acl:
 
 
 def _changed(reading: _Reading) -> tuple[tuple[str, float], ...]:
-    """The newest notifications of changed settings and rules, newest first; Kafka keeps each for some 15 minutes."""
+    """The newest notifications of changed settings and ACLs, newest first; Kafka keeps each for some 15 minutes."""
     found = []
     for folder, names in zip(_CHANGES, reading.children(*_CHANGES), strict=True):
         for _, data, stat in reading.data(folder, names[-_NEWEST:]):
@@ -171,7 +171,7 @@ def _registrations(reading: _Reading, ids: Iterable[str]) -> dict[int, Registrat
 
 
 def _guarded(session: Session) -> tuple[str, ...]:
-    """Schemes of identity without which Kafka's znodes cannot be written."""
+    """The identity schemes without which Kafka's znodes cannot be written."""
     client = session.client()
     waiting = [client.get_acls_async(path) for path in _GUARDED]
     schemes = set()
@@ -183,7 +183,7 @@ def _guarded(session: Session) -> tuple[str, ...]:
 
 
 def _exists(session: Session, path: str) -> bool:
-    """Whether a znode outside our chroot is there; kazoo's own call would put the chroot in front."""
+    """True if a znode outside our chroot exists; kazoo's own call would put the chroot in front."""
     client = session.client()
     result = client.handler.async_result()
     client._call(Exists(path, None), result)  # noqa: SLF001  # as zookeeper_reads does

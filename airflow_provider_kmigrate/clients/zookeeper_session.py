@@ -1,9 +1,8 @@
-"""Many reads in one ZooKeeper request (opcode multiRead, ZooKeeper 3.6): one instant for all of them, and a fraction of the cost.
+"""One kazoo session: opened on demand, bounded in everything, its errors made ours in one place; with batched reads.
 
-kazoo has no such request. The server answers it in one go, so that znodes which Kafka changes together are seen together; measured
-against single requests it is also some 15 times faster for the 50,000 partition states of a large cluster.
-
-One kazoo session: opened when it is needed, bounded in everything, its errors made ours at one place.
+kazoo misses multiRead (opcode of ZooKeeper 3.6), which `MultiRead` adds. The server answers it at one instant, so znodes that
+Kafka changes together are seen together. It is also some 15 times faster than single requests for the 50,000 partition states of
+a large cluster (measured).
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class Kind(IntEnum):
 
 
 class Read(NamedTuple):
-    """One question; the answer to a znode that is absent is None."""
+    """One read; the answer for an absent znode is None."""
 
     kind: Kind
     path: str
@@ -91,7 +90,7 @@ def send(client: KazooClient, reads: Iterable[Read]) -> Any:
 
 
 def send_singly(client: KazooClient, reads: Iterable[Read]) -> list[Any]:
-    """The same questions one by one, for servers before 3.6."""
+    """The same reads one by one, for servers before 3.6."""
     ask = {Kind.DATA: client.get_async, Kind.CHILDREN: client.get_children_async}
     return [ask[read.kind](read.path) for read in reads]
 
@@ -120,17 +119,17 @@ def _answer(kind: int, buffer: bytes, offset: int) -> tuple[Any, int]:
     return EXCEPTIONS[number](), offset
 
 
-#: Reads a request, and requests under way. Single reads wake kazoo's thread through a pipe that blocks the caller for ever when
+#: Reads a request, and requests under way. Single reads wake kazoo's thread through a pipe that blocks the caller forever once
 #: some 270 are waiting in it: the product must stay below.
 _BATCH, _IN_FLIGHT = 100, 2
-_CLOSE_TIMEOUT = 3.0  # seconds for kazoo to say goodbye; a hung server would keep it for a session timeout
+_CLOSE_TIMEOUT = 3.0  # seconds to close kazoo; a hung server would keep it for a session timeout
 
 
 class Changed(Unavailable):
-    """The znode is not what the look before the act showed; nothing was changed, look again."""
+    """The znode is not as observed before the act; nothing was changed, observe again."""
 
 
-#: Every exception class of kazoo and what the caller may do about it.
+#: Every exception class of kazoo and ours for it.
 ERRORS: Final[dict[type[Exception], type[KMigrateError]]] = {
     **dict.fromkeys(
         (
@@ -188,13 +187,13 @@ ERRORS: Final[dict[type[Exception], type[KMigrateError]]] = {
 
 
 def error_for(error: Exception, text: str) -> KMigrateError:
-    """Our exception for one of kazoo's, by the nearest class in `ERRORS`; one that kazoo adds later is `Failed`."""
+    """Our exception for one of kazoo's, by the nearest class in `ERRORS`; an unknown one is `Failed`."""
     ours = next((ERRORS[kind] for kind in type(error).__mro__ if kind in ERRORS), Failed)
     return ours(f"{text}: {type(error).__name__}{f' {error}' if str(error) else ''}")
 
 
 class _LastWarning(logging.Handler):
-    """Kazoo tells why it cannot connect only in its log: keep the last line for the error, and whether it gave up on our identity."""
+    """Keeps the last line of kazoo's log, the only place with the cause of a failed connection, and if it refused our identity."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -207,7 +206,7 @@ class _LastWarning(logging.Handler):
 
 
 class Session:
-    """Thread-safe. Reconnects by itself for a while; when kazoo has given up, the next call starts afresh."""
+    """One session. Thread-safe. Reconnects by itself for a while; when kazoo has given up, the next call starts afresh."""
 
     def __init__(self, settings: ZooKeeperSettings, read_timeout: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.where = f"ZooKeeper {settings.hosts}{settings.chroot}"
@@ -234,17 +233,17 @@ class Session:
         return client
 
     def close(self) -> None:
-        """End the session, with it our ephemeral znodes; waits a moment only, since a hung server would hold us."""
+        """End the session and its ephemeral znodes; waits only a moment, since a hung server would block."""
         with self._lock:
             client, self._client = self._client, None
         if client is not None:
             _drop(client)
 
     def read(self, what: str, *reads: Read) -> list[Any]:
-        """Answers to questions asked at one instant, not before this call even where a lagging follower answers."""
+        """The answers to reads at one instant, not before this call even if a lagging follower answers."""
         client = self.client()
         synced = client.sync_async("/")
-        if self._many is None:  # a server that does not know multiRead refuses it out of turn, on which kazoo's thread would die
+        if self._many is None:  # a server without multiRead refuses it out of turn, which would kill kazoo's thread
             self.result("sync", synced)
         return self._receive(what, self._send(client, reads))
 
@@ -261,7 +260,7 @@ class Session:
 
     @contextlib.contextmanager
     def errors(self, what: str) -> Iterator[None]:
-        """The boundary: kazoo's exceptions become ours; `what` names the request."""
+        """Turn kazoo's exceptions into ours; `what` names the request."""
         try:
             yield
         except KazooTimeoutError as error:
@@ -303,7 +302,7 @@ class Session:
         return None
 
     def _over(self) -> tuple[str, ...]:
-        """The states of a client that has given up. A new one too is CLOSED until its thread runs, which a busy machine delays."""
+        """The states of a client that has given up. A new one is CLOSED, too, until its thread runs, which a busy machine delays."""
         is_new = self._clock() - self._started < self._settings.connect_timeout
         return (KeeperState.AUTH_FAILED,) if is_new else (KeeperState.AUTH_FAILED, KeeperState.CLOSED)
 
@@ -352,7 +351,7 @@ def _arguments(settings: ZooKeeperSettings, warning: logging.Handler) -> dict[st
 
 
 def access(settings: ZooKeeperSettings) -> dict[str, Any]:
-    """What kazoo's client is told of TLS and of who we are."""
+    """The arguments of kazoo's client for TLS and our identity."""
     return {
         "auth_data": [("digest", settings.digest)] if settings.digest else None,
         "sasl_options": _sasl(settings),

@@ -1,18 +1,19 @@
-"""From the clients to one frozen `ClusterView`.
+"""Observe a cluster: from its clients to one frozen `ClusterView`.
 
-`observer` decides what to ask, `reads` asks it, `questions` waits for the answers but not long, `assemble` makes a view of them. Reads run on
-the `threads` that all observers of the process share.
-A source that fails or is late leaves `None` and a `Reason` in `ClusterView.unknowns`; the look goes on without it:
+`observer` decides what to ask, `reads` and `stored` ask it with bounded waits, `assemble` builds the view from the answers. Reads run
+on the `threads` that all observers of the process share.
+A source that fails or is late leaves `None` and a `Reason` in `ClusterView.unknowns`, and the observation continues without it:
 
 ====  ================================================  ====  ================================================
 U01   ZooKeeper                                         G20   the leader of the metadata quorum
 R01   a broker                                          U05   min.insync.replicas
-G23   a controller                                      U05   a broker's idea of the __consumer_offsets count
+G23   a controller                                      U05   a broker's __consumer_offsets partition count
 U04   a node's host: its process or its files           U05   client-metrics subscriptions
 U05   the partitions                                    U05   the topics of ZooKeeper and of the brokers
 ====  ================================================  ====  ================================================
 
-Only two things end a look: another cluster answers (`WrongCluster`), or our identity is refused (`AuthenticationFailed`).
+Only two errors end an observation: another cluster answers (`WrongCluster`), or the node refuses our identity
+(`AuthenticationFailed`).
 """
 
 from airflow_provider_kmigrate.clients.tools import Tools

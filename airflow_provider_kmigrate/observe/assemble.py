@@ -1,6 +1,7 @@
-"""What it means that something could not be read; the observer adds why to the text.
+"""Turn the nodes' answers into parts of a `ClusterView`, and name the reason of each answer that is missing.
 
-Answers become a view: pure, so that every combination of answers and silence can be tested.
+Pure, so that every combination of answers and missing answers can be tested. The observer adds to each reason why the read
+failed.
 """
 
 from __future__ import annotations
@@ -56,10 +57,10 @@ GROUPS = Reason(
 MOVING = Reason("U05", "The reassignments were not read", cause=Cause.UNREAD)
 TOPICS = Reason("U05", "The topics of ZooKeeper and the brokers were not both read", cause=Cause.UNREAD_SLOW)
 
-#: What belongs to no single node; that one node does not answer is mostly no news, because it is not started yet.
+#: Causes that belong to no single node. One unresponsive node is mostly no news, because it has not been started yet.
 OF_THE_CLUSTER = frozenset({Cause.UNREAD, Cause.UNREAD_SLOW, Cause.UNREAD_STORED})
 OF_WHAT_IS_SLOW = frozenset({Cause.UNREAD_SLOW, Cause.UNREAD_STORED, Cause.UNREAD_OFFSETS_COUNT})
-"""What is not read again where the rest is (`Observer.look`)."""
+"""Slow reads, which `Observer.look` does not repeat when it reads the rest again."""
 
 
 def broker(node: NodeSpec) -> Reason:
@@ -73,7 +74,7 @@ def controller(node: NodeSpec) -> Reason:
 
 
 def host(node: NodeSpec) -> Reason:
-    """What its host did not say of a node."""
+    """U04: the node's host did not report its process or its files."""
     return Reason("U04", f"The host of {node.name} did not answer")
 
 
@@ -84,7 +85,7 @@ def quorum(node: NodeSpec) -> Reason:
 
 
 def offsets(node: NodeSpec) -> Reason:
-    """U05: this broker did not tell its coordinators."""
+    """U05: this broker did not report its coordinators."""
     return Reason("U05", f"{_named(node)} did not tell its coordinators", cause=Cause.UNREAD_OFFSETS_COUNT)
 
 
@@ -94,7 +95,7 @@ def _named(node: NodeSpec) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What the nodes, their hosts and ZooKeeper said; whoever said nothing is absent."""
+    """The answers of nodes, hosts and ZooKeeper; a source that did not answer is absent."""
 
     zk: ZkView | None = None
     brokers: Mapping[NodeSpec, Seen] = field(default_factory=dict)
@@ -104,7 +105,10 @@ class Answers:
 
 
 def identify(spec: ClusterSpec, answers: Answers) -> str | None:
-    """The cluster id that the brokers name, None where none did; raises `WrongCluster` where anybody names another than the spec."""
+    """The cluster id that the brokers report, None if none did.
+
+    Raises `WrongCluster` if any source reports another id than the spec.
+    """
     named = {f"{node.name} at {node.endpoint}": seen.metadata.cluster_id for node, seen in answers.brokers.items()}
     told = [found for found in named.values() if found]
     if answers.zk is not None:
@@ -131,10 +135,10 @@ def controllers(spec: ClusterSpec, answers: Answers) -> dict[int, Controller]:
 
 
 def newest(witnesses: Iterable[tuple[Led, ...]]) -> tuple[Partition, ...]:
-    """One picture of the partitions from several brokers' caches, sorted.
+    """Merge the partitions from several brokers' caches into one sorted tuple.
 
-    The higher leader epoch is the newer truth. Within one epoch only the ISR changes, which Metadata does not number: what only one
-    witness counts as in sync does not count. A partition that one witness lacks, having heard less, is taken from the other.
+    The higher leader epoch is newer. Within one epoch only the ISR changes, which Metadata does not number: a replica counts as
+    in sync only if every witness says so. A partition that one witness misses is taken from the other.
     """
     best: dict[tuple[str, int], Led] = {}
     for led in (led for witness in witnesses for led in witness):
@@ -144,19 +148,19 @@ def newest(witnesses: Iterable[tuple[Led, ...]]) -> tuple[Partition, ...]:
 
 
 def state_epoch(topics: Mapping[str, TopicMetadata]) -> int | None:
-    """The highest controller_epoch of ZooKeeper's partition states; -1 where there is no state, None where one holds none."""
+    """The highest controller_epoch of ZooKeeper's partition states; -1 if there is no state, None if one misses it."""
     epochs = [partition.controller_epoch for topic in topics.values() for partition in topic.partitions.values()]
     known = [epoch for epoch in epochs if epoch is not None]
     return max(known, default=-1) if len(known) == len(epochs) else None
 
 
 def leader_of(quorums: Iterable[Quorum]) -> Quorum | None:
-    """The newest of those who believe to lead: a leader that was cut off may not know that it was replaced."""
+    """The newest of the quorums whose node believes it leads: an isolated leader may not know that it was replaced."""
     return max(quorums, key=lambda quorum: quorum.leader_epoch, default=None)
 
 
 def metadata_version(answers: Answers) -> str | None:
-    """The finalized metadata.version as controllers and KRaft brokers tell it; the highest, since it only grows."""
+    """The finalized metadata.version that controllers and KRaft brokers report; the highest, since it only grows."""
     told = [*answers.controllers.values(), *(seen.versions for seen in answers.brokers.values())]
     levels = [versions.metadata_version for versions in told if versions.metadata_version]
     return version_of(max(levels)) if levels else None

@@ -1,4 +1,4 @@
-"""Looks at one cluster again and again, over the same connections, and never waits long for a node that hangs."""
+"""Observe one cluster repeatedly over the same connections, with a bounded wait for nodes that hang."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Finish = Callable[[], dict[str, Any]]
 
 _SLOW = (
     Fields.MIN_INSYNC | Fields.TOPICS | Fields.STORED | Fields.STATE_EPOCH
-)  # whose answers are waited for as long as topics have
+)  # their answers are waited for as long as topics have
 _MOVING = (
     Fields.PROCESSES
     | Fields.FILES
@@ -39,14 +39,16 @@ _MOVING_FIELDS = {"zk", "kafka_cluster_id", "brokers", "controllers", "metadata_
 
 
 def _moving_of(what: Fields) -> Fields:
-    """What of a look is read again; whoever wants min.insync.replicas wants the partitions, too."""
+    """The fields that are read again after slow reads; min.insync.replicas needs the partitions, too."""
     return (what & _MOVING) | (Fields.PARTITIONS if what & Fields.MIN_INSYNC else Fields(0))
 
 
 @dataclass(frozen=True, slots=True)
 class ObserverTimeouts:
-    """Seconds that a look waits for answers: of nodes and ZooKeeper, for all partitions (a hanging witness is replaced by then), of
-    hosts, and for requests that read every topic's settings. `fresh`: if those took longer, all that moves is read again behind them.
+    """Seconds that an observation waits for each kind of answer.
+
+    `nodes`: nodes and ZooKeeper; `partitions`: all partitions (a hanging witness is replaced by then); `topics`: requests that
+    read every topic's settings. `fresh`: if those took longer, all that moves is read again after them.
     """
 
     nodes: float = 2.5
@@ -57,7 +59,7 @@ class ObserverTimeouts:
 
 
 class Observer:
-    """For one thread at a time. The tools stay open at the end: they belong to whoever opened them."""
+    """Observes one cluster, for one thread at a time. The caller that opened the tools closes them."""
 
     def __init__(
         self,
@@ -81,17 +83,18 @@ class Observer:
         self.close()
 
     def close(self) -> None:
-        """Drop the reads that have not begun; those that hang are not waited for."""
+        """Drop the reads that have not begun; reads that hang are not waited for."""
         self._lane.close()
 
     def look(self, what: Fields, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
-        """One frozen view of what was asked for.
+        """Return one frozen view of the fields in `what`.
 
-        `nodes` limits whose hosts are asked for processes and files; `groups` names the consumer groups of `Look.GROUP_MEMBERS`.
+        `nodes` limits whose hosts are asked for processes and files; `groups` names the consumer groups of
+        `Fields.GROUP_MEMBERS`.
 
-        Raises `WrongCluster` and `AuthenticationFailed` only. A broker that ZooKeeper or a peer names is in the view even if the spec
-        does not know it. What moves (nodes, quorum, partitions, reassignments) is never older than the slowest of these answers alone: 15 s, by
-        `ObserverTimeouts`; topics and settings may be as old as the whole look took.
+        Raises `WrongCluster` and `AuthenticationFailed` only. A broker that ZooKeeper or a peer names is in the view even if the
+        spec does not know it. What moves (nodes, quorum, partitions, reassignments) is never older than the slowest of these
+        answers alone: 15 s, by `ObserverTimeouts`. Topics and settings may be as old as the whole observation took.
         """
         hosts, started = tuple(nodes) or tuple(self._spec.nodes()), self._clock()
         glance = self._glance()
@@ -109,12 +112,12 @@ class Observer:
         return _Observation(self._spec, self._reads, self._stored, self._patience, Questions(self._lane, self._clock))
 
     def surroundings(self, view: ClusterView) -> ClusterEnvironment:
-        """What preflight asks beside a view; raises nothing that a node or ZooKeeper answers."""
+        """Read what preflight needs beside a view; never raises because of an answer of a node or ZooKeeper."""
         return self._around.look(view, Questions(self._lane, self._clock))
 
 
 class _Observation:
-    """One look. Each part asks at once and returns how to finish it, so that all answers are waited for at the same time."""
+    """One observation. Each part starts its reads at once and returns how to finish them, so that all are waited for together."""
 
     def __init__(
         self, spec: ClusterSpec, reads: Reads, stored: StoredReads, patience: ObserverTimeouts, questions: Questions
@@ -125,8 +128,8 @@ class _Observation:
         self._patience = patience
         self._questions = questions
         self._topics_of_partitions: list[str] | None = None
-        self.zookeeper_silent = False  # it was asked, and did not answer in time: nothing more of it is waited for
-        self.behind = 0.0  # seconds that were waited for topics and settings, after all that moves had been told
+        self.zookeeper_silent = False  # it did not answer in time: no other ZooKeeper read is waited for
+        self.behind = 0.0  # seconds waited for topics and settings, after all that moves had been read
 
     @property
     def unknowns(self) -> list[Reason]:
@@ -201,7 +204,7 @@ class _Observation:
         return finish
 
     def _min_insync(self, what: Fields) -> Finish:
-        """Asked once the partitions are known."""
+        """Starts only once the partitions are known."""
         topics = self._topics_of_partitions
         wanted = what & Fields.MIN_INSYNC and topics is not None
         asked = self._ask(wanted, assemble.MIN_INSYNC, self._patience.topics, self._reads.min_insync, topics)
@@ -246,7 +249,7 @@ class _Observation:
         return finish
 
     def _state_epoch(self, what: Fields) -> Finish:
-        if what & Fields.TOPICS:  # which reads every state anyway, tens of thousands of znodes
+        if what & Fields.TOPICS:  # this reads every state anyway, tens of thousands of znodes
             return dict
         asked = self._ask(what & Fields.STATE_EPOCH, assemble.STATES, self._patience.topics, self._reads.state_epoch)
         return lambda: {"state_epoch": self._of_zookeeper(asked)}
@@ -256,7 +259,7 @@ class _Observation:
         return lambda: {"groups": self._questions.answer(asked)}
 
     def _of_zookeeper(self, question: Question[Value] | None) -> Value | None:
-        """The answer to a question that needs ZooKeeper, which may take a minute to read: in vain where it does not even tell its state."""
+        """The answer of a ZooKeeper read, which may take a minute; None at once if ZooKeeper does not even report its state."""
         return self._questions.answer(question, in_vain="ZooKeeper does not answer" if self.zookeeper_silent else "")
 
     def _ask(

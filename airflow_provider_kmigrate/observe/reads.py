@@ -1,6 +1,6 @@
-"""Reads that run at the same time, each waited for only so long, each failure kept as a reason.
+"""Concurrent reads of one observation, each with its own timeout; each failure is kept as a reason.
 
-What a look asks of each side, as it runs in a thread of its own. Nothing here is decided; what fails, raises.
+`Questions` runs and times them, `Reads` is what is asked of each source. Nothing here decides; a read that fails raises.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Answer_co = TypeVar("Answer_co", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Question(Generic[Answer_co]):
-    """A read under way; `reason` says what is unknown without its answer, `end` on the clock when to stop waiting for it."""
+    """A read under way. `reason`: what is unknown without its answer; `end`: when to stop waiting, on the clock."""
 
     future: Future[Answer_co]
     reason: Reason
@@ -39,7 +39,7 @@ class Question(Generic[Answer_co]):
 
 
 class Questions:
-    """All questions of one look. An answer that comes too late is dropped: it can enter no other look."""
+    """All reads of one observation. A late answer is dropped: no other observation can use it."""
 
     def __init__(self, lane: Lane, clock: Callable[[], float]) -> None:
         self._lane = lane
@@ -51,11 +51,14 @@ class Questions:
         return Question(self._lane.submit(read, *arguments), reason, patience, self._clock() + patience)
 
     def now(self) -> float:
-        """Seconds on the clock that questions are timed by."""
+        """Seconds on the clock that times the reads."""
         return self._clock()
 
     def answer(self, question: Question[Value] | None, *, in_vain: str = "") -> Value | None:
-        """The answer, or None and a reason among the unknowns; None alone where nothing was asked. `in_vain`: why nobody waits for it."""
+        """The answer, or None with a reason among the unknowns; None alone if there was no question.
+
+        `in_vain`: why it is not waited for.
+        """
         if question is None:
             return None
         if in_vain and not question.future.done():
@@ -66,12 +69,12 @@ class Questions:
         return found
 
     def answers(self, questions: Mapping[Key, Question[Value]]) -> dict[Key, Value]:
-        """The answers of those that gave one."""
+        """The answers of the questions that got one."""
         found = {key: self.answer(question) for key, question in questions.items()}
         return {key: answer for key, answer in found.items() if answer is not None}
 
     def any_answers(self, questions: Iterable[Question[Value]]) -> list[Value]:
-        """The answers to one question that was asked of several; only if nobody gave one, there is a reason."""
+        """The answers to one question put to several nodes; adds a reason only if no node answered."""
         results = [self._result(question) for question in questions]
         found = [answer for answer, _ in results if answer is not None]
         if not found:
@@ -89,7 +92,7 @@ class Questions:
         except (WrongCluster, AuthenticationFailed):
             raise
         except FutureTimeoutError:
-            question.future.cancel()  # one that did not even begin is not worth a thread any more
+            question.future.cancel()  # a read that has not begun needs no thread any more
             why = f"no answer within {question.patience:g} s"
         except KMigrateError as error:
             why = str(error)
@@ -105,11 +108,11 @@ class Seen(NamedTuple):
 
     versions: ApiVersions
     metadata: NodeMetadata
-    seconds: float | None = None  # until it had answered the first question, a small one that every broker knows
+    seconds: float | None = None  # until it answered the first request, a small one that every broker knows
 
 
 class Reads:
-    """The questions of one cluster's observer; it remembers which brokers it had better not ask first."""
+    """The reads of one cluster's observer; it remembers which brokers failed last, to ask them later."""
 
     def __init__(self, brokers: Sequence[NodeSpec], tools: Tools) -> None:
         self._brokers = brokers
@@ -132,7 +135,7 @@ class Reads:
         return self._tools.wire(node).describe_quorum()
 
     def process(self, node: NodeSpec) -> Process:
-        """Raises `Unavailable` where the host answers without telling: that is as unknown as no answer."""
+        """Raises `Unavailable` if the host answers without a state: that is as unknown as no answer."""
         found = self._tools.host(node).status(node)
         if found.state is ProcessState.UNKNOWN:
             raise Unavailable("it does not tell whether the node runs")
@@ -151,31 +154,31 @@ class Reads:
         return self._tools.admin.topics()
 
     def witnesses(self) -> list[list[NodeSpec]]:
-        """Brokers to ask for the whole cluster, in groups of which one member each is enough, those that failed last.
+        """Brokers to ask for the whole cluster, in groups of which one answer each is enough; those that failed last come last.
 
-        Two groups where there are two brokers: one that is cut off goes on answering with what it last heard.
+        Two groups if there are two brokers: an isolated broker keeps answering with what it last received.
         """
         order = self._trusted_first()
         return [order[start::_WITNESSES] for start in range(min(_WITNESSES, len(order)))]
 
     def partitions(self, candidates: Iterable[NodeSpec]) -> tuple[Led, ...]:
-        """Every partition as the first candidate that answers sees it."""
+        """Every partition, from the first candidate that answers."""
         return self._first(candidates, lambda node: self._tools.wire(node).partitions())
 
     def min_insync(self, topics: Sequence[str]) -> dict[str, int]:
-        """The value in force, from the first broker that answers; topics that it does not know (any more, or yet) are left out."""
+        """The value in force, from the first broker that answers; topics that it does not know are left out."""
         found = self._first(self._trusted_first(), lambda node: self._tools.wire(node).topic_configs(_MIN_INSYNC, topics))
         return {topic: int(value) for topic, value in found.items()}
 
     def moving(self) -> tuple[str, ...]:
-        """Partitions that are being reassigned. In ZooKeeper mode the controller alone knows them, so it is asked first."""
+        """Partitions that are being reassigned. In ZooKeeper mode only the controller knows them, so it is asked first."""
         order = self._trusted_first()
         controller = self._first(order, lambda node: self._tools.wire(node).metadata()).controller_id
         candidates = sorted(order, key=lambda node: node.id != controller)
         return self._first(candidates, lambda node: wire_environment.reassignments(self._tools.wire(node)))
 
     def client_metrics(self) -> tuple[str, ...]:
-        """The subscriptions' names. Only KRaft brokers list them; where every broker answers that it does not, there are none."""
+        """The subscriptions' names. Only KRaft brokers list them; empty if every broker answers that it does not."""
         for node in self._trusted_first():
             names = self._tools.wire(node).client_metrics()
             if names is not None:
@@ -183,9 +186,9 @@ class Reads:
         return ()
 
     def offsets_counts(self, node: NodeSpec) -> frozenset[int]:
-        """The possible counts of `__consumer_offsets` that this broker computes with; empty where the topic does not exist.
+        """The possible counts of `__consumer_offsets` that this broker computes with; empty if the topic does not exist.
 
-        The leaders are those that the broker itself knows, and must be the same before and after: else its answers prove nothing.
+        The leaders are those that the broker itself knows. They must be the same before and after, or its answers prove nothing.
         """
         wire = self._tools.wire(node)
         leaders = wire.leaders(OFFSETS_TOPIC)
@@ -197,7 +200,7 @@ class Reads:
         return offsets_topic.possible_counts(answers, leaders)
 
     def groups(self, names: Sequence[str]) -> dict[str, GroupSeen]:
-        """Consumer groups as both sides show them."""
+        """Consumer groups, as ZooKeeper and Kafka report them."""
         return group_reads.seen(self._tools.zk, self._tools.kafka, names)
 
     def _trusted_first(self) -> list[NodeSpec]:

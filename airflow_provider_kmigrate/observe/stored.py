@@ -1,10 +1,8 @@
-"""Whom to ask for KRaft's side of each kind of metadata, and what follows from nobody being able to tell.
+"""Read the metadata beside topics from ZooKeeper and KRaft, and what preflight needs beside a view.
 
-Brokers in KRaft mode tell all of it. Those in migration mode answer with ZooKeeper's own, which would always look equal: they are
-not asked. Controllers tell ACLs and the default settings of brokers, so that these are compared before the first broker runs in
-KRaft mode.
-
-Asks what preflight wants to know beside a view. Whatever is not told stays None, with its reason in `Surroundings.unread`.
+Brokers in KRaft mode report all of it. Brokers in migration mode answer with ZooKeeper's own data, which would always look equal,
+so they are not asked. Controllers report ACLs and the brokers' default settings, so that these are compared before the first
+broker runs in KRaft mode. What is not reported stays None, with its reason in `ClusterEnvironment.unread`.
 """
 
 from __future__ import annotations
@@ -50,7 +48,7 @@ class StoredReads:
         self._brokers, self._controllers, self._tools = brokers, controllers, tools
 
     def everything(self) -> Found:
-        """All kinds, one after the other; one that fails does not keep the others from being read."""
+        """Read all kinds, one after the other; a kind that fails does not stop the others."""
         modes = self._modes()
         found: dict[StoredKind, Stored] = {}
         unread = []
@@ -64,7 +62,7 @@ class StoredReads:
         return Found(found, tuple(unread))
 
     def _both(self, kind: StoredKind, modes: Mapping[NodeSpec, BrokerMode]) -> Stored:
-        """ZooKeeper first: what is written meanwhile shows as a difference that the next look does not have."""
+        """ZooKeeper first: what is written meanwhile shows as a difference that the next observation does not have."""
         zookeeper = stored_metadata.read(self._tools.zk, kind)
         if kind is StoredKind.BROKER_SETTINGS:
             return self._broker_settings(zookeeper, modes)
@@ -85,7 +83,7 @@ class StoredReads:
         return self._first(told_by, stored_metadata.quotas if kind is StoredKind.QUOTAS else stored_metadata.credentials)
 
     def _broker_settings(self, zookeeper: Entities, modes: Mapping[NodeSpec, BrokerMode]) -> Stored:
-        """Each broker in KRaft mode tells its own, and any KRaft node the default of all."""
+        """Each broker in KRaft mode reports its own settings, any KRaft node the default of all brokers."""
         told_by = _in_kraft_mode(modes)
         kraft = {
             equivalence.broker(node.id): stored_metadata.broker_settings(self._tools.wire(node), node.id) for node in told_by
@@ -97,13 +95,13 @@ class StoredReads:
         return Stored(zookeeper, known, {entity: others.get(entity, _STRANGER) for entity in entities})
 
     def _producer_ids(self, modes: Mapping[NodeSpec, BrokerMode]) -> Entities:
-        """The highest producer id that a broker coordinates: less than all there are, but brokers tell it in every mode."""
+        """The highest producer id that a broker coordinates. It is a lower bound, but brokers report it in every mode."""
         seen = (stored_metadata.highest_producer_id(self._tools.wire(node)) for node in modes)
         highest = max((found for found in seen if found is not None), default=None)
         return {} if highest is None else {equivalence.PRODUCER_IDS: {equivalence.HIGHEST: str(highest)}}
 
     def _modes(self) -> dict[NodeSpec, BrokerMode]:
-        """Of the brokers that answer. Raises `Unavailable` where none does."""
+        """The modes of the brokers that answer. Raises `Unavailable` if none does."""
         found = {}
         for node in self._brokers:
             try:
@@ -120,7 +118,7 @@ class StoredReads:
         return self._first_broker(nodes, lambda wire, _: read(wire))
 
     def _first_broker(self, nodes: Iterable[NodeSpec], read: Callable[[Wire, int], Value]) -> Value:
-        """What the first node that answers says; `NotTold` is an answer."""
+        """The answer of the first node that responds; `NotTold` counts as an answer."""
         last: KMigrateError = Unavailable("there is no node to ask")
         for node in nodes:
             try:
@@ -137,14 +135,14 @@ def _in_kraft_mode(modes: Mapping[NodeSpec, BrokerMode]) -> list[NodeSpec]:
 
 
 class EnvironmentReader:
-    """The reads of one cluster; `patience` in seconds for each node, `long` for what reads many znodes."""
+    """Reads one cluster's environment; `patience`: seconds for each node, `long`: seconds for reads of many znodes."""
 
     def __init__(self, spec: ClusterSpec, tools: Tools, patience: float, long: float) -> None:
         self._spec, self._tools = spec, tools
         self._patience, self._long = patience, long
 
     def look(self, view: ClusterView, questions: Questions) -> ClusterEnvironment:
-        """All questions at once; brokers that did not answer the look are not asked again."""
+        """Start all reads at once; brokers missing from the view are not asked again."""
         alive = [node for node in self._spec.brokers if view.answered(node.id)]
         ask = questions.ask
         releases = {
@@ -183,7 +181,7 @@ class EnvironmentReader:
 
 
 def one_machine(spec: ClusterSpec, servers: Iterable[ZooKeeperServer]) -> bool:
-    """Whether all nodes are this machine's processes and ZooKeeper is on it too."""
+    """True if all nodes are processes of this machine and ZooKeeper runs on it too."""
     addresses = [server.address.rpartition(":")[0].strip("[]") for server in servers]
     return bool(addresses) and all(map(_is_here, addresses)) and all(node.hosts.driver == "local" for node in spec.nodes())
 
@@ -201,7 +199,7 @@ def _each(questions: Questions, asked: Mapping[int, Question[Value]], spec: Clus
 
 
 def _granted(read: Callable[..., Value]) -> Callable[..., Value]:
-    """A right that we lack, or another cluster's answer, is one more thing that is not told: the view has identified the cluster."""
+    """Count a missing right, or another cluster's answer, as not reported: the view has identified the cluster."""
 
     def wrapped(*arguments: Any) -> Value:
         try:

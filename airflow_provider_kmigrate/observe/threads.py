@@ -1,4 +1,4 @@
-"""Threads for calls that may hang, shared by everything in a process that observes clusters."""
+"""Threads for calls that may hang, shared by all observers of a process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 Value = TypeVar("Value")
 
-_MOST = 256  # threads of a process, and one more for each lane of which no call runs
+_MOST = 256  # threads of a process, and one more for each lane without a running call
 _MOST_OF_A_LANE = 64  # a call that hangs keeps its thread until the client's own timeout
 _IDLE = 10.0  # seconds after which a thread without work ends
 
@@ -35,28 +35,28 @@ class _Job:
 
 @dataclass(eq=False, slots=True)
 class Lane:
-    """The calls of one observer, or of one trigger. Others are served however many calls of this lane hang."""
+    """The calls of one observer or trigger. Hanging calls of this lane do not delay other lanes."""
 
     threads: Threads
     waiting: deque[_Job] = field(default_factory=deque)
     running: int = 0
 
     def submit(self, call: Callable[..., Value], *arguments: Any) -> Future[Value]:
-        """Run the call on a thread, in the order of this lane's calls; cancelling the future drops it only before it runs."""
+        """Run the call on a thread, in the order of this lane's calls; cancelling the future works only before the call runs."""
         future: Future[Value] = Future()
         self.threads.start(_Job(future, lambda: call(*arguments), self))
         return future
 
     def close(self) -> None:
-        """Drop the calls that do not run yet."""
+        """Drop the calls that have not begun."""
         self.threads.drop(self)
 
 
 class Threads:
-    """Daemon threads, made when they are needed: a call that hangs delays neither the end of the process nor other lanes.
+    """Daemon threads, created on demand: a hanging call delays neither the end of the process nor other lanes.
 
-    At most `most` calls run at a time. A lane of which none runs may exceed that by one: calls that hang in other lanes never hold it up.
-    `idle`: seconds after which a thread without work ends.
+    At most `most` calls run at a time. A lane without a running call may exceed that by one, so that hanging calls of other lanes
+    never block it. `idle`: seconds after which a thread without work ends.
     """
 
     def __init__(self, most: int = _MOST, most_of_a_lane: int = _MOST_OF_A_LANE, idle: float = _IDLE) -> None:
@@ -65,7 +65,7 @@ class Threads:
 
     def _forget(self) -> None:
         self._lock, self._running = Lock(), 0
-        self._lanes: dict[Lane, None] = {}  # those with calls that wait, in their order
+        self._lanes: dict[Lane, None] = {}  # lanes with waiting calls, in their order
         self._idle: list[SimpleQueue[_Job]] = []
 
     def after_fork(self) -> None:
@@ -90,7 +90,7 @@ class Threads:
             job.future.cancel()
 
     def _dispatch(self) -> None:
-        """Give each call that may run now to a thread; the lane with the fewest running calls comes first."""
+        """Give each call that may run to a thread; the lane with the fewest running calls comes first."""
         while (lane := self._next()) is not None:
             job = lane.waiting.popleft()
             if not lane.waiting:
@@ -118,7 +118,7 @@ class Threads:
             job = self._received(inbox)
 
     def _received(self, inbox: SimpleQueue[_Job]) -> _Job | None:
-        """The next call for this thread; None if none came for a while."""
+        """The next call for this thread; None if none came within the idle time."""
         try:
             return inbox.get(timeout=self._ends_after)
         except Empty:
@@ -126,9 +126,9 @@ class Threads:
                 if inbox in self._idle:
                     self._idle.remove(inbox)
                     return None
-            return inbox.get()  # it was given one in this moment
+            return inbox.get()  # a call arrived at this very moment
 
 
 THREADS = Threads()
-"""Those of this process."""
+"""The threads of this process."""
 os.register_at_fork(after_in_child=THREADS.after_fork)

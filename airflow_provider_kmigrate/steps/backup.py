@@ -1,4 +1,4 @@
-"""Copies of what a way back needs: every broker's original properties file and ZooKeeper's tree, each with its hash.
+"""Copies of what a rollback needs: every broker's original properties file and ZooKeeper's tree, each with its hash.
 
 One folder a cluster id, readable by its owner only (the files hold secrets)::
 
@@ -27,22 +27,28 @@ from airflow_provider_kmigrate.core.files.properties import diff
 from airflow_provider_kmigrate.core.model import Reason
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 
-_PROBED = 65_536  # bytes: more than a hand-over saves
+_PROBED = 65_536  # bytes: more than the handover saves
 _PRIVATE = 0o700
 _VERSION = "metadata.version"
-_ENCODING = "iso-8859-1"  # what Kafka reads properties files as; keeps every byte
+_ENCODING = "iso-8859-1"  # Kafka's encoding of properties files; keeps every byte
 
 
 class BackupStore:
-    """The backup of one cluster. Raises `Refused` where a file is missing, altered or not readable, `Failed` where it cannot be written."""
+    """The backup of one cluster.
+
+    Raises `Refused` if a file is missing, altered or unreadable, `Failed` if it cannot be written.
+    """
 
     def __init__(self, folder: Path, cluster: str, cluster_id: str) -> None:
-        # A cluster id may begin with a dash, which is fine for a folder but not for commands; hence the name in front.
+        # A cluster id may begin with a dash, which commands would take for an option; hence the name in front.
         self.folder = folder / f"{cluster}_{cluster_id}"
         self._cluster = cluster
 
     def keep_original(self, node: NodeSpec, text: str) -> str:
-        """Store a broker's original unless there is one; its SHA-256. Refuses one with other settings; comments do not count."""
+        """Store a broker's original unless one exists; returns its SHA-256.
+
+        Refuses one with other settings; comments do not count.
+        """
         if self._manifest().get(_name(node)) is None:
             return self.replace_original(node, text)
         known = self.original(node)
@@ -51,28 +57,28 @@ class BackupStore:
         return _digest(known.encode(_ENCODING))
 
     def replace_original(self, node: NodeSpec, text: str) -> str:
-        """Store a broker's original, in place of an earlier one; its SHA-256."""
+        """Store a broker's original, replacing an earlier one; returns its SHA-256."""
         data = text.encode(_ENCODING)
         self._write(_name(node), data)
         return _digest(data)
 
     def original(self, node: NodeSpec) -> str:
-        """The original's text, its hash checked."""
+        """The original's text; its hash is checked."""
         return self._read(_name(node)).decode(_ENCODING)
 
     def path(self, node: NodeSpec) -> Path:
-        """Where a broker's original lies."""
+        """The path of a broker's original."""
         return self.folder / _name(node)
 
     def keep_written(self, node: NodeSpec, text: str) -> None:
-        """Remember a file that is about to be put in a broker's place."""
+        """Record the hash of a file before it replaces a broker's."""
         known = self._written(node)
         digest = _digest(text.encode(_ENCODING))
         if digest not in known:
             atomic.replace(self._list(node), "".join(f"{each}\n" for each in (*known, digest)).encode())
 
     def wrote(self, node: NodeSpec, text: str) -> bool:
-        """Whether this very file is one that kmigrate put, or was about to put, in a broker's place."""
+        """True if kmigrate installed, or was about to install, exactly this file on the broker."""
         return _digest(text.encode(_ENCODING)) in self._written(node)
 
     def _written(self, node: NodeSpec) -> tuple[str, ...]:
@@ -90,20 +96,20 @@ class BackupStore:
         return self._read(_VERSION).decode()
 
     def keep_tree(self, nodes: Iterable[tuple[str, bytes | None]]) -> int:
-        """Store ZooKeeper's tree as it is now; the number of znodes."""
+        """Store ZooKeeper's tree as it is now; returns the number of znodes."""
         lines = [json.dumps({"path": path, "data": _coded(data)}) for path, data in nodes]
         self._write("zookeeper.jsonl", ("\n".join(lines) + "\n").encode())
         return len(lines)
 
     def keep_znodes(self, znodes: Mapping[str, bytes], token: int) -> Path:
-        """Store what a hand-over is about to delete, under the token of the run that does; where it is."""
+        """Store what a handover is about to delete, under the token of its run; returns the file's path."""
         name = f"hand-over-{token}.jsonl"
         lines = [json.dumps({"path": path, "data": _coded(data)}) for path, data in znodes.items()]
         self._write(name, ("\n".join(lines) + "\n").encode())
         return self.folder / name
 
     def prove_writable(self) -> None:
-        """Write a file into the folder and take it away again. Raises `Refused` (O05) where that cannot be done."""
+        """Write a probe file into the folder and delete it. Raises `Refused` (O05) if that fails."""
         probe = self.folder / f".probe-{os.getpid()}"
         try:
             atomic.make_folder(self.folder, _PRIVATE)
@@ -113,7 +119,7 @@ class BackupStore:
             raise _refused(_unwritable(self.folder, error)) from error
 
     def verify(self) -> tuple[str, ...]:
-        """Read every file again and compare it with its hash; the names that hold. Raises `Refused` at the first that does not."""
+        """Read every file and compare it with its hash; returns the verified names. Raises `Refused` at the first mismatch."""
         names = tuple(sorted(self._manifest()))
         for name in names:
             self._read(name)
@@ -130,7 +136,7 @@ class BackupStore:
         return files
 
     def _bytes(self, path: Path) -> bytes | None:
-        """None where there is no such file; another user's is refused in words, not with the system's error."""
+        """The file's bytes, None if it does not exist. Raises `Refused` if it is unreadable, such as another user's."""
         try:
             return path.read_bytes()
         except FileNotFoundError:
@@ -173,7 +179,7 @@ def _unreadable(path: Path, error: Exception) -> Reason:
 
 
 def edited(node: NodeSpec, keys: Iterable[str], original: Path) -> Reason:
-    """O03: a broker's file that somebody has edited since the backup was made."""
+    """O03: a broker's file that was edited since the backup was made."""
     text = (
         f"The properties of {node.name} were changed since the backup was made, at {', '.join(keys)}. The original is {original}."
     )

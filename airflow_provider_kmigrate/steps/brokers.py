@@ -1,4 +1,4 @@
-"""Restart one broker in its next mode."""
+"""Restart one broker in its next mode, on migration or rollback."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from airflow_provider_kmigrate.steps.notes import note_registered, note_taken_ba
 from airflow_provider_kmigrate.steps.restarts import ours, restart, retry, start, stop
 from airflow_provider_kmigrate.steps.run import NodeStep, StepContext, run_step
 
-_WAY_BACK_WITHIN = 30.0  # seconds for the gates to open before a broker that is worse is left as it is
+_WAY_BACK_WITHIN = 30.0  # seconds for the gates to open; after that a degraded broker stays in its mode
 
 ROLL_LOOKS = (
     Fields.BROKERS
@@ -45,11 +45,11 @@ ROLL_LOOKS = (
 
 
 class RollBroker(NodeStep):
-    """Bring one broker into migration mode or into KRaft mode; `core.migration.roll.decide_restart` says when, and what is left."""
+    """Bring one broker into migration mode or into KRaft mode; `core.migration.roll.decide_restart` decides the acts."""
 
     looks = ROLL_LOOKS
     elsewhere = frozenset({Verb.FREE, Verb.ELECT}) | CURES
-    back = False  # the way back does not stop at a file that somebody has edited
+    back = False  # the rollback does not stop at an edited file
     cured = staticmethod(recovery.recover)
 
     def __init__(self, node: NodeSpec, target: BrokerMode, policy: Policy) -> None:
@@ -91,7 +91,7 @@ class RollBroker(NodeStep):
         self._reviving.undo()
 
     def next(self, view: ClusterView, first: ClusterView, before: ClusterView) -> Decision:
-        """What is left to do, if every leader does its part. `before`: the look since which the dual-write is to have moved."""
+        """Decide what is left to do if every leader works. `before`: the observation since which the dual-write must have moved."""
         del first, before
         self._first, decision = self._first.saw(view, roll.decide_restart(view, self.node.id, self.target))
         if isinstance(decision, Done) and roll.is_canary(view, self.node.id, self.target):
@@ -106,7 +106,7 @@ class RollBroker(NodeStep):
     def act(self, world: StepContext, act: Act) -> None:
         if self._reviving.acted(world, self.name, act):
             return
-        self._troubles = self._troubles.acted(act.verb)  # before it is begun: a try that fails was one
+        self._troubles = self._troubles.acted(act.verb)  # before it begins: a failed try counts
         match act.verb:
             case Verb.FREE:
                 self._free(world)
@@ -120,7 +120,7 @@ class RollBroker(NodeStep):
                 super().act(world, act)
 
     def _own(self, world: StepContext, verb: Verb) -> None:
-        """What is done to this broker itself: its file, then its process."""
+        """Act on this broker itself: its file, then its process."""
         if self.target is BrokerMode.MIGRATION:
             note_registered(world, self.node.id)
         if verb is not Verb.START:
@@ -131,7 +131,7 @@ class RollBroker(NodeStep):
             self._restart(world)
 
     def _restart(self, world: StepContext) -> None:
-        self._green = self._green.forgotten()  # of a restart before this one
+        self._green = self._green.forgotten()  # of an earlier restart
         seconds = stop(world, self.node)
         world.say(f"{self.node.name} stopped after {seconds:.1f} s.")
         moved = self._left_in_charge(world, seconds)
@@ -140,7 +140,7 @@ class RollBroker(NodeStep):
             raise Refused(f"{self.name}: {format_reasons(moved.reasons)}", moved.reasons)
 
     def _start(self, world: StepContext) -> None:
-        """Start the broker, with what its start needs; where that could not be done it may start all the same, and else stays as down as it is."""
+        """Start the broker after `while_down`. If `while_down` fails, the broker is started all the same and the error raised."""
         try:
             self.while_down(world)
         except KMigrateError:
@@ -167,9 +167,9 @@ class RollBroker(NodeStep):
         world.say(f"{leader.name} is started again; look for 'alter-partition' and ERROR in its log.")
 
     def _take_back(self, world: StepContext) -> NoReturn:
-        """The way back's own step for this one broker, to its end. Whatever comes of it, this run does not go on."""
+        """Run the rollback step for this one broker to its end. This run never continues, whatever the result."""
         worse, mode = self._first.worse, canary.before(self.target)
-        self._green = self._green.forgotten()  # whatever was watched, was watched in vain
+        self._green = self._green.forgotten()  # the time counted so far belongs to the failed mode
         try:
             run_step(RollBackCanary(self.node, mode, self._policy), world)
             end = (canary.taken_back(world.observer.look(Fields.ZOOKEEPER), self.node.id, mode),)
@@ -178,10 +178,10 @@ class RollBroker(NodeStep):
         raise Refused(f"{self.name}: {format_reasons((*worse, *end[:1]))}", (*worse, *end))
 
     def while_down(self, world: StepContext) -> None:
-        """What else has to be done on the node's machine between stop and start."""
+        """Work on the node's machine between stop and start."""
 
     def _left_in_charge(self, world: StepContext, seconds: float) -> gates.Gate:
-        """G12, looked at only after a slow stop: a look costs time in which the broker is down. One that fails must not keep it down."""
+        """G12, checked only after a slow stop: an observation costs downtime. A failed one must not keep the broker down."""
         if seconds < gates.slow_stop_limit(0):
             return gates.MET
         try:
@@ -193,7 +193,7 @@ class RollBroker(NodeStep):
 
 
 class RollBackBroker(RollBroker):
-    """One broker back to migration mode, for which the dual-write is to move, or to its original file."""
+    """Roll one broker back to migration mode, which needs a moving dual-write, or to its original file."""
 
     back = True
     cured = staticmethod(back_cures.recover)
@@ -236,7 +236,7 @@ class RollBackBroker(RollBroker):
 
 
 class RollBackCanary(RollBackBroker):
-    """The first broker of a pass back alone, because it is worse; no other step of the way back is taken."""
+    """Roll back only the first broker of a pass, because it is worse; no other rollback step runs."""
 
     def __init__(self, node: NodeSpec, target: BrokerMode, policy: Policy) -> None:
         super().__init__(node, target, policy)
@@ -254,6 +254,6 @@ class RollBackCanary(RollBackBroker):
         super().act(world, act)
 
     def _left_in_charge(self, world: StepContext, seconds: float) -> gates.Gate:
-        """A broker that was ill may stop slowly, or be killed in the end: that says nothing against the controller."""
+        """A degraded broker may stop slowly, or be killed in the end; that says nothing about the controller."""
         del world, seconds
         return gates.MET

@@ -1,4 +1,4 @@
-"""Every step by name and plain arguments, so that a trigger in another process can make the same step again."""
+"""Every step by name and plain arguments, so that a trigger in another process can build the same step."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ Arguments = Mapping[str, Any]
 Found = TypeVar("Found")
 Choice = TypeVar("Choice", bound=StrEnum)
 OBSERVING = frozenset({"controllers ready", "registered", "phase", "lag", "equivalent"})
-"""Steps that only observe: a sensor may run them, without owning the cluster."""
+"""Steps that only observe; a sensor may run them without holding the fence."""
 
 
 def build(spec: ClusterSpec, kind: str, arguments: Arguments, progress: StepProgress = FRESH) -> Step:
-    """Build the step `kind` for this cluster; `arguments` hold JSON values, `progress` what earlier lives of the step have learned.
+    """Build the step `kind` for this cluster. `arguments`: JSON values; `progress`: what earlier runs of the step stored.
 
     Raises KeyError for a name that is not in `STEPS`.
     """
@@ -73,7 +73,7 @@ def instance_of(group: GroupSpec, asked: object) -> str:
 
 
 def one_of(kind: type[Choice], name: str, asked: object) -> Choice:
-    """The value of an argument that has few. Raises `Refused` (F09) if it has no such value."""
+    """The value of an argument with few allowed values. Raises `Refused` (F09) for any other."""
     return _chosen(name, asked, {str(each): each for each in kind}, "This argument")
 
 
@@ -110,9 +110,9 @@ def _of_controller(step: Callable[[NodeSpec], Step]) -> Callable[[ClusterSpec, A
 
 
 def terms_of(spec: ClusterSpec, arguments: Arguments) -> RollbackTerms:
-    """On what terms a way back goes: `skip_failover`, and `accept_loss`, which names the cluster id.
+    """The terms of a rollback: `skip_failover`, and `accept_loss`, which names the cluster id.
 
-    Raises `Refused` (G35) where `accept_loss` would not be followed as it stands.
+    Raises `Refused` (G35) if `accept_loss` would not take effect as written.
     """
     failover, accepted = not arguments.get("skip_failover"), arguments.get("accept_loss") or ""
     if (wrong := terms_error(accepted, spec.cluster_id, failover=failover)) is not None:
@@ -121,7 +121,7 @@ def terms_of(spec: ClusterSpec, arguments: Arguments) -> RollbackTerms:
 
 
 def asked_by(spec: ClusterSpec, terms: RollbackTerms) -> dict[str, Any]:
-    """The arguments that state these terms, as a run's conf does: what `terms_of` reads."""
+    """The arguments that state these terms, as a run's conf does; `terms_of` reads them."""
     return {"skip_failover": not terms.failover, "accept_loss": spec.cluster_id if terms.lossy else ""}
 
 
@@ -148,7 +148,7 @@ def _lag(spec: ClusterSpec, arguments: Arguments) -> Step:
 
 def _leaders(spec: ClusterSpec, arguments: Arguments) -> Step:
     del arguments
-    # Small batches pay only where followers come back quickly (measured); otherwise they multiply the stall.
+    # Small batches pay only if followers come back quickly (measured); otherwise they multiply the stall.
     return PreferredLeaders(spec.policy.elect_batch if spec.policy.fast_failover else 1_000_000)
 
 

@@ -16,7 +16,7 @@ from airflow_provider_kmigrate.steps.run import NodeStep, StepContext
 
 
 class ProvisionController(NodeStep):
-    """One controller: file, format, start, until it answers with the flag."""
+    """Provision one controller: write its file, format, start, until it answers with the flag."""
 
     looks = Fields.CONTROLLERS | Fields.BROKERS | Fields.ZOOKEEPER | Fields.QUORUM | Fields.PROCESSES | Fields.FILES
     patience = 180.0
@@ -45,7 +45,7 @@ class ProvisionController(NodeStep):
             start(world, self.node)
 
     def _forget(self, world: StepContext) -> None:
-        """Notes of an earlier migration that was cleaned up by hand: the last broker would be waited for before the first one."""
+        """Delete notes of an earlier migration that was cleaned up by hand: they would make the first broker wait for the last."""
         left = notes_deleted(world) if world.tools.zk.read("/migration") is None else []
         if left:
             world.tools.zk.commit(left, holding=world.fence)
@@ -53,9 +53,10 @@ class ProvisionController(NodeStep):
 
 
 class FinalizeController(NodeStep):
-    """One controller without the flag. The point of no return lies between the first of these and the next election.
+    """Restart one controller without the flag. The point of no return lies between the first restart and the next election.
 
-    `approved`: what was said of both sides when the finalization was approved, which may be long ago: all of it is looked at again.
+    `approved`: what was reported of both sides when the finalization was approved, which may be long ago; all of it is observed
+    again.
     """
 
     looks = (

@@ -1,6 +1,6 @@
-"""Partition states raised above what brokers remember of KRaft; `clients.partition_states` says why.
+"""Recovery of a stalled dual-write, and raised partition states before a rollback or handover to ZooKeeper.
 
-The cures of a dual-write that has ended, and the failover that a way back begins with.
+The states are raised above the partition epochs that brokers remember of KRaft; `clients.partition_states` has the reason.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from airflow_provider_kmigrate.steps.run import StepContext, refuse_if_stopped, 
 
 
 def raise_states(world: StepContext) -> None:
-    """Without the right to it one goes on: a leader that is not heard can be restarted."""
+    """Raise the states' versions. Continues without the right to: an unheard leader can be restarted."""
     try:
         count, times = raise_versions(world.tools.zk, world.fence)
     except (AuthenticationFailed, Changed) as error:
@@ -34,10 +34,10 @@ def raise_states(world: StepContext) -> None:
 
 
 def elect_anew(world: StepContext) -> None:
-    """Raise them under a ZooKeeper controller that works, and have one elected that reads them anew and tells every broker.
+    """Raise the states under a working ZooKeeper controller, then elect a new one, which reads them and informs every broker.
 
-    An election costs less than a second, in which no leader can move (measured). It comes also where not all could be raised: the
-    controller goes by the versions that it has read, and could not change a partition whose state was raised any more.
+    An election costs less than a second, in which no leader can move (measured). It happens even if not all states were raised:
+    the controller uses the versions that it has read, and could no longer change a partition whose state was raised.
     """
     owner = world.tools.zk.read("/controller")
     raise_states(world)
@@ -52,49 +52,49 @@ def elect_anew(world: StepContext) -> None:
 
 
 CURES = frozenset({Verb.START_CONTROLLER, Verb.MEND, Verb.FAIL_OVER})
-"""Verbs of `Reviving`."""
-_BEING_MADE = 5.0  # seconds, in which a topic that is just being made is whole
+"""The verbs of `Reviving`."""
+_BEING_MADE = 5.0  # seconds within which a topic under creation is complete
 
 
 class Reviving:
-    """`core.dual_write`, over the looks of one life, and what its acts do."""
+    """Tracks a stalled dual-write over the observations of one step and performs its recovery; `core.dual_write` decides."""
 
     def __init__(self, renewed: int = 0) -> None:
         self._standstill = StalledDualWrite(renewed)
-        self.wants = Fields(0)  # what the next look is to tell beside the step's own
+        self.wants = Fields(0)  # what the next observation must read beside the step's own fields
 
     @property
     def renewed(self) -> int:
-        """How often it was cured."""
+        """How often the dual-write was recovered."""
         return self._standstill.times
 
     @property
     def sees_to_the_end(self) -> bool:
-        """A cure comes, if it goes on so: only a task makes it, so none defers before."""
+        """True if a recovery follows should this continue; only a task can act, so it must not defer."""
         return self._standstill.pending
 
     def cured(self, view: ClusterView, decision: Decision) -> Decision:
-        """The decision, or the cure."""
+        """The decision, or the recovery that replaces it."""
         found = recover_dual_write(view, decision, self._standstill)
         self._standstill, self.wants = found.standstill, found.wants
         return found.decision
 
     def found(self, view: ClusterView, refusal: Refuse) -> Decision:
-        """The refusal of a difference that lasts, or its cure."""
+        """The refusal because of a lasting difference, or the recovery that replaces it."""
         self._standstill, decision = self._standstill.found(view, refusal)
         return decision
 
     def undo(self) -> None:
-        """The cure that was decided on last is left to another process."""
+        """Forget the recovery that was decided last: another process performs it."""
         self._standstill = self._standstill.undone()
 
     @property
     def asks_controllers(self) -> bool:
-        """Whether the next look is to tell of the controllers' processes."""
+        """True if the next observation must read the controllers' processes."""
         return bool(self.wants & Fields.PROCESSES)
 
     def acted(self, world: StepContext, name: str, act: Act) -> bool:
-        """Whether this act was one of its own. `name`: the step's."""
+        """Perform the act and return True if it is one of `CURES`. `name`: the step's."""
         match act.verb:
             case Verb.START_CONTROLLER:
                 start_what_is_down(world, name)
@@ -106,9 +106,9 @@ class Reviving:
 
 
 def cure(world: StepContext, name: str, verb: Verb) -> None:
-    """Complete what ZooKeeper holds in part, and where that is not all, have another controller lead. `name`: the step's.
+    """Complete partly created topics in ZooKeeper, then fail over the controller if `verb` asks for it. `name`: the step's.
 
-    Raises `Failed` where something stays incomplete: a failover would end a dual-write that still moves, and cure none.
+    Raises `Failed` if a topic stays incomplete: a failover would then stop a moving dual-write without recovering it.
     """
     _complete(world, name)
     if verb is Verb.FAIL_OVER:
@@ -135,14 +135,14 @@ def _complete(world: StepContext, name: str) -> None:
 def _made(world: StepContext, path: str) -> int:
     try:
         return make_whole(world.tools.zk, (path,), world.fence)
-    except Changed:  # somebody else made it, or deleted the topic
+    except Changed:  # another client created it, or deleted the topic
         return 0
 
 
 def fail_over(world: StepContext, name: str) -> None:
-    """Restart the active controller with the migration flag in its file; another one is elected.
+    """Restart the active controller with the migration flag in its file, so that another one is elected.
 
-    What speaks against it is looked at once more: since the decision every state may have been read. Then nothing is done.
+    The gate is checked again first: since the decision every state may have been read. Then nothing is done.
     """
     view = world.observer.look(Fields.CONTROLLERS | Fields.QUORUM | Fields.CLIENT_METRICS)
     leader = next((node for node in world.spec.controllers if view.quorum and node.id == view.quorum.leader_id), None)
@@ -159,9 +159,11 @@ def fail_over(world: StepContext, name: str) -> None:
 
 
 def start_what_is_down(world: StepContext, name: str) -> None:
-    """A controller of this migration that is down, as a failover leaves one that was killed between stop and start. `name`: the step's.
+    """Start a controller of this migration that is down, such as one that a failover killed between stop and start.
 
-    None whose flag may be over (R12): since the decision something may have shown it.
+    `name`: the step's.
+
+    Starts none whose flag may be over (R12): something may have shown it since the decision.
     """
     view = world.observer.look(DOWN_LOOKS, world.spec.controllers)
     refuse_strangers(name, world, view)

@@ -1,6 +1,6 @@
-"""The properties file that a node must have next, from the originals in the backup.
+"""The properties file that a node needs next, and checks that a rollback still has all its inputs.
 
-What the way back needs beside the cluster: on this machine, and in the cluster file. Lost, it is found out while it can still be mended.
+Files are rendered from the originals in the backup. `rollback_prerequisites` finds a lost input while it can still be fixed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from airflow_provider_kmigrate.steps.run import StepContext
 
 
 def target_text(world: StepContext, node: NodeSpec, stage: FileStage) -> str:
-    """The whole file of a stage. Raises `Refused` where the original is missing, altered or cannot be rendered from."""
+    """The whole file of a stage. Raises `Refused` if the original is missing, altered or cannot be rendered from."""
     return text_of(world.spec, world.backup, node, stage)
 
 
@@ -37,10 +37,10 @@ def text_of(spec: ClusterSpec, backup: BackupStore, node: NodeSpec, stage: FileS
 
 
 def install(world: StepContext, node: NodeSpec, stage: FileStage, *, back: bool = False) -> None:
-    """Put the file of a stage in place, and say which keys change; values of unknown keys stay hidden.
+    """Install the file of a stage and report which keys change; values of unknown keys stay hidden.
 
-    Raises `Refused` where a broker's file was edited since the backup: the edit would be gone. On the way `back` it is only said,
-    and where the edited file is kept. A controller's place must be empty or hold its own file.
+    Raises `Refused` if a broker's file was edited since the backup, because the edit would be lost. On a rollback (`back`) it
+    only reports the edit and where the edited file is kept. A controller's file must be absent or its own.
     """
     text = target_text(world, node, stage)
     host = world.tools.host(node)
@@ -49,9 +49,7 @@ def install(world: StepContext, node: NodeSpec, stage: FileStage, *, back: bool 
         return
     if node.role is Role.BROKER:
         _mind_edits(world, node, old, back=back)
-        world.backup.keep_written(
-            node, text
-        )  # before it is written: a run killed in between leaves a hash too many, none too few
+        world.backup.keep_written(node, text)  # first, so that a killed run leaves a hash too many, never one too few
     changes = diff(old, text)
     world.say(
         f"{node.name}: new server.properties with {len(changes)} changes" + "".join(f"\n    {change}" for change in changes)
@@ -75,7 +73,7 @@ def _mind_edits(world: StepContext, node: NodeSpec, old: str, *, back: bool) -> 
 
 
 def edits(world: StepContext, node: NodeSpec, text: str) -> tuple[str, ...]:
-    """The keys of a broker's file that somebody changed since the backup; none in what kmigrate wrote, whatever the cluster file says now."""
+    """The keys edited in a broker's file since the backup; none in a file of kmigrate, whatever the cluster file says now."""
     original = world.backup.original(node)
     if text == original or world.backup.wrote(node, text):
         return ()
@@ -85,7 +83,7 @@ def edits(world: StepContext, node: NodeSpec, text: str) -> tuple[str, ...]:
 
 
 def _of_controller(world: StepContext, node: NodeSpec) -> str:
-    """The file that a controller has, empty where there is none. Raises `Refused` for somebody else's."""
+    """The controller's file, empty if there is none. Raises `Refused` if the file belongs to another node or service."""
     host = world.tools.host(node)
     properties = host.files(node).properties
     if (whose := whose_else(node.id, properties)) is not None:
@@ -95,14 +93,19 @@ def _of_controller(world: StepContext, node: NodeSpec) -> str:
 
 
 def rollback_prerequisites(spec: ClusterSpec, backup: BackupStore, brokers: Iterable[NodeSpec]) -> tuple[Reason, ...]:
-    """Why these brokers, or the controllers, could not be taken back: an original that is missing or altered (its hash tells) or of which
-    nothing can be rendered, a command that the cluster file lacks. What a machine's meta.properties lacks the way back writes itself.
+    """Reasons why these brokers, or the controllers, could not be rolled back.
+
+    An original is missing, altered (by its hash) or cannot be rendered from; or the cluster file misses a command. The rollback
+    itself writes what a machine's meta.properties misses.
     """
     return tuple(_reasons(spec, backup, brokers))
 
 
 def refuse_if_rollback_lost(name: str, spec: ClusterSpec, backup: BackupStore, journal: Journal) -> None:
-    """Raises `Refused` where something is lacking; the journal has it. `name`: the step that must not go forward then."""
+    """Raise `Refused`, with a journal line, if a prerequisite of the rollback is missing.
+
+    `name`: the step that must not run then.
+    """
     reasons = rollback_prerequisites(spec, backup, spec.brokers)
     if reasons:
         journal.write("lost", name, f"The way back is not open any more. {format_reasons(reasons)}")

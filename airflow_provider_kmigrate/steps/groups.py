@@ -1,6 +1,6 @@
-"""Consumer groups off ZooKeeper's coordination: instances that are switched, the mode, the watch between, the leftovers, the way back.
+"""The steps that move a consumer group off ZooKeeper coordination or roll it back: instances, mode, watch, clean-up.
 
-Before anything of a group is moved: what a scan says against it, and whether a person lets it go on that was taken back.
+`CheckGroup` scans a group before anything moves; `ReleaseGroup` lets a rolled-back group migrate again.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from airflow_provider_kmigrate.steps.notes import note_held
 from airflow_provider_kmigrate.steps.run import Step, StepContext
 
 _LOOKS = Fields.ZOOKEEPER | Fields.GROUP_MEMBERS
-_SHARE = 0.9  # of the patience: a canary that never comes to rest goes back before the step gives up
+_SHARE = 0.9  # of the patience: a canary that never gets stable is rolled back before the step gives up
 _BEFORE = {MemberKind.MIGRATING: MemberKind.OLD, MemberKind.PLAIN: MemberKind.MIGRATING}
 
 
 class GroupStep(Step):
-    """A step of one group, looked at once a second: each look asks ZooKeeper and the group's coordinator."""
+    """A step of one group. It reads ZooKeeper and the group's coordinator once a second."""
 
     looks = _LOOKS
     samples = 2
@@ -50,14 +50,14 @@ class GroupStep(Step):
         return (view.groups or {}).get(self.group.name)
 
     def looked(self, view: ClusterView) -> GroupObservations:
-        """Take in one look, and put it beside what is kept of those before."""
+        """Add one observation to the history, and return both."""
         seen = self.seen(view)
         self._past = self._past.saw(seen, view.taken_at, self.group)
         return self._past.looks(seen, view.taken_at)
 
 
 class _Watching(GroupStep):
-    """A step that watches the group until it was well for `wanted` seconds at a stretch, over all lives of the step."""
+    """A step that watches a group until it was healthy for `wanted` seconds in a row, over all runs of the step."""
 
     def __init__(self, group: GroupSpec, wanted: float) -> None:
         super().__init__(group)
@@ -65,7 +65,7 @@ class _Watching(GroupStep):
         self._green, self._health = HealthyTimer(0.0, self.interval), Health()
         self._worse: tuple[Reason, ...] = ()
         self._seconds, self._times, self._was_well = 0.0, 0, False
-        self._at: float | None = None  # when the last look was taken, where it knew all
+        self._at: float | None = None  # time of the last complete observation
 
     def resume(self, progress: StepProgress) -> Self:
         self._green = replace(self._green, held=progress.healthy_seconds)
@@ -75,13 +75,13 @@ class _Watching(GroupStep):
 
     @property
     def progress(self) -> StepProgress:
-        """The watch is forgotten once the group was judged for it."""
+        """The watch is forgotten once a verdict was reached from it."""
         seconds, times = (0.0, 0) if self._worse else (self._seconds, self._times)
         kept = replace(super().progress, healthy_seconds=self._green.held, worse=self._worse)
         return replace(kept, watched_seconds=seconds, lapses=times)
 
     def _saw(self, view: ClusterView, well: bool) -> tuple[Reason, ...]:
-        """Take in a look in which all was known; what is to be said of a watch that comes to no end."""
+        """Count one complete observation; returns the reasons if the group never stays healthy."""
         self._seconds += watched_seconds(self._at, view.taken_at, self.interval)
         self._times += self._was_well and not well
         self._at, self._was_well = view.taken_at, well
@@ -89,7 +89,7 @@ class _Watching(GroupStep):
         return group_health.never_well(self.group, self._seconds, self._times, self._wanted)
 
     def _blind(self, view: ClusterView) -> None:
-        """Nobody could look: that is not well, and not ill either."""
+        """Count an incomplete observation: neither healthy nor unhealthy."""
         self._seconds = max(0.0, self._seconds - self._green.held)
         self._at, self._was_well = None, False
         self._green = self._green.saw(view.taken_at, green=False)
@@ -97,18 +97,18 @@ class _Watching(GroupStep):
 
 
 def _memory(group: GroupSpec) -> float:
-    """Seconds that one process has to look on to find a partition that starves, begun anywhere in them, or a group without rest."""
+    """Seconds one process must observe to find a starving partition, at any start, or a group that is never stable."""
     return 2 * max(group.commit_within, group_health.UNREST)
 
 
 class SetMode(GroupStep):
-    """`migration/mode` of one group, exact bytes, and every member settled under it; a group that does not settle is refused (V30)."""
+    """Set `migration/mode` of one group and wait until every member is settled; refuses a group that does not settle (V30)."""
 
     def __init__(self, group: GroupSpec, mode: Mode) -> None:
         super().__init__(group)
         self.name = f"mode {mode} of group {group.name}"
         self._mode = mode
-        self._unrest: float | None = None  # since when the group has been seen under that mode and not at rest
+        self._unrest: float | None = None  # since when the group is under that mode and not stable
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         del first
@@ -128,24 +128,24 @@ class SetMode(GroupStep):
 
 
 class SwitchInstance(_Watching):
-    """One instance restarted as the next kind of member on the way forward, once the whole group is at rest; at rest again at the end.
+    """Restart one instance as the next kind of member once the whole group is stable, and wait until it is stable again.
 
-    With `bake` it is then watched for that many seconds; if the group is worse for it, or the instance restarts again and again, the
-    instance alone goes back, and the step refuses.
+    With `bake` the instance is then watched for that many seconds. If the group gets worse, or the instance restarts repeatedly,
+    only this instance is rolled back, and the step refuses.
     """
 
     def __init__(self, group: GroupSpec, instance: str, target: MemberKind, *, bake: float = 0.0) -> None:
         super().__init__(group, bake)
-        self._begun = False  # it was decided to restart the instance, in this life or in an earlier one
+        self._begun = False  # the restart was decided, in any run of the step
         self.name = f"{instance} of group {group.name} as {target}"
         self.memory = _memory(group) if bake else 0.0
         self._instance, self._target = group.instance(instance), target
-        self._asked: MemberKind | None = None  # what this life has had it restarted as
-        self._joined: frozenset[str] = frozenset()  # the lives that Kafka knew at the last look
-        self._former: frozenset[str] = frozenset()  # at the one before this life's restart
-        self._before = Health()  # of the last look
-        self._settled = False  # the group has been at rest with the instance as it is to be, in this life or in an earlier one
-        self._back_again = False  # V33: the verdict has had its consequence
+        self._asked: MemberKind | None = None  # the kind this run of the step restarted it as
+        self._joined: frozenset[str] = frozenset()  # the member ids that Kafka had at the last observation
+        self._former: frozenset[str] = frozenset()  # the member ids at the last observation before this run's restart
+        self._before = Health()  # at the last observation
+        self._settled = False  # the group was stable with the instance as its target kind, in any run of the step
+        self._back_again = False  # V33: the verdict was acted on
 
     def resume(self, progress: StepProgress) -> Self:
         super().resume(progress)
@@ -156,7 +156,7 @@ class SwitchInstance(_Watching):
 
     @property
     def progress(self) -> StepProgress:
-        """The verdict stays until the instance is back: no later try of the step may begin again before that."""
+        """The verdict stays until the instance is rolled back: no later try may begin again before that."""
         verdict = () if self._back_again else self._worse
         kept = replace(super().progress, verdict=verdict, restart_begun=self._begun)
         return replace(kept, member_restarts=self._health.restarts)
@@ -179,7 +179,7 @@ class SwitchInstance(_Watching):
         return self._watched(view, looks, decision)
 
     def _to(self, looks: GroupObservations, kind: MemberKind, *, hurry: bool = False) -> Decision:
-        """A canary that dies while it bakes is judged, not restarted."""
+        """Decide the switch to `kind`. A canary that dies while it bakes is judged, not restarted."""
         forward, name = kind is self._target, self._instance.name
         if looks.now is not None and looks.now.kafka is not None:
             self._joined = frozenset(member.member_id for member in looks.now.kafka.members)
@@ -194,7 +194,7 @@ class SwitchInstance(_Watching):
         return kept or decision
 
     def _watched(self, view: ClusterView, looks: GroupObservations, decision: Decision) -> Decision:
-        """From the restart on: first the group has to come to rest, then it bakes."""
+        """Follow the group from the restart on: it must get stable first, then it bakes."""
         self._settled = self._settled or isinstance(decision, Done)
         if looks.now is None or not (self._settled or self._asked):
             return decision
@@ -204,7 +204,7 @@ class SwitchInstance(_Watching):
         endless = self._saw(view, isinstance(decision, Done)) if self._settled else ()
         self._worse = group_health.worse(self._health, self.group, at, unrest) or endless
         if self._worse:
-            self._anew(self._health.restarts)  # whoever clears the task begins with a whole bake
+            self._anew(self._health.restarts)  # a cleared task begins with a whole bake
             return self._back(looks)
         if not isinstance(decision, Done) or self._green.held >= self._wanted:
             return decision
@@ -212,7 +212,7 @@ class SwitchInstance(_Watching):
         return Wait((Reason("T01", text),), healthy=True)
 
     def _anew(self, renewed: int = 0) -> None:
-        """`renewed` is forgotten when it has had its consequence: a life that ends before leaves it to the next one."""
+        """Restart the watch. `renewed` is forgotten once it was acted on; a run that ends before passes it to the next."""
         self._green, self._health, self._settled = HealthyTimer(0.0, self.interval), Health(earlier=renewed), False
         self._seconds, self._times, self._at, self._was_well = 0.0, 0, None, False
 
@@ -229,7 +229,7 @@ class SwitchInstance(_Watching):
             )
             return Refuse((Reason("V33", text), *self._worse))
         if isinstance(decision, Refuse) and group_move.absent(looks.now, self.group, self._instance.name):
-            return Wait(decision.reasons)  # until Kafka has forgotten the one that died
+            return Wait(decision.reasons)  # until Kafka has removed the dead member
         return decision
 
     def act(self, world: StepContext, act: Act) -> None:
@@ -241,7 +241,7 @@ class SwitchInstance(_Watching):
             super().act(world, act)
         if kind is not self._target:
             note_held(world, self.group.name, act)
-        self._asked = kind  # also where it fails half-way: what became of it, its members tell
+        self._asked = kind  # also if it fails half-way: the members show what became of it
         self._former = self._joined
         self._anew()
         self._health = self._before
@@ -249,9 +249,9 @@ class SwitchInstance(_Watching):
 
 
 class GroupWatched(_Watching):
-    """A group that nobody touches stays at rest and goes on committing, for `seconds`.
+    """Watch a group that is not being moved: it must stay stable and keep committing for `seconds`.
 
-    What another process found `worse` is the answer: this one would need as long to see it as that one did.
+    A `worse` found by another process is final: this one would need as long to see it again.
     """
 
     def __init__(self, group: GroupSpec, seconds: float) -> None:
@@ -282,7 +282,7 @@ class GroupWatched(_Watching):
 
 
 class RollBackGroup(GroupStep):
-    """A group back to a goal on its way, from wherever it stands, one instance or the mode at a time."""
+    """Roll a group back to a goal from any state, one instance or the mode at a time."""
 
     most_acts = 3
 
@@ -292,7 +292,7 @@ class RollBackGroup(GroupStep):
         self._goal = goal
         self._move: tuple[str, MemberKind | Mode] | None = None
         self._asked: tuple[str, MemberKind | Mode] | None = None
-        self._since = 0.0  # when this move was first wanted
+        self._since = 0.0  # when this move was first decided
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         del first
@@ -336,7 +336,7 @@ class RollBackGroup(GroupStep):
 
 
 class CleanUp(GroupStep):
-    """The leftovers of a group that has left ZooKeeper: the mode and the empty folders. Its offsets stay: they cost nothing."""
+    """Delete the leftovers of a group that has left ZooKeeper: the mode and empty folders. Its offsets stay; they cost nothing."""
 
     def __init__(self, group: GroupSpec) -> None:
         super().__init__(group)
@@ -350,7 +350,7 @@ class CleanUp(GroupStep):
         del act
         paths, zk = GroupPaths(self.group.name), world.tools.zk
         migration = f"{paths.root}/migration"
-        # the mode goes last: while it is there, the group is not taken for cleaned up
+        # The mode goes last: while it exists, the group does not count as cleaned up.
         folders = [
             paths.hold,
             *_below(zk, paths.resets, 1),
@@ -360,18 +360,18 @@ class CleanUp(GroupStep):
         ]
         for path in (*folders, paths.mode, migration):
             found = zk.read(path)
-            if found is not None:  # ZooKeeper deletes no folder in which anything is
+            if found is not None:  # ZooKeeper deletes no znode that has children
                 zk.commit([Delete(path, found[1])], holding=world.fence)
 
 
 def _below(zk: ZooKeeper, path: str, depth: int) -> list[str]:
-    """A folder and what is in it, down to `depth`, children first."""
+    """A folder and its contents down to `depth`, children first."""
     inner = [found for child in zk.children(path) for found in _below(zk, f"{path}/{child}", depth - 1)] if depth else []
     return [*inner, path]
 
 
 def copy_offsets(world: StepContext, group: str) -> None:
-    """Kafka's committed offsets into ZooKeeper where those are lower or missing; never the other way round, never lower."""
+    """Copy Kafka's committed offsets into ZooKeeper if those there are lower or missing; never the other way, never lower."""
     seen = (world.observer.look(_LOOKS, groups=(group,)).groups or {}).get(group)
     if seen is None or seen.committed is None:
         raise Failed(f"group {group}: its offsets could not be read, none was copied")
@@ -382,9 +382,9 @@ TopicSettings = Callable[[Iterable[str]], Mapping[str, Mapping[str, str]]]
 
 
 class CheckGroup(GroupStep):
-    """Two looks, as far apart as the group's consumers take between two commits: what blocks is refused, all else is said.
+    """Compare two observations, one commit interval of the group apart; refuse blockers, report everything else. Read-only.
 
-    `settings`: what topics have of what an old consumer cannot read. Only looks.
+    `settings`: returns the topic settings that a ZooKeeper consumer (legacy) may be unable to read.
     """
 
     samples = 1
@@ -393,7 +393,7 @@ class CheckGroup(GroupStep):
         super().__init__(group)
         self.name = f"check of group {group.name}"
         self._settings = settings
-        self._before: tuple[GroupSeen, float] | None = None  # the first whole look
+        self._before: tuple[GroupSeen, float] | None = None  # the first complete observation
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         for one in (first, view):
@@ -408,7 +408,7 @@ class CheckGroup(GroupStep):
 
 
 class ReleaseGroup(GroupStep):
-    """A person has said that a group that was taken back may be moved forward again."""
+    """Release a rolled-back group, so that it may migrate again: the operator's decision."""
 
     def __init__(self, group: GroupSpec) -> None:
         super().__init__(group)

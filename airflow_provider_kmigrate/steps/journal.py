@@ -1,6 +1,6 @@
-"""The diary of a run as evidence: one JSON object a line, appended and flushed to disk before an act and after it.
+"""The journal of a run as evidence: one JSON object a line, flushed to disk before and after each act.
 
-It is never read back to decide anything; where the cluster is, the cluster says.
+It is never read back to decide anything; the cluster's state comes from the cluster.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from airflow_provider_kmigrate.exceptions import Refused
 
 
 class Journal(Protocol):
-    """Where a step writes what it saw, decided and did."""
+    """Records what a step observed, decided and did."""
 
     def write(self, kind: str, step: str, text: str, **facts: object) -> None:
         """One line; `facts` must be JSON values without secrets."""
@@ -30,7 +30,7 @@ class FileJournal:
         self._prepare()
 
     def _prepare(self) -> None:
-        """Raises `Refused` (O05) where nothing could be written: found out here, nothing has been done yet."""
+        """Raises `Refused` (O05) if the journal cannot be written, before anything is done."""
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             written = self._path if self._path.exists() else self._path.parent
@@ -42,7 +42,7 @@ class FileJournal:
             raise Refused.because(Reason("O05", text))
 
     def begin(self) -> None:
-        """The run's first line, once: whoever asks what the run restarts can tell its journal from one that is kept elsewhere."""
+        """Write the run's first line, once. Without that line, a reader knows that the run keeps its journal elsewhere."""
         if not self._path.exists():
             self.write("began", "run", "The run owns the cluster.")
 
@@ -55,7 +55,7 @@ class FileJournal:
 
 
 def evidence(view: ClusterView) -> dict[str, object]:
-    """What allowed an act, small enough for a line: modes, flags, ISR health, /migration and the quorum."""
+    """What allowed an act, small enough for one line: modes, flags, ISR health, /migration and the quorum."""
     partitions = view.partitions
     behind = None if partitions is None else sum(partition.under_replicated for partition in partitions)
     migration = view.zk.migration if view.zk else None
@@ -70,5 +70,5 @@ def evidence(view: ClusterView) -> dict[str, object]:
 
 
 def format_reasons(reasons: Iterable[Reason]) -> str:
-    """Reasons as one text for logs and journals."""
+    """Format reasons as one text for logs and journals."""
     return " | ".join(map(str, reasons))

@@ -1,4 +1,4 @@
-"""What kmigrate writes down in ZooKeeper for every later run, because no node can be asked for it; part of every view (`ZkView`)."""
+"""Notes that kmigrate keeps in ZooKeeper for later runs, because no node can report them; part of every view (`ZkView`)."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from airflow_provider_kmigrate.steps.run import StepContext
 
 
 def note_registered(world: StepContext, broker: int) -> None:
-    """Write down that the controllers will know this broker, before it starts in migration mode."""
+    """Note that the controllers will know this broker, before it starts in migration mode."""
     _add(world, REGISTERED, broker)
 
 
 def note_unflagged(world: StepContext, controller: int) -> None:
-    """Write down that it is kmigrate that takes this controller's flag, before it does."""
+    """Note that kmigrate removes this controller's flag, before it does."""
     _add(world, UNFLAGGED, controller)
 
 
 def note_taken_back(world: StepContext, broker: int, mode: BrokerMode) -> None:
-    """Write down that this broker goes back alone: its registration with the controllers stays."""
+    """Note that this broker alone is rolled back: its registration with the controllers stays."""
     found = world.tools.zk.read(TAKEN_BACK)
     known = znodes.taken_back(found[0]) if found else {}
     _put(world, TAKEN_BACK, {str(one): str(was) for one, was in {**known, broker: mode}.items()}, found)
 
 
 def note_held(world: StepContext, group: str, act: Act) -> None:
-    """Before anything of the group goes back: no run but this one moves it forward, until a person says so."""
+    """Hold the group before any of it is rolled back: no other run migrates it until the operator releases it."""
     group_writes.note_hold(world.tools.zk, group, Hold(world.run, act.text), world.fence)
 
 
 def notes_deleted(world: StepContext) -> list[Delete]:
-    """What deletes all notes: they are of controllers that go with the same transaction, and new ones know nobody."""
+    """The operations that delete all notes: their controllers go in the same transaction, and new ones know no broker."""
     found = {path: world.tools.zk.read(path) for path in NOTES}
     return [Delete(path, note[1]) for path, note in found.items() if note is not None]
 
 
 def forget_unflagged(world: StepContext, controller: int) -> None:
-    """The controller gets its flag back: whoever takes it from now on, it is not the finalization that was begun."""
+    """Forget the note when the controller gets its flag back: a later removal is not part of the finalization that was begun."""
     found = world.tools.zk.read(UNFLAGGED)
     known = znodes.node_ids(UNFLAGGED, found[0]) if found else frozenset()
     if controller in known:

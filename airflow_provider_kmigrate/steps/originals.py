@@ -1,8 +1,9 @@
-"""`python -m airflow_provider_kmigrate.steps.originals BACKUP BROKER [FILE]`: a broker's original in the backup takes in an edit.
+"""`python -m airflow_provider_kmigrate.steps.originals BACKUP BROKER [FILE]`: store an edited original of a broker.
 
-BACKUP is the folder `<folder>/backup/<cluster>_<cluster id>`, FILE the original with the edit made; without it an editor opens on a copy. The one
-before is kept beside it. With `--lost` FILE is the first one of a backup that is gone. Ends with 0 where it is stored, 1 where it is refused. Looks at
-no node: its file must have the same edit, by whoever made it. To be run as Airflow's user, whose files these are.
+BACKUP is the folder `<folder>/backup/<cluster>_<cluster id>`, FILE the edited original; without it an editor opens on a copy. The
+previous original is kept beside it. With `--lost` FILE is the first original of a backup that is gone. Ends with 0 if it is stored, 1
+if it is refused. No node is contacted: the operator must make the same edit in the node's file. Run it as Airflow's user, who owns
+these files.
 """
 
 from __future__ import annotations
@@ -67,7 +68,10 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def take_in(store: BackupStore, node: NodeSpec, file: Path) -> str:
-    """Store `file` as the broker's original; which keys changed, in words. Raises `Refused`, and `Failed` where it cannot be read."""
+    """Store `file` as the broker's original; returns a text with the changed keys.
+
+    Raises `Refused`, and `Failed` if it is unreadable.
+    """
     old = store.original(node)
     new = _original(node, file, node_id(parse(old)))
     if new == old:
@@ -80,7 +84,7 @@ def take_in(store: BackupStore, node: NodeSpec, file: Path) -> str:
 
 
 def bring_in(store: BackupStore, node: NodeSpec, file: Path | None, version: str | None) -> str:
-    """Store `file` as the broker's first original, and the metadata version where one is given. Refuses where there is an original."""
+    """Store `file` as the broker's first original, with the metadata version if given. Raises `Refused` if an original exists."""
     if file is None or store.path(node).exists():
         raise Refused.because(_not_lost(store, node))
     new = _original(node, file, node.id)
@@ -106,7 +110,7 @@ def _original(node: NodeSpec, file: Path, expected: int | None) -> str:
 
 @contextmanager
 def _edited(original: str) -> Iterator[Path]:
-    """A copy that a person has edited; private, and gone afterwards: it may hold secrets."""
+    """A private copy for the operator to edit; deleted afterwards, because it may hold secrets."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "original.properties"
         atomic.replace(copy, original.encode(files.ENCODING))
@@ -116,7 +120,7 @@ def _edited(original: str) -> Iterator[Path]:
 
 
 def _refuse_as_stranger(backup: Path) -> None:
-    """Root's files would be closed to Airflow's user: every later task of both ways would fail."""
+    """Refuse to run as another user: Airflow's user could not read root's files, and every later task would fail."""
     owner = next(place for place in (backup.resolve(), *backup.resolve().parents) if place.exists()).stat().st_uid
     if owner == os.geteuid():
         return

@@ -1,4 +1,4 @@
-"""Before anything is touched: look at everything, and save what a way back needs."""
+"""Before any change: preflight checks of everything, and the backup that a rollback needs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from airflow_provider_kmigrate.steps.run import StepContext
 
 @dataclass(frozen=True, slots=True)
 class Preflight:
-    """One preflight: what was looked at, and what was found; `took` in seconds."""
+    """The facts and findings of one preflight; `took` in seconds."""
 
     view: ClusterView
     facts: PreflightFacts
@@ -28,7 +28,7 @@ class Preflight:
 
 
 def look_preflight(world: StepContext) -> Preflight:
-    """Look at everything and judge it; nothing is changed, said or written."""
+    """Observe and judge everything; nothing is changed, logged or written."""
     began = world.clock.monotonic()
     view = world.observer.look(preflight.LOOK)
     facts = replace(_facts(world, view), around=world.observer.surroundings(view))
@@ -37,7 +37,7 @@ def look_preflight(world: StepContext) -> Preflight:
 
 
 def run_preflight(world: StepContext, keep: Callable[[Preflight], object] = lambda _: None) -> tuple[PreflightFinding, ...]:
-    """All findings of one look, said and journaled, after `keep` has had them; raises `Refused` with every blocking one."""
+    """Log, journal and return all findings of one observation, after `keep` received them. Raises `Refused` with every blocker."""
     looked = look_preflight(world)
     found = looked.found
     for text in (*looked.facts.around.unread, *map(str, found)):
@@ -85,9 +85,9 @@ def _config(world: StepContext, broker: int) -> dict[str, str] | None:
 
 
 def run_backup(world: StepContext) -> Done:
-    """Save every broker's original and ZooKeeper's tree, read them back by hash. Raises `Refused` without an original.
+    """Save every broker's original and ZooKeeper's tree and verify the hashes. Raises `Refused` without an original.
 
-    While no broker has moved, a changed file simply is the new original; afterwards it is refused.
+    Until the first broker has moved, a changed file simply is the new original; afterwards it is refused.
     """
     view = world.observer.look(Fields.BROKERS)
     begun = preflight.begun(view)

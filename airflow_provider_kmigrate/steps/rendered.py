@@ -1,8 +1,8 @@
-"""`python -m airflow_provider_kmigrate.steps.rendered CLUSTER BACKUP ROLE ID STAGE`: print the properties file of any node in any stage.
+"""`python -m airflow_provider_kmigrate.steps.rendered CLUSTER BACKUP ROLE ID STAGE`: print a node's properties file of a stage.
 
-For a machine that replaces one that is gone for good: its file is not there to be edited. CLUSTER is the cluster file, BACKUP the folder
-`<folder>/backup/<cluster>_<cluster id>`, ROLE `broker` or `controller`, STAGE zookeeper, migration or kraft, for a controller migration or
-final. The file may hold secrets. Ends with 0, or with 1 and the reason.
+For a machine that replaces a lost one, whose file cannot be edited any more. CLUSTER is the cluster file, BACKUP the folder
+`<folder>/backup/<cluster>_<cluster id>`, ROLE `broker` or `controller`, STAGE zookeeper, migration or kraft, for a controller
+migration or final. The file may hold secrets. Ends with 0, or with 1 and the reason.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Restarts: a node that an act has stopped comes up again, whatever fails for a moment in between."""
+"""Stop, start and restart a node; a stopped node comes up again despite transient failures."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ _PAUSE = 2.0  # seconds between two tries; an Airflow retry would leave the node
 
 
 def ours(world: StepContext, name: str, node: NodeSpec) -> Gate:
-    """Whether it is known that a node's machine holds this cluster's directories: of a node that an act itself has chosen no look before has read
-    them. `name`: the step's. Raises `WrongCluster` where they are another cluster's.
+    """The gate that a node's machine holds this cluster's directories, for a node that an act itself chose.
+
+    No earlier observation has read them. `name`: the step's. Raises `WrongCluster` if they are another cluster's.
     """
     view = world.observer.look(Fields.ZOOKEEPER | Fields.FILES, (node,))
     refuse_strangers(name, world, view)
@@ -33,7 +34,7 @@ def ours(world: StepContext, name: str, node: NodeSpec) -> Gate:
 
 
 def stop_node(world: StepContext, node: NodeSpec) -> float:
-    """Stop a node; returns the seconds that it took. `TimedOut` says what to do next, anything else is what its host raises."""
+    """Stop a node; returns the seconds that it took. `TimedOut` says what to do next; other errors are the host's."""
     try:
         return world.tools.host(node).stop(node, world.fence.token)
     except TimedOut as error:
@@ -41,8 +42,9 @@ def stop_node(world: StepContext, node: NodeSpec) -> float:
 
 
 def stop(world: StepContext, node: NodeSpec) -> float:
-    """Stop a node that is to be started again; returns the seconds that it took. Where the connection broke meanwhile nobody knows whether it
-    has stopped: it is started, which changes nothing about one that runs, before that is raised.
+    """Stop a node that is to be started again; returns the seconds that it took.
+
+    If the connection breaks, its state is unknown: it is started, which is harmless if it runs, and the error is raised.
     """
     try:
         return stop_node(world, node)
@@ -53,18 +55,18 @@ def stop(world: StepContext, node: NodeSpec) -> float:
 
 
 def start(world: StepContext, node: NodeSpec) -> None:
-    """Start a node; tried again while its host is out of reach, at most `_TRIES` times. Raises what the last try did, anything else at once."""
+    """Start a node; retries up to `_TRIES` times while its host is unreachable. Raises the last error, any other at once."""
     retry(world, f"{node.name} is down and could not be started", lambda: world.tools.host(node).start(node, world.fence.token))
 
 
 def restart(world: StepContext, node: NodeSpec) -> None:
-    """Stop a node, say how long that took, and start it again."""
+    """Stop a node, report how long that took, and start it again."""
     world.say(f"{node.name} stopped after {stop(world, node):.1f} s.")
     start(world, node)
 
 
 def apply(world: StepContext, node: NodeSpec, stage: FileStage, verb: Verb) -> None:
-    """What `verb` asks for: START with the file that the node has; REWRITE the file of that stage; RESTART with it.
+    """Apply `verb`: START with the node's file, REWRITE the file of that stage, or RESTART with it.
 
     Raises ValueError for any other verb, with nothing done.
     """
@@ -79,7 +81,7 @@ def apply(world: StepContext, node: NodeSpec, stage: FileStage, verb: Verb) -> N
 
 
 def retry(world: StepContext, what: str, do: Callable[[], Value]) -> Value:
-    """Do what stands between a node's stop and its start, again where nobody answered. `what` failed, in words for the log."""
+    """Retry what stands between a node's stop and its start while its host does not answer. `what` failed, in words for the log."""
     for left in range(_TRIES - 1, 0, -1):
         try:
             return do()

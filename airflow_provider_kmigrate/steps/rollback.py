@@ -28,10 +28,10 @@ from airflow_provider_kmigrate.steps.waits import Equivalent
 
 
 def planned(world: StepContext) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Say and return what a rollback would do, step by step, and what is kept and what lost; checks that it could, changes nothing.
+    """Report and return the rollback's steps, and what is kept and lost; checks that it is possible, changes nothing.
 
-    Raises `Refused` where there is no way back, where an original that it needs is missing or altered, or the backup cannot be written,
-    `Unavailable` where that cannot be told.
+    Raises `Refused` if no rollback is possible, an original that it needs is missing or altered, or the backup is not writable;
+    `Unavailable` if that cannot be determined.
     """
     view = world.observer.look(Fields.POSITION | Fields.NODES | Fields.STATE_EPOCH | Fields.CLIENT_METRICS | Fields.METADATA)
     ended = back_gates.over(view)
@@ -72,7 +72,7 @@ def _refuse_what_is_lacking(world: StepContext, view: ClusterView) -> None:
 
 
 class RestoreFlag(NodeStep):
-    """One controller of a migration under way up and with its flag, so that no election can finalize."""
+    """Bring one controller of a migration under way up with its flag, so that no election can finalize."""
 
     looks = Fields.POSITION | Fields.NODES
     patience = 180.0
@@ -97,7 +97,7 @@ class RestoreFlag(NodeStep):
 
 
 class ControllerFailover(Step):
-    """One failover of the active controller. Killed and run again it makes another one, which does no harm."""
+    """Fail over the active controller once. Killed and run again it does so again, which is harmless."""
 
     name = "failover before the way back"
     looks = DOWN_LOOKS | Fields.CLIENT_METRICS | Fields.PARTITIONS
@@ -105,7 +105,7 @@ class ControllerFailover(Step):
 
     def __init__(self, controllers: tuple[NodeSpec, ...]) -> None:
         self.nodes = controllers
-        self._before: ClusterView | None = None  # the first look with a leader, and with /migration
+        self._before: ClusterView | None = None  # the first observation with a leader and /migration
         self._standstill = StalledDualWrite()
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
@@ -128,7 +128,7 @@ class ControllerFailover(Step):
 
 
 class EqualAfterFailover(Equivalent):
-    """ZooKeeper and KRaft store the same, or on what terms the way back goes on without."""
+    """Wait until ZooKeeper and KRaft store the same metadata, or the rollback's terms allow a difference."""
 
     def __init__(self, patience: float, terms: RollbackTerms = SAFE) -> None:
         super().__init__(patience)
@@ -140,7 +140,10 @@ class EqualAfterFailover(Equivalent):
 
 
 class StopController(NodeStep):
-    """One controller stopped, once no broker needs it, and nothing would be lost with it. `controllers`: all of them; none: every node."""
+    """Stop one controller once no broker needs it and nothing would be lost.
+
+    `controllers`: the nodes to observe, all controllers; empty: every node.
+    """
 
     looks = Fields.POSITION | Fields.PARTITIONS | Fields.MIN_INSYNC | Fields.PROCESSES
     interval = 0.5
@@ -161,12 +164,12 @@ class StopController(NodeStep):
 
     def act(self, world: StepContext, act: Act) -> None:
         del act
-        world.backup.prove_writable()  # of the worker that is the likeliest to hand over; afterwards nobody is controller
+        world.backup.prove_writable()  # this worker most likely does the handover; afterwards there is no controller
         world.say(f"{self.node.name} stopped after {stop_node(world, self.node):.1f} s.")
 
 
 class HandOver(Step):
-    """The transaction that gives the cluster to ZooKeeper; what it deletes is saved first, and partition epochs are raised."""
+    """The handover: the transaction that gives the cluster to ZooKeeper. What it deletes is saved, partition epochs are raised."""
 
     name = "hand over to ZooKeeper"
     looks = Fields.BROKERS | Fields.CONTROLLERS | Fields.ZOOKEEPER | Fields.STATE_EPOCH | Fields.TOPICS | Fields.NODES
@@ -200,7 +203,7 @@ class HandOver(Step):
 
 
 class ZooKeeperLeads(Step):
-    """A ZooKeeper controller that every broker names, and every partition with a leader that it can move."""
+    """Wait for a ZooKeeper controller that every broker names, and a leader that it can move for every partition."""
 
     name = "ZooKeeper controller"
     looks = Fields.BROKERS | Fields.CONTROLLERS | Fields.ZOOKEEPER | Fields.PARTITIONS | Fields.STATE_EPOCH
@@ -219,7 +222,7 @@ class ZooKeeperLeads(Step):
 
 
 class WipeController(NodeStep):
-    """One stopped controller's directories out of the way."""
+    """Move one stopped controller's directories away."""
 
     looks = Fields.BROKERS | Fields.CONTROLLERS | Fields.ZOOKEEPER | Fields.NODES
 
@@ -238,7 +241,7 @@ class WipeController(NodeStep):
 
 
 class RolledBack(Step):
-    """As before the migration, and ready for the next one."""
+    """Check that the cluster is as before the migration, ready for the next one."""
 
     name = "rolled back"
     looks = Fields.POSITION | Fields.NODES | Fields.PARTITIONS | Fields.MIN_INSYNC | Fields.STATE_EPOCH | Fields.GROUPS
@@ -251,7 +254,7 @@ class RolledBack(Step):
 
 
 def _same(view: ClusterView, read: dict[str, tuple[bytes, int]], change: HandOverWrites) -> bool:
-    """Whether the znodes with their versions are those that the change was made for."""
+    """True if the znodes and their versions are those that the change was made for."""
     zk = view.zk
     if zk is None or set(change.delete) - set(read):
         return False

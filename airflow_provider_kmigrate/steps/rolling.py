@@ -1,4 +1,4 @@
-"""A plan run in one task; and what each task of a DAG needs of it: is its node postponed, and which nodes are left at the end."""
+"""Run a plan in one task, and roll over nodes: which are postponed, and which are left at the end."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _WITHOUT_LOOP: Mapping[str, Callable[[StepContext], object]] = {
     "backup": run_backup,
     "plan": planned,
     "show rollback": planned_forward,
-    APPROVE: lambda _world: None,  # only a DAG asks
+    APPROVE: lambda _world: None,  # only a DAG waits for approval
 }
 
 
 def run_rollback(world: StepContext, terms: RollbackTerms = SAFE) -> Done:
-    """Run the whole rollback, as its DAG does, without asking, and release the fence at its end.
+    """Run the whole rollback as its DAG does, without approval, and release the fence at its end.
 
-    Raises as its steps do. Killed and run again, it observes the cluster and does the rest.
+    Raises as its steps do. Killed and run again, it observes the cluster and does what is left.
     """
     steps, _ = planned(world)
     end = run_plan(world, after_approval(ROLLBACK), asked_by(world.spec, terms))
@@ -47,7 +47,7 @@ def run_rollback(world: StepContext, terms: RollbackTerms = SAFE) -> Done:
 
 
 def run_plan(world: StepContext, plan: Plan, arguments: Arguments = _NONE) -> object:
-    """Run every step of a plan in its order, without asking; returns the last one's result. Raises as the steps do.
+    """Run every step of a plan in order, without approval; returns the last result. Raises as the steps do.
 
     `arguments`: of all steps beside node and target, such as the terms of a rollback.
     """
@@ -61,8 +61,8 @@ def _run_row(world: StepContext, row: PlanStep, arguments: Arguments) -> object:
     asked = {**arguments, "target": row.target} if row.target else arguments
     rest = run_rest(world, row.kind, asked) if row.last else None
     if rest is not None and not row.target:
-        return rest  # it has run every controller
-    # also brokers that are in the mode already: what a dead run left on their machines is found by their own step only
+        return rest  # it ran every controller
+    # brokers already in the mode, too: only their own step finds what a dead run left on their machines
     nodes = {Role.BROKER: world.spec.brokers, Role.CONTROLLER: world.spec.controllers}[row.each] if row.each else (None,)
     return [run_step(_step(world, row.kind, asked, node), world) for node in nodes][-1]
 
@@ -93,7 +93,10 @@ def postponed(world: StepContext, kind: str, arguments: Arguments) -> str:
 
 
 def run_rest(world: StepContext, kind: str, arguments: Arguments) -> Done | Wait:
-    """Run a step on every node that is left, postponed ones at the end. `arguments` as `run_plan`'s, with `target`. Raises as the step does."""
+    """Run a step on every node that is left, postponed ones last.
+
+    `arguments` as `run_plan`'s, with `target`. Raises as the step does.
+    """
     step = partial(_step, world, kind, arguments)
     target = arguments.get("target")
     return roll_all(world, BrokerMode(target), step) if target else roll_active_last(world, _ACTIVE_LAST[kind], step)
@@ -104,7 +107,9 @@ def _step(world: StepContext, kind: str, arguments: Arguments, node: NodeSpec | 
 
 
 def roll_all(world: StepContext, target: BrokerMode, step: Callable[[NodeSpec], Step]) -> Done:
-    """Every broker that is not in `target` yet: one that was begun first, the ZooKeeper controller last. Raises as the steps do.
+    """Run `step` for every broker not in `target` yet: one already begun first, the ZooKeeper controller last.
+
+    Raises as the steps do.
 
     The cluster is observed before each, since the ZooKeeper controller moves.
     """
@@ -118,7 +123,7 @@ def roll_all(world: StepContext, target: BrokerMode, step: Callable[[NodeSpec], 
 
 
 def roll_active_last(world: StepContext, why: Callable[[ClusterView, int], str], step: Callable[[NodeSpec], Step]) -> Done | Wait:
-    """Every controller, those with a reason `why` to be postponed last; returns the last one's result. Raises as the steps do."""
+    """Run `step` for every controller, those with a reason `why` last; returns the last result. Raises as the steps do."""
     view = world.observer.look(_QUORUM)
     nodes = sorted(world.spec.controllers, key=lambda node: bool(why(view, node.id)))
     return [run_step(step(node), world) for node in nodes][-1]

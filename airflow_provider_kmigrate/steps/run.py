@@ -1,8 +1,9 @@
-"""The one loop behind every step: look, decide, act at most once a look, until there is nothing left to do.
+"""The loop behind every step: observe, decide, act at most once per observation, until nothing is left to do.
 
-Killed anywhere and run again, a step looks, finds what is already so, and does the rest. What no look can show (how long all was well, why
-a canary must be rolled back) is its `StepProgress`, which Airflow's task state store keeps. Every act is preceded by the same five checks: the view is young, the cluster is the named one, the run still holds the fence, nobody has set the
-kill switch, and the act is in the journal with what allowed it.
+Killed anywhere and run again, a step observes what is already done, and does what is left. What no observation can show (how long
+all was healthy, why a canary must be rolled back) is its `StepProgress`, kept in Airflow's task state store. Five checks precede
+every act: the view is young, the cluster is the named one, the run still holds the fence, the kill switch is off, and the act is
+in the journal with what allowed it.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ from airflow_provider_kmigrate.steps.backup import BackupStore
 from airflow_provider_kmigrate.steps.journal import Journal, evidence, format_reasons
 
 MAX_VIEW_AGE = 5.0  # seconds; older views allow no act
-SETTLING = 5.0  # seconds after a look without ZooKeeper
-_NARROW = 2.0  # seconds in which no more than what a node that starts lacks is asked
+SETTLING = 5.0  # seconds after an observation without ZooKeeper
+_NARROW = 2.0  # seconds in which only what a starting node still misses is read
 _ANSWERS = Fields.PROCESSES | Fields.BROKERS | Fields.CONTROLLERS
-_REPEAT = 10.0  # seconds after which an unchanged reason is said again
+_REPEAT = 10.0  # seconds after which an unchanged reason is logged again
 
 
 class Clock(Protocol):
@@ -50,7 +51,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's clocks."""
+    """The machine's clock."""
 
     monotonic = staticmethod(time.monotonic)
     now = staticmethod(time.time)
@@ -62,10 +63,10 @@ class Observing(Protocol):
     """`observe.Observer`, or a test's stand-in."""
 
     def look(self, what: Fields, nodes: Sequence[NodeSpec] = (), groups: Sequence[str] = ()) -> ClusterView:
-        """One frozen view of what was asked for; `nodes` limits whose hosts are asked, `groups` names the consumer groups."""
+        """One frozen view of the fields in `what`; `nodes` limits whose hosts are asked, `groups` names the consumer groups."""
 
     def surroundings(self, view: ClusterView) -> ClusterEnvironment:
-        """What preflight asks beside a view."""
+        """Read what preflight needs beside a view."""
 
 
 class Fencing(Protocol):
@@ -82,7 +83,7 @@ class Fencing(Protocol):
         """Raises `Fenced` when a newer run holds the cluster."""
 
     def release(self) -> None:
-        """The run is over: free the cluster for others."""
+        """End the run and free the cluster for others."""
 
 
 @dataclass(frozen=True)
@@ -97,41 +98,41 @@ class StepContext:
     backup: BackupStore
     say: Callable[[str], None]
     clock: Clock = field(default_factory=SystemClock)
-    stopped: Callable[[], str] = lambda: ""  # the kill switch: who or what says that nothing may be done now; empty: nobody
+    stopped: Callable[[], str] = lambda: ""  # the kill switch: why nothing may be done now; empty: it is off
     run: str = ""  # as the fence and the journal name it
 
 
 class Step(ABC):
-    """One thing to bring about. `patience`: seconds of waiting, none of it healthy, after which it gives up."""
+    """One thing to bring about. `patience`: seconds without an act or a healthy observation, after which it gives up."""
 
     name: str
     looks: Fields
     patience: float = 600.0
-    memory: float = 0.0  # seconds of looks that a judgement needs in one life, which no shorter watch may cut off
-    acts_after: float = 0.0  # seconds of looks that an act needs in one life, which ends with the wait: read anew at each look
-    waited: float = 0.0  # seconds that count against the patience, of earlier runs of the same wait too
+    memory: float = 0.0  # seconds of observations that a judgement needs in one life; no shorter watch may end before
+    acts_after: float = 0.0  # the same for an act; the life ends with the wait, and this is read at each observation
+    waited: float = 0.0  # seconds that count against the patience, with earlier runs of the same wait
     most_acts: int = 5  # more of the same act would not help
-    samples: int = 1  # how many looks in a row must say Done
-    interval: float = 0.2  # seconds between looks; one that confirms what the last one said is over half of it later
+    samples: int = 1  # how many observations in a row must say Done
+    interval: float = 0.2  # seconds between observations; half of it before one that confirms Done
     nodes: tuple[NodeSpec, ...] = ()  # whose hosts are asked for processes and files; none: every node's
-    groups: tuple[str, ...] = ()  # consumer groups that are looked at
+    groups: tuple[str, ...] = ()  # consumer groups that are observed
     expected: frozenset[Cause] = frozenset()  # alarms that this step itself brings about
 
     @abstractmethod
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
-        """What is left to do; `first` is this run's first look, for conditions on change."""
+        """Decide what is left to do; `first` is this run's first observation, for conditions on change."""
 
     def dear(self, view: ClusterView) -> Fields:
-        """What must be looked at besides before `decide`, and takes long to read: only where the rest of the view does not decide already."""
+        """The slow fields that `decide` needs too; none if the rest of the view already decides."""
         del view
         return Fields(0)
 
     def act(self, world: StepContext, act: Act) -> None:
-        """Do what `decide` asked for; idempotent, and safe to be killed in."""
+        """Do what `decide` asked for; idempotent, and safe if killed."""
         raise AssertionError(f"{self.name} was asked to {act.verb} in {world.spec.name}, which is none of its acts")
 
     def resume(self, progress: StepProgress) -> Self:
-        """Go on from what earlier lives of this step have learned; before the first observation."""
+        """Continue from the progress of earlier lives of this step; before the first observation."""
         self.waited = progress.waited_seconds
         return self
 
@@ -141,35 +142,35 @@ class Step(ABC):
         return StepProgress(waited_seconds=self.waited)
 
     def undo(self) -> None:  # noqa: B027 - most steps remember nothing of what they decided
-        """The act that was decided on last is left to another process: forget that it was decided on."""
+        """Forget the act that was decided last: another process performs it."""
 
     def lacks(self, view: ClusterView) -> Fields:
-        """What alone tells whether a node that an act of this step has started has gone on; none where the whole look is due."""
+        """The few fields that show whether a node just started has progressed; none if a whole observation is due."""
         del view
         return Fields(0)
 
     def agrees(self, narrow: ClusterView) -> bool:
-        """Whether a look at what `lacks` asked for is one of the looks in a row that must say Done, if a whole one says so next."""
+        """True if this partial observation counts towards the consecutive Done ones, if the next whole one says Done."""
         del narrow
         return False
 
     def traces(self, world: StepContext) -> str:
-        """What says why acting was in vain, such as the end of a node's log."""
+        """The evidence of why acts failed, such as the end of a node's log."""
         del world
         return ""
 
 
 class NodeStep(Step):
-    """A step of one node, whose files and process its acts change: none comes before a look that shows whose directories its machine holds.
+    """A step that changes one node. It never acts before verifying that the node's data directories belong to this cluster.
 
-    `elsewhere`: verbs that leave this node alone; which other node such an act changes it finds out itself (`restarts.ours`).
+    `elsewhere`: verbs that do not change this node; such an act checks the node it changes itself (`restarts.ours`).
     """
 
     node: NodeSpec
     elsewhere: frozenset[Verb] = frozenset()
 
     def of_ours(self, view: ClusterView, decision: Decision) -> Decision:
-        """The decision, or a wait where it is an act on a node of which that was not read."""
+        """The decision, or a wait if it acts on this node before its directories were read."""
         if not isinstance(decision, Act) or decision.verb in self.elsewhere:
             return decision
         seen = self._seen(view)
@@ -177,7 +178,7 @@ class NodeStep(Step):
         return Wait(unknown) if unknown else decision
 
     def lacks(self, view: ClusterView) -> Fields:
-        """Its answer, which only its own start can bring; then a broker's place in its ISRs, which its leaders give it."""
+        """The node's answer, which only its own start can bring; then a broker's place in its ISRs, which its leaders give it."""
         seen = self._seen(view)
         if seen is None:
             return Fields(0)
@@ -199,7 +200,7 @@ class NodeStep(Step):
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """The step goes on: its next tick is due in so many seconds. `reasons`: what it waits for."""
+    """The step continues: its next tick is due in `seconds`. `reasons`: what it waits for."""
 
     seconds: float
     reasons: tuple[Reason, ...] = ()
@@ -208,7 +209,7 @@ class Pause:
 def run_step(
     step: Step, world: StepContext, sync_for: float = float("inf"), observed: Callable[[], object] = lambda: None
 ) -> Done | Wait:
-    """Run until done, blocking; `Wait` after `sync_for` seconds of mere waiting (then defer, and run again later).
+    """Run until done, blocking; returns `Wait` after `sync_for` seconds of mere waiting (then defer, and run again later).
 
     Arguments and errors are `StepRunner`'s.
     """
@@ -221,9 +222,9 @@ def run_step(
 class StepRunner:
     """One life of a step. Each `tick` observes once, decides once and acts at most once; the caller sleeps between ticks.
 
-    A task sleeps blocking (`run_step`), a trigger with asyncio. One thread at a time. `sync_for`: seconds of mere waiting after which a tick
-    returns `Wait`, to be deferred. `observed` is called after each decision, before anything comes of it. `repeat`: seconds after which an
-    unchanged reason is logged again.
+    A task sleeps blocking (`run_step`), a trigger with asyncio. For one thread at a time. `sync_for`: seconds of mere waiting
+    after which a tick returns `Wait`, to be deferred. `observed` is called after each decision, before it takes effect. `repeat`:
+    seconds after which an unchanged reason is logged again.
     """
 
     def __init__(
@@ -279,7 +280,7 @@ class StepRunner:
         return self._diary.settled(view, decision)
 
     def _has_waited(self, view: ClusterView, wait: Wait) -> bool:
-        """Whether this life has waited for long enough; raises `TimedOut` if all lives together have."""
+        """True if this life has waited long enough; raises `TimedOut` if all lives together have."""
         step = self._step
         step.waited = self._diary.waited()
         if step.waited >= step.patience:
@@ -296,8 +297,8 @@ class StepRunner:
     def _observe_narrowly(self, narrow: _Narrow) -> Pause | None:
         """Observe only what a node that was just started is missing; None if a whole observation is due.
 
-        Whole observations, four a second, cost a machine with two cores so much that a broker took a third longer to start (measured).
-        On a large cluster they are as far apart as they take.
+        Whole observations, four a second, load a machine with two cores so much that a broker took a third longer to start
+        (measured). On a large cluster the intervals between whole observations are as long as one takes.
         """
         step, clock = self._step, self._world.clock
         narrow.until = clock.monotonic() + _NARROW if narrow.until is None else narrow.until
@@ -346,7 +347,7 @@ def _act(step: Step, world: StepContext, view: ClusterView, decision: Act, diary
 
 
 def require_gate(gate: Gate) -> None:
-    """Raises `Refused` where a gate is not met and never will be by itself, `Unavailable` where it may be at another try."""
+    """Raise `Refused` if a gate can never be met by itself, `Unavailable` if another try may succeed."""
     if gate.met:
         return
     if gate.standing is GateState.NEVER:
@@ -355,14 +356,14 @@ def require_gate(gate: Gate) -> None:
 
 
 def refuse_strangers(name: str, world: StepContext, view: ClusterView) -> None:
-    """Raises `WrongCluster` where the view names another cluster than the cluster file does, or none. `name`: the step's."""
+    """Raise `WrongCluster` if the view names another cluster than the cluster file, or none. `name`: the step's."""
     reasons = strangers(view, world.spec)
     if reasons:
         raise WrongCluster(f"{name}: {format_reasons(reasons)}", reasons)
 
 
 def refuse_if_stopped(name: str, world: StepContext) -> None:
-    """The kill switch: raises `Refused` where it is on. `name`: the step's."""
+    """Raise `Refused` if the kill switch is on. `name`: the step's."""
     said = world.stopped()
     if said:
         world.journal.write("stopped", name, said)
@@ -370,29 +371,30 @@ def refuse_if_stopped(name: str, world: StepContext) -> None:
 
 
 def refuse_if_on(cluster: str, said: str) -> None:
-    """Raises `Refused` where the kill switch said something."""
+    """Raise `Refused` if `said`, the kill switch's reason, is not empty."""
     if said:
         text = f"The kill switch of {cluster} is on: {said}"
         raise Refused.because(Reason("H05", text))
 
 
 class _Diary:
-    """What a good operator would write down: each change of what is seen, and from time to time that nothing changes."""
+    """The log and journal of one life: each change of what is observed, and from time to time that nothing changes."""
 
     def __init__(self, step: Step, world: StepContext, repeat: float) -> None:
         self._step, self._world, self._repeat = step, world, repeat
         self._begun = self._idle_since = self._said = world.clock.monotonic()
-        self._well = self._begun - step.waited  # when there last was an act or a healthy look
+        self._well = self._begun - step.waited  # time of the last act or healthy observation
         self._last: object = None
-        self._lost = float("-inf")  # when a look was last without ZooKeeper
+        self._lost = float("-inf")  # time of the last observation without ZooKeeper
         self._acts: list[str] = []
         self._alarms: tuple[Reason, ...] = ()
 
     def settled(self, view: ClusterView, decision: Decision) -> Decision:
-        """The decision, or a wait where ZooKeeper has only just come back: what its absence has changed shows a moment later.
+        """The decision, or a wait if ZooKeeper has only just come back: the effects of its absence show a moment later.
 
-        Sessions that ended meanwhile take brokers out of their ISRs within a second of its return, and brokers still tell the ISRs of before
-        (a broker was stopped in that second, and its partitions were left with one replica; met in the fault matrix).
+        Sessions that ended meanwhile remove brokers from their ISRs within a second of its return, while brokers still report the
+        earlier ISRs (a broker was stopped in that second, and its partitions were left with one replica; met in the fault
+        matrix).
         """
         now = self._world.clock.monotonic()
         if view.zk is None and self._step.looks & Fields.ZOOKEEPER:
@@ -427,11 +429,11 @@ class _Diary:
         self._world.say(f"Did '{decision.named}' in {seconds:.1f} s.")
 
     def times(self, decision: Act) -> int:
-        """How often this run has done it."""
+        """How often this run did this act."""
         return self._acts.count(decision.named)
 
     def waited(self) -> float:
-        """Seconds without an act or a healthy look, over all runs of this wait."""
+        """Seconds without an act or a healthy observation, over all runs of this wait."""
         return self._world.clock.monotonic() - self._well
 
     def idle(self) -> float:
@@ -446,7 +448,7 @@ class _Diary:
 
 
 def _unread(view: ClusterView, decision: Decision) -> tuple[Reason, ...]:
-    """Why something was not read that a wait may be for; nodes that do not answer are named by the wait's own reasons."""
+    """Unread fields that a wait may be caused by; unresponsive nodes are named by the wait's own reasons."""
     said = decision.reasons if isinstance(decision, Wait) else ()
     return tuple(reason for reason in view.unknowns if said and reason.cause in OF_THE_CLUSTER and reason not in said)
 

@@ -1,8 +1,7 @@
-"""The waits of a migration, and the elections that two of them need.
+"""The waits of a migration, the elections that two of them need, and read-only checks of its state.
 
-Looks whether users' own work may begin: the partitions, who holds the cluster, and the journals of its runs.
-
-One look at a migration that no task looks at: while its run is red, waits for a person, or has been left.
+`look` decides whether Spark jobs may begin: from the partitions, the fence's owner and the journals of its runs. `run_watch`
+checks a migration while its run has failed, waits for approval, or was left.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _SOAKING = Fields.POSITION | Fields.PARTITIONS | Fields.CLIENT_METRICS | Fields.
 
 
 class ControllersReady(Step):
-    """All controllers up, flagged and following one leader."""
+    """Wait until all controllers are up, flagged and follow one leader."""
 
     name = "controllers ready"
     looks = Fields.POSITION
@@ -46,7 +45,7 @@ class ControllersReady(Step):
 
 
 class BrokersRegistered(Step):
-    """Every broker of the cluster file is registered and known to all others."""
+    """Wait until every broker of the cluster file is registered and known to all others."""
 
     name = "all brokers registered"
     looks = Fields.POSITION
@@ -61,7 +60,7 @@ class BrokersRegistered(Step):
 
 
 class PhaseReached(Step):
-    """The cluster shows one of these phases, `samples` times in a row."""
+    """Wait until the cluster shows one of these phases, `samples` times in a row."""
 
     name = "migration phase"
     looks = Fields.POSITION
@@ -79,9 +78,9 @@ class PhaseReached(Step):
 
 
 class _DualWriting(Step):
-    """A step that needs a dual-write that moves."""
+    """A step that needs a moving dual-write."""
 
-    always: Fields  # what it looks at while nothing is amiss
+    always: Fields  # what it observes while all is healthy
 
     def __init__(self) -> None:
         self._reviving = Reviving()
@@ -110,7 +109,7 @@ class _DualWriting(Step):
 
 
 class Copied(_DualWriting):
-    """The copy is over and the dual-write alive; elects leaders that the takeover left out."""
+    """Wait until the copy is over and the dual-write moves; elect leaders that the takeover left out."""
 
     name = "metadata copy"
     most_acts = 60
@@ -119,7 +118,7 @@ class Copied(_DualWriting):
     def __init__(self, patience: float = 600.0) -> None:
         super().__init__()
         self.patience = patience
-        self._since: ClusterView | None = None  # the first look after the copy
+        self._since: ClusterView | None = None  # the first observation after the copy
 
     def decide(self, view: ClusterView, first: ClusterView) -> Decision:
         del first
@@ -134,7 +133,7 @@ class Copied(_DualWriting):
 
 
 class LagSmall(Step):
-    """The dual-write lag is small while /migration moves."""
+    """Wait until the dual-write lag is small while /migration moves."""
 
     name = "dual-write lag"
     looks = Fields.POSITION
@@ -147,7 +146,7 @@ class LagSmall(Step):
 
 
 class Equivalent(Step):
-    """ZooKeeper and KRaft store the same metadata of every kind."""
+    """Wait until ZooKeeper and KRaft store the same metadata of every kind."""
 
     name = "metadata equivalence"
     looks = Fields.POSITION | Fields.METADATA
@@ -162,7 +161,7 @@ class Equivalent(Step):
 
 
 class PreferredLeaders(Step):
-    """Leadership back to the preferred replicas."""
+    """Move leadership to the preferred replicas."""
 
     name = "preferred leaders"
     most_acts = 3 * roll.MOST_ROUNDS
@@ -183,14 +182,14 @@ class PreferredLeaders(Step):
 
 
 class Soak(_DualWriting):
-    """Every gate stays green for `seconds`. One red look and the time begins again.
+    """Every gate stays healthy for `seconds`; one unhealthy observation restarts the time.
 
-    From time to time all metadata is compared. What ZooKeeper lacks and lasts is written by a new leader; another difference that lasts
-    refuses, since a rollback would not bring back what is in force.
+    All metadata is compared from time to time. If ZooKeeper keeps missing something, a new leader writes it. Another lasting
+    difference refuses, since a rollback would not restore what is in force.
     """
 
     name = "soak in dual-write"
-    patience = 3600.0  # red for an hour is more than a hiccup
+    patience = 3600.0  # an unhealthy hour is more than a hiccup
     always = _SOAKING
 
     def __init__(self, seconds: float, interval: float | None = None, lag_limit: int = gates.MOST_LAG) -> None:
@@ -239,7 +238,7 @@ class Soak(_DualWriting):
 
 
 class Finalized(Step):
-    """No controller carries the flag any more, and nothing is written to ZooKeeper."""
+    """Wait until no controller carries the flag and nothing is written to ZooKeeper."""
 
     name = "finalized"
     looks = Fields.POSITION | Fields.PARTITIONS
@@ -256,7 +255,7 @@ class Finalized(Step):
 
 
 def look(world: StepContext, journals: Path, calm: float) -> Decision:
-    """One look; changes nothing. `journals` is the folder of the cluster's journals, `calm` in seconds."""
+    """Decide once whether jobs may begin; changes nothing. `journals`: the folder of the cluster's journals; `calm`: seconds."""
     lines = journal_lines.read(_lines(journals)).lines
     view, holder = world.observer.look(Fields.PARTITIONS), _holder(world)
     return job_risks.decide(view, lines, holder, round(1000 * world.clock.now()), round(1000 * calm))
@@ -276,10 +275,11 @@ def _holder(world: StepContext) -> job_risks.Holder:
 
 
 def run_watch(world: StepContext) -> Done:
-    """Say where the cluster stands; changes nothing.
+    """Report the state of the cluster; changes nothing.
 
-    Raises `Refused` for what a person must hear of at once: an alarm, a hybrid that lasts too long, a way back that is lost (backup, commands).
-    Raises `Unavailable` where nodes of a migration under way do not answer, or kmigrate's own finalization has only begun: look again.
+    Raises `Refused` if the operator must act at once: an alarm, a hybrid that lasts too long, a lost rollback prerequisite
+    (backup, commands). Raises `Unavailable` if nodes of a migration under way do not answer, or kmigrate's own finalization has
+    only begun: retry.
     """
     view, now = world.observer.look(Fields.POSITION), world.clock.now()
     lost = rollback_prerequisites(world.spec, world.backup, world.spec.brokers) if waits.needs_way_back(view) else ()

@@ -1,4 +1,4 @@
-"""Watch a cluster without holding a worker until a step has something to do, or is done."""
+"""Watch a cluster without holding a worker until a step must act or is done."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from airflow_provider_kmigrate.steps.run import Clock, Pause, Step, StepRunner, 
 
 Value = TypeVar("Value")
 
-_AT_ONCE = 24  # observations of a triggerer that run at the same time, those not counted that are slow
-_SLOW = 1.0  # seconds after which an observation lets another one begin: a cluster that hangs holds no other up
+_AT_ONCE = 24  # observations of a triggerer that run at the same time, slow ones not counted
+_SLOW = 1.0  # seconds after which an observation lets another one begin: a hanging cluster delays no other
 _LONGEST = 120.0  # seconds; every read of an observation has a shorter limit of its own (`observe.ObserverTimeouts`)
 
 _REPEAT = 300.0  # seconds after which an unchanged reason is logged again: a soak lasts for days
@@ -42,11 +42,12 @@ def readable(stored: object) -> StepProgress:
 
 
 class StepTrigger(BaseTrigger):
-    """Observes and decides, never acts; whatever is to be done, the task does when it resumes and observes for itself.
+    """Observes and decides, never acts: the task observes again and acts when it resumes.
 
-    The only state is in the arguments; `progress` is a `StepProgress` as JSON. A triggerer that dies begins to watch again from there.
-    `watch_for`: seconds after which the task resumes in any case, so that progress is stored; longer if the step's judgement needs longer.
-    `interval`: least seconds between two observations. `longest`: seconds after which one is given up and the task observes for itself.
+    The only state is in the arguments; `progress` is a `StepProgress` as JSON. A triggerer that dies begins to watch again from
+    there. `watch_for`: seconds after which the task resumes in any case, so that progress is stored; longer if the step's
+    judgement needs longer. `interval`: least seconds between two observations. `longest`: seconds after which one is given up and
+    the task observes for itself.
     """
 
     def __init__(
@@ -105,9 +106,9 @@ class _Watch:
             await self._clock.pause(found.seconds)
 
     async def _on_thread(self, call: Callable[[], Value]) -> Value:
-        """Run it on a thread of our own: the loop's default ones belong to all triggers, and name resolution needs them.
+        """Run the call on a thread of our own: all triggers share the loop's default ones, and name resolution needs them.
 
-        Raises TimeoutError; what still runs then is left alone, and nothing waits for it.
+        Raises TimeoutError; the call that still runs then is abandoned.
         """
         turn = _Turn()
         await turn.begin()
@@ -123,7 +124,7 @@ class _Watch:
             self._last.add_done_callback(lambda _: self._lane.submit(self._opened.close))
 
     def _observe(self) -> Pause | dict[str, Any]:
-        """Open what is not open, observe once and decide once: a pause until the next time, or the event."""
+        """Open what is not open, observe and decide once; returns a pause until the next time, or the event."""
         try:
             decision = self._runner_of_step().tick()
         except Fenced:
@@ -132,7 +133,7 @@ class _Watch:
             return self._ends("ready", "There is something to do.")
         except (Refused, TimedOut) as error:
             return self._ends("refused", str(error))
-        except (KMigrateError, OSError) as error:  # a full disk under the journal, say: the task says it in its own log
+        except (KMigrateError, OSError) as error:  # a full disk under the journal, say: the task logs it
             return self._ends("unavailable", str(error))
         if isinstance(decision, Wait):
             return self._ends("waiting", format_reasons(decision.reasons))
@@ -153,7 +154,7 @@ class _Watch:
         return self._runner
 
     def _overstated(self) -> bool:
-        """Whether the stored progress says more healthy time than is left: the task must store that now, not in minutes."""
+        """True if the stored progress claims more healthy time than is left: the task must store that at once."""
         healthy = self._step.progress.healthy_seconds if self._step else 0.0
         return isinstance(self._saved, StepProgress) and healthy < self._saved.healthy_seconds
 
@@ -165,7 +166,7 @@ class _Watch:
 
 
 class _Turn:
-    """Leave to observe: few observations run at the same time. It ends with the observation, or once that is slow."""
+    """Permission to observe: few observations run at the same time. It ends with the observation, or once that is slow."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()

@@ -14,9 +14,9 @@ from airflow_provider_kmigrate.exceptions import SpecError
 
 
 def host_for(node: NodeSpec, env: Mapping[str, str] | None = None) -> Host:
-    """The driver that the cluster file names for `node`; `env` is what its connection adds to the commands' environment.
+    """The driver that the cluster file names for `node`; `env`: what its connection adds to the commands' environment.
 
-    Raises `SpecError` for a driver that there is not.
+    Raises `SpecError` for an unknown driver.
     """
     if node.hosts.driver == "local":
         return LocalHost()

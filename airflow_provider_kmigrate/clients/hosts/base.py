@@ -1,4 +1,4 @@
-"""What kmigrate asks of a node's machine, whatever reaches it.
+"""The interface to a node's machine, whatever the driver.
 
 Every verb that changes something takes the run's fencing token; a driver that has seen a higher one raises `Fenced`.
 """
@@ -12,22 +12,22 @@ from airflow_provider_kmigrate.core.model import NodeFiles, Process
 
 
 class Host(Protocol):
-    """Drivers are thread-safe for different nodes; all raise `Unreachable`, `TimedOut`, `Fenced` or `Failed`."""
+    """A driver; thread-safe for different nodes. All methods raise `Unreachable`, `TimedOut`, `Fenced` or `Failed`."""
 
     def status(self, node: NodeSpec) -> Process:
-        """The node's process now; an unreachable host raises, it never counts as stopped."""
+        """The node's process now; raises for an unreachable host, which never counts as stopped."""
 
     def start(self, node: NodeSpec, token: int) -> None:
         """Start the process unless it runs; returns once it exists, which does not mean that it serves."""
 
     def stop(self, node: NodeSpec, token: int) -> float:
-        """SIGTERM and wait until the process is gone; the seconds that took. Never SIGKILL: `TimedOut` instead."""
+        """Send SIGTERM and wait until the process is gone; returns the seconds. Never SIGKILL: raises `TimedOut` instead."""
 
     def read_properties(self, node: NodeSpec) -> str:
-        """The text of server.properties; raises `Failed` where there is none."""
+        """The text of server.properties; raises `Failed` if it does not exist."""
 
     def put_properties(self, node: NodeSpec, text: str, token: int) -> str:
-        """Replace server.properties atomically (created where absent), keep the old one beside it; the new SHA-256."""
+        """Replace server.properties atomically (create it if absent), keeping the old one beside it; returns the new SHA-256."""
 
     def files(self, node: NodeSpec) -> NodeFiles:
         """Parsed properties, their hash, and the meta.properties of every log directory."""
@@ -39,7 +39,7 @@ class Host(Protocol):
         """Replace the meta.properties of one log directory; the node must be down."""
 
     def wipe_storage(self, node: NodeSpec, cluster_id: str, token: int) -> None:
-        """Take a stopped controller's own directories out of the way; they are kept under another name where the driver can."""
+        """Move a stopped controller's own directories away; kept under another name if the driver can."""
 
     def log_tail(self, node: NodeSpec, lines: int = 40) -> str:
-        """The end of the node's log for a failure message, with where it is; empty where the driver cannot read it."""
+        """The end of the node's log for a failure message, with its path; empty if the driver cannot read it."""

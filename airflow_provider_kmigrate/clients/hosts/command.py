@@ -1,25 +1,23 @@
-"""Argument lists with places to fill in: `{id}`, `{host}`, `{properties}` and others of nodes, `{instance}` and others of consumers.
+"""Driver `command`: nodes that the user's own commands start, stop and report on (systemctl, ssh, kubectl, a script).
 
-What the answers of status and read commands mean. Unknown is not healthy: what they do not clearly say, they do not say.
-
-Driver `command`: nodes that the user's own commands start, stop and look at (systemctl, ssh, kubectl, a script).
-
-What a command must do, argument lists with places as in `argv`, never through a shell:
+Commands are argument lists with placeholders, never run through a shell: `{id}`, `{host}`, `{properties}` and others for nodes,
+`{instance}` and others for consumers (`fill`). What each command must do:
 
 | field | does | exit code |
 | --- | --- | --- |
-| status | tells whether the process is there | 0 running; 3 with a line `inactive` or `failed`: stopped (as `systemctl is-active`); other: unknown |
-| start | starts it, and returns | 0 |
+| status | reports if the process exists | 0 running; 3 with a line `inactive` or `failed`: stopped (as `systemctl is-active`); other: unknown |
+| start | starts it and returns | 0 |
 | stop | asks it to stop; may return before it has stopped; must not escalate to SIGKILL within `stop_timeout` | 0 |
 | read | prints the file `{path}` (none: the file is on this machine) | 0; other and `{path}: No such file or directory` on stderr: absent |
-| write | replaces the file `{path}` by its standard input, atomically (none: as read) | 0 |
+| write | replaces the file `{path}` with its standard input, atomically (none: as read) | 0 |
 | format | kafka-storage format, with `--cluster-id={cluster_id}` as one word: an id may begin with a dash | 0 |
 | wipe | moves the controller's directory `{path}` away, or empties it; only a rollback does that | 0 |
 
-A unit on its way (`deactivating`) ends with 3 too, so 3 without a word is refused (U04). The words are English: LC_ALL=C is set here, but
-ssh need not pass it on. `kmigrate-node` beside the package does read, write, format and wipe as they are meant.
+Unknown is not healthy: an unclear answer counts as unknown. A unit in transition (`deactivating`) ends with 3 too, so 3 without a word
+is refused (U04). The words are English: LC_ALL=C is set here, but ssh need not pass it on. `kmigrate-node` beside the package does
+read, write, format and wipe as required.
 
-255 is ssh's word for a broken connection and raises `Unreachable`. systemd's own stop timeout (`TimeoutStopSec`, 90 s by default)
+255 is ssh's exit code for a broken connection and raises `Unreachable`. systemd's own stop timeout (`TimeoutStopSec`, 90 s by default)
 ends in SIGKILL and must be raised above `stop_timeout`.
 """
 
@@ -44,10 +42,10 @@ _PLACE = re.compile(r"\{(id|host|properties|path|cluster_id|release|group|instan
 
 
 def fill(template: Iterable[str], values: Mapping[str, str]) -> tuple[str, ...]:
-    """`template` with its places filled; each word stays one word, whatever the values hold.
+    """Fill the placeholders of `template`; each word stays one word, whatever the values hold.
 
-    Braces around anything else are left alone: Java and JSON arguments have their own. Raises `Refused` for a place that this
-    command has no value for (`{cluster_id}` in a start command, say).
+    Other braces stay: Java and JSON arguments have their own. Raises `Refused` for a placeholder without a value in this command
+    (`{cluster_id}` in a start command, say).
     """
 
     def value(match: re.Match[str]) -> str:
@@ -62,7 +60,7 @@ def fill(template: Iterable[str], values: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def no_command(text: str) -> Refused:
-    """The refusal where a node's machine cannot be told what to do."""
+    """The refusal if the cluster file has no command for an act."""
     return Refused.because(Reason("M02", f"{text}."))
 
 
@@ -71,16 +69,16 @@ def node_values(node: NodeSpec) -> dict[str, str]:
     return {"id": str(node.id), "host": node.host, "properties": node.hosts.properties}
 
 
-STOPPED = 3  # as `systemctl is-active`, which says it for a unit that is on its way, too; such a unit still has a process
+STOPPED = 3  # as `systemctl is-active`, which ends so for a unit in transition, too; such a unit still has a process
 _ON_ITS_WAY = frozenset({"activating", "deactivating", "reloading", "refreshing"})
 _GONE = frozenset({"inactive", "failed"})
 _NO_SUCH_FILE = "No such file or directory"
 
 
 def is_quiet(command: Sequence[str]) -> bool:
-    """Whether a status command keeps the word to itself that tells a stopped unit from one that still stops.
+    """True if a status command hides the word that distinguishes a stopped unit from a stopping one.
 
-    Options of what runs `systemctl is-active`, such as those of `ssh -q`, do not count.
+    Options before `systemctl`, such as those of `ssh -q`, do not count.
     """
     words = " ".join(command).split()
     if "is-active" not in words:
@@ -90,9 +88,9 @@ def is_quiet(command: Sequence[str]) -> bool:
 
 
 def state_of(answer: Answer) -> ProcessState | None:
-    """What a status command says; None for the code of a stopped node without the word for it.
+    """The state that a status command reports; None for the exit code of a stopped node without the word for it.
 
-    The word stands on a line of its own, as `systemctl is-active` prints it, or behind `Active:`, as `systemctl status` does; a login
+    The word is on a line of its own, as `systemctl is-active` prints it, or after `Active:`, as `systemctl status` does; a login
     shell may print other lines before it.
     """
     if answer.code == 0:
@@ -114,34 +112,34 @@ def _words(out: str) -> Iterator[str]:
 
 
 def is_absent(answer: Answer, path: str) -> bool:
-    """Whether a read command that failed says that there is no such file: of this very path, in one line, in English.
+    """True if a failed read command says that the file does not exist: of this very path, in one line, in English.
 
-    ssh says "No such file or directory" of its own keys, and a file that may not be read is not absent.
+    ssh says "No such file or directory" of its own keys, and a file without read permission is not absent.
     """
     named = rf"(?:^|[\s'\"`]){re.escape(path)}['\"]?: {_NO_SUCH_FILE}\.?\s*$"
     return any(re.search(named, line) for line in answer.err.splitlines())
 
 
 _BROKEN_CONNECTION = 255
-_AT_ONCE = 4  # files of a node: a broker has one on each disk, and a look waits 15 s; sshd lets ten connections begin at a time
+_AT_ONCE = 4  # files of a node: a broker has one on each disk, and reads end after 15 s; sshd allows ten logins at a time
 
 
 class CommandHost:
     """`hosts.base.Host` over commands; another `runner` (an SSH connection, say) runs the same ones elsewhere.
 
-    Fencing tokens lie in `<properties>.kmigrate/` where the file is on this machine. Where it is not, they lie in
-    `$XDG_STATE_HOME/kmigrate` (`~/.local/state/kmigrate`) of this one: there they fence the runs of this machine only, and runs on
-    other workers are fenced by ZooKeeper alone.
+    Fencing tokens lie in `<properties>.kmigrate/` if the file is on this machine, else in this machine's
+    `$XDG_STATE_HOME/kmigrate` (`~/.local/state/kmigrate`). There they fence the runs of this machine only; ZooKeeper alone fences
+    runs on other workers.
     """
 
     def __init__(self, runner: Runner | None = None, *, timeout: float = 30.0, poll: float = 0.2) -> None:
-        """`timeout` of a command in seconds (stop has its node's `stop_timeout`); `poll`: between two status commands."""
+        """`timeout`: seconds for a command (stop has its node's `stop_timeout`); `poll`: seconds between two status commands."""
         self._run_at = runner or LocalRunner()
         self._timeout = timeout
         self._poll = poll
 
     def status(self, node: NodeSpec) -> Process:
-        """Raises `Refused` for a command that cannot tell a stopped node from one that still stops: before it is needed, at best."""
+        """The node's process now. Raises `Refused` if the command cannot distinguish a stopped node from a stopping one."""
         if is_quiet(node.hosts.status):
             raise _wordless(node, "prints nothing (--quiet)")
         state = state_of(self._run(node, "status", node.hosts.status))
@@ -228,7 +226,7 @@ class CommandHost:
             time.sleep(self._poll)
 
     def _state(self, node: NodeSpec) -> ProcessState:
-        """A connection that breaks while a node stops tells nothing; the next poll may."""
+        """Unknown if the connection breaks while a node stops; the next poll may succeed."""
         try:
             return self.status(node).state
         except Unavailable:

@@ -1,7 +1,4 @@
-"""Files of a node: replaced whole or not at all, and read into `NodeFiles`.
-
-Whether a node's directories may be formatted: once for this cluster and node, never over something else.
-"""
+"""A node's files: replace them whole, read them into `NodeFiles`, and check its directories before they are formatted or wiped."""
 
 from __future__ import annotations
 
@@ -21,12 +18,12 @@ from airflow_provider_kmigrate.core.model import Controller, NodeFiles, Process,
 from airflow_provider_kmigrate.core.text import summarize
 from airflow_provider_kmigrate.exceptions import Failed, Refused
 
-ENCODING = "iso-8859-1"  # what Java reads properties as; every byte has a character, so nothing is lost
+ENCODING = "iso-8859-1"  # Java's encoding of properties; every byte has a character, so nothing is lost
 _TAIL_BYTES = 65_536
 META = "meta.properties"
 _METADATA_LOG = "__cluster_metadata-0/quorum-state"
 
-Read = Callable[[str], str | None]  # the text at a path, None where there is no such file; raises `Failed` where it cannot tell
+Read = Callable[[str], str | None]  # the text at a path, None if there is no such file; raises `Failed` if unknown
 
 
 def sha256(text: str) -> str:
@@ -35,12 +32,12 @@ def sha256(text: str) -> str:
 
 
 def backup_name(path: str, text: str) -> str:
-    """Where the replaced `text` of `path` is kept; named by its content, so that a repeated step keeps it once."""
+    """The path of the backup of the replaced `text`; named by its content, so that a repeated step keeps it once."""
     return f"{path}.{sha256(text)[:12]}.bak"
 
 
 def put(path: Path, text: str) -> str:
-    """Replace a properties file, the old one kept beside it; returns the new SHA-256. Raises `Failed`."""
+    """Replace a properties file, keeping the old one beside it; returns the new SHA-256. Raises `Failed`."""
     data, digest = _encoded(text), sha256(text)
     old = read(str(path))
     if old is None:
@@ -61,7 +58,7 @@ def _encoded(text: str) -> bytes:
 
 
 def read(path: str) -> str | None:
-    """A local file's text, `None` where there is none; raises `Failed` where that cannot be told."""
+    """A local file's text, None if it does not exist; raises `Failed` if that is unknown."""
     try:
         return Path(path).read_bytes().decode(ENCODING)
     except (FileNotFoundError, NotADirectoryError):
@@ -73,7 +70,7 @@ def read(path: str) -> str | None:
 def log_dirs(node: NodeSpec, keys: Mapping[str, str] | None) -> tuple[str, ...]:
     """The directories that hold a meta.properties, as Kafka finds them (`log.dirs`, else `log.dir`, else /tmp/kafka-logs).
 
-    A controller that has no properties yet has the directory that the cluster file gives it.
+    A controller without properties has the directory that the cluster file names.
     """
     if keys is None:
         return (node.log_dir,) if node.log_dir else ()
@@ -83,9 +80,9 @@ def log_dirs(node: NodeSpec, keys: Mapping[str, str] | None) -> tuple[str, ...]:
 
 
 def look(node: NodeSpec, read_at: Read = read, at_once: int = 1) -> NodeFiles:
-    """A node's files, `at_once` of them read at the same time.
+    """A node's files, `at_once` of them read concurrently.
 
-    An absent properties file has no keys and no hash; raises `Failed` where something is there but unreadable.
+    An absent properties file has no keys and no hash; raises `Failed` if something exists but is unreadable.
     """
     text = read_at(node.hosts.properties)
     keys = None if text is None else properties.parse(text)
@@ -101,7 +98,7 @@ def look(node: NodeSpec, read_at: Read = read, at_once: int = 1) -> NodeFiles:
 
 
 def _of_metadata(node: NodeSpec, keys: Mapping[str, str] | None, dirs: tuple[str, ...]) -> tuple[str, ...]:
-    """Where a metadata log may lie: of a broker, which may have many disks, only where it keeps its own."""
+    """Where a metadata log may lie: for a broker, which may have many disks, only its metadata directory."""
     if node.role is Role.CONTROLLER:
         return dirs
     named = (keys or {}).get("metadata.log.dir", "").strip()
@@ -116,7 +113,7 @@ def _read_all(read_at: Read, paths: list[str], at_once: int) -> dict[str, str | 
 
 
 def tail(path: Path, lines: int) -> str:
-    """The last lines of a log under its path; empty where no log can be read."""
+    """The last lines of a log, under its path; empty if no log can be read."""
     try:
         with path.open("rb") as log:
             log.seek(0, os.SEEK_END)
@@ -128,7 +125,7 @@ def tail(path: Path, lines: int) -> str:
 
 
 def read_object(path: Path) -> dict[str, Any] | None:
-    """The JSON object in a file, `None` where there is no file; raises `Failed` for anything else."""
+    """The JSON object in a file, None if there is no file; raises `Failed` for anything else."""
     text = read(str(path))
     if text is None:
         return None
@@ -142,10 +139,10 @@ def read_object(path: Path) -> dict[str, Any] | None:
 
 
 def must_format(node: NodeSpec, seen: NodeFiles, cluster_id: str) -> bool:
-    """False where every directory is already formatted for this cluster and node.
+    """False if every directory is already formatted for this cluster and node.
 
-    Raises `Refused` for directories of another cluster or node and for ones with a metadata log but no meta.properties, and
-    `Failed` where they cannot be read.
+    Raises `Refused` for directories of another cluster or node and for a metadata log without meta.properties, and `Failed` if
+    they cannot be read.
     """
     if seen.properties is None or not seen.meta:
         raise Failed(f"{node.name}: cannot tell what its directories hold; is {node.hosts.properties} there and readable?")
@@ -160,7 +157,7 @@ def must_format(node: NodeSpec, seen: NodeFiles, cluster_id: str) -> bool:
 
 
 def refuse_data(node: NodeSpec, seen: NodeFiles) -> None:
-    """For directories of this machine: raises `Refused` where one is not formatted but holds something."""
+    """Raise `Refused` if a directory of this machine is not formatted but holds something."""
     for path, meta in (seen.meta or {}).items():
         held = [] if meta or not Path(path).is_dir() else sorted({found.name for found in Path(path).iterdir()} - {"lost+found"})
         if held:
@@ -170,7 +167,7 @@ def refuse_data(node: NodeSpec, seen: NodeFiles) -> None:
 def must_wipe(node: NodeSpec, seen: NodeFiles, process: Process, cluster_id: str) -> tuple[str, ...]:
     """The directories of a stopped controller that hold its quorum's data; never another node's, never while its process may run.
 
-    Raises `Refused` for a directory of another cluster, or of nobody that can be told.
+    Raises `Refused` for a directory of another or an unknown cluster.
     """
     if node.role is not Role.CONTROLLER or process.state is not ProcessState.STOPPED:
         text = f"its directories were to be wiped, but its process is {process.state}"

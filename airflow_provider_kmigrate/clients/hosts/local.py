@@ -1,17 +1,12 @@
-"""The process of one node: started so that it outlives its starter, found again by pid and birth, never by name.
+"""Driver `local`: nodes that are plain processes of this machine, each described by a folder (`HostSpec.state`).
 
-All that is known about it lies in one folder: `launch.json` (what to run), `process.json` (what was started), `node.log` (what
-it wrote), `lock` and `token` (who may change it).
+Used by the local cluster, and for brokers beside Airflow without a service manager. The folder, drawn by `NodeProcess`, has all
+that is known of a process: `launch.json` (what to run), `process.json` (what was started), `node.log` (its output), `lock` and
+`token` (who may change it). A process outlives its starter and is found again by pid and birth, never by name.
 
-A starter may be killed at any instant, so there must be no instant at which a node runs and is not written down. The child
-therefore begins as a launcher that waits for a word from its starter; the word comes after `process.json` is on disk, and
-only then does the launcher become the node (exec keeps pid and birth). A starter that dies earlier closes the pipe, and the
-launcher ends.
-
-Driver `local`: nodes that are plain processes of this machine, each with a folder (`HostSpec.state`) that describes it.
-
-`process.NodeProcess` draws that folder. Used by the local cluster, and by anybody whose brokers run beside Airflow without a
-service manager.
+A starter may be killed at any instant, so no node may ever run without being recorded. The child therefore begins as a launcher
+that waits for a word from its starter. The word comes after `process.json` is on disk; only then does the launcher become the
+node (exec keeps pid and birth). If the starter dies earlier, the pipe closes and the launcher ends.
 """
 
 from __future__ import annotations
@@ -51,12 +46,12 @@ except OSError as error: sys.exit(f"cannot run {sys.argv[1]}: {error}")
 _INHERITED = ("PATH", "HOME", "USER", "LANG", "TZ", "TMPDIR", "JAVA_HOME", "LD_LIBRARY_PATH")
 _POLL = 0.02
 _STOPPED = Process(ProcessState.STOPPED)
-_children: dict[int, subprocess.Popen[bytes]] = {}  # ours to reap; a zombie has the pid and birth of the living
+_children: dict[int, subprocess.Popen[bytes]] = {}  # ours to reap; a zombie has the pid and birth of a live process
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What a node runs: argument lists with places to fill in, and what is added to the environment."""
+    """What a node runs: argument lists with placeholders, and additions to the environment."""
 
     start: tuple[str, ...]
     format: tuple[str, ...] = ()
@@ -88,7 +83,7 @@ class NodeProcess:
         atomic.replace(self.folder / "launch.json", json.dumps(asdict(launch), indent=1).encode())
 
     def launch(self) -> Launch:
-        """Raises `Failed` where the folder describes no process."""
+        """The node's `Launch`. Raises `Failed` if the folder describes no process."""
         values = self._read("launch.json")
         if values is None:
             raise Failed(f"{self.folder} describes no process: there is no launch.json in it")
@@ -98,7 +93,7 @@ class NodeProcess:
             raise Failed(f"{self.folder / 'launch.json'} is damaged: {error!r}") from error
 
     def find(self) -> Process:
-        """The process now. A reused pid, a zombie and a machine that was restarted since all count as stopped."""
+        """The process now. A reused pid, a zombie and a machine that was rebooted since all count as stopped."""
         started = self._started()
         if started is None:
             return _STOPPED
@@ -118,7 +113,7 @@ class NodeProcess:
         return files.read_object(self.folder / name)
 
     def start(self, values: Mapping[str, str] | None = None) -> Process:
-        """Start it unless it runs; returns once it exists. Raises `Failed` where its program is not there."""
+        """Start it unless it runs; returns once it exists. Raises `Failed` if its program is missing."""
         found = self.find()
         if found.state is not ProcessState.STOPPED:
             return found
@@ -133,7 +128,7 @@ class NodeProcess:
         _children[child.pid] = child
         started = _Started(child.pid, _birth(child.pid), psutil.Process(child.pid).create_time())
         try:
-            with cast(IO[bytes], child.stdin) as word:  # left without the word, the launcher ends
+            with cast(IO[bytes], child.stdin) as word:  # without the word, the launcher ends
                 atomic.replace(self.folder / "process.json", json.dumps(asdict(started)).encode())
                 word.write(b"g")
         except BrokenPipeError as error:
@@ -156,7 +151,7 @@ class NodeProcess:
             raise Failed(f"cannot start {self.folder.name}: {error}") from error
 
     def signal(self, number: signal.Signals) -> int | None:
-        """Send a signal, if it still runs; the pid that got it. Raises `Failed` where we may not."""
+        """Send a signal if the process still runs; returns the pid that got it. Raises `Failed` if not permitted."""
         pid = self.find().pid
         if pid is None:
             return None
@@ -169,7 +164,7 @@ class NodeProcess:
         return pid
 
     def wait_gone(self, pid: int | None, timeout: float) -> bool:
-        """Whether `pid`, once this node's process, is gone within `timeout` seconds; a successor does not count."""
+        """True if `pid`, once this node's process, is gone within `timeout` seconds; a successor does not count."""
         deadline = time.monotonic() + timeout
         while pid is not None and self.find().pid == pid:
             if time.monotonic() > deadline:
@@ -178,14 +173,14 @@ class NodeProcess:
         return True
 
     def log_tail(self, lines: int) -> str:
-        """The last lines of its log under the log's path; empty before its first start."""
+        """The last lines of its log, under the log's path; empty before its first start."""
         return files.tail(self.log, lines)
 
 
 def _lives(started: _Started) -> bool:
     alive = _runs(started)
     child = _children.get(started.pid)
-    if child is not None and not alive and child.poll() is not None:  # looked at before it is reaped: it may end between the two
+    if child is not None and not alive and child.poll() is not None:  # checked before it is reaped: it may end between the two
         _children.pop(started.pid, None)
     return alive
 
@@ -198,15 +193,15 @@ def _runs(started: _Started) -> bool:
 
 
 def _birth(pid: int) -> str:
-    """What no other process ever has: the boot, and the ticks from the boot to the process's start.
+    """An identity that no other process ever has: the boot, and the ticks from the boot to the process's start.
 
-    psutil's create_time is wall time, which moves when the machine's clock is set, and a node must not be lost then.
+    psutil's create_time is wall time, which moves when the machine's clock is set; a node must not be lost then.
     """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         stat = Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:
-        return f"{psutil.Process(pid).create_time():.2f}"  # no Linux, or no such process, which psutil then says
+        return f"{psutil.Process(pid).create_time():.2f}"  # not Linux, or no such process, which psutil then reports
     except ProcessLookupError as error:
         raise psutil.NoSuchProcess(pid) from error
     return f"{boot}:{stat.rpartition(')')[2].split()[19]}"  # field 22 of proc(5); the command before it may hold spaces
@@ -219,7 +214,7 @@ class LocalHost:
     """`hosts.base.Host` for processes of this machine."""
 
     def status(self, node: NodeSpec) -> Process:
-        """Raises `Unreachable` where the node's folder is missing: that says nothing about a process."""
+        """The node's process now. Raises `Unreachable` if its folder is missing: that says nothing about a process."""
         return _process(node).find()
 
     def start(self, node: NodeSpec, token: int) -> None:

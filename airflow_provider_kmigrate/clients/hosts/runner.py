@@ -1,7 +1,4 @@
-"""Other programs that run to their end on this machine.
-
-Runs a command and tells how it ended; the one place where the `command` driver meets a machine.
-"""
+"""Run programs on this machine to their end; the only place where the `command` driver meets a machine."""
 
 from __future__ import annotations
 
@@ -15,17 +12,20 @@ from typing import IO, Protocol
 
 from airflow_provider_kmigrate.exceptions import Failed, TimedOut
 
-_SHOWN = 2000  # characters of what a failed program said last
+_SHOWN = 2000  # characters of a failed program's last output
 
 
 def java() -> str | None:
-    """The program that runs Java: JAVA_HOME's, else the PATH's; None where neither has one."""
+    """The Java program: JAVA_HOME's, else the PATH's; None if neither has one."""
     home = os.environ.get("JAVA_HOME")
     return (shutil.which("java", path=f"{home}/bin") if home else None) or shutil.which("java")
 
 
 def run(argv: Sequence[str], timeout: float, what: str, late: str = "") -> None:
-    """Run it to its end. Raises `Failed` with the end of what it said, or `TimedOut` after `timeout` seconds with `late` as the advice."""
+    """Run a program to its end.
+
+    Raises `Failed` with the end of its output, or `TimedOut` after `timeout` seconds with `late` as the advice.
+    """
     try:
         subprocess.run(argv, check=True, capture_output=True, text=True, timeout=timeout)
     except subprocess.TimeoutExpired as error:
@@ -36,7 +36,7 @@ def run(argv: Sequence[str], timeout: float, what: str, late: str = "") -> None:
 
 
 _TAIL = 1_000
-_ENCODING = "iso-8859-1"  # as properties files are read: any byte survives the way there and back
+_ENCODING = "iso-8859-1"  # as properties files are read: any byte survives the round trip
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,22 +55,22 @@ class Answer:
 class Runner(Protocol):
     """Runs an argument list with a text as its standard input, for at most `timeout` seconds.
 
-    Raises `TimedOut` (what the command did is unknown), `Unreachable` where the machine cannot be reached, `Failed` where there is
-    no such program. An exit code is an answer, not an error.
+    Raises `TimedOut` (what the command did is unknown), `Unreachable` if the machine cannot be reached, `Failed` if there is no
+    such program. An exit code is an answer, not an error.
     """
 
     def __call__(self, argv: Sequence[str], stdin: str, timeout: float) -> Answer: ...
 
 
 class LocalRunner:
-    """Runs commands here, with `env` added to an environment that has none of Airflow's own settings and connections."""
+    """Runs commands here, with `env` added to an environment without Airflow's own settings and connections."""
 
     def __init__(self, env: Mapping[str, str] | None = None) -> None:
         kept = {name: value for name, value in os.environ.items() if not name.lstrip("_").startswith("AIRFLOW")}
         self._env = kept | {"LC_ALL": "C"} | dict(env or {})  # C: messages in the words that the driver knows
 
     def __call__(self, argv: Sequence[str], stdin: str, timeout: float) -> Answer:
-        # Files, not pipes: a start command may leave a child that keeps them open for ever
+        # Files, not pipes: a start command may leave a child that keeps them open forever.
         with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             given.write(stdin.encode(_ENCODING))
             given.seek(0)
@@ -86,7 +86,7 @@ class LocalRunner:
             try:
                 return child.wait(timeout)
             except subprocess.TimeoutExpired as error:
-                child.kill()  # the command alone; a node that it started is not its to take along
+                child.kill()  # the command alone; a node that it started must survive
                 raise TimedOut(f"{argv[0]!r} did not end within {timeout:.0f} s") from error
 
 

@@ -1,7 +1,7 @@
 """Fencing on the node's side: one lock and the highest token seen, in a folder.
 
-The run that holds the cluster has the highest token (`clients.fence`). A run that lost it without noticing, such as a task
-that slept through its ZooKeeper session, still holds a lower one, and is turned away here before it can touch the node.
+The run that holds the cluster has the highest token (`clients.fence`). A run that lost the fence without noticing, such as a task
+that slept through its ZooKeeper session, holds a lower one and is refused here before it can touch the node.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LOCK_TIMEOUT = 30.0
 
 @contextmanager
 def locked(folder: Path, timeout: float = _LOCK_TIMEOUT) -> Iterator[None]:
-    """Alone with `folder`, among threads and processes; the kernel lets go when the holder dies. Raises `TimedOut`."""
+    """Hold `folder` exclusively among threads and processes; the kernel frees it if the holder dies. Raises `TimedOut`."""
     atomic.make_folder(folder)
     handle = _open(folder / "lock")
     try:

@@ -1,4 +1,4 @@
-"""Requests of Kafka's protocol that kafka-python does not have, as kafka-python reads them: one JSON file each."""
+"""Requests of Kafka's protocol that kafka-python misses, in kafka-python's format: one JSON file each."""
 
 from kafka.protocol.api_message import ApiMessage
 
@@ -15,7 +15,7 @@ class ConsumerGroupDescribeRequest(ApiMessage, load_json=__package__):  # type: 
 
 
 class ConsumerGroupDescribeResponse(ApiMessage, load_json=__package__):  # type: ignore[call-arg,misc]
-    """Their members, with what each has now and is to have."""
+    """The groups' members, with the current and target assignment of each."""
 
 
 class DescribeDelegationTokenRequest(ApiMessage, load_json=__package__):  # type: ignore[call-arg,misc]
@@ -23,4 +23,4 @@ class DescribeDelegationTokenRequest(ApiMessage, load_json=__package__):  # type
 
 
 class DescribeDelegationTokenResponse(ApiMessage, load_json=__package__):  # type: ignore[call-arg,misc]
-    """Who may use which token until when. It carries each token's HMAC, a secret: take the rest out and drop it."""
+    """The users and expiry of each token. It carries each token's HMAC, a secret: take the other fields and drop it."""
