@@ -1,34 +1,28 @@
-"""What is acted on only once it has lasted.
+"""Recovery of a stalled dual-write, and of a leader that keeps a restarted broker out of its ISRs or partitions.
 
-A dual-write that has ended although everybody runs, and when doing something about it is the cure.
+Hold times come first (`HoldTimer`), then three problems:
 
-Kafka says "Will retry" (at INFO) and never succeeds. Two causes, both seen on real brokers after ZooKeeper was away for seconds while
-topics were made (Kafka 3.9.2):
+**Stalled dual-write** (`StalledDualWrite`). Kafka logs "Will retry" (INFO) and never succeeds. Two causes, both seen on real
+brokers (3.9.2) after ZooKeeper was away for seconds while topics were created:
 
-* The answer to a write was lost with the connection. The active controller goes on with the version of /migration from before; each of its
-  later writes ends with "BadVersion for /migration". /migration does not change at all any more. Another controller reads it anew.
-* A topic is in ZooKeeper in part only (`clients.partition_states`). The next controller that is elected fails in its first full sync, and so does
-  each one after it. /migration shows the old leader's epoch for ever, though its version moves with every attempt.
+* The answer to a write was lost with the connection. The active controller keeps the old version of /migration, so each later
+  write fails with "BadVersion for /migration". /migration no longer changes. A new controller reads it again.
+* A topic is in ZooKeeper in part only (`clients.partition_states`). Each newly elected controller fails in its first full sync.
+  /migration keeps the old leader's epoch, but its version moves with every attempt.
 
-A broker that is not back, because the dual-write has ended and with it what tells brokers in migration mode.
+**No metadata in migration mode** (`explain_stalled_dual_write`). A broker in migration mode learns topics, leaders and ISRs from
+the controller thread that writes to ZooKeeper, after each write. If that fails again and again, a broker that is started stays
+unresponsive, although unfenced, and running ones do not learn that it is back (Kafka 3.9.2,
+`KRaftMigrationDriver.MetadataChangeEvent`; seen on real brokers).
 
-What a broker in migration mode knows of topics, leaders and ISRs comes from the thread of the active controller that writes to ZooKeeper, behind
-each write: where that fails again and again (`standstill` says how), it tells nobody anything. A broker that is started in migration mode then
-waits for a word of the controller and answers nobody, though the controllers have unfenced it; and one that goes on there does not hear that
-another one is back (Kafka 3.9.2, `KRaftMigrationDriver.MetadataChangeEvent`; seen on real brokers, for as long as nobody sees to the dual-write).
+**Stuck leader** (`stuck_leader`, `recover`). When the cluster's owner changes, each broker in migration mode rebuilds the clients
+of its threads `to-controller-alter-partition` and `to-controller-forwarding` at once. Their sensors share names: if one removes
+them while the other adds its own, that one ends with "A metric named ... already exists" (Kafka 3.9.2; seen twice on real
+brokers, the race is read from the stack trace; the effect was seen once more without the log). Without its alter-partition thread
+a leader cannot change an ISR until it is restarted. A leader whose partition epochs are ahead of ZooKeeper's
+(`clients.partition_states`) shows the same; a rollback raises these first.
 
-A leader that takes nobody back into its ISRs, and when restarting it is the cure.
-
-When the owner of a cluster changes between ZooKeeper and KRaft, each broker in migration mode rebuilds the client of its threads
-`to-controller-alter-partition` and `to-controller-forwarding` at the same moment. Both use sensors of the same names, and where the one
-removes them while the other adds its own, that one ends with "A metric named ... already exists" (Kafka 3.9.2; the error and what follows
-were seen twice on real brokers, the race behind it is read from its stack trace; what follows was seen once more, without the log). A broker whose alter-partition thread has ended goes on serving, but can neither shrink nor grow an ISR until
-it is restarted: whichever broker restarts next never comes back into the ISR of that leader's partitions. A leader whose partition epochs are
-ahead of ZooKeeper's (`clients.partition_states`) looks the same; a way back raises these, before it comes to this cure.
-
-The cures of a broker that is back, and lacks nothing but a place in ISRs or leaders for its partitions; each comes after its own patience.
-
-At one look there is one cure at most: whoever has decided on one, or waits for more than the ISRs, leaves nothing for the others to see.
+At most one recovery is decided per observation; each kind has its own hold time.
 """
 
 from __future__ import annotations
@@ -59,39 +53,40 @@ from airflow_provider_kmigrate.core.text import join_ids, summarize
 
 @dataclass(frozen=True, slots=True)
 class HoldTimer:
-    """Since when something is there, without a look in which it was not; `patience`: seconds that it has to last."""
+    """How long a condition has held without interruption; `patience`: seconds that it must hold before it is acted on."""
 
     patience: float
     since: float | None = None
 
     def saw(self, at: float, *, there: bool) -> HoldTimer:
-        """With one look more, taken at `at`."""
+        """Add one observation, taken at `at`."""
         if not there:
             return replace(self, since=None)
         return self if self.since is not None else replace(self, since=at)
 
     def due(self, at: float) -> bool:
-        """Whether it has lasted long enough."""
+        """Whether it has held long enough."""
         return self.since is not None and at - self.since >= self.patience
 
     def acted(self) -> HoldTimer:
-        """After an act: twice the patience, from nothing."""
+        """Start again after an act, with twice the hold time."""
         return HoldTimer(2 * self.patience)
 
 
 PATIENCE = 20.0  # seconds; /migration moves every 0.5 s
 _A_PARTITION = 0.002  # seconds more for each: a full sync reads all states, and writes only what differs
-_MANY = 100_000  # partitions, where it is not known how many there are
-MAX_RECOVERIES = 3  # what they did not cure, another one would not
-FORGOTTEN_AFTER = 600.0  # seconds of health: what ends it later is another trouble
+_MANY = 100_000  # partitions, if their number is unknown
+MAX_RECOVERIES = 3  # what three did not recover, a fourth would not
+FORGOTTEN_AFTER = 600.0  # seconds of health: a later stall is a new problem
 
 
 @dataclass(frozen=True, slots=True)
 class StalledDualWrite:
-    """Since when /migration stands still, over the looks of one life.
+    """How long /migration has stood still, over the observations of one process.
 
-    `times`: cures that were begun, in earlier lives too. `since`: the same leader, and nothing dual-written since that look; `untouched`: and not
-    tried, either. `decided`: a cure, at the last look; `pending`: one comes, if it goes on so.
+    `times`: recoveries begun, in earlier processes too. `since`: first observation with the same leader and nothing dual-written
+    later; `untouched`: and no attempt either. `decided`: the last observation decided a recovery; `pending`: one follows if the
+    stall lasts.
     """
 
     times: int = 0
@@ -103,18 +98,18 @@ class StalledDualWrite:
 
     @property
     def suspected(self) -> bool:
-        """Whether it did not move between two looks."""
+        """Whether it did not move between two observations."""
         return self.since is not None
 
     def patience(self, partitions: int) -> float:
-        """Seconds until the next cure, twice as many each time."""
+        """Seconds until the next recovery, twice as many each time."""
         return float((PATIENCE + _A_PARTITION * partitions) * 2**self.times)
 
     def cured(self, view: ClusterView, decision: Decision) -> tuple[StalledDualWrite, Decision]:
-        """With one look more; the decision, or the cure where it has waited for the dual-write to move for too long."""
+        """Add one observation; return the decision, or a recovery if the dual-write has stalled for too long."""
         known = self._well(view, well=isinstance(decision, Wait) and decision.healthy)
         if view.zk is not None and view.quorum is None:
-            return known, decision  # a look without the quorum says neither
+            return known, decision  # an observation without the quorum proves neither
         told = (
             [reason.text for reason in decision.reasons if reason.cause is Cause.DUAL_WRITE_STALLED]
             if isinstance(decision, Wait)
@@ -126,14 +121,14 @@ class StalledDualWrite:
         return known.due(view, decision, told[0]) if known.pending else (known, decision)
 
     def still(self, view: ClusterView) -> StalledDualWrite:
-        """With a look that waits for it to move."""
+        """Add an observation that waits for the dual-write to move."""
         since = self.since if self.since and _same(self.since, view) else view
         untouched = self.untouched if self.untouched and _same(self.untouched, view) else view
         untouched = untouched if _version(untouched) == _version(view) else view
         return replace(self, since=since, untouched=untouched, pending=self.times < MAX_RECOVERIES)
 
     def due(self, view: ClusterView, decision: Wait, told: str) -> tuple[StalledDualWrite, Decision]:
-        """The cure, once it has waited for long enough and nothing speaks against it. `told`: what it waits for, in words."""
+        """The recovery, once the hold time has passed and no gate forbids it. `told`: the text of the wait."""
         patience = self.patience(_MANY if view.partitions is None else len(view.partitions))
         if self.since is None or self.untouched is None or view.taken_at - self.since.taken_at < patience:
             return self, decision
@@ -144,9 +139,9 @@ class StalledDualWrite:
         return self._begun(), Act(verb, f"The dual-write stands still although ZooKeeper answers: {told}")
 
     def found(self, view: ClusterView, refusal: Refuse) -> tuple[StalledDualWrite, Decision]:
-        """The refusal of a difference that lasts, or its cure where ZooKeeper merely lacks what KRaft has: it was lost on its way.
+        """The refusal of a lasting difference, or a recovery if ZooKeeper merely misses what KRaft has: the write was lost.
 
-        Not where ZooKeeper has more, or something else: a new leader would write over it, and somebody may have meant it (D05).
+        No recovery if ZooKeeper has more or something else: a new leader would overwrite it, and it may be intended (D05).
         """
         lacking = all(reason.cause is Cause.ZOOKEEPER_MISSES for reason in refusal.reasons)
         if not lacking or self.times >= MAX_RECOVERIES or not may_recover(view).met:
@@ -154,17 +149,17 @@ class StalledDualWrite:
         return self._begun(), Act(Verb.FAIL_OVER, f"A new leader writes to ZooKeeper what was lost: {refusal.reasons[0].text}")
 
     def _begun(self) -> StalledDualWrite:
-        """Counted before it is begun: who remembers it knows what a life that ended in it has left."""
+        """Count a recovery before it begins, so that a process which dies in it leaves a trace."""
         return replace(self, times=self.times + 1, decided=True, since=None, untouched=None)
 
     def _well(self, view: ClusterView, *, well: bool) -> StalledDualWrite:
-        """Nothing is decided yet at this look; what was is forgotten after minutes of health."""
+        """State before this observation's decision; minutes of health reset the count."""
         began = view.taken_at if self.well_since is None else self.well_since
         forgotten = well and view.taken_at - began >= FORGOTTEN_AFTER
         return replace(self, decided=False, well_since=began if well else None, times=0 if forgotten else self.times)
 
     def undone(self) -> StalledDualWrite:
-        """What was decided on last was not begun, whether it was a cure or not."""
+        """Take back the last decision, which was not begun; a decision without recovery changes nothing."""
         return replace(self, times=self.times - self.decided, decided=False)
 
 
@@ -174,12 +169,12 @@ def may_recover(view: ClusterView) -> Gate:
 
 
 def _same(since: ClusterView, view: ClusterView) -> bool:
-    """Whether the same controller leads, and nothing was dual-written since; what was not read is never the same."""
+    """Whether the same controller leads and nothing was dual-written since; unread values are never the same."""
     return _written(since) == _written(view) is not None
 
 
 def _written(view: ClusterView) -> tuple[int, int, int, int] | None:
-    """Who leads, and what /migration says was dual-written last; None where either is unknown, or the copy not over."""
+    """The leader and the last dual-written position of /migration; None if either is unknown or the copy is not over."""
     found, quorum = view.zk.migration if view.zk else None, view.quorum
     if not isinstance(found, Migration) or found.metadata_offset <= 0 or quorum is None:
         return None
@@ -194,10 +189,10 @@ def _version(view: ClusterView) -> int:
 def explain_stalled_dual_write(
     view: ClusterView, before: ClusterView, broker: int, target: BrokerMode, decision: Decision
 ) -> Decision:
-    """The decision; where it waits for a broker that was started, and some depend on a dual-write that is not seen to move, G07 besides.
+    """Add G07 to a wait for a started broker, if brokers depend on a dual-write that is not seen to move.
 
-    A healthy wait is for a broker that is back, such as one that bakes, and stays what it is.
-    `before`: the look since which it is to have moved, where this one alone does not tell.
+    A healthy wait is for a broker that is back, such as one that bakes, and stays as it is. `before`: earlier observation to
+    measure movement from, if this one alone does not prove it.
     """
     seen = view.brokers.get(broker)
     if not isinstance(decision, Wait) or decision.healthy or seen is None:
@@ -209,23 +204,23 @@ def explain_stalled_dual_write(
 
 
 def _started(broker: Broker, target: BrokerMode) -> bool:
-    """It runs in its new mode, or is silent as one that nobody tells anything: in KRaft mode a broker reads the log itself."""
+    """Whether it runs in its new mode, or is unresponsive for want of metadata; a KRaft broker reads the log itself."""
     silent = broker.mode is None and broker.process.state is ProcessState.RUNNING
     return broker.mode is target or (silent and target is BrokerMode.MIGRATION)
 
 
 def _depend(view: ClusterView, target: BrokerMode) -> bool:
-    """Whether brokers hear the controllers by the dual-write's thread: this one, or any other."""
+    """Whether any broker, this one included, gets its metadata from the dual-write thread."""
     modes = {target, *(broker.mode for broker in view.brokers.values())}
     return kraft_owns(view) and not ended(view) and BrokerMode.MIGRATION in modes
 
 
-PATIENCE = 20.0  # seconds; a follower that has caught up is taken back within one. Below the 30 s after which a task defers: only tasks act
+PATIENCE = 20.0  # seconds; a caught-up follower is back within one. Below the 30 s after which a task defers: only tasks act
 CAUGHT_UP = 1000  # records behind the leader's high watermark that traffic explains
 
 
 def stuck_leader(view: ClusterView, follower: int) -> int | None:
-    """The one leader of all partitions that lack `follower` in their ISR, where it lacks in all that this leader leads."""
+    """The one leader of all partitions that miss `follower` in their ISR, if all that it leads miss it; else None."""
     partitions = [p for p in view.partitions or () if follower in p.replicas and p.leader != follower]
     lacking = [p for p in partitions if follower not in p.isr]
     leaders = {p.leader for p in lacking}
@@ -237,9 +232,9 @@ def stuck_leader(view: ClusterView, follower: int) -> int | None:
 
 
 def lagging_replicas(view: ClusterView, follower: int, lags: Mapping[tuple[str, int], int]) -> int | None:
-    """Records that `follower` is behind where it is out of the ISR; None where the partitions were not read, or it tells no lag of one of them.
+    """Records by which `follower` lags where it is out of the ISR; None if partitions or any of these lags were not read.
 
-    `lags`: what it tells, per topic and partition.
+    `lags`: as the follower reports them, by topic and partition.
     """
     if view.partitions is None:
         return None
@@ -249,10 +244,10 @@ def lagging_replicas(view: ClusterView, follower: int, lags: Mapping[tuple[str, 
 
 
 def may_restart(view: ClusterView, follower: int, leader: int) -> Gate:
-    """Whether the leader may stop although `follower` is out of its ISRs: each of them has somebody else, and nothing else is amiss.
+    """Whether the leader may stop although `follower` is out of its ISRs: each ISR has another replica, all else is healthy.
 
-    Where it is alone in an ISR that is below min.insync.replicas nobody writes with acks=all anyway, and nobody but a restart of it ends that: its
-    partitions have no leader until it is back, and lose nothing, but what was written with acks=1 where unclean leaders are allowed.
+    A leader alone in an ISR below min.insync.replicas takes no acks=all writes anyway, and only its restart ends that. Its
+    partitions have no leader until it is back. They lose nothing, except acks=1 writes if unclean leaders are allowed.
     """
     return together(
         (_nobody_down(view), _only_this(view, follower, leader), _others_in_sync(view, leader), _owner_answers(view, leader))
@@ -306,20 +301,20 @@ DEAF_FOR = 8.0  # seconds; a follower that has caught up is taken back within on
 
 _STUCK, _LEFT_OUT, _DEAF = HoldTimer(PATIENCE), HoldTimer(roll.LEFT_OUT_FOR), HoldTimer(DEAF_FOR)
 
-Lags = Mapping[tuple[str, int], int]  # per topic and partition: records that a broker says it is behind
+Lags = Mapping[tuple[str, int], int]  # (topic, partition) -> records that the broker reports it is behind
 
 
 @dataclass(frozen=True, slots=True)
 class Recoveries:
     """What has lasted over the looks of one life, which sees the wait to its end once a cure was `tried`: no other life knows of that."""
 
-    stuck: HoldTimer = _STUCK  # one leader has not taken the broker back
+    stuck: HoldTimer = _STUCK  # Hold times of the recoveries of one process. Once one was `tried`, this process sees the wait to its end, because no other process knows of it.
     left_out: HoldTimer = _LEFT_OUT  # partitions of it have no leader
-    deaf: HoldTimer = _DEAF  # it is not taken back after ZooKeeper got the cluster
+    deaf: HoldTimer = _DEAF  # it is not in its ISRs after the handover to ZooKeeper
     tried: bool = False
 
     def acted(self, verb: Verb) -> Recoveries:
-        """After that cure, done or not: the next of its kind comes after twice as long."""
+        """After that recovery, done or not: the next of its kind waits twice as long."""
         match verb:
             case Verb.FREE:
                 return replace(self, tried=True, stuck=self.stuck.acted())
@@ -333,25 +328,25 @@ class Recoveries:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """The decision, or a cure; and what has lasted so far."""
+    """The decision or a recovery, and the hold times so far."""
 
     decision: Decision
     troubles: Recoveries
 
 
 def recover(view: ClusterView, broker: int, decision: Decision, troubles: Recoveries) -> Recovered:
-    """What would be decided if every leader did its part, or the cure of a leader that does not, or of one that is missing."""
+    """Return the decision, or the recovery of a leader that is stuck or missing."""
     freed = _freed(view, broker, decision, troubles)
     return _led(view, broker, freed)
 
 
 def out_of_isrs(decision: Decision) -> TypeGuard[Wait]:
-    """Whether a broker lacks nothing but a place in ISRs, or leaders for its partitions."""
+    """Whether a broker misses only a place in ISRs, or leaders for its partitions."""
     return isinstance(decision, Wait) and {reason.cause for reason in decision.reasons} == {Cause.OUT_OF_ISR}
 
 
 def _freed(view: ClusterView, broker: int, decision: Decision, troubles: Recoveries) -> Recovered:
-    """The cure where one leader has not taken this broker back for long; `stuck_leader` says why that happens."""
+    """Restart one leader that has kept this broker out of its ISRs for too long (cause: `stuck_leader`)."""
     leader = stuck_leader(view, broker) if out_of_isrs(decision) else None
     troubles = replace(troubles, stuck=troubles.stuck.saw(view.taken_at, there=leader is not None))
     if leader is None or not out_of_isrs(decision) or not troubles.stuck.due(view.taken_at):
@@ -364,7 +359,7 @@ def _freed(view: ClusterView, broker: int, decision: Decision, troubles: Recover
 
 
 def _led(view: ClusterView, broker: int, judged: Recovered) -> Recovered:
-    """The cure where a takeover has left partitions of this broker without a leader; `leaders` says why that happens."""
+    """Elect leaders if a takeover left partitions of this broker without one (cause: `roll.left_out`)."""
     left = roll.left_out(view, broker) if out_of_isrs(judged.decision) else ()
     troubles = replace(judged.troubles, left_out=judged.troubles.left_out.saw(view.taken_at, there=bool(left)))
     if not troubles.left_out.due(view.taken_at):
@@ -374,7 +369,7 @@ def _led(view: ClusterView, broker: int, judged: Recovered) -> Recovered:
 
 
 def to_free(view: ClusterView, broker: int, lags: Lags) -> int | str:
-    """Asked again just before the cure: the leader to restart, or why it is none, as a sentence."""
+    """The leader to restart, checked again just before; or, as a sentence, why there is none."""
     leader = stuck_leader(view, broker)
     if leader is None:
         return f"No leader keeps broker {broker} out of all its ISRs any more; nothing is done."
@@ -382,14 +377,14 @@ def to_free(view: ClusterView, broker: int, lags: Lags) -> int | str:
 
 
 def to_tell(view: ClusterView, broker: int, lags: Lags) -> str:
-    """Asked again just before a controller is elected anew: why it is not, as a sentence; empty where it is."""
+    """Why no controller is elected, checked again just before, as a sentence; empty if one is to be elected."""
     if view.partitions is not None and not view.lacking(broker):
         return f"Broker {broker} is back in its ISRs; nothing is done."
     return own_fault(view, broker, lags)
 
 
 def own_fault(view: ClusterView, broker: int, lags: Lags) -> str:
-    """Why nobody else is to blame that it is out of ISRs: it is far behind, or that cannot be told. Empty where it has caught up."""
+    """Why no other broker is the cause: it is far behind, or its lag is unread. Empty if it has caught up."""
     behind = lagging_replicas(view, broker, lags)
     if behind is None:
         return f"How far broker {broker} is behind could not be read; nothing is done. Are all its log directories online?"

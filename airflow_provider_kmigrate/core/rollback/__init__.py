@@ -1,1 +1,1 @@
-"""The way back to ZooKeeper: its steps, its conditions, its plan in words."""
+"""The rollback to ZooKeeper: its steps, its conditions, its plan in words."""

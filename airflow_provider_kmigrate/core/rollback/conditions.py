@@ -1,11 +1,11 @@
-"""Named conditions of the way back, as `core.gates` has those of the way forward.
+"""Named conditions of the rollback, as `core.gates` has those of the migration.
 
-What would be lost with the KRaft controllers, asked by the acts that end them: the comparison of `heal` may be days old by then.
+The second half (G33, `RollbackTerms`) guards what would be lost with the KRaft controllers. The comparison of `heal` may be days
+old by then, and a leading quorum accepts changes that a dead dual-write never delivers. So a controller is stopped only if it is
+seen alive and caught up, and both sides are equal. The handover compares once more what can still be read without controllers.
 
-A quorum that leads takes changes that ZooKeeper need not get: a dual-write dies without a word. So each controller is stopped only on a
-look that shows it alive, caught up, and both sides equal; the hand-over compares once more what is still told without controllers.
-
-Movement and lag carry it: what was not dual-written, brokers in migration mode are not told of either (measured), so that both sides look equal.
+Lag and movement must be checked too: brokers in migration mode do not learn what was not dual-written (measured), so both sides
+look equal.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ STILL_FOR = 2.0  # seconds without a change of /migration; a leader writes every
 
 
 def over(view: ClusterView) -> Decision | None:
-    """The refusal once there is no way back, a wait where that cannot be told, None while there is one."""
+    """The refusal once no rollback is possible, a wait if that is unknown, None while it is possible."""
     if ended(view):
         text = "The migration is finalized: there is no way back to ZooKeeper."
         return Refuse((Reason("P12", text, cause=Cause.FINALIZED), *where(view).reasons))
@@ -81,7 +81,7 @@ def kraft_left(kraft: list[int]) -> Reason:
 
 
 def controllers_silent(view: ClusterView) -> Gate:
-    """No controller answers. One that was started again would have written /migration, which is looked at too."""
+    """No controller answers. One that was started again would have written /migration, which is checked too."""
     answering = sorted(c.id for c in view.controllers.values() if c.answers)
     if not answering:
         return MET
@@ -94,7 +94,7 @@ def controllers_down(view: ClusterView) -> Gate:
 
 
 def controller_down(controller: Controller) -> Gate:
-    """G26: this controller is stopped, and nobody answers in its place."""
+    """G26: this controller is stopped, and its endpoint does not answer."""
     if controller.process.state is ProcessState.STOPPED and not controller.answers:
         return MET
     text = f"Controller {controller.id} is not stopped: its process is {controller.process.state}."
@@ -103,19 +103,22 @@ def controller_down(controller: Controller) -> Gate:
 
 
 def nothing_ended(view: ClusterView) -> Gate:
-    """R12: no stopped controller has final properties. One that led with them has finalized, and nobody is left who could tell."""
+    """R12: no stopped controller has final properties.
+
+    One that led with them has finalized, and no other node could report it.
+    """
     if not kraft_owns(view):
         return MET
     controllers = [controller for _, controller in sorted(view.controllers.items())]
     final = [c for c in controllers if stage_on_disk(c.files) is FileStage.CONTROLLER_FINAL]
-    unread = [c.id for c in controllers if c.files == NodeFiles()]  # a file that is not there is no final one
+    unread = [c.id for c in controllers if c.files == NodeFiles()]  # a missing file is no final one
     if final or not unread:
         return never(unseen(view, final[0])) if final else MET
     return not_yet(could_not_read(f"the files of controllers {join_ids(unread)}"))
 
 
 def migration_still(view: ClusterView, first: ClusterView) -> Gate:
-    """G29: nobody has written /migration for `STILL_FOR` seconds since `first`."""
+    """G29: no controller has written /migration for `STILL_FOR` seconds since `first`."""
     if view.zk is None or first.zk is None:
         return not_yet(could_not_read("ZooKeeper"))
     if view.zk.migration != first.zk.migration:
@@ -129,7 +132,7 @@ def migration_still(view: ClusterView, first: ClusterView) -> Gate:
 
 
 def states_in_reach(view: ClusterView) -> Gate:
-    """G2: what the metadata shows looks healthy even where no leader can move; the epochs tell."""
+    """G2: leaders can move. Metadata looks healthy even if they cannot; the epochs show it."""
     epoch = view.zk.controller_epoch if view.zk else None
     if view.state_epoch is None or epoch is None or view.state_epoch <= epoch:
         return MET
@@ -146,12 +149,12 @@ def others_answer(view: ClusterView, controller_id: int) -> Gate:
 
 
 def migration_left(view: ClusterView) -> bool:
-    """/migration is there."""
+    """Whether /migration exists."""
     return view.zk is not None and view.zk.migration is not None
 
 
 def empty(controller: Controller) -> bool:
-    """A controller's own directories hold neither a format nor a metadata log; those of another node do not count."""
+    """Whether a controller's own directories hold neither a format nor a metadata log; another node's do not count."""
     if controller.files.meta is None:
         return not controller.files.has_metadata_log
     return not node_files.in_use(controller)
@@ -159,10 +162,10 @@ def empty(controller: Controller) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RollbackTerms:
-    """On what terms a way back goes.
+    """What a rollback accepts.
 
-    `failover` false: no new leader writes ZooKeeper anew, so the dual-write need not live. `lossy`: whoever asked for that accepts to lose what
-    ZooKeeper lacks.
+    `failover` false: no new leader writes ZooKeeper again, so the dual-write need not be alive. `lossy`: the operator who asked
+    for that accepts to lose what ZooKeeper misses.
     """
 
     failover: bool = True
@@ -177,7 +180,7 @@ SAFE = RollbackTerms()
 
 
 def terms_error(accept_loss: str, cluster_id: str, *, failover: bool) -> Reason | None:
-    """G35: a loss is to be accepted, and would not be as it was asked; None where it would, or nothing was asked."""
+    """G35: why the requested acceptance of a loss is not valid; None if it is, or none was requested."""
     if not accept_loss or (accept_loss == cluster_id and not failover):
         return None
     wrong = [] if accept_loss == cluster_id else [f"is {accept_loss!r}, and not the cluster id {cluster_id!r}"]
@@ -187,7 +190,7 @@ def terms_error(accept_loss: str, cluster_id: str, *, failover: bool) -> Reason 
 
 
 def compared(view: ClusterView, terms: RollbackTerms) -> Decision:
-    """`waits.equivalent`; without a failover a kind that nobody is there to tell does not count, and a loss may be accepted."""
+    """`waits.equivalent`; without a failover, kinds that no controller can report do not count, and a loss may be accepted."""
     if ended(view) or (terms.failover and (view.zk is None or kraft_owns(view))):
         return waits.equivalent(view)
     if not holds_more(view):
@@ -201,9 +204,10 @@ def compared(view: ClusterView, terms: RollbackTerms) -> Decision:
 
 
 def before_stop(view: ClusterView, before: ClusterView, terms: RollbackTerms) -> Gate:
-    """G33: ZooKeeper holds what KRaft does, right now; met where ZooKeeper owns the cluster, or no copy was ever finished.
+    """G33: ZooKeeper holds what KRaft does, now; met if ZooKeeper owns the cluster or no copy was ever finished.
 
-    Once a majority is stopped nothing new is taken, and a dual-write has no leader any more: then only what is told must be equal.
+    Once a majority is stopped, no change is accepted and the dual-write has no leader: then only what is still readable must be
+    equal.
     """
     if not holds_more(view) or terms.accepts:
         return MET
@@ -214,7 +218,10 @@ def before_stop(view: ClusterView, before: ClusterView, terms: RollbackTerms) ->
 
 
 def before_hand_over(view: ClusterView, first: ClusterView, terms: RollbackTerms) -> Gate:
-    """G33: brokers, which KRaft told last, know no topic otherwise than ZooKeeper holds it; never, where two looks agree on it."""
+    """G33: brokers, which KRaft informed last, hold the same topics as ZooKeeper.
+
+    Never, if two observations show the same difference.
+    """
     if not holds_more(view) or terms.accepts:
         return MET
     pair = [_more(_topics(each)) for each in (first, view)]
@@ -230,13 +237,13 @@ def _topics(view: ClusterView) -> tuple[Difference, ...]:
 
 
 def _found(view: ClusterView) -> tuple[Reason, ...]:
-    """`equivalence.found`; where no quorum tells brokers anything, without the topics that the one that was asked has not heard of."""
+    """`equivalence.found`; without a quorum, minus the topics that the queried broker does not know."""
     found = equivalence.differences(view)
     return equivalence.reasons(_more(found) if _told_no_more(view) else found)
 
 
 def _more(found: Iterable[Difference]) -> tuple[Difference, ...]:
-    """What KRaft has more, or otherwise. A broker that was started when no controller led lacks topics, which are no loss."""
+    """What KRaft has more, or otherwise. A broker started without a leading controller misses topics; that is no loss."""
     return tuple(difference for difference in found if difference.kind is not Kind.MISSING_TOPIC)
 
 
@@ -252,7 +259,7 @@ def _unheard(view: ClusterView) -> str:
 def holds_more(view: ClusterView) -> bool:
     """Whether KRaft may hold what ZooKeeper does not: it has taken the copy over, and no ZooKeeper broker is known to be controller.
 
-    Where nobody is, because /controller was deleted or could not be read, it is unknown whose turn it is: both sides are compared.
+    If /controller was deleted or could not be read, the owner is unknown: both sides are compared.
     """
     if view.zk is None:
         return True
@@ -262,26 +269,26 @@ def holds_more(view: ClusterView) -> bool:
 
 
 def taken_nothing(view: ClusterView) -> str:
-    """Why nothing can be lost, where KRaft does not hold more."""
+    """Why nothing can be lost, if KRaft does not hold more."""
     if kraft_owns(view):
         return "KRaft has taken nothing over: no copy of ZooKeeper was ever finished."
     return "ZooKeeper owns the cluster, and KRaft has taken nothing over."
 
 
 def _quorum_gone(view: ClusterView) -> bool:
-    """So many controllers are known to be stopped that the others are no majority; a silent one is not known to be."""
+    """Whether so many controllers are known to be stopped that no majority is left; an unresponsive one is not known to be."""
     stopped = sum(c.process.state is ProcessState.STOPPED and not c.answers for c in view.controllers.values())
     return 2 * (len(view.controllers) - stopped) <= len(view.controllers)
 
 
 def _somebody_tells(view: ClusterView) -> bool:
-    """Whether anybody is there who could tell KRaft's side of all kinds."""
+    """Whether any node can report KRaft's side of all kinds."""
     kraft = any(broker.mode is BrokerMode.KRAFT for broker in view.brokers.values())
     return kraft or any(controller.answers for controller in view.controllers.values())
 
 
 def _unread(view: ClusterView, *, strict: bool) -> tuple[Reason, ...]:
-    """What was not read: all kinds, or only the topics, which brokers always tell, unless they were started when no controller led."""
+    """What was not read: all kinds, or only topics, which brokers always report unless started without a leading controller."""
     unread = equivalence.unread_kinds(view)
     topics = unread[:1] if view.topics is None else ()
     return (*(unread if strict else topics), *_told_nothing(view))

@@ -1,23 +1,20 @@
-"""The cures of a broker that goes back: those of the way forward, and one of its own.
+"""The rollback to ZooKeeper from any point before finalization: what each step may do, and the plan in words, from one observation.
 
-The way back to ZooKeeper, from wherever a cluster is before finalization; what each step of it may do, read from one look.
-
-The order, of which each step finds by itself whether it has anything to do:
+Each step finds out by itself whether it has anything to do. The order:
 
 1. controllers that lost the migration flag get it back (a finalization that began, but did not happen);
-2. the active controller is restarted once: a dual-write that was lost is never repeated, but a new leader writes ZooKeeper anew;
-3. brokers in KRaft mode go back to migration mode: ZooKeeper brokers again, under the KRaft controller;
-4. all controllers stop, before any broker becomes a plain ZooKeeper broker: a controller that goes on cuts it off, and what it
+2. the active controller is restarted once: a lost dual-write is never repeated, but a new leader writes ZooKeeper again;
+3. brokers in KRaft mode return to migration mode: ZooKeeper brokers again, under the KRaft controller;
+4. all controllers stop, before any broker becomes a plain ZooKeeper broker: a running controller isolates it, and what it
    acknowledged is lost (measured);
-5. one ZooKeeper transaction hands the cluster over: /controller_epoch above every epoch that KRaft has written into partition
-   states (KAFKA-20488), /migration and /controller deleted;
-6. the brokers elect a ZooKeeper controller, and every one of them names it: a broker that does not takes 300 s to stop (measured);
-7. brokers go back to their original files;
-8. the controllers' directories are set aside: an old quorum that starts again takes the cluster over and deletes topics (measured).
+5. one ZooKeeper transaction, the handover: /controller_epoch above every epoch that KRaft has written into partition states
+   (KAFKA-20488), /migration and /controller deleted;
+6. the brokers elect a ZooKeeper controller, and each of them names it: a broker that does not takes 300 s to stop (measured);
+7. brokers return to their original files;
+8. the controllers' directories are set aside: an old quorum that starts again takes the cluster over and deletes topics
+   (measured).
 
-Sources: KIP-866 "Migration overview", Kafka's operations guide (3.9), and what real brokers did when pushed.
-
-A rollback's plan in words, from one look: what a person reads before saying yes. What each step does is decided in `rollback`.
+Sources: KIP-866 "Migration overview", Kafka's operations guide (3.9), and experiments on real brokers.
 """
 
 from __future__ import annotations
@@ -54,7 +51,7 @@ from airflow_provider_kmigrate.core.text import join_ids
 
 
 def recover(view: ClusterView, broker: int, decision: Decision, troubles: Recoveries) -> Recovered:
-    """As on the way forward; and where brokers skip what the ZooKeeper controller says, which `clients.partition_states` explains."""
+    """Recover as in the migration; also if brokers skip what the ZooKeeper controller says (`clients.partition_states`)."""
     judged = recovery.recover(view, broker, decision, troubles)
     out = out_of_isrs(judged.decision) and not kraft_owns(view) and not back_gates.migration_left(view)
     troubles = replace(judged.troubles, deaf=judged.troubles.deaf.saw(view.taken_at, there=out))
@@ -69,10 +66,10 @@ _BACK = {BrokerMode.MIGRATION: FileStage.MIGRATION, BrokerMode.ZOOKEEPER: FileSt
 
 @dataclass(frozen=True, slots=True)
 class HandOverWrites:
-    """What one transaction changes: /controller_epoch, unless it stays (None), and which znodes go.
+    """What the handover transaction changes: /controller_epoch, unless it stays (None), and which znodes are deleted.
 
-    `states`: before it, partition states are written again as they are; brokers may hold KRaft's partition epochs, which are ahead
-    of the states' versions (`clients.partition_states`).
+    `states`: first rewrite the partition states unchanged; brokers may hold KRaft's partition epochs, which are ahead of the
+    states' versions (`clients.partition_states`).
     """
 
     epoch: int | None
@@ -81,7 +78,7 @@ class HandOverWrites:
 
 
 def decide_flag(view: ClusterView, controller_id: int) -> Decision:
-    """Bring a controller of a migration under way back with its flag, whether it lost the flag or is down."""
+    """Bring back a controller of a running migration with its flag, whether it lost the flag or is down."""
     controller = view.controllers.get(controller_id, Controller(controller_id))
     if (ended := back_gates.over(view)) is not None:
         return ended
@@ -100,7 +97,7 @@ def decide_flag(view: ClusterView, controller_id: int) -> Decision:
 
 
 def _brought_back(view: ClusterView, controller: Controller) -> Decision:
-    """With the file that it has where that has the flag; any other gets it only if it is not over."""
+    """Start it with its file if that has the flag; otherwise add the flag only if the migration is not over."""
     if controller.files.has_metadata_log is None:
         return Wait((could_not_read(f"the directory of controller {controller.id}"),))
     if not controller.files.has_metadata_log:
@@ -111,7 +108,10 @@ def _brought_back(view: ClusterView, controller: Controller) -> Decision:
 
 
 def decide_controller_failover(view: ClusterView, first: ClusterView) -> Decision:
-    """One failover of the active controller since `first`, the first look with a leader; then ZooKeeper holds all that KRaft does."""
+    """Fail over the active controller once since `first`, the first observation with a leader.
+
+    Then ZooKeeper holds all that KRaft does.
+    """
     if (ended := back_gates.over(view)) is not None:
         return ended
     if (down := still_down(view)) is not None:
@@ -134,9 +134,9 @@ def _once(view: ClusterView, first: ClusterView) -> Decision:
 
 
 def still_down(view: ClusterView) -> tuple[int, Decision] | None:
-    """The first controller of this migration that is down, and what that asks for; a failover killed between stop and start leaves one.
+    """The first controller of this migration that is down, and what to do about it.
 
-    The tasks before the failover's, which start what is down, are done by then and do not run again.
+    A failover killed between stop and start leaves one. The tasks that start controllers come earlier and do not run again.
     """
     down = [number for number, found in sorted(view.controllers.items()) if found.process.state is ProcessState.STOPPED]
     asked = ((number, decide_flag(view, number)) for number in down)
@@ -144,7 +144,7 @@ def still_down(view: ClusterView) -> tuple[int, Decision] | None:
 
 
 def decide_roll_back(view: ClusterView, first: ClusterView, broker_id: int, target: BrokerMode) -> Decision:
-    """One broker back to migration mode, while KRaft owns the cluster, or to ZooKeeper mode, once ZooKeeper does."""
+    """Roll one broker back to migration mode, while KRaft owns the cluster, or to ZooKeeper mode, once ZooKeeper does."""
     broker = view.brokers.get(broker_id, Broker(broker_id))
     ended = back_gates.over(view) or _out_of_turn(view, target)
     if ended is not None:
@@ -156,10 +156,10 @@ def decide_roll_back(view: ClusterView, first: ClusterView, broker_id: int, targ
 
 
 def decide_alone(view: ClusterView, first: ClusterView, broker_id: int, target: BrokerMode) -> Decision:
-    """The first broker of a pass back into the mode before, while the migration stands where it is.
+    """Roll the first broker of a pass back to its previous mode, while the migration stays where it is.
 
-    Into ZooKeeper mode under living controllers only while others have never registered with them: at the last registration they take
-    the cluster over, and a plain broker is cut off (measured).
+    Into ZooKeeper mode under living controllers only while other brokers have never registered with them: the last registration
+    triggers the takeover, which isolates a ZooKeeper broker (measured).
     """
     broker = view.brokers.get(broker_id, Broker(broker_id))
     ended = back_gates.over(view) or (
@@ -188,7 +188,7 @@ def _back(view: ClusterView, broker: Broker, target: BrokerMode, passing: Gate) 
         return roll.settled(view, broker, target)
     if broker.process.state is ProcessState.STOPPED:
         return _down(broker, _BACK[target])
-    # A move can be cancelled wherever this is reached, since a controller answers by then: it never bars the way back for good.
+    # Here a reassignment can always be cancelled, since a controller answers by then: it never blocks the rollback for good.
     gate = together((passing, gates.process_known(broker), roll.nobody_reassigns(view)))
     if gate.met:
         return Act(
@@ -198,7 +198,10 @@ def _back(view: ClusterView, broker: Broker, target: BrokerMode, passing: Gate) 
 
 
 def _down(broker: Broker, stage: FileStage) -> Decision:
-    """A broker that is down gets its file and is started, whoever stopped it: that it did not start may be why one goes back."""
+    """Write the file of a broker that is down and start it, for whatever reason it stopped.
+
+    That it did not start may be why the operator rolls back.
+    """
     if broker.in_zookeeper is not False:
         return roll.session_not_over(broker)
     found = stage_on_disk(broker.files)
@@ -236,9 +239,10 @@ def _to_zookeeper(view: ClusterView) -> Gate:
 
 
 def decide_stop(view: ClusterView, before: ClusterView, controller_id: int, terms: RollbackTerms = SAFE) -> Decision:
-    """Stop one controller, once no broker needs it: all are ZooKeeper brokers, in migration mode where KRaft owns the cluster.
+    """Stop one controller, once no broker needs it: all are ZooKeeper brokers, in migration mode if KRaft owns the cluster.
 
-    And once nothing would be lost with it (`losses`); `before`: the look since which the dual-write is to have moved, where this one alone does not tell.
+    And once nothing would be lost with it (G33). `before`: earlier observation to measure movement from, if this one alone does
+    not prove it.
     """
     controller = view.controllers.get(controller_id, Controller(controller_id))
     if (ended := back_gates.over(view)) is not None:
@@ -253,7 +257,7 @@ def decide_stop(view: ClusterView, before: ClusterView, controller_id: int, term
 
 
 def compares_before_stop(view: ClusterView, controller_id: int) -> bool:
-    """Whether only the comparison is left to allow the stop: reading both sides whole is worth it then."""
+    """Whether only the comparison is left to allow the stop: then it is worth reading both sides whole."""
     controller = view.controllers.get(controller_id, Controller(controller_id))
     running = controller.answers or controller.process.state is not ProcessState.STOPPED
     return running and back_gates.over(view) is None and _spared(view, controller).met
@@ -270,12 +274,16 @@ def _no_broker_needs_them(view: ClusterView) -> Gate:
     if plain and kraft_owns(view):
         text = f"Plain ZooKeeper brokers while KRaft owns the cluster: {join_ids(plain)}."
         return never(Reason("P07", text))
-    # Where ZooKeeper owns the cluster, controllers are strangers to it, and a broker that fails in migration mode may be why one goes back.
+    # If ZooKeeper owns the cluster, it does not depend on controllers, and a broker failing in migration mode may be why the
+    # operator rolls back.
     return roll.may_stop(view, ()) if kraft_owns(view) else MET
 
 
 def postponed_stop(view: ClusterView, controller_id: int) -> str:
-    """Why this controller is stopped last: it is the active one while others still run, and is to be the last to write epochs. Empty: it is not."""
+    """Why this controller is stopped last: it is active while others run, and must be the last to write epochs.
+
+    Empty if it is not.
+    """
     others = sorted(c.id for c in view.controllers.values() if c.id != controller_id and c.answers)
     if not others or view.quorum is None or view.quorum.leader_id != controller_id:
         return ""
@@ -283,7 +291,7 @@ def postponed_stop(view: ClusterView, controller_id: int) -> str:
 
 
 def decide_hand_over(view: ClusterView, first: ClusterView, terms: RollbackTerms = SAFE) -> Decision:
-    """G1: the one transaction that gives the cluster back to ZooKeeper, after the last controller has stopped."""
+    """G1: the transaction that hands the cluster over to ZooKeeper, after the last controller has stopped."""
     if (ended := back_gates.over(view)) is not None:
         return ended
     if view.zk is not None and not kraft_owns(view) and view.zk.migration is None and back_gates.states_in_reach(view).met:
@@ -307,11 +315,11 @@ def decide_hand_over(view: ClusterView, first: ClusterView, terms: RollbackTerms
 
 
 def hand_over(zk: ZkView, state_epoch: int) -> HandOverWrites:
-    """The change that `decide_hand_over` asks for. Raises ValueError where /controller_epoch is unknown.
+    """The change that `decide_hand_over` asks for. Raises ValueError if /controller_epoch is unknown.
 
-    Where ZooKeeper owns the cluster already, /controller is a living broker's and stays. The exception is the repair of a cluster that
-    was rolled back without raising the epoch: its controller has to be elected anew, above what the partition states hold (measured:
-    every partition takes writes again 0.6 s later).
+    If ZooKeeper owns the cluster already, /controller is a living broker's and stays. Exception: repairing a cluster that was
+    rolled back without raising the epoch. Its controller must be elected again, above the epochs in the partition states
+    (measured: every partition takes writes again 0.6 s later).
     """
     if zk.controller_epoch is None:
         raise ValueError("/controller_epoch is unknown")
@@ -327,7 +335,7 @@ def hand_over(zk: ZkView, state_epoch: int) -> HandOverWrites:
 
 
 def decide_zookeeper_leads(view: ClusterView) -> Decision:
-    """A ZooKeeper broker is controller, every broker names it, no partition is out of its reach or without a leader."""
+    """A ZooKeeper broker is controller, every broker names it, and every partition has a leader that it can move."""
     if (ended := back_gates.over(view)) is not None:
         return ended
     gate = together((back_gates.names_the_controller(view), gates.epochs_known(view), back_gates.states_in_reach(view)))
@@ -341,7 +349,7 @@ def decide_zookeeper_leads(view: ClusterView) -> Decision:
 
 
 def decide_wipe(view: ClusterView, controller_id: int) -> Decision:
-    """A stopped controller's directories out of the way, once the cluster is ZooKeeper's again."""
+    """Set a stopped controller's directories aside, once ZooKeeper owns the cluster again."""
     controller = view.controllers.get(controller_id, Controller(controller_id))
     if (ended := back_gates.over(view)) is not None:
         return ended
@@ -363,7 +371,7 @@ def decide_wipe(view: ClusterView, controller_id: int) -> Decision:
 
 
 def decide_rolled_back(view: ClusterView) -> Decision:
-    """The end: as before the migration, and ready for another one."""
+    """The end of the rollback: as before the migration, and ready for another one."""
     if (ended := back_gates.over(view)) is not None:
         return ended
     left = sorted(b.id for b in view.brokers.values() if b.mode is not BrokerMode.ZOOKEEPER)
@@ -401,7 +409,7 @@ NOTHING = Reason(
 
 
 def plan(view: ClusterView) -> tuple[str, ...]:
-    """What a rollback would do now, step by step, in words; empty where there is nothing to take back."""
+    """What a rollback would do now, step by step, in words; empty if there is nothing to roll back."""
     kraft, plain = back_gates.with_mode(view, BrokerMode.KRAFT), back_gates.with_mode(view, BrokerMode.ZOOKEEPER)
     owned = kraft_owns(view)
     silent = sorted(b.id for b in view.brokers.values() if b.mode is None)
@@ -430,7 +438,7 @@ def plan(view: ClusterView) -> tuple[str, ...]:
 
 
 def kept(view: ClusterView) -> tuple[str, ...]:
-    """What of the time since the takeover stays after a rollback, and what does not, in words; needs a view of all kinds of metadata."""
+    """What a rollback keeps and loses of the time since the takeover, in words; needs a view of all kinds of metadata."""
     if not conditions.holds_more(view):
         return (f"Kept: everything. {conditions.taken_nothing(view)}",)
     unread, lacking = equivalence.unread_kinds(view), equivalence.found(view)
