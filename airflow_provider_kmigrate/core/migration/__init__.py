@@ -1,1 +1,1 @@
-"""What a migration's steps decide: which broker next, controllers up and finalized, waits, cures."""
+"""What the migration's steps decide: which broker is next, controllers, finalization, waits, recovery."""

@@ -1,14 +1,14 @@
-"""Is the first broker of a pass worse for its new mode? Judged from what looks show: answer times, silence, and ISRs that it leaves.
+"""Whether the first broker of a pass is worse in its new mode: judged by answer times, missing answers and ISRs that it leaves.
 
-Each sign has two baselines: the broker itself before its restart, where this run has looked at it then, and the other brokers in the
-same looks, which share the load, the network and whatever else befalls the machine that looks. What a sign must surpass is the worse
-of the two, with a wide margin: taking a healthy broker back costs a restart, and the gates of every step go on guarding anyway.
+Each sign has two baselines: the broker itself before its restart, if this run has observed it then, and the other brokers in the
+same observations, which share load, network and machine. A sign must exceed the worse of the two by a wide margin: rolling a
+healthy broker back costs a restart, and the gates of every step remain.
 
-What producers wait for is no sign yet: a broker that was restarted leads nothing until the preferred leaders are elected, after its pass.
+Producer latency is no sign yet: a restarted broker leads nothing until the preferred leaders are elected, after its pass.
 
-Not judged: the first seconds after it is back (a cold JVM answers slowly), and anything from less than `LOOKS` looks.
+Not judged: the first seconds after it is back (a cold JVM answers slowly), and anything from fewer than `LOOKS` observations.
 
-What is kept of the looks at the first broker of a pass, while one process lives; `broker_canary` judges it.
+`CanaryBake` keeps the observations while one process lives; `judge_bake` judges them.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from airflow_provider_kmigrate.core.migration import roll
 from airflow_provider_kmigrate.core.model import BrokerMode, ClusterView, Reason
 from airflow_provider_kmigrate.core.phase import kraft_owns
 
-LOOKS = 8  # fewer show nothing
-SETTLING = 10.0  # seconds from the first good look at the broker that are not judged
-WINDOW = 15.0  # seconds of looks over which answers are judged; ISRs are over all looks
+LOOKS = 8  # fewer prove nothing
+SETTLING = 10.0  # seconds from the first good observation of the broker that are not judged
+WINDOW = 15.0  # seconds of observations over which answers are judged; ISRs over all of them
 TIMES_SLOWER = 3.0
 SECONDS_SLOWER = 0.25
-SILENT_SHARE = 0.3  # of the looks
-DEPARTURES = 3  # more than anybody else's; a follower leaves after 30 s at the earliest, so that they are minutes apart
+SILENT_SHARE = 0.3  # of the observations
+DEPARTURES = 3  # more than any other broker's; a follower leaves after 30 s at the earliest, so they are minutes apart
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What one look says of every broker; `outside` names the partitions of whose ISR it is not, None where they were not read."""
+    """What one observation says of every broker; `outside`: partitions of whose ISR it is not, None if they were not read."""
 
     at: float
     seconds: Mapping[int, float]
@@ -45,14 +45,14 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class BrokerVerdict:
-    """Worse, with reasons; or fine so far, where `sure`; or too little was seen."""
+    """Worse, with reasons; or fine so far, if `sure`; or too little was observed."""
 
     reasons: tuple[Reason, ...] = ()
     sure: bool = False
 
 
 def sample(view: ClusterView) -> Sample:
-    """The part of a look that is judged."""
+    """The part of an observation that is judged."""
     brokers = view.brokers.values()
     return Sample(
         view.taken_at,
@@ -65,9 +65,10 @@ def sample(view: ClusterView) -> Sample:
 def judge_bake(
     before: Sequence[Sample], since: Sequence[Sample], broker: int, bake: float, watched: float = 0.0
 ) -> BrokerVerdict:
-    """The verdict on a broker from looks before its restart (or none) and since it was back.
+    """The verdict on a broker from observations `before` its restart (or none) and `since` it was back.
 
-    `bake`: seconds that it is watched in all; short ones settle and look for less. `watched`: seconds of them before these looks.
+    `bake`: seconds that it is watched in all; short ones settle and judge over less. `watched`: seconds of them before these
+    observations.
     """
     settled = since[0].at + max(0.0, min(SETTLING, bake / 2) - watched) if since else 0.0
     counted = [one for one in since if one.at >= settled]
@@ -80,19 +81,19 @@ def judge_bake(
 
 
 def before(mode: BrokerMode) -> BrokerMode:
-    """The mode that a broker is taken back into from this one."""
+    """The mode that a broker in this mode is rolled back to."""
     return {BrokerMode.KRAFT: BrokerMode.MIGRATION}.get(mode, BrokerMode.ZOOKEEPER)
 
 
 def taken_back(view: ClusterView, broker: int, mode: BrokerMode) -> Reason:
-    """What the refusal says once a broker is back in `mode`."""
+    """The refusal once a broker is back in `mode`."""
     text = f"Broker {broker} was rolled back to {mode} mode, alone, and serves as before."
     kept = "" if kraft_owns(view) else " The controllers still know it: it has its turn before the last of the others."
     return Reason("V26", text + kept)
 
 
 def not_taken_back(broker: int, why: str) -> Reason:
-    """What the refusal says where the way back is not open."""
+    """The refusal if the broker could not be rolled back."""
     return Reason("V27", f"Broker {broker} could not be rolled back: {why}")
 
 
@@ -146,15 +147,15 @@ def _median(samples: Sequence[Sample], brokers: Collection[int]) -> float | None
     return median(seconds) if len(seconds) >= LOOKS // 2 else None
 
 
-_KEPT = 3000  # looks; ten minutes of them, or more
+_KEPT = 3000  # observations; ten minutes of them, or more
 
 
 @dataclass(frozen=True, slots=True)
 class CanaryBake:
-    """Looks `before` the restart and `since`; a broker that is not the first of its pass, or one that does not bake, is let alone.
+    """Observations `before` the restart and `since`; only the first broker of its pass is judged, and only if it bakes.
 
-    `bake`: seconds that it is watched in all; `held`: seconds that earlier lives of the step have watched; `worse`: what one of them, or this
-    one, has found. `fine`: enough was seen.
+    `bake`: seconds that it is watched in all; `held`: seconds watched by earlier processes of the step; `worse`: reasons found by
+    any of them. `fine`: enough was observed.
     """
 
     broker: int
@@ -168,11 +169,14 @@ class CanaryBake:
 
     @property
     def sure(self) -> bool:
-        """Whether enough was seen to go on, as far as it is judged at all."""
+        """Whether enough was observed to go on, or nothing is judged."""
         return self.fine or self.bake == 0
 
     def baked(self, done: Done, gate: Gate, green: float) -> Decision:
-        """Done once everything was `green` for as many seconds as it bakes, and enough was seen; `gate`: what must stay true meanwhile."""
+        """Done once everything was healthy for the bake time and enough was observed.
+
+        `green`: healthy seconds so far. `gate`: what must stay true meanwhile.
+        """
         if not gate.met:
             return unmet(gate)
         if green >= self.bake and self.sure:
@@ -181,7 +185,7 @@ class CanaryBake:
         return Wait((Reason("T01", text),), healthy=True)
 
     def saw(self, view: ClusterView, decision: Decision) -> tuple[CanaryBake, Decision]:
-        """With one look more, and what would be decided without this; what is decided with it."""
+        """Add one observation and the decision made without the bake; return the decision with it."""
         if self.bake == 0 or not roll.is_first(view, self.broker, self.target):
             return self, decision
         if isinstance(decision, Act):
@@ -194,7 +198,7 @@ class CanaryBake:
         if act.verb is not Verb.RESTART:
             return self, act
         before = (*self.before, sample(view))[-_KEPT:]
-        anew = replace(self, worse=(), held=0.0, since=(), before=before)  # another restart comes
+        anew = replace(self, worse=(), held=0.0, since=(), before=before)  # another restart follows
         if len(before) >= LOOKS:
             return anew, act
         text = f"Broker {self.broker} is the first of its pass: looked {len(before)} of {LOOKS} times at it as it is."

@@ -1,6 +1,6 @@
-"""A node whose process runs, or may run, and that does not answer, or does not stop.
+"""What is left to do to run one controller with the migration flag, and to take the flag from it at the end.
 
-What is left to do to have one controller up with the migration flag, and to take the flag from it at the end.
+Also: what to report about a controller that does not answer or does not stop.
 """
 
 from __future__ import annotations
@@ -26,26 +26,28 @@ _HANGS = (
 
 
 def unresponsive_controller(controller: Controller) -> Reason:
-    """G23. Kafka 3.9.2 closes the migration's ZooKeeper client, then waits for a thread that waits for that client to be connected
-    (`ControllerMigrationSupport.shutdown`, `KRaftMigrationDriver.close`; a thread dump): such a stop ended neither in the nine minutes that
-    were watched nor when ZooKeeper was back.
+    """G23: a controller that does not answer.
+
+    Kafka 3.9.2 closes the migration's ZooKeeper client, then waits for a thread that waits for that client to connect
+    (`ControllerMigrationSupport.shutdown`, `KRaftMigrationDriver.close`; a thread dump). Such a stop did not end in the nine
+    minutes observed, nor when ZooKeeper was back.
     """
     text = f"Controller {controller.id} does not answer; its process is {controller.process.state}."
     return Reason("G23", text)
 
 
 def stop_timed_out(node: NodeSpec) -> str:
-    """What to do next where a node did not stop in time; why a controller may never do so: `unresponsive_controller`."""
+    """What to do next if a node did not stop in time; why a controller may never stop: `unresponsive_controller`."""
     hangs = f" {_HANGS}" if node.role is Role.CONTROLLER else ""
     return f"Next: {_READ}{hangs} When it has stopped, clear the task: it goes on from there."
 
 
-VERDICT_HOLDS = 86_400.0  # seconds; an approval over a night may use it, one over a weekend may not
+VERDICT_HOLDS = 86_400.0  # seconds; an approval overnight may use it, one over a weekend may not
 _MOVES_WITHIN = 2.0  # seconds; the active controller writes a record every 0.5 s (metadata.max.idle.interval.ms)
 
 
 def decide_provision(view: ClusterView, controller_id: int, cluster_id: str) -> Decision:
-    """Formatted with the pinned cluster id, started with the flag, answering. Never formats once brokers have moved."""
+    """Format with the pinned cluster id, start with the flag, wait for an answer. Never formats once brokers have moved."""
     controller = view.controllers.get(controller_id, Controller(controller_id))
     if controller.answers:
         return _answers(view, controller)
@@ -72,7 +74,7 @@ def _answers(view: ClusterView, controller: Controller) -> Decision:
 
 
 def _restart(view: ClusterView, controller: Controller) -> Decision | None:
-    """A member of this migration's quorum that is down; None where it is none, or cannot be told."""
+    """Start a stopped member of this migration's quorum; None if it is none, or that is unknown."""
     phase, stage = where(view).phase, stage_on_disk(controller.files)
     if not controller.files.has_metadata_log or phase is Phase.ZOOKEEPER:
         return None
@@ -90,9 +92,9 @@ def _restart(view: ClusterView, controller: Controller) -> Decision | None:
 
 
 def _handed_over(view: ClusterView) -> str | None:
-    """What shows that the way back has given the cluster to ZooKeeper and is not at its end; None where nothing does.
+    """Evidence that an unfinished rollback has handed the cluster over to ZooKeeper; None if there is none.
 
-    A controller that somebody starts then makes /migration anew; but what the first roll has noted of its brokers went with the old one.
+    A controller started then creates /migration again, but the first roll's notes about its brokers are gone with the old one.
     """
     if view.zk is None:
         return None
@@ -110,7 +112,7 @@ def _ending(view: ClusterView) -> bool:
 
 
 def keeps_flag(view: ClusterView, controller: Controller) -> Decision | None:
-    """What is left to do about the file of a controller that runs with the flag; it gets no flag into it that may be over."""
+    """What is left to do about the file of a controller that runs with the flag; adds no flag if the migration may be over."""
     if ended(view):
         return None
     found = misfiled(f"controller {controller.id}", controller.files, FileStage.CONTROLLER_MIGRATION)
@@ -118,9 +120,9 @@ def keeps_flag(view: ClusterView, controller: Controller) -> Decision | None:
 
 
 def end_unseen(view: ClusterView, controller: Controller) -> Refuse | Wait | None:
-    """R12: nothing proves that the migration is still open, and a flag given back after a finalization hides it; None where something does.
+    """R12: nothing proves that the migration is still open, and returning a flag after a finalization hides it; None if proven.
 
-    Refused where no controller answers, which waiting alone does not change.
+    Refused if no controller answers, since waiting alone does not change that.
     """
     if still_open(view):
         return None
@@ -129,7 +131,7 @@ def end_unseen(view: ClusterView, controller: Controller) -> Refuse | Wait | Non
 
 
 def unseen(view: ClusterView, controller: Controller) -> Reason:
-    """R12 in words: what is not known, and how a person finds it out."""
+    """R12 in words: what is unknown, and how the operator finds out."""
     text = (
         f"Controller {controller.id} lacks the migration flag, and nothing shows that the migration is not finalized: no leader with the "
         f"flag has written /migration since it was elected. {_find_out(view)}"
@@ -138,7 +140,7 @@ def unseen(view: ClusterView, controller: Controller) -> Reason:
 
 
 def _find_out(view: ClusterView) -> str:
-    """How a person learns whether it is finalized: from a leader, while some are down; else only the controllers' logs tell."""
+    """How to find out whether it is finalized: ask a leader, while some are down; else only the controllers' logs show it."""
     down = sorted(c.id for c in view.controllers.values() if not c.answers)
     if down:
         flagged = [node for node in down if stage_on_disk(view.controllers[node].files) is FileStage.CONTROLLER_MIGRATION]
@@ -177,7 +179,7 @@ def _same_cluster(controller: Controller, cluster_id: str) -> gates.Gate:
 def too_old(judged_at: float | None, now: float) -> Reason | None:
     """H08: the audit that an approval showed is too old to act on; times in seconds since the epoch.
 
-    `judged_at` None: no audit was made, or a person let its task pass in spite of it.
+    `judged_at` None: no audit was made, or the operator skipped its task.
     """
     if judged_at is None or now - judged_at <= VERDICT_HOLDS:
         return None
@@ -186,10 +188,10 @@ def too_old(judged_at: float | None, now: float) -> Reason | None:
 
 
 def may_begin(view: ClusterView, judged_at: float | None, now: float) -> gates.Gate:
-    """H08: the audit that the approval showed is not too old, or controllers are without their flag already, by our own doing.
+    """H08: the approved audit is recent enough, or kmigrate itself has already taken flags from controllers.
 
-    A flag that somebody else took is no finalization that was begun. `judged_at`, `now`: seconds since the epoch; None: no audit was made, or a
-    person let its task pass in spite of it.
+    Flags taken by anything else do not count as a begun finalization. `judged_at`, `now`: seconds since the epoch; None: no audit
+    was made, or the operator skipped its task.
     """
     old = too_old(judged_at, now)
     if old is None or ended(view):
@@ -202,9 +204,10 @@ def may_begin(view: ClusterView, judged_at: float | None, now: float) -> gates.G
 
 
 def decide_finalize(view: ClusterView, before: ClusterView, controller_id: int, approved: str = "") -> Decision:
-    """Restart one controller without the flag; the first one of these that is elected ends the migration for good.
+    """Restart one controller without the flag; the first such controller that is elected ends the migration for good.
 
-    `before`: the look since which the dual-write is to have moved, where this one alone does not tell; `approved`: what was said of both sides at the approval.
+    `before`: earlier observation to measure movement from, if this one alone does not prove it; `approved`: what the approval
+    said of both sides.
     """
     controller = view.controllers.get(controller_id, Controller(controller_id))
     if controller.answers and controller.migration_flag is False:
@@ -231,7 +234,7 @@ def _without_flag(view: ClusterView, controller_id: int) -> Decision:
 
 
 def _out_of_turn(view: ClusterView) -> Decision | None:
-    """What the phase says against it. Once it is done, whatever is left follows: a flag left behind confuses people."""
+    """What the phase forbids. Once finalized, the other controllers follow: a flag left behind confuses operators."""
     position = where(view)
     allowed = permit(position, Intent.FINALIZE)
     if allowed in {PhasePermit.ACT, PhasePermit.DONE}:
@@ -261,7 +264,10 @@ def _may_finalize(view: ClusterView, before: ClusterView, controller: Controller
 
 
 def compares_before_finalizing(view: ClusterView, before: ClusterView, controller_id: int) -> bool:
-    """Whether only what was approved is left to be compared: reading both sides whole is worth it then. `before`: as in `decide_finalize`."""
+    """Whether only the approved state is left to compare: then it is worth reading both sides whole.
+
+    `before`: as in `decide_finalize`.
+    """
     controller = view.controllers.get(controller_id, Controller(controller_id))
     flagged = controller.answers and controller.migration_flag is not False
     there = flagged and not ended(view) and _out_of_turn(view) is None and _all_there(view, controller).met
@@ -269,7 +275,7 @@ def compares_before_finalizing(view: ClusterView, before: ClusterView, controlle
 
 
 def _worth_comparing(view: ClusterView, before: ClusterView) -> bool:
-    """Not before the dual-write has had its time to move: until then the look is taken again in any case."""
+    """Whether the dual-write has had its time to move; before that another observation follows anyway."""
     return gates.dual_write_alive(view, before).met or view.taken_at - before.taken_at > _MOVES_WITHIN
 
 
@@ -286,9 +292,10 @@ def _all_there(view: ClusterView, controller: Controller) -> gates.Gate:
 
 
 def _seen_open(view: ClusterView) -> gates.Gate:
-    """R12: a standby without the flag may have led for a moment, and ended it; under a leader with the flag nothing is written ever after.
+    """R12: a standby without the flag may have led briefly and finalized; a leader with the flag then never writes again.
 
-    As likely it is open, and that leader has not got to ZooKeeper yet: unknown is not over, so nothing of the approval is left out.
+    It is as likely that the migration is open and that leader has not reached ZooKeeper yet. Unknown is not over, so every
+    approved check stays.
     """
     bare = sorted(c.id for c in view.controllers.values() if c.migration_flag is False)
     if not bare or still_open(view):
@@ -305,7 +312,10 @@ def _all_answer(view: ClusterView) -> gates.Gate:
 
 
 def postponed_controller(view: ClusterView, controller_id: int) -> str:
-    """Why this controller is restarted last: it leads the quorum while others still carry the flag, and one election is enough. Empty: it is not."""
+    """Why this controller is restarted last: it leads while others still have the flag, and one election is enough.
+
+    Empty if it is not.
+    """
     others = [c.id for c in view.controllers.values() if c.id != controller_id and c.migration_flag]
     seen = view.controllers.get(controller_id)
     flagged = seen is not None and bool(seen.migration_flag)

@@ -164,7 +164,10 @@ class StalledDualWrite:
 
 
 def may_recover(view: ClusterView) -> Gate:
-    """A failover must neither finalize nor meet a quorum that is not whole, and would be in vain with a client-metrics subscription."""
+    """Whether a failover is safe and useful.
+
+    It must neither finalize nor meet an unhealthy quorum, and a client-metrics subscription would make it useless.
+    """
     return together((gates.all_flagged(view), gates.quorum_healthy(view), gates.no_client_metrics(view)))
 
 
@@ -306,9 +309,12 @@ Lags = Mapping[tuple[str, int], int]  # (topic, partition) -> records that the b
 
 @dataclass(frozen=True, slots=True)
 class Recoveries:
-    """What has lasted over the looks of one life, which sees the wait to its end once a cure was `tried`: no other life knows of that."""
+    """Hold times of the recoveries of one process.
 
-    stuck: HoldTimer = _STUCK  # Hold times of the recoveries of one process. Once one was `tried`, this process sees the wait to its end, because no other process knows of it.
+    Once one was `tried`, this process sees the wait to its end, because no other process knows of it.
+    """
+
+    stuck: HoldTimer = _STUCK  # one leader does not add the broker to its ISRs
     left_out: HoldTimer = _LEFT_OUT  # partitions of it have no leader
     deaf: HoldTimer = _DEAF  # it is not in its ISRs after the handover to ZooKeeper
     tried: bool = False

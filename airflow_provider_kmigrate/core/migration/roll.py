@@ -1,19 +1,18 @@
-"""Which broker may be stopped now, in which order, and what is left to do for one.
+"""Rolling restart of brokers: which may stop now, in which order, and what is left to do for one.
 
-`decide_restart` is the whole life of one broker's restart, read from what is there:
+`decide_restart` is the whole restart of one broker, decided from the current state:
 
 1. running in the target mode: settled (done), or not yet back in every ISR (wait);
 2. running in the old mode: every gate open (act: restart), or not (wait, refuse);
 3. stopped, with the target's file in place: our own stop was interrupted (act: start);
-4. stopped, with another file: it was not us (wait for whoever did it);
-5. running but silent: starting, or hanging (wait).
+4. stopped, with another file: kmigrate did not stop it (wait for its operator);
+5. running but unresponsive: starting, or hanging (wait).
 
 The file is written before the stop, so 3 and 4 cannot be confused, whenever the tool is killed. A broker in the target mode is
 never stopped again.
 
-Which look the dual-write's movement is measured from, so that one that has died in the middle of a long wait is seen to be dead.
-
-Bring leadership back to the preferred replicas after a roll, in batches that clients hardly feel; and leaders that nobody elects.
+`MovedSince` picks the observation from which dual-write movement is measured, so that one that dies during a long wait is
+noticed. `decide_leaders` returns leadership to the preferred replicas after a roll, in batches small enough for clients.
 """
 
 from __future__ import annotations
@@ -56,15 +55,15 @@ _STAGES = {
     BrokerMode.MIGRATION: (FileStage.MIGRATION, FileStage.KRAFT),
     BrokerMode.KRAFT: (FileStage.KRAFT,),
 }  # of the target, or beyond
-_CUT_OFF = {Phase.STRANDED, Phase.SPLIT}  # a broker hears its controller no more: out of its ISRs, and cured by its roll alone
+_CUT_OFF = {Phase.STRANDED, Phase.SPLIT}  # isolated from its controller: out of its ISRs, and only its roll recovers it
 INTENT = {BrokerMode.MIGRATION: Intent.TO_MIGRATION, BrokerMode.KRAFT: Intent.TO_KRAFT}
 
 
 def may_stop(view: ClusterView, ids: Collection[int]) -> Gate:
     """Whether these brokers may stop together: every partition keeps its min.insync.replicas without them.
 
-    Partitions whose replication factor cannot allow it at all (RF <= min.insync.replicas) do not block: preflight named them and the
-    outage. A replica out of an ISR anywhere blocks, whoever is to blame; so does anything unread.
+    Partitions whose replication factor can never allow it (RF <= min.insync.replicas) do not block: preflight named them and the
+    outage. A replica out of any ISR blocks, whatever the cause; so does anything unread.
     """
     if view.partitions is None or view.min_insync is None:
         what = "the partitions" if view.partitions is None else "min.insync.replicas of the topics"
@@ -80,7 +79,7 @@ def in_sync(view: ClusterView) -> Gate:
 
 
 def nobody_fenced(view: ClusterView) -> Gate:
-    """Whether every broker that answers is known as alive to all others: in KRaft mode one that is fenced is not."""
+    """Whether every broker that answers is known as alive to all others; in KRaft mode a fenced one is not."""
     return together(_unfenced(view, broker) for broker in view.running_brokers())
 
 
@@ -121,7 +120,7 @@ def _left_short(partition: Partition, ids: set[int], min_insync: int | None) -> 
 
 
 def nobody_reassigns(view: ClusterView) -> Gate:
-    """Whether nobody moves partitions: who stops brokers meanwhile decides over data that is not where it is meant to be."""
+    """Whether no reassignment runs: while partitions move, data are not yet where a stop expects them."""
     if view.moving is None:
         return not_yet(could_not_read("the reassignments"))
     if not view.moving:
@@ -131,7 +130,7 @@ def nobody_reassigns(view: ClusterView) -> Gate:
 
 
 def next_to_roll(view: ClusterView, order: Sequence[int], target: BrokerMode) -> int | None:
-    """The broker to roll now: one that is under way first, then `order`, the ZooKeeper controller last; None when all are there."""
+    """The broker to roll now: one under way first, then `order`, the ZooKeeper controller last; None when all are done."""
     left = [broker for broker in order if not _there(view, broker, target)]
     if not left:
         return None
@@ -148,7 +147,7 @@ def zookeeper_controller(view: ClusterView) -> int | None:
 
 
 def postponed(view: ClusterView, broker: int, order: Sequence[int], target: BrokerMode) -> str:
-    """Why this broker waits for the end of its roll: it has its turn after others, is whole, and others are left. Empty where it does not."""
+    """Why this broker waits for the end of its roll: it is healthy, and others that come first are left. Empty if it does not."""
     others = [other for other in order if other != broker and not _there(view, other, target)]
     seen = view.brokers.get(broker)
     untouched = seen is not None and seen.mode is not None and seen.mode is not target
@@ -156,8 +155,9 @@ def postponed(view: ClusterView, broker: int, order: Sequence[int], target: Brok
 
 
 def _after_others(view: ClusterView, broker: int, left: Collection[int], target: BrokerMode) -> str:
-    """Why a broker goes after others; empty where it does not. The ZooKeeper controller goes last, unless it was taken back before: then it
-    goes before the last broker that was not.
+    """Why a broker goes after others; empty if it does not.
+
+    The ZooKeeper controller goes last, unless it was rolled back before: then it goes before the last broker that was not.
     """
     if _still_known(view, broker, target):
         return ""
@@ -171,7 +171,7 @@ def _after_others(view: ClusterView, broker: int, left: Collection[int], target:
 
 
 def _still_known(view: ClusterView, broker: int, target: BrokerMode) -> bool:
-    """Whether the controllers count this plain broker as registered: it was in migration mode, and was taken back, by whomever."""
+    """Whether the controllers still count this ZooKeeper broker as registered: it was in migration mode and was rolled back."""
     if view.zk is None or target is not BrokerMode.MIGRATION:
         return False
     return broker in view.zk.registered or view.zk.taken_back.get(broker) is BrokerMode.ZOOKEEPER
@@ -184,7 +184,7 @@ def _there(view: ClusterView, broker: int, target: BrokerMode) -> bool:
 
 
 def _behind_us(view: ClusterView, target: BrokerMode) -> bool:
-    """Whether the finalization has left brokers behind that only the second roll makes well: the first one has nothing to do any more."""
+    """Whether the finalization left brokers behind, which only the second roll recovers: the first has nothing left to do."""
     return target is BrokerMode.MIGRATION and where(view).phase is Phase.STRANDED
 
 
@@ -194,7 +194,7 @@ def is_first(view: ClusterView, broker: int, target: BrokerMode) -> bool:
 
 
 def is_canary(view: ClusterView, broker: int, target: BrokerMode) -> bool:
-    """Whether this broker is the first, and so far the only one, in its new mode; none is, once the migration has ended."""
+    """Whether this broker is the first and so far only one in its new mode; false once the migration has ended."""
     there = [other.id for other in view.brokers.values() if _there(view, other.id, target)]
     return there == [broker] and view.brokers[broker].mode is target and not ended(view)
 
@@ -208,7 +208,7 @@ def may_bake(view: ClusterView) -> Gate:
 
 
 def may_give_up(view: ClusterView, broker: int) -> Gate:
-    """`may_stop` for a broker that is not well itself: partitions of whose ISR it is not lose nothing with it."""
+    """`may_stop` for a broker that is itself unhealthy: partitions whose ISR misses it lose nothing when it stops."""
     rows = view.partitions
     if rows is not None:
         rows = tuple(row if broker in row.isr else replace(row, replicas=tuple(set(row.replicas) - {broker})) for row in rows)
@@ -230,13 +230,13 @@ def decide_restart(view: ClusterView, broker_id: int, target: BrokerMode) -> Dec
 
 
 def silent(broker: Broker) -> Wait:
-    """A broker that runs, as far as its host can tell, and does not answer."""
+    """Wait for a broker whose process runs, according to its host, but does not answer."""
     text = f"Broker {broker.id} does not answer; its process is {broker.process.state}."
     return Wait((Reason("R01", text),))
 
 
 def session_not_over(broker: Broker) -> Wait:
-    """A ZooKeeper broker that was killed has to outlive its own ephemeral znode."""
+    """Wait for the ephemeral znode of a killed ZooKeeper broker to expire."""
     text = f"Broker {broker.id} is stopped, but its ZooKeeper session is not over."
     return Wait((Reason("R03", text),))
 
@@ -286,7 +286,7 @@ def _ready(view: ClusterView, broker: Broker, target: BrokerMode) -> Decision:
 
 
 def _no_danger(view: ClusterView, position: ClusterPosition) -> Gate:
-    # A stranded or split broker is cured by exactly this roll; its own alarm and, once finalized, the flags must not stop it.
+    # This very roll recovers a left-behind or isolated broker; its own alarm and, once finalized, the flags must not stop it.
     others = () if position.phase in _CUT_OFF else tuple(r for r in alarms(view) if r.cause is not Cause.UNFLAGGED_CONTROLLER)
     flags = MET if position.phase is Phase.STRANDED else gates.all_flagged(view)
     return together((never(*others) if others else MET, flags))
@@ -302,9 +302,9 @@ def _pass_gate(view: ClusterView, broker: Broker, target: BrokerMode) -> Gate:
 
 
 def settled(view: ClusterView, broker: Broker, target: BrokerMode) -> Decision:
-    """Whether a broker that runs in its new mode takes part again: registered, known to all others, in every ISR.
+    """Whether a broker in its new mode takes part again: registered, known to all others, in every ISR, with the right file.
 
-    And would do so again, with the file that it has (`node_file`).
+    The file (`node_file`) makes it do so again after its next start.
     """
     if broker.mode is target and (wrong := misfiled(f"broker {broker.id}", broker.files, STAGE[target])) is not None:
         return wrong
@@ -317,7 +317,7 @@ def settled(view: ClusterView, broker: Broker, target: BrokerMode) -> Decision:
 
 
 def takes_part(view: ClusterView, broker: int) -> bool:
-    """Whether a broker answers, is known as alive to all others and in every ISR; its registration and its file are left out."""
+    """Whether a broker answers, is known as alive to all others and is in every ISR; ignores its registration and file."""
     seen = view.brokers.get(broker)
     return seen is not None and seen.mode is not None and _unfenced(view, seen).met and _in_every_isr(view, broker).met
 
@@ -361,14 +361,14 @@ WINDOW = 10.0  # seconds; the active controller writes a record every 0.5 s (met
 
 @dataclass(frozen=True, slots=True)
 class MovedSince:
-    """Looks in which ZooKeeper was read; `old` is the one to compare with. Those without it say nothing about what moved."""
+    """Observations in which ZooKeeper was read; `old` is the one to compare with. Those without it say nothing about movement."""
 
     old: ClusterView
     young: ClusterView
 
 
 def moved_since(so_far: MovedSince | None, view: ClusterView, first: ClusterView) -> MovedSince:
-    """With one look more: the one to compare it with is `first`, later one of `WINDOW` to twice as many seconds ago."""
+    """Add one observation; compare it with `first`, later with one taken `WINDOW` to twice as many seconds ago."""
     known = so_far or MovedSince(first, first)
     if view.zk is not None and view.taken_at - known.young.taken_at >= WINDOW:
         return MovedSince(known.young, view)
@@ -376,7 +376,7 @@ def moved_since(so_far: MovedSince | None, view: ClusterView, first: ClusterView
 
 
 LEFT_OUT_FOR = 10.0  # seconds; a partition whose only replica has just been unfenced has a leader within one
-MOST_ROUNDS = 20  # however many partitions there are, this many elections must do: each costs a pause
+MOST_ROUNDS = 20  # at most this many elections, whatever the number of partitions: each costs a pause
 
 
 def not_preferred(view: ClusterView) -> tuple[Partition, ...]:
@@ -385,7 +385,7 @@ def not_preferred(view: ClusterView) -> tuple[Partition, ...]:
 
 
 def batch(view: ClusterView, size: int, total: int) -> tuple[Partition, ...]:
-    """The next partitions to elect: `size` of them, or more where `total` would take more than 20 rounds."""
+    """The next partitions to elect: `size` of them, or more if `total` would take more than `MOST_ROUNDS`."""
     return not_preferred(view)[: max(size, -(-total // MOST_ROUNDS))]
 
 
@@ -400,11 +400,11 @@ def decide_leaders(view: ClusterView) -> Decision:
 
 
 def left_out(view: ClusterView, broker: int) -> tuple[Partition, ...]:
-    """Partitions that lack nothing but a leader, this broker being in their ISR, where nothing else keeps it from taking part.
+    """Partitions that miss only a leader, with this broker in their ISR, if nothing else keeps it from taking part.
 
-    The broker that registers last brings the takeover: its partitions that had no leader just then are copied so, it is unfenced in the
-    middle of the copy, and nobody elects later (measured with 10,000 partitions and one replica each: 3,204 of them). Empty where anything
-    else is amiss, or where ZooKeeper owns the cluster: then its controller elects.
+    The broker that registers last triggers the takeover. Its partitions without a leader are copied as such, it is unfenced
+    during the copy, and no controller elects later (measured with 10,000 partitions of one replica each: 3,204 of them). Empty if
+    anything else is wrong, or if ZooKeeper owns the cluster: then its controller elects.
     """
     lacking = view.lacking(broker)
     return lacking if kraft_owns(view) and all(broker in p.isr for p in lacking) else ()

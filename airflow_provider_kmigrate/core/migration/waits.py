@@ -1,12 +1,8 @@
-"""How long everything has stayed green, as far as somebody looked.
+"""The migration's waits: decisions over a view and the first view of the same wait.
 
-How often a soak compares ZooKeeper with KRaft, and when a difference counts.
-
-How long a cluster has been half-way: the longer two stores of metadata live side by side, the likelier something splits them.
-
-What each mere wait of the migration waits for, as decisions over a view and the first view of the same wait.
-
-What a look is for while no step makes one: a run that is red, or waits for a person, watches nothing, and time goes on all the same.
+Beside them: how long everything has been healthy (`HealthyTimer`), when a soak compares both sides and when a difference counts
+(`SoakComparison`), how long a cluster has been in hybrid mode (`hybrid_overdue`), and what must be watched while no step runs,
+because a failed or waiting run observes nothing (`alarming`, `at_once`, `if_it_stays`).
 """
 
 from __future__ import annotations
@@ -36,21 +32,24 @@ from airflow_provider_kmigrate.core.phase import (
 )
 from airflow_provider_kmigrate.core.text import join_ids
 
-_SETTLING = 10.0  # seconds from the first look in which red may only mean that a movement has not been seen yet
-_ROUNDS, _SLACK = 3, 5.0  # a look may be late by that many intervals and seconds; in a longer gap nobody has looked
+_SETTLING = 10.0  # seconds from the first observation in which unhealthy may only mean that no movement was seen yet
+_ROUNDS, _SLACK = 3, 5.0  # an observation may be late by that many intervals and seconds; a longer gap is not watched
 
 
 def watched_seconds(last: float | None, at: float, interval: float) -> float:
-    """Seconds since the `last` look that count as watched: all, but for a gap in which nobody looked. None: this is the first look."""
+    """Seconds since the `last` observation that count as watched, with a longer gap cut off.
+
+    `last` None: this is the first one.
+    """
     return 0.0 if last is None else min(at - last, _ROUNDS * interval + _SLACK)
 
 
 @dataclass(frozen=True, slots=True)
 class HealthyTimer:
-    """The time between green looks, added up; a red one sets it back to nothing.
+    """The time between healthy observations, added up; an unhealthy one sets it back to zero.
 
-    `held`: seconds so far, of earlier lives of the same step too. `interval`: seconds between looks. `first`: when the first look of this life
-    was taken; `last`: when the last green one was.
+    `held`: seconds so far, with earlier processes of the same step. `interval`: seconds between observations. `first`: time of
+    this process's first observation; `last`: of the last healthy one.
     """
 
     held: float
@@ -59,11 +58,11 @@ class HealthyTimer:
     last: float | None = None
 
     def forgotten(self) -> HealthyTimer:
-        """What ends a watch for good ends what was watched."""
+        """Start again from zero, for what ends a watch for good."""
         return replace(self, held=0.0, last=None)
 
     def saw(self, at: float, *, green: bool) -> HealthyTimer:
-        """With one look more, taken at `at`."""
+        """Add one observation, taken at `at`."""
         began = at if self.first is None else self.first
         known = replace(self, first=began)
         if green:
@@ -72,16 +71,17 @@ class HealthyTimer:
         return known.forgotten() if red else known
 
 
-_EVERY = 300.0  # seconds between comparisons: of a large cluster each reads megabytes
+_EVERY = 300.0  # seconds between comparisons; of a large cluster each reads megabytes
 _AGAIN = 15.0  # seconds after which what differed, or was not read, must have arrived
 
 
 @dataclass(frozen=True, slots=True)
 class SoakComparison:
-    """Two comparisons in a row tell what lasts. Only green looks are compared: while the dual-write lags, the sides must differ.
+    """Two comparisons in a row show which differences last. Only healthy observations count: while the dual-write lags, the sides
+    must differ.
 
-    `due`: whether the next look is to read all kinds; not the first, in which mostly nothing was seen to move yet. `after`: from when one is due again.
-    `before`: the comparison before.
+    `due`: whether the next observation must read all kinds; not the first one, in which usually no movement was seen yet.
+    `after`: when the next one is due. `before`: the previous comparison.
     """
 
     due: bool = False
@@ -89,7 +89,7 @@ class SoakComparison:
     before: ClusterView | None = None
 
     def saw(self, view: ClusterView) -> tuple[SoakComparison, Gate]:
-        """With one green look more; met unless it shows what the comparison before showed too."""
+        """Add one healthy observation; met unless it shows a difference that the previous comparison showed too."""
         if not self.due:
             return replace(self, due=view.taken_at >= self.after), MET
         equal = not equivalence_kinds.unread_kinds(view) and not equivalence_kinds.found(view)
@@ -97,7 +97,7 @@ class SoakComparison:
         return SoakComparison(after=view.taken_at + (_EVERY if equal else _AGAIN), before=view), gate
 
     def forgotten(self, view: ClusterView) -> SoakComparison:
-        """After a red look: it begins anew a little later."""
+        """Start again a little later, after an unhealthy observation."""
         return SoakComparison(after=view.taken_at + _AGAIN)
 
 
@@ -105,10 +105,10 @@ __all__ = ["hybrid_overdue"]
 
 
 def hybrid_overdue(view: ClusterView, max_hybrid: float, now: float) -> Reason | None:
-    """The alarm (T06) of a cluster that KRaft owns, whose controllers came more than `max_hybrid` seconds ago, while brokers are left in migration mode.
+    """The alarm (T06) if brokers are still in migration mode more than `max_hybrid` seconds after the controllers came; else None.
 
-    Counted from the birth of /migration, because that outlives every run of ours, and every election: when KRaft took over is written nowhere.
-    `now` in seconds since the epoch. Neither the soak, with all brokers on KRaft, nor a view without ZooKeeper gives one.
+    Counted from the creation of /migration, which outlives every run and election; the time of KRaft's takeover is stored
+    nowhere. `now` in seconds since the epoch. None during the soak, with all brokers on KRaft, and for a view without ZooKeeper.
     """
     left = sorted(broker.id for broker in view.brokers.values() if broker.mode is BrokerMode.MIGRATION)
     if not left or view.zk is None or not kraft_owns(view) or not isinstance(view.zk.migration, Migration):
@@ -129,11 +129,11 @@ COPIED = (
     Phase.FINALIZED,
     Phase.STRANDED,
 )
-"""The phases of which one shows that the copy is over."""
+"""The phases in which the copy is over."""
 
 
 def controllers_ready(view: ClusterView) -> Decision:
-    """Every controller answers with the flag, a leader is there, /migration shows a fresh migration (or one under way)."""
+    """Every controller answers with the flag, the quorum has a leader, /migration shows a fresh migration or one under way."""
     if ended(view) or where(view).phase is Phase.FINALIZING:
         return Done("The finalization has begun.")
     gate = together((gates.all_flagged(view), gates.quorum_healthy(view), _begun(view)))
@@ -164,18 +164,18 @@ def brokers_registered(view: ClusterView, expected: frozenset[int]) -> Decision:
 
 
 def not_there_yet(text: str) -> Reason:
-    """P11: another phase than the one that is waited for."""
+    """P11: the cluster is not in the awaited phase."""
     return Reason("P11", text)
 
 
 def copied_since(so_far: ClusterView | None, view: ClusterView) -> ClusterView:
-    """The first look that shows that the copy is over; this one as long as none does."""
+    """The first observation that shows that the copy is over; the current one as long as none does."""
     over = gates.migration_of(so_far)
     return so_far if so_far is not None and over is not None and over.metadata_offset > 0 else view
 
 
 def copied(view: ClusterView, since: ClusterView) -> Decision:
-    """G7 and G13: the copy is over, the dual-write has moved `since`, and no partition was left without a leader by the takeover."""
+    """G7 and G13: the copy is over, the dual-write has moved `since`, and the takeover left no partition without a leader."""
     position = where(view)
     allowed = permit(position, Intent.COPY)
     if allowed is PhasePermit.REFUSE:
@@ -191,7 +191,7 @@ def copied(view: ClusterView, since: ClusterView) -> Decision:
 
 
 def _over(view: ClusterView) -> Decision | None:
-    """No dual-write comes any more, and brokers that were left behind are named; None while there is one."""
+    """Done once no dual-write comes any more, naming brokers that were left behind; None while there is one."""
     if not ended(view):
         return None
     behind = [reason.text for reason in where(view).reasons if reason.cause is Cause.LEFT_BEHIND]
@@ -227,9 +227,9 @@ def equivalent(view: ClusterView) -> Decision:
 
 
 def past_soak(view: ClusterView) -> Decision | None:
-    """Where there is nothing left to soak for: it is finalized, or kmigrate has begun to (our note). None: there is.
+    """The decision if no soak is needed: finalized, or kmigrate has begun to finalize (our note). None: the soak goes on.
 
-    Refused where somebody else took a flag (G05): that makes up for no soak, whether it is seen in the middle of one or before it.
+    Refused if a flag was removed by anything else (G05): that replaces no soak, during it or before it.
     """
     if ended(view):
         return Done("The migration is finalized already: there is nothing left to soak for.")
@@ -269,7 +269,7 @@ def soaking(view: ClusterView, first: ClusterView, lag_limit: int) -> Gate:
 
 
 def soaked(view: ClusterView, seconds: float) -> str:
-    """What was so all through a soak of so many seconds, for a person who decides on it; `view`: its last look, which was green too."""
+    """What held during a soak of `seconds`, for the administrator who decides; `view`: its last observation, healthy too."""
     brokers, controllers = (join_ids(sorted(nodes)) for nodes in (view.brokers, view.controllers))
     return (
         f"Every gate stayed green for {seconds:.0f} s: brokers {brokers} in KRaft mode and none fenced, every replica in its ISR, "
@@ -278,10 +278,10 @@ def soaked(view: ClusterView, seconds: float) -> str:
 
 
 def as_approved(view: ClusterView, before: ClusterView, *, compared: bool) -> Gate:
-    """G34: what the approval of the finalization was given on is still so: the dual-write moves, both sides store the same, all is in sync.
-    And nobody moves partitions, and no consumer group lives on ZooKeeper.
+    """G34: what the finalization was approved on still holds: the dual-write moves, both sides are equal, all is in sync.
 
-    Not `compared`: something else stands against it, so that both sides were not read whole; that is no reason to give.
+    Also: no partition is being moved, and no consumer group lives on ZooKeeper. `compared` false: another gate is closed already,
+    so both sides were not read whole; that is not reported as a reason.
     """
     differing = (*equivalence_kinds.unread_kinds(view), *equivalence_kinds.found(view)) if compared else ()
     gate = together(
@@ -306,13 +306,13 @@ def as_approved(view: ClusterView, before: ClusterView, *, compared: bool) -> Ga
 
 
 def changed_since(view: ClusterView, approved: str) -> str:
-    """What both sides store now beside what they did at the approval, in words; empty where that is the same, or nobody said it then."""
+    """How both sides changed since the approval, in words; empty if they are the same, or the approval did not say."""
     now = equivalence_kinds.same(view)
     return f" Since the approval: it said {approved!r}, and now: {now}" if approved and approved != now else ""
 
 
 def still_since(so_far: ClusterView | None, view: ClusterView) -> ClusterView:
-    """Since which look /migration has not moved, as far as `so_far` and this look tell; this one where either did not read ZooKeeper."""
+    """The observation since which /migration has not moved; this one if either did not read ZooKeeper."""
     if so_far is None or so_far.zk is None or view.zk is None or so_far.zk.migration != view.zk.migration:
         return view
     return so_far
@@ -329,7 +329,7 @@ def finalized(view: ClusterView, first: ClusterView) -> Decision:
 
 
 def nothing_left(view: ClusterView, spec: ClusterSpec) -> str:
-    """What is so where a migration of this very cluster is finalized and every node seen to be where it belongs; empty anywhere else."""
+    """What holds if a migration of this very cluster is finalized and every node is where it belongs; empty otherwise."""
     if where(view).phase is not Phase.FINALIZED or strangers(view, spec):
         return ""
     numbers = f"{len(view.brokers)} brokers and {len(view.controllers)} controllers"
@@ -337,7 +337,7 @@ def nothing_left(view: ClusterView, spec: ClusterSpec) -> str:
 
 
 def watching() -> Reason:
-    """T01: one look did not tell, and so far there is no second one, or it came too soon to say anything."""
+    """T01: one observation was not enough, and a second is missing or came too soon to prove anything."""
     return Reason("T01", "Watching /migration for a moment: whether it moves shows by looking twice.")
 
 
@@ -364,13 +364,13 @@ def alarming(view: ClusterView, max_hybrid: float, now: float) -> tuple[Reason, 
 
 
 def at_once(view: ClusterView, max_hybrid: float, now: float) -> tuple[Reason, ...]:
-    """`alarming` for whoever does not know which step is under way: without the flags that kmigrate's own finalization takes."""
+    """`alarming` for callers that do not know the current step: without the flags that kmigrate's own finalization takes."""
     own = flags_taken_by_us(view)
     return tuple(reason for reason in alarming(view, max_hybrid, now) if not (own and reason.cause is Cause.UNFLAGGED_CONTROLLER))
 
 
 def if_it_stays(view: ClusterView) -> tuple[Reason, ...]:
-    """What is a restart for a minute, and for longer is not: who does not answer in the middle of a migration, a finalization left half-way."""
+    """What is normal for a minute, but not longer: nodes unresponsive in a migration, a finalization left half done."""
     if where(view).phase in _QUIET:
         return ()
     flags = tuple(reason for reason in alarms(view) if reason.cause is Cause.UNFLAGGED_CONTROLLER and flags_taken_by_us(view))
@@ -380,12 +380,12 @@ def if_it_stays(view: ClusterView) -> tuple[Reason, ...]:
 
 
 def needs_way_back(view: ClusterView) -> bool:
-    """Whether brokers have moved and may still be taken back: then what the way back needs must be there."""
+    """Whether brokers have moved and a rollback is still possible: then its prerequisites must be there."""
     return where(view).phase not in _QUIET and not ended(view)
 
 
 def stands(view: ClusterView, now: float) -> str:
-    """Where the cluster is, since when, and how far ZooKeeper is behind, in one sentence; `now` in seconds since the epoch."""
+    """The cluster's phase, since when, and ZooKeeper's lag, in one sentence; `now` in seconds since the epoch."""
     modes = {mode: sum(broker.mode is mode for broker in view.brokers.values()) for mode in BrokerMode}
     counted = ", ".join(f"{count} in {mode} mode" for mode, count in modes.items() if count)
     migration = view.zk.migration if view.zk else None
