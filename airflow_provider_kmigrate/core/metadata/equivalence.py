@@ -1,21 +1,15 @@
-"""One spelling for what ZooKeeper and KRaft tell in two: entities, settings and values that are equal text where they are equal.
+"""Whether ZooKeeper holds what KRaft holds: every kind of metadata, in one spelling, compared.
 
-Secrets end here. A broker's setting has its value only if it is on the list of those that may be shown; of a SCRAM credential there
-are mechanism and iterations; of a delegation token there is no HMAC. What is hidden is compared by being there.
+A dual-write lag of 0 does not prove it: lost writes are never repeated (measured). A lasting difference means that a rollback
+would restore something other than what is in force.
 
-Does ZooKeeper hold what KRaft holds? A dual-write lag of 0 does not prove it: lost writes are never repeated (measured).
-
-The two sides are read one after the other from a living cluster, so a single comparison also shows what changed between the reads.
-`lasting_differences` keeps what two comparisons agree on; only that is a finding. Differences with an explanation are shown and do not count.
-
-Kinds other than topics (quotas, SCRAM credentials, ACLs, broker settings) are entities with settings as well: `compare_settings` serves
-them, and `kinds` has all kinds together.
-
-Every kind of metadata compared: topics, and what `ClusterView.stored` holds of the others.
-
-A kind of which one side was not read is unknown, and unknown is not equal. What nobody can tell of KRaft's side is *not compared*:
-that is said with its reason, and does not count. A difference that lasts means that a rollback would bring something else back than
-what is in force: the way back is not whole any more.
+* Secrets end here. A broker's setting has its value only if it is on the list of those that may be shown; of a SCRAM credential
+  there are mechanism and iterations; of a delegation token there is no HMAC. Hidden values are compared by presence only.
+* The two sides are read one after the other from a living cluster, so one comparison also shows what changed in between. Only
+  what two comparisons agree on (`lasting_differences`) is a finding. Differences with an explanation are shown and do not count.
+* Kinds other than topics (quotas, SCRAM credentials, ACLs, broker settings) are entities with settings: `compare_settings`.
+* If one side of a kind was not read, it is unknown, and unknown is not equal. What no node can report of KRaft's side is *not
+  compared*: the reason is shown, and it does not count.
 """
 
 from __future__ import annotations
@@ -48,7 +42,8 @@ HIGHEST: Final = "highest"  # in ZooKeeper the last id of the newest block, of t
 _USER, _CLIENT, _IP = "user", "client-id", "ip"
 _QUOTA_ORDER = (_USER, _CLIENT, _IP)
 _LISTENER = re.compile(r"listener\.name\.[^.]+\.(?:[a-z0-9-]+\.(?=sasl\.))?")
-#: Dynamic settings of brokers that hold no secret (Kafka 3.9: DynamicBrokerConfig). Passwords, JAAS and whatever a plugin reads do not.
+#: Dynamic settings of brokers that hold no secret (Kafka 3.9: DynamicBrokerConfig). Passwords, JAAS and plugins' settings do
+#: not count.
 _SHOWN = re.compile(
     r"(?!.*(password|secret|jaas|credential|token))(?:"  # whatever the list below says
     r"log\.[a-z.]+|num\.[a-z.]+|max\.connection[a-z.]*|(leader|follower)\.replication\.throttled\.rate"
@@ -64,7 +59,7 @@ _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 
 
 class Acl(NamedTuple):
-    """One rule, in the words that both sides' names become with `words`."""
+    """One rule, with both sides' names spelled by `words`."""
 
     pattern: str
     resource: str
@@ -81,7 +76,7 @@ def broker(number: str | int | None) -> str:
 
 
 def broker_setting(key: str, value: str | None) -> str:
-    """What may be shown of a setting. None: the broker itself keeps it back."""
+    """What may be shown of a setting. None: the broker itself hides it."""
     return value if value is not None and _SHOWN.fullmatch(_LISTENER.sub("", key, count=1)) else HIDDEN
 
 
@@ -91,7 +86,7 @@ def quota_entity(parts: Mapping[str, str | None]) -> str:
 
 
 def quota_value(value: str | float) -> str:
-    """One text for a number, however it was written; `HIDDEN` for what is no number, which Kafka does not write."""
+    """One text for a number, however it was written; `HIDDEN` for anything else, which Kafka does not write."""
     try:
         number = float(value)
     except ValueError:
@@ -105,7 +100,7 @@ def credential(iterations: int) -> str:
 
 
 def words(name: str) -> str:
-    """`TransactionalId`, `TRANSACTIONAL_ID` and `transactional id` are one."""
+    """One spelling: `TransactionalId`, `TRANSACTIONAL_ID` and `transactional id` are equal."""
     return " ".join(_WORD.findall(name)).lower()
 
 
@@ -120,7 +115,7 @@ def acls(rules: Iterable[Acl]) -> dict[str, dict[str, str]]:
 
 
 def token(owner: str, renewers: Iterable[str], issued: int, expires: int, latest: int) -> dict[str, str]:
-    """Times in milliseconds since the epoch."""
+    """A delegation token's settings; times in milliseconds since the epoch."""
     times = {"issued": issued, "expires": expires, "latest": latest}
     return {"owner": owner, "renewers": ", ".join(sorted(renewers)), **{name: str(time) for name, time in times.items()}}
 
@@ -179,12 +174,12 @@ _SUMMARIES = {
 }
 _CODES = {Kind.MISSING_TOPIC: "E01", Kind.BROKER_SETTING: "E08", Kind.QUOTA: "E08", Kind.ACL: "E08", Kind.DELEGATION: "E12"}
 _MISSED = frozenset({Kind.EXTRA_TOPIC, Kind.LEADER})
-"""A new leader's first sync writes these; nobody can have meant what ZooKeeper has instead."""
+"""A new leader's first sync writes these; what ZooKeeper has instead cannot be intended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing that the two sides say differently; with an `explanation` it is expected."""
+    """One thing on which the two sides differ; with an `explanation` it is expected."""
 
     kind: Kind
     entity: str
@@ -227,7 +222,7 @@ def compare_settings(
 
 
 def lasting_differences(earlier: Iterable[Difference], later: Iterable[Difference]) -> tuple[Difference, ...]:
-    """What both of two comparisons show, unchanged; the rest was on its way while they were made."""
+    """What both of two comparisons show, unchanged; other differences were in transit."""
     seen = set(earlier)
     return tuple(difference for difference in later if difference in seen)
 
@@ -309,7 +304,7 @@ def differences(view: ClusterView) -> tuple[Difference, ...]:
 
 
 def compare_kinds(kind: StoredKind, stored: Stored) -> tuple[Difference, ...]:
-    """The differences of one kind, without what KRaft does not tell."""
+    """The differences of one kind, without what KRaft does not report."""
     if kind is StoredKind.PRODUCER_IDS:
         return _ids_beyond(stored)
     if Stored.EVERY in stored.untold:
@@ -319,7 +314,7 @@ def compare_kinds(kind: StoredKind, stored: Stored) -> tuple[Difference, ...]:
 
 
 def _ids_beyond(stored: Stored) -> tuple[Difference, ...]:
-    """All that can be told of producer ids: none in use may lie beyond the newest block that ZooKeeper knows."""
+    """The only check possible for producer ids: none in use may lie beyond the newest block that ZooKeeper knows."""
     last, used = (int(side.get(PRODUCER_IDS, {}).get(HIGHEST, -1)) for side in (stored.zookeeper, stored.kraft))
     if used <= last:
         return ()
@@ -328,7 +323,7 @@ def _ids_beyond(stored: Stored) -> tuple[Difference, ...]:
 
 
 def unread_kinds(view: ClusterView) -> tuple[Reason, ...]:
-    """What cannot be compared because a side of it was not read; why, is among the view's unknowns."""
+    """What cannot be compared because a side was not read; the view's unknowns say why."""
     topics = () if view.topics is not None else (could_not_read("the topics of both sides"),)
     missing = [str(kind) for kind in StoredKind if kind not in (view.stored or {})]
     if not missing:
@@ -344,9 +339,9 @@ def found(view: ClusterView) -> tuple[Reason, ...]:
 
 
 def lost(earlier: ClusterView, later: ClusterView) -> Gate:
-    """Never while a difference was in both of two looks: the dual-write does not repeat what it lost, so waiting does not help.
+    """Never while two observations show the same difference: the dual-write does not repeat what it lost, so waiting does not help.
 
-    Not yet where neither look could compare everything; met for what only one of them showed.
+    Not yet if neither observation could compare everything; met for what only one of them showed.
     """
     lasting = reasons(lasting_differences(differences(earlier), differences(later)))
     if lasting:
@@ -370,7 +365,7 @@ def _known(view: ClusterView) -> Iterator[tuple[StoredKind, Stored]]:
 
 
 def _untold(view: ClusterView) -> Iterator[str]:
-    """Reasons, each once, with what they are reasons for."""
+    """Why something was not compared, each reason once, with its entities."""
     for kind, stored in _known(view):
         by_reason: dict[str, list[str]] = {}
         for entity, why in sorted(stored.untold.items()):
@@ -381,7 +376,7 @@ def _untold(view: ClusterView) -> Iterator[str]:
 
 
 def _count(kind: StoredKind, stored: Stored) -> int:
-    """Tokens are counted, of everything else its settings: a user with two quotas has two."""
+    """Counts tokens, and of everything else the settings: a user with two quotas has two."""
     sizes = [len(settings) for entity, settings in stored.zookeeper.items() if entity not in stored.untold]
     return sum(map(bool, sizes)) if kind is StoredKind.TOKENS else sum(sizes)
 

@@ -137,7 +137,7 @@ def _leaving(samples: Sequence[Sample], broker: int) -> Reason | None:
 
 
 def departures(samples: Sequence[Sample], broker: int) -> int:
-    """Looks in which it was out of an ISR that it was in at the look before; a pause that costs it all its ISRs at once is one."""
+    """How many observations show it out of an ISR that it was in before; leaving all its ISRs at once counts as one."""
     known = [one.outside.get(broker, frozenset()) for one in samples if one.outside is not None]
     return sum(bool(later - earlier) for earlier, later in pairwise(known))
 

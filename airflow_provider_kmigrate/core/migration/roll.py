@@ -189,7 +189,10 @@ def _behind_us(view: ClusterView, target: BrokerMode) -> bool:
 
 
 def is_first(view: ClusterView, broker: int, target: BrokerMode) -> bool:
-    """Whether no other broker is in this mode yet: this one is, or will be, the first of its pass; none is, once the migration has ended."""
+    """Whether no other broker is in this mode yet, so that this one is the first of its pass.
+
+    False once the migration has ended.
+    """
     return not ended(view) and not any(_there(view, other, target) for other in view.brokers if other != broker)
 
 

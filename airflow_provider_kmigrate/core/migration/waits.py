@@ -77,11 +77,11 @@ _AGAIN = 15.0  # seconds after which what differed, or was not read, must have a
 
 @dataclass(frozen=True, slots=True)
 class SoakComparison:
-    """Two comparisons in a row show which differences last. Only healthy observations count: while the dual-write lags, the sides
-    must differ.
+    """Two comparisons in a row show which differences last.
 
-    `due`: whether the next observation must read all kinds; not the first one, in which usually no movement was seen yet.
-    `after`: when the next one is due. `before`: the previous comparison.
+    Only healthy observations count: while the dual-write lags, the sides must differ. `due`: whether the next observation must
+    read all kinds; not the first one, in which usually no movement was seen yet. `after`: when the next one is due. `before`: the
+    previous comparison.
     """
 
     due: bool = False
@@ -358,7 +358,7 @@ _QUIET = frozenset({Phase.ZOOKEEPER, Phase.PRE_MIGRATION, Phase.FINALIZED})
 
 
 def alarming(view: ClusterView, max_hybrid: float, now: float) -> tuple[Reason, ...]:
-    """What a person must hear at once, whatever is under way: states that must never be, and a hybrid that lasts for too long (seconds)."""
+    """What the operator must hear at once in any step: forbidden states, and a hybrid longer than `max_hybrid` (seconds)."""
     late = hybrid_overdue(view, max_hybrid, now)
     return (*alarms(view), *([late] if late else []))
 

@@ -1,1 +1,1 @@
-"""What must hold before anything of a cluster is touched: `checks` is the door, a file for each kind of question."""
+"""What must hold before anything of a cluster is touched: start at `checks`; one file for each kind of question."""

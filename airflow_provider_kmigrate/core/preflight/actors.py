@@ -1,6 +1,6 @@
-"""Preflight's checks of what else goes on: throttles, reassignments, settings made dynamically, other tools, time and its limits.
+"""Preflight's checks of other activity: throttles, reassignments, dynamic settings, other tools, clocks and time limits.
 
-Preflight's check of the places that the cluster file gives to controllers: a file and a directory that are nobody else's.
+Also of the places that the cluster file gives to controllers: a file and a directory that belong to no other node.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _POLICIES = ("alter.config.policy.class.name", "create.topic.policy.class.name")
 
 
 def _throttles(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    """Replicas are held back only where a topic names them and a broker has a rate."""
+    """Replicas are throttled only if a topic names them and a broker has a rate."""
     tree = facts.around.tree
     topics = sorted(name for name, topic in _topics(view).items() if any(topic.configs.get(key) for key in _THROTTLED))
     rates = {entity: keys for entity, names in (tree.broker_settings if tree else {}).items() if (keys := _of(names, _RATES))}
@@ -102,7 +102,7 @@ def _groups(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindi
 
 
 def _stops(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    """What may end a node before Kafka has stopped it: our own patience, and the manager that the commands call."""
+    """What may end a node before Kafka has stopped it: kmigrate's own timeout, and the service manager behind the commands."""
     del view
     nodes = tuple(facts.spec.nodes())
     if short := [f"{node.name} {node.hosts.stop_timeout:g} s" for node in nodes if node.hosts.stop_timeout <= KAFKA_STOPS]:
@@ -120,7 +120,7 @@ def _stops(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindin
 
 
 def _clocks(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    """Read only, so by what was written before: each broker against ZooKeeper at its registration; ZooKeeper against us, if ahead."""
+    """Clocks, compared read-only: each broker with ZooKeeper at its registration; ZooKeeper with this machine, if ahead."""
     around, tree = facts.around, facts.around.tree
     if tree is None:
         return
@@ -169,7 +169,7 @@ def _tree(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding
 
 
 def _generated(tree: ZooKeeperTree, facts: PreflightFacts) -> list[int]:
-    """Controllers whose ids lie among those that ZooKeeper has given to brokers without an id: one after the highest reserved one."""
+    """Controllers whose ids lie among those that ZooKeeper generated for brokers: above the highest reserved id."""
     if not tree.generated_ids:
         return []
     reserved = [int(value) for value in values(zookeeper_configs(facts), "reserved.broker.max.id").values() if value.isdecimal()]
@@ -218,9 +218,9 @@ def _places(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindi
 
 
 def _shared(view: ClusterView, facts: PreflightFacts, node: NodeSpec) -> Iterator[str]:
-    """Directories of nodes on one host of which one is the other or lies in it, as far as paths tell.
+    """Directories of nodes on one host that are equal or nested, as far as paths show.
 
-    What was read of the very path tells better: nodes in containers of one host may have one path and two places.
+    What was read at that path decides: nodes in containers of one host may have one path and two places.
     """
     seen = _files(view, node).meta or {}
     later = (other for other in facts.spec.controllers if other.id > node.id)
@@ -233,12 +233,12 @@ def _shared(view: ClusterView, facts: PreflightFacts, node: NodeSpec) -> Iterato
 
 
 def _two_places(mine: Mapping[str, str] | None, theirs: Mapping[str, str] | None, same_path: bool) -> bool:
-    """Whether one path led to two directories: the other node's says whose it is, and ours, read, says nothing."""
+    """Whether one path led to two directories: the other node's names its owner, while ours was read and names none."""
     return same_path and mine is not None and not mine and bool(theirs)
 
 
 def _dirs(view: ClusterView, facts: PreflightFacts, node: NodeSpec) -> tuple[str, ...]:
-    """A broker's as its file has them, a controller's as it will have them."""
+    """A broker's directories from its file, a controller's as its file will have them."""
     if node.role is Role.BROKER:
         return tuple(_files(view, node).meta or ())
     extra = [setting(facts.spec.controller_properties, key) or "" for key in _DIRECTORIES]

@@ -1,7 +1,8 @@
-"""What must hold before anything of a cluster is touched, judged on one view and a few facts beside it.
+"""What must hold before anything of a cluster is touched, judged on one view and `PreflightFacts`.
 
-Every check reads, none acts; together they give all findings at once, so that a person mends them in one go. What could not be read is a
-finding too: it blocks, or is named as not known. A cluster that is under way already is judged by what still matters there: a run that was stopped may begin again.
+Every check only reads. All findings come in one report, so that the operator can fix them together. What could not be read is a
+finding too: it blocks, or is named as not known. A migration under way is judged by what still matters: a stopped run may begin
+again.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ LOOK = (
 
 
 def findings(view: ClusterView, facts: PreflightFacts) -> tuple[PreflightFinding, ...]:
-    """Everything found, the gravest first; empty if nothing speaks against the migration. Needs a view of `LOOK`."""
+    """Everything found, the gravest first; empty if nothing forbids the migration. Needs a view of `LOOK`."""
     found = [finding for check in _CHECKS for finding in check(view, facts)]
     return tuple(sorted(found, key=lambda finding: _GRAVITY[finding.severity]))
 
@@ -90,7 +91,7 @@ def _unread(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindi
     for reason in view.unknowns:
         if (
             reason.cause is not Cause.UNREAD_CONTROLLER
-        ):  # before a migration no controller answers; during one, the gates of each step ask for them
+        ):  # before a migration no controller answers; during one, the gates of each step check them
             yield PreflightFinding(reason, Severity.BLOCK, "observation")
     parts = {
         "ZooKeeper": view.zk,
@@ -164,7 +165,7 @@ def _topic_ids(view: ClusterView, _: PreflightFacts) -> Iterator[PreflightFindin
 
 
 def _leftovers(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    """G3, G4, G5: nothing is left of an earlier migration, and no controller runs that would end this one at once."""
+    """G3, G4, G5: an earlier migration left nothing, and no running controller would end this one at once."""
     if view.zk is None or begun(view):
         return
     controllers = [node.id for node in facts.spec.controllers]
@@ -175,7 +176,7 @@ def _leftovers(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFi
 
 
 def _epochs(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    """What a rollback without the epoch guard leaves behind; while KRaft owns the cluster its epochs are its own affair."""
+    """What a rollback without the epoch guard leaves behind; while KRaft owns the cluster, its epochs are not judged."""
     del facts
     if not kraft_owns(view):
         for reason in back_gates.states_in_reach(view).reasons:
@@ -195,7 +196,7 @@ def _files(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindin
 
 
 def _file_problems(properties: Mapping[str, str], view: ClusterView, facts: PreflightFacts) -> tuple[Reason, ...]:
-    """A file may be a stage ahead of its process: a run that was stopped between the two begins again there."""
+    """What is wrong with a file; it may be a stage ahead of its process, if a run was stopped between the two."""
     allowed = {FileStage.ZOOKEEPER, FileStage.MIGRATION, *([FileStage.KRAFT] if begun(view) else [])}
     stage = stage_of(properties)
     expected = stage if stage in allowed else FileStage.ZOOKEEPER

@@ -1,6 +1,6 @@
-"""By which name a node is known on a listener, as far as files tell.
+"""Preflight's checks of what controllers will have: their files are rendered from the first broker's, before any controller runs.
 
-Preflight's checks of what controllers will have: their files are rendered from the first broker's, here before there is any.
+Also: by which name a node is known on a listener, as far as files show (`principal`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _USERNAME = re.compile(r"""\busername\s*=\s*(?:"([^"]*)"|'([^']*)')""")
 
 
 def principal(client: Mapping[str, str], server: Mapping[str, str], listener: str, mechanism: str) -> str | None:
-    """The name, such as `User:broker`, of who connects with the keys `client` to a `listener` of `server`; None where they do not tell.
+    """The name, such as `User:broker`, of a client with the keys `client` on a `listener` of `server`; None if they do not show it.
 
     `mechanism` counts for SASL only.
     """
@@ -50,18 +50,18 @@ def security_of(keys: Mapping[str, str], listener: str) -> str:
 
 
 def super_users(keys: Mapping[str, str]) -> set[str] | None:
-    """Who may everything; None where only a reference says it."""
+    """The super users; None if the file only has a reference for them."""
     value = setting(keys, "super.users") or ""
     return None if references(value) else {user.strip() for user in value.split(";")} - {""}
 
 
 def login_key(listener: str, mechanism: str) -> str:
-    """The key that holds the login of a listener. Kafka ignores one without this prefix on servers."""
+    """The key that holds the login of a listener. On servers Kafka ignores one without this prefix."""
     return f"listener.name.{listener.lower()}.{mechanism.lower()}.sasl.jaas.config"
 
 
 def _asks_nobody(keys: Mapping[str, str], listener: str) -> bool:
-    """Whether a TLS listener takes clients without a certificate, who have no name then."""
+    """Whether a TLS listener accepts clients without a certificate, who then have no name."""
     own = setting(keys, f"listener.name.{listener.lower()}.ssl.client.auth")
     return (own or setting(keys, "ssl.client.auth") or "none").lower() == "none"
 
@@ -78,7 +78,7 @@ Keys = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class _Rendered:
-    """What nodes will have once there are controllers: the controllers' keys, and by id the brokers', beside their files of now."""
+    """The controllers' future keys, and by id the brokers', beside their present files."""
 
     listener: str
     controllers: Keys
@@ -87,13 +87,13 @@ class _Rendered:
     first: int
 
     def nodes(self) -> Iterator[tuple[str, Keys, Keys]]:
-        """Name, keys and the file that they come from, of all who connect to the controllers' listener."""
+        """Name, keys and source file of each node that connects to the controllers' listener."""
         yield "the controllers", self.controllers, self.files[self.first]
         yield from ((f"broker {broker}", keys, self.files[broker]) for broker, keys in self.brokers.items())
 
 
 def _rendered(view: ClusterView, facts: PreflightFacts) -> _Rendered | None:
-    """None where the file that controllers inherit from is not that of a ZooKeeper-mode broker, or was not read."""
+    """The future keys; None if the file that controllers inherit from is not a ZooKeeper-mode broker's, or was not read."""
     files, spec, first = zookeeper_files(view), facts.spec, facts.spec.brokers[0].id
     if first not in files or not spec.controllers:
         return None
@@ -104,8 +104,10 @@ def _rendered(view: ClusterView, facts: PreflightFacts) -> _Rendered | None:
 
 
 def _known(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    """Whom the controllers take requests from. Until the log is loaded that is super users only, whatever
-    `allow.everyone.if.no.acl.found` says, and without their votes it never is: measured, a quorum of three found no leader.
+    """Whether the controllers accept each other's requests.
+
+    Until the log is loaded they accept super users only, whatever `allow.everyone.if.no.acl.found` says. Without their votes it
+    is never loaded: measured, a quorum of three found no leader.
     """
     there = _rendered(view, facts)
     if there is None or setting(there.controllers, "authorizer.class.name") not in AUTHORIZERS.values():
@@ -127,7 +129,7 @@ def _known(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindin
 
 
 def _names(there: _Rendered) -> Iterator[tuple[str, str | None, bool]]:
-    """Each node with its name at the controllers, and whether B13b says already what is to be said of it."""
+    """Each node with its name at the controllers, and whether B13b reports it already."""
     for who, keys, file in there.nodes():
         name = principal(keys, there.controllers, there.listener, setting(keys, _MECHANISM) or "GSSAPI")
         listener, mechanism = inter_broker_listener(file), setting(file, "sasl.mechanism.inter.broker.protocol") or "GSSAPI"
@@ -156,20 +158,20 @@ def _logins(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindi
 
 
 def _has_own_login(file: Keys) -> bool:
-    """Whether the file itself logs the broker in at the others; if not, a JAAS file does, which may have the controllers' login too."""
+    """Whether the file itself holds the broker's login; if not, a JAAS file does, which may have the controllers' login too."""
     mechanism = setting(file, "sasl.mechanism.inter.broker.protocol") or "GSSAPI"
     return setting(file, login_key(inter_broker_listener(file), mechanism)) is not None
 
 
 def _file(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    """What would have the rendering of their file refused once it is their turn: better told before there is any."""
+    """Refusals that rendering the controllers' file would cause later, reported before any controller exists."""
     there = _rendered(view, facts)
     found = problems(there.controllers, FileStage.CONTROLLER_MIGRATION, controller_listener=there.listener) if there else ()
     yield from of_file("the controllers", found)
 
 
 def _ensemble(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    """Controllers take over the first broker's address of ZooKeeper as it stands; of several servers its client tries the next."""
+    """Controllers inherit the first broker's ZooKeeper address as written; of several servers the client tries the next."""
     first = facts.spec.brokers[0]
     connects = {broker: setting(keys, "zookeeper.connect") or "" for broker, keys in zookeeper_files(view).items()}
     servers = _here(connects.get(first.id, ""))
@@ -186,14 +188,14 @@ def _ensemble(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFin
 
 
 def _shares(controller: NodeSpec, broker: NodeSpec, here: set[str]) -> bool:
-    """Whether a server of the ensemble is on the controller's machine, too."""
+    """Whether a ZooKeeper server is on the controller's machine, too."""
     if controller.hosts.driver == broker.hosts.driver == "local":
         return True
     return controller.host in here or (_is_loopback(controller.host) and any(map(_is_loopback, here)))
 
 
 def _here(connect: str) -> list[bool]:
-    """Of each server whether it is the machine that asks; none where only a reference says them."""
+    """For each server whether it is on the machine that connects; empty if only a reference names them."""
     servers = [] if references(connect) else connect.partition("/")[0].split(",")
     return [_is_loopback(server.strip().rpartition(":")[0] or server.strip()) for server in servers if server.strip()]
 

@@ -1,7 +1,7 @@
-"""What preflight asks beside a view, as frozen values: what brokers tell of their software and disks, and what else lies in ZooKeeper.
+"""What preflight reads beside a view, as frozen values: brokers' software and disks, and more of ZooKeeper.
 
-None, everywhere: it was not told. Of settings in ZooKeeper no value is kept: passwords are in the same places. Brokers tell no secret of
-their own.
+None always means: not reported. Of settings in ZooKeeper no value is kept, because passwords are in the same places. Brokers do
+not report their own secrets.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ DEFAULT = "<default>"
 
 @dataclass(frozen=True, slots=True)
 class LogDir:
-    """One of a broker's log directories; `error` is Kafka's name of what is wrong with it, empty for a healthy one."""
+    """One of a broker's log directories; `error` is Kafka's name of its fault, empty for a healthy one."""
 
     path: str
     error: str = ""
@@ -25,9 +25,9 @@ class LogDir:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What a running broker read when it started: the keys of its file, references resolved, and what was added on its command line.
+    """What a running broker read when it started: its file's keys, references resolved, and its command line's additions.
 
-    None stands for a value that brokers do not tell because it may be a secret. `defaults` are Kafka's own, of the keys that have one.
+    A None value: brokers do not report it, because it may be a secret. `defaults` are Kafka's own, of the keys that have one.
     """
 
     values: Mapping[str, str | None] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Acl:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A broker's znode: the time that the broker wrote into it by its own clock, and when ZooKeeper says it was made; seconds."""
+    """A broker's znode: the time that the broker wrote into it by its own clock, and when ZooKeeper created it; seconds."""
 
     told: float
     made: float
@@ -59,7 +59,7 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperServer:
-    """One server of the ensemble as its `srvr` command tells; `version` is None where it does not answer it."""
+    """One server of the ensemble, as its `srvr` command reports it; `version` is None if it does not answer that."""
 
     address: str
     version: str | None = None
@@ -78,7 +78,7 @@ class ZooKeeperTree:
     generated_ids: int = 0  # how many broker ids ZooKeeper has given out (the version of /brokers/seqid)
     changed: tuple[tuple[str, float], ...] = ()  # (what, when) of the last notifications of changed settings and ACLs
     registrations: Mapping[int, Registration] = field(default_factory=dict)
-    guarded: tuple[str, ...] = ()  # schemes by which znodes are guarded, such as "sasl"; none: anybody may write
+    guarded: tuple[str, ...] = ()  # schemes of the znodes' ACLs, such as "sasl"; none: any client may write
     latest: float = 0.0  # the newest time that ZooKeeper gave to anything read here
     cmak: bool | None = False  # whether CMAK keeps its state in this ensemble
 
@@ -92,7 +92,7 @@ class ClusterEnvironment:
     moving: tuple[str, ...] | None = None  # partitions that are being reassigned, as the controller lists them
     tree: ZooKeeperTree | None = None
     servers: tuple[ZooKeeperServer, ...] = ()
-    unread: tuple[str, ...] = ()  # why something was not told
+    unread: tuple[str, ...] = ()  # why something was not reported
     now: float = 0.0
     taken: Mapping[int, Taken | None] = field(default_factory=dict)
     one_machine: bool = False  # every node and ZooKeeper run on this machine: there is one clock

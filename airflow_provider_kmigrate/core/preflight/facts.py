@@ -1,4 +1,4 @@
-"""What preflight is given, and the words that its checks share."""
+"""What preflight is given, and the helpers that its checks share."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from airflow_provider_kmigrate.core.text import summarize
 class PreflightFacts:
     """What preflight needs beside a view.
 
-    `configs` is each broker's running configuration (DescribeConfigs), None where it could not be read. `metadata_version` is that of the
-    controllers, where they run already; `chroot` that of the ZooKeeper connection, empty for none.
+    `configs` is each broker's running configuration (DescribeConfigs), None if it could not be read. `metadata_version` is that
+    of running controllers; `chroot` that of the ZooKeeper connection, empty for none.
     """
 
     spec: ClusterSpec
@@ -32,7 +32,7 @@ Check = Callable[[ClusterView, PreflightFacts], Iterator[PreflightFinding]]
 
 
 def of_file(whose: str, reasons: Iterable[Reason]) -> Iterator[PreflightFinding]:
-    """What speaks against a node's file (`config_matrix.problems`), each with whose file it is; all of it stops the migration."""
+    """What is wrong with a node's file (`config_matrix.problems`), with its owner; all of it stops the migration."""
     for reason in reasons:
         yield PreflightFinding(
             replace(reason, text=f"{whose}: {reason.text}"), Severity.BLOCK, "KIP-866; KafkaConfig.validateValues"
@@ -45,12 +45,12 @@ def begun(view: ClusterView) -> bool:
 
 
 def answering(view: ClusterView, facts: PreflightFacts) -> list[int]:
-    """The listed brokers that answered; of the others it is said that they did not, and no more."""
+    """The listed brokers that answered; about the others only the missing answer is reported."""
     return [node.id for node in facts.spec.brokers if view.answered(node.id)]
 
 
 def protocol(config: Mapping[str, str] | None) -> str | None:
-    """What a configuration says of the brokers' protocol version."""
+    """The brokers' protocol version in a configuration, if any."""
     return setting(config or {}, "inter.broker.protocol.version")
 
 
@@ -60,7 +60,7 @@ def is_kraft(config: Mapping[str, str]) -> bool:
 
 
 def zookeeper_configs(facts: PreflightFacts) -> dict[int, Mapping[str, str]]:
-    """The running configurations of brokers that are ZooKeeper's, by id."""
+    """The running configurations of ZooKeeper-mode brokers, by id."""
     return {broker: config for broker, config in sorted(facts.configs.items()) if config is not None and not is_kraft(config)}
 
 
@@ -72,7 +72,7 @@ def zookeeper_files(view: ClusterView) -> dict[int, Mapping[str, str]]:
 
 
 def values(configs: Mapping[int, Mapping[str, str]], key: str) -> dict[int, str]:
-    """What each broker has for a key, where it has anything."""
+    """The value of each broker that has the key."""
     return {broker: value for broker, config in configs.items() if (value := setting(config, key))}
 
 

@@ -1,5 +1,4 @@
-"""What preflight, or a scan of groups, found: one finding a line, with how grave it is. What stands behind the codes is in
-`core.reasons`.
+"""What preflight, or a scan of groups, found: one finding a line, with its severity; `core.reasons` explains the codes.
 
 Checks that other rooms make at every step keep their codes here: C (properties files), G (gates), I (identity), K (coordinators),
 U (what could not be read).
@@ -18,13 +17,13 @@ class Severity(StrEnum):
     """Whether a migration may start in spite of a finding; the gravest first."""
 
     BLOCK = "block"
-    UNKNOWN = "not known"  # cannot be seen from here; a person should find it out before the migration
+    UNKNOWN = "not known"  # cannot be seen from here; the operator should find it out before the migration
     WARN = "warn"
 
 
 @dataclass(frozen=True, slots=True)
 class PreflightFinding:
-    """One thing that was found; `source` is where the rule comes from: a KIP, a ticket, Kafka's code, a measurement."""
+    """One finding; `source` is where the rule comes from: a KIP, a ticket, Kafka's code, a measurement."""
 
     reason: Reason
     severity: Severity
@@ -39,17 +38,17 @@ class PreflightFinding:
 
 
 def blocks(code: str, seen: str) -> PreflightFinding:
-    """A finding that stops the migration; `seen` is what was seen."""
+    """A finding that stops the migration; `seen` is what was observed."""
     return _found(code, seen, Severity.BLOCK)
 
 
 def warns(code: str, seen: str) -> PreflightFinding:
-    """A finding that a person should know of."""
+    """A finding that the operator should know of."""
     return _found(code, seen, Severity.WARN)
 
 
 def unknown(code: str, seen: str) -> PreflightFinding:
-    """What may be wrong and could not be seen; the remedy is how to find it out."""
+    """A possible problem that could not be seen; the remedy is how to find it out."""
     entry = registry.entry(code)
     return PreflightFinding(Reason(code, seen, remedy=entry.ask), Severity.UNKNOWN, entry.source)
 

@@ -1,4 +1,4 @@
-"""Preflight's checks of identities and rights: what the controllers inherit, what is copied, and what they would lack."""
+"""Preflight's checks of identities and rights: what controllers inherit, what is copied, and what they would miss."""
 
 from __future__ import annotations
 
@@ -87,9 +87,9 @@ def _acls(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding
 
 
 def _rules_elsewhere(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    """AclAuthorizer may keep its rules in a ZooKeeper of their own; a server and the chroot in common make it the cluster's.
+    """AclAuthorizer may keep its rules in a separate ZooKeeper; a common server and chroot make it the cluster's.
 
-    One server may have several names and addresses, so that others under the same chroot tell nothing.
+    A server may have several names and addresses, so different ones under the same chroot prove nothing.
     """
     del facts
     for broker, keys in zookeeper_files(view).items():
@@ -112,7 +112,7 @@ def _servers(connect: str) -> set[str]:
 
 
 def _torn(znode: Malformed) -> str:
-    """Under /config lie salted passwords, and whatever a broken one holds of them."""
+    """What of a broken znode may be shown: under /config lie salted passwords, which it may still hold."""
     secret = znode.path.startswith("/config/") or not znode.content
     return f"{znode.path} (what it holds may be secret)" if secret else f"{znode.path} holds {znode.content!r}"
 
@@ -145,7 +145,7 @@ def _users(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindin
 
 
 def _lowest(facts: PreflightFacts) -> int | None:
-    """The lowest protocol version's level; 0 for one before the bridge releases, None where no broker tells."""
+    """The lowest protocol version's level; 0 for one before the bridge releases, None if no broker reports one."""
     return min((level_of(protocol(config) or "") or 0 for config in zookeeper_configs(facts).values()), default=None)
 
 
@@ -180,7 +180,7 @@ def _of_controllers(view: ClusterView, wanted: Mapping[str, str | None]) -> Iter
 
 
 def _large_answers(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    """What Kafka reads at once of ZooKeeper: the list of topics, and the partitions of one."""
+    """What Kafka reads from ZooKeeper in one answer: the list of topics, and the partitions of one."""
     del facts
     topics = view.topics[0] if view.topics else {}
     names = sum(len(name.encode()) + 4 for name in topics)
@@ -223,7 +223,7 @@ def _builders(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFin
 
 
 def _super_users(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    """Only where an authorizer of Kafka's will run on the controllers, and asks."""
+    """Only if one of Kafka's authorizers will run on the controllers, and asks."""
     del facts
     for broker, keys in zookeeper_files(view).items():
         asks = (setting(keys, "allow.everyone.if.no.acl.found") or "").lower() != "true"

@@ -1,8 +1,7 @@
-"""Which releases of Kafka may be migrated: the defects of KIP-866's code and the releases that first have their fixes.
+"""Which releases of Kafka may be migrated, and preflight's checks of brokers, protocol, disks and the ensemble.
 
-From the release tags of Kafka. Defects without any fix (KAFKA-20488, KAFKA-20960) are not here: gates keep them away (G02, G05).
-
-Preflight's checks of releases and versions: brokers, protocol, disks, the ensemble.
+The defects of KIP-866's code and the first releases with their fixes are taken from Kafka's release tags. Defects without any fix
+(KAFKA-20488, KAFKA-20960) are not here: gates prevent them (G02, G05).
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class Release(NamedTuple):
 
 
 class Fitness(StrEnum):
-    """What the release is good for; the gravest first."""
+    """Whether a release is fit for a migration; the gravest first."""
 
     BLOCK = "block"
     WARN = "warn"
@@ -56,7 +55,7 @@ class Fitness(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Defect:
-    """Issues of KAFKA, what they do in a migration, and the first fixed release of each line that got the fix."""
+    """Issues of KAFKA, what they do in a migration, and the first fixed release of each fixed line."""
 
     issues: tuple[int, ...]
     effect: str
@@ -106,7 +105,7 @@ _WORKS = {(3, 6): (2, None), (3, 7): (1, 2), (3, 8): (0, 1), (3, 9): (0, 0)}
 
 
 def fitness(release: Release) -> Fitness | None:
-    """What may be done with the release; None where that depends on a patch level that is not known."""
+    """What may be done with the release; None if that depends on an unknown patch level."""
     if release.line not in _WORKS:
         return Fitness.BLOCK  # too old, or without any ZooKeeper code
     if release.patch is not None:
@@ -116,12 +115,12 @@ def fitness(release: Release) -> Fitness | None:
 
 
 def worst(release: Release) -> Fitness:
-    """The gravest answer that an unknown patch level leaves open."""
+    """The gravest result that an unknown patch level allows."""
     return fitness(release._replace(patch=release.patch or 0)) or Fitness.BLOCK
 
 
 def defects(release: Release) -> tuple[Defect, ...]:
-    """The known defects of a release, as of its first patch level where that is not known."""
+    """The known defects of a release; an unknown patch level counts as the first."""
     return tuple(defect for defect in DEFECTS if defect.concerns(release))
 
 
@@ -160,13 +159,13 @@ def _versions(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFin
 
 
 def _written(view: ClusterView) -> dict[int, str]:
-    """What the files of ZooKeeper-mode brokers say of their protocol version, where they say anything."""
+    """The protocol version in the files of ZooKeeper-mode brokers, by id, if they name one."""
     files = {broker.id: broker.files.properties for broker in view.brokers.values() if broker.files.properties is not None}
     return {broker: version for broker, properties in files.items() if (version := protocol(properties))}
 
 
 def _releases(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    """The bug matrix. No broker tells its patch level: the cluster file may."""
+    """The bug matrix. No broker reports its patch level: the cluster file may name it."""
     told = {broker: parse(text) if text else None for broker, text in sorted(facts.around.releases.items())}
     silent = [broker for broker in answering(view, facts) if told.get(broker) is None]
     if silent:
@@ -195,7 +194,7 @@ def _release(release: Release) -> Iterator[PreflightFinding]:
 
 
 def _protocol_behind(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    """Only where all brokers have one version that may be migrated: else that is the finding."""
+    """Only if all brokers have one version that may be migrated: otherwise that is the finding."""
     del view
     own = values(zookeeper_configs(facts), "inter.broker.protocol.version")
     levels = {broker: level_of(version) or 0 for broker, version in own.items()}
@@ -223,7 +222,7 @@ def _log_dirs(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFin
 
 
 def _count(view: ClusterView, broker: int, dirs: tuple[LogDir, ...] | None) -> int:
-    """How many log directories a broker has, by itself or by its file."""
+    """How many log directories a broker has, as it reports or as its file says."""
     seen = view.brokers.get(broker)
     text = ((seen.files.properties or {}) if seen else {}).get("log.dirs", "")
     return max(len(dirs or ()), len([part for part in text.split(",") if part.strip()]))

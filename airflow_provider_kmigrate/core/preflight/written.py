@@ -1,6 +1,6 @@
-"""Preflight's checks of what must be one thing in the whole cluster: in all brokers' settings, and in files and dynamic settings.
+"""Preflight's checks of settings: what must be the same in the whole cluster, and what a restart would change.
 
-Preflight's checks of brokers' files: what a broker runs with, which every restart of the roll replaces by what its file says.
+Every restart of the roll replaces what a broker runs with by what its file says.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from airflow_provider_kmigrate.core.text import summarize
 #: How nodes reach each other, and whether records may be given up.
 _MECHANISM = "sasl.mechanism.inter.broker.protocol"
 _SAME = ("principal.builder.class", "unclean.leader.election.enable")
-#: Who may do what: no broker tells it, since Kafka leaves these keys to its authorizer.
+#: Who may do what: no broker reports it, since Kafka leaves these keys to its authorizer.
 _AUTHORIZER = "authorizer.class.name"
 _SAME_IN_FILES = {
     "super.users": "",
@@ -52,7 +52,8 @@ _SAME_AT_BEST = (
     "controller.quota.window.num",
     "controller.quota.window.size.seconds",
 )
-#: Settings of listeners with which a process must begin: in KRaft mode dynamic ones come from the log, after the sockets are there.
+#: Settings of listeners that a process needs at its start: in KRaft mode dynamic ones come from the log, after the sockets are
+#: there.
 _MAP = "listener.security.protocol.map"
 _LISTENERS = ("listeners", "advertised.listeners", _MAP)
 _LISTENER = re.compile(r"(?:listener\.name\.[^.]+\.)?(?:.+\.)?(?:ssl\.(?:keystore|truststore)\..*|ssl\.key\.password|sasl\..*)")
@@ -83,7 +84,7 @@ def _agree(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindin
 
 
 def _told(configs: Mapping[int, Mapping[str, str]], key: str) -> set[str]:
-    """What brokers have for a key, in one spelling; those that do not tell it do not count."""
+    """The brokers' values for a key, in one spelling; those that do not report it do not count."""
     return {_spelled(config[key]) for config in configs.values() if key in config}
 
 
@@ -93,7 +94,10 @@ def _spelled(value: str) -> str:
 
 
 def _dynamic(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    """Where the file has a key too, the node starts with that, and the dynamic value comes as any change of it would."""
+    """Listener settings that are only dynamic.
+
+    If the file has a key too, the node starts with that, and the dynamic value follows later.
+    """
     tree = facts.around.tree
     only: list[str] = []
     for entity, keys in sorted((tree.broker_settings if tree else {}).items()):
@@ -108,10 +112,10 @@ def _dynamic(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFind
 
 
 def _starts_with(file: Mapping[str, str], key: str, in_force: Mapping[str, str]) -> bool:
-    """Whether a listener is there with this file alone; a dynamic map of protocols hides the controllers' listener from it.
+    """Whether a listener exists with this file alone; a dynamic protocol map hides the controllers' listener from it.
 
-    Kafka takes the key without the listener's name where there is no other. For keystores that is enough, they are exchanged while the
-    listener runs; logins and mechanisms are not, and a login without the name does not count.
+    If no other listener exists, Kafka uses the key without its name. That is enough for keystores, which are exchanged while the
+    listener runs; but not for logins and mechanisms.
     """
     if key in _LISTENERS:
         return key != _MAP and setting(file, key) == setting(in_force, key)
@@ -123,7 +127,8 @@ SAME_VALUE_CHECKS: tuple[Check, ...] = (_agree, _dynamic)
 
 _PROTOCOL = "inter.broker.protocol.version"
 _HOUR, _MINUTE = 3_600_000, 60_000
-#: What Kafka takes under several names: the others, the stronger first, each with the name that wins and the factor to its unit.
+#: What Kafka accepts under several names: the others, the stronger first, each with the name that wins and the factor to its
+#: unit.
 _SYNONYMS: Mapping[str, tuple[str, int]] = {
     "log.retention.minutes": ("log.retention.ms", _MINUTE),
     "log.retention.hours": ("log.retention.ms", _HOUR),
@@ -154,7 +159,7 @@ def differences(
 ) -> tuple[str, ...]:
     """The keys that a restart would change: a broker's file against what it read when it started, and what is in force now.
 
-    Neither a reference nor a secret can be compared, only whether it is there at all. Keys that are set `dynamic`ally stay as they are.
+    References and secrets are compared by presence only. `dynamic` keys stay as they are.
     """
     written, running = _plain(file), _plain(taken.values)
     defaults, force = _plain(taken.defaults), _plain(effective)
@@ -166,7 +171,7 @@ def differences(
 
 
 def _plain(keys: Mapping[str, str | None]) -> dict[str, str | None]:
-    """One name and one unit for what Kafka takes under several, and one spelling of each value."""
+    """One name and unit for what Kafka accepts under several, and one spelling of each value."""
     found = {key: None if value is None else _written_spelled(value) for key, value in keys.items()}
     for name, (winner, factor) in _SYNONYMS.items():
         if name in found:
@@ -193,7 +198,7 @@ def _hidden(value: str | None) -> bool:
 
 
 def _differ(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFinding]:
-    """Of brokers whose file is of the stage that they run in: where it is ahead, a run was stopped between file and restart."""
+    """Compare brokers whose file is of the stage that they run in; a file that is ahead comes from a stopped run."""
     comparable = _comparable(view, facts)
     told = {broker: facts.around.taken.get(broker) for broker in answering(view, facts) if broker in comparable}
     if silent := [broker for broker, taken in told.items() if taken is None]:
@@ -204,7 +209,7 @@ def _differ(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindi
         keys = [key for key in changed if taken and not _idle(key, file, taken, broker, facts.spec.controller_listener)]
         critical = [
             key for key in keys if _CRITICAL.fullmatch(key) and not (key == _PROTOCOL and protocol(file))
-        ]  # that is B1a's
+        ]  # B1a reports that
         if critical:
             yield blocks("B15", f"broker {broker} does not run with what its file says of {summarize(critical)}")
         if others := [key for key in keys if not _CRITICAL.fullmatch(key)]:
@@ -212,10 +217,10 @@ def _differ(view: ClusterView, facts: PreflightFacts) -> Iterator[PreflightFindi
 
 
 def _idle(key: str, file: Mapping[str, str], taken: Taken, broker: int, listener: str) -> bool:
-    """Whether a broker in ZooKeeper mode would run as before with this edit: other findings' remedies ask for such, without a restart.
+    """Whether a ZooKeeper-mode broker ignores this edit until its restart; remedies of other findings ask for such edits.
 
-    It ignores what it has towards controllers, writing out its id gives it no other (and that none is written is C02's), and what a secret may
-    encrypt is not there yet.
+    It ignores keys towards controllers, and writing out its id gives it no other (a missing id is C02). An encoder secret is idle
+    while nothing is encrypted with it.
     """
     if stage_of(file) is not FileStage.ZOOKEEPER:
         return False
