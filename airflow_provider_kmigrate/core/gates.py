@@ -1,9 +1,7 @@
-"""Is this the cluster that the cluster file names? Asked of everything that can tell, before every act.
+"""Named conditions over a view: each gate is *met*, *not yet* (waiting may help) or *never* (the operator must act).
 
-Named conditions over a view. Each answers *met*, *not yet* (waiting may help) or *never* (a person must act).
-
-The numbers are those of the measured gates: each keeps a disaster away that was seen on real brokers. A gate over something
-that could not be read answers "not yet".
+The numbers are those of the measured gates: each prevents a failure that was seen on real brokers. A gate over something that
+could not be read answers "not yet". Before every act `strangers` checks that this is the cluster that the cluster file names.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ from airflow_provider_kmigrate.core.text import join_ids, summarize
 
 
 def strangers(view: ClusterView, spec: ClusterSpec) -> tuple[Reason, ...]:
-    """Everything in the view that names another cluster id, or nothing that names any; empty when all agree."""
+    """Whatever in the view names another cluster id, or the lack of any id; empty if all agree."""
     named = _named(view)
     wrong = tuple(_reason(where, found, spec) for where, found in named if found != spec.cluster_id)
     if wrong or named:
@@ -42,7 +40,7 @@ def strangers(view: ClusterView, spec: ClusterSpec) -> tuple[Reason, ...]:
 
 
 def unidentified(node: Broker | Controller) -> tuple[Reason, ...]:
-    """Why it is not known whose directories a node's machine holds; empty where they were read, although no one may have formatted them yet."""
+    """Why the owner of a node's directories is unknown; empty if they were read, even if still unformatted."""
     if node.files.meta is not None:
         return ()
     text = f"Whose directories the machine of node {node.id} holds was not read."
@@ -61,9 +59,6 @@ def _named(view: ClusterView) -> list[tuple[str, str]]:
 def _reason(where: str, found: str, spec: ClusterSpec) -> Reason:
     text = f"Cluster {spec.name} must have cluster id {spec.cluster_id}, but {where} says {found}."
     return Reason("I01", text)
-
-
-"""What to do about a controller that does not answer (G23)."""
 
 
 class GateState(StrEnum):
@@ -95,12 +90,12 @@ def not_yet(*reasons: Reason) -> Gate:
 
 
 def never(*reasons: Reason) -> Gate:
-    """A person must act."""
+    """The operator must act."""
     return Gate(GateState.NEVER, reasons)
 
 
 def unmet(gate: Gate) -> Refuse | Wait:
-    """What a gate that is not met asks for: a person, or patience."""
+    """An unmet gate as a decision: refuse if the operator must act, else wait."""
     return Refuse(gate.reasons) if gate.standing is GateState.NEVER else Wait(gate.reasons)
 
 
@@ -119,7 +114,7 @@ def together(gates: Iterable[Gate]) -> Gate:
 
 
 def process_known(node: Broker | Controller) -> Gate:
-    """The host says that the node's process runs: only then will it also stop and start the right one."""
+    """The host says that the node's process runs; only then will it also stop and start the right one."""
     if node.process.state is ProcessState.RUNNING:
         return MET
     answers = node.answers if isinstance(node, Controller) else node.mode is not None
@@ -208,13 +203,14 @@ def all_in_migration_mode(view: ClusterView, but: Collection[int] = ()) -> Gate:
 
 
 def dual_write_alive(view: ClusterView, before: ClusterView | None) -> Gate:
-    """G7: the dual-write moves, seen in this one look where ZooKeeper's clock tells, else since `before` (`dual_write_moves`)."""
+    """G7: the dual-write moves, shown by ZooKeeper's clock in this one view, else since `before` (`dual_write_moves`)."""
     return MET if _claimed(view).met and _written_just_now(view) else dual_write_moves(view, before)
 
 
 def dual_write_moves(view: ClusterView, before: ClusterView | None) -> Gate:
-    """G7 by movement alone: /migration's offset grew since `before`, in which the copy was over. What is written at the end of the copy, by the
-    leader and just now, is no dual-write yet: the topics in ZooKeeper are gone through first.
+    """G7 by movement alone: /migration's offset grew since `before`, in which the copy was over.
+
+    What the leader has just written at the end of the copy is no dual-write yet: it first goes through the topics in ZooKeeper.
     """
     claimed = _claimed(view)
     return _advanced(view, before) if claimed.met else claimed
@@ -241,8 +237,10 @@ JUST_NOW = 0.75  # seconds since the last write for which one look is enough: wh
 
 
 def _written_just_now(view: ClusterView) -> bool:
-    """It was written a moment ago and holds all but the last records. The one alone is no proof: a batch that fails again and again writes it
-    too, a clock may have been set, and a quorum that does nothing any more leaves no lag.
+    """Whether it was written a moment ago and holds all but the last records.
+
+    Neither alone is proof: a batch that keeps failing writes it too, a clock may have been set, and an inactive quorum leaves no
+    lag.
     """
     migration, lag = migration_of(view), dual_write_lag(view)
     if migration is None or migration.age is None or lag is None:
@@ -258,7 +256,7 @@ def _advanced(view: ClusterView, before: ClusterView | None) -> Gate:
 
 
 def migration_of(view: ClusterView | None) -> Migration | None:
-    """/migration as a controller writes it; None where it is absent, broken, or was not read."""
+    """/migration as a controller writes it; None if it is absent, malformed, or was not read."""
     found = view.zk.migration if view is not None and view.zk is not None else None
     return found if isinstance(found, Migration) else None
 
@@ -305,7 +303,7 @@ def no_client_metrics(view: ClusterView) -> Gate:
 
 
 def epochs_known(view: ClusterView, *, states: bool = True) -> Gate:
-    """The controller epochs in ZooKeeper and in the partition `states` were read: whoever gives the cluster back raises one above the others."""
+    """The controller epochs in ZooKeeper and in the partition `states` were read: the handover raises one above the others."""
     if view.zk is not None and view.zk.controller_epoch is not None and (view.state_epoch is not None or not states):
         return MET
     return not_yet(could_not_read("the controller epochs"))
@@ -323,7 +321,7 @@ def no_leaderless(view: ClusterView) -> Gate:
 
 
 def leaderless(view: ClusterView) -> tuple[Partition, ...]:
-    """The partitions without a leader; none where the partitions were not read."""
+    """The partitions without a leader; none if the partitions were not read."""
     return tuple(partition for partition in view.partitions or () if partition.leader < 0)
 
 
@@ -338,7 +336,7 @@ def no_live_groups(view: ClusterView) -> Gate:
 
 
 def nobody_starves(view: ClusterView) -> Gate:
-    """G21 once no broker is in a ZooKeeper mode: a group that begins to live there, or was not seen to, consumes nothing (measured)."""
+    """G21 once no broker is in a ZooKeeper mode: groups that start to live there, or were missed, consume nothing (measured)."""
     gate = no_live_groups(view)
     if gate.standing is not GateState.NEVER:
         return gate
@@ -352,13 +350,13 @@ def mover(cluster: str) -> str:
 
 
 def living(view: ClusterView, limit: int = 10) -> str:
-    """The groups that live on ZooKeeper, with how many members of which kind; empty where there is none, or none was read."""
+    """The groups that live on ZooKeeper, with the number and kind of their members; empty if there is none, or none was read."""
     groups, members = (view.zk.live_groups, view.zk.live_members) if view.zk is not None else ((), {})
     return summarize((f"{group} ({members[group]})" if group in members else group for group in groups), limit)
 
 
 def alarm_of_living(view: ClusterView) -> str:
-    """What whoever begins to take brokers out of ZooKeeper must hear: nothing is lost yet, and the last broker will be refused."""
+    """Warning shown before brokers leave ZooKeeper mode while groups still use it."""
     if not (groups := living(view)):
         return ""
     return (
@@ -390,8 +388,8 @@ def _not_kraft(text: str) -> Reason:
 def left_in_charge(view: ClusterView, broker: int, stop_seconds: float) -> Gate:
     """G12, judged right after a broker has stopped: its controlled shutdown moved every leader that could move.
 
-    A stop of ten seconds or more that leaves leaders behind means that the controller could not move them: an epoch trap or a
-    broker that nobody hears (measured). A partition whose only in-sync replica was this broker has nowhere to go and does not count.
+    A stop of ten seconds or more that leaves leaders behind means that the controller could not move them: an epoch trap or an
+    isolated broker (measured). A partition whose only in-sync replica was this broker cannot move and does not count.
     """
     if view.partitions is None:
         return not_yet(could_not_read("the partitions"))
@@ -403,7 +401,7 @@ def left_in_charge(view: ClusterView, broker: int, stop_seconds: float) -> Gate:
 
 
 def after_stop(view: ClusterView, broker: int, stop_seconds: float) -> Gate:
-    """G12 where it says never; anything else, also what could not be read, keeps no broker down."""
+    """G12 if it says never; anything else, unread facts included, keeps no broker down."""
     gate = left_in_charge(view, broker, stop_seconds)
     return gate if gate.standing is GateState.NEVER else MET
 

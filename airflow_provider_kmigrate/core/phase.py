@@ -1,8 +1,8 @@
-"""Where a cluster is on the way from ZooKeeper to KRaft, and what may be done there.
+"""Where a cluster is between ZooKeeper and KRaft, and what may be done there.
 
-Two things are kept apart: the *phase*, always inferred from what the cluster shows (`where`), and the *intent* of whoever asks.
-`TABLE` says for each pair whether that kind of step may act, has nothing to do, must wait or must be refused. It is total: an
-unforeseen pair cannot exist. A phase that claims something of all brokers is only given when every broker was seen.
+Two things are kept apart: the *phase*, always inferred from what the cluster shows (`where`), and the *intent* of a step. `TABLE`
+says for each pair whether that kind of step may act, has nothing to do, must wait or must be refused. It is total, so no pair is
+unforeseen. A phase that claims something of all brokers is only given when every broker was seen.
 
 Sources: KIP-866 as shipped in 3.9 (KRaftMigrationDriver), and the states seen on real brokers.
 """
@@ -37,10 +37,10 @@ class Phase(StrEnum):
     HYBRID = "hybrid"  # some brokers KRaft, some still ZooKeeper brokers in migration mode
     DUAL_WRITE = "dual-write, all brokers KRaft"
     FINALIZING = "finalizing"  # some controllers already without the flag, none of them active yet
-    FINALIZED = "finalized"  # no way back
+    FINALIZED = "finalized"  # no rollback any more
     UNKNOWN = "unknown"
     STALE = "stale /migration"  # ZooKeeper owns the cluster, but /migration is of an earlier migration
-    SPLIT = "split"  # a plain ZooKeeper broker beside a KRaft controller that owns the cluster
+    SPLIT = "split"  # a broker in ZooKeeper mode beside a KRaft controller that owns the cluster
     STRANDED = "stranded"  # finalized with a ZooKeeper-mode broker left
 
 
@@ -96,8 +96,8 @@ _ROWS = {
 
 _LETTERS = {"A": PhasePermit.ACT, "D": PhasePermit.DONE, "W": PhasePermit.WAIT, "R": PhasePermit.REFUSE}
 
-#: Outside the forward path nothing may act, but for the one cure of a stranded broker: roll it forward at once. What comes before its
-#: roll is behind the cluster, so that a whole run gets there.
+#: Outside the forward path only one act is allowed: recover a broker that was left behind by rolling it at once. The cluster has
+#: passed the steps before that roll, so a whole run gets there.
 _ASIDE = {
     (Phase.STRANDED, Intent.PROVISION): PhasePermit.DONE,
     (Phase.STRANDED, Intent.TO_MIGRATION): PhasePermit.DONE,
@@ -123,7 +123,7 @@ def malformed(code: str, path: str, content: str) -> Reason:
 
 
 def permit(position: ClusterPosition, intent: Intent) -> PhasePermit:
-    """What `TABLE` says of a step here; a broker that is silent for now turns a refusal into waiting."""
+    """What `TABLE` says of a step here; a broker that does not respond for now turns a refusal into a wait."""
     allowed = TABLE[position.phase, intent]
     silent = position.phase in _FORWARD and any(reason.cause is Cause.BROKER_UNRESPONSIVE for reason in position.reasons)
     return PhasePermit.WAIT if silent and allowed is PhasePermit.REFUSE else allowed
@@ -136,7 +136,7 @@ def refusal(position: ClusterPosition, intent: Intent) -> tuple[Reason, ...]:
 
 
 def where(view: ClusterView) -> ClusterPosition:
-    """The phase that the view shows; `Phase.UNKNOWN` with reasons where it does not show one."""
+    """The phase that the view shows; `Phase.UNKNOWN` with reasons if it does not show one."""
     for rule in (_finalized, _no_zookeeper, _stale, _split, _dual_write, _before_copy):
         position = rule(view)
         if position is not None:
@@ -145,7 +145,7 @@ def where(view: ClusterView) -> ClusterPosition:
 
 
 def alarms(view: ClusterView) -> tuple[Reason, ...]:
-    """What must never be, whatever the step: to be shown at once and acted on by a person."""
+    """What must never be in any step: show it at once; the operator must act."""
     return tuple(reason for rule in _ALARMS for reason in rule(view))
 
 
@@ -233,7 +233,7 @@ def _before_kraft(view: ClusterView) -> ClusterPosition:
 
 
 def _unreached(view: ClusterView) -> tuple[Reason, ...]:
-    """Controllers wrote /migration as they started, and none answers now: the same silence, and no proof that there are none."""
+    """Controllers wrote /migration when they started, but none answers now: being unresponsive does not prove that none exist."""
     if not isinstance(_zk(view).migration, Migration):
         return ()
     text = f"Controllers that did not answer, although /migration shows that they were started: {join_ids(sorted(view.controllers))}."
@@ -243,7 +243,7 @@ def _unreached(view: ClusterView) -> tuple[Reason, ...]:
 def _unflagged_alarm(view: ClusterView) -> tuple[Reason, ...]:
     migrating = bool(_with_mode(view, BrokerMode.MIGRATION))
     if where(view).phase is Phase.STRANDED or (ended(view) and not migrating):
-        return ()  # it has happened; the flag would change nothing any more
+        return ()  # it has happened; the flag would change nothing now
     without, with_flag = _without_flag(view), [c.id for c in view.controllers.values() if c.migration_flag]
     if not without or not (with_flag or migrating):
         return ()
@@ -270,7 +270,7 @@ def _copied(view: ClusterView) -> bool:
 
 
 def ended(view: ClusterView) -> bool:
-    """The finalization has happened, though a broker or a flag may be left behind: nothing is dual-written, and there is no way back.
+    """Whether the finalization has happened, even if a broker or a flag is left behind: no dual-write and no rollback any more.
 
     A leader without the flag is enough: once elected it has finalized a migration whose copy was over, at once (measured).
     """
@@ -283,14 +283,15 @@ def _led_without_flag(view: ClusterView) -> bool:
 
 
 def flags_taken_by_us(view: ClusterView) -> bool:
-    """Every controller without the flag is one that kmigrate's own finalization took it from, by our note."""
+    """Whether kmigrate's own finalization, by our note, took every missing flag."""
     return view.zk is not None and set(_without_flag(view)) <= view.zk.unflagged
 
 
 def still_open(view: ClusterView) -> bool:
-    """Proof that nothing is finalized: a leader with the flag has dual-written since it was elected, or no copy was ever finished.
+    """Whether the migration is proven not to be finalized.
 
-    A finalized quorum never writes /migration again, whoever leads it and whatever flag it has. Without the proof it is unknown.
+    Proof: a leader with the flag has dual-written since its election, or no copy was ever finished. A finalized quorum never
+    writes /migration again, whichever controller leads it, with or without the flag. Without proof it is unknown.
     """
     migration = _zk(view).migration
     if view.zk is None or isinstance(migration, Malformed):
@@ -303,13 +304,13 @@ def still_open(view: ClusterView) -> bool:
 
 
 def kraft_owns(view: ClusterView) -> bool:
-    """/controller names a KRaft controller."""
+    """Whether /controller names a KRaft controller."""
     controller = _zk(view).controller
     return isinstance(controller, ZkController) and controller.is_kraft
 
 
 def _kraft_had_it(view: ClusterView) -> bool:
-    """KRaft owns the cluster or a broker; without either a /migration with a copy may be of an earlier migration."""
+    """Whether KRaft owns the cluster or a broker; otherwise a /migration with a copy may be of an earlier migration."""
     return kraft_owns(view) or bool(_with_mode(view, BrokerMode.KRAFT))
 
 
@@ -326,7 +327,7 @@ def _silent(view: ClusterView) -> list[int]:
 
 
 def silence(view: ClusterView) -> tuple[Reason, ...]:
-    """R01, where brokers did not answer."""
+    """R01, if brokers did not answer."""
     silent = _silent(view)
     return (_silence(f"Brokers that did not answer: {join_ids(silent)}."),) if silent else ()
 

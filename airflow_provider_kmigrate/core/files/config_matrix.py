@@ -1,10 +1,10 @@
 """What a node's properties file must hold in each stage of a migration: one table, and the checks that read it.
 
-Stages are what a file *says*, not what a process does: a broker has the stage of its file only after a restart. The table is that of
+A stage is what a file *says*, not what its process does: a broker has its file's stage only after a restart. The table is that of
 KIP-866 as Kafka 3.9 validates it (`KafkaConfig.validateValues`), with the keys of a SASL cluster as measured.
 
-A broker's file of stage ZOOKEEPER is its *original*: nothing of this package ever changes such a file, all other stages are rendered from it
-(`core.files.render`), and going back means putting it in place again. So an original needs no mark: `stage_of` tells.
+A broker's file of stage ZOOKEEPER is its *original*. kmigrate never changes it: all other stages are rendered from it
+(`core.files.render`), and a rollback puts it in place again. So an original needs no mark: `stage_of` recognizes it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from airflow_provider_kmigrate.core.model import NodeFiles, Reason, same_version
 
 
 class FileStage(StrEnum):
-    """What a properties file makes of its node; the order is that of the table's columns."""
+    """The role and mode that a properties file gives its node, in the order of the table's columns."""
 
     ZOOKEEPER = "zookeeper"
     MIGRATION = "migration"
@@ -35,7 +35,7 @@ class FileStage(StrEnum):
 
 
 class Rule(StrEnum):
-    """What a stage demands of a key; SAME: as in the broker's original, whether there or not."""
+    """What a stage demands of a key; SAME: as in the broker's original, present or not."""
 
     REQUIRED = "R"
     SAME = "S"
@@ -53,7 +53,7 @@ MATRIX: Mapping[str, str] = {
     "zookeeper.connect": "RR-R-",
     "zookeeper.metadata.migration.enable": "-R-R-",
     "zookeeper.*": "SS-S-",
-    "controller.quorum.voters": "SRRRR",  # a plain ZooKeeper broker ignores it
+    "controller.quorum.voters": "SRRRR",  # a broker in ZooKeeper mode ignores it
     "controller.quorum.bootstrap.servers": "-----",  # dynamic quorums pass the readiness check with voters missing
     "controller.listener.names": "-RRRR",
     "listener.security.protocol.map": "SRRRR",
@@ -72,10 +72,10 @@ MATRIX: Mapping[str, str] = {
     "delegation.token.*": "SSSSS",
     "sasl.*": "SSSSS",  # sasl.mechanism.inter.broker.protocol too: a final controller exits without it (measured)
     "ssl.*": "SSSSS",
-    "config.providers": "SSSSS",  # what resolves the references in inherited values (KIP-421)
+    "config.providers": "SSSSS",  # resolves the references in inherited values (KIP-421)
     "config.providers.*": "SSSSS",
     INTER_BROKER_LISTENER: "SSSSS",
-    # What the controllers decide with once they own the cluster: CreateTopics without counts, leader balancing, policies.
+    # What controllers decide with once they own the cluster: CreateTopics without counts, leader balancing, policies.
     "num.partitions": "SSSSS",
     "default.replication.factor": "SSSSS",
     "min.insync.replicas": "SSSSS",
@@ -99,7 +99,7 @@ AUTHORIZERS = {
 
 _REFERENCE = re.compile(r"\$\{([^}:]*):[^}]*\}")  # ${provider:path:key}, as ConfigTransformer reads it
 _IDLE = "metadata.max.idle.interval.ms"
-_MOST_IDLE_MS = 1_000  # below `core.gates.STILL`: an idle dual-write that lives is never taken for one that stands still
+_MOST_IDLE_MS = 1_000  # below `core.gates.STILL`, so that an idle but living dual-write is never taken for a stalled one
 _SYNONYMS = {"broker.id": "node.id", "log.dirs": "log.dir"}
 _DEFAULT_RESERVED_MAX_ID = 1000
 
@@ -113,7 +113,7 @@ def rule(key: str, stage: FileStage, inter_broker: str = "") -> Rule:
 
 
 def forbidden(key: str, stage: FileStage) -> bool:
-    """Whether the table has a row for the key that excludes it from the stage; keys without a row are the user's own affair."""
+    """Whether the table excludes the key from the stage; keys without a row are left to the user."""
     row = MATRIX.get(key) or _prefix_row(key)
     return row is not None and _cell(row, stage) is Rule.ABSENT
 
@@ -139,7 +139,7 @@ def references(value: str) -> tuple[str, ...]:
 
 
 def stage_of(properties: Mapping[str, str]) -> FileStage | None:
-    """The stage that a file puts its node in; None for a combined node and for a file that no node could start with."""
+    """The stage that a file puts its node in; None for a combined node and for a file with which no node could start."""
     flagged = (setting(properties, "zookeeper.metadata.migration.enable") or "").lower() == "true"
     match setting(properties, "process.roles"):
         case None if setting(properties, "zookeeper.connect"):
@@ -153,7 +153,7 @@ def stage_of(properties: Mapping[str, str]) -> FileStage | None:
 
 
 def stage_on_disk(files: NodeFiles) -> FileStage | None:
-    """The stage of a node's file as it was seen; None where it was not read, or is of no stage."""
+    """The stage of a node's file as observed; None if it was not read, or is of no stage."""
     return stage_of(files.properties) if files.properties is not None else None
 
 
@@ -163,7 +163,7 @@ def is_original(properties: Mapping[str, str]) -> bool:
 
 
 def node_id(properties: Mapping[str, str]) -> int | None:
-    """The node's id, under either name; None where it is absent, generated (-1) or no number."""
+    """The node's id, under either name; None if it is absent, generated (-1) or no number."""
     value = setting(properties, "broker.id") or setting(properties, "node.id") or ""
     return int(value) if value.isdecimal() else None
 
@@ -196,7 +196,7 @@ def problems(
 ) -> tuple[Reason, ...]:
     """Why a node could not, or must not, run with this file in this stage; empty if it may.
 
-    `chroot` (empty: none) and `metadata_version` are compared where given. Values that may be secrets are never in the texts.
+    `chroot` (empty: none) and `metadata_version` are compared if given. Values that may be secrets are never in the texts.
     """
     found = stage_of(properties)
     if found is not stage:
@@ -281,7 +281,7 @@ def _authorizer_problems(properties: Mapping[str, str], stage: FileStage) -> Ite
 
 
 def _reference_problems(properties: Mapping[str, str], stage: FileStage) -> Iterator[Reason]:
-    """Of controllers only: a broker that runs with such a value takes it as it stands."""
+    """Controllers only: a broker that runs with such a value uses it as written."""
     known = {name.strip() for name in (setting(properties, "config.providers") or "").split(",")}
     for key, value in properties.items() if stage.of_controller else ():
         if missing := sorted(set(references(value)) - known):
@@ -290,7 +290,7 @@ def _reference_problems(properties: Mapping[str, str], stage: FileStage) -> Iter
 
 
 def _idle_problems(properties: Mapping[str, str], stage: FileStage) -> Iterator[Reason]:
-    """While a controller has nothing to do, the record that it writes all the same is what moves /migration (default 500 ms; 0: none)."""
+    """The record that an idle controller writes is what moves /migration (default 500 ms; 0: none)."""
     value = setting(properties, _IDLE)
     if stage is not FileStage.CONTROLLER_MIGRATION or value is None:
         return

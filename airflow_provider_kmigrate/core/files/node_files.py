@@ -1,11 +1,9 @@
-"""Whose directories those of a controller are: what its meta.properties gives to another node is never formatted, nor moved away.
+"""What a node's files say: whose its directories are (meta.properties), and whether its properties fit its stage.
 
-meta.properties, the file in each log directory that says whose it is; source: MetaProperties, Kafka 3.9.
+Directories that meta.properties gives to another node are never formatted or moved. Source: MetaProperties, Kafka 3.9.
 
-Whether a node that runs as it should would do so again: the file for its next start is of the same stage.
-
-A run that died may have left the file of another one, for whoever restarts the node next. A broker would be stranded, a controller with
-final properties could be elected and finalize, and one with those of the migration needs a ZooKeeper that may be gone.
+A run that died may have left another stage's file for the node's next restart (`misfiled`). A broker would be left behind, a
+controller with final properties could be elected and finalize, and one with the migration's needs a ZooKeeper that may be gone.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from airflow_provider_kmigrate.core.decision import Act, Decision, Verb, Wait
 from airflow_provider_kmigrate.core.files.config_matrix import FileStage, node_id, stage_of
 from airflow_provider_kmigrate.core.model import Controller, NodeFiles, Reason, could_not_read
 
-Metas = Mapping[str, Mapping[str, str]]  # directory -> the keys of its meta.properties, none where it is not formatted
+Metas = Mapping[str, Mapping[str, str]]  # directory -> the keys of its meta.properties, none if it is not formatted
 
 
 def owner(meta: Mapping[str, str]) -> tuple[str | None, str | None]:
@@ -31,7 +29,7 @@ def of_others(node_id: int, metas: Metas | None) -> dict[str, str]:
 
 
 def in_use(controller: Controller) -> tuple[str, ...]:
-    """The directories of its own that hold a format or, as far as can be told, a metadata log."""
+    """The directories of its own that hold a format or, as far as known, a metadata log."""
     metas, theirs = controller.files.meta or {}, of_others(controller.id, controller.files.meta)
     return tuple(path for path, meta in metas.items() if path not in theirs and (meta or controller.files.has_metadata_log))
 
@@ -46,12 +44,12 @@ def not_its_own(controller: Controller) -> Reason | None:
 
 
 def told(theirs: Mapping[str, str]) -> str:
-    """Directories of others for a message."""
+    """Other nodes' directories, for a message."""
     return "; ".join(f"{path} is the directory of node {node}" for path, node in theirs.items())
 
 
 def needs_version_0(files: NodeFiles) -> tuple[str, ...]:
-    """The log directories whose file has version 1, with which a plain ZooKeeper broker exits (G10, measured)."""
+    """The log directories whose file has version 1, with which a ZooKeeper broker exits (G10, measured)."""
     return tuple(folder for folder, keys in (files.meta or {}).items() if keys.get("version") == "1")
 
 
@@ -67,9 +65,9 @@ __all__ = ["misfiled", "whose_else"]
 
 
 def misfiled(name: str, files: NodeFiles, stage: FileStage) -> Decision | None:
-    """What is left to do about the file of the node `name`, such as "broker 3"; None where it is of `stage`.
+    """What is left to do about the file of the node `name`, such as "broker 3"; None if it is of `stage`.
 
-    A file that was not read is waited for.
+    Waits for a file that was not read.
     """
     if files.properties is None:
         return Wait((could_not_read(f"the properties of {name}"),))
@@ -80,7 +78,7 @@ def misfiled(name: str, files: NodeFiles, stage: FileStage) -> Decision | None:
 
 
 def whose_else(controller_id: int, properties: Mapping[str, str] | None) -> str | None:
-    """What the file at a controller's place is, such as "the file of broker 1"; None where it is its own, or there is none."""
+    """What the file at a controller's place is, such as "the file of broker 1"; None if it is its own, or there is none."""
     if properties is None:
         return None
     stage, found = stage_of(properties), node_id(properties)

@@ -72,7 +72,7 @@ _ESCAPED = {"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r", "\f": r"\f"}
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One key that differs; `before` or `after` is None where the key is absent, and `HIDDEN` where it may not be shown."""
+    """One key that differs; `before` or `after` is None if the key is absent, and `HIDDEN` if it may not be shown."""
 
     key: str
     before: str | None
@@ -98,8 +98,9 @@ class _Entry:
 def parse(text: str) -> dict[str, str]:
     r"""The keys and values as Java reads them, in order of their last place.
 
-    Values keep trailing blanks, which Kafka strips itself. Raises `Refused` (code C00) where a `\u` lacks its four digits, since a
-    broker would not start with it. One deviation: a last line that is a lone backslash, an empty key to Java, is nothing here.
+    Values keep trailing blanks, which Kafka strips itself. Raises `Refused` (code C00) if a `\u` has fewer than four digits,
+    since a broker would not start with it. One deviation: a last line that is a lone backslash, an empty key to Java, is nothing
+    here.
     """
     found: dict[str, str] = {}
     for entry in _entries(text):
@@ -112,8 +113,8 @@ def parse(text: str) -> dict[str, str]:
 def edit(text: str, assign: Mapping[str, str], remove: Collection[str] = ()) -> str:
     """The text with keys assigned in their place (new ones at the end, in the order given) and others removed.
 
-    Every other line stays byte for byte; a key that has its value already is not touched, so the function is idempotent. Of a key that
-    stands more than once the last line, which wins, is changed. Raises ValueError for a key to assign and remove at once.
+    Every other line stays byte for byte; a key that has its value already is not touched, so the function is idempotent. If a key
+    occurs more than once, its last line, which wins, is changed. Raises ValueError for a key to assign and remove at once.
     """
     if overlap := set(assign) & set(remove):
         raise ValueError(f"to be assigned and removed at once: {', '.join(sorted(overlap))}")

@@ -1,9 +1,9 @@
-"""Properties files of every stage, always rendered from a broker's original file, so that any of them can be made again at any time.
+"""Properties files of every stage, always rendered from a broker's original file, so that each can be made again at any time.
 
-Nothing is taken from a file that was rendered before: what a stage adds, such as the faster failover of the policy, is gone in the next
-one by itself, and the way back to ZooKeeper is the original, byte for byte. Controllers inherit from a broker's original what the table
-of `core.files.config_matrix` says: the inter-broker listener with its security, ZooKeeper's address and identity, the authorizer, secrets that
-both must share, and the defaults by which controllers create topics.
+Rendered files are never a source. What a stage adds, such as the policy's faster failover, is gone in the next one, and a
+rollback restores the original, byte for byte. Controllers inherit from a broker's original what the table of
+`core.files.config_matrix` says: the inter-broker listener with its security, ZooKeeper's address and identity, the authorizer,
+shared secrets, and the defaults for new topics.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FAST_FAILOVER: Mapping[FileStage, Mapping[str, str]] = {
         "broker.heartbeat.interval.ms": "250",
         "auto.leader.rebalance.enable": "false",
     },
-    # Kept in the KRaft file: the second roll's stops need it too. Whoever wants the defaults back removes them in any later roll.
+    # Kept in the KRaft file: the second roll's stops need it too. To restore the defaults, remove them in any later roll.
     FileStage.KRAFT: {
         "replica.fetch.backoff.ms": "50",
         "replica.fetch.wait.max.ms": "50",
@@ -85,8 +85,8 @@ class RenderFacts:
 def broker_properties(original: str, stage: FileStage, facts: RenderFacts) -> str:
     """A broker's file for a stage; for ZOOKEEPER the original itself. Other keys, comments and order stay as they are.
 
-    Raises `Refused` where `original` is not one or cannot become another stage (`config_matrix.problems`), ValueError for a
-    controller's stage. The way back, ZOOKEEPER, is open to every original, whatever else may be wrong with it.
+    Raises `Refused` if `original` is not one or cannot become another stage (`config_matrix.problems`), ValueError for a
+    controller's stage. ZOOKEEPER, the rollback, is possible for every original, whatever else is wrong with it.
     """
     if stage.of_controller:
         raise ValueError(f"{stage} is no stage of a broker")
@@ -104,7 +104,7 @@ def controller_properties(original: str, node: NodeSpec, stage: FileStage, facts
     """A controller's file, from the original of any broker. `controller_properties` of the cluster file add to it.
 
     Those replace what is inherited, and `listeners` and the directories, but no other key that the table requires or excludes: a
-    migration flag of false would finalize. Raises as `broker_properties`, and `Refused` where the cluster file names no directory.
+    migration flag of false would finalize. Raises as `broker_properties`, and `Refused` if the cluster file names no directory.
     """
     if not stage.of_controller:
         raise ValueError(f"{stage} is no stage of a controller")
@@ -116,7 +116,7 @@ def controller_properties(original: str, node: NodeSpec, stage: FileStage, facts
 
 
 def controller_keys(properties: Mapping[str, str], node: NodeSpec, stage: FileStage, facts: RenderFacts) -> dict[str, str]:
-    """What a controller's file would hold, whatever speaks against it: `controller_properties` without its checks."""
+    """What a controller's file would hold: `controller_properties` without its checks."""
     keys = {
         **_of_controller(properties, node, stage, facts),
         **_inherited(properties, stage, facts),
@@ -127,7 +127,7 @@ def controller_keys(properties: Mapping[str, str], node: NodeSpec, stage: FileSt
 
 
 def with_controllers(properties: Mapping[str, str], stage: FileStage, facts: RenderFacts) -> dict[str, str]:
-    """A broker's original with what a stage adds about the controllers, whatever speaks against it; nothing is taken away."""
+    """A broker's original with a stage's keys about the controllers, without checks; no key is removed."""
     return {**properties, **_shared(properties, stage, facts)}
 
 
@@ -142,7 +142,7 @@ def _refuse(reasons: tuple[Reason, ...]) -> None:
 
 
 def _shared(properties: Mapping[str, str], stage: FileStage, facts: RenderFacts) -> dict[str, str]:
-    """What brokers and controllers have alike once there are controllers."""
+    """The keys that brokers and controllers share once there are controllers."""
     return {
         "controller.quorum.voters": facts.voters,
         "controller.listener.names": facts.listener,
@@ -178,7 +178,7 @@ def _of_controller(properties: Mapping[str, str], node: NodeSpec, stage: FileSta
 
 
 def _inherited(properties: Mapping[str, str], stage: FileStage, facts: RenderFacts) -> dict[str, str]:
-    """Also what a broker's file says of the controllers' listener already: it is theirs to open."""
+    """What a controller inherits; also a broker's keys for the controllers' listener, which the controllers open."""
     inter_broker, own = inter_broker_listener(properties), _prefix(facts.listener)
     return {key: value for key, value in properties.items() if key.startswith(own) or rule(key, stage, inter_broker) is Rule.SAME}
 
@@ -192,7 +192,7 @@ def _extra(stage: FileStage, facts: RenderFacts) -> dict[str, str]:
 
 
 def _protocol_map(properties: Mapping[str, str], facts: RenderFacts) -> str:
-    """The broker's map, or Kafka's default, with the controllers' listener; that name is compared as Kafka does, in upper case."""
+    """The broker's map, or Kafka's default, with the controllers' listener; Kafka compares that name in upper case."""
     entries = (setting(properties, "listener.security.protocol.map") or _DEFAULT_PROTOCOLS).split(",")
     names = {"", facts.listener}  # Java drops what a comma at the end leaves over; in the middle no broker starts with it
     others = [entry.strip() for entry in entries if entry.split(":")[0].strip().upper() not in names]
@@ -213,7 +213,7 @@ def _controller_security(properties: Mapping[str, str], facts: RenderFacts) -> d
 
 
 def _enabled(keys: Mapping[str, str], facts: RenderFacts) -> dict[str, str]:
-    """The controllers' listener takes the mechanism by which nodes log in there, although the brokers' listeners may not."""
+    """The mechanism by which nodes log in on the controllers' listener, if that does not have it enabled."""
     own = f"{_prefix(facts.listener)}sasl.enabled.mechanisms"
     if not facts.controller_security.startswith("SASL") or own in facts.controller_properties:
         return {}

@@ -42,8 +42,7 @@ HIGHEST: Final = "highest"  # in ZooKeeper the last id of the newest block, of t
 _USER, _CLIENT, _IP = "user", "client-id", "ip"
 _QUOTA_ORDER = (_USER, _CLIENT, _IP)
 _LISTENER = re.compile(r"listener\.name\.[^.]+\.(?:[a-z0-9-]+\.(?=sasl\.))?")
-#: Dynamic settings of brokers that hold no secret (Kafka 3.9: DynamicBrokerConfig). Passwords, JAAS and plugins' settings do
-#: not count.
+#: Dynamic settings of brokers that hold no secret (Kafka 3.9: DynamicBrokerConfig). No passwords, JAAS or plugins' settings.
 _SHOWN = re.compile(
     r"(?!.*(password|secret|jaas|credential|token))(?:"  # whatever the list below says
     r"log\.[a-z.]+|num\.[a-z.]+|max\.connection[a-z.]*|(leader|follower)\.replication\.throttled\.rate"

@@ -52,8 +52,7 @@ _SAME_AT_BEST = (
     "controller.quota.window.num",
     "controller.quota.window.size.seconds",
 )
-#: Settings of listeners that a process needs at its start: in KRaft mode dynamic ones come from the log, after the sockets are
-#: there.
+#: Settings that listeners need at a process's start: in KRaft mode dynamic ones come from the log, after the sockets exist.
 _MAP = "listener.security.protocol.map"
 _LISTENERS = ("listeners", "advertised.listeners", _MAP)
 _LISTENER = re.compile(r"(?:listener\.name\.[^.]+\.)?(?:.+\.)?(?:ssl\.(?:keystore|truststore)\..*|ssl\.key\.password|sasl\..*)")
@@ -127,8 +126,7 @@ SAME_VALUE_CHECKS: tuple[Check, ...] = (_agree, _dynamic)
 
 _PROTOCOL = "inter.broker.protocol.version"
 _HOUR, _MINUTE = 3_600_000, 60_000
-#: What Kafka accepts under several names: the others, the stronger first, each with the name that wins and the factor to its
-#: unit.
+#: What Kafka accepts under several names: the others, the stronger first, with the winning name and the factor to its unit.
 _SYNONYMS: Mapping[str, tuple[str, int]] = {
     "log.retention.minutes": ("log.retention.ms", _MINUTE),
     "log.retention.hours": ("log.retention.ms", _HOUR),
