@@ -1,4 +1,4 @@
-"""What the user wrote about a cluster, as frozen values; `spec.load` makes them from the cluster file."""
+"""A cluster file as frozen values; `spec.load` reads it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 CONTROLLER_STOPS = 60.0
-"""Seconds within which a controller stops that ever does: it has no leaders to hand over. 0.3 to 5.3 s were measured."""
+"""Seconds within which a controller stops, if it ever does: it has no leaders to move. 0.3 to 5.3 s were measured."""
 
 
 class Role(StrEnum):
@@ -22,7 +22,8 @@ class HostSpec:
     """How to reach a node's machine. Commands are argument lists; `{id}`, `{host}` and `{properties}` are filled in.
 
     `properties` is the path of the node's server.properties there. `state` is the local driver's folder for the node.
-    `stop_timeout` in seconds: a broker may take 300 s to stop (controlled shutdown in migration mode); of a controller `NodeSpec` says more.
+    `stop_timeout` in seconds: a broker may take 300 s to stop (controlled shutdown in migration mode); for a controller see
+    `NodeSpec`.
     """
 
     driver: str  # local | command
@@ -34,7 +35,7 @@ class HostSpec:
     read: tuple[str, ...] = ()  # prints the file {path}
     write: tuple[str, ...] = ()  # replaces the file {path} by its standard input, atomically
     format: tuple[str, ...] = ()  # formats a controller's directory: {cluster_id}, {release}, {properties}
-    wipe: tuple[str, ...] = ()  # takes a controller's directory {path} out of the way, in a rollback
+    wipe: tuple[str, ...] = ()  # sets a controller's directory {path} aside, in a rollback
     stop_timeout: float = 330.0
     kill_after: float = 0.0  # when the node's own service manager kills it in a stop; 0: not said
     conn_id: str = ""  # the connection whose environment the commands get; empty: none
@@ -58,7 +59,7 @@ class NodeSpec:
 
     @property
     def stop_timeout(self) -> float:
-        """Seconds after which its stop has failed."""
+        """Seconds after which its stop counts as failed."""
         return self.hosts.stop_timeout if self.role is Role.BROKER else min(self.hosts.stop_timeout, CONTROLLER_STOPS)
 
     @property
@@ -96,11 +97,11 @@ class HoldPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SparkJobSpec:
-    """One streaming query of somebody's Spark job that reads the cluster.
+    """One streaming query of a Spark job that reads the cluster.
 
-    `checkpoint` is an absolute path or a URI; `hold_folder` is empty for `_kmigrate` in it. `options` are those of its Kafka source,
-    to judge its risks. `repeats_harmless`: its sink takes a repeated batch once. `conn_id`: the Airflow connection that reaches the
-    file system; empty: none is needed. `hold_timeout` in seconds: a batch under way is waited for.
+    `checkpoint` is an absolute path or a URI; `hold_folder` is empty for `_kmigrate` in it. `options`: those of its Kafka source,
+    to judge its risks. `repeats_harmless`: its sink deduplicates a repeated batch. `conn_id`: the Airflow connection that reaches
+    the file system; empty: none is needed. `hold_timeout` in seconds: a running batch is waited for.
     """
 
     name: str
@@ -116,11 +117,11 @@ class SparkJobSpec:
 
 @dataclass(frozen=True, slots=True)
 class InstanceSpec:
-    """One process of an application that consumes, and how it is restarted as another kind of member.
+    """One process of a consuming application, and how it is restarted as another kind of member.
 
-    `name` is what its members are called by: `consumer.id` in ZooKeeper, `client.id` in Kafka, or the host name of old consumers
-    that have no consumer.id. `switch` is an argument list with places `{group}`, `{instance}`, `{host}` and `{kind}` (old,
-    migrating, plain); `webhook` an Airflow connection of type HTTP that is told the same. One of them is there.
+    `name` identifies its members: `consumer.id` in ZooKeeper, `client.id` in Kafka, or the host name of old consumers without a
+    consumer.id. Either `switch` is an argument list with places `{group}`, `{instance}`, `{host}` and `{kind}` (old, migrating,
+    plain), or `webhook` is an Airflow connection of type HTTP that gets the same.
     """
 
     name: str
@@ -133,9 +134,9 @@ class InstanceSpec:
 class GroupSpec:
     """One consumer group that moves off ZooKeeper coordination, instance by instance (KIP-125). Times in seconds.
 
-    Waves run one after another, groups of one wave in the file's order; `window` is a daily time in UTC, `22:00-04:00`, outside of
-    which no group of it is begun; empty: any time. `bake`: how long each canary instance is watched. `commit_within`: a partition
-    with lag whose committed offset stands still for so long starves (the old consumer commits once a minute by default).
+    Waves run one after another, groups of one wave in the file's order. `window`: a daily time in UTC, `22:00-04:00`, outside of
+    which no group of it begins; empty: any time. `bake`: how long each canary instance is watched. `commit_within`: a partition
+    with lag starves if its committed offset stands still for so long (the old consumer commits once a minute by default).
     `switch_timeout`: until a switched instance takes part again. `conn_id`: the connection whose environment the commands get.
     """
 
@@ -149,7 +150,7 @@ class GroupSpec:
     conn_id: str = ""
 
     def instance(self, name: str) -> InstanceSpec:
-        """Raises KeyError where the file names no such instance."""
+        """Raises KeyError if the file names no such instance."""
         for instance in self.instances:
             if instance.name == name:
                 return instance
@@ -157,7 +158,7 @@ class GroupSpec:
 
 
 def instance_called(name: str, group: str, instances: Iterable[str]) -> str | None:
-    """The instance that something is called by: `<group>_<instance>`, `<instance>`, or either with `-` and more behind it."""
+    """The instance that a name means: `<group>_<instance>`, `<instance>`, or either with `-` and more behind it."""
     called = (name, name.removeprefix(f"{group}_"))  # an instance may be called by the whole id
     known = tuple(instances)
     return next((one for own in called for one in known if own == one or own.startswith(f"{one}-")), None)
@@ -167,8 +168,8 @@ def instance_called(name: str, group: str, instances: Iterable[str]) -> str | No
 class CanarySpec:
     """How a group's canary instance is compared with the others, by how late their records come (`core.audit.canary`). Seconds.
 
-    `window` intervals after the switch are compared once they have passed; up to `margin` times as late is accepted. `settle`: so
-    long after the switch nothing is measured.
+    `window` intervals after the switch are compared once they have passed; up to `margin` times as late is accepted. `settle`: no
+    measurement for so long after the switch.
     """
 
     interval: float = 5.0
@@ -179,18 +180,24 @@ class CanarySpec:
 
 @dataclass(frozen=True, slots=True)
 class AuditSpec:
-    """How records are audited by Spark. Paths are absolute; `events` are files or folders of event lines, `ledgers` are Parquet;
-    `events_topic` is a topic of the cluster to which clients write their events: each audit takes it in from where the last one left it.
+    """How Spark audits records. Paths are absolute.
 
-    `conn_id`: Airflow's Spark connection, which has master and deploy mode. `result`: a folder that workers and Spark's driver
-    share. `topics`: whose logs a migration fingerprints before its first roll and compares after each phase, `share` of them or all; None: all
-    topics but `ignored` ones and those of Kafka and kmigrate themselves, and of each partition the newest records alone where no `share` is
-    given. Spark reads them with `jars`, paths or URIs. `environment`: Spark's own Python environment on the workers; empty: what the PATH has. `level`: who wrote the
-    events (probe; producers: they and the consumers; consumers: the same, of which less is claimed). `schedule`: a cron expression or a preset; empty: only by hand. Where an audit is INCONCLUSIVE it is made again
-    `extensions` times, each `extend_by` seconds later. `probe`: a migration sends and receives records of its own (level L1).
-    `behind`: clients that gave a sign of life in so many seconds run on, and may be so far behind the end of a log. `canary`: a group's
-    canary instances are compared with the others. `rewinding`: groups whose commits go back on purpose.
-    `judged_from`: scheduled audits fail by what came later than this ISO time only; empty: by all that the events hold.
+    `events`: files or folders of event lines; `ledgers` are Parquet. `events_topic`: a topic of the cluster to which clients
+    write their events; each audit continues where the last one ended. `conn_id`: Airflow's Spark connection, which has master and
+    deploy mode. `result`: a folder that workers and Spark's driver share.
+
+    `topics`: whose logs a migration fingerprints before its first roll and compares after each phase, `share` of them or all.
+    None: all topics but `ignored` ones and those of Kafka and kmigrate; without `share` only each partition's newest records.
+    Spark reads them with `jars`, paths or URIs. `environment`: Spark's Python environment on the workers; empty: that of the
+    PATH.
+
+    `level`: which clients wrote the events (probe; producers: they and the consumers; consumers: the same, with fewer claims).
+    `schedule`: a cron expression or a preset; empty: only by hand. An INCONCLUSIVE audit is repeated `extensions` times, each
+    `extend_by` seconds later. `probe`: a migration sends and receives records of its own (level L1).
+
+    `behind`: clients active within so many seconds still run, and may be that far behind the end of a log. `canary`: a group's
+    canary instances are compared with the others. `rewinding`: groups whose commits are reset on purpose. `judged_from`:
+    scheduled audits fail only for what came later than this ISO time; empty: for everything in the events.
     """
 
     conn_id: str
@@ -242,21 +249,21 @@ class ClusterSpec:
         yield from self.controllers
 
     def node(self, role: Role, node_id: int) -> NodeSpec:
-        """Raises KeyError where the file names no such node."""
+        """Raises KeyError if the file names no such node."""
         for node in self.nodes():
             if node.role is role and node.id == node_id:
                 return node
         raise KeyError(f"{role} {node_id}")
 
     def spark_job(self, name: str) -> SparkJobSpec:
-        """Raises KeyError where the file names no such job."""
+        """Raises KeyError if the file names no such job."""
         for job in self.spark_jobs:
             if job.name == name:
                 return job
         raise KeyError(name)
 
     def group(self, name: str) -> GroupSpec:
-        """Raises KeyError where the file names no such group."""
+        """Raises KeyError if the file names no such group."""
         for group in self.groups:
             if group.name == name:
                 return group

@@ -1,4 +1,4 @@
-"""What may be decided about a cluster that was looked at: there is nothing left, wait, no, or do this."""
+"""What may be decided about an observed cluster: done, wait, refuse, or act."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from airflow_provider_kmigrate.core.model import Reason
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Nothing is left to do; `text` says what is so."""
+    """Nothing is left to do; `text` says what holds."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Not yet; look again later. `reasons` in words that an operator understands.
+    """Not yet; observe again later. `reasons` in words that an operator understands.
 
-    `healthy`: everything is as it should be, only time has to pass; such a wait tries nobody's patience.
+    `healthy`: everything is as it should be, only time must pass; such a wait does not count towards a timeout.
     """
 
     reasons: tuple[Reason, ...]
@@ -28,7 +28,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Not like this; nothing was changed. Each reason carries its remedy."""
+    """No; nothing was changed. Each reason carries its remedy."""
 
     reasons: tuple[Reason, ...]
 
@@ -36,7 +36,7 @@ class Refuse:
 class Verb(StrEnum):
     """What a step may be asked to do. Journals hold the values: they stay as they are."""
 
-    START = "start"  # what is stopped, with the file that it has
+    START = "start"  # a stopped node, with the file that it has
     START_CONTROLLER = "start controller"  # one that a failover has left down
     RESTART = "restart"  # with the file of another stage
     REWRITE = "rewrite"  # the file of a node that runs as it should
@@ -45,8 +45,8 @@ class Verb(StrEnum):
     STOP = "stop"
     WIPE = "wipe"
     ELECT = "elect"  # leaders of partitions
-    FREE = "free"  # restart the leader that takes a broker back for nothing
-    RAISE = "raise"  # partition states, and elect a controller that tells them
+    FREE = "free"  # restart the leader that adds a broker to none of its ISRs
+    RAISE = "raise"  # partition states, and elect a controller that announces them
     TAKE_BACK = "take back"  # a canary that is worse: a broker, or an instance of a group
     MEND = "mend"  # what ZooKeeper holds in part
     FAIL_OVER = "fail over"
@@ -56,11 +56,11 @@ class Verb(StrEnum):
     COPY_OFFSETS = "copy offsets"
     BRING = "bring"  # an instance, or the mode, back to what it was
     CLEAN_UP = "clean up"
-    GO_ON = "go on"  # with a group that was taken back
+    GO_ON = "go on"  # with a group that was rolled back
 
     @property
     def brings_up(self) -> bool:
-        """Whether it only brings something up: that is done also while it is not seen yet what a moment without ZooKeeper has changed."""
+        """Whether it only starts something: that is also done before the effect of a moment without ZooKeeper is known."""
         return self in _BRING_UP
 
 
@@ -69,7 +69,7 @@ _BRING_UP = frozenset({Verb.START, Verb.START_CONTROLLER, Verb.ELECT})
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """Do `verb` now; `text` says why it is safe now. `about`: what of several things, in words, where one step does the verb to each."""
+    """Do `verb` now; `text` says why it is safe now. `about`: which of several things, in words, if a step acts on each."""
 
     verb: Verb
     text: str
@@ -77,7 +77,7 @@ class Act:
 
     @property
     def named(self) -> str:
-        """The act in a few words, as the journal has it: repeated often, it is in vain."""
+        """The act in a few words, as the journal has it; repeated often, it has no effect."""
         return f"{self.verb} {self.about}".strip()
 
 

@@ -1,4 +1,4 @@
-"""What is done by a step that needs a dual-write that moves: it sees to one that has ended for good, and to what such a cure has left."""
+"""Recovery of a stalled dual-write, used by steps that depend on it, and of a controller that such a recovery left down."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from airflow_provider_kmigrate.core.model import ClusterView, Fields
 from airflow_provider_kmigrate.core.rollback.rollback import still_down
 
 DOWN_LOOKS = Fields.POSITION | Fields.NODES
-"""What tells that a controller is down, and whether it may be started."""
+"""What shows that a controller is down, and whether it may be started."""
 
 
 @dataclass(frozen=True, slots=True)
 class DualWriteRecovery:
-    """The decision, or a cure. `wants`: what the next look is to tell beside the step's own."""
+    """The decision, or a recovery. `wants`: what the next observation must read beside the step's own fields."""
 
     decision: Decision
     standstill: StalledDualWrite
@@ -23,7 +23,10 @@ class DualWriteRecovery:
 
 
 def recover_dual_write(view: ClusterView, decision: Decision, standstill: StalledDualWrite) -> DualWriteRecovery:
-    """The decision, or the cure. A controller that is down after one was left so by a life that ended in it; others are not ours."""
+    """The decision, or the recovery.
+
+    After a recovery, a controller that is down was left so by a process that died in it; other controllers are not started here.
+    """
     begun = standstill.times > 0
     down = still_down(view) if begun and not isinstance(decision, Refuse) else None
     kept, decision = standstill.cured(view, _of_controller(down[1]) if down else decision)

@@ -1,12 +1,7 @@
-"""Latencies in whole microseconds: buckets that every engine computes alike, and quantiles.
+"""The vocabulary of the delivery audit: what clients recorded about sending, receiving, committing and owning; and latency buckets.
 
-A bucket is an integer function of the value (no logarithm), so Python, Spark and SQL put the same value into the same bucket:
-values below 128 each have their own, above that there are 64 buckets to an octave. The middle of a bucket is within 0.79 % of
-every value in it.
-
-The vocabulary of the delivery audit: what clients wrote down of what they sent, got, committed and owned.
-
-Clients write events; `core.ledger` and the Spark audit read them. One event is one JSON object on one line (`core.audit.event_lines`)::
+Clients write events; `core.ledger` and the Spark audit read them. One event is one JSON object on one line
+(`core.audit.event_lines`)::
 
     {"v":1,"kind":"delivery","writer":"load.g1.0-5c1e","event_seq":17,"t_ms":1795241479346,"group":"g1",...}
 
@@ -15,13 +10,17 @@ of one partition within about a second (Kafka's own VerifiableConsumer reports l
 its runs at every gap, so that offsets and numbers within a run are consecutive and `offset - seq` is the same for all of it:
 islands are then a plain aggregate, and a lost event shows as a hole in `seq` instead of as a lost record.
 
-**Health.** A writer is one incarnation of a process: it numbers all its events from 0 without a gap (`event_seq`), begins with
-`Start`, repeats `Heartbeat` and ends with `Stop`. What lacks a number or a `Stop` proves nothing about what was not seen.
-`Expect` names the writers that must appear at all.
+**Health.** A writer is one incarnation of a process. It numbers all its events from 0 without a gap (`event_seq`), begins with
+`Start`, repeats `Heartbeat` and ends with `Stop`. A writer with a missing number or `Stop` proves nothing about what it did not
+report. `Expect` names the writers that must appear at all.
 
-**Time.** `*_ms` are milliseconds since the epoch on the writer's steady clock: its wall clock at start, carried on by its monotonic
-clock, so a stepped wall clock moves no event. `Clock` keeps both readings for whoever must compare machines. Latencies are
+**Time.** `*_ms` are milliseconds since the epoch on the writer's steady clock: its wall clock at start, carried on by its
+monotonic clock, so a stepped wall clock moves no event. `Clock` keeps both readings, to compare machines. Latencies are
 microseconds, `*_us`. Ownership needs no clock: all members of a group append to one log, and `position` is the place in it.
+
+**Latencies** are whole microseconds in buckets that every engine computes alike. A bucket is an integer function of the value (no
+logarithm), so Python, Spark and SQL agree. Values below 128 each have their own; above that there are 64 buckets to an octave. A
+bucket's middle is within 0.79 % of every value in it.
 
 A change that an old reader would misunderstand raises `SCHEMA_VERSION`; a reader refuses versions that it does not know.
 """
@@ -68,13 +67,13 @@ def merge(histograms: Iterable[Histogram]) -> Histogram:
 
 
 def bucket_quantile(counts: Histogram, share: float) -> float | None:
-    """The smallest value that at least `share` of all do not exceed (nearest rank), to within 0.79 %; None of nothing."""
+    """The smallest value that at least `share` of all do not exceed (nearest rank), to within 0.79 %; None if there are none."""
     number = counted_quantile(counts, share)
     return None if number is None else middle(number)
 
 
 def counted_quantile(counts: Sequence[tuple[int, int]], share: float) -> int | None:
-    """The same, exactly, of values that ascend, each with how often it is there."""
+    """The same, exactly, for ascending values, each with its count."""
     left = _rank(sum(count for _, count in counts), share)
     for value, count in counts:
         left -= count
@@ -89,7 +88,7 @@ def _rank(size: int, share: float) -> int:
 
 
 SCHEMA_VERSION: Final = 1
-UNKNOWN_OFFSET: Final = -1  # acknowledged, but the broker did not say where (a duplicate sequence number, KIP-98)
+UNKNOWN_OFFSET: Final = -1  # acknowledged, but the broker did not report where (a duplicate sequence number, KIP-98)
 
 
 class Stamp(NamedTuple):
@@ -128,7 +127,7 @@ class Position(NamedTuple):
 
 
 class SlowRecord(NamedTuple):
-    """One record whose acknowledgement took long. `offset` is `UNKNOWN_OFFSET` where there is none."""
+    """One record whose acknowledgement took long. `offset` is `UNKNOWN_OFFSET` if there is none."""
 
     topic: str
     partition: int
@@ -161,15 +160,15 @@ class Event:
     stamp: Stamp
 
     def flaw(self) -> str | None:
-        """What contradicts itself in here."""
+        """What contradicts itself in this event; None if nothing."""
         return "event_seq counts from 0" if self.stamp.event_seq < 0 else None
 
 
 @dataclass(frozen=True, slots=True)
 class Start(Event):
-    """A writer begins, or a consumer subscribes anew: then it is one of its later events, and what it subscribed before still counts.
+    """A writer begins, or a consumer subscribes again: then it is a later event, and what it subscribed to before still counts.
 
-    `topics` are names, or patterns where they begin with `^`: what a consumer must be delivered.
+    `topics` are names, or patterns if they begin with `^`: what a consumer must be delivered.
 
     `reset`: a group with no committed offset starts at the `earliest` or at the `latest` record.
     """
@@ -184,7 +183,7 @@ class Start(Event):
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat(Event):
-    """The writer lives. `slip_ms`: by how much its own loop was late at worst since the last one (a busy machine, not Kafka)."""
+    """The writer lives. `slip_ms`: the worst delay of its own loop since the last one (a busy machine, not Kafka)."""
 
     clock: Clock
     slip_ms: int = 0
@@ -201,7 +200,7 @@ class Stop(Event):
 
 @dataclass(frozen=True, slots=True)
 class Expect(Event):
-    """These writers were started; one that never appears was lost with all that it saw."""
+    """These writers were started; one that never appears was lost with all that it observed."""
 
     writers: tuple[str, ...]
 
@@ -218,11 +217,11 @@ class Remark(Event):
 class Ownership(Event):
     """A member took or gave up partitions. `position` orders the group's ownership events; None: only time can.
 
-    `until_ms`: a loss that is found out late, by a member that slept or was cut off, ended the ownership then: until then nobody else
-    could have the partitions, and of what was handed over of them nothing was later. None: the ownership ended with this event.
+    `until_ms`: when ownership ended, if a suspended or isolated member found the loss out late. Before that no other member could
+    have the partitions, and none of their deliveries came later. None: the ownership ended with this event.
 
-    `starts`: of each partition that was acquired the offset at which the member begins, as the group had committed it, or `UNKNOWN_OFFSET`;
-    empty: not told.
+    `starts`: for each acquired partition the offset at which the member begins, as the group had committed it, or
+    `UNKNOWN_OFFSET`; empty: not reported.
     """
 
     group: str
@@ -247,9 +246,9 @@ class DeliveryRun(Event):
     """Records of one partition that one poll handed to the application, in the order of their offsets.
 
     `seq` counts this member's deliveries of this partition from 0; it is the number of the run's first record. `producer` and
-    `producer_seq` (first record's; consecutive) say whose records these are, where the consumer can tell.
-    `t_sent_ms` is when the first record was sent; `gap_ms` the longest time within the run that a sent record waited while
-    nothing came. `latency` is from sent to delivered.
+    `producer_seq` (first record's; consecutive) say whose records these are, if the consumer knows. `t_sent_ms` is when the first
+    record was sent; `gap_ms` the longest time within the run that a sent record waited while nothing came. `latency` is from sent
+    to delivered.
     """
 
     group: str
@@ -288,8 +287,8 @@ class DeliveryRun(Event):
 class Ack(Event):
     """Records of one producer that the brokers acknowledged: consecutive offsets with consecutive numbers.
 
-    A producer numbers its records of each partition upwards. `first` and `last` are `UNKNOWN_OFFSET` where the broker did not
-    say. `t_sent_ms` (first record) and `latency` are None and empty where the client does not know.
+    A producer numbers its records of each partition upwards. `first` and `last` are `UNKNOWN_OFFSET` if the broker did not report
+    them. `t_sent_ms` (first record) and `latency` are None and empty if the client does not know.
     """
 
     producer: str
@@ -307,7 +306,7 @@ class Ack(Event):
 
     @property
     def located(self) -> bool:
-        """The offsets are known."""
+        """Whether the offsets are known."""
         return self.first != UNKNOWN_OFFSET
 
     def flaw(self) -> str | None:
@@ -322,7 +321,7 @@ class Ack(Event):
 
 @dataclass(frozen=True, slots=True)
 class SendFailure(Event):
-    """Records that the client gave up on. They may be in the log all the same."""
+    """Records that the client gave up on. They may be in the log nevertheless."""
 
     producer: str
     topic: str
@@ -339,7 +338,7 @@ class SendFailure(Event):
 
 @dataclass(frozen=True, slots=True)
 class Latencies(Event):
-    """Every latency from sent to acknowledged or given up, of the records that came to that from `t_from_ms` to `stamp.t_ms`."""
+    """Each latency from sent to acknowledged or given up, for records that got there from `t_from_ms` to `stamp.t_ms`."""
 
     producer: str
     t_from_ms: int

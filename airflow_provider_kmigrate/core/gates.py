@@ -232,8 +232,8 @@ def _claimed(view: ClusterView) -> Gate:
 
 
 STILL = 1.5  # seconds without a write after which /migration stands still; a record is written every 0.5 s (metadata.max.idle.interval.ms)
-_CAUGHT_UP = 3  # records: as many as a controller without other work writes in so long
-JUST_NOW = 0.75  # seconds since the last write for which one look is enough: what ended less long ago looks alive to everybody
+_CAUGHT_UP = 3  # records: as many as an otherwise idle controller writes in that time
+JUST_NOW = 0.75  # seconds since the last write for which one observation is enough; a more recent stop cannot be seen
 
 
 def _written_just_now(view: ClusterView) -> bool:
@@ -366,7 +366,10 @@ def alarm_of_living(view: ClusterView) -> str:
 
 
 def after_the_way_back(view: ClusterView) -> str:
-    """What old consumers need that saw no broker in ZooKeeper once: they watch the brokers for ever and share out anew at each change."""
+    """What old consumers need after a time without brokers in ZooKeeper.
+
+    They watch the brokers for ever and rebalance at each change.
+    """
     groups = living(view)
     return f" Restart the old consumers of these groups once, at a quiet time: {groups}." if groups else ""
 

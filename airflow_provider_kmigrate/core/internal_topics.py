@@ -18,6 +18,6 @@ def java_hash(text: str) -> int:
 
 
 def magnitude(group: str) -> int:
-    """A group's partition is the remainder of this by their count; Kafka's `Utils.abs` takes the one number without an absolute value for 0."""
+    """A group's partition is this modulo their count; Kafka's `Utils.abs` maps the number without an absolute value to 0."""
     number = java_hash(group)
     return 0 if number == _MIN_INT else abs(number)

@@ -1,7 +1,7 @@
-"""A journal as it is read again: phases, acts and alarms with their times, for reports and for those who wait until nothing is restarted.
+"""A journal's phases, acts and alarms with their times, for reports and for callers that wait until nothing is restarted.
 
-A line that cannot be read (the last one of a process that was killed while it wrote) is counted and left out. Journals are evidence:
-what a migration does next is never decided from them.
+A line that cannot be read (the last one of a process killed while writing) is counted and left out. Journals are evidence: no
+migration decision is ever based on them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line; `seconds` is how long an act or a step took, where the line says so."""
+    """One line; `seconds`: how long an act or a step took, if the line says so."""
 
     at_ms: int
     run: str
@@ -38,7 +38,7 @@ class Journal(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PhaseSpan:
-    """A stretch of steps that belong together; `done` is how many of them came to their end in it."""
+    """A stretch of steps that belong together; `done`: how many of them ended in it."""
 
     name: str
     from_ms: int
@@ -48,9 +48,9 @@ class PhaseSpan:
 
 @dataclass(frozen=True, slots=True)
 class ActSpan:
-    """One change of the cluster. `to_ms`: when it was carried out; None: nobody wrote that down (killed, or still at it).
+    """One change of the cluster. `to_ms`: when it was carried out; None: not recorded (killed, or still under way).
 
-    `settled_ms`: when its step saw everything well again; None: not yet, or another act of the step followed.
+    `settled_ms`: when its step saw everything healthy again; None: not yet, or another act of the step followed.
     """
 
     run: str
@@ -63,7 +63,7 @@ class ActSpan:
 
 @dataclass(frozen=True, slots=True)
 class AlarmMark:
-    """Something that must never be was seen."""
+    """A forbidden state was observed."""
 
     at_ms: int
     step: str
@@ -105,7 +105,7 @@ def _line(text: str) -> Line | None:
 
 
 def phase_of(step: str) -> str | None:
-    """The phase that a step belongs to; None: one of those that occur in several. A step that is not known is its own phase."""
+    """The phase that a step belongs to; None if it occurs in several. An unknown step is its own phase."""
     if _ANYWHERE.match(step):
         return None
     return next((name for name, pattern in _PHASES if pattern.search(step)), step)
@@ -146,7 +146,7 @@ def _ended(act: ActSpan, line: Line) -> ActSpan:
 
 
 def unsettled(spans: Iterable[ActSpan]) -> Iterator[ActSpan]:
-    """The last act of each step, where the step has not seen everything well since."""
+    """The last act of each step, if the step has not seen everything healthy since."""
     latest = {(span.run, span.step): span for span in spans}
     return (span for span in latest.values() if span.settled_ms is None)
 

@@ -1,16 +1,12 @@
-"""How long ago a znode was written, by ZooKeeper's own clock, so that one look tells what else two looks a moment apart do.
-
-The answer to a write of ours says what time it was for ZooKeeper's leader. From then on its time is known as exactly as that request was
-quick, and with it the age of every znode that the same leader wrote.
-
-Kafka's metadata versions: how inter.broker.protocol.version, metadata.version and the feature level name the same thing.
-
-The vocabulary: what was seen of a cluster in one look. What is decided about it: `core.decision`.
+"""What was observed of a cluster: `ClusterView` and its parts. What is decided about it: `core.decision`.
 
 A `ClusterView` is one frozen snapshot. Whatever could not be read is `None`, never a default that looks healthy, and has a
 `Reason` in `ClusterView.unknowns`. Times are seconds; `taken_at` is on the monotonic clock of the observing process.
 
-What could not be read, in the one sentence that says so.
+A znode's age (`LeaderTime.age`) lets one observation show what otherwise takes two. The answer to a write of ours gives the time
+of ZooKeeper's leader, as exactly as that request was quick, and with it the age of every znode that the same leader wrote.
+
+Kafka's metadata versions (`level_of`): inter.broker.protocol.version, metadata.version and the feature level name the same thing.
 """
 
 from __future__ import annotations
@@ -33,14 +29,14 @@ class Age(NamedTuple):
 
 
 class Written(NamedTuple):
-    """When a znode was written last, as its stat tells: seconds since the epoch by the clock of the leader that wrote it, and the zxid."""
+    """When a znode was last written, from its stat: seconds since the epoch by its leader's clock, and the zxid."""
 
     at: float
     zxid: int
 
 
 class Span(NamedTuple):
-    """A request and its answer, in seconds on our monotonic clock; whatever it tells was so at some moment in between."""
+    """A request and its answer, in seconds on our monotonic clock; what it reports was true at some moment in between."""
 
     asked: float
     answered: float
@@ -54,9 +50,10 @@ class LeaderTime:
     made: Span
 
     def age(self, znode: Written, seen: Span) -> Age | None:
-        """How old a znode was that was `seen` later. None where another leader wrote it, whose clock may be another one, or where its time lies ahead.
+        """The age of a znode that was `seen` later.
 
-        Wrong where a clock was set since our write, or ours stood still (a machine that slept): an age alone proves nothing.
+        None if another leader, with another clock, wrote it, or its time is in the future. Wrong if a clock was set since our
+        write, or ours stood still (a suspended machine): an age alone proves nothing.
         """
         if znode.zxid >> _TERM != self.ours.zxid >> _TERM:
             return None
@@ -70,7 +67,10 @@ _FIRST_LEVEL = {"3.4": (8, 1), "3.5": (9, 3), "3.6": (12, 3), "3.7": (15, 5), "3
 
 
 def level_of(version: str) -> int | None:
-    """The feature level of `3.9`, `3.9.2` or `3.9-IV0`; a release means its latest variant. None for versions before the bridge releases."""
+    """The feature level of `3.9`, `3.9.2` or `3.9-IV0`; None for versions before the bridge releases.
+
+    A release means its latest variant.
+    """
     release, _, variant = version.strip().partition("-IV")
     first, count = _FIRST_LEVEL.get(".".join(release.split(".")[:2]), (None, 0))
     if first is None or not (variant or "0").isdecimal():
@@ -88,7 +88,7 @@ def version_of(level: int) -> str | None:
 
 
 def same_version(one: str, other: str) -> bool:
-    """Whether two names mean one metadata version; unknown names must be equal letter by letter."""
+    """Whether two names mean one metadata version; unknown names must be equal."""
     level = level_of(one)
     return one.strip() == other.strip() if level is None else level == level_of(other)
 
@@ -114,7 +114,7 @@ class ProcessState(StrEnum):
 
 
 class Fields(Flag):
-    """What one look reads; a step names what it decides on, so that a look costs no more than it must."""
+    """What one observation reads; a step names what it decides on, so that each costs no more than it must."""
 
     PROCESSES = auto()  # each node's process, from its host
     FILES = auto()  # each node's properties and meta.properties, from its host
@@ -125,21 +125,21 @@ class Fields(Flag):
     GROUPS = auto()  # live groups under /consumers
     PARTITIONS = auto()  # every partition's leader and ISR
     MIN_INSYNC = auto()  # min.insync.replicas of every topic
-    OFFSETS_TOPIC = auto()  # each broker's idea of the __consumer_offsets count
+    OFFSETS_TOPIC = auto()  # each broker's __consumer_offsets count
     CLIENT_METRICS = auto()  # client-metrics subscriptions, which wedge the dual-write (measured)
     TOPICS = auto()  # every topic's metadata twice: as ZooKeeper has it and as the brokers have it
     STORED = auto()  # every other kind of metadata twice: as ZooKeeper has it and as KRaft has it
     STATE_EPOCH = auto()  # the highest controller_epoch in any partition's state znode
     GROUP_MEMBERS = auto()  # members, mode, owners and offsets of the consumer groups that a step names
-    REASSIGNMENTS = auto()  # partitions that somebody is moving, from the controller
+    REASSIGNMENTS = auto()  # partitions that are being reassigned, from the controller
 
-    POSITION = BROKERS | CONTROLLERS | ZOOKEEPER | QUORUM  # what tells the phase
-    NODES = PROCESSES | FILES  # what the nodes' hosts tell
+    POSITION = BROKERS | CONTROLLERS | ZOOKEEPER | QUORUM  # what shows the phase
+    NODES = PROCESSES | FILES  # what the nodes' hosts report
     METADATA = TOPICS | STORED  # all metadata, of both sides
 
 
 class Cause(StrEnum):
-    """What a decision has to recognise in a reason. Codes are for people; decisions compare causes."""
+    """What a decision must recognise in a reason. Codes are for people; decisions compare causes."""
 
     UNFLAGGED_CONTROLLER = auto()  # a controller answers without the migration flag
     CONTROLLER_UNRESPONSIVE = auto()
@@ -148,11 +148,11 @@ class Cause(StrEnum):
     FINALIZED = auto()  # no rollback is possible any more
     DUAL_WRITE_STALLED = auto()
     OUT_OF_ISR = auto()  # a restarted broker is not back in every ISR
-    HAND_OVER_OBSERVED = auto()  # /migration must stay unchanged for a moment before the hand-over
-    ZOOKEEPER_MISSES = auto()  # ZooKeeper lacks what KRaft has, and holds nothing else instead
+    HAND_OVER_OBSERVED = auto()  # /migration must stay unchanged for a moment before the handover
+    ZOOKEEPER_MISSES = auto()  # ZooKeeper misses what KRaft has, and holds nothing else instead
     GROUP_UNWELL = auto()  # observed of the group itself: reason enough to roll it back
     UNREAD = auto()  # of the whole cluster, and quick to read
-    UNREAD_SLOW = auto()  # of the whole cluster, and not read again if the rest is
+    UNREAD_SLOW = auto()  # of the whole cluster; not read again if something else was unread
     UNREAD_STORED = auto()  # metadata of both sides; as slow
     UNREAD_OFFSETS_COUNT = auto()  # of one broker; as slow
     UNREAD_CONTROLLER = auto()  # of one controller
@@ -163,7 +163,7 @@ class Reason:
     """What was observed, under a code that the registry explains (`core.reasons`); the letter of a code is its area."""
 
     code: str
-    text: str  # what was seen
+    text: str  # what was observed
     why: str | None = None  # why it matters; None: as the registry has it
     remedy: str | None = None  # what to do next; None: as the registry has it
     cause: Cause | None = None  # for decisions that must recognise it
@@ -196,7 +196,7 @@ class Reason:
 
 
 def headlines(reasons: Iterable[Reason]) -> tuple[str, ...]:
-    """The codes of reasons: a log that waits says them again once these change, not with every new figure in a text."""
+    """The codes of reasons: a waiting log repeats its reasons if these change, not for every new figure."""
     return tuple(reason.code for reason in reasons)
 
 
@@ -211,33 +211,33 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class NodeFiles:
-    """What lies on a node's disk; `None` where it could not be read.
+    """What lies on a node's disk; `None` if it could not be read.
 
-    `meta` maps each log directory to the parsed keys of its meta.properties, or to an empty mapping when the directory is unformatted.
+    `meta` maps each log directory to the parsed keys of its meta.properties, or to an empty mapping if it is unformatted.
     """
 
     properties: Mapping[str, str] | None = None
     meta: Mapping[str, Mapping[str, str]] | None = None
     has_metadata_log: bool | None = None  # a __cluster_metadata-0 directory: this node has been in a KRaft quorum
-    kept_by: str | None = None  # the tool that the properties file itself says it is written by, such as Ansible
+    kept_by: str | None = None  # the tool that writes the properties file, according to that file, such as Ansible
 
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """One broker, as seen by its host, by itself, by ZooKeeper and by its peers."""
+    """One broker, as its host, itself, ZooKeeper and its peers report it."""
 
     id: int
     process: Process = Process()
     mode: BrokerMode | None = None  # None: it did not answer
     in_zookeeper: bool | None = None  # has an ephemeral node under /brokers/ids
     listed_by: frozenset[int] | None = None  # brokers whose metadata name it as alive (KRaft: unfenced)
-    controller_id: int | None = None  # whom its own Metadata answer names as the controller
+    controller_id: int | None = None  # the controller in its own Metadata answer
     files: NodeFiles = NodeFiles()
     answered_in: float | None = field(default=None, compare=False)  # seconds that its ApiVersions answer took
 
     @property
     def starts(self) -> bool:
-        """Whether it runs, as its host says, and does not answer: it starts, or it hangs."""
+        """Whether it runs, as its host says, but does not answer: it starts, or it hangs."""
         return self.process.state is ProcessState.RUNNING and self.mode is None
 
 
@@ -285,8 +285,8 @@ class ZkController:
 class Migration:
     """The znode /migration; `metadata_offset` > 0: the first copy is done. `version` is the znode's data version.
 
-    `created_at`: when a controller made the znode, in seconds since the epoch by ZooKeeper's clock; 0.0 where it was not read.
-    `age`: how long ago it was written last, where that is known; written is less than moved: a batch that fails writes it as it is.
+    `created_at`: when a controller created it, in seconds since the epoch by ZooKeeper's clock; 0.0 if it was not read. `age`:
+    time since its last write, if known. A write need not move it: a batch that keeps failing rewrites it unchanged.
     """
 
     kraft_controller_id: int
@@ -318,7 +318,7 @@ class LiveMembers(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ZkView:
-    """The cluster's ZooKeeper tree in one look, below its chroot."""
+    """One observation of the cluster's ZooKeeper tree, below its chroot."""
 
     cluster_id: str | None = None
     broker_ids: tuple[int, ...] = ()
@@ -334,7 +334,7 @@ class ZkView:
     unflagged: frozenset[int] = frozenset()  # by our note: controllers whose flag a finalization takes, or has taken
     taken_back: Mapping[int, BrokerMode] = field(
         default_factory=dict
-    )  # brokers that kmigrate took back alone, and into which mode
+    )  # brokers that kmigrate rolled back alone, and into which mode
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -360,7 +360,7 @@ class Partition:
 class PartitionMetadata:
     """One partition as one side stores it; `isr` is advisory, the two sides may be a moment apart.
 
-    `controller_epoch` is that of ZooKeeper's state znode: -1 where there is none, None where it holds none.
+    `controller_epoch` is that of ZooKeeper's state znode: -1 if there is none, None if it holds none.
     """
 
     replicas: tuple[int, ...]
@@ -380,7 +380,7 @@ class TopicMetadata:
 
 
 class StoredKind(StrEnum):
-    """The metadata beside topics that ZooKeeper and KRaft both store; the value names several of it."""
+    """The metadata beside topics that ZooKeeper and KRaft both store."""
 
     BROKER_SETTINGS = "broker settings"  # dynamic ones, of one broker or of all
     QUOTAS = "quotas"
@@ -398,7 +398,7 @@ Entities = Mapping[str, Mapping[str, str]]
 class Stored:
     """One kind of metadata as both sides store it.
 
-    `untold`: entity -> why nobody can be asked for KRaft's side of it; `EVERY` stands for all entities. These are not compared.
+    `untold`: entity -> why no node can report KRaft's side of it; `EVERY` stands for all entities. These are not compared.
     """
 
     EVERY: ClassVar = ""
@@ -409,11 +409,11 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """One frozen look at everything; nothing in it is newer than `taken_at` or older than `taken_at - took`."""
+    """One frozen observation of everything; nothing in it is newer than `taken_at` or older than `taken_at - took`."""
 
     taken_at: float
     took: float = 0.0
-    name: str = "<cluster>"  # the cluster's in its file, for texts: DAGs are called by it
+    name: str = "<cluster>"  # the cluster's in its file, for texts and DAG ids
     kafka_cluster_id: str | None = None
     brokers: Mapping[int, Broker] = field(default_factory=dict)
     controllers: Mapping[int, Controller] = field(default_factory=dict)
@@ -428,7 +428,7 @@ class ClusterView:
     stored: Mapping[StoredKind, Stored] | None = None  # without the kinds of which a side was not read
     state_epoch: int | None = None  # highest controller_epoch in a partition's state znode; -1: no partition has one
     moving: tuple[str, ...] | None = None  # partitions that are being reassigned, such as "orders-3"
-    groups: Mapping[str, GroupSeen] | None = None  # those that were asked for; a group's side that was not read is None in it
+    groups: Mapping[str, GroupSeen] | None = None  # those that were requested; a side that was not read is None
     unknowns: tuple[Reason, ...] = ()
 
     def running_brokers(self) -> Iterator[Broker]:
@@ -440,7 +440,7 @@ class ClusterView:
         return broker in self.brokers and self.brokers[broker].mode is not None
 
     def lacking(self, broker: int) -> tuple[Partition, ...]:
-        """Partitions of this broker in whose ISR it is not, or that have no leader; none where the partitions were not read."""
+        """Partitions of this broker whose ISR misses it, or that have no leader; none if the partitions were not read."""
         return tuple(p for p in self.partitions or () if broker in p.replicas and (broker not in p.isr or p.leader < 0))
 
     def modes(self) -> dict[int, BrokerMode | None]:

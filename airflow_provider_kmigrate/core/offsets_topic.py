@@ -1,9 +1,9 @@
-"""Which broker coordinates a group, and whether all brokers answer that alike.
+"""Which broker coordinates a group, and whether all brokers agree on that.
 
-A group lives in partition `hash(group) mod n` of `__consumer_offsets`, and its coordinator is that partition's leader. Every broker reads n
-once, when it starts (KIP-895, not adopted). After an expansion of the topic old and restarted brokers therefore disagree, and a roll
-activates the new count broker by broker: groups split, go dark or lose their offsets. No broker tells its n, but its FindCoordinator
-answers to made-up groups do: only a few n explain them all.
+A group lives in partition `hash(group) mod n` of `__consumer_offsets`; its coordinator is that partition's leader. Every broker
+reads n once, when it starts (KIP-895, not adopted). After an expansion of the topic old and restarted brokers therefore disagree,
+and a roll activates the new count broker by broker: groups split, stop or lose their offsets. No broker reports its n, but only a
+few n explain its FindCoordinator answers to made-up groups.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ DEFAULT_LIMIT = 1000
 
 
 class Agreement(StrEnum):
-    """What the fingerprints of all brokers amount to."""
+    """What the fingerprints of all brokers show."""
 
     PROVEN = "proven"  # every broker uses the topic's count and no other explains its answers
     DEGENERATE = "degenerate"  # the topic's count explains every answer, but so do others
-    UNKNOWN = "unknown"  # something was not read, or leaders moved meanwhile: look again
+    UNKNOWN = "unknown"  # something was not read, or leaders moved meanwhile: observe again
     BROKEN = "broken"  # some broker certainly uses another count
 
 
@@ -38,7 +38,7 @@ class CountVerdict:
 
 
 def probe_groups(number: int = 64) -> tuple[str, ...]:
-    """Names to ask FindCoordinator for; asking creates nothing, provided that the topic exists: otherwise the broker creates it."""
+    """Names to ask FindCoordinator for; asking creates nothing if the topic exists; otherwise the broker creates it."""
     return tuple(f"__coord_probe_{i}" for i in range(number))
 
 

@@ -79,7 +79,8 @@ ROLLBACK: Plan = (
     PlanStep("stop_controllers", "controller", "stop controller", Role.CONTROLLER, last="active_last"),
     PlanStep("hand_over", "transaction", "give back"),
     PlanStep("hand_over", "zookeeper_leads", "zookeeper leads"),
-    # Before any broker forgets the controllers: a controller that starts with all of them registered takes the cluster over at once.
+    # Before any broker forgets the controllers: a controller that starts with all of them registered takes the cluster over at
+    # once.
     PlanStep("wipe", "controller", "wipe", Role.CONTROLLER),
     PlanStep("to_zookeeper", "broker", "back", Role.BROKER, BrokerMode.ZOOKEEPER, last="postponed"),
     PlanStep("to_zookeeper", "leaders", "leaders"),

@@ -15,15 +15,16 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class StepProgress:
-    """What one step hands over to its next life: another process, the triggerer, or a retry of the task.
+    """What one step hands over to its next process: another worker, the triggerer, or a retry of the task.
 
     The cluster shows where a migration stands; no field repeats that. Times are seconds, and only of what was observed.
 
-    `healthy_seconds`: all was well without interruption. `waited_seconds`: no act and no healthy observation, counted against the step's
-    patience. `watched_seconds`, `lapses`: a consumer group was watched, and how often it stopped being well in that time.
+    `healthy_seconds`: all was healthy without interruption. `waited_seconds`: no act and no healthy observation, counted against
+    the step's timeout. `watched_seconds`, `lapses`: a consumer group was watched, and how often it became unhealthy in that time.
 
-    `worse`: why what is watched must not go on, as one life of this try found it. `verdict`: why an instance must be rolled back, until it
-    is. `restart_begun`: it was decided to restart an instance. `member_restarts`: of an instance under watch. `recoveries`: of a dual-write.
+    `worse`: why what is watched must not go on, as one process of this try found it. `verdict`: why an instance must be rolled
+    back, until it is. `restart_begun`: it was decided to restart an instance. `member_restarts`: of an instance under watch.
+    `recoveries`: of a dual-write.
     """
 
     healthy_seconds: float = 0.0
@@ -42,11 +43,11 @@ class StepProgress:
         return {"version": VERSION} | {name: _json(value) for name, value in values.items()}
 
     def retried(self) -> StepProgress:
-        """What a new try of the task begins with: new patience, and it watches for itself."""
+        """What a new try of the task begins with: a new timeout and its own watch."""
         return replace(self, waited_seconds=0.0, worse=())
 
     def to_secure(self, now: StepProgress) -> StepProgress:
-        """What must be stored before the step acts on what it knows `now`: a process that is killed then must not forget it.
+        """What must be stored before the step acts on what it knows `now`, so that a killed process does not lose it.
 
         Healthy seconds that were added since may be lost: the step then watches for longer. Those that became void must not stay.
         """
@@ -66,7 +67,7 @@ FRESH = StepProgress()
 def from_json(value: object) -> StepProgress | Refuse:
     """What `to_json` made; None is a fresh start.
 
-    Anything else is refused (H09), also what a newer version wrote: it may hold a verdict, and a fresh start would go on in spite of it.
+    Anything else is refused (H09), also what a newer version wrote: it may hold a verdict that a fresh start would ignore.
     """
     if value is None:
         return FRESH
@@ -96,7 +97,7 @@ def _like(value: object, shape: object) -> bool:
 
 
 def _is_reason(value: object) -> bool:
-    """Whether `Reason.from_row` reads it; a cause of another release is not read."""
+    """Whether `Reason.from_row` reads it; another release's cause is not read."""
     if not isinstance(value, list) or len(value) != 3 or not all(isinstance(each, str) for each in value):
         return False
     return value[2] in {"", *Cause}

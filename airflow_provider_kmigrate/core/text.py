@@ -1,7 +1,4 @@
-"""Many things in a sentence.
-
-How figures, times and places are written, and how text becomes HTML.
-"""
+"""How lists, figures, times and places are written in texts, and how text becomes HTML."""
 
 from __future__ import annotations
 
@@ -51,7 +48,7 @@ def duration(ms: float) -> str:
 
 
 def moment(ms: int | None, millis: bool = True) -> str:
-    """The time of day in UTC; nothing for an unknown one."""
+    """The time of day in UTC; empty for an unknown one."""
     if ms is None:
         return ""
     at = _at(ms)
@@ -64,12 +61,12 @@ def date(ms: int) -> str:
 
 
 def _at(ms: int) -> datetime:
-    """Times beyond what calendars hold are somebody's broken clock: shown as its nearest end."""
+    """Times beyond what calendars hold come from a broken clock: shown as its nearest end."""
     return datetime.fromtimestamp(min(max(ms, 0), 253_402_300_799_000) / 1000, UTC)
 
 
 def ranges(numbers: Sequence[int], most: int = 6) -> str:
-    """`0-3, 7, 9-11`, at most so many parts; numbers ascend."""
+    """`0-3, 7, 9-11`, at most `most` parts; numbers ascend."""
     parts: list[list[int]] = []
     for value in numbers:
         if parts and value == parts[-1][1] + 1:
