@@ -159,7 +159,7 @@ class GroupSpec:
 
 def instance_called(name: str, group: str, instances: Iterable[str]) -> str | None:
     """The instance that a name means: `<group>_<instance>`, `<instance>`, or either with `-` and more behind it."""
-    called = (name, name.removeprefix(f"{group}_"))  # an instance may be called by the whole id
+    called = (name, name.removeprefix(f"{group}_"))  # the whole id may be the name of an instance
     known = tuple(instances)
     return next((one for own in called for one in known if own == one or own.startswith(f"{one}-")), None)
 
@@ -224,7 +224,7 @@ class AuditSpec:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSpec:
-    """One cluster file. `path` is where it was read; connection ids name where the secrets are."""
+    """One cluster file. `path` is where it was read; connection ids point to the secrets."""
 
     name: str
     cluster_id: str
@@ -237,7 +237,7 @@ class ClusterSpec:
     controller_security: str = "PLAINTEXT"
     controller_conn_id: str = ""  # TLS and SASL of the controller listener; empty: as the Kafka connection has them
     controller_properties: Mapping[str, str] = field(default_factory=dict)  # extra keys for every controller
-    kafka_release: str = ""  # the release that every broker runs, such as 3.9.2; brokers tell only 3.9
+    kafka_release: str = ""  # the release that every broker runs, such as 3.9.2; brokers report only 3.9
     path: str = ""
     groups: tuple[GroupSpec, ...] = ()
     groups_schedule: str = ""  # when groups are moved: a cron expression or a preset; empty: only by hand

@@ -40,7 +40,7 @@ class Verb(StrEnum):
     START_CONTROLLER = "start controller"  # one that a failover has left down
     RESTART = "restart"  # with the file of another stage
     REWRITE = "rewrite"  # the file of a node that runs as it should
-    REFLAG = "reflag"  # start a controller with its flag given back
+    REFLAG = "reflag"  # start a controller with its flag restored
     PROVISION = "provision"
     STOP = "stop"
     WIPE = "wipe"

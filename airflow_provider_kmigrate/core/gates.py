@@ -285,7 +285,7 @@ def lag_below(view: ClusterView, limit: int) -> Gate:
 
 
 def dual_write_lag(view: ClusterView) -> int | None:
-    """Records between the high watermark and the last dual-written offset; None where unknown."""
+    """Records between the high watermark and the last dual-written offset; None if unknown."""
     migration = migration_of(view)
     if view.quorum is None or migration is None:
         return None

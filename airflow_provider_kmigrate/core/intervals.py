@@ -72,7 +72,7 @@ def size(spans: Iterable[Span]) -> int:
 
 
 class Coverage:
-    """A set that grows. Cheap where spans arrive in ascending order, as offsets nearly always do."""
+    """A set that grows. Cheap if spans arrive in ascending order, as offsets nearly always do."""
 
     def __init__(self) -> None:
         self._spans: list[Span] = []

@@ -152,7 +152,7 @@ class Cause(StrEnum):
     ZOOKEEPER_MISSES = auto()  # ZooKeeper misses what KRaft has, and holds nothing else instead
     GROUP_UNWELL = auto()  # observed of the group itself: reason enough to roll it back
     UNREAD = auto()  # of the whole cluster, and quick to read
-    UNREAD_SLOW = auto()  # of the whole cluster; not read again if something else was unread
+    UNREAD_SLOW = auto()  # of the whole cluster; slow, so not read again with the fast values
     UNREAD_STORED = auto()  # metadata of both sides; as slow
     UNREAD_OFFSETS_COUNT = auto()  # of one broker; as slow
     UNREAD_CONTROLLER = auto()  # of one controller
@@ -309,7 +309,7 @@ class Malformed:
 class LiveMembers(NamedTuple):
     """How many members of a consumer group are registered in ZooKeeper: in ids alone, and in migration/ids too."""
 
-    old: int  # Kafka's old consumer, or ours before it migrates
+    old: int  # the legacy ZooKeeper consumer, or ours before it migrates
     migrating: int  # ours
 
     def __str__(self) -> str:
@@ -390,7 +390,7 @@ class StoredKind(StrEnum):
     PRODUCER_IDS = "producer-id blocks"
 
 
-#: Entity -> setting -> value. No value is a secret: those are left out where they are read.
+#: Entity -> setting -> value. No value is a secret: readers leave those out.
 Entities = Mapping[str, Mapping[str, str]]
 
 

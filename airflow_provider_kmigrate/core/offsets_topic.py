@@ -43,7 +43,7 @@ def probe_groups(number: int = 64) -> tuple[str, ...]:
 
 
 def possible_counts(answers: Mapping[str, int | None], leaders: Mapping[int, int], limit: int = DEFAULT_LIMIT) -> frozenset[int]:
-    """The counts that explain what one broker answered: group -> coordinator, None where it named none (no evidence).
+    """The counts that explain what one broker answered: group -> coordinator, None if it named none (no evidence).
 
     `leaders` is partition -> leader at the time of the answers. Empty: nothing explains them, the leaders have moved meanwhile.
     """
@@ -62,7 +62,7 @@ def uniform(
 ) -> CountVerdict:
     """Whether all `brokers` use the topic's own count, from each one's possible counts.
 
-    A broker missing in `counts`, or with none, leaves it unknown; one whose counts lack the topic's breaks it, whatever the others do.
+    A broker missing in `counts`, or with none, leaves it unknown; one whose counts miss the topic's breaks it, whatever the others use.
     Leaders of a topic made in one go are so regular that many counts explain all answers if the number of brokers divides the topic's.
     `configured`, each broker's offsets.topic.num.partitions, settles that; give it only if the topic's znode has never changed since it
     was created (data version 0): then a broker has read either the topic's count or, started before it, its own configuration.

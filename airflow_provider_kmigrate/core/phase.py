@@ -118,7 +118,7 @@ TABLE.update(
 
 
 def malformed(code: str, path: str, content: str) -> Reason:
-    """P04 or P05: a znode that says who owns the cluster, and is not as Kafka writes it."""
+    """P04 or P05: a znode that names the owner of the cluster, but not as Kafka writes it."""
     return Reason(code, f"{path} is malformed: {content!r}.")
 
 

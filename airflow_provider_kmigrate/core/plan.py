@@ -34,7 +34,7 @@ class PlanStep:
     failover: bool = False
 
     def task_id(self, node: int | None = None) -> str:
-        """The task's id inside its group; `node`: whose, where there is one for each."""
+        """The task's id inside its group; `node`: whose, if there is one for each."""
         return self.task if node is None else f"{self.task}_{node}"
 
     def full_id(self, node: int | None = None) -> str:
@@ -79,8 +79,7 @@ ROLLBACK: Plan = (
     PlanStep("stop_controllers", "controller", "stop controller", Role.CONTROLLER, last="active_last"),
     PlanStep("hand_over", "transaction", "give back"),
     PlanStep("hand_over", "zookeeper_leads", "zookeeper leads"),
-    # Before any broker forgets the controllers: a controller that starts with all of them registered takes the cluster over at
-    # once.
+    # Before any broker forgets the controllers: a controller that starts with all of them registered takes the cluster over at once.
     PlanStep("wipe", "controller", "wipe", Role.CONTROLLER),
     PlanStep("to_zookeeper", "broker", "back", Role.BROKER, BrokerMode.ZOOKEEPER, last="postponed"),
     PlanStep("to_zookeeper", "leaders", "leaders"),

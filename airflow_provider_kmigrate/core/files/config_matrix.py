@@ -129,7 +129,7 @@ def _prefix_row(key: str, inter_broker: str = "") -> str | None:
 
 
 def setting(properties: Mapping[str, str], key: str) -> str | None:
-    """A value as Kafka takes it: without blanks around; None where absent or empty."""
+    """A value as Kafka reads it: without blanks around; None if absent or empty."""
     return properties.get(key, "").strip() or None
 
 

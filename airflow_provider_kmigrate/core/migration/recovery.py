@@ -300,7 +300,7 @@ def _owner_answers(view: ClusterView, leader: int) -> Gate:
     return not_yet(Reason("G28", f"Broker {leader} has no controller that answers."))
 
 
-DEAF_FOR = 8.0  # seconds; a follower that has caught up is taken back within one
+DEAF_FOR = 8.0  # seconds; a caught-up follower is back within one
 
 _STUCK, _LEFT_OUT, _DEAF = HoldTimer(PATIENCE), HoldTimer(roll.LEFT_OUT_FOR), HoldTimer(DEAF_FOR)
 

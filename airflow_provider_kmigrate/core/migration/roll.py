@@ -1,4 +1,4 @@
-"""Rolling restart of brokers: which may stop now, in which order, and what is left to do for one.
+"""Rolling restart of brokers: which may stop now, in which order, and what one still needs.
 
 `decide_restart` is the whole restart of one broker, decided from the current state:
 

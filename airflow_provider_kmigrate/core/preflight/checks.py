@@ -79,7 +79,7 @@ def blocking(found: Iterable[PreflightFinding]) -> tuple[PreflightFinding, ...]:
 def protocol_version(facts: PreflightFacts) -> str | None:
     """The inter.broker.protocol.version of all ZooKeeper-mode brokers, for which controllers must be formatted.
 
-    None where brokers differ or any of them is unknown; a KRaft broker has none and does not count.
+    None if brokers differ or any of them is unknown; a KRaft broker has none and does not count.
     """
     versions = {protocol(config) for config in facts.configs.values() if config is None or not is_kraft(config)}
     levels = {version and level_of(version) for version in versions}

@@ -40,7 +40,7 @@ def of_file(whose: str, reasons: Iterable[Reason]) -> Iterator[PreflightFinding]
 
 
 def begun(view: ClusterView) -> bool:
-    """Whether any broker has left plain ZooKeeper mode."""
+    """Whether any broker has left ZooKeeper mode."""
     return any(broker.mode in {BrokerMode.MIGRATION, BrokerMode.KRAFT} for broker in view.brokers.values())
 
 

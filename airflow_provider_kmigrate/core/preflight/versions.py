@@ -31,7 +31,7 @@ _RELEASE = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?(?:[-+.].*)?")
 
 
 class Release(NamedTuple):
-    """`3.9.2`; `patch` is None where only the line, `3.9`, is known."""
+    """`3.9.2`; `patch` is None if only the line, `3.9`, is known."""
 
     major: int
     minor: int

@@ -38,7 +38,7 @@ _AUTHORIZER = "authorizer.class.name"
 _SAME_IN_FILES = {
     "super.users": "",
     "allow.everyone.if.no.acl.found": "false",
-}  # with what the authorizer takes where there is none
+}  # with the authorizer's defaults
 #: What a controller decides with.
 _SAME_AT_BEST = (
     "num.partitions",
