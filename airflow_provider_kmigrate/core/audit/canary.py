@@ -1,8 +1,8 @@
 """Judges a group's canary by how late its records come, compared with the group's other members. Standard library only.
 
 1. A broken invariant (a record lost, two owners) is a FAIL at any time: it is observed, not estimated.
-2. Each value is divided by the group's median in its interval, which removes the common load, and by its member's own median
-   before the change, which removes lasting differences between members (partitions, machines).
+2. Each value is divided by the group's median in its interval, which removes the common load. It is also divided by its member's
+   own median before the change, which removes lasting differences (partitions, machines).
 3. After the window that follows the change, one rank test (`rank_test`) compares the canary's values in it with the others'.
    FAIL: surely later, and by more than half the margin. PASS: surely within the margin, and the test could have seen the margin.
    INCONCLUSIVE: anything else; the verdict reports the smallest effect that the test could have seen.
@@ -191,7 +191,7 @@ class CanaryPlan:
         return (self.canary, *self.baseline)
 
     def instance(self, writer: str) -> str | None:
-        """The instance whose process wrote this."""
+        """The instance whose process wrote the event."""
         return instance_called(writer, self.group, self.members)
 
 
@@ -286,7 +286,7 @@ class Window:
 
     @property
     def measured(self) -> int:
-        """How many intervals have a value that counts."""
+        """The number of intervals with a value that counts."""
         return sum(map(isfinite, self.logs()))
 
     @property

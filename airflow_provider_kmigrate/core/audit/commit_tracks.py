@@ -1,7 +1,7 @@
 """Judges how groups' committed offsets moved over a stretch of `__consumer_offsets`: forwards, back, or stalled.
 
-A track sums up one group's commits on one partition. Tracks of neighbouring stretches are joined in the order of the topic, so
-any number of workers can read a stretch of any size in pieces, and only a row for each group and partition comes back.
+A track sums up one group's commits on one partition. Tracks of neighbouring stretches are joined in the order of the topic. So
+any number of workers can read pieces of a stretch, and each returns only a row for each group and partition.
 
 Limit: a plain jump forward is not found. A group that skips records commits like one that read them; only if an offset was
 removed in between is the jump reported (D12). Wrapped consumers show it (level L2).

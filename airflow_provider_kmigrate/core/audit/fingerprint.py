@@ -26,7 +26,7 @@ BLOCK: Final = 10_000
 
 
 class Print(NamedTuple):
-    """Of the records of one block: how many, the exclusive-or of their 64-bit hashes, the sums of the hashes' halves."""
+    """The print of one block: its number of records, the exclusive-or of their 64-bit hashes, the sums of the hashes' halves."""
 
     records: int
     xor: int = 0

@@ -32,7 +32,7 @@ class MalformedBytes(ValueError):
 
 
 class RecordBytes:
-    """Reads from front to back. `flexible`: lengths are varints, one more than they say, and structures end with tagged fields.
+    """Reads bytes front to back. `flexible`: lengths are varints, one more than they say; structures end with tagged fields.
 
     Every method raises `MalformedBytes`.
     """
@@ -59,7 +59,7 @@ class RecordBytes:
         return int(_INT64.unpack(self.take(8))[0])
 
     def varint(self) -> int:
-        """An unsigned one, of at most five bytes."""
+        """An unsigned varint, of at most five bytes."""
         value = 0
         for shift in range(0, 35, 7):
             byte = self.take(1)[0]
@@ -89,7 +89,7 @@ class RecordBytes:
         return self.take(self.varint() - 1 if self.flexible else self.int32())
 
     def array(self) -> int:
-        """How many elements follow: no more than there are bytes left, so that a damaged length costs no memory."""
+        """The number of elements that follow: at most the bytes left, so that a damaged length costs no memory."""
         count = self.varint() - 1 if self.flexible else self.int32()
         if not 0 <= count <= len(self._data) - self._at:
             raise MalformedBytes(f"an array of {count} elements in {len(self._data) - self._at} bytes")
@@ -121,12 +121,12 @@ class MalformedRecord(BadRecord):
 
 
 class UnknownRecord(BadRecord):
-    """Of a kind or a version that this release does not read."""
+    """A record of a kind or a version that this release does not read."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommitted:
-    """A group's position in one partition. `leader_epoch`: of the last record consumed, where the client said it (version 3)."""
+    """A group's position in one partition. `leader_epoch`: of the last record consumed, if the client sent it (version 3)."""
 
     group: str
     topic: str
@@ -386,7 +386,7 @@ _KINDS: Final[Mapping[int, Callable[[RecordBytes, RecordBytes | None], Record]]]
 
 @dataclass(slots=True)
 class Scan:
-    """One reading of the topic. `kinds` counts what was read, `refused` what could not be; `examples` are the first of those."""
+    """One reading of the topic. `kinds` counts read records, `refused` unreadable ones; `examples` are the first of those."""
 
     kinds: Counter[type[Record]] = field(default_factory=Counter)
     refused: int = 0

@@ -26,7 +26,7 @@ BINS = 240
 
 
 class Window(NamedTuple):
-    """From .. before, in ms since the epoch."""
+    """A time window from .. before, in ms since the epoch."""
 
     from_ms: int
     to_ms: int

@@ -125,7 +125,9 @@ class CanaryVerdict:
 
 @dataclass(frozen=True, slots=True)
 class AuditVerdict:
-    """`levels`: what each level of evidence alone says; a level that was not measured is not in it. `grounds`: worst first."""
+    """The verdict. `levels`: what each measured level of evidence alone says; unmeasured ones are missing. `grounds`: worst
+    first.
+    """
 
     outcome: Outcome
     levels: Mapping[Level, Outcome] = field(default_factory=dict)

@@ -1,13 +1,13 @@
 """Reads the JSON lines of Kafka's VerifiableProducer and VerifiableConsumer (KIP-25, measured with 3.9.2) as our events.
 
 Both tools mix log lines into their output; lines that do not begin with a brace are skipped. A line that begins as JSON and
-cannot be read may have been anything, so it leaves a hole in the writer's numbers and the ledger stays incomplete.
+cannot be read may have been anything: it leaves a hole in the writer's numbers, and the ledger stays incomplete.
 
 With `--verbose` the VerifiableConsumer prints each record of a poll before the poll's sum. Only then are the records known that a
 poll over gaps held (3.9.2's `onRecordsReceived`).
 
-These tools do not report when a record was sent (only its acknowledgement), whose records were delivered, generations, or any
-order of ownership changes but by time.
+These tools do not report generations, whose records were delivered, or when a record was sent (only its acknowledgement).
+Ownership changes are ordered by time alone.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _Translate = Callable[[_Json], Iterable[Event]]
 
 
 def producer_events(lines: Iterable[str], producer: str) -> Iterator[Event]:
-    """The output of one VerifiableProducer; `producer` names this run of it, unlike any other run."""
+    """The output of one VerifiableProducer; `producer` is a name unique to this run of it."""
     return _ProducerTool(producer).read(lines)
 
 

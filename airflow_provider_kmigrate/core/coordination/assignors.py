@@ -154,7 +154,7 @@ class KafkaMember(NamedTuple):
 def streams_of(consumer: str, topics: Mapping[str, int], partitions: Collection[TopicPartition]) -> Owners:
     """A migrating member's partitions over its streams, by Kafka's own round-robin over its topics.
 
-    A partition of an unwanted topic (Kafka's view of the topics may be older) goes to its first stream, so that it has an owner.
+    A partition of an unwanted topic (Kafka's view of the topics may be older) goes to its first stream.
     """
     wanting = {topic: frozenset(thread_id(consumer, i) for i in range(streams)) for topic, streams in topics.items()}
     everyone = sorted(set().union(*wanting.values()), key=java_order)

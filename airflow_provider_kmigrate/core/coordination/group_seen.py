@@ -24,7 +24,7 @@ from airflow_provider_kmigrate.core.events import TopicPartition
 
 
 class MemberKind(StrEnum):
-    """What an instance of the application runs as."""
+    """The kind of member that an instance of the application runs as."""
 
     OLD = "old"  # Kafka's ZooKeeper consumer, or ours without migration: in ids only
     MIGRATING = "migrating"  # in ids and in migration/ids
@@ -114,7 +114,7 @@ class MemberSeen:
     """One member. `name`: its consumer id in ZooKeeper, its client.id in Kafka. `holds`: by owner znode, or in Kafka.
 
     `life`: what it does not share with an earlier process of the same name; empty if unknown. It is Kafka's member id, or the
-    time of registration, which a migrating member keeps for as long as it lives, whatever its sessions do.
+    time of registration. A migrating member keeps that for life, whatever its sessions do.
     """
 
     name: str
@@ -128,7 +128,7 @@ class MemberSeen:
 
 @dataclass(frozen=True, slots=True)
 class GroupSeen:
-    """`committed`: offsets in Kafka; `ends`: the log ends of the partitions that the group reads or has committed for."""
+    """The group on both sides. `committed`: offsets in Kafka; `ends`: log ends of partitions that it reads or has committed for."""
 
     name: str
     zk: ZkGroup | None = None

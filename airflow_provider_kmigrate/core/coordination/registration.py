@@ -40,7 +40,7 @@ _PIECE: Final = re.compile(
 _WHOLE: Final = re.compile(r"(?<!\\)(?:\\\\)*(?:\$|\.\*)\Z")  # it shows itself where a name ends
 _OTHERWISE: Final = re.compile(
     r"\(\?|\\[A-Za-z0-9]|[*+?}][?+]|[, \"']|\[[^\]]*\\"
-)  # what Java has and POSIX has not, and `trimmed` changes
+)  # constructs that Java has and POSIX has not, and characters that `trimmed` changes
 
 
 def trimmed(wildcard: str) -> str:
@@ -243,7 +243,7 @@ def read_offset(data: bytes | None) -> int | Unreadable:
 
 
 def write_offset(offset: int) -> bytes:
-    """The bytes of an offset znode: decimal, as the old consumer writes it."""
+    """The bytes of an offset znode: decimal, as the ZooKeeper consumer writes it."""
     return str(offset).encode()
 
 
@@ -253,7 +253,7 @@ def consumer_id(group: str, host: str, epoch_ms: int, uuid: int) -> str:
 
 
 def thread_id(consumer: str, stream: int) -> str:
-    """The name of one stream of a member: what an owner's znode holds."""
+    """The name of one stream of a member, as an owner znode holds it."""
     return f"{consumer}-{stream}"
 
 
@@ -264,7 +264,7 @@ def consumer_of(thread: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class GroupPaths:
-    """Where a group's znodes are, below the cluster's chroot."""
+    """The paths of a group's znodes, below the cluster's chroot."""
 
     group: str
 

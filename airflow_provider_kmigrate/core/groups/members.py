@@ -5,9 +5,9 @@ Reasons to wait and refusals are both `Reason`s; the caller knows which by the f
 A group is stable when every partition is held and no rebalance is under way.
 
 A group consumes if its committed offsets advance. Owners prove nothing: they look perfect while partitions starve (measured). A
-partition starves if it has uncommitted records and its offset, the larger of both stores, has not moved for longer than its
-consumers take between two commits. A partition that waited in the same way before the switch does not count: an idle log that
-ends with transaction markers always seems to have records.
+partition starves if it has uncommitted records and its offset stands still for longer than its consumers take between two
+commits. The larger of both stores counts. A partition that waited in the same way before the switch does not count: an idle log
+that ends with transaction markers always seems to have records.
 """
 
 from __future__ import annotations

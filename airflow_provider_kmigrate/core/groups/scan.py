@@ -180,9 +180,6 @@ def _registered(seen: GroupSeen) -> Iterator[tuple[str, Registration]]:
     return ((name, entry) for name, entry in sorted(entries.items()) if isinstance(entry, Registration))
 
 
-# ---------------------------------------------------------------------------------------------------------- the checks
-
-
 def _read(looks: TwoObservations) -> Iterator[PreflightFinding]:
     parts = {"ZooKeeper": looks.now.zk, "the Kafka group": looks.now.kafka, "its commits in Kafka": looks.now.committed}
     if missing := [name for name, part in parts.items() if part is None]:

@@ -5,8 +5,8 @@
 - the order in which events, or files of events, are read does not matter, and an event read twice counts once;
 - what was not written down never passes for what did not happen: a ledger with a hole is not `complete`, with the reasons (codes
   in `health`), and its verdict is at best INCONCLUSIVE;
-- what is concluded from the absence of an event (lost, reordered, commit gap) is a violation only if the group's account is
-  whole, else it is `unseen`; what events show (stored twice, redelivered, diverged, two owners) always is one.
+- what follows from the absence of an event (lost, reordered, commit gap) is a violation only if the group's account is whole,
+  else `unseen`; what events show (stored twice, redelivered, diverged, two owners) always is one.
 
 It works on intervals of offsets, not on records, and is the oracle that the Spark audit is tested against.
 """

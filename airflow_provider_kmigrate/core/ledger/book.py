@@ -188,7 +188,7 @@ class Book:
         return sorted(named | {key.group for key in self.runs})
 
     def partitions_of(self, group: str) -> Iterator[GroupPartition]:
-        """Every partition that the group must be delivered, or was."""
+        """Every partition whose records are due to the group, or were delivered to it."""
         patterns = [pattern for start in self.starts if start.group == group for pattern in start.topics]
         wanted = {where for where in self.acks if any(matches(pattern, where.topic) for pattern in patterns)}
         seen = {key.where for key in self.runs if key.group == group}
@@ -218,4 +218,4 @@ def matches(pattern: str, topic: str) -> bool:
     try:
         return re.match(pattern, topic) is not None
     except re.error:
-        return True  # asks for too much, so that nothing is overlooked
+        return True  # selects too much, so that nothing is overlooked

@@ -44,8 +44,9 @@ _WHY_RUNNING = "What it was about to do may have happened and is not in its even
 class Health:
     """The state of the evidence. `doubtful` groups may have had more deliveries than their events say; None means every group.
 
-    `held_back` are reasons for such doubts from before the step: they count only if something is missing or out of order, else a
-    client that was killed once would leave every later audit without an answer. `recorded`: no client's own account has a hole.
+    `held_back` are reasons for such doubts from before the step: they count only if something is missing or out of order.
+    Otherwise a client killed once would leave every later audit without an answer. `recorded`: no client's own account has a
+    hole.
     """
 
     reasons: tuple[Reason, ...]
@@ -134,7 +135,7 @@ class Newest:
     def fell_silent(self, since: int | None) -> list[Sending]:
         """Partitions of producers that were written shortly before the step and not since.
 
-        For at least a minute since then the producer wrote other partitions of the topic.
+        After the step began the producer wrote other partitions of the topic for at least a minute.
         """
         if since is None:
             return []
@@ -203,7 +204,9 @@ def _not_everywhere(since: int, newest: Newest, groups: Iterable[str]) -> Iterat
 
 
 def _fallen_silent(since: int, newest: Newest) -> Iterator[Reason]:
-    """Partitions that fell silent: a producer blocked on one gets no failure until it gives its records up."""
+    """Partitions without acknowledgements since the step: a producer blocked on one sees no failure until it gives its records
+    up.
+    """
     found = [sending for sending in newest.fell_silent(since) if newest.was_steady(sending, since)]
     if found:
         producer, topic, partition = found[0]

@@ -1,13 +1,13 @@
 """Finds double ownership of a partition in a group, and measures how long producers waited for acknowledgements.
 
 If every change has its position in one log, the log's order decides and no clock is needed: a member writes `acquired` before its
-first poll and `released` after its last commit, so intervals that do not overlap in the log did not overlap at all. Changes
-without a position are ordered by time, and an overlap no longer than the clocks' skew does not count.
+first poll and `released` after its last commit. Intervals that do not overlap in the log did not overlap at all. Changes without
+a position are ordered by time, and an overlap no longer than the clocks' skew does not count.
 
-Two ends are not in the log at their proper place: a killed member's end is its last sign of life, and a member that slept or was
+Two ends are not in the log at their proper place. A killed member's end is its last sign of life. A member that slept or was
 isolated writes `lost` on its return, with the time at which its ownership ended (`until_ms`). They stand before the first change
-in the log that is later. That forgives nothing: the end is never before the member's own last delivery, and a delivery after it
-is one to a member that does not own the partition (A09).
+in the log that is later. That forgives nothing: the end is never before the member's own last delivery. A delivery after it goes
+to a member that does not own the partition (A09).
 
 Producers' waits cover the whole record, or a window of time.
 """
@@ -223,7 +223,7 @@ def _overlaps(steps: Iterable[OwnershipStep]) -> Iterator[tuple[tuple[str, ...],
 
 
 def _case(where: GroupPartition, members: tuple[str, ...], from_ms: int, to_ms: int) -> Case:
-    """`count` is milliseconds, at least one: an overlap that the log shows is one, however short."""
+    """A case of double ownership. `count` is milliseconds, at least one: an overlap that the log shows is one, however short."""
     length = max(1, to_ms - from_ms)
     return Case(where.topic, where.partition, -1, -1, length, where.group, members=members, from_ms=from_ms, to_ms=to_ms)
 

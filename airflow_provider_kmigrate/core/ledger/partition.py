@@ -115,7 +115,7 @@ class Setting:
         return replace(self, ownership=changes, extents={at: one for at, one in self.extents.items() if at in places})
 
     def readers(self, part: Part) -> list[str]:
-        """Every group that the partition's records must be delivered to, or were."""
+        """Every group to which the partition's records are due, or were delivered."""
         topic = part.where.topic
         wanting = (name for name, group in self.groups.items() if any(matches(pattern, topic) for pattern in group.topics))
         return sorted({*(wanting if part.acks else ()), *(name for name, runs in part.runs.items() if runs)})

@@ -1,15 +1,15 @@
 """The migrating member (KIP-125) as a pure state machine: what it claims, delivers, commits and releases, and in which order.
 
 **The rule.** In both modes a member delivers a partition only while it holds that partition's owner znode, made by its own live
-session. The coordinator (`GroupView.mode`) only decides which znodes to try for. ZooKeeper makes the rule safe without agreement:
-two members that see a mode switch at different times, miss a watch, or read half a change want the same partition, and one of
-them waits.
+session. The coordinator (`GroupView.mode`) only decides which znodes to try for. ZooKeeper makes the rule safe without agreement.
+Members may see a mode switch at different times, miss a watch, or read half a change: then two want the same partition, and one
+of them waits.
 
     gain:  Claim ──► ReadOffsets ──► Start              lose:  Stop ──► Commit ──► Release
 
 1. Offsets are read after the claim, so that they contain the last owner's last commit.
 2. Everything that must be released is released before anything is waited for (R18); a ZooKeeper consumer waits less than 6 s.
-3. A member that cannot prove its session (no answer for two thirds of the timeout, a lost connection) delivers nothing, and asks
+3. A member that cannot prove its session delivers nothing (no answer for two thirds of the timeout, a lost connection). It asks
    for the owner of each partition before it continues (R9). A new session starts from nothing: no commit, no delete, everything
    is claimed again.
 4. An owner znode that vanished ends the generation (R15): the partition is dropped without a commit, then claimed again.
@@ -327,7 +327,7 @@ class _Turn(Reducer):
             self._give_up(event.where, self.held[event.where])
 
     def _give_up(self, where: TopicPartition, held: Held) -> None:
-        """The last two steps wait until the session is proven: only a holder commits."""
+        """Send the next of the last two actions, Commit or Release. They wait until the session is proven: only a holder commits."""
         if held.stage is PartitionStage.COMMITTING and held.final is not None:
             self.held[where] = replace(held, asked=self.now, waits=True)
             self._commit(where, held.final, self._stores(held))
@@ -431,8 +431,8 @@ class _Turn(Reducer):
     def _(self, event: w.KafkaRead) -> None:
         """Repair Kafka's offset of a partition for which the application has committed nothing here.
 
-        That offset is a late commit of an earlier holder, which the start overwrites, or the application's own, made in a
-        transaction, which is larger and stays.
+        It may be a late commit of an earlier holder: the start overwrites it. Or it is the application's own, made in a
+        transaction: that one is larger and stays.
         """
         held = self._current(event)
         if held is None or held.committed:

@@ -21,7 +21,7 @@ class PartitionStage(StrEnum):
     """The stage of one partition in a member."""
 
     CLAIMING = "claiming"  # it wants the owner znode
-    READING = "reading"  # the znode is its own; where to start is being read
+    READING = "reading"  # the znode is its own; the start offset is being read
     DELIVERING = "delivering"
     CHECKING = "checking"  # it delivered until the connection broke: does it still own the znode?
     STOPPING = "stopping"  # nothing new is delivered, handlers finish

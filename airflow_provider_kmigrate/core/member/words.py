@@ -253,7 +253,7 @@ class CheckOwner:
 
 @dataclass(frozen=True, slots=True)
 class ReadOffsets:
-    """Read both stores; again until they answer."""
+    """Read both stores; repeat until they answer."""
 
     where: TopicPartition
     generation: int

@@ -8,9 +8,9 @@
 
 A job is held when its query is stopped with nothing half done: every planned batch (`offsets/` in the checkpoint) is committed
 (`commits/`), or the open one had not begun when the hold came. It resumes exactly at its stop because Spark continues from the
-checkpoint. Two facts must be shown: the query did not run meanwhile, and the logs still hold what the checkpoint says (an end
-before the job's own position means that the log was truncated). A held job may resume if nothing that it had read, and nothing
-that it had not, is gone.
+checkpoint. Two facts must be shown: the query did not run meanwhile, and the logs still hold what the checkpoint says. A log that
+ends before the job's position was truncated. A held job may resume if nothing that it had read, and nothing that it had not, is
+gone.
 """
 
 from __future__ import annotations
@@ -222,9 +222,9 @@ def _unreadable(what: str) -> NoReturn:
 def decide_held(hold: Hold, report: JobReport | None, now_ms: int, *, in_effect: bool = False, needed: bool = True) -> Decision:
     """Decides whether the job is held by this hold. `Done` says nothing of its checkpoint: see `quiescent`.
 
-    `in_effect`: this very hold held it before, so a job that does not respond now was held when it stopped, and begins no batch
-    when it starts again. Not `needed`: the step continues without a job that has not responded for long enough; the hold keeps it
-    from starting.
+    `in_effect`: this very hold held it before. A job that does not respond now was held when it stopped, and begins no batch when
+    it starts again. Not `needed`: the step continues without a job that has not responded for long enough; the hold keeps it from
+    starting.
     """
     if report and report.state is JobState.ENDED:
         return Done("The job's query has come to its end by itself; it starts none while the hold is there.")

@@ -4,8 +4,8 @@ Risks come from the job's options and from the topics that it reads. Measured: a
 exactly. What kills it is a partition without a leader for longer than the shortest of its limits; what harms it without notice is
 an option that hides truncation.
 
-Quiet is for users' own DAGs, and is decided from the cluster and the journals. It is quiet when no run owns the cluster, or when
-the owning run has changed nothing for a while, everything it changed was healthy again, and every partition has its replicas in
+Quiet is for users' own DAGs, and is decided from the cluster and the journals. It is quiet when no run owns the cluster. It is
+also quiet when the owning run has changed nothing for a while, everything it changed is healthy again, and all replicas are in
 sync. Soaking and waiting for approval are quiet; the pause between two restarts of a roll is not.
 """
 
