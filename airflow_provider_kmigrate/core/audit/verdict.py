@@ -125,9 +125,7 @@ class CanaryVerdict:
 
 @dataclass(frozen=True, slots=True)
 class AuditVerdict:
-    """The verdict. `levels`: what each measured level of evidence alone says; unmeasured ones are missing. `grounds`: worst
-    first.
-    """
+    """The verdict. `levels`: what each measured level alone says; unmeasured ones are missing. `grounds`: worst first."""
 
     outcome: Outcome
     levels: Mapping[Level, Outcome] = field(default_factory=dict)

@@ -128,7 +128,7 @@ class MemberSeen:
 
 @dataclass(frozen=True, slots=True)
 class GroupSeen:
-    """The group on both sides. `committed`: offsets in Kafka; `ends`: log ends of partitions that it reads or has committed for."""
+    """The group on both sides. `committed`: offsets in Kafka; `ends`: log ends of partitions that it reads or committed for."""
 
     name: str
     zk: ZkGroup | None = None

@@ -204,9 +204,7 @@ def _not_everywhere(since: int, newest: Newest, groups: Iterable[str]) -> Iterat
 
 
 def _fallen_silent(since: int, newest: Newest) -> Iterator[Reason]:
-    """Partitions without acknowledgements since the step: a producer blocked on one sees no failure until it gives its records
-    up.
-    """
+    """Partitions without acknowledgements since the step: a blocked producer sees no failure until it gives records up."""
     found = [sending for sending in newest.fell_silent(since) if newest.was_steady(sending, since)]
     if found:
         producer, topic, partition = found[0]

@@ -327,7 +327,7 @@ class _Turn(Reducer):
             self._give_up(event.where, self.held[event.where])
 
     def _give_up(self, where: TopicPartition, held: Held) -> None:
-        """Send the next of the last two actions, Commit or Release. They wait until the session is proven: only a holder commits."""
+        """Send the next of the last two actions, which wait until the session is proven: only a holder commits."""
         if held.stage is PartitionStage.COMMITTING and held.final is not None:
             self.held[where] = replace(held, asked=self.now, waits=True)
             self._commit(where, held.final, self._stores(held))

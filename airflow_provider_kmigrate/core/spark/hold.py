@@ -9,8 +9,8 @@
 A job is held when its query is stopped with nothing half done: every planned batch (`offsets/` in the checkpoint) is committed
 (`commits/`), or the open one had not begun when the hold came. It resumes exactly at its stop because Spark continues from the
 checkpoint. Two facts must be shown: the query did not run meanwhile, and the logs still hold what the checkpoint says. A log that
-ends before the job's position was truncated. A held job may resume if nothing that it had read, and nothing that it had not, is
-gone.
+ends before the job's position was truncated. A held job may resume if its logs lost neither records that it had read nor records
+that it had not.
 """
 
 from __future__ import annotations
