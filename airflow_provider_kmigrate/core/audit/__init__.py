@@ -1,1 +1,1 @@
-"""What the audit concludes: logs' fingerprints, commits, canaries, the verdict, the report's facts. From events to facts: `core.ledger`."""
+"""The audit's conclusions: fingerprints, commits, canaries, verdict, report. `core.ledger` turns events into facts."""

@@ -1,22 +1,21 @@
-"""A one-sided Mann-Whitney U test: are one member's values larger than the others', and by what factor?
+"""Judges a group's canary by how late its records come, compared with the group's other members. Standard library only.
 
-Everything follows from one number, U / (m n): the share of all pairs (a value of the member, a value of the others) in which the
-member's is the larger one, ties counting half. Without a difference it is 1/2, with a known standard error. Dividing the member's
-values by a factor and asking again gives the factors that the test cannot exclude, and so the estimate and its bounds.
-
-Judges a group's canary by how late its records come, compared with the group's other members. Standard library only.
-
-1. A broken invariant (a record lost, two owners) is a FAIL at any time: it is seen, not estimated.
-2. Each value is divided by the group's median in its interval, which takes out the load that all have in common, and by its member's own
-   median before the change, which takes out what makes members differ for good (partitions, machines).
-3. When the window after the change is over, one rank test (`rank_test`) compares the canary's values in it with the others' in it.
+1. A broken invariant (a record lost, two owners) is a FAIL at any time: it is observed, not estimated.
+2. Each value is divided by the group's median in its interval, which removes the common load. It is also divided by its member's
+   own median before the change, which removes lasting differences (partitions, machines).
+3. After the window that follows the change, one rank test (`rank_test`) compares the canary's values in it with the others'.
    FAIL: surely later, and by more than half the margin. PASS: surely within the margin, and the test could have seen the margin.
    INCONCLUSIVE: anything else; the verdict reports the smallest effect that the test could have seen.
-4. What is not known blocks a verdict: intervals that the events do not account for, members without traffic, too few members.
+4. Unknowns block a verdict: intervals that the events do not account for, members without traffic, too few members.
 
-A member is an instance of the group, whatever process it currently is: the canary before its switch and after it are one member. The
-change is the first start of the canary since the step began, or its last start if that is not known. Nothing is measured during it: the
-time before ends with the process that the canary was, the time after begins `settle_ms` behind the new one's start.
+A member is an instance of the group, in whatever process: the canary before and after its switch is one member. The change is the
+first start of the canary since the step began, or its last start if that is unknown. Nothing is measured during it: the time
+before ends with the canary's old process, the time after begins `settle_ms` after the new one's start.
+
+The rank test is a one-sided Mann-Whitney U test: are one member's values larger than the others', and by what factor? Everything
+follows from U / (m n): the share of all pairs (a value of the member, a value of the others) in which the member's is larger,
+ties counting half. Without a difference it is 1/2, with a known standard error. Dividing the member's values by a factor and
+testing again shows which factors the test cannot exclude, and so the estimate and its bounds.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ ALPHA: Final = 0.05  # probability of a false FAIL, and of a false PASS
 POWER: Final = 0.8
 _Z_ALPHA: Final = NormalDist().inv_cdf(1 - ALPHA)
 _Z_POWER: Final = NormalDist().inv_cdf(POWER)
-_MOST_ALIKE: Final = 0.95  # a correlation above it leaves next to nothing to judge by
+_MOST_ALIKE: Final = 0.95  # above this correlation almost nothing is left to judge by
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +55,19 @@ class RankTest:
     smallest: float
 
     def worse(self, margin: float) -> bool:
-        """Whether the values are surely larger, and by more than half the margin (its square root)."""
+        """True if the values are surely larger, and by more than half the margin (its square root)."""
         return self.p_value < ALPHA and self.estimate > sqrt(margin)
 
     def within(self, margin: float) -> bool:
-        """Whether the values are surely less than `margin` times as large, and the test could have seen that much."""
+        """True if the values are surely less than `margin` times as large, and the test could have seen that much."""
         return self.high < margin and self.smallest <= margin
 
 
 def rank_test(member: Sequence[float], others: Sequence[Sequence[float]], margin: float, inflation: float = 1.0) -> RankTest:
     """Compares logarithms of values, each sequence in the order of time; raises ValueError for an empty side.
 
-    `inflation`: by what the variance of U exceeds that of independent values. The others' own differences raise it further.
+    `inflation`: the factor by which the variance of U exceeds that of independent values. The others' own differences raise it
+    further.
     """
     pooled = sorted(value for row in others for value in row)
     if not member or not pooled:
@@ -89,7 +89,7 @@ def rank_test(member: Sequence[float], others: Sequence[Sequence[float]], margin
 def autocorrelation(rows: Sequence[Sequence[float]]) -> float:
     """Correlation of neighbouring values, over all rows, each around its own mean; corrected for short rows, never below 0.
 
-    Source: Kendall (1954), a row of n values underestimates r by (1 + 4 r) / n.
+    Source: Kendall (1954): a row of n values underestimates r by (1 + 4 r) / n.
     """
     centred = [[value - fmean(row) for value in row] for row in rows if len(row) > 4]
     whole = sum(value * value for row in centred for value in row)
@@ -107,7 +107,7 @@ def _share(member: Sequence[float], pooled: Sequence[float], shift: float) -> fl
 
 
 def _factor(member: Sequence[float], pooled: Sequence[float], share: float) -> float:
-    """The shift after which U / (m n) is `share`; without bound outside of (0, 1)."""
+    """The shift after which U / (m n) is `share`; unbounded outside of (0, 1)."""
     if not 0 < share < 1:
         return inf if share <= 0 else -inf
     low, high = min(member) - pooled[-1] - 1, max(member) - pooled[0] + 1
@@ -121,7 +121,7 @@ def _factor(member: Sequence[float], pooled: Sequence[float], share: float) -> f
 
 
 def _variance(member: Sequence[float], pooled: Sequence[float]) -> float:
-    """Of U / (m n) without a difference, corrected for ties."""
+    """The variance of U / (m n) without a difference, corrected for ties."""
     m, n = len(member), len(pooled)
     size = m + n
     ties = sum(count**3 - count for count in Counter([*member, *pooled]).values())
@@ -129,10 +129,10 @@ def _variance(member: Sequence[float], pooled: Sequence[float]) -> float:
 
 
 def _variance_among(others: Sequence[Sequence[float]]) -> float:
-    """By how much U / (m n) differs if each of the others is compared with the rest of them; a member is no better known than this.
+    """The variance of U / (m n) among the others, each compared with the rest of them; a member is no better known than this.
 
-    Without it, members that differ for good would be called worse, or within the margin, far too often: minutes of one member are no
-    substitute for more members.
+    Without it, members with lasting differences would be called worse, or within the margin, far too often: minutes of one member
+    do not replace more members.
     """
     known = [row for row in others if row]
     k = len(known)
@@ -142,7 +142,8 @@ def _variance_among(others: Sequence[Sequence[float]]) -> float:
     for at, row in enumerate(known):
         rest = sorted(value for other in (*known[:at], *known[at + 1 :]) for value in other)
         shares.append(_share(row, rest, 0.0))
-    # Against k - 1 members each share differs by k / (k - 1) too much, which is kept: few members say little about how much they differ.
+    # Against k - 1 members each share differs by k / (k - 1) too much, which is kept: few members show little of their
+    # differences.
     return sum((share - 0.5) ** 2 for share in shares) / (k - 1) * (1 + 1 / k)
 
 
@@ -154,10 +155,10 @@ def _p_value(above: float, error: float) -> float:
 
 
 METRIC: Final = "delivery latency p95 ms"
-RESOLUTION: Final = 10.0  # ms; smaller values count as this one, because what they differ by does not matter
-MIN_BASELINE: Final = 3  # how much members differ by themselves is learned from them
+RESOLUTION: Final = 10.0  # ms; smaller values count as this one, because their differences do not matter
+MIN_BASELINE: Final = 3  # members' own differences are learned from them
 MIN_POINTS: Final = 10  # values of a member, before and after the change
-HISTORY: Final = 2  # the time before is at most so many windows long
+HISTORY: Final = 2  # the time before is at most this many windows long
 _MAX_UNACCOUNTED: Final = 0.05  # share of a member's intervals
 _MAX_LEFT_OUT: Final = 0.2  # share of the baseline members
 _MAX_QUIETER: Final = 0.2  # a quiet interval has no value, so the canary must not have many more of them than the others
@@ -168,7 +169,7 @@ _SILENT_MS: Final = 30_000  # a member this far behind the newest event is not w
 class CanaryPlan:
     """Which instance is compared with which others, and how; times in milliseconds, `window` in intervals.
 
-    `margin`: up to how many times as late is accepted. Raises ValueError for a plan that leaves nothing to judge.
+    `margin`: up to which factor a delay is accepted. Raises ValueError for a plan that leaves nothing to judge.
     """
 
     group: str
@@ -190,13 +191,13 @@ class CanaryPlan:
         return (self.canary, *self.baseline)
 
     def instance(self, writer: str) -> str | None:
-        """The instance whose process wrote this."""
+        """The instance whose process wrote the event."""
         return instance_called(writer, self.group, self.members)
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessSpan:
-    """One process of the group: its start, its last event, and whether all that it wrote is there."""
+    """One process of the group: its start, its last event, and whether its events are complete."""
 
     writer: str
     start_ms: int
@@ -218,7 +219,7 @@ class Times:
     after: int
 
     def spans(self) -> tuple[list[int], list[int]]:
-        """The begins of the intervals before and after."""
+        """The starts of the intervals before and after."""
         first = self.left_ms - self.before * self.interval_ms
         return (
             [first + at * self.interval_ms for at in range(self.before)],
@@ -226,7 +227,7 @@ class Times:
         )
 
     def begin_of(self, t_ms: int) -> int | None:
-        """The begin of the interval that holds this time; None: no interval holds it."""
+        """The start of the interval that holds this time; None: no interval holds it."""
         first = self.left_ms - self.before * self.interval_ms
         for begin, end in ((first, self.left_ms), (self.settled_ms, self.settled_ms + self.after * self.interval_ms)):
             if begin <= t_ms < end:
@@ -235,14 +236,14 @@ class Times:
 
 
 Measured = Mapping[tuple[str, int], tuple[int, float | None]]
-"""What was delivered to an instance in the interval with this begin: records, and the metric's value."""
+"""The data delivered to an instance in the interval with this start: records, and the metric's value."""
 
 
 def times(processes: Collection[ProcessSpan], plan: CanaryPlan, since: int | None = None) -> Times | None:
-    """The times to compare; None if the canary was not seen both before and after its change, which came after `since`.
+    """The times to compare; None if the canary was not observed both before and after its change, which came after `since`.
 
     They begin when all members are there, and end with the last event of the slowest member that still writes: an interval that a
-    client has not reported yet is no interval without records.
+    client has not reported yet is not an interval without records.
     """
     own = {name: sorted((span.start_ms, span.last_ms) for span in _of(processes, plan, name)) for name in plan.members}
     change = _change(own[plan.canary], since)
@@ -272,35 +273,35 @@ def _of(processes: Collection[ProcessSpan], plan: CanaryPlan, instance: str) -> 
 class Window:
     """One member's intervals, oldest first.
 
-    `values`: the metric, None if there was nothing to measure. `records`: how many were delivered; None: the audit has no whole
-    account of this interval (unlike 0: known to be idle), and then its value does not count either.
+    `values`: the metric, None if there was nothing to measure. `records`: how many were delivered; None: the audit's account of
+    this interval is incomplete (unlike 0: known to be idle), and then its value does not count either.
     """
 
     values: tuple[float | None, ...]
     records: tuple[int | None, ...]
 
     def logs(self) -> list[float]:
-        """The values as logarithms; NaN: not known."""
+        """The values as logarithms; NaN: unknown."""
         return [nan if records is None else _log(value) for value, records in zip(self.values, self.records, strict=True)]
 
     @property
     def measured(self) -> int:
-        """How many intervals have a value that counts."""
+        """The number of intervals with a value that counts."""
         return sum(map(isfinite, self.logs()))
 
     @property
     def unaccounted(self) -> float:
-        """Share of the intervals that the audit cannot account for; an empty window is wholly unknown."""
+        """Share of the intervals that the audit cannot account for; 1 for an empty window."""
         return self.records.count(None) / len(self.records) if self.records else 1.0
 
     @property
     def idle(self) -> bool:
-        """Nothing was delivered in any interval that is known."""
+        """True if nothing was delivered in any known interval."""
         return not any(self.records)
 
     @property
     def quiet(self) -> float:
-        """Share of the known intervals in which nothing was delivered; 0 of no intervals."""
+        """Share of the known intervals in which nothing was delivered; 0 if there are none."""
         known = [records for records in self.records if records is not None]
         return known.count(0) / len(known) if known else 0.0
 
@@ -311,7 +312,7 @@ def _log(value: float | None) -> float:
 
 @dataclass(frozen=True, slots=True)
 class MemberSeries:
-    """One member before and after the change; the canary is followed by its place in the group, not by its client's id."""
+    """One member before and after the change; the canary is identified by its place in the group, not by its client's id."""
 
     member: str
     before: Window
@@ -323,7 +324,7 @@ class MemberSeries:
 
     @property
     def quieter(self) -> float:
-        """By how much the share of its quiet intervals has grown."""
+        """The growth of the share of its quiet intervals."""
         return self.after.quiet - self.before.quiet
 
     @property
@@ -332,7 +333,7 @@ class MemberSeries:
 
 
 def series(processes: Collection[ProcessSpan], measured: Measured, found: Times, plan: CanaryPlan) -> tuple[MemberSeries, ...]:
-    """Each member over these times, the canary first. Events do not account for an interval that no process of a member covers."""
+    """Each member over these times, the canary first. An interval that no process of a member covers is unaccounted for."""
 
     def window(name: str, own: Sequence[ProcessSpan], begins: Sequence[int]) -> Window:
         covered = [any(span.covers(begin, begin + found.interval_ms) for span in own) for begin in begins]
@@ -348,7 +349,7 @@ def series(processes: Collection[ProcessSpan], measured: Measured, found: Times,
 
 
 def unseen(plan: CanaryPlan, invariants: Iterable[Ground]) -> CanaryVerdict:
-    """The verdict without `times`."""
+    """The verdict if there are no `times`."""
     text = f"{plan.canary} of group {plan.group} did not write events both before and after a restart."
     why = "A canary is compared with itself before, and with how the others changed meanwhile."
     remedy = "Wrap this consumer before the move; its events' writer, or its client.id, has to begin with the instance's name."
@@ -356,7 +357,7 @@ def unseen(plan: CanaryPlan, invariants: Iterable[Ground]) -> CanaryVerdict:
 
 
 def judge(members: Sequence[MemberSeries], invariants: Iterable[Ground], plan: CanaryPlan) -> CanaryVerdict:
-    """The verdict over these series, the canary's first. `invariants`: what the audit found about it; a FAIL among it decides."""
+    """The verdict over these series, the canary's first. `invariants`: the audit's findings on it; a FAIL among them decides."""
     reached = min((len(each.after.values) for each in members), default=0)
     if reached < plan.window:
         text = f"{reached} of the {plan.window} intervals that are compared have passed since the change."
@@ -378,7 +379,7 @@ def _verdict(
 
 
 def _test(kept: Sequence[MemberSeries], margin: float) -> RankTest:
-    """The rank test over what is left of the values when load and lasting differences are taken out."""
+    """The rank test over the values without load and lasting differences."""
     before = [_known(row) for row in _without_load([each.before for each in kept])]
     after = [_known(row) for row in _without_load([each.after for each in kept])]
     level = [median(row) for row in before]
@@ -400,7 +401,7 @@ def _known(values: Iterable[float]) -> list[float]:
 
 
 def _comparable(members: Sequence[MemberSeries]) -> tuple[list[MemberSeries], list[Ground]]:
-    """The members that can be compared, and what prevents it; an INCONCLUSIVE among the grounds means: do not."""
+    """The members that can be compared, and what prevents it; an INCONCLUSIVE among the grounds forbids the comparison."""
     blind = [each for each in members if each.unaccounted > _MAX_UNACCOUNTED]
     quiet = [each for each in members if each not in blind and each.measured < MIN_POINTS]
     kept = [each for each in members if each not in blind and each not in quiet]
@@ -408,7 +409,7 @@ def _comparable(members: Sequence[MemberSeries]) -> tuple[list[MemberSeries], li
 
 
 def _spare(left_out: Sequence[MemberSeries], members: Sequence[MemberSeries]) -> bool:
-    """Whether the comparison can do without these members; never without the canary."""
+    """True if the comparison can do without these members; never without the canary."""
     return members[0] not in left_out and len(left_out) <= _MAX_LEFT_OUT * (len(members) - 1)
 
 
@@ -447,7 +448,7 @@ def _quiet(members: Sequence[MemberSeries], quiet: Sequence[MemberSeries]) -> It
 
 
 def _gone_quiet(kept: Sequence[MemberSeries]) -> Iterator[Ground]:
-    """A canary that was delivered something, and then nothing, while others were: its good intervals do not show that."""
+    """A canary that was delivered records, then none while others were: its good intervals do not show that."""
     canary, *others = kept
     if canary.quieter > sum(each.quieter for each in others) / len(others) + _MAX_QUIETER:
         text = (

@@ -1,12 +1,10 @@
-"""How one group's committed offsets on one partition moved over a stretch of `__consumer_offsets`.
+"""Judges how groups' committed offsets moved over a stretch of `__consumer_offsets`: forwards, back, or stalled.
 
-A track is a sum: tracks of neighbouring stretches are joined in the order of the topic, so a stretch of any size is read in pieces,
-by any number of workers, and only a row for each group and partition comes back.
+A track sums up one group's commits on one partition. Tracks of neighbouring stretches are joined in the order of the topic. So
+any number of workers can read pieces of a stretch, and each returns only a row for each group and partition.
 
-How committed offsets moved over a stretch of `__consumer_offsets`: forwards, or back, or not at all although records wait.
-
-What it does not claim to see: a plain jump forward. A group that skips records commits like one that read them; only where an offset was
-removed in between is the jump told (D12). Wrapped consumers see it (level L2).
+Limit: a plain jump forward is not found. A group that skips records commits like one that read them; only if an offset was
+removed in between is the jump reported (D12). Wrapped consumers show it (level L2).
 """
 
 from __future__ import annotations
@@ -35,14 +33,16 @@ from airflow_provider_kmigrate.core.internal_topics import OFFSETS_TOPIC, magnit
 from airflow_provider_kmigrate.core.ledger.facts import Case
 from airflow_provider_kmigrate.core.model import Reason
 
-_KEPT: Final = 20  # steps that are kept of a track
-_RECENT: Final = 4  # offsets that are kept of a track, the last ones
-_LATE_MS: Final = 60_000  # so long a client may try to send one commit (librdkafka: for a session of the group)
+_KEPT: Final = 20  # steps kept of a track
+_RECENT: Final = 4  # last offsets kept of a track
+_LATE_MS: Final = 60_000  # for so long a client may retry one commit (librdkafka: for a session of the group)
 
 
 class OffsetStep(NamedTuple):
-    """A commit that was not where the one before it was. `place`: offset of its record in `__consumer_offsets`; `prior`: the few offsets that
-    had been set before `before`, and when; `at`: how many of the track's records lie before it.
+    """A commit that does not continue from the one before it.
+
+    `place`: offset of its record in `__consumer_offsets`; `prior`: the few offsets that had been set before `before`, and when;
+    `at`: how many of the track's records precede it.
     """
 
     before: int
@@ -54,19 +54,21 @@ class OffsetStep(NamedTuple):
 
     @property
     def late(self) -> bool:
-        """It lies not below what was committed a few commits, and at most a minute, before: one that was sent earlier and tried again
-        where the coordinator moved looks so (librdkafka; seen when a broker was restarted).
+        """True if it is not below the offsets committed a few commits, and at most a minute, before.
+
+        A commit that was sent earlier and retried when the coordinator moved looks so (librdkafka; observed at a broker's
+        restart).
         """
         lately = [offset for offset, t_ms in self.prior if self.t_ms - t_ms <= _LATE_MS]
         return min(lately, default=self.before) <= self.after < self.before
 
     def behind(self, earlier: Track) -> OffsetStep:
-        """The same, by what came earlier too."""
+        """The same, with what came earlier too."""
         return self._replace(prior=(*earlier.recent, *self.prior)[-(_RECENT - 1) :], at=earlier.count + self.at)
 
 
 class Opening(NamedTuple):
-    """The first offset that was set in a stretch, by which record, and how many of the track's lie before it."""
+    """The first offset set in a stretch, by which record, and how many of the track's records precede it."""
 
     offset: int
     t_ms: int
@@ -75,7 +77,7 @@ class Opening(NamedTuple):
 
 
 class Reader(NamedTuple):
-    """Whose offsets: one group on one partition."""
+    """The reader of a partition: one group."""
 
     group: str
     topic: str
@@ -87,9 +89,9 @@ class Track:
     """The commits of one group for one partition, in the order of the topic. `last` None: removed, and not set again since.
 
     `first_ms`, `last_ms`: when the coordinator stored those. `backs` are the first few of `back_count` steps back; `agains` of
-    `again_count` offsets that were removed and set again higher. `opening` and `closing` are the first and the last offset that was
-    set at all, whatever was removed before or since. `moved_ms`: since when it is `closing`; commits of the same offset do not move.
-    `pause`: the longest time between two of these records. `recent`: the last few offsets that were set, and when.
+    `again_count` offsets that were removed and set again higher. `opening` and `closing` are the first and the last offset that
+    was set at all, whatever was removed before or since. `moved_ms`: since when it is `closing`; commits of the same offset do
+    not move it. `pause`: the longest time between two of these records. `recent`: the last few offsets that were set, and when.
     """
 
     first: int | None
@@ -109,14 +111,14 @@ class Track:
 
     @classmethod
     def of(cls, offset: int | None, t_ms: int, place: int = 0) -> Track:
-        """One record; `offset` None: a removal."""
+        """The track of one record; `offset` None: a removal."""
         opening = None if offset is None else Opening(offset, t_ms, place)
         if opening is None:
             return cls(None, None, t_ms, t_ms)
         return cls(offset, offset, t_ms, t_ms, opening=opening, closing=offset, moved_ms=t_ms, recent=((opening.offset, t_ms),))
 
     def then(self, later: Track) -> Track:
-        """Both stretches as one; `later` is the next one."""
+        """Joins this stretch with `later`, the next one."""
         back, again = self.back_to(later), self.again_in(later)
         return Track(
             self.first,
@@ -142,12 +144,12 @@ class Track:
         return self.moved_ms if stays else later.moved_ms
 
     def back_to(self, later: Track) -> tuple[OffsetStep, ...]:
-        """The step between this stretch and the next one, if it goes back, a removal between them or not."""
+        """The step between this stretch and the next one, if it goes back, with a removal between them or not."""
         step = self._step(later)
         return (step,) if step and step.after < step.before else ()
 
     def again_in(self, later: Track) -> tuple[OffsetStep, ...]:
-        """That step, if it goes forward over a removal: what lies between was given to nobody for sure."""
+        """That step, if it goes forward over a removal: the offsets between surely had no reader."""
         step = self._step(later)
         removed = self.last is None or later.first is None
         return (step,) if step and removed and step.after > step.before else ()
@@ -161,8 +163,10 @@ class Track:
 
 @dataclass(slots=True)
 class Tracks:
-    """Every group's, while they are being read. `members`: how many each classic group last had. `consumers`: of groups of KIP-848
-    each member that was heard of, and whether it is still there. `left_ms`: when members were last gone from a group.
+    """The tracks of all groups while they are being read.
+
+    `members`: how many each classic group last had. `consumers`: of KIP-848 groups, each member that appeared, and whether it is
+    still there. `left_ms`: when members last left a group.
     """
 
     found: dict[Reader, Track]
@@ -175,7 +179,7 @@ class Tracks:
         return cls({}, {}, {})
 
     def add(self, raw: RawRecord, record: Record) -> None:
-        """One more record, in the order of its partition of the topic."""
+        """Add one record, in the order of its partition of the topic."""
         match record:
             case OffsetCommitted():
                 self._put(raw, record, record.offset, record.commit_ms)
@@ -199,7 +203,7 @@ class Tracks:
         self.found[reader] = one if known is None else known.then(one)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON, to bring a worker's tracks home; `from_dict` reads it."""
+        """The tracks as JSON, to bring home a worker's result; `from_dict` reads it."""
         rows = [[list(reader), list(astuple(track))] for reader, track in self.found.items()]
         return {"tracks": rows, "members": self.members, "consumers": self.consumers, "left_ms": self.left_ms}
 
@@ -209,7 +213,7 @@ class Tracks:
         return cls(found, document["members"], document["consumers"], document["left_ms"])
 
     def join(self, later: Tracks) -> None:
-        """Take in what was read of the stretch behind."""
+        """Add the tracks of the stretch that follows."""
         for reader, track in later.found.items():
             known = self.found.get(reader)
             self.found[reader] = track if known is None else known.then(track)
@@ -236,15 +240,15 @@ def _pairs(rows: Sequence[Sequence[int]]) -> tuple[tuple[int, int], ...]:
 
 VERSION: Final = 3
 _CASES: Final = 20
-# Late commits of a partition while one broker coordinates its group: more of them look like two members that both own it.
+# More late commits of a partition while one broker coordinates its group look like two members that both own it.
 _FEW: Final = 2
-# Records of a partition's commits: more than `_FEW` late ones among so many look so too, whatever coordinators did.
+# More than `_FEW` late commits among so many records of a partition look so too, whatever coordinators did.
 _CLOSE: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
 class CommitSnapshot:
-    """What `__consumer_offsets` said up to `taken_ms`: everything before a step, or what came since the look before.
+    """The content of `__consumer_offsets` up to `taken_ms`: everything before a step, or what came since the last observation.
 
     `marks` are its own logs: where they begin and end, and whose they are.
     """
@@ -253,13 +257,13 @@ class CommitSnapshot:
     tracks: Mapping[Reader, Track]
     members: Mapping[str, int]
     refused: int = 0  # records that could not be read
-    ends: Mapping[int, int] = field(default_factory=dict)  # of each partition of the topic: where the next look goes on
+    ends: Mapping[int, int] = field(default_factory=dict)  # of each partition of the topic: where the next observation continues
     consumers: Mapping[str, Mapping[str, bool]] = field(default_factory=dict)
     marks: Mapping[TopicPartition, LogMark] = field(default_factory=dict)
-    left_ms: Mapping[str, int] = field(default_factory=dict)  # when members were last gone from a group; is not kept
+    left_ms: Mapping[str, int] = field(default_factory=dict)  # when members last left a group; is not kept
 
     def joined(self, later: CommitSnapshot) -> CommitSnapshot:
-        """Everything up to the later look; what it could not read counts, what this one could not was judged."""
+        """Everything up to the later observation. Its unreadable records count; this one's were judged already."""
         tracks = Tracks(dict(self.tracks), dict(self.members), {group: dict(found) for group, found in self.consumers.items()})
         tracks.join(
             Tracks(dict(later.tracks), dict(later.members), {group: dict(found) for group, found in later.consumers.items()})
@@ -272,9 +276,10 @@ class CommitSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class CommitTimeouts:
-    """Milliseconds. A group that committed within `fresh` before the first look was alive; after `stalled` it has to move on.
+    """Milliseconds. A group with a commit within `fresh` before the first observation was alive.
 
-    `leave`: members that leave have committed shortly before; without such a commit they were thrown out, or had nothing to do.
+    After `stalled` such a group must have moved on. `leave`: members that leave have committed shortly before; without such a
+    commit they were removed, or had nothing to do.
     """
 
     fresh: int = 600_000
@@ -286,7 +291,7 @@ Ends = Mapping[TopicPartition, int]
 
 
 class Waiting(NamedTuple):
-    """Offsets before which records lay in the logs at the look before, and, `stalled` before this look, `since`."""
+    """Offsets before which records lay in the logs at the last observation, `since`, and `stalled` before this one."""
 
     before: Ends
     since: Ends
@@ -305,8 +310,10 @@ def judge_commits(
     *,
     rewinding: Collection[str] = (),
 ) -> list[Ground]:
-    """What the commits since `before` show; `ends` are the logs' ends at the look after it, so that what came meanwhile waits too.
-    Without `waiting` no group is said to have stopped in between. `rewinding`: groups that go back on purpose, of which that is shown alone.
+    """What the commits since `before` show; `ends` are the logs' ends at the next observation, so that later records wait too.
+
+    Without `waiting` no group is reported to have stopped in between. `rewinding`: groups that reset on purpose, of which only
+    that is reported.
     """
     now = before.joined(after)
     return [
@@ -321,14 +328,15 @@ def judge_commits(
 def standing_still(
     before: CommitSnapshot, after: CommitSnapshot, ends: Ends, patience: CommitTimeouts = PATIENCE, waiting: Waiting = _UNKNOWN
 ) -> list[Case]:
-    """Groups before whose commits logs end, by `ends` and `waiting`, and which do not move."""
+    """Groups that do not move although logs end after their commits, by `ends` and `waiting`."""
     return [*_stalled(before, before.joined(after), ends, patience), *_stopped(before, after, waiting, patience)]
 
 
 def end_of_records(offsets: Iterable[int], begin: int, end: int) -> int:
-    """Where a log ends without what lies behind its last record: markers of transactions, and what aborted ones wrote.
+    """The end of a log without what follows its last record: markers of transactions, and aborted records.
 
-    `offsets` are those of its records from `begin` on. A group that commits behind each record, as librdkafka does, never comes to `end`.
+    `offsets` are those of its records from `begin` on. A group that commits after each record, as librdkafka does, never reaches
+    `end`.
     """
     return max((offset + 1 for offset in offsets if offset < end), default=min(begin, end))
 
@@ -381,7 +389,7 @@ _UNREADABLE: Final = Reason(
 
 
 class _Back(Enum):
-    """What a step back shows, and what is said of it."""
+    """What a step back shows, and how it is reported."""
 
     BACK = (Outcome.FAIL, _BACK)
     LATE = (Outcome.INCONCLUSIVE, _LATE)
@@ -390,7 +398,7 @@ class _Back(Enum):
 
 
 def _gone_back(before: CommitSnapshot, after: CommitSnapshot, rewinding: Collection[str]) -> list[Ground]:
-    """A late commit that was overtaken since is shown alone; where it was not, nobody knows yet."""
+    """A late commit that was overtaken since is reported alone; if it was not, its effect is still unknown."""
     cases: dict[_Back, list[Case]] = {kind: [] for kind in _Back}
     counts = Counter[_Back]()
     for reader, track in after.tracks.items():
@@ -407,15 +415,16 @@ def _gone_back(before: CommitSnapshot, after: CommitSnapshot, rewinding: Collect
 
 
 def _often(places: Sequence[int], terms: int) -> bool:
-    """More late commits than a client's that tries again where its coordinator moves. Two owners alternate: theirs lie close together, however
-    seldom both commit, and go on while no coordinator moves.
+    """True for more late commits than a client causes that retries when its coordinator moves.
+
+    Two owners alternate: their commits lie close together, however seldom both commit, and continue while no coordinator moves.
     """
     close = any(later - one < _CLOSE for one, later in zip(places, places[_FEW:], strict=False))
     return close or len(places) > _FEW * terms
 
 
 def _moves(group: str, before: Mapping[TopicPartition, LogMark], after: Mapping[TopicPartition, LogMark]) -> int:
-    """How often another leader was named for the partition of `__consumer_offsets` in which the group lives; 0 where that is not known."""
+    """How often a new leader was elected for the group's partition of `__consumer_offsets`; 0 if that is unknown."""
     where = TopicPartition(OFFSETS_TOPIC, magnitude(group) % max(1, len(after)))
     was, now = (marks[where].leader_epoch if where in marks else None for marks in (before, after))
     return max(0, now - was) if was is not None and now is not None else 0
@@ -428,7 +437,7 @@ def _kind(step: OffsetStep, track: Track) -> _Back:
 
 
 def _set(look: CommitSnapshot, reader: Reader) -> Track | None:
-    """What the group had committed; an offset that was removed before the look is nothing to go on from."""
+    """What the group had committed; an offset removed before the observation is no base for comparison."""
     track = look.tracks.get(reader)
     return None if track is None or track.last is None else track
 
@@ -440,7 +449,7 @@ def _case(reader: Reader, step: OffsetStep) -> Case:
 
 
 def _removed(before: CommitSnapshot, after: CommitSnapshot, now: CommitSnapshot, patience: CommitTimeouts) -> list[Ground]:
-    """Of a group that nobody is in, and that did not commit lately, offsets are removed every day, wherever it is."""
+    """Removed offsets. For a group without members and recent commits, Kafka removes offsets every day, in any cluster."""
     gone: dict[bool, list[Case]] = {True: [], False: []}
     again: list[Case] = []
     for reader, track in after.tracks.items():
@@ -467,7 +476,7 @@ def _was_used(reader: Reader, before: CommitSnapshot, after: CommitSnapshot, pat
 
 
 def _stalled(before: CommitSnapshot, now: CommitSnapshot, ends: Ends, patience: CommitTimeouts) -> list[Case]:
-    """Not one commit moved since the look before."""
+    """Groups without any moved commit since the last observation."""
     if now.taken_ms - before.taken_ms < patience.stalled:
         return []
     return [
@@ -482,9 +491,9 @@ def _stalled(before: CommitSnapshot, now: CommitSnapshot, ends: Ends, patience: 
 
 
 def _stopped(before: CommitSnapshot, after: CommitSnapshot, waiting: Waiting, patience: CommitTimeouts) -> list[Case]:
-    """Commits moved on after the look before, and then no more, though records wait for longer than these groups ever took since.
+    """Groups whose commits moved after the last observation and then stopped, while records wait longer than ever since.
 
-    Who stops later than `fresh` before this look is found by the next one: by then not one commit has moved.
+    The next observation finds a group that stops later than `fresh` before this one: by then not one commit has moved.
     """
     now, note = before.joined(after), "it moved on after the look before, and then no more"
     return [
@@ -500,13 +509,13 @@ def _stopped(before: CommitSnapshot, after: CommitSnapshot, waiting: Waiting, pa
 
 
 def _thrown_out(group: str, before: CommitSnapshot, after: CommitSnapshot, patience: CommitTimeouts) -> bool:
-    """The members of the look before are gone, and not by leaving: who leaves has committed shortly before."""
+    """The earlier members are gone without leaving: a member that leaves has committed shortly before."""
     newest = max((track.last_ms for reader, track in after.tracks.items() if reader.group == group), default=0)
     return before.has_members(group) and after.left_ms.get(group, after.taken_ms) - newest >= patience.leave
 
 
 def _seldom(reader: Reader, before: CommitSnapshot, ends: Ends, patience: CommitTimeouts) -> bool:
-    """A group that had let records wait for long at the look before, and went on all the same: that is its way."""
+    """True for a group that had let records wait for long at the last observation, and continued: that is its normal pace."""
     known = _set(before, reader)
     waited = known is not None and ends.get(TopicPartition(*reader[1:]), 0) > (known.last or 0)
     return known is not None and waited and known.last_ms < before.taken_ms - patience.fresh
@@ -519,7 +528,7 @@ def _unread(before: CommitSnapshot, after: CommitSnapshot) -> list[Ground]:
 
 
 def as_dict(look: CommitSnapshot) -> dict[str, Any]:
-    """For JSON: as much of a look as the next one is compared with."""
+    """For JSON: what the next observation is compared with."""
     tracks = [[*reader, track.last, track.last_ms] for reader, track in sorted(look.tracks.items())]
     ends = {str(partition): end for partition, end in look.ends.items()}
     rest = {"consumers": {group: dict(found) for group, found in look.consumers.items()}, "marks": marks_as_list(look.marks)}
@@ -528,7 +537,7 @@ def as_dict(look: CommitSnapshot) -> dict[str, Any]:
 
 
 def from_dict(document: Mapping[str, Any]) -> CommitSnapshot:
-    """What `as_dict` made. Raises `Refused` (D00) for another version, and KeyError, TypeError or ValueError for anything else."""
+    """What `as_dict` made. Raises `Refused` (D00) for another version; KeyError, TypeError or ValueError for anything else."""
     refuse_other(document.get("version"), VERSION)
     tracks = {Reader(*row[:3]): Track(row[3], row[3], row[4], row[4], closing=row[3]) for row in document["tracks"]}
     ends = {int(partition): int(end) for partition, end in document["ends"].items()}

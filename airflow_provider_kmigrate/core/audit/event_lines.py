@@ -1,6 +1,7 @@
-"""Events as lines of JSON, one object a line, flat, with the schema's version; and the errors of lines that are no events.
+"""Reads and writes events as lines of JSON, and checks that an events topic arrives whole in an output.
 
-Is what clients wrote to an events topic still whole, on its way from the topic by a checkpoint into an output?
+One flat object a line, with the schema's version. A line that is no event is an error of its own kind. The check follows the
+topic through a checkpoint into the output: nothing may be missing on the way.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from airflow_provider_kmigrate.exceptions import Refused
 
 
 class BadEvent(Refused):
-    """A line that is no event; count it, keep it aside and show it: what it said is unknown."""
+    """A line that is no event. Count it, keep it aside and report it: its content is unknown."""
 
 
 class MalformedEvent(BadEvent):
@@ -50,7 +51,7 @@ class ForeignEvent(BadEvent):
 
 
 class UnknownVersion(BadEvent):
-    """Written by another release; its words may mean something else."""
+    """Written by another release, so its fields may mean something else."""
 
 
 KINDS: Final[Mapping[str, type[Event]]] = MappingProxyType(
@@ -142,7 +143,7 @@ def _many(inner: _Read) -> _Read:
 
 
 def _row(kinds: tuple[type, ...], make: Callable[[list[Any]], Any]) -> _Read:
-    """A list with values of just these plain types; the commonest thing in an event by far, so checked in one comparison."""
+    """A list of just these plain types; it is by far the commonest value in an event, so one comparison checks it."""
     expected = list(kinds)
 
     def read(value: Any) -> Any:
@@ -154,7 +155,7 @@ def _row(kinds: tuple[type, ...], make: Callable[[list[Any]], Any]) -> _Read:
 
 
 def _reader(hint: Any) -> _Read:
-    """From a field's declared type to what reads it."""
+    """The function that reads a field's declared type."""
     args = get_args(hint)
     if get_origin(hint) is UnionType:
         (inner,) = (arg for arg in args if arg is not NoneType)
@@ -184,10 +185,10 @@ def newest_written(names: Iterable[str]) -> int | None:
 
 
 def misfit(begun: int | None, done: int | None, written: int | None) -> str:
-    """Why a checkpoint cannot be that of an output; empty where it can. Numbers of last batches, None: none was.
+    """Why a checkpoint does not belong to an output; empty if it may. Numbers of last batches, None: there was none.
 
-    A batch is begun in the checkpoint, then written to the output, then done in the checkpoint. Spark's sink passes over every batch
-    that is not behind the last one written, whatever is in it.
+    A batch is begun in the checkpoint, then written to the output, then done in the checkpoint. Spark's sink skips every batch
+    that is not after the last one written, whatever is in it.
     """
     if done is not None and written is None:
         return "is gone"
@@ -199,7 +200,7 @@ def misfit(begun: int | None, done: int | None, written: int | None) -> str:
 
 
 def refuse_removed(marks: Marks, place: Mapping[TopicPartition, int]) -> None:
-    """Raises `Refused` (X12) where a log begins behind the place up to which it was taken in."""
+    """Raises `Refused` (X12) if a log begins after the offset up to which it was read."""
     gone = [(where, marks[where].start, at) for where, at in sorted(place.items()) if where in marks and marks[where].start > at]
     if gone:
         (where, start, at), more = gone[0], f", and {len(gone) - 1} more partitions" if len(gone) > 1 else ""
@@ -209,7 +210,7 @@ def refuse_removed(marks: Marks, place: Mapping[TopicPartition, int]) -> None:
 
 
 def limits(topic: str, marks: Marks) -> list[Ground]:
-    """What the topic's own settings will remove, or may have."""
+    """What the topic's own settings will remove, or may have removed."""
     if any(mark.compacted for mark in marks.values()):
         why = "Compaction keeps one event of each writer and removes the others, without a word."
         return [_ground(Outcome.INCONCLUSIVE, f"The events topic {topic} is compacted.", why)]

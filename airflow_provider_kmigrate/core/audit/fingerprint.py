@@ -1,18 +1,13 @@
-"""The look at logs that fingerprints are made of: where each log begins and ends, and which blocks of it are hashed.
+"""Compares logs before a step and after it: equal, lost, changed, truncated; without any change in a client (level L0).
 
-Each partition's log is cut into blocks at multiples of a number of offsets, so that blocks stay comparable when retention moves the
-beginning of a log.
+Each partition's log is cut into blocks at multiples of a fixed number of offsets. A block's print is how many records it holds
+and an order-free hash of them, offsets and times included: equal prints mean equal records (two different blocks agree with a
+chance of about 2^-64). The fixed cuts keep blocks comparable when retention moves a log's beginning: blocks it reached are named
+and left out, the others stay.
 
-Logs before a step and after it: equal, lost, changed, truncated; without any change in a client (level L0).
-
-Each partition's log is cut into blocks at multiples of a number of offsets. A block's print is how many records it holds and an
-order-free hash of them, offsets and times included: equal prints mean equal records (two different blocks agree with a chance of
-about 2^-64). Cutting at fixed places keeps blocks comparable when retention moves the beginning of a log: blocks it reached are
-named and left out, the others stay.
-
-What compaction removes is no loss, so a block of a compacted topic may hold fewer records afterwards, and then shows nothing: it is named and left
-out, while the log's end, its epoch and its blocks that are whole are compared as ever. Reads
-are uncommitted: what an aborted transaction wrote lies in the log too, and does not depend on when it is read.
+Compaction is no loss, so a block of a compacted topic may hold fewer records afterwards, and then shows nothing: it is named and
+left out, while the log's end, its epoch and its whole blocks are compared as usual. Reads are uncommitted: an aborted
+transaction's records lie in the log too, and do not depend on the time of reading.
 """
 
 from __future__ import annotations
@@ -31,7 +26,7 @@ BLOCK: Final = 10_000
 
 
 class Print(NamedTuple):
-    """Of the records of one block: how many, the exclusive-or of their 64-bit hashes, the sums of the hashes' halves."""
+    """The print of one block: its number of records, the exclusive-or of their 64-bit hashes, the sums of the hashes' halves."""
 
     records: int
     xor: int = 0
@@ -41,11 +36,11 @@ class Print(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogMark:
-    """A partition's log: offsets from `start` to before `end`; `leader_epoch` of its last record, `topic_id` where known.
+    """A partition's log: offsets from `start` to before `end`; `leader_epoch` of its last record, `topic_id` if known.
 
-    `unread` says why nothing could be read, such as that there was no leader; offsets are 0 then. `retention_ms`, `retention_bytes`:
-    the limits beyond which its beginning is removed, -1: none, None: not known. `newest_ms`: the latest timestamp of a record in it, from which
-    retention counts; None: not told, or there is none.
+    `unread` says why nothing could be read, such as a missing leader; offsets are 0 then. `retention_ms`, `retention_bytes`: the
+    limits beyond which its beginning is removed, -1: none, None: unknown. `newest_ms`: the latest timestamp of a record in it,
+    from which retention counts; None: not reported, or there is none.
     """
 
     start: int = 0
@@ -61,7 +56,7 @@ class LogMark:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Which part of each log is hashed: the last `tail` offsets, which an unclean election would cut off, and `share` of the rest.
+    """The hashed part of each log: the last `tail` offsets, which an unclean election would cut off, and `share` of the rest.
 
     The rest is taken in `pieces` evenly spaced stretches. `share` 1 is everything.
     """
@@ -78,7 +73,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """One look at the logs. `prints` are by partition and number of the block (offset // `block`)."""
+    """One observation of the logs. `prints` are by partition and number of the block (offset // `block`)."""
 
     taken_ms: int
     cluster_id: str
@@ -92,7 +87,7 @@ class Fingerprint:
 
 
 def stretches(mark: LogMark, sample: Sample, block: int = BLOCK) -> list[tuple[int, int]]:
-    """What to hash of a log, as ascending stretches from .. before. Each begins at the log's start or where a block begins."""
+    """The stretches of a log to hash, ascending, as from .. before. Each begins at the log's start or at a block's start."""
     if mark.start >= mark.end:
         return []
     if sample.share >= 1.0:
@@ -113,7 +108,7 @@ def covered(mark: LogMark, blocks: Iterable[int], block: int) -> Iterator[tuple[
 
 
 def remaining(before: Fingerprint, marks: Mapping[TopicPartition, LogMark]) -> dict[TopicPartition, list[tuple[int, int]]]:
-    """What to hash once more, by the logs as they are now: the blocks of `before` that begin within them; cut where they end."""
+    """What to hash again, by the current logs: the blocks of `before` that begin within them; cut where they end."""
     found: dict[TopicPartition, list[tuple[int, int]]] = {}
     for where, blocks in before.prints.items():
         mark, now = before.marks[where], marks.get(where, LogMark())
@@ -126,8 +121,9 @@ def remaining(before: Fingerprint, marks: Mapping[TopicPartition, LogMark]) -> d
 def renewal(
     before: Fingerprint, after: Fingerprint, sample: Sample
 ) -> tuple[dict[TopicPartition, list[tuple[int, int]]], dict[TopicPartition, dict[int, Print]]]:
-    """A whole look by the marks of `after`, so that what came since `before` is compared next time: what is left to hash for it, and
-    the prints of those blocks that `after` has hashed as they are now.
+    """A complete observation by the marks of `after`, so that the next one compares what came since `before`.
+
+    Returns what is left to hash for it, and the prints of those blocks that `after` has hashed as they are now.
     """
     spans: dict[TopicPartition, list[tuple[int, int]]] = {}
     kept: dict[TopicPartition, dict[int, Print]] = {}
@@ -164,7 +160,8 @@ def compare(
 ) -> tuple[tuple[Ground, ...], LevelHealth]:
     """What became of the logs of `before`, as `core.audit.verdict.combine` takes it.
 
-    `after` must have hashed what `remaining` says. `topics`: those that are still asked for; None: all of `before`. Raises `Refused` where the two cannot be compared.
+    `after` must have hashed what `remaining` says. `topics`: those that are still asked for; None: all of `before`. Raises
+    `Refused` if the two cannot be compared.
     """
     if (before.cluster_id, before.block) != (after.cluster_id, after.block):
         one, other = (f"{each.cluster_id} in blocks of {each.block}" for each in (before, after))
@@ -187,7 +184,7 @@ def _only(look: Fingerprint, left_out: Collection[str]) -> Fingerprint:
 
 
 def compare_marks(before: Mapping[TopicPartition, LogMark], after: Mapping[TopicPartition, LogMark]) -> list[Ground]:
-    """What became of logs that are not hashed, such as those of `__consumer_offsets`: gone, made anew, truncated."""
+    """What became of logs that are not hashed, such as those of `__consumer_offsets`: gone, recreated, truncated."""
     found = _Findings()
     for where, mark in sorted(before.items()):
         _compare_marks(where, mark, after.get(where), found)
@@ -200,7 +197,7 @@ class _Findings:
 
     cases: dict[str, list[Case]] = field(default_factory=dict)
     equal: int = 0
-    then_ms: int | None = None  # when the two looks were taken
+    then_ms: int | None = None  # when the two observations were made
     now_ms: int | None = None
 
     def add(self, code: str, where: TopicPartition, span: tuple[int, int], count: int, note: str) -> None:
@@ -217,7 +214,7 @@ class _Findings:
                 yield Ground(outcome, reason, Level.LOG, total, tuple(sorted(found, key=lambda case: case.order)[:_CASES]))
 
     def compared(self, before: Fingerprint) -> Iterator[Ground]:
-        """How much is there unchanged; or that retention has left nothing of what could have been compared."""
+        """Reports how much is unchanged; or that retention has removed everything that could have been compared."""
         if self.equal:
             yield self._unchanged(before)
         elif self.cases.keys() & {"D09", "D17"}:
@@ -351,14 +348,16 @@ def _compare_ends(where: TopicPartition, mark: LogMark, now: LogMark, found: _Fi
 
 
 def _age_ms(mark: LogMark, found: _Findings) -> int | None:
-    """How old the newest record of then is now; where nobody told when that was written, as if it had been just then."""
+    """Age now of the then newest record; if its time was not reported, as if it had been written just then."""
     newest = found.then_ms if mark.newest_ms is None else mark.newest_ms
     return None if newest is None or found.now_ms is None else found.now_ms - newest
 
 
 def _unexplained(mark: LogMark, now: LogMark, age_ms: int | None) -> str:
-    """Why retention cannot have removed that; empty where it can. Old records are removed at any time, so time speaks only against the
-    removal of everything, the newest record with it. How many bytes there were is not known.
+    """Why retention cannot have removed that; empty if it can.
+
+    Old records are removed at any time, so time speaks only against the removal of everything, the newest record with it. The
+    number of bytes is unknown.
     """
     was, limits = ((each.retention_ms, each.retention_bytes) for each in (mark, now))
     if None in {*was, *limits}:
@@ -401,7 +400,7 @@ def _compare_block(
         found.equal += was.records
     elif now.records >= was.records:
         found.add("D02", where, span, was.records, f"{was.records} records before, {now.records} now, with other contents")
-    elif fewer != "D01" or not truncated:  # what lies behind the log's end is named as truncated
+    elif fewer != "D01" or not truncated:  # what follows the log's end is reported as truncated
         found.add(fewer, where, span, was.records - now.records, f"{now.records} records of {was.records}")
 
 
@@ -426,19 +425,19 @@ def marks_as_list(marks: Mapping[TopicPartition, LogMark]) -> list[Any]:
 
 
 def marks_from_list(rows: Iterable[Any]) -> dict[TopicPartition, LogMark]:
-    """Raises TypeError or ValueError for what is none."""
+    """Raises TypeError or ValueError if the list holds no marks."""
     return {TopicPartition(topic, partition): LogMark(**mark) for topic, partition, mark in rows}
 
 
 def refuse_other(version: object, known: int) -> None:
-    """Raises `Refused` (D00) for a stored look of another version."""
+    """Raises `Refused` (D00) for a stored observation of another version."""
     if version != known:
         text = f"A stored fingerprint has version {version!r}; this release reads version {known}."
         raise Refused.because(Reason("D00", text, remedy="Take a new one before the step."))
 
 
 def from_dict(document: Mapping[str, Any]) -> Fingerprint:
-    """What `as_dict` made. Raises `Refused` (D00) for another version, or what is none."""
+    """What `as_dict` made. Raises `Refused` (D00) for another version, or for anything else."""
     refuse_other(document.get("version"), VERSION)
     try:
         prints = {

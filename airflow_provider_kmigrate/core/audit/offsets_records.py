@@ -1,13 +1,12 @@
-"""Kafka's serialization of records (KIP-482), read from bytes that may be anything: every length is checked before it is used.
-
-What brokers write into `__consumer_offsets`, decoded: commits, generations, members, and what was removed.
+"""Decodes what brokers write into `__consumer_offsets`: commits, generations, members, and removals.
 
 It is the one witness of consumer groups that needs no change in any client. Formats: OffsetCommitKey 0-1, OffsetCommitValue 0-4,
 GroupMetadataKey 2, GroupMetadataValue 0-4 (all that Kafka 0.9 to 4 brokers write for classic groups), and of KIP-848 groups the
 epoch, the members and their current assignments; from `group-coordinator/src/main/resources/common/message` of Kafka, checked
-against bytes of 3.9.2 brokers and of its own serializers. Other keys (share and streams groups) are told apart and not read.
+against bytes of 3.9.2 brokers and of its own serializers. Other keys (share and streams groups) are recognized and not read.
 
-A record that cannot be read says nothing about its group: `Scan` counts it, keeps the first few and goes on.
+The bytes (Kafka's serialization, KIP-482) may be anything: every length is checked before it is used. A record that cannot be
+read says nothing about its group: `Scan` counts it, keeps the first few and continues.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ _INT64: Final = Struct(">q")
 
 
 class MalformedBytes(ValueError):
-    """Too short, too long, or a length that cannot be."""
+    """Too short, too long, or with an impossible length."""
 
 
 class RecordBytes:
-    """Reads from front to back. `flexible`: lengths are varints, one more than they say, and structures end with tagged fields.
+    """Reads bytes front to back. `flexible`: lengths are varints, one more than they say; structures end with tagged fields.
 
     Every method raises `MalformedBytes`.
     """
@@ -60,7 +59,7 @@ class RecordBytes:
         return int(_INT64.unpack(self.take(8))[0])
 
     def varint(self) -> int:
-        """An unsigned one, of at most five bytes."""
+        """An unsigned varint, of at most five bytes."""
         value = 0
         for shift in range(0, 35, 7):
             byte = self.take(1)[0]
@@ -90,21 +89,21 @@ class RecordBytes:
         return self.take(self.varint() - 1 if self.flexible else self.int32())
 
     def array(self) -> int:
-        """How many elements follow: no more than there are bytes left, so that a damaged length costs no memory."""
+        """The number of elements that follow: at most the bytes left, so that a damaged length costs no memory."""
         count = self.varint() - 1 if self.flexible else self.int32()
         if not 0 <= count <= len(self._data) - self._at:
             raise MalformedBytes(f"an array of {count} elements in {len(self._data) - self._at} bytes")
         return count
 
     def end_struct(self) -> None:
-        """The end of a structure: tagged fields, which newer brokers add, are passed over."""
+        """The end of a structure: tagged fields, which newer brokers add, are skipped."""
         if self.flexible:
             for _ in range(self.varint()):
                 self.varint()
                 self.take(self.varint())
 
     def end(self) -> None:
-        """The end of everything."""
+        """The end of all bytes."""
         self.end_struct()
         if self._at != len(self._data):
             raise MalformedBytes(f"{len(self._data) - self._at} bytes are left over")
@@ -114,20 +113,20 @@ _KEPT = 20  # examples of what could not be read
 
 
 class BadRecord(Refused):
-    """A record that cannot be read; what it said of its group is unknown."""
+    """A record that cannot be read; what it says of its group is unknown."""
 
 
 class MalformedRecord(BadRecord):
-    """Not what its own version number says: cut short, too long, or a length that cannot be."""
+    """Not as its own version number requires: cut short, too long, or with an impossible length."""
 
 
 class UnknownRecord(BadRecord):
-    """Of a kind or a version that this release does not read."""
+    """A record of a kind or a version that this release does not read."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetCommitted:
-    """A group's position in one partition. `leader_epoch`: of the last record consumed, where the client said it (version 3)."""
+    """A group's position in one partition. `leader_epoch`: of the last record consumed, if the client sent it (version 3)."""
 
     group: str
     topic: str
@@ -141,7 +140,7 @@ class OffsetCommitted:
 
 @dataclass(frozen=True, slots=True)
 class OffsetRemoved:
-    """A tombstone: expired, or deleted by someone."""
+    """A tombstone: expired, or deleted by a client."""
 
     group: str
     topic: str
@@ -203,7 +202,7 @@ class ConsumerMember:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerAssignment:
-    """What a member of a KIP-848 group owns at `epoch`: (topic id in base64, partitions)."""
+    """The partitions that a member of a KIP-848 group owns at `epoch`: (topic id in base64, partitions)."""
 
     group: str
     member: str
@@ -221,7 +220,7 @@ class ConsumerMemberRemoved:
 
 @dataclass(frozen=True, slots=True)
 class OtherRecord:
-    """Read no further: `key_type` is Kafka's number of the kind of record."""
+    """A record that is not read further: `key_type` is Kafka's number of its kind."""
 
     key_type: int
 
@@ -240,7 +239,7 @@ Record = (
 
 
 class RawRecord(NamedTuple):
-    """A record as it lies in the topic; `partition` and `offset` are its place there."""
+    """A record as stored in the topic; `partition` and `offset` are its position there."""
 
     partition: int
     offset: int
@@ -318,9 +317,9 @@ def _member(value: RecordBytes, version: int, protocol_type: str) -> GroupMember
 
 
 def _assignment(data: bytes) -> tuple[TopicPartition, ...] | None:
-    """A client wrote these bytes, not a broker (ConsumerProtocolAssignment): one that is unreadable spoils nothing else."""
+    """A client wrote these bytes, not a broker (ConsumerProtocolAssignment): an unreadable one affects nothing else."""
     if not data:
-        return ()  # a member that was given nothing
+        return ()  # a member without partitions
     try:
         reader = RecordBytes(data)
         reader.int16()
@@ -387,14 +386,14 @@ _KINDS: Final[Mapping[int, Callable[[RecordBytes, RecordBytes | None], Record]]]
 
 @dataclass(slots=True)
 class Scan:
-    """One reading of the topic. `kinds` counts what was read, `refused` what could not be; `examples` are the first of those."""
+    """One reading of the topic. `kinds` counts read records, `refused` unreadable ones; `examples` are the first of those."""
 
     kinds: Counter[type[Record]] = field(default_factory=Counter)
     refused: int = 0
     examples: list[str] = field(default_factory=list)
 
     def read(self, raw: RawRecord) -> Record | None:
-        """None for a record that is counted as refused."""
+        """The decoded record; None if it is counted as refused."""
         try:
             record = decode(raw.key, raw.value)
         except BadRecord as error:
@@ -406,7 +405,7 @@ class Scan:
         return record
 
     def read_all(self, raws: Iterable[RawRecord]) -> Iterator[tuple[RawRecord, Record]]:
-        """Those that could be read."""
+        """The records that could be read."""
         for raw in raws:
             record = self.read(raw)
             if record is not None:

@@ -1,9 +1,8 @@
-"""What happened when, from the events of a run: who owned each partition, how far groups were behind, how long producers waited.
+"""The facts that a run's report shows: partitions' owners, groups' lag, producers' waits, as frozen values.
 
-For pictures. What is wrong is decided in `core.ledger`, from the same events; where the two speak of the same thing (two owners
-at a time) they agree. Ownership is ordered by its place in the log where that is known, and drawn by the writers' times.
-
-What a report of one run shows, as frozen values: the page and the JSON file beside it are made of the same.
+The page and the JSON file beside it are made of the same values. They are for pictures: `core.ledger` decides what is wrong, from
+the same events, and both agree on what they share (two owners at a time). Ownership is ordered by its position in the log if that
+is known, and drawn by the writers' times.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ BINS = 240
 
 
 class Window(NamedTuple):
-    """From .. before, in ms since the epoch."""
+    """A time window from .. before, in ms since the epoch."""
 
     from_ms: int
     to_ms: int
@@ -39,7 +38,7 @@ class Window(NamedTuple):
 
 
 class Held(NamedTuple):
-    """Who owned a partition from .. to: nobody, one member, or several at once."""
+    """The owners of a partition from .. to: none, one member, or several at once."""
 
     from_ms: int
     to_ms: int
@@ -52,7 +51,7 @@ class Held(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OwnerTrack:
-    """The owners of partitions of one topic in one group, from the first taking on; several partitions: they had the same ones."""
+    """The owners of partitions of one topic in one group, from the first acquisition on; several partitions: all had the same."""
 
     group: str
     topic: str
@@ -70,7 +69,7 @@ class OwnerTrack:
 
 @dataclass(frozen=True, slots=True)
 class LagTrack:
-    """How many records a group was behind, summed over its partitions, at these times."""
+    """How many records a group was behind at these times, summed over its partitions."""
 
     group: str
     points: tuple[tuple[int, int], ...]
@@ -81,7 +80,7 @@ class LagTrack:
 
 
 class Stall(NamedTuple):
-    """The longest time that an acknowledgement took, of those that came in from .. to."""
+    """The longest wait for an acknowledgement, of those that came in from .. to."""
 
     from_ms: int
     to_ms: int
@@ -89,7 +88,7 @@ class Stall(NamedTuple):
 
 
 def owners(book: Book, skew_ms: int = 100) -> tuple[OwnerTrack, ...]:
-    """Every partition's owners. Overlaps that only clocks show and that are not longer than `skew_ms` are none."""
+    """Every partition's owners. Overlaps that only clocks show, and that are not longer than `skew_ms`, do not count."""
     last_ms = {name: writer.last_ms for name, writer in book.writers.items()}
     ends: dict[str, int] = {}
     for key, changes in book.ownership.items():
@@ -107,7 +106,7 @@ def _track(
 
 
 def _spans(steps: Sequence[OwnershipStep], end_ms: int, shortest_double: int) -> Iterator[Held]:
-    """Between the steps. An overlap that the log shows is at least one millisecond long, whatever the clocks say."""
+    """The spans between the steps. An overlap in the log is at least one millisecond long, whatever the clocks say."""
     members: dict[str, None] = {}
     for step, following in zip(steps, [*steps[1:], None], strict=True):
         if step.takes:
@@ -120,7 +119,7 @@ def _spans(steps: Sequence[OwnershipStep], end_ms: int, shortest_double: int) ->
 
 
 def _without_skew(spans: Iterable[Held], skew_ms: int) -> Iterator[Held]:
-    """A stretch of overlaps that is no longer than the skew goes to the member that stays."""
+    """Gives a stretch of overlaps no longer than the skew to the member that stays."""
     for double, stretch in groupby(spans, key=lambda span: len(span.owners) > 1):
         parts = list(stretch)
         short = double and parts[-1].to_ms - parts[0].from_ms <= skew_ms
@@ -128,7 +127,7 @@ def _without_skew(spans: Iterable[Held], skew_ms: int) -> Iterator[Held]:
 
 
 def _joined(spans: Iterable[Held]) -> Iterator[Held]:
-    """Spans of the same owners that touch as one; empty ones left out."""
+    """Joins touching spans of the same owners; drops empty ones."""
     kept: Held | None = None
     for span in spans:
         if kept and kept.owners == span.owners and kept.from_ms <= span.from_ms <= kept.to_ms:
@@ -142,7 +141,7 @@ def _joined(spans: Iterable[Held]) -> Iterator[Held]:
 
 
 def alike(tracks: Iterable[OwnerTrack]) -> tuple[OwnerTrack, ...]:
-    """Partitions of one topic with the same owners at the same times as one track; worst first: two owners, then none."""
+    """Partitions of one topic with the same owners at the same times as one track; worst first: two owners, then no owner."""
     same: dict[tuple[str, str, tuple[Held, ...]], list[int]] = {}
     for track in tracks:
         same.setdefault((track.group, track.topic, track.held), []).extend(track.partitions)
@@ -153,7 +152,7 @@ def alike(tracks: Iterable[OwnerTrack]) -> tuple[OwnerTrack, ...]:
 
 
 def simpler(track: OwnerTrack, step_ms: int) -> OwnerTrack:
-    """The track with its times rounded to multiples of this, so that it has few spans; two owners at once only grow by that."""
+    """The track with times rounded to multiples of this, so that it has few spans; double ownership can only grow by that."""
     spans = (_rounded(span, step_ms) for span in sorted(track.held, key=lambda span: len(span.owners) > 1))
     return replace(track, held=tuple(_joined(spans)))
 
@@ -165,7 +164,7 @@ def _rounded(span: Held, step_ms: int) -> Held:
 
 
 def lag_track(book: Book, window: Window) -> tuple[LagTrack, ...]:
-    """Acknowledged and not yet delivered, for each group whose topics have acknowledgements with offsets."""
+    """Records acknowledged and not yet delivered, for each group whose topics have acknowledgements with offsets."""
     bins = window.bins()
     ends = {where: [(ack.t_acked_ms, ack.last + 1) for ack in acks if ack.located] for where, acks in book.acks.items()}
     found = []
@@ -178,7 +177,7 @@ def lag_track(book: Book, window: Window) -> tuple[LagTrack, ...]:
 
 
 def _positions(book: Book, key: GroupPartition) -> list[tuple[int, int]]:
-    """(time, next offset); the first one is where the group began, or where the log did."""
+    """(time, next offset); the first one is where the group, or the log, began."""
     runs = book.runs.get(key, [])
     first = min((run.first for run in runs), default=min((ack.first for ack in book.acks[key.where] if ack.located), default=0))
     return [(0, first), *((run.t_last_ms, run.last + 1) for run in runs)]
@@ -201,7 +200,7 @@ def _highest(points: Iterable[tuple[int, int]], bins: Sequence[int]) -> list[int
 
 
 def stalls(book: Book, window: Window) -> tuple[Stall, ...]:
-    """For each part of the window in which anything was acknowledged, the longest time that took."""
+    """The longest wait for an acknowledgement, for each part of the window with any acknowledgement."""
     bins = window.bins()
     worst: dict[int, float] = {}
     for t_ms, value in _latencies(book):
@@ -213,7 +212,7 @@ def stalls(book: Book, window: Window) -> tuple[Stall, ...]:
 
 
 def _latencies(book: Book) -> Iterator[tuple[int, float]]:
-    """(when it was acknowledged, how long that took in ms)."""
+    """(time of the acknowledgement, its latency in ms)."""
     for acks in book.acks.values():
         for ack in acks:
             if ack.latency_max_us is not None:
@@ -224,12 +223,12 @@ def _latencies(book: Book) -> Iterator[tuple[int, float]]:
 
 
 VERSION: Final = 1
-_EDGE_MS = 1_000  # what happened in the last moment is drawn inside the picture
+_EDGE_MS = 1_000  # events of the last moment are drawn inside the picture
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What the report is about. `made_ms`: when it was made, ms since the epoch."""
+    """The subject of the report. `made_ms`: when the report was made, ms since the epoch."""
 
     cluster: str
     cluster_id: str
@@ -238,7 +237,7 @@ class Subject:
 
 
 class Ledger(NamedTuple):
-    """The facts of one ledger, and the level of evidence that its events are."""
+    """The facts of one ledger, and its events' level of evidence."""
 
     level: Level
     facts: Facts
@@ -246,7 +245,7 @@ class Ledger(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReportFacts:
-    """Everything that is shown. An empty part was not measured; the page says so.
+    """Everything that the report shows. An empty part was not measured; the page says so.
 
     `gaps`: the longest delivery gap of each group and partition, longest first. `unreadable`: lines of the journal.
     """
@@ -288,10 +287,10 @@ def collect(
     events: Iterable[Event] = (),
     lag: tuple[LagTrack, ...] = (),
 ) -> ReportFacts:
-    """The facts of one run.
+    """Collects the facts of one run.
 
-    `events` are kept in memory, about 1 kB each: give those of a run of ordinary size, and of a large one at least the ownership.
-    `lag` from elsewhere is shown instead of what the events say.
+    `events` are kept in memory, about 1 kB each: pass all of a run of ordinary size, and of a large one at least the ownership.
+    `lag` from elsewhere replaces what the events say.
     """
     book, lines = Book.of(events), journal.lines if journal else ()
     window = _window(book, lines)
@@ -313,7 +312,7 @@ def collect(
 
 
 def _window(book: Book, lines: Sequence[journal_lines.Line]) -> Window:
-    """From the first to the last of everything that has a time; a minute of 1970 where nothing has."""
+    """From the first to the last time of any fact; a minute of 1970 if there is none."""
     times = [line.began_ms for line in lines] + [line.at_ms for line in lines]
     for writer in book.writers.values():
         times += [writer.first_ms, writer.last_ms]

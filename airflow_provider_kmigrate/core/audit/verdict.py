@@ -1,10 +1,10 @@
-"""What an audit concludes: PASS, FAIL or INCONCLUSIVE, by which evidence, and why.
+"""The audit's verdict: PASS, FAIL or INCONCLUSIVE, by which evidence, and why.
 
-The rule: a verdict is the worst of its grounds, and having no evidence is itself a ground. From it follow the properties
-that the callers rely on:
+The rule: a verdict is the worst of its grounds, and having no evidence is itself a ground. From it follow the properties that the
+callers rely on:
 
 1. Nothing read is never PASS: a required level without events is INCONCLUSIVE.
-2. Lost audit events are never lost records: what was concluded from *not seeing* a delivery counts only where the audit's own
+2. Lost audit events are never lost records: what was concluded from *not seeing* a delivery counts only if the audit's own
    account is whole; inside its holes the range is INCONCLUSIVE.
 3. What was *seen* (two owners, two contents at one offset) stays a FAIL whatever else is missing.
 4. More grounds never make a verdict better.
@@ -28,7 +28,7 @@ VERSION = 2
 
 
 class Outcome(StrEnum):
-    """Three-way on purpose: INCONCLUSIVE asks for more evidence or a person, it is not a milder PASS."""
+    """The outcome of an audit. INCONCLUSIVE asks for more evidence or a decision; it is not a milder PASS."""
 
     PASS = "PASS"  # noqa: S105 (a word, no password)
     INCONCLUSIVE = "INCONCLUSIVE"
@@ -43,7 +43,7 @@ _SEVERITY = (Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.FAIL)
 
 
 class Level(IntEnum):
-    """What evidence is made of. The numbers stand in stored verdicts: never renumber."""
+    """The level of evidence. The numbers stand in stored verdicts: never renumber."""
 
     LOG = 0  # nothing changed in any client: fingerprints, end offsets, leader epochs, commits
     PROBE = 1  # kmigrate's own numbered records through every broker
@@ -56,8 +56,8 @@ class Level(IntEnum):
 
 
 DEFAULT_LEVELS = frozenset({Level.LOG, Level.PROBE})  # those that need no change in any client
-# As much as was shown, and no more: the newest records may be on their way where clients run on; a delivery shows an offset, and whose
-# record lay there only where clients number records; of records of producers that write no events nobody says that they were to come.
+# Each claim says only what was shown. Newest records may still be on their way if clients run on. A delivery shows an offset, and
+# which record was there only if clients number records. For producers without events, no record is known to be due.
 CLAIMS: Mapping[Level, str] = {
     Level.LOG: "what was compared of the logs is still there and unchanged, and no committed offset went back",
     Level.PROBE: "every numbered probe record that a broker had acknowledged, but for the newest, was delivered once and in order",
@@ -70,10 +70,10 @@ CLAIMS: Mapping[Level, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """One thing found, and what it alone makes of the verdict (`outcome`; PASS: a fact worth showing).
+    """One finding, and what it alone makes of the verdict (`outcome`; PASS: a fact worth showing).
 
     `count` is how many there are, `examples` the first few of them. `by_absence`: concluded from what was not seen, so that a
-    hole in the audit's own events of that level takes it back.
+    hole in the audit's own events of that level invalidates it.
     """
 
     outcome: Outcome
@@ -86,11 +86,11 @@ class Ground:
 
 @dataclass(frozen=True, slots=True)
 class LevelHealth:
-    """How whole the audit's own account is at one level.
+    """How complete the audit's own account is at one level.
 
     `events`: how many were read. `missing`: ranges whose audit events are lost (a hole in a member's delivery counter, a member
-    that ended without saying so). `malformed`: events that could not be understood, kept aside. `hand_overs`: changes of owner seen.
-    `includes`: lower levels that the same events prove, so that what is found speaks against them too.
+    that ended without a stop event). `malformed`: unreadable events, kept aside. `hand_overs`: changes of owner seen. `includes`:
+    lower levels that the same events prove, so that findings speak against them too.
     """
 
     level: Level
@@ -103,15 +103,15 @@ class LevelHealth:
 
 @dataclass(frozen=True, slots=True)
 class CanaryVerdict:
-    """How a group's canary compares with the other members; the numbers are factors, canary / others, None if not computed.
+    """The comparison of a group's canary with the other members; the numbers are factors, canary / others, None if not computed.
 
-    `measured` of `window` intervals have passed since the change; nothing is compared before all have. `low` and `high`: one-sided
-    95 % bounds. `smallest`: the smallest true effect that the comparison would have failed with a probability of 80 %.
+    `measured` of `window` intervals have passed since the change; nothing is compared before all have. `low` and `high`:
+    one-sided 95 % bounds. `smallest`: the smallest true effect that would have failed the comparison with a probability of 80 %.
     """
 
     outcome: Outcome
     metric: str
-    margin: float  # up to how many times as late is accepted
+    margin: float  # up to which factor a delay is accepted
     window: int
     measured: int
     baseline: int = 0  # members that the canary is compared with
@@ -125,7 +125,7 @@ class CanaryVerdict:
 
 @dataclass(frozen=True, slots=True)
 class AuditVerdict:
-    """`levels`: what each level of evidence alone says; a level that was not measured is not in it. `grounds`: worst first."""
+    """The verdict. `levels`: what each measured level alone says; unmeasured ones are missing. `grounds`: worst first."""
 
     outcome: Outcome
     levels: Mapping[Level, Outcome] = field(default_factory=dict)
@@ -139,12 +139,12 @@ class AuditVerdict:
 
     @property
     def unmeasured(self) -> tuple[Level, ...]:
-        """Levels that need no change in any client, and of which there is no evidence."""
+        """Levels without evidence although they need no change in any client."""
         return tuple(sorted(DEFAULT_LEVELS - self.levels.keys()))
 
     @property
     def headline(self) -> str:
-        """One sentence for a person: the outcome, and the worst ground or what was shown."""
+        """One sentence for the operator: the outcome, and the worst ground or what was shown."""
         if self.outcome is not Outcome.PASS:
             return f"{self.outcome}: {self.grounds[0].reason if self.grounds else 'no evidence of any kind was given.'}"
         shown = [f"{level.label} {CLAIMS[level]}" for level in self.proven]
@@ -154,7 +154,7 @@ class AuditVerdict:
 
 
 def worst(outcomes: Iterable[Outcome]) -> Outcome:
-    """The most severe; nothing at all is INCONCLUSIVE."""
+    """The most severe outcome; INCONCLUSIVE if there is none."""
     return max(outcomes, key=lambda outcome: outcome.rank, default=Outcome.INCONCLUSIVE)
 
 
@@ -164,9 +164,9 @@ def combine(
     canary: CanaryVerdict | None = None,
     required: Collection[Level] = DEFAULT_LEVELS,
 ) -> AuditVerdict:
-    """The verdict over everything that was found; `health` says which levels were measured and where their account has holes.
+    """The verdict over all findings; `health` says which levels were measured and where their account has holes.
 
-    A canary that was judged counts as a ground; None means that none was asked for.
+    A canary's verdict counts as a ground; None means that none was asked for.
     """
     accounts = tuple(health)
     holes = {account.level: account.missing for account in accounts}
@@ -203,7 +203,7 @@ VIOLATIONS: Mapping[str, Reason] = {
 
 
 def of_facts(facts: Facts, level: Level, tolerated: Collection[str] = ()) -> tuple[tuple[Ground, ...], LevelHealth]:
-    """A ledger's facts as `combine` takes them. The ledger has already judged what absence may show: nothing is taken back again.
+    """A ledger's facts as `combine` takes them. The ledger has already judged absences: nothing is invalidated again.
 
     `tolerated`: names of findings that are shown and do not fail.
     """
@@ -216,7 +216,7 @@ def of_facts(facts: Facts, level: Level, tolerated: Collection[str] = ()) -> tup
 
 
 def _violations(outcome: Outcome, findings: Mapping[str, LedgerFinding], level: Level, *, before: str = "") -> list[Ground]:
-    """`before`: with what the sentence of each begins."""
+    """`before`: the beginning of each sentence."""
     return [
         Ground(outcome, replace(reason, text=before + reason.text.format(found.count)), level, found.count, found.cases)
         for name, reason in VIOLATIONS.items()
@@ -229,7 +229,7 @@ def _gravity(ground: Ground) -> tuple[int, str, str]:
 
 
 def _measured(accounts: Iterable[LevelHealth]) -> dict[Level, set[Level]]:
-    """Each level that was measured, with those at which a finding speaks against it."""
+    """Each measured level, with those at which a finding speaks against it."""
     found: dict[Level, set[Level]] = {}
     for account in accounts:
         for level in (account.level, *account.includes):
@@ -238,12 +238,12 @@ def _measured(accounts: Iterable[LevelHealth]) -> dict[Level, set[Level]]:
 
 
 def _at(levels: Collection[Level], grounds: Iterable[Ground]) -> Outcome:
-    """What these levels say alone: PASS unless something at them says otherwise."""
+    """The outcome of these levels alone: PASS unless a ground at them says otherwise."""
     return worst([Outcome.PASS, *(ground.outcome for ground in grounds if ground.level in levels)])
 
 
 def _within_account(ground: Ground, holes: Mapping[Level, tuple[Case, ...]]) -> Ground:
-    """Takes a conclusion from absence back where audit events are missing; what lies outside the holes stays.
+    """Withdraws a conclusion from absence if audit events are missing there; what lies outside the holes stays.
 
     `examples` may be only the first few of `count`: as long as one of them is sound the ground stands.
     """
@@ -263,7 +263,7 @@ def _within_account(ground: Ground, holes: Mapping[Level, tuple[Case, ...]]) -> 
 
 
 def _overlap(one: Case, other: Case) -> bool:
-    """Whether both may speak of the same offset; a bound that is not known (-1) is open."""
+    """True if both may concern the same offset; an unknown bound (-1) is open."""
     ends = [(case.first, case.last if case.last >= 0 else math.inf) for case in (one, other)]
     same_partition = (one.topic, one.partition) == (other.topic, other.partition)
     return same_partition and max(first for first, _ in ends) <= min(last for _, last in ends)
@@ -280,7 +280,7 @@ def _unmeasured(level: Level) -> Ground:
 
 
 def _reservations(account: LevelHealth) -> list[Ground]:
-    """What the state of a level's own account says."""
+    """What the state of a level's own account adds to the grounds."""
     found = [_unmeasured(account.level)] if account.events == 0 else []
     if account.missing:
         found.append(_holes(account))
@@ -333,7 +333,7 @@ def _plain(value: Any) -> Any:
 
 
 def may_change(document: Mapping[str, Any]) -> bool:
-    """Whether more evidence of the same kind may settle a stored verdict: not if only the canary's whole window was not clear."""
+    """True if more evidence of the same kind may settle a stored verdict: not if only the canary's whole window was unclear."""
     canary = document.get("canary")
     if canary is None or canary["measured"] < canary["window"]:
         return True

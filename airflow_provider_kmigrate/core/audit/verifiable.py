@@ -1,13 +1,13 @@
-"""Kafka's own VerifiableProducer and VerifiableConsumer as witnesses: their JSON lines (KIP-25, measured with 3.9.2) as our events.
+"""Reads the JSON lines of Kafka's VerifiableProducer and VerifiableConsumer (KIP-25, measured with 3.9.2) as our events.
 
-Both tools mix log lines into their output; what does not begin with a brace is skipped. A line that begins as JSON and cannot
-be read may have been anything, so it leaves a hole in the writer's numbers and the ledger stays incomplete.
+Both tools mix log lines into their output; lines that do not begin with a brace are skipped. A line that begins as JSON and
+cannot be read may have been anything: it leaves a hole in the writer's numbers, and the ledger stays incomplete.
 
-With `--verbose` the VerifiableConsumer prints each record of a poll, before the poll's sum: only then can it be told which records a poll
-over gaps held (3.9.2's `onRecordsReceived`).
+With `--verbose` the VerifiableConsumer prints each record of a poll before the poll's sum. Only then are the records known that a
+poll over gaps held (3.9.2's `onRecordsReceived`).
 
-What these tools cannot tell: when a record was sent (only that it was acknowledged), whose records were delivered, generations,
-and the order of ownership changes other than by time.
+These tools do not report generations, whose records were delivered, or when a record was sent (only its acknowledgement).
+Ownership changes are ordered by time alone.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ _Translate = Callable[[_Json], Iterable[Event]]
 
 
 def producer_events(lines: Iterable[str], producer: str) -> Iterator[Event]:
-    """The output of one VerifiableProducer; `producer` names this run of it, unlike any other run."""
+    """The output of one VerifiableProducer; `producer` is a name unique to this run of it."""
     return _ProducerTool(producer).read(lines)
 
 
 def consumer_events(
     lines: Iterable[str], member: str, group: str, topics: Sequence[str], reset: str = "earliest"
 ) -> Iterator[Event]:
-    """The output of one VerifiableConsumer; `topics` and `reset` as it was started (`--topic`, `--reset-policy`)."""
+    """The output of one VerifiableConsumer; `topics` and `reset` as at its start (`--topic`, `--reset-policy`)."""
     return _ConsumerTool(member, group, topics, reset).read(lines)
 
 
 class _Tool:
-    """What both tools share: numbering, and what to do with lines that cannot be read."""
+    """The common part of both tools: numbering, and unreadable lines."""
 
     def __init__(self, writer: str, translators: Mapping[str, _Translate]) -> None:
         self.writer = writer
@@ -115,7 +115,7 @@ class _ProducerTool(_Tool):
         self._failed += 1
         stamp, seq = self._stamp(value), _number(value)
         error = f"{value.get('exception')}: {value.get('message')}"
-        partition = int(value.get("partition", -1))  # a record that failed was never given one
+        partition = int(value.get("partition", -1))  # a failed record was never given a partition
         return [SendFailure(stamp, self.writer, str(value["topic"]), partition, seq, seq, error, None, stamp.t_ms)]
 
     def _stop(self, value: _Json) -> Iterable[Event]:
@@ -172,7 +172,7 @@ class _ConsumerTool(_Tool):
 
 
 def _islands(part: _Json, told: Sequence[tuple[TopicPartition, int]]) -> list[tuple[TopicPartition, int, int, int]]:
-    """What a poll delivered of a partition as unbroken runs, where all its records were told; else as the one run of its sum."""
+    """A poll's deliveries of a partition as unbroken runs if all its records were printed; else as the one run of its sum."""
     key, count = _topic_partition(part), int(part["count"])
     first, last = int(part["minOffset"]), int(part["maxOffset"])
     offsets = [offset for where, offset in told if where == key]
@@ -185,5 +185,5 @@ def _topic_partition(part: _Json) -> TopicPartition:
 
 
 def _number(value: _Json) -> int:
-    """The record's number: its value, behind the dot of a `--value-prefix`."""
+    """The record's number: its value, after the dot of a `--value-prefix`."""
     return int(str(value["value"]).rpartition(".")[2])

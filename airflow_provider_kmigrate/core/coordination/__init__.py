@@ -1,1 +1,1 @@
-"""What the old consumer's coordination writes into ZooKeeper and computes from it."""
+"""What the ZooKeeper (legacy) consumer's coordination writes into ZooKeeper and computes from it."""

@@ -1,13 +1,13 @@
-"""Who gets which partition: the old consumer's two assignors, and KIP-125's split of a Kafka member's partitions over its streams.
+"""Assigns partitions as the ZooKeeper consumer's two assignors do, and splits a Kafka member's over its streams (KIP-125).
 
-Everything is a pure function of sorted input, and the order is Java's: strings by UTF-16 units, hashes signed and of 32 bits. Every
-member of a group computes the whole group's assignment from the same znodes and takes its own part of it, so one that computes
-anything else than the old consumers beside it waits for their partitions for ever, and they for its.
+Everything is a pure function of sorted input, and the order is Java's: strings by UTF-16 units, hashes signed and of 32 bits.
+Every member computes the whole group's assignment from the same znodes and takes its own part. A member that computes anything
+else waits for the ZooKeeper consumers' partitions for ever, and they for its.
 
 What the real 1.1.1 does with odd groups (`tests/old_consumer` asks its own classes):
 
-* a topic that is registered and does not exist has no partitions, and hinders nobody;
-* one registration that cannot be read leaves the whole group without an assignment.
+* a topic that is registered and does not exist has no partitions, and hinders no member;
+* one unreadable registration leaves the whole group without an assignment.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Owners = Mapping[TopicPartition, str]  # partition -> thread id
 
 
 class Strategy(StrEnum):
-    """partition.assignment.strategy; round-robin sorts by a text that Kafka 1.0 changed (KAFKA-5822), so versions must not be mixed."""
+    """partition.assignment.strategy. Round-robin sorts by a text that Kafka 1.0 changed (KAFKA-5822): do not mix versions."""
 
     RANGE = "range"
     ROUND_ROBIN = "roundrobin"  # from 1.0.0
@@ -36,7 +36,7 @@ class Strategy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Everything that an assignment is computed from: the registrations as they were read, and the cluster's topics."""
+    """The input of an assignment: the registrations as they were read, and the cluster's topics."""
 
     registrations: Mapping[str, Registration | Unreadable]
     topics: Mapping[str, Collection[int]]
@@ -56,7 +56,7 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """Nobody can compute an assignment: these members' registrations cannot be read, and every old consumer fails on them."""
+    """No assignment can be computed: these members' registrations are unreadable, and every ZooKeeper consumer fails on them."""
 
     flaws: Mapping[str, Unreadable] = field(default_factory=dict)
 
@@ -67,7 +67,7 @@ def java_order(text: str) -> bytes:
 
 
 def topics_of(registration: Registration, existing: Iterable[str], *, internal: bool = False) -> Mapping[str, int] | Unreadable:
-    """Topic -> streams that a registration amounts to: its own words, or what its wildcard selects of the topics there are."""
+    """Topic -> streams of a registration: its own topics, or those that its wildcard selects among the existing ones."""
     wildcard = registration.wildcard
     if wildcard is None:
         return registration.subscription
@@ -79,7 +79,7 @@ def topics_of(registration: Registration, existing: Iterable[str], *, internal: 
 
 
 def assign(strategy: Strategy, group: Group) -> Assigned | Frozen:
-    """The whole group's assignment, as each of its old consumers computes it for itself."""
+    """The whole group's assignment, as each of its ZooKeeper consumers computes it."""
     wanted = {name: _topics(entry, group) for name, entry in group.registrations.items()}
     flaws = {name: topics for name, topics in wanted.items() if isinstance(topics, Unreadable)}
     if flaws:
@@ -114,7 +114,7 @@ def _ranges(threads: Mapping[str, Sequence[str]], topics: Mapping[str, Collectio
 
 
 def _slices(partitions: Sequence[int], names: Sequence[str]) -> Iterable[tuple[int, str]]:
-    """Consecutive shares; the first ones get one more where it does not come out even."""
+    """Consecutive shares; the first ones get one more if the division has a remainder."""
     share, extra = divmod(len(partitions), len(names))
     for i, name in enumerate(names):
         start = share * i + min(i, extra)
@@ -132,7 +132,7 @@ def _round_robin(threads: Mapping[str, Sequence[str]], topics: Mapping[str, Coll
 
 
 def _dealt(places: Iterable[TopicPartition], wanting: Mapping[str, frozenset[str]], everyone: Sequence[str]) -> Owners:
-    """Each place to the next one, round and round, who wants its topic."""
+    """Deals each place to the next thread, in a circle, that wants its topic."""
     turn, owners = 0, {}
     for place in places:
         while everyone[turn % len(everyone)] not in wanting[place.topic]:
@@ -143,7 +143,7 @@ def _dealt(places: Iterable[TopicPartition], wanting: Mapping[str, frozenset[str
 
 
 class KafkaMember(NamedTuple):
-    """A member of the Kafka group as DescribeGroups tells of it."""
+    """A member of the Kafka group as DescribeGroups reports it."""
 
     member_id: str
     client_id: str
@@ -154,7 +154,7 @@ class KafkaMember(NamedTuple):
 def streams_of(consumer: str, topics: Mapping[str, int], partitions: Collection[TopicPartition]) -> Owners:
     """A migrating member's partitions over its streams, by Kafka's own round-robin over its topics.
 
-    A partition of a topic that it does not want (Kafka's view of the topics may be older) goes to its first stream, not to nobody.
+    A partition of an unwanted topic (Kafka's view of the topics may be older) goes to its first stream.
     """
     wanting = {topic: frozenset(thread_id(consumer, i) for i in range(streams)) for topic, streams in topics.items()}
     everyone = sorted(set().union(*wanting.values()), key=java_order)
@@ -165,9 +165,9 @@ def streams_of(consumer: str, topics: Mapping[str, int], partitions: Collection[
 
 
 def strangers(members: Iterable[KafkaMember], migrating: Collection[str]) -> tuple[KafkaMember, ...]:
-    """Members that are no migrating one's: their client.id is no consumer id in `migrating`, or others carry it, too (R26).
+    """Members that are not migrating: their client.id is no consumer id in `migrating`, or others carry it, too (R26).
 
-    Two on one host are one member that changes its list of assignors: it joins anew before it leaves.
+    Two on one host are one member that changes its list of assignors: it joins again before it leaves.
     """
     members = list(members)
     hosts: dict[str, list[str]] = defaultdict(list)
@@ -181,5 +181,5 @@ def _is_one(hosts: Sequence[str]) -> bool:
 
 
 def foreign(members: Iterable[KafkaMember], migrating: Collection[str]) -> frozenset[TopicPartition]:
-    """Partitions that Kafka has given to somebody who is no migrating member: they know no owner znode."""
+    """Partitions that Kafka has given to members that are not migrating: they know no owner znode."""
     return frozenset().union(*(member.partitions for member in strangers(members, migrating)))

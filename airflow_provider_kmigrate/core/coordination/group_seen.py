@@ -1,7 +1,7 @@
-"""One consumer group as ZooKeeper and the brokers show it in one look: who is in it, of which kind, and how far it has come.
+"""One observation of a consumer group in ZooKeeper and Kafka: its members, their kinds, and its offsets.
 
-What could not be read is None, never a default that looks healthy. Tools, the gate of the cluster's migration and the DAG that moves
-groups all decide on this; `clients.group_reads` makes it.
+What could not be read is None, never a default that looks healthy. Tools, the gate of the cluster's migration and the DAG that
+moves groups all decide on this; `clients.group_reads` makes it.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from airflow_provider_kmigrate.core.events import TopicPartition
 
 
 class MemberKind(StrEnum):
-    """What an instance of the application runs as."""
+    """The kind of member that an instance of the application runs as."""
 
-    OLD = "old"  # Kafka's old consumer, or ours without migration: in ids only
+    OLD = "old"  # Kafka's ZooKeeper consumer, or ours without migration: in ids only
     MIGRATING = "migrating"  # in ids and in migration/ids
     PLAIN = "plain"  # in the Kafka group, and no migrating member's
 
@@ -47,7 +47,7 @@ class StoredOffset:
 
 
 def usable(stored: Mapping[TopicPartition, object]) -> dict[TopicPartition, int]:
-    """Offsets that a member can begin at. Whatever else stands there is nothing: no number, or -1 of one that never committed."""
+    """Offsets that a member can begin at. Other contents do not count: no number, or -1 of a member that never committed."""
     return {where: offset for where, offset in stored.items() if isinstance(offset, int) and offset >= 0}
 
 
@@ -55,10 +55,11 @@ def usable(stored: Mapping[TopicPartition, object]) -> dict[TopicPartition, int]
 class ZkGroup:
     """A group's znodes below `/consumers/<group>`.
 
-    `progress`: children of migration/ids, with what each tells of itself (None: nothing that we know). `mode_version`: the data
-    version of migration/mode, -1 where there is none; `mode_epoch` its mzxid, 0 where there is none. `partitions`: every existing
-    partition that a readable registration selects. `hold`: that it was taken back; `resets`: offsets that an operator recorded and
-    that no holder has made good yet. `joined`: members have been in it since it was last cleaned up: the folder `ids` stays behind.
+    `progress`: children of migration/ids, with what each reports of itself (None: nothing known). `mode_version`: the data
+    version of migration/mode, -1 if there is none; `mode_epoch` its mzxid, 0 if there is none. `partitions`: every existing
+    partition that a readable registration selects. `hold`: that it was rolled back; `resets`: offsets that the operator recorded
+    and that no holder has applied yet. `joined`: members have been in it since it was last cleaned up: the folder `ids` stays
+    behind.
     """
 
     registrations: Mapping[str, Registration | Unreadable] = field(default_factory=dict)
@@ -75,22 +76,22 @@ class ZkGroup:
 
     @property
     def toggle(self) -> Mode:
-        """What migration/mode says; members follow it only where every one of them can (`mode`)."""
+        """The mode in migration/mode; members follow it only if every one of them can (`mode`)."""
         return mode_of(self.mode_data)
 
     @property
     def mode(self) -> Mode:
-        """Who coordinates: Kafka only where the toggle says so and every member migrates."""
+        """The coordinator: Kafka only if migration/mode says so and every member migrates."""
         return self.toggle if self.registrations.keys() <= self.progress.keys() else Mode.ZOOKEEPER
 
     @property
     def committed(self) -> dict[TopicPartition, int]:
-        """The offsets that are usable."""
+        """The committed offsets that are usable."""
         return usable({where: stored.offset for where, stored in self.offsets.items()})
 
     @property
     def unowned(self) -> frozenset[TopicPartition]:
-        """Partitions that somebody wants and nobody holds."""
+        """Partitions that are wanted and not held."""
         return self.partitions - self.owners.keys()
 
 
@@ -104,7 +105,7 @@ class KafkaGroup:
 
     @property
     def stable(self) -> bool:
-        """Nothing is being shared out just now."""
+        """True if no rebalance is under way."""
         return self.state in {"Stable", "Empty", "Dead"}
 
 
@@ -112,8 +113,8 @@ class KafkaGroup:
 class MemberSeen:
     """One member. `name`: its consumer id in ZooKeeper, its client.id in Kafka. `holds`: by owner znode, or in Kafka.
 
-    `life`: what it does not share with the process before it under the same name; empty where nothing tells. Kafka's member id, or
-    when it registered: a migrating member keeps that for as long as it lives, whatever its sessions do.
+    `life`: what it does not share with an earlier process of the same name; empty if unknown. It is Kafka's member id, or the
+    time of registration. A migrating member keeps that for life, whatever its sessions do.
     """
 
     name: str
@@ -127,7 +128,7 @@ class MemberSeen:
 
 @dataclass(frozen=True, slots=True)
 class GroupSeen:
-    """`committed`: offsets in Kafka; `ends`: the log ends of the partitions that the group reads or has committed for."""
+    """The group on both sides. `committed`: offsets in Kafka; `ends`: log ends of partitions that it reads or committed for."""
 
     name: str
     zk: ZkGroup | None = None
@@ -137,7 +138,7 @@ class GroupSeen:
 
     @property
     def members(self) -> tuple[MemberSeen, ...] | None:
-        """Everybody in the group, by kind and name; None where a side could not be read.
+        """All members of the group, by kind and name; None if a side could not be read.
 
         A member in migration/ids alone is about to join or to leave, and counts as migrating.
         """
@@ -155,17 +156,17 @@ class GroupSeen:
 
     @property
     def in_zookeeper(self) -> dict[TopicPartition, int]:
-        """Offsets in ZooKeeper that a member can begin at; none where it was not read."""
+        """Offsets in ZooKeeper that a member can begin at; none if it was not read."""
         return self.zk.committed if self.zk else {}
 
     @property
     def positions(self) -> dict[TopicPartition, int]:
-        """Where the group is, as its members take it when they begin: the larger of both stores. What cannot be read does not count."""
+        """The group's positions as its members begin at them: the larger of both stores. Unread stores do not count."""
         zookeeper, kafka = self.in_zookeeper, self.committed or {}
         return {where: max(zookeeper.get(where, -1), kafka.get(where, -1)) for where in zookeeper.keys() | kafka.keys()}
 
     def of_kind(self, kind: MemberKind) -> tuple[MemberSeen, ...]:
-        """The members of one kind; none where a side could not be read (`members` tells)."""
+        """The members of one kind; none if a side could not be read (`members` is then None)."""
         return tuple(member for member in self.members or () if member.kind is kind)
 
 

@@ -1,4 +1,4 @@
-"""The note at a group that was taken back, by a canary's verdict or by a person: who took it back, and why."""
+"""The note at a group that was rolled back, by a canary's verdict or by the operator: which run did it, and why."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import asdict, dataclass
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """`run`: which run took the group back, as the fence names it; it may go on itself, since a person cleared its task for that."""
+    """`run`: the run that rolled the group back, as the fence names it; it may continue if the operator clears its task."""
 
     run: str
     why: str
 
 
 def read_hold(data: bytes) -> Hold:
-    """What cannot be read holds, too: nobody's run, with what stands there as the reason."""
+    """Reads the note. An unreadable one holds, too: without a run, with its contents as the reason."""
     try:
         found = json.loads(data)
         return Hold(str(found["run"]), str(found["why"]))
@@ -24,5 +24,5 @@ def read_hold(data: bytes) -> Hold:
 
 
 def write_hold(hold: Hold) -> bytes:
-    """Its bytes."""
+    """The note's bytes."""
     return json.dumps(asdict(hold)).encode()

@@ -1,17 +1,15 @@
-"""The old consumer's wildcards: which topics a Java regular expression selects, told by Python where both mean the same.
+"""Reads and writes the znodes of a group that ZooKeeper coordinates, `/consumers/<group>`, as the ZooKeeper consumer does.
 
-Only what Python reads exactly as Java does is held; the rest is refused (`None`), for a member that computes another set of topics
-than the old consumers beside it takes partitions that are not its own. Topic names are ASCII without blanks and line ends, which
-leaves little to differ: escapes of single languages, braces, flags, sets within sets.
+Sources: Kafka 1.1.1 (TopicCount, ZkUtils, utils/Json) and the bytes of its real processes. Foreign contents may be anything: they
+are read as the ZooKeeper consumer reads them, and what freezes it is `Unreadable` with its `Flaw`, never an exception. The two
+tests on real consumers (`tests/old_consumer`) check both directions.
 
-The znodes of a group that ZooKeeper coordinates, `/consumers/<group>`, as values: what Kafka's old consumer writes there and reads.
+Hazard: one unreadable registration freezes its whole group: every ZooKeeper consumer releases everything and fails until the
+znode is gone. So a registration is written in one create and never changed afterwards.
 
-Sources: Kafka 1.1.1 (TopicCount, ZkUtils, utils/Json) and the bytes of its real processes. What others wrote may be anything: it is
-read as the old consumer reads it, and what freezes an old consumer is `Unreadable` with its `Flaw`, never an exception. The two
-tests on real consumers (`tests/old_consumer`) hold both directions.
-
-One registration that cannot be read freezes its whole group: every old consumer lets go of everything and fails until the znode
-goes. So a registration is created whole, in one create, and never changed afterwards.
+Wildcards: only a Java regular expression that Python reads exactly alike is accepted, the rest is refused (`None`). A member that
+computes another set of topics takes partitions that are not its own. Topic names are ASCII without blanks and line ends, which
+leaves few differences: escapes of single languages, braces, flags, sets within sets.
 """
 
 from __future__ import annotations
@@ -39,20 +37,20 @@ _PIECE: Final = re.compile(
 )
 
 
-_WHOLE: Final = re.compile(r"(?<!\\)(?:\\\\)*(?:\$|\.\*)\Z")  # it says itself where a name ends
+_WHOLE: Final = re.compile(r"(?<!\\)(?:\\\\)*(?:\$|\.\*)\Z")  # it shows itself where a name ends
 _OTHERWISE: Final = re.compile(
     r"\(\?|\\[A-Za-z0-9]|[*+?}][?+]|[, \"']|\[[^\]]*\\"
-)  # what Java has and POSIX has not, and `trimmed` changes
+)  # constructs that Java has and POSIX has not, and characters that `trimmed` changes
 
 
 def trimmed(wildcard: str) -> str:
-    """What is done to a wildcard before Java compiles it: a comma is a bar, blanks and surrounding quotes go."""
+    """Prepares a wildcard for Java as the ZooKeeper consumer does: commas become bars, blanks and outer quotes go."""
     text = wildcard.strip(_JAVA_BLANKS).replace(",", "|").replace(" ", "")
     return re.sub(r"""["']+\Z""", "", re.sub(r"""\A["']+""", "", text))
 
 
 def compiled(wildcard: str) -> re.Pattern[str] | None:
-    """The wildcard as Python holds it; None where it is no expression, or one that the two languages may read differently."""
+    """The wildcard compiled for Python; None if it is no expression, or one that the two languages may read differently."""
     text, at = trimmed(wildcard), 0
     while at < len(text):
         piece = _PIECE.match(text, at)
@@ -66,15 +64,15 @@ def compiled(wildcard: str) -> re.Pattern[str] | None:
 
 
 def alike_in_librdkafka(subscription: str) -> bool:
-    """Whether a plain consumer that subscribes to this text (it begins with `^`) gets the topics of the white list that is registered for it.
+    """True if a Kafka consumer that subscribes to this text (begins with `^`) gets the topics of the registered white list.
 
-    librdkafka's are POSIX's extended expressions, and match from the beginning of a name, not whole names. False: perhaps not.
+    librdkafka uses POSIX extended expressions, which match from the beginning of a name, not whole names. False: perhaps not.
     """
     return _WHOLE.search(subscription) is not None and not _OTHERWISE.search(subscription) and not _open_bar(subscription)
 
 
 def _open_bar(expression: str) -> bool:
-    """A bar in no brackets: to POSIX it parts the anchors, too."""
+    """True for a bar outside brackets: in POSIX it separates the anchors, too."""
     parts = re.sub(r"\\.|\[[^\]]*\]", "", expression)
     while (inner := re.sub(r"\([^()]*\)", "", parts)) != parts:
         parts = inner
@@ -82,7 +80,7 @@ def _open_bar(expression: str) -> bool:
 
 
 def selected(pattern: str, expression: re.Pattern[str], topics: Iterable[str], *, internal: bool = False) -> frozenset[str]:
-    """The topics that a wildcard of this kind selects; Kafka's own only where the group does not exclude them."""
+    """The topics that a wildcard of this kind selects; Kafka's internal ones only if the group does not exclude them."""
     wanted = pattern == WHITE_LIST
     return frozenset(
         topic for topic in topics if (expression.fullmatch(topic) is not None) == wanted and (internal or topic not in INTERNAL)
@@ -102,7 +100,7 @@ _decoder: Final = json.JSONDecoder(parse_constant=lambda _: None)
 
 
 class Flaw(StrEnum):
-    """What is wrong with a znode that somebody else wrote."""
+    """What is wrong with a znode of foreign origin."""
 
     EMPTY = "it has no data"
     NOT_JSON = "it is not JSON"
@@ -115,7 +113,7 @@ class Flaw(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A znode that cannot be used, with the beginning of what is in it."""
+    """A znode that cannot be used, with the beginning of its contents."""
 
     flaw: Flaw
     content: str
@@ -125,7 +123,7 @@ class Unreadable:
 
 
 class Mode(StrEnum):
-    """Which assignment the migrating members of a group follow."""
+    """The assignment that a group's migrating members follow."""
 
     ZOOKEEPER = "zookeeper"
     KAFKA = "kafka"
@@ -138,7 +136,7 @@ def mode_of(data: bytes | None) -> Mode:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What one member wants: topics (or the one wildcard) -> streams. An unknown pattern counts as static, as in the old consumer."""
+    """One member's subscription: topics (or one wildcard) -> streams. An unknown pattern counts as static, as in Kafka."""
 
     pattern: str
     subscription: Mapping[str, int]
@@ -152,20 +150,20 @@ class Registration:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a migrating member tells in its own `migration/ids` znode: the last mode that it saw and how far it has come."""
+    """A migrating member's report in its own `migration/ids` znode: the last mode that it observed and how far it has come."""
 
     epoch: int  # the mode znode's mzxid; 0 while there is none
     mode: Mode
-    settled: bool  # it delivers exactly what is its in that mode, and holds nothing else
+    settled: bool  # it delivers exactly its share in that mode, and holds nothing else
 
 
 def write_registration(registration: Registration) -> bytes:
-    """The bytes of `ids/<consumer>`: four keys in the old consumer's order, nothing escaped twice (1.0.1 and later do, to their harm)."""
+    """The bytes of `ids/<consumer>`: four keys in the ZooKeeper consumer's order, nothing escaped twice (1.0.1 and later do)."""
     return _json(_fields(registration))
 
 
 def write_progress(registration: Registration, progress: Progress) -> bytes:
-    """The bytes of `migration/ids/<consumer>`: the registration, as KIP-125's patch has it, with the progress behind it."""
+    """The bytes of `migration/ids/<consumer>`: the registration as in KIP-125's patch, followed by the progress."""
     told = {"epoch": progress.epoch, "mode": str(progress.mode), "settled": progress.settled}
     return _json(_fields(registration) | {"migration": told})
 
@@ -184,7 +182,7 @@ def _json(fields: Mapping[str, object]) -> bytes:
 
 
 def read_registration(data: bytes | None) -> Registration | Unreadable:
-    """`ids/<consumer>`; the subscription's keys are taken as they are decoded, so that a key escaped twice matches what it does in Java."""
+    """Reads `ids/<consumer>`; keys are taken as decoded, so that a key escaped twice matches what it matches in Java."""
     fields = _object(data)
     if isinstance(fields, Unreadable):
         return fields
@@ -199,7 +197,7 @@ def read_registration(data: bytes | None) -> Registration | Unreadable:
 
 
 def read_progress(data: bytes | None) -> Progress | None:
-    """What a member tells of itself; None where it tells nothing that we know (KIP-125's own patch told nothing)."""
+    """Reads a member's progress; None if it reports none that we know (KIP-125's own patch reports none)."""
     fields = _object(data)
     told = None if isinstance(fields, Unreadable) else fields.get("migration")
     if not isinstance(told, dict) or not isinstance(told.get("epoch"), int):
@@ -211,7 +209,7 @@ def _object(data: bytes | None) -> dict[str, Any] | Unreadable:
     if not data:
         return _unreadable(Flaw.EMPTY, data)
     text = data.decode(errors="replace")
-    for attempt in (text, text.replace("\\", "\\\\")):  # Kafka before 1.0.1 escaped nothing; later readers forgive it
+    for attempt in (text, text.replace("\\", "\\\\")):  # Kafka before 1.0.1 escaped nothing; later readers accept it
         fields = _decoded(attempt)
         if fields is not None:
             return fields if isinstance(fields, dict) else _unreadable(Flaw.NOT_JSON, data)
@@ -219,7 +217,7 @@ def _object(data: bytes | None) -> dict[str, Any] | Unreadable:
 
 
 def _decoded(text: str) -> object:
-    """The first JSON value; what stands behind it is nobody's business (Jackson reads no further)."""
+    """The first JSON value; what follows it is ignored (Jackson reads no further)."""
     try:
         return _decoder.raw_decode(text.lstrip(" \t\r\n"))[0]
     except (ValueError, RecursionError):
@@ -245,28 +243,28 @@ def read_offset(data: bytes | None) -> int | Unreadable:
 
 
 def write_offset(offset: int) -> bytes:
-    """The bytes of an offset znode: decimal, as the old consumer writes it."""
+    """The bytes of an offset znode: decimal, as the ZooKeeper consumer writes it."""
     return str(offset).encode()
 
 
 def consumer_id(group: str, host: str, epoch_ms: int, uuid: int) -> str:
-    """A new member's name, as the old consumer makes its own; `uuid` is 128 random bits, of which the first eight digits are used."""
+    """A new member's name, as the ZooKeeper consumer forms it; `uuid` is 128 random bits, cut to its first eight digits."""
     return f"{group}_{host}-{epoch_ms}-{uuid >> 96:08x}"
 
 
 def thread_id(consumer: str, stream: int) -> str:
-    """The name of one stream of a member: what an owner's znode holds."""
+    """The name of one stream of a member, as an owner znode holds it."""
     return f"{consumer}-{stream}"
 
 
 def consumer_of(thread: str) -> str:
-    """The member to whom a stream belongs, from what an owner's znode holds."""
+    """The member that owns a stream, from the contents of an owner znode."""
     return thread.rpartition("-")[0]
 
 
 @dataclass(frozen=True, slots=True)
 class GroupPaths:
-    """Where a group's znodes are, below the cluster's chroot."""
+    """The paths of a group's znodes, below the cluster's chroot."""
 
     group: str
 
@@ -293,7 +291,7 @@ class GroupPaths:
         return f"{self.root}/offsets/{where.topic}/{where.partition}"
 
     def reset(self, where: TopicPartition) -> str:
-        """Where an operator says from which offset on the partition's next holder delivers; only members of ours read it."""
+        """Where the operator records the offset at which the partition's next holder starts; only migrating members read it."""
         return f"{self.resets}/{where.topic}/{where.partition}"
 
     @property
@@ -302,5 +300,5 @@ class GroupPaths:
 
     @property
     def hold(self) -> str:
-        """Where it says that the group was taken back: it is not moved forward again until a person says so."""
+        """The note that the group was rolled back: it is not migrated again until the operator says so."""
         return f"{self.root}/migration/hold"

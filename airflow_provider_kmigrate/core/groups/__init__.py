@@ -1,1 +1,1 @@
-"""Consumer groups seen from outside: how ready, how healthy, how they are moved off ZooKeeper and back."""
+"""Consumer groups seen from outside: their readiness, their health, their migration off ZooKeeper and their rollback."""

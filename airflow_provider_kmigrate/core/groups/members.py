@@ -1,14 +1,13 @@
-"""Which member is which instance of the application, and whether a group is at rest: every partition held, nothing being shared out.
+"""Judges a consumer group from outside: which member is which instance, whether the group is stable, and whether it consumes.
 
-Waiting reasons and refusals both are `Reason`s; who calls knows which they are by the function's name.
+Reasons to wait and refusals are both `Reason`s; the caller knows which by the function's name.
 
-What a step has seen of a group so far: now, an earlier look to compare with, and who has been away since when.
+A group is stable when every partition is held and no rebalance is under way.
 
-Does a group go on consuming? Judged from committed offsets, never from owners: those look perfect while partitions starve (measured).
-
-A partition starves while there are records that nobody has committed, and its offset, the larger of both stores, has stood still for
-longer than its consumers take between two commits. What waited in just the same way before the switch does not count: an idle log that
-ends with transactions' markers seems to have records for ever.
+A group consumes if its committed offsets advance. Owners prove nothing: they look perfect while partitions starve (measured). A
+partition starves if it has uncommitted records and its offset stands still for longer than its consumers take between two
+commits. The larger of both stores counts. A partition that waited in the same way before the switch does not count: an idle log
+that ends with transaction markers always seems to have records.
 """
 
 from __future__ import annotations
@@ -27,22 +26,22 @@ _SHOWN = 8
 
 @dataclass(frozen=True, slots=True)
 class InstanceMap:
-    """Who plays whom: the members of each instance of the cluster file, and those of none. An instance may have several members."""
+    """Maps the members to the instances of the cluster file; an instance may have several members, and some belong to none."""
 
     instances: Mapping[str, tuple[MemberSeen, ...]]
     strangers: tuple[MemberSeen, ...]
 
     def kinds(self, instance: str) -> frozenset[MemberKind]:
-        """What an instance runs as; two kinds while it is restarted, none while nothing of it is seen."""
+        """The kinds of member that an instance runs as: two while it restarts, none if it is not observed."""
         return frozenset(member.kind for member in self.instances[instance])
 
     def of_kind(self, kind: MemberKind) -> tuple[str, ...]:
-        """The instances that run as nothing else."""
+        """The instances that run as this kind only."""
         return tuple(name for name in self.instances if self.kinds(name) == {kind})
 
 
 def map_instances(members: Iterable[MemberSeen], group: GroupSpec) -> InstanceMap:
-    """Members by the file's instances."""
+    """Members by the cluster file's instances."""
     names = [instance.name for instance in group.instances]
     found: dict[str, list[MemberSeen]] = {name: [] for name in names}
     strangers: list[MemberSeen] = []
@@ -55,10 +54,10 @@ def map_instances(members: Iterable[MemberSeen], group: GroupSpec) -> InstanceMa
 def unread(
     seen: GroupSeen | None, name: str, *, ends: bool = False, offsets: bool = True, kafka: bool = True
 ) -> tuple[Reason, ...]:
-    """What of the group could not be read; empty when all was. `ends`: with the ends of its logs, without which nothing starves.
+    """What could not be read of the group; empty if everything was. `ends`: including its log ends, which starvation needs.
 
-    A partition without a leader tells no end: whether records wait there nobody knows. `offsets` and `kafka`: with Kafka's offsets, and
-    its members.
+    A partition without a leader reports no end, so it is unknown whether records wait there. `offsets` and `kafka`: including
+    Kafka's offsets, and its members.
     """
     if seen is None:
         return (Reason("K30", f"Group {name} could not be read."),)
@@ -73,7 +72,7 @@ def unread(
 
 
 def unheard(seen: GroupSeen) -> tuple[Reason, ...]:
-    """Whether neither side knows the group; a side that was not read knows nothing of it either."""
+    """True if neither side knows the group; a side that was not read does not know it."""
     zk, kafka = seen.zk, seen.kafka
     if zk is not None and (zk.registrations or zk.progress or zk.owners or zk.offsets or zk.mode_version >= 0):
         return ()
@@ -90,7 +89,7 @@ def _endless(seen: GroupSeen) -> frozenset[TopicPartition]:
 
 
 def flawed(seen: GroupSeen) -> tuple[Reason, ...]:
-    """Registrations that nobody can read: they freeze every old consumer of the group."""
+    """Unreadable registrations: they freeze every ZooKeeper consumer of the group."""
     return tuple(
         Reason(
             "K31",
@@ -102,7 +101,7 @@ def flawed(seen: GroupSeen) -> tuple[Reason, ...]:
 
 
 def unknown_members(seen: GroupSeen, group: GroupSpec) -> tuple[Reason, ...]:
-    """Members that are no instance's of the cluster file."""
+    """Members that belong to no instance of the cluster file."""
     strangers = map_instances(seen.members or (), group).strangers
     if not strangers:
         return ()
@@ -111,12 +110,12 @@ def unknown_members(seen: GroupSeen, group: GroupSpec) -> tuple[Reason, ...]:
 
 
 def restless(seen: GroupSeen, group: GroupSpec, but: Collection[str] = ()) -> tuple[Reason, ...]:
-    """Why the group is not at rest; empty when it is. Instances in `but` may be missing."""
+    """Why the group is not stable; empty if it is. Instances in `but` may be missing."""
     return (*_sharing(seen), *_unheld(seen), *_unsettled(seen), *away(seen, group, but))
 
 
 def away(seen: GroupSeen, group: GroupSpec, but: Collection[str] = ()) -> tuple[Reason, ...]:
-    """Instances of which nothing is seen."""
+    """Instances that are not observed."""
     everyone = map_instances(seen.members or (), group)
     absent = [name for name, members in everyone.instances.items() if not members and name not in but]
     if not absent:
@@ -125,7 +124,7 @@ def away(seen: GroupSeen, group: GroupSpec, but: Collection[str] = ()) -> tuple[
 
 
 def stopped(seen: GroupSeen | None, name: str) -> tuple[Reason, ...]:
-    """Whether nobody at all is in the group; also where that is not known."""
+    """True if the group has no member, or if that is unknown."""
     if seen is not None and seen.members:
         return ()
     text = f"Group {name}: nobody is in it, neither in ZooKeeper nor in Kafka."
@@ -140,7 +139,7 @@ def _sharing(seen: GroupSeen) -> list[Reason]:
 
 
 def _unheld(seen: GroupSeen) -> list[Reason]:
-    """Of members in ZooKeeper; what plain members hold has no owner's znode."""
+    """Unheld partitions among the members in ZooKeeper; what Kafka consumers hold has no owner znode."""
     if seen.zk is None or not seen.zk.registrations:
         return []
     idle = seen.zk.unowned - held_in_kafka(seen)
@@ -155,18 +154,17 @@ def _unheld(seen: GroupSeen) -> list[Reason]:
 
 
 def held_in_kafka(seen: GroupSeen) -> frozenset[TopicPartition]:
-    """What plain members hold."""
+    """What Kafka consumers hold."""
     return frozenset().union(*(member.holds for member in seen.of_kind(MemberKind.PLAIN)))
 
 
-_FORGOTTEN = 86_400.0  # seconds behind the group's newest commit after which an offset is of a topic that is read no more
+_FORGOTTEN = 86_400.0  # seconds behind the group's newest commit after which an offset counts as one of a topic no longer read
 
 
 def read_by(seen: GroupSeen, group: GroupSpec) -> frozenset[TopicPartition]:
-    """What the group reads: what a registration selects, what a plain member holds, and where these do not tell all, what has been
-    committed of late.
+    """What the group reads: what registrations select, what Kafka consumers hold and, if these are incomplete, recent commits.
 
-    Offsets in ZooKeeper are never deleted: those of topics that were deleted, or are subscribed no more, stand there for years.
+    Offsets in ZooKeeper are never deleted: those of deleted or unsubscribed topics stay there for years.
     """
     surely = surely_read(seen)
     if seen.zk is None or not _hides(seen, group):
@@ -177,20 +175,20 @@ def read_by(seen: GroupSeen, group: GroupSpec) -> frozenset[TopicPartition]:
 
 
 def surely_read(seen: GroupSeen) -> frozenset[TopicPartition]:
-    """What a registration selects, and what a plain member holds of what exists."""
+    """What a registration selects, and what a Kafka consumer holds of the existing partitions."""
     held = held_in_kafka(seen)
     return (held if seen.ends is None else held & seen.ends.keys()) | (seen.zk.partitions if seen.zk else frozenset())
 
 
 def _hides(seen: GroupSeen, group: GroupSpec) -> bool:
-    """Whether somebody may read what no registration tells: instances that are plain, or away, and registrations that nobody can read."""
+    """True if a member may read what no registration shows: a Kafka consumer, an absent instance, an unreadable registration."""
     everyone = map_instances(seen.members or (), group)
     plain = any(MemberKind.PLAIN in everyone.kinds(name) or not everyone.kinds(name) for name in everyone.instances)
     return plain or not everyone.instances or bool(seen.of_kind(MemberKind.PLAIN)) or bool(flawed(seen))
 
 
 def _unsettled(seen: GroupSeen) -> list[Reason]:
-    """Migrating members that have not come to rest under the mode as it is now."""
+    """Migrating members that are not yet stable under the current mode."""
     zk = seen.zk
     if zk is None:
         return []
@@ -207,22 +205,22 @@ def _settled(member: MemberSeen, zk: ZkGroup) -> bool:
 
 
 def places(partitions: Iterable[TopicPartition]) -> str:
-    """Partitions as a sentence has them."""
+    """Partitions as text for a sentence."""
     ordered = sorted(partitions)
     named = ", ".join(where.name for where in ordered[:_SHOWN])
     return f"{named}, ... ({len(ordered)})" if len(ordered) > _SHOWN else named
 
 
-OFFSETS_SETTLE = 5.0  # seconds after which an offset that one store had must be in the other, too
-ABSENT = 45.0  # seconds without any member after which an instance is restarted once more; a dead one's session lasts as long by default
+OFFSETS_SETTLE = 5.0  # seconds after which an offset of one store must be in the other, too
+ABSENT = 45.0  # seconds without any member after which an instance is restarted again; by default a dead member's session lasts as long
 
 
 @dataclass(frozen=True, slots=True)
 class GroupObservations:
-    """The group now, and at an earlier look to compare its offsets with, each with its time on the monotonic clock.
+    """The group now, and at an earlier observation to compare its offsets with, each with its time on the monotonic clock.
 
-    `begun`: the first whole look of the same step. `away`: instance -> since when nothing of it is seen; one that is seen now is
-    not in it. `plain`: life of each plain member that is seen -> since when.
+    `begun`: the first complete observation of the same step. `away`: instance -> since when it is not observed; an instance that
+    is observed now is not in it. `plain`: life of each observed Kafka consumer -> since when.
     """
 
     now: GroupSeen | None
@@ -235,14 +233,14 @@ class GroupObservations:
     plain: Mapping[str, float] = field(default_factory=dict)
 
     def absent_for(self, instance: str) -> float:
-        """Seconds."""
+        """How long the instance has been absent, in seconds."""
         return self.at - self.away.get(instance, self.at)
 
     def without_ghosts(self, group: GroupSpec) -> GroupSeen | None:
-        """The group without plain members that may be dead migrating ones: their places in Kafka, which it keeps for a session.
+        """The group without Kafka consumers that may be dead migrating ones, whose places Kafka keeps for a session.
 
-        Such a place is called by a consumer id of the group, and is gone within a session, whose length is the application's own: it is waited for as
-        long as for a member that starts. It is taken for a plain member's where the mode is kafka and others are plain, too.
+        Such a place carries a consumer id of the group and ends within a session, whose length the application sets: the wait is
+        as long as for a member that starts. In mode kafka, if other members are Kafka consumers, it counts as a Kafka consumer's.
         """
         seen = self.now
         if seen is None or seen.zk is None or seen.kafka is None:
@@ -259,10 +257,10 @@ class GroupObservations:
 
 @dataclass(frozen=True, slots=True)
 class GroupHistory:
-    """What is kept of the looks of one step, for the next one to be judged by.
+    """What one step keeps of its observations, so that it can judge the next one.
 
-    `whole`: (time, look) of those in which nothing was unknown, oldest first; the first of them is the one to compare with: the
-    youngest that is `OFFSETS_SETTLE` old, or the oldest there is. An older one would say less with each commit since.
+    `whole`: (time, observation) of those in which nothing was unknown, oldest first. The first is the one to compare with: the
+    youngest that is `OFFSETS_SETTLE` old, else the oldest. An older one would say less with each commit since.
     """
 
     whole: tuple[tuple[float, GroupSeen], ...] = ()
@@ -271,7 +269,7 @@ class GroupHistory:
     plain: Mapping[str, float] = field(default_factory=dict)
 
     def saw(self, seen: GroupSeen | None, at: float, group: GroupSpec) -> GroupHistory:
-        """Take in one look. Where members are unknown, nobody has come or gone."""
+        """Record one observation. If members are unknown, it changes no member's presence."""
         if seen is None or seen.members is None:
             return self
         everyone = map_instances(seen.members, group)
@@ -286,20 +284,20 @@ class GroupHistory:
         return tuple(each for each in whole if each[0] >= max(settled)) if settled else whole
 
     def looks(self, seen: GroupSeen | None, at: float) -> GroupObservations:
-        """For the look that was taken in last."""
+        """What to judge: the latest observation with the earlier ones."""
         first_at, first = self.whole[0] if self.whole else (at, None)
         begun_at, begun = self.begun or (at, None)
         return GroupObservations(seen, at, first, first_at, begun, begun_at, self.away, self.plain)
 
 
-UNREST = 60.0  # seconds that a group may take to come to rest without having been touched
-RESTARTS = 3  # so often a watched instance may not begin anew
-STRETCHES = 10  # times as long as a group has to be well for at a stretch it may take to come to that
+UNREST = 60.0  # seconds that an untouched group may take to become stable
+RESTARTS = 3  # restarts at which a watched instance counts as restarting too often
+STRETCHES = 10  # the wait for a healthy stretch, in multiples of the stretch's length
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Where a partition's consumers stood when their offset last moved; `offset` -1 and the log's end then, where none is committed."""
+    """A partition's committed offset and log end when the offset last moved; `offset` -1 if none is committed."""
 
     offset: int
     since: float
@@ -308,19 +306,19 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What many looks at one group come to; times on the monotonic clock of one process.
+    """The summary of many observations of one group; times are on the monotonic clock of one process.
 
-    Of the watched instance: `lives`: every one that was seen of its members, `crew`: how many at once at most, `renewed`: how many
-    began after it had been there as what it is to be. `earlier`: how often it began anew by the looks of earlier processes.
+    Of the watched instance: `lives`: every life observed of its members, `crew`: the most members at once, `renewed`: how many
+    began after it ran as the wanted kind. `earlier`: restarts counted by earlier processes.
 
-    `stood`: offset and log's end of each partition just before the switch, `read`: what is surely read, then or since.
+    `stood`: offset and log end of each partition just before the switch, `read`: what is surely read, then or since.
     """
 
     marks: Mapping[TopicPartition, Mark] = field(default_factory=dict)
     stood: Mapping[TopicPartition, tuple[int, int]] = field(default_factory=dict)
     read: frozenset[TopicPartition] = frozenset()
-    unrest: float | None = None  # since when the group has not been at rest
-    gone: float | None = None  # since when the watched instance has not been seen as what it is to be
+    unrest: float | None = None  # since when the group has not been stable
+    gone: float | None = None  # since when the watched instance has not been observed as the wanted kind
     lives: frozenset[str] = frozenset()
     crew: int = 1
     renewed: int = 0
@@ -328,12 +326,12 @@ class Health:
 
     @property
     def restarts(self) -> int:
-        """How often the watched instance, all of its members, has begun anew."""
+        """How often the watched instance has restarted with all of its members."""
         return self.earlier + self.renewed // self.crew
 
 
 def before(seen: GroupSeen | None, earlier: int = 0) -> Health:
-    """With what one look shows that is about to be changed: what it reads it has to go on reading."""
+    """Start from the observation just before a change: the group must go on reading what it reads there."""
     if seen is None:
         return Health(earlier=earlier)
     ends, at = seen.ends or {}, positions(seen)
@@ -343,7 +341,7 @@ def before(seen: GroupSeen | None, earlier: int = 0) -> Health:
 
 
 def positions(seen: GroupSeen) -> dict[TopicPartition, int]:
-    """Partition -> committed offset, the larger of both stores; -1 for one that somebody reads and nobody has committed."""
+    """Partition -> committed offset, the larger of both stores; -1 if the partition is read and has no commit."""
     wanted = seen.zk.partitions if seen.zk else frozenset()
     return dict.fromkeys(wanted, -1) | seen.positions
 
@@ -351,7 +349,7 @@ def positions(seen: GroupSeen) -> dict[TopicPartition, int]:
 def follow(
     health: Health, seen: GroupSeen, group: GroupSpec, now: float, watched: tuple[str, MemberKind] | None = None
 ) -> Health:
-    """Take in one look, of which nothing is unknown; `watched`: an instance and what it is to be."""
+    """Record one complete observation; `watched`: an instance and the kind that it must become."""
     ends, at = seen.ends or {}, positions(seen)
     read = (health.read & ends.keys()) | surely_read(seen)
     marks = {
@@ -369,7 +367,7 @@ def follow(
 
 
 def unknown(health: Health, now: float) -> Health:
-    """Take in a look in which something was unknown: what had stood still may have moved since, so every clock begins anew."""
+    """Record an incomplete observation: any offset may have moved since, so every timer restarts."""
     marks = {where: replace(mark, since=now) for where, mark in health.marks.items()}
     return replace(
         health, marks=marks, unrest=_since(None, health.unrest is not None, now), gone=_since(None, health.gone is not None, now)
@@ -377,7 +375,7 @@ def unknown(health: Health, now: float) -> Health:
 
 
 def lives(seen: GroupSeen, group: GroupSpec, instance: str, kind: MemberKind) -> frozenset[str]:
-    """Of the members of one instance that are of this kind."""
+    """Lives of the members of one instance that are of this kind."""
     members = map_instances(seen.members or (), group).instances[instance]
     return frozenset(member.life for member in members if member.kind is kind and member.life)
 
@@ -390,25 +388,25 @@ def _lived(health: Health, now: frozenset[str]) -> Health:
 def _mark(last: Mark | None, offset: int, end: int | None, now: float, stood: tuple[int, int] | None) -> Mark:
     if last is None or last.offset != offset:
         return Mark(offset, now, end if end is not None else offset)
-    # one that is caught up does not age, nor one of which nobody knows whether records wait
+    # a partition that is caught up does not age, nor one of which it is unknown whether records wait
     waits = end is not None and (offset, end) != stood and _waits(last, end)
     return last if waits else replace(last, since=now, end=last.end if end is None else end)
 
 
 def _waits(mark: Mark, end: int) -> bool:
-    """Whether there are records to read. A last offset that has been alone since the commit before it is a transaction's marker."""
+    """True if there are records to read. A last offset that stands alone since the commit before it is a transaction marker."""
     if mark.offset < 0:
         return end > mark.end
     return end > mark.offset and not end == mark.end == mark.offset + 1
 
 
 def starving(health: Health, group: GroupSpec, now: float) -> tuple[TopicPartition, ...]:
-    """Partitions with records that wait, whose offset has not moved for `commit_within`."""
+    """Partitions with waiting records whose offset has not moved for `commit_within`."""
     return tuple(sorted(where for where, mark in health.marks.items() if now - mark.since >= group.commit_within))
 
 
 def worse(health: Health, group: GroupSpec, now: float, unrest: float = UNREST) -> tuple[Reason, ...]:
-    """What is wrong with a group that was switched; empty while nothing is. `unrest`: seconds that it may take to come to rest."""
+    """What is wrong with a switched group; empty if nothing is. `unrest`: seconds that it may take to become stable."""
     reasons = []
     hungry = starving(health, group, now)
     if hungry:
@@ -429,7 +427,7 @@ def worse(health: Health, group: GroupSpec, now: float, unrest: float = UNREST) 
 
 
 def never_well(group: GroupSpec, watched: float, times: int, wanted: float) -> tuple[Reason, ...]:
-    """What is wrong with a group that was seen for `watched` seconds, was not at rest `times` times, and never well for `wanted`."""
+    """What is wrong with a group observed for `watched` seconds: unstable `times` times, and never healthy for `wanted`."""
     if watched <= STRETCHES * wanted or not times:
         return ()
     text = f"Group {group.name} was not at rest {times} times in {watched:.0f} s, and never well for {wanted:.0f} s at a stretch."
@@ -441,8 +439,8 @@ def _since(then: float | None, so: bool, now: float) -> float | None:
 
 
 def goes_back(causes: Iterable[str]) -> bool:
-    """Whether a group is taken back by itself after a step that was refused for these reasons: only for what was seen of the group.
+    """True if a step refused for these reasons rolls its group back by itself: only for faults observed in the group.
 
-    A step that could not look, was not allowed to act, or was ended by a person, has found nothing out.
+    A step that could not observe, was not allowed to act, or was ended by the operator, has found no fault.
     """
     return Cause.GROUP_UNWELL in causes

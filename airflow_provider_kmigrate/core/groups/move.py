@@ -1,14 +1,14 @@
-"""How a consumer group leaves ZooKeeper's coordination (KIP-125), and how it comes back: what may be done next, from what is seen.
+"""Decides the next move of a consumer group's migration off ZooKeeper's coordination (KIP-125) and of its rollback.
 
-The way is one line, and a group may stand anywhere on it::
+The path is one line, and a group may stand anywhere on it::
 
-    all old -- old and migrating -- all migrating -- mode kafka -- migrating and plain -- all plain
-               (mode zookeeper)                      (mode kafka)
+    all ZooKeeper -- ZooKeeper and migrating -- all migrating -- mode kafka -- migrating and Kafka -- all Kafka
+                     (mode zookeeper)                            (mode kafka)
 
-Every decision is about one instance or about the mode. Old and plain members never meet: an old one knows no Kafka group, a plain one
-no owner's znode, and both would read every partition.
+Every decision is about one instance or about the mode. ZooKeeper consumers and Kafka consumers must never meet: the former know
+no Kafka group, the latter no owner znode, and both would read every partition.
 
-A group that was taken back is moved forward again only when a person says so.
+A group that was rolled back is migrated again only when the operator says so.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from airflow_provider_kmigrate.core.model import Reason
 
 
 class Goal(StrEnum):
-    """Where a group is wanted on the way back."""
+    """The state that a rollback takes a group to."""
 
-    OLD = "old"  # every instance an old consumer, as before
+    OLD = "old"  # every instance a ZooKeeper consumer, as before
     MIGRATING = "migrating"  # every instance migrating, ZooKeeper coordinates
     KAFKA = "kafka"  # every instance migrating, Kafka coordinates
 
@@ -54,13 +54,14 @@ def switch(
     hurry: bool = False,
     former: Collection[str] = (),
 ) -> Decision:
-    """One instance as another kind of member.
+    """Decides the switch of one instance to another kind of member.
 
-    `asked`: this life of the step has had it restarted already, and `former` are the lives that Kafka knew then: one that was killed
-    keeps its place there for a session, and looks plain. `hurry`: a group that does not come to rest is not waited for, since its
-    unrest may be what the instance is switched for.
+    `asked`: this life of the step has already requested the restart, and `former` are the lives that Kafka knew then: a killed
+    member keeps its place there for a session and looks like a Kafka consumer. `hurry`: do not wait for the group to become
+    stable, since its instability may be the reason for the switch.
 
-    Acts: "switch" (restart the instance), "copy offsets" (ZooKeeper's, where Kafka's are ahead: before it becomes old again).
+    Acts: "switch" (restart the instance), "copy offsets" (ZooKeeper's, if Kafka's are ahead: before it becomes a ZooKeeper
+    consumer).
     """
     seen = looks.now
     missing = unread(seen, group.name)
@@ -78,7 +79,7 @@ def switch(
 
 
 def _kept_from(looks: GroupObservations, group: GroupSpec, forbids: Callable[[GroupSeen], tuple[Reason, ...]]) -> Decision | None:
-    """What is forbidden whoever is dead is refused; what would not be, were a place in Kafka a dead member's, waits until that is known."""
+    """Refuses what every case forbids; waits for what a dead member's place in Kafka may explain, until that is known."""
     if looks.now is None or not (never := forbids(looks.now)):
         return None
     living = looks.without_ghosts(group)
@@ -97,7 +98,7 @@ def _switch_forbidden(seen: GroupSeen, group: GroupSpec, instance: str, target: 
 
 
 def _switch_now(looks: GroupObservations, group: GroupSpec, instance: str, target: MemberKind, *, hurry: bool) -> Decision:
-    """Nothing forbids it: is this the moment?"""
+    """Nothing forbids the switch: decides whether it happens now."""
     seen = looks.now
     if seen is None:
         return Wait(unread(seen, group.name))
@@ -113,14 +114,14 @@ def _switch_now(looks: GroupObservations, group: GroupSpec, instance: str, targe
 
 
 def forbidden(seen: GroupSeen, group: GroupSpec, instance: str, target: MemberKind) -> tuple[Reason, ...]:
-    """Why the instance must never become that while the group is as it is."""
+    """Why the instance must not become that kind while the group is as it is."""
     everyone, zk = map_instances(seen.members or (), group), seen.zk
     if target is MemberKind.MIGRATING and everyone.kinds(instance) == {MemberKind.PLAIN}:
-        return ()  # one plain member less is better wherever the group stands, and the only way out beside an old one
+        return ()  # one Kafka consumer less is always better, and the only way out beside a ZooKeeper consumer
     others = frozenset(kind for name in everyone.instances if name != instance for kind in everyone.kinds(name))
     if any(
         member.kind is MemberKind.PLAIN for member in everyone.strangers
-    ):  # those in ZooKeeper share with whoever is old there
+    ):  # those in ZooKeeper share with the ZooKeeper consumers there
         others |= {MemberKind.PLAIN}
     own = everyone.kinds(instance)
     if {MemberKind.OLD, MemberKind.PLAIN} <= others | own | {target}:
@@ -137,10 +138,10 @@ def forbidden(seen: GroupSeen, group: GroupSpec, instance: str, target: MemberKi
 
 
 def set_mode(looks: GroupObservations, group: GroupSpec, mode: Mode, *, blind: bool = False) -> Decision:
-    """The group's migration/mode as wanted, and every member at rest under it. Act: "set mode".
+    """Sets the group's migration/mode, and waits until every member is stable under it. Act: "set mode".
 
-    `blind`: a person takes it upon them that the members in Kafka could not be read, or that those that may be dead are; it says nothing
-    then of who is at rest.
+    `blind`: the operator accepts that the members in Kafka could not be read, or that those that may be dead are dead; the
+    decision then says nothing about stability.
     """
     seen = looks.now
     missing = unread(seen, group.name, offsets=False, kafka=not blind)
@@ -152,7 +153,7 @@ def set_mode(looks: GroupObservations, group: GroupSpec, mode: Mode, *, blind: b
     if kept and not (blind and isinstance(kept, Wait)):
         return kept
     back = mode is Mode.ZOOKEEPER
-    # with plain members alone the mode is the first move of a way back, which may be for one that died
+    # with Kafka consumers alone the mode is the first move of a rollback, which may be for one that died
     waits = restless(seen, group) if not back and not seen.of_kind(MemberKind.PLAIN) else ()
     if waits:
         return Wait(waits)
@@ -160,7 +161,7 @@ def set_mode(looks: GroupObservations, group: GroupSpec, mode: Mode, *, blind: b
 
 
 def written(seen: GroupSeen | None, mode: Mode) -> bool:
-    """Whether the mode is set, to the byte; False where its znode was not read. Without a znode, or an empty one, it is zookeeper."""
+    """True if the znode holds the mode, byte for byte; False if it was not read. No znode, or an empty one, means zookeeper."""
     if seen is None or seen.zk is None:
         return False
     return seen.zk.mode_data == str(mode).encode() or (mode is Mode.ZOOKEEPER and not seen.zk.mode_data)
@@ -171,7 +172,7 @@ def _as_written(zk: ZkGroup) -> str:
 
 
 def _mode_forbidden(seen: GroupSeen, group: GroupSpec, mode: Mode) -> tuple[Reason, ...]:
-    """Back is for groups with members that nobody knows, too."""
+    """Why the mode must not be set; rollback is allowed for groups with unknown members, too."""
     olds, plains = (_names(seen, kind) for kind in (MemberKind.OLD, MemberKind.PLAIN))
     migrating = seen.of_kind(MemberKind.MIGRATING)
     reasons = [] if mode is Mode.ZOOKEEPER else [*flawed(seen), *unknown_members(seen, group)]
@@ -185,9 +186,9 @@ def _mode_forbidden(seen: GroupSeen, group: GroupSpec, mode: Mode) -> tuple[Reas
 
 
 def next_back(looks: GroupObservations, group: GroupSpec, goal: Goal) -> tuple[str, MemberKind | Mode] | None:
-    """The next move on the way back to `goal`: an instance (and what it becomes) or "" (and the mode). None: there is nothing to do.
+    """The next rollback move to `goal`: an instance and its new kind, or "" and the mode. None: nothing to do.
 
-    Only what lies behind the goal is undone: a group that never came so far stays as it is.
+    Only what lies beyond the goal is undone: a group that never came so far stays as it is.
     """
     seen = looks.now
     if seen is None or seen.zk is None or seen.members is None:
@@ -201,7 +202,7 @@ def next_back(looks: GroupObservations, group: GroupSpec, goal: Goal) -> tuple[s
         return "", Mode.ZOOKEEPER
     migrating = [name for name in everyone.instances if MemberKind.MIGRATING in everyone.kinds(name)]
     missing = [name for name in everyone.instances if not everyone.kinds(name)]
-    # one that is missing may come back as a plain one: the last migrating member keeps it out, and all others need not wait for it
+    # a missing instance may return as a Kafka consumer: the last migrating member keeps it out, and no other need wait for it
     if goal is Goal.OLD and len(migrating) > bool(missing):
         return migrating[-1], MemberKind.OLD
     if missing:
@@ -210,7 +211,7 @@ def next_back(looks: GroupObservations, group: GroupSpec, goal: Goal) -> tuple[s
 
 
 def rested(seen: GroupSeen, group: GroupSpec, text: str) -> Decision:
-    """`text`, once every instance is there and nothing is being shared out."""
+    """Done with `text`, once every instance is there and no rebalance is under way."""
     waits = restless(seen, group)
     return Wait(waits) if waits else Done(text)
 
@@ -238,7 +239,7 @@ def _words(kinds: frozenset[MemberKind]) -> str:
 
 
 def past(seen: GroupSeen | None, group: GroupSpec, instance: str, target: MemberKind) -> Done | None:
-    """On the way forward: an instance that has come further than `target` already stays as it is."""
+    """During migration: an instance that is already beyond `target` stays as it is."""
     if target is not MemberKind.MIGRATING or not further(seen, group, instance):
         return None
     return Done(f"{instance} of group {group.name} has come further already: it is a plain Kafka consumer.")
@@ -247,10 +248,11 @@ def past(seen: GroupSeen | None, group: GroupSpec, instance: str, target: Member
 def onward(
     looks: GroupObservations, group: GroupSpec, instance: str, target: MemberKind, *, begun: bool = False
 ) -> Decision | None:
-    """What keeps the way forward, alone, from switching this instance now; None: nothing.
+    """What alone keeps the migration from switching this instance now; None: nothing.
 
-    Nobody is started while the whole application is stopped: it may be so on purpose, and a group that has left ZooKeeper with nothing
-    left over looks like one that never began. Not so where its restart had `begun`: then it was stopped for this. And the file's first instance is the canary: no other one goes before it.
+    No instance is started while the whole application is stopped: that may be on purpose, and a group that has left ZooKeeper
+    with no leftovers looks like one that never began. Not so if its restart had `begun`: then it was stopped for this. The file's
+    first instance is the canary: no other one goes before it.
     """
     nobody = stopped(looks.now, group.name)
     if looks.now is None or (nobody and not begun):
@@ -267,16 +269,16 @@ _ORDER = (MemberKind.OLD, MemberKind.MIGRATING, MemberKind.PLAIN)
 
 
 def past_mode(seen: GroupSeen | None, group: GroupSpec, mode: Mode) -> Done | None:
-    """On the way forward: a group that has left every mode behind is not given one again. On the way back it may be."""
+    """During migration: a group that no longer needs a mode is not given one again. A rollback may set it."""
     if mode is not Mode.KAFKA or not all_plain(seen, group):
         return None
     return Done(f"Every instance of group {group.name} is a plain Kafka consumer already: nobody asks for a mode.")
 
 
 def further(seen: GroupSeen | None, group: GroupSpec, instance: str) -> bool:
-    """Whether an instance that is to become a migrating member on the way forward is a plain Kafka consumer already.
+    """True if an instance that is to become a migrating member is a Kafka consumer already.
 
-    Only where the mode has been Kafka: before that it is a migrating member that died, and that Kafka keeps for its session.
+    Only if the mode has been Kafka: before that it is a migrating member that died, and that Kafka keeps for its session.
     """
     if seen is None or seen.zk is None or map_instances(seen.members or (), group).kinds(instance) != {MemberKind.PLAIN}:
         return False
@@ -284,7 +286,7 @@ def further(seen: GroupSeen | None, group: GroupSpec, instance: str) -> bool:
 
 
 def absent(seen: GroupSeen | None, group: GroupSpec, instance: str) -> bool:
-    """Whether no living member of an instance is seen; not where that is not known."""
+    """True if no living member of an instance is observed; False if that is unknown."""
     if seen is None or seen.members is None:
         return False
     kinds = map_instances(seen.members, group).kinds(instance)
@@ -292,7 +294,7 @@ def absent(seen: GroupSeen | None, group: GroupSpec, instance: str) -> bool:
 
 
 def all_plain(seen: GroupSeen | None, group: GroupSpec) -> bool:
-    """Whether every instance is a plain Kafka consumer, and nobody is left in ZooKeeper; False where that is not known."""
+    """True if every instance is a Kafka consumer and ZooKeeper has no member; False if that is unknown."""
     if unread(seen, group.name) or seen is None or seen.zk is None or seen.zk.registrations:
         return False
     everyone = map_instances(seen.members or (), group)
@@ -300,10 +302,10 @@ def all_plain(seen: GroupSeen | None, group: GroupSpec) -> bool:
 
 
 def moved(seen: GroupSeen | None, group: GroupSpec) -> bool:
-    """Whether the group has left ZooKeeper, with nothing left over; False where that is not known.
+    """True if the group has left ZooKeeper with no leftovers; False if that is unknown.
 
-    Of one whose application is stopped the offsets tell: Kafka has them, and none that ZooKeeper kept is ahead. Not so where its members'
-    folder is there still: then they may have been copied while its old consumers were stopped, which come back.
+    If the application is stopped, the offsets decide: Kafka has them, and none in ZooKeeper is ahead. Not so if the members'
+    folder still exists: then they may have been copied while its ZooKeeper consumers were stopped, which return.
     """
     if unread(seen, group.name) or seen is None or seen.zk is None or seen.zk.mode_version >= 0:
         return False
@@ -312,14 +314,14 @@ def moved(seen: GroupSeen | None, group: GroupSpec) -> bool:
 
 
 def standing(seen: GroupSeen) -> str:
-    """Where on its way a group stands, in a few words."""
+    """The group's position on its path, in a few words."""
     counts = [(kind, len(seen.of_kind(kind))) for kind in MemberKind]
     members = ", ".join(f"{count} {kind}" for kind, count in counts if count) or "nobody"
     return f"{members}; mode {seen.zk.toggle if seen.zk else 'unknown'}"
 
 
 def clean_up(seen: GroupSeen | None, group: GroupSpec) -> Decision:
-    """The leftovers in ZooKeeper of a group that has left it. Act: "clean up"."""
+    """Removes the leftovers in ZooKeeper of a group that has left it. Act: "clean up"."""
     missing = unread(seen, group.name)
     if missing or seen is None or seen.zk is None:
         return Wait(missing)
@@ -336,9 +338,9 @@ def clean_up(seen: GroupSeen | None, group: GroupSpec) -> Decision:
 
 
 def plan(seen: GroupSeen, group: GroupSpec, goal: Goal | None = None) -> str:
-    """Where a group stands and what is left to do, as a sentence; `goal` None: the way forward. Only what can be told from one look."""
+    """Where a group stands and what remains to be done, as a sentence, from one observation; `goal` None: migration."""
     everyone = map_instances(seen.members or (), group)
-    becomes_old_only = goal is not None and not everyone.of_kind(MemberKind.PLAIN)  # which strangers do not keep it from
+    becomes_old_only = goal is not None and not everyone.of_kind(MemberKind.PLAIN)  # which unknown members do not keep it from
     left = [*flawed(seen), *(() if becomes_old_only else unknown_members(seen, group))]
     if left:
         return f"{standing(seen)}. It cannot be moved: {' '.join(map(str, left))}"
@@ -376,7 +378,7 @@ def _back(seen: GroupSeen, everyone: InstanceMap, goal: Goal) -> list[str]:
 
 
 def held(seen: GroupSeen | None, run: str = "") -> tuple[Reason, ...]:
-    """Why the way forward is closed to this run; empty where the group was not taken back, or by this very run: its cleared task goes on."""
+    """Why this run may not migrate the group; empty if no other run rolled it back (this run's cleared task may continue)."""
     hold = seen.zk.hold if seen is not None and seen.zk is not None else None
     if seen is None or hold is None or (run and hold.run == run):
         return ()
@@ -389,7 +391,7 @@ def held(seen: GroupSeen | None, run: str = "") -> tuple[Reason, ...]:
 
 
 def go_on(seen: GroupSeen | None, name: str) -> Decision:
-    """A person has said that the group may be moved forward again. Act: "go on"."""
+    """Records that the operator allows the group's migration again. Act: "go on"."""
     missing = unread(seen, name, offsets=False, kafka=False)
     if missing or seen is None or seen.zk is None:
         return Wait(missing)

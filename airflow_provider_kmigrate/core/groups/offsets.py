@@ -1,11 +1,12 @@
-"""Copying a group's committed offsets from one store to the other: what would be written, what is left as it is, what is refused.
+"""Decides how a group's committed offsets are compared, copied and reset between ZooKeeper and Kafka.
 
-Both stores mean the same, the next offset to read. An offset is never lowered unless a person asks for it (`reset`): the higher one
-is work that was done. And no store is written while members live on its side: Kafka would refuse, and old consumers would write over it.
+Both stores mean the same: the next offset to read. An offset is never lowered unless the operator asks for it (`reset`): the
+higher one is work that was done. A store is not written while members live on its side: Kafka would refuse, and ZooKeeper
+consumers would overwrite it.
 
-The two stores of a group's offsets beside each other: may a member that reads one of them begin there?
-
-Offsets that an operator recorded for a group (`migration/reset`): who is still there to take them up, and whether one may be recorded.
+- Copy: what would be written, what is left as it is, what is refused.
+- Compare: may a member that reads one of the stores begin there?
+- Reset (`migration/reset`): which members can still apply a recorded offset, and whether one may be recorded.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from airflow_provider_kmigrate.core.text import summarize
 
 @dataclass(frozen=True, slots=True)
 class OffsetWrite:
-    """One offset to write, over what stands there now; None: nothing, or nothing that can be read."""
+    """One offset to write, and what stands there now; None: nothing, or nothing readable."""
 
     where: TopicPartition
     offset: int
@@ -41,7 +42,7 @@ class OffsetWrite:
 
 @dataclass(frozen=True, slots=True)
 class CopyPlan:
-    """`writes` in order; `lower`: left alone because the target is ahead; `gone`: without a log that could be read from now."""
+    """`writes` in order; `lower`: unchanged because the target is ahead; `gone`: without a log that can be read from now."""
 
     group: str
     to: Store
@@ -51,7 +52,7 @@ class CopyPlan:
 
 
 def plan(seen: GroupSeen, to: Store, *, reset: bool = False) -> CopyPlan | Refuse:
-    """What is to be written to `to`. `reset`: lower what is ahead there, too."""
+    """Plans what to write to `to`. `reset`: lower offsets that are ahead there, too."""
     refused = (*refusals(seen, to), *_unusable(seen, to))
     if refused:
         return Refuse(refused)
@@ -62,7 +63,7 @@ def plan(seen: GroupSeen, to: Store, *, reset: bool = False) -> CopyPlan | Refus
 
 
 def raised(source: Mapping[TopicPartition, int], target: Mapping[TopicPartition, int]) -> tuple[OffsetWrite, ...]:
-    """What is to be written so that the target is nowhere behind the source, for a group whose members live and write both."""
+    """Plans writes that bring the target level with the source, for a group whose members live and write both."""
     return _compared(source, target, reset=False)[0]
 
 
@@ -81,7 +82,7 @@ def _compared(
 
 
 def outdated(made: CopyPlan, now: GroupSeen) -> tuple[Reason, ...]:
-    """Why a plan may not be carried out on what is there now: its target must be as it was; the source may have moved on."""
+    """Why a plan no longer fits what is there now: its target must be unchanged; the source may have advanced."""
     refused = tuple(refusals(now, made.to))
     if refused:
         return refused
@@ -94,7 +95,7 @@ def outdated(made: CopyPlan, now: GroupSeen) -> tuple[Reason, ...]:
 
 
 def missing(made: CopyPlan, now: GroupSeen) -> tuple[OffsetWrite, ...]:
-    """What was to be written and is not there: the proof by reading back."""
+    """Planned offsets that reading back does not find."""
     target = _usable(now, made.to)
     return tuple(write for write in made.writes if target.get(write.where) != write.offset)
 
@@ -110,7 +111,7 @@ def refusals(seen: GroupSeen, to: Store) -> Iterator[Reason]:
 
 
 def _there(seen: GroupSeen, to: Store) -> list[str]:
-    """Whoever lives on that side; a group that Kafka shares out just now has somebody, too, and so have owners."""
+    """Members that live on that side; a rebalance in Kafka and owner znodes count as members."""
     if to is Store.ZOOKEEPER and seen.zk is not None:
         return sorted({*seen.zk.registrations, *seen.zk.progress, *seen.zk.owners.values()})
     if seen.kafka is None:
@@ -140,7 +141,7 @@ def _usable(seen: GroupSeen, store: Store) -> Mapping[TopicPartition, int]:
 
 
 def larger(one: Mapping[TopicPartition, int], other: Mapping[TopicPartition, int]) -> frozenset[TopicPartition]:
-    """Where `one` is larger, of the partitions that both have."""
+    """Partitions of both for which `one` is larger."""
     return frozenset(where for where, offset in one.items() if where in other and offset > other[where])
 
 
@@ -149,7 +150,7 @@ def _other(store: Store) -> Store:
 
 
 def compared(looks: GroupObservations, group: GroupSpec, target: MemberKind) -> Decision | None:
-    """What keeps a member that is to be `target` from beginning where its store stands; None: nothing. Act: "copy offsets"."""
+    """What keeps a member that becomes `target` from beginning at its store's offsets; None: nothing. Act: "copy offsets"."""
     if target is MemberKind.MIGRATING:
         return _skipping(looks, group)
     missing = unread(looks.first, group.name)
@@ -160,9 +161,9 @@ def compared(looks: GroupObservations, group: GroupSpec, target: MemberKind) -> 
 
 
 def offsets_behind(looks: GroupObservations, target: MemberKind, group: GroupSpec) -> frozenset[TopicPartition]:
-    """Partitions whose offset in the store that `target` reads is lower than what the other one had at the earlier look.
+    """Partitions whose offset in the store that `target` reads is lower than the other store's at the earlier observation.
 
-    Kafka need not know of partitions that nobody reads; ZooKeeper does without harm.
+    Kafka may miss partitions that have no reader; a gap in ZooKeeper is harmless there.
     """
     if looks.now is None or looks.first is None:
         return frozenset()
@@ -186,9 +187,10 @@ def _with_offsets(looks: GroupObservations, group: GroupSpec, target: MemberKind
 
 
 def _skipping(looks: GroupObservations, group: GroupSpec) -> Decision | None:
-    """The first migrating member begins at the larger of both stores: the one that nobody writes must not be ahead.
+    """The first migrating member begins at the larger of both stores, so the store that is not written must not be ahead.
 
-    It is after offsets were set back by hand in the other one. Members that are about to pass it, or that write both, are waited for.
+    It is ahead after offsets were reset by hand in the other one. Members that are about to pass it, or that write both, are
+    waited for.
     """
     skipped = ahead(looks, group)
     if looks.now is None or not skipped:
@@ -202,10 +204,10 @@ def _skipping(looks: GroupObservations, group: GroupSpec) -> Decision | None:
 
 
 def ahead(looks: GroupObservations, group: GroupSpec) -> frozenset[TopicPartition]:
-    """Partitions that the group reads from one store while the other one's offset is larger; empty once a member migrates, and where old
-    and plain ones meet: then any way out is better.
+    """Partitions that the group reads from one store while the other one's offset is larger.
 
-    Kafka's offsets are no leftovers where they rise under old members, which then commit to both.
+    Empty once a member migrates, and if ZooKeeper and Kafka consumers meet: then any way out is better. Kafka's offsets are no
+    leftovers if they rise under ZooKeeper consumers, which then commit to both.
     """
     seen = looks.without_ghosts(group)
     kinds = {member.kind for member in (seen.members or () if seen else ())}
@@ -220,7 +222,7 @@ def ahead(looks: GroupObservations, group: GroupSpec) -> frozenset[TopicPartitio
 
 
 def pending(seen: GroupSeen) -> str:
-    """Those that no holder has made good yet, in words; empty where there are none, or that is not known."""
+    """Recorded resets that no holder has applied yet, as text; empty if there are none, or if that is unknown."""
     resets = seen.zk.resets if seen.zk is not None else {}
     return summarize(f"{where.name} at {_shown(offset)}" for where, offset in sorted(resets.items(), key=lambda one: one[0]))
 
@@ -230,7 +232,7 @@ def _shown(offset: int | Unreadable) -> str:
 
 
 def not_taken(seen: GroupSeen) -> tuple[Reason, ...]:
-    """Why no instance may become plain or old, and nothing be cleaned up: whoever asked for records again would not get them."""
+    """Why no instance may become a Kafka or ZooKeeper consumer, and no cleanup may run: the recorded reset would be lost."""
     waiting = pending(seen)
     if not waiting:
         return ()
@@ -239,7 +241,7 @@ def not_taken(seen: GroupSeen) -> tuple[Reason, ...]:
 
 
 def unfit(seen: GroupSeen, wanted: Mapping[TopicPartition, int]) -> tuple[Reason, ...]:
-    """Why these may not be recorded; empty where they may."""
+    """Why these offsets may not be recorded; empty if they may."""
     missing = unread(seen, seen.name, ends=True)
     if missing:
         return missing

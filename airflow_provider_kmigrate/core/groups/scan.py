@@ -1,11 +1,10 @@
-"""When work on a group may begin: its wave, and a daily window as `22:00-04:00` in UTC, which may go over midnight.
+"""Scans and checks a consumer group from two observations: its state, what speaks against moving it, its wave and window.
 
-What two looks at a consumer group come to: one word for where it stands, and everything that speaks against moving it.
+Health means that offsets advance. Owner znodes prove nothing: starving consumers keep theirs (measured). Only the second
+observation, some seconds after the first, shows whether a group really works. The check before a move takes both observations as
+far apart as the group's consumers take between two commits.
 
-Health is that offsets advance. Owner znodes prove nothing: consumers that starve keep theirs (measured), so the second look, some
-seconds after the first, is what tells a group that works from one that only looks so.
-
-The check of a group before anything is moved: two looks, as far apart as its consumers take between two commits.
+A daily window is written as `22:00-04:00`, in UTC, and may cross midnight.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from airflow_provider_kmigrate.core.text import join_ids, summarize
 
 
 def is_open(window: str, now: datetime) -> bool:
-    """Whether `now`, in UTC, lies in the window; its end does not. An empty window is always open, one of equal times, too."""
+    """True if `now`, in UTC, lies in the window; its end does not. An empty window is always open, one of equal times, too."""
     if not window:
         return True
     begin, end = (time.fromisoformat(text) for text in window.split("-"))
@@ -40,12 +39,12 @@ def is_open(window: str, now: datetime) -> bool:
 
 
 def other_wave(asked: object, wave: int) -> bool:
-    """Whether a run that was asked for one wave (None: for all) leaves out what is of `wave`; what is of wave 0 is of every wave."""
+    """True if a run for one wave (None: for all) leaves out an item of `wave`; wave 0 belongs to every wave."""
     return asked is not None and bool(wave) and str(asked) != str(wave)
 
 
 def not_in_file(groups: Iterable[GroupSpec], wave: object, names: Iterable[str]) -> tuple[Reason, ...]:
-    """What a run was asked for that the cluster file does not have: it would do nothing, and end well."""
+    """What a run was asked for that the cluster file does not have: such a run would do nothing and succeed."""
     groups = tuple(groups)
     waves, known = sorted({group.wave for group in groups}), sorted(group.name for group in groups)
     unknown = [f"group {name}" for name in sorted(set(names) - set(known))]
@@ -58,9 +57,9 @@ def not_in_file(groups: Iterable[GroupSpec], wave: object, names: Iterable[str])
     return (Reason("K67", text),)
 
 
-#: Seconds between two commits of an old consumer, as auto.commit.interval.ms has it; looks closer than that prove no standstill.
+#: Seconds between two commits of a ZooKeeper consumer (auto.commit.interval.ms); closer observations prove no standstill.
 COMMIT_INTERVAL: Final = 60.0
-#: Seconds after which an old consumer has shared out anew, or given up (it tries for some 8 s): what nobody owns then, nobody will.
+#: Seconds after which a ZooKeeper consumer has rebalanced or given up (it tries for some 8 s): unowned partitions then stay so.
 REBALANCE: Final = 15.0
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]+")
 _MODES: Final = {None, b"", b"kafka", b"zookeeper"}
@@ -68,24 +67,25 @@ _MINIMAL: Final = 2  # threads from which strategies differ
 
 
 class GroupSituation(StrEnum):
-    """Where a group stands between ZooKeeper's coordination and Kafka's."""
+    """A group's state between ZooKeeper's coordination and Kafka's."""
 
     OLD = "old"
-    MIXED = "mixed"  # old and migrating members
+    MIXED = "mixed"  # ZooKeeper consumers and migrating members
     MIGRATING = "migrating"  # all of them migrate, and ZooKeeper coordinates
     IN_KAFKA_MODE = "in kafka mode"  # all of them migrate, and Kafka coordinates
-    MIXED_WITH_PLAIN = "mixed with plain"  # plain Kafka consumers beside others
+    MIXED_WITH_PLAIN = "mixed with plain"  # Kafka consumers beside others
     PLAIN = "plain"
     NOBODY = "nobody"
-    FROZEN = "frozen"  # a registration that nobody can read stops every old consumer
+    FROZEN = "frozen"  # an unreadable registration stops every ZooKeeper consumer
     UNKNOWN = "unknown"  # a side did not answer
 
 
 @dataclass(frozen=True, slots=True)
 class TwoObservations:
-    """A look, and one `gap` seconds before it. `settings`: of topics, as `clients.group_reads.topic_settings` has them; None: unread.
+    """An observation, and one `gap` seconds before it.
 
-    `starts`: the first offsets of the logs that the group reads; None: not asked for.
+    `settings`: of topics, as from `clients.group_reads.topic_settings`; None: unread. `starts`: the first offsets of the logs
+    that the group reads; None: not asked for.
     """
 
     now: GroupSeen
@@ -97,9 +97,9 @@ class TwoObservations:
 
 @dataclass(frozen=True, slots=True)
 class GroupScan:
-    """What is told of one group. `lag`: records behind, of the partitions whose position and end are known; None where none is.
+    """The report on one group. `lag`: records behind, over partitions whose position and end are known; None if there are none.
 
-    `advanced`: how many partitions' offsets moved between the two looks, by store; empty where there was one look only.
+    `advanced`: how many partitions' offsets moved between the two observations, by store; empty if there was only one.
     """
 
     seen: GroupSeen
@@ -114,7 +114,7 @@ class GroupScan:
 
 
 def scan(looks: TwoObservations) -> GroupScan:
-    """Everything at once, the gravest first."""
+    """Every finding at once, the most severe first."""
     found = sorted((finding for check in _CHECKS for finding in check(looks)), key=lambda one: list(Severity).index(one.severity))
     behind = lags(looks.now)
     advanced = {
@@ -130,7 +130,7 @@ def scan(looks: TwoObservations) -> GroupScan:
 
 
 def standing(seen: GroupSeen) -> GroupSituation:
-    """The group in one word."""
+    """The group's state in one word."""
     if seen.zk is not None and any(isinstance(entry, Unreadable) for entry in seen.zk.registrations.values()):
         return GroupSituation.FROZEN
     if seen.members is None or seen.zk is None:
@@ -144,13 +144,13 @@ def standing(seen: GroupSeen) -> GroupSituation:
 
 
 def lags(seen: GroupSeen) -> dict[TopicPartition, int]:
-    """Records behind, of every partition that somebody wants and whose position and end are known."""
+    """Records behind, of every wanted partition whose position and end are known."""
     at, ends = seen.positions, seen.ends or {}
     return {where: max(0, ends[where] - at[where]) for where in wanted(seen) if where in at and where in ends}
 
 
 def strategies(zk: ZkGroup) -> frozenset[Strategy] | None:
-    """The strategies by which its old members would own just what they own; None where nobody can compute an assignment."""
+    """The strategies that would give its ZooKeeper consumers just what they own; None if no assignment can be computed."""
     topics: dict[str, list[int]] = {}
     for where in zk.partitions:
         topics.setdefault(where.topic, []).append(where.partition)
@@ -178,9 +178,6 @@ def _moved_in_kafka(looks: TwoObservations) -> frozenset[TopicPartition]:
 def _registered(seen: GroupSeen) -> Iterator[tuple[str, Registration]]:
     entries = seen.zk.registrations if seen.zk else {}
     return ((name, entry) for name, entry in sorted(entries.items()) if isinstance(entry, Registration))
-
-
-# ---------------------------------------------------------------------------------------------------------- the checks
 
 
 def _read(looks: TwoObservations) -> Iterator[PreflightFinding]:
@@ -223,14 +220,14 @@ def _mode(looks: TwoObservations) -> Iterator[PreflightFinding]:
 
 
 def _resets(looks: TwoObservations) -> Iterator[PreflightFinding]:
-    """Without a migrating member nobody takes them up, until the first one comes, which may be in weeks."""
+    """Recorded resets without a migrating member, which alone can apply them; the first one may come in weeks."""
     if waiting := pending(looks.now):
         told = warns if looks.now.of_kind(MemberKind.MIGRATING) else blocks
         yield told("K46", f"an operator recorded offsets that nobody took up: {waiting}")
 
 
 def _assignment(looks: TwoObservations) -> Iterator[PreflightFinding]:
-    """What is at rest under ZooKeeper shows by which strategy; with one thread all are the same."""
+    """A stable assignment under ZooKeeper shows its strategy; with one thread all strategies agree."""
     zk = looks.now.zk
     streams = sum(max(entry.subscription.values(), default=0) for _, entry in _registered(looks.now))
     if zk is None or zk.mode is Mode.KAFKA or streams < _MINIMAL or zk.unowned:
@@ -255,7 +252,7 @@ def _ties(zk: ZkGroup) -> Iterator[PreflightFinding]:
 
 
 def _stores(looks: TwoObservations) -> Iterator[PreflightFinding]:
-    """Kafka's offset of a partition that an old member owns can move by that member only: nobody else reads it."""
+    """Kafka's offset of a partition that a ZooKeeper consumer owns can move by that member only: it is the only reader."""
     before = looks.before
     held = _held_by_old(looks.now) & (_held_by_old(before) if before else frozenset())
     if told := sorted(held & _moved_in_kafka(looks)):
@@ -303,7 +300,7 @@ def _unowned(looks: TwoObservations) -> Iterator[PreflightFinding]:
 
 
 def _nobodys(seen: GroupSeen) -> frozenset[TopicPartition]:
-    """What plain consumers hold has no owner znode; where nobody is in the group, nobody is missed."""
+    """Partitions without an owner. What Kafka consumers hold has no owner znode; a group without members misses none."""
     held = frozenset().union(*(member.holds for member in seen.of_kind(MemberKind.PLAIN)))
     return seen.zk.unowned - held if seen.zk is not None and seen.members else frozenset()
 
@@ -327,7 +324,7 @@ def _offsets(looks: TwoObservations) -> Iterator[PreflightFinding]:
 
 
 def _rebalancing(looks: TwoObservations) -> Iterator[PreflightFinding]:
-    """A rebalance ends by itself; one that is seen at both looks does not."""
+    """A rebalance ends by itself; one that both observations show does not."""
     now, before = looks.now.kafka, looks.before.kafka if looks.before else None
     if now is not None and not now.stable:
         lasting = before is not None and not before.stable
@@ -348,7 +345,7 @@ def _orphans(looks: TwoObservations) -> Iterator[PreflightFinding]:
 
 
 def _starved(looks: TwoObservations) -> Iterator[PreflightFinding]:
-    """Whether the offset stood still while records were there to read, in both stores, from the first look to the second."""
+    """Partitions with records waiting at both observations, whose offset moved in neither store between them."""
     if looks.before is None or not looks.now.members:
         return
     moved = _moved_in_zookeeper(looks) | _moved_in_kafka(looks)
@@ -370,16 +367,16 @@ _CHECKS: Final[Iterable[Callable[[TwoObservations], Iterator[PreflightFinding]]]
 )
 
 
-Look = tuple[GroupSeen, float]  # the group, and when it was seen, in seconds
+Look = tuple[GroupSeen, float]  # the group, and when it was observed, in seconds
 
 
 def whole(seen: GroupSeen | None, at: float, group: GroupSpec) -> Look | None:
-    """The look, where nothing in it was unknown."""
+    """The observation, if nothing in it was unknown."""
     return None if seen is None or unread(seen, group.name, ends=True) else (seen, at)
 
 
 def waits(seen: GroupSeen | None, at: float, before: Look | None, group: GroupSpec) -> Wait | None:
-    """What has to be waited for before two looks can be judged; None where they can. `before`: the first whole look."""
+    """What to wait for before two observations can be judged; None if they can. `before`: the first complete one."""
     missing = unread(seen, group.name, ends=True)
     if missing or before is None:
         return Wait(missing)
@@ -391,12 +388,12 @@ def waits(seen: GroupSeen | None, at: float, before: Look | None, group: GroupSp
 
 
 def topics(seen: GroupSeen) -> set[str]:
-    """Those whose settings the judgement needs."""
+    """The topics whose settings the judgement needs."""
     return {where.topic for where in seen.zk.partitions} if seen.zk else set()
 
 
 def judged(looks: TwoObservations, group: GroupSpec) -> Decision:
-    """Refused for what blocks; all else that was found is said."""
+    """Refused if a finding blocks; every other finding is reported."""
     found = scan(looks)
     blocking = tuple(finding.reason for finding in found.findings if finding.severity is Severity.BLOCK)
     if blocking:

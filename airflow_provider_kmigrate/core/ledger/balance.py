@@ -1,4 +1,4 @@
-"""The whole computation: file the events, check every partition by itself, examine the evidence, conclude."""
+"""Balances a whole ledger: files the events, checks every partition by itself, examines the evidence, concludes."""
 
 from __future__ import annotations
 
@@ -44,15 +44,17 @@ def balance(
 ) -> Facts:
     """What the events show.
 
-    `refused` are the lines that were no events, `refused_before` those of them from before `demand.since`. `window` (from, before; ms since the epoch) limits stalls to records sent and
-    gaps to deliveries made in it, to leave out a cold start; everything else is always judged whole. `skew_ms` is by how much
-    the members' clocks may differ. Each finding keeps at most `max_cases` counter-examples; counts are whole.
+    `refused` are the lines that were no events, `refused_before` those of them from before `demand.since`. `window` (from,
+    before; ms since the epoch) limits stalls to records sent and gaps to deliveries made in it, to leave out a cold start;
+    everything else is always judged whole. `skew_ms` is by how much the members' clocks may differ. Each finding keeps at most
+    `max_cases` counter-examples; counts are whole.
 
-    `alive_since` (ms since the epoch) is for a look at clients that run on: a writer that gave a sign of life since then needs no
-    stop, and what was acknowledged since then may be unread. None: everybody must have stopped, and read everything.
+    `alive_since` (ms since the epoch) is for clients that still run: a writer that gave a sign of life since then needs no stop,
+    and what was acknowledged since then may be unread. None: every client must have stopped, and read everything.
 
-    `demand`: what evidence there must be at least. What was delivered again, too late or after its own commit, or owned twice, and was over
-    before `demand.since`, is in `Facts.earlier`; a loss has no time, so it counts whenever it happened. `now_ms`: when the events had been read; None: not known.
+    `demand`: what evidence there must be at least. What was delivered again, too late or after its own commit, or had two owners,
+    and was over before `demand.since`, is in `Facts.earlier`; a loss has no time, so it counts whenever it happened. `now_ms`:
+    when the events had been read; None: unknown.
     """
     times = Times(alive_since, None if now_ms is None else now_ms + skew_ms, demand.since)
     limits = Limits(skew_ms, max_cases, window, times, demand.mixed)
@@ -71,9 +73,10 @@ def balance(
 def conclude(
     book: Book, parts: Iterable[Checked], limits: Limits, *, refused: Refusals, unmet: Sequence[Reason], produce: Produce
 ) -> Facts:
-    """The facts of all partitions together. The book needs no deliveries, acknowledgements and commits: `parts` are what they showed.
+    """The facts of all partitions together.
 
-    `unmet`: evidence that is demanded and not there.
+    `parts` are what deliveries, acknowledgements and commits showed; the book need not hold these events. `unmet`: evidence that
+    is demanded and missing.
     """
     checked = sorted(parts, key=lambda part: part.where)
     miscounted: dict[str, list[Reason]] = defaultdict(list)
@@ -112,7 +115,7 @@ _NAMES: Final = ("lost", "unseen", "redelivered", "stored_twice", "reordered", "
 
 @dataclass(slots=True)
 class _Total:
-    """What was found in all partitions so far. `open_questions`: by code and group what is not known."""
+    """The findings in all partitions so far. `open_questions`: by code and group what is unknown."""
 
     findings: dict[str, list[LedgerFinding]] = field(default_factory=lambda: {name: [] for name in _NAMES})
     earlier: dict[str, list[LedgerFinding]] = field(default_factory=lambda: defaultdict(list))
@@ -123,7 +126,7 @@ class _Total:
     open_questions: dict[tuple[str, str], list[LedgerFinding]] = field(default_factory=lambda: defaultdict(list))
 
     def add(self, part: Checked) -> None:
-        """What needs no trust in anybody's account."""
+        """Add what needs no trust in any client's account."""
         for name in ("diverged", "stored_twice", "reordered"):
             self.note(name, getattr(part, name))
         for found in part.groups:
@@ -149,7 +152,7 @@ class _Total:
 
 
 def _judge(found: GroupChecked, health: Health, total: _Total) -> None:
-    """What may be concluded from what a group was not delivered, and from the order of what it was."""
+    """What may be concluded from missing deliveries of a group, and from the order of the others."""
     group = found.key.group
     total.ask(_UNREAD, group, found.unread)
     total.ask(_UNCLEAR, group, found.unclear)
@@ -164,7 +167,7 @@ def _judge(found: GroupChecked, health: Health, total: _Total) -> None:
     if found.compacted:
         total.ask(_COMPACTED, group, lost)
     total.note("unseen" if found.compacted or not trusted else "lost", lost)
-    if trusted:  # an earlier delivery that was not written down would make a later one look out of order
+    if trusted:  # an unrecorded earlier delivery would make a later one look out of order
         total.date("reordered", found.reordered)
         total.date("overrun", found.overrun)
         total.note("overrun", found.committed_over)
@@ -177,7 +180,7 @@ def _check_owners(book: Book, total: _Total, limits: Limits) -> None:
 
 
 def _delivered(book: Book, parts: Iterable[Checked]) -> dict[str, int]:
-    """How many records each group was delivered, repeats included; of groups that said they would read, too."""
+    """How many records each group was delivered, repeats included; also of groups that only announced that they would read."""
     found = Counter({start.group: 0 for start in book.starts if start.group is not None})
     for part in parts:
         found.update(part.delivered)

@@ -1,4 +1,4 @@
-"""Events sorted into the piles that the checks read, each event once, whatever order or how often the files were read."""
+"""Sorts events into the partitions that the checks read, each event once, whatever the order or repetition of the files."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ class Committed(NamedTuple):
 class Writer:
     """One writer's account of itself: whether its events are whole, and how it ended. Times are ms since the epoch.
 
-    `missing` counts numbers below the last one under which there is no event, from `first_missing` on; `conflicts` counts numbers
-    under which two different events were found. `clock_lag_ms`: by how much the times of its events were behind its machine's
-    clock, by its last heartbeat. `groups`: the consumer groups that its events are about.
+    `missing` counts numbers below the last one without an event, from `first_missing` on; `conflicts` counts numbers with two
+    different events. `clock_lag_ms`: how far the times of its events were behind its machine's clock, by its last heartbeat.
+    `groups`: the consumer groups that its events are about.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Writer:
 
     @classmethod
     def of(cls, name: str, events: Mapping[int, Event], conflicts: int = 0, last_ms: int = 0) -> Writer:
-        """From all its events by their numbers."""
+        """A writer's account, from all its events by their numbers."""
         last = events[max(events)]
         beats = [event for _, event in sorted(events.items()) if isinstance(event, Heartbeat)]
         holes = subtract([(0, max(events))], union((number, number) for number in events))
@@ -89,7 +89,7 @@ class Writer:
 
 @dataclass(slots=True)
 class Part:
-    """What is known of one partition: acknowledgements, and each group's deliveries and commits."""
+    """The events of one partition: acknowledgements, and each group's deliveries and commits."""
 
     where: TopicPartition
     acks: list[Ack] = field(default_factory=list)
@@ -110,12 +110,12 @@ class _Numbered:
         known = self.events.setdefault(event.stamp.event_seq, event)
         if known is not event and known != event:
             self.conflicts += 1
-            self.events[event.stamp.event_seq] = min(known, event, key=repr)  # the same one in whatever order they come
+            self.events[event.stamp.event_seq] = min(known, event, key=repr)  # the same one, whatever order they come in
 
 
 @dataclass(slots=True)
 class Book:
-    """The piles. Made by `Book.of`; nothing in it changes afterwards."""
+    """The sorted events. Made by `Book.of`; nothing in it changes afterwards."""
 
     writers: dict[str, Writer] = field(default_factory=dict)
     starts: list[Start] = field(default_factory=list)
@@ -171,7 +171,7 @@ class Book:
                 self.expected.update(event.writers)
 
     def _extent(self, event: LogExtent) -> None:
-        """Keep the newest look at each log."""
+        """Keep the newest observation of each log."""
         where = TopicPartition(event.topic, event.partition)
         known = self.extents.get(where)
         if known is None or (known.stamp.t_ms, known.end) < (event.stamp.t_ms, event.end):
@@ -179,23 +179,23 @@ class Book:
 
     @property
     def produced(self) -> list[Event]:
-        """What producers said of their latencies."""
+        """What producers reported of their latencies."""
         return [*self.latencies, *self.slow]
 
     def groups(self) -> list[str]:
-        """Every group that said it would read, or was seen reading."""
+        """Every group that announced that it would read, or was seen reading."""
         named = {start.group for start in self.starts if start.group is not None}
         return sorted(named | {key.group for key in self.runs})
 
     def partitions_of(self, group: str) -> Iterator[GroupPartition]:
-        """Every partition that the group must be delivered, or was."""
+        """Every partition whose records are due to the group, or were delivered to it."""
         patterns = [pattern for start in self.starts if start.group == group for pattern in start.topics]
         wanted = {where for where in self.acks if any(matches(pattern, where.topic) for pattern in patterns)}
         seen = {key.where for key in self.runs if key.group == group}
         yield from (GroupPartition(group, *where) for where in sorted(wanted | seen))
 
     def writers_of(self, group: str) -> list[Writer]:
-        """Consumers that said they belong to the group."""
+        """Consumers that announced that they belong to the group."""
         return [self.writers[start.stamp.writer] for start in self.starts if start.group == group]
 
     def parts(self) -> list[Part]:
@@ -212,10 +212,10 @@ class Book:
 
 
 def matches(pattern: str, topic: str) -> bool:
-    """Whether a subscription holds a topic, as librdkafka and the Java client subscribe: a name, or a pattern where it begins with `^`."""
+    """True if a subscription holds a topic, as in librdkafka and the Java client: a name, or a pattern that begins with `^`."""
     if not pattern.startswith("^"):
         return pattern == topic
     try:
         return re.match(pattern, topic) is not None
     except re.error:
-        return True  # asks for too much, so that nothing is overlooked
+        return True  # selects too much, so that nothing is overlooked

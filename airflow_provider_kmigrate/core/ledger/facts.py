@@ -1,4 +1,4 @@
-"""What a ledger finds: each fact with the records that show it."""
+"""The findings of a ledger: each fact with the records that show it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class LedgerVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A counter-example that a person can look up: `count` records among the offsets first..last of one partition.
+    """A counter-example for the operator to check: `count` records among the offsets first..last of one partition.
 
-    `group` None: it is about the log. Offsets are -1 where no broker said them. `members` are those involved, earlier one first;
+    `group` None: it is about the log. Offsets are -1 if no broker reported them. `members` are those involved, earlier one first;
     times are when it began and ended.
     """
 
@@ -42,7 +42,7 @@ class Case:
 
     @property
     def order(self) -> tuple[str, str, int, int, int, int, str]:
-        """For lists that do not depend on the order of the input."""
+        """The sort key for lists that do not depend on the order of the input."""
         place = (self.group or "", self.topic, self.partition, self.first, self.seq_first or 0)
         return (*place, self.from_ms or 0, repr((self.producer, self.members, self.note)))
 
@@ -60,14 +60,14 @@ class LedgerFinding:
 
     @classmethod
     def merged(cls, findings: Iterable[LedgerFinding], limit: int) -> LedgerFinding:
-        """All of them together; of each the first cases are enough."""
+        """All findings together; the first cases of each are enough."""
         some = [finding for finding in findings if finding.count]
         if len(some) < 2:
             return some[0] if some else NOTHING
         return cls(sum(finding.count for finding in some), join(case for finding in some for case in finding.cases)[:limit])
 
     def with_largest(self, other: LedgerFinding, limit: int) -> LedgerFinding:
-        """Both, the cases with most records first."""
+        """Both findings, the cases with most records first."""
         cases = sorted((*self.cases, *other.cases), key=lambda case: (-case.count, case.order))
         return LedgerFinding(self.count + other.count, tuple(cases[:limit]))
 
@@ -76,7 +76,7 @@ NOTHING: Final = LedgerFinding()
 
 
 def join(cases: Iterable[Case]) -> tuple[Case, ...]:
-    """Cases that differ only in their place and continue each other become one; in the order of `Case.order`."""
+    """Joins cases that differ only in their position and continue each other; in the order of `Case.order`."""
     ordered = sorted(cases, key=lambda case: (_kind(case), case.from_ms or 0, case.first, case.seq_first or 0))
     joined: list[Case] = []
     for case in ordered:
@@ -88,7 +88,7 @@ def join(cases: Iterable[Case]) -> tuple[Case, ...]:
 
 
 def _kind(case: Case) -> tuple[str, ...]:
-    """Everything but the place, comparable."""
+    """Everything but the position, comparable."""
     return (case.topic, str(case.partition), repr(case.group), repr(case.producer), repr(case.members), case.note)
 
 
@@ -113,7 +113,7 @@ def _both(one: Case, other: Case) -> Case:
 class Gap:
     """The longest time that a sent record of the partition waited while the group was delivered none of it.
 
-    `members` gave the delivery before and the one after; `open`: nothing came until the end of what is known.
+    `members` had the delivery before and the one after; `open`: nothing came until the end of what is known.
     """
 
     group: str
@@ -128,10 +128,10 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Produce:
-    """How long acknowledgements took, from sent to acknowledged or given up; None: no producer said.
+    """The latency of acknowledgements, from sent to acknowledged or given up; None: no producer reported it.
 
     `stalled_record_s` is the sum of the latencies above 100 ms. `exact`: computed from every single latency; else from buckets
-    (0.8 %) or not from all. `longest_ack_gap_ms`: of producers that cannot tell when they sent, the longest time between two
+    (0.8 %) or not from all. `longest_ack_gap_ms`: of producers that report no send times, the longest time between two
     acknowledgements of one partition. `worst` are the slowest records that were noted.
     """
 
@@ -158,12 +158,12 @@ class Facts:
     - `double_owned`: a partition with two owners in one group
     - `not_owned`: delivered to a member that did not own the partition by its own account (its own clock, no skew)
 
-    `recorded`: no client's own account has a hole; else what looks as if it was not owned may be an acquisition that was not written down.
+    `recorded`: no client's own account has a hole; else an apparently unowned delivery may have an unrecorded acquisition.
 
     `of_others`: group, topic and partition that were not judged, because only members that write no events owned them.
-    `passed_over`: offsets between a group's deliveries that it was not delivered and of which no producer told, the largest gaps first: control
-    records, aborted and compacted ones, or records of producers that write no events. Not of groups some members of which write no events.
-    `earlier`: findings of the same names that were over before the step began; the step is not to blame for them.
+    `passed_over`: offsets skipped between a group's deliveries and reported by no producer, the largest gaps first: control
+    records, aborted and compacted ones, or records of producers that write no events. Groups with members that write no events
+    are left out. `earlier`: findings of the same names that were over before the step began; the step did not cause them.
     """
 
     complete: bool
@@ -189,7 +189,7 @@ class Facts:
 
     @property
     def duplicated(self) -> int:
-        """Records that are there, or came, more than once."""
+        """Records stored or delivered more than once."""
         return self.redelivered.count + self.stored_twice.count
 
     @property
@@ -198,7 +198,7 @@ class Facts:
 
     @property
     def violations(self) -> dict[str, LedgerFinding]:
-        """What must not be, and is."""
+        """The findings that must not exist."""
         names = ("lost", "redelivered", "stored_twice", "reordered", "diverged", "overrun", "double_owned")
         return {name: finding for name in names if (finding := getattr(self, name)).count}
 

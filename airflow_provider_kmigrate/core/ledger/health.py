@@ -1,4 +1,4 @@
-"""Is the evidence whole? What was not written down must never pass for what did not happen.
+"""Decides whether the evidence is whole. What was not written down must never pass for what did not happen.
 
 Codes of the reasons that make a ledger incomplete:
 
@@ -7,20 +7,20 @@ L01   lines that could not be read as events
 L02   an expected writer left no event
 L03   a writer's events begin without its start
 L04   numbers missing among a writer's events
-L05   a writer left no stop: it was killed, or still runs (and whoever asked did not say that it may)
-L06   a writer stopped and says that its record is not whole, or wrote on after its stop
+L05   a writer left no stop: it was killed, or still runs (and the audit was not allowed running clients)
+L06   a writer stopped and reports an incomplete record, or wrote on after its stop
 L07   two different events under one number of one writer
 L08   a hole in a member's count of its deliveries of one partition
 L09   no record was acknowledged
 L10   no consumer group was seen
-L11   a group was not delivered everything that was acknowledged, and it cannot be said that it is lost
-L12   a run with gaps that cannot be told from loss
+L11   a group was not delivered everything that was acknowledged, and loss is not proven
+L12   a run whose gaps cannot be distinguished from loss
 L13   a compacted log: undelivered records may have been removed lawfully
 L14   nothing was acknowledged, or nothing delivered, since the time from which on there must be evidence; or not on a partition
       that was written steadily until then
-L15   a writer's clock is ahead of the audit's: how old its signs of life are cannot be told
-L16   a producer's last word on a partition, since that time, is that sends failed
-L17   what looks lost may have been delivered by a member that runs on, whose newest events were not read yet
+L15   a writer's clock is ahead of the audit's: the age of its signs of life is unknown
+L16   a producer's last event on a partition, since that time, is that sends failed
+L17   what looks lost may have been delivered by a member that still runs, whose newest events were not read yet
 ====  =======================================================================
 """
 
@@ -42,10 +42,11 @@ _WHY_RUNNING = "What it was about to do may have happened and is not in its even
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """`doubtful` groups may have been delivered more than their events say; None in it means every group.
+    """The state of the evidence. `doubtful` groups may have had more deliveries than their events say; None means every group.
 
-    `held_back` are reasons for such doubts from before the step: they count where something is missing or out of order, else a client
-    that was killed once would leave every later audit without an answer. `recorded`: no client's own account has a hole.
+    `held_back` are reasons for such doubts from before the step: they count only if something is missing or out of order.
+    Otherwise a client killed once would leave every later audit without an answer. `recorded`: no client's own account has a
+    hole.
     """
 
     reasons: tuple[Reason, ...]
@@ -54,18 +55,19 @@ class Health:
     held_back: Mapping[str | None, tuple[Reason, ...]] = field(default_factory=dict)
 
     def trusts(self, group: str) -> bool:
-        """What this group's events do not show did not happen."""
+        """True if what this group's events do not show did not happen."""
         return not self.doubtful & {group, None}
 
     def old_doubts(self, group: str) -> tuple[Reason, ...]:
-        """Why it may have happened all the same."""
+        """Doubts from before the step: why it may have happened all the same."""
         return (*self.held_back.get(None, ()), *self.held_back.get(group, ()))
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Milliseconds since the epoch. `alive_since`: whoever gave a sign of life since then runs on; `not_after`: no event can be later;
-    `since`: when the step began, for doubts from before it. None: not said.
+    """Milliseconds since the epoch; None: not given. A client with a sign of life since `alive_since` still runs.
+
+    `not_after`: no event can be later; `since`: when the step began, for doubts from before it.
     """
 
     alive_since: int | None = None
@@ -73,21 +75,21 @@ class Times:
     since: int | None = None
 
     def runs_on(self, writer: Writer) -> bool:
-        """It has no stop, and needs none."""
+        """True if it has no stop, and needs none."""
         return writer.stop is None and self.alive_since is not None and writer.last_ms >= self.alive_since
 
     def is_over(self, writer: Writer) -> bool:
-        """It ended without a stop before the step began."""
+        """True if it ended without a stop before the step began."""
         return writer.stop is None and self.since is not None and writer.last_ms < self.since
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What evidence there must be: an acknowledgement and a delivery not before `since` (ms since the epoch; None: of any age).
+    """The evidence that is required: an acknowledgement and a delivery not before `since` (ms since the epoch; None: of any age).
 
-    With `groups` each of them must have a delivery of its own. Of `mixed` groups some members write no events: what was theirs is not asked
-    for, nor are partitions that no other member owned. `everywhere`: both are wanted of each partition that was ever written, as by
-    senders that write all of them all the time.
+    With `groups` each of them must have a delivery of its own. Of `mixed` groups some members write no events: their share is not
+    required, nor are partitions that no other member owned. `everywhere`: both are required of each partition that was ever
+    written, as by senders that write all of them all the time.
     """
 
     since: int | None = None
@@ -99,7 +101,7 @@ class Demand:
 Sending = tuple[str, str, int]  # a producer, and the topic and partition that it writes
 ANY_EVIDENCE: Final = Demand()
 SLOT_MS: Final = 10_000
-STEADY_SLOTS: Final = 60  # so long before the step it is looked whether a partition was written steadily
+STEADY_SLOTS: Final = 60  # how long before the step a partition's steady writing is checked
 _LEAST_SLOTS: Final = 12
 _STEADY: Final = 0.9  # of the slots; then a minute without a record happens by chance once in a million
 _SILENT_MS: Final = 60_000
@@ -107,9 +109,10 @@ _SILENT_MS: Final = 60_000
 
 @dataclass(slots=True)
 class Newest:
-    """When a record was last acknowledged, to which producer and of which partition, and last delivered of it to each group.
+    """When a record was last acknowledged, by producer and partition, and last delivered to each group.
 
-    `slots` of those that `fell_silent`: the numbers of the stretches of `SLOT_MS` before the step in which something was acknowledged.
+    `slots` of those that `fell_silent`: the numbers of the stretches of `SLOT_MS` before the step in which something was
+    acknowledged.
     """
 
     acked: dict[Sending, int] = field(default_factory=dict)
@@ -130,7 +133,10 @@ class Newest:
         return found
 
     def fell_silent(self, since: int | None) -> list[Sending]:
-        """Partitions of producers, written shortly before the step and not since, for a minute in which the producer wrote others of the topic."""
+        """Partitions of producers that were written shortly before the step and not since.
+
+        After the step began the producer wrote other partitions of the topic for at least a minute.
+        """
         if since is None:
             return []
         latest: dict[tuple[str, str], int] = {}
@@ -140,12 +146,12 @@ class Newest:
         return [at for at in silent if latest[at[:2]] >= since + _SILENT_MS]
 
     def was_steady(self, sending: Sending, since: int) -> bool:
-        """Until its last record there it wrote that partition in nearly each stretch of the time before the step."""
+        """True if the producer wrote the partition in nearly each stretch before its last record there."""
         recent = {slot for slot in self.slots.get(sending, ()) if slot * SLOT_MS >= since - STEADY_SLOTS * SLOT_MS}
         return len(recent) >= max(_LEAST_SLOTS, _STEADY * (max(recent, default=0) - min(recent, default=0) + 1))
 
     def last_delivered(self) -> dict[str, int]:
-        """To each group."""
+        """The last delivery to each group."""
         found: dict[str, int] = {}
         for key, t_ms in self.delivered.items():
             found[key.group] = max(t_ms, found.get(key.group, t_ms))
@@ -159,7 +165,7 @@ class Newest:
 
 
 def unmet(demand: Demand, newest: Newest, failures: Iterable[SendFailure]) -> Iterator[Reason]:
-    """What is demanded and not there. Where there is nothing at all, others say so (L09, L10), but of a group that is demanded."""
+    """What is required and missing. If there is nothing at all, L09 and L10 report it, except for a required group."""
     since, groups = demand.since, newest.last_delivered()
     delivered = max(groups.values(), default=None)
     if since is not None:
@@ -181,7 +187,7 @@ def unmet(demand: Demand, newest: Newest, failures: Iterable[SendFailure]) -> It
 
 
 def _not_everywhere(since: int, newest: Newest, groups: Iterable[str]) -> Iterator[Reason]:
-    """One partition that goes on shows nothing of the others, and of the brokers that lead them."""
+    """Partitions without evidence: one partition that goes on shows nothing of the others, and of the brokers that lead them."""
     acked: dict[TopicPartition, int] = {}
     for sending, t_ms in newest.acked.items():
         place = TopicPartition(*sending[1:])
@@ -198,7 +204,7 @@ def _not_everywhere(since: int, newest: Newest, groups: Iterable[str]) -> Iterat
 
 
 def _fallen_silent(since: int, newest: Newest) -> Iterator[Reason]:
-    """A producer that is blocked on one partition is told of no failure until it gives its records up."""
+    """Partitions without acknowledgements since the step: a blocked producer sees no failure until it gives records up."""
     found = [sending for sending in newest.fell_silent(since) if newest.was_steady(sending, since)]
     if found:
         producer, topic, partition = found[0]
@@ -210,7 +216,7 @@ def _fallen_silent(since: int, newest: Newest) -> Iterator[Reason]:
 
 
 def _still_failing(since: int, newest: Newest, failures: Iterable[SendFailure]) -> Iterator[Reason]:
-    """A record that was given up was acknowledged to nobody, so it is not lost; but a producer that is only refused cannot write."""
+    """Partitions whose sends still fail. A record that was given up was never acknowledged: it is not lost, but writing fails."""
     last: dict[Sending, SendFailure] = {}
     for failure in failures:
         sending = (failure.producer, failure.topic, failure.partition)
@@ -243,7 +249,7 @@ class Refusals:
 
 
 def examine(book: Book, refused: Refusals, times: Times, miscounted: Mapping[str, Sequence[Reason]]) -> Health:
-    """Whether every client's account is whole. `miscounted`: of writers, the holes in their counts of deliveries."""
+    """Examines whether every client's account is whole. `miscounted`: of writers, the holes in their counts of deliveries."""
     reasons = _refused(refused.lines)
     doubtful: set[str | None] = {None} if refused.lines else set()
     held: dict[str | None, tuple[Reason, ...]] = {None: tuple(_refused(refused.before))} if refused.before else {}
@@ -265,13 +271,13 @@ def examine(book: Book, refused: Refusals, times: Times, miscounted: Mapping[str
 
 
 def is_flawed(writer: Writer, times: Times) -> bool:
-    """Its account is not whole, or its times cannot be, whatever its counts of deliveries say."""
+    """True if its account is incomplete, or its times are impossible, whatever its counts of deliveries say."""
     ending = _ending(writer, times) and not times.is_over(writer)
     return bool(ending or [*_writer_flaws(writer), *_future(writer, times.not_after)])
 
 
 def nothing(*, acked: int, groups: Iterable[str]) -> Iterator[Reason]:
-    """What there must be for a judgement, and is not."""
+    """What a judgement needs and misses."""
     if not acked:
         yield Reason("L09", "no record was acknowledged", "There is nothing to judge")
     if not list(groups):
@@ -293,7 +299,7 @@ def _writer_flaws(writer: Writer) -> Iterator[Reason]:
 
 
 def _ending(writer: Writer, times: Times) -> list[Reason]:
-    """What is wrong with its end; nothing where it runs on."""
+    """What is wrong with its end; nothing if it still runs."""
     return [] if times.runs_on(writer) else list(_stop_flaws(writer))
 
 
@@ -312,7 +318,7 @@ def _stop_flaws(writer: Writer) -> Iterator[Reason]:
 
 
 def _future(writer: Writer, not_after: int | None) -> Iterator[Reason]:
-    """A clock that is ahead makes a client that died look alive."""
+    """Writers whose clock is ahead, which makes a client that died look alive."""
     if not_after is not None and writer.last_ms > not_after:
         text = f"{writer.name} wrote an event {_ago(writer.last_ms - not_after)} after it was read"
         why = "Whether it still runs, and what came first, cannot be told by such a clock"

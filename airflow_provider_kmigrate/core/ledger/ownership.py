@@ -1,15 +1,15 @@
-"""Two owners of one partition in one group at one time.
+"""Finds double ownership of a partition in a group, and measures how long producers waited for acknowledgements.
 
-Where every change has its position in one log, the log's order decides and no clock is needed: a member writes `acquired` before
-its first poll and `released` after its last commit, so intervals that do not overlap in the log did not overlap at all. Changes
-without a position are ordered by time, and an overlap no longer than the clocks' skew is none.
+If every change has its position in one log, the log's order decides and no clock is needed: a member writes `acquired` before its
+first poll and `released` after its last commit. Intervals that do not overlap in the log did not overlap at all. Changes without
+a position are ordered by time, and an overlap no longer than the clocks' skew does not count.
 
-Two ends are not in the log where they belong: of a member that was killed, whose last sign of life is its end, and of one that slept or
-was cut off and writes `lost` when it is back, with the time at which its ownership ended (`until_ms`). They stand before the first
-change in the log that is later. That forgives nothing: the end is never before the member's own last delivery, and one delivered after
-it is a delivery by somebody who is no owner (A09).
+Two ends are not in the log at their proper place. A killed member's end is its last sign of life. A member that slept or was
+isolated writes `lost` on its return, with the time at which its ownership ended (`until_ms`). They stand before the first change
+in the log that is later. That forgives nothing: the end is never before the member's own last delivery. A delivery after it goes
+to a member that does not own the partition (A09).
 
-How long producers waited for acknowledgements, whole or within a window of time.
+Producers' waits cover the whole record, or a window of time.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ FOREVER: Final = 2**63 - 1
 
 
 class OwnershipStep(NamedTuple):
-    """A member takes the partition or gives it up, in the order of `place`."""
+    """A member acquires or gives up the partition, in the order of `place`."""
 
     place: float
-    takes: bool  # at one place, giving up comes before taking
+    takes: bool  # at one place, giving up comes before acquiring
     t_ms: int
     member: str
 
@@ -57,9 +57,9 @@ def double_owned(where: GroupPartition, changes: Sequence[Ownership], last_ms: M
 
 
 def by_one_log(logs: Sequence[Sequence[Ownership]], *, beside: bool = False) -> list[Ownership]:
-    """The changes in several logs. Places in different logs say nothing of each other, so groups that wrote to more than one lose them.
+    """The changes in several logs. Positions in different logs are not comparable, so groups with more than one lose them.
 
-    `beside`: there are further logs, that cannot be looked into here.
+    `beside`: there are further logs that cannot be read here.
     """
     wrote = Counter(group for changes in logs for group in {change.group for change in changes})
     return [
@@ -68,7 +68,7 @@ def by_one_log(logs: Sequence[Sequence[Ownership]], *, beside: bool = False) -> 
 
 
 def first_start(where: TopicPartition, changes: Sequence[Ownership]) -> int | None:
-    """The offset at which the first owner began; None: not told. What was before it nobody who writes events was to be delivered."""
+    """The offset at which the first owner began; None: not reported. Writers of events were not due any record before it."""
     first = next((change for change in in_order(changes) if change.change is Change.ACQUIRED), None)
     return None if first is None else _start(where, first)
 
@@ -105,7 +105,7 @@ class Owned(NamedTuple):
 
 
 def owned_times(changes: Iterable[Ownership]) -> list[Owned]:
-    """When each member owned one partition, by its own words."""
+    """When each member owned one partition, by its own events."""
     since: dict[str, int] = {}
     found = []
     for change in sorted(changes, key=lambda change: (change.stamp.writer, change.stamp.event_seq)):
@@ -122,9 +122,10 @@ def _start(where: TopicPartition, change: Ownership) -> int | None:
 
 
 def of_others(where: TopicPartition, changes: Sequence[Ownership], runs: Sequence[DeliveryRun]) -> list[Span]:
-    """In a group of which some members write no events: the offsets that were theirs to be delivered, for all that is known.
+    """The offsets due to members that write no events, as far as known, in a group that has such members.
 
-    That is what lies between the last delivery before an acquisition and where it began, and behind the last owner's end everything.
+    These are the offsets between the last delivery before an acquisition and its start, and everything after the last owner's
+    end.
     """
     found: list[Span] = []
     owners: set[str] = set()
@@ -141,7 +142,7 @@ def of_others(where: TopicPartition, changes: Sequence[Ownership], runs: Sequenc
 
 
 def _begins(where: TopicPartition, change: Ownership, runs: Sequence[DeliveryRun]) -> int | None:
-    """Where a member began, or, where it was not told, with what it was delivered first."""
+    """Where a member began or, if it did not report that, its first delivered offset."""
     told = _start(where, change)
     if told is not None:
         return told
@@ -150,7 +151,7 @@ def _begins(where: TopicPartition, change: Ownership, runs: Sequence[DeliveryRun
 
 
 def in_log(changes: Iterable[Ownership]) -> bool:
-    """Every change has its place in the log, so that no clock decides their order."""
+    """True if every change has its position in the log, so that no clock decides their order."""
     return all(change.position is not None for change in changes)
 
 
@@ -176,7 +177,7 @@ def _ended(change: Ownership) -> int:
 
 
 def _effect(change: Ownership, changes: Iterable[Ownership], *, ordered: bool) -> float:
-    """Where a change belongs: in its place, or, where it ended before it was written, before what others did later than that."""
+    """The place of a change: its own, or, if it ended before it was written, before later changes of others."""
     place = _place(change, ordered=ordered)
     if change.until_ms is None or not ordered:
         return place if change.until_ms is None else change.until_ms
@@ -200,7 +201,7 @@ def _unsaid(changes: Sequence[Ownership], last_ms: Mapping[str, int], *, ordered
         if change.change is Change.ACQUIRED:
             end = last_ms.get(change.stamp.writer, change.stamp.t_ms)
             later = (_place(other, ordered=ordered) for other in changes if other.stamp.t_ms > end)
-            # After the end of that moment, or one that is killed as soon as it has acquired would own for ever.
+            # After the end of that moment, else a member killed just after acquiring would own for ever.
             yield OwnershipStep(min(later, default=_END) if ordered else end + 0.5, False, end, member)
 
 
@@ -222,7 +223,7 @@ def _overlaps(steps: Iterable[OwnershipStep]) -> Iterator[tuple[tuple[str, ...],
 
 
 def _case(where: GroupPartition, members: tuple[str, ...], from_ms: int, to_ms: int) -> Case:
-    """`count` is milliseconds, at least one: an overlap that the log shows is one, however short."""
+    """A case of double ownership. `count` is milliseconds, at least one: an overlap that the log shows is one, however short."""
     length = max(1, to_ms - from_ms)
     return Case(where.topic, where.partition, -1, -1, length, where.group, members=members, from_ms=from_ms, to_ms=to_ms)
 
@@ -232,7 +233,7 @@ STALL_US: Final = 100_000  # a record that waits longer is stalled
 
 @dataclass(frozen=True, slots=True)
 class AckTimes:
-    """How long one producer's acknowledged records took: how many there are, and the latencies of those that have one.
+    """How long one producer's acknowledged records took: their count, and the latencies of those that have one.
 
     `longest_gap_ms`: of those without a latency the longest time between two acknowledgements of one partition.
     """
@@ -249,7 +250,7 @@ class AckTimes:
 
 
 def produce_facts(book: Book, acked: Mapping[str, AckTimes], limit: int) -> Produce:
-    """Everything that the producers wrote. `acked`: by producer; the book has their latencies, slow records and failures."""
+    """The facts of what producers wrote. `acked`: by producer; the book has their latencies, slow records and failures."""
     told = Counter[str]()
     for event in book.latencies:
         told[event.producer] += len(event.values_us)
@@ -263,7 +264,7 @@ def produce_facts(book: Book, acked: Mapping[str, AckTimes], limit: int) -> Prod
 
 
 def ack_times(acks: Iterable[Ack]) -> dict[str, AckTimes]:
-    """By producer."""
+    """Acknowledgement times by producer."""
     found: dict[str, list[Ack]] = defaultdict(list)
     for ack in acks:
         found[ack.producer].append(ack)
@@ -273,8 +274,8 @@ def ack_times(acks: Iterable[Ack]) -> dict[str, AckTimes]:
 def produce_between(events: Sequence[Event], start_ms: int, end_ms: int, limit: int = 20) -> Produce:
     """The records sent from `start_ms` up to `end_ms`: for the stall of one restart or election.
 
-    Exact above the threshold at which records are noted one by one. Below it a record counts by the second in which it was
-    acknowledged, which moves quantiles a little and the longest latency not at all.
+    Exact above the threshold at which records are noted one by one. Below it a record counts by the second of its
+    acknowledgement, which moves quantiles a little and the longest latency not at all.
     """
     slow = list(_slow_between((event for event in events if isinstance(event, Slow)), start_ms, end_ms))
     values = [record.latency_us for one in slow for record in one.records]
@@ -303,7 +304,7 @@ def _produce(counted: Counter[int], worst: tuple[Case, ...], *, exact: bool, gap
 
 
 def _owed(acked: Mapping[str, AckTimes], failures: Iterable[SendFailure]) -> Counter[str]:
-    """Of each producer, how many latencies there must be."""
+    """How many latencies each producer must have reported."""
     owed = Counter({producer: times.records for producer, times in acked.items()})
     for failure in failures:
         owed[failure.producer] += failure.seq_last - failure.seq_first + 1

@@ -1,6 +1,6 @@
-"""Judge one partition: everything that its events show, before it is known which clients' accounts are whole.
+"""Checks one partition: everything that its events show, before it is known which clients' accounts are whole.
 
-`check` needs the partition's own events and a `Setting`, which says of all groups what is not in those events. Partitions are
+`check` needs the partition's own events and a `Setting`, which holds what those events do not say of the groups. Partitions are
 independent of each other, so an audit may check each on another machine; `balance.conclude` puts the results together and decides
 what the absence of events may show.
 """
@@ -36,9 +36,10 @@ _BATCH_MS: Final = 2_000  # deliveries are written about once a second
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """`skew_ms`: by how much members' clocks may differ. `max_cases`: counter-examples kept of a finding. `window` as for `balance`.
+    """The limits of the checks.
 
-    `mixed`: groups some members of which write no events.
+    `skew_ms`: by how much members' clocks may differ. `max_cases`: counter-examples kept of a finding. `window` as for `balance`.
+    `mixed`: groups with members that write no events.
     """
 
     skew_ms: int
@@ -48,7 +49,7 @@ class Limits:
     mixed: tuple[str, ...] = ()
 
     def is_over(self, case: Case) -> bool:
-        """It ended before the step began. What has no time, such as a record stored twice, may be of the step."""
+        """True if it ended before the step began. What has no time, such as a record stored twice, may belong to the step."""
         since = self.times.since
         return since is not None and case.to_ms is not None and case.to_ms + self.skew_ms < since
 
@@ -56,7 +57,7 @@ class Limits:
         return LedgerFinding.of(cases, self.max_cases)
 
     def dated(self, cases: Sequence[Case]) -> Dated:
-        """Split by whether it was over before the step."""
+        """Splits findings by whether they were over before the step."""
         if not cases:
             return _NEVER
         over = [case for case in cases if self.is_over(case)]
@@ -65,7 +66,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Dated:
-    """A finding that may be of the step, and what was over before it."""
+    """A finding that may belong to the step, and what was over before it."""
 
     now: LedgerFinding = NOTHING
     earlier: LedgerFinding = NOTHING
@@ -76,9 +77,10 @@ _NEVER: Final = Dated()
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What a group's members said of it, wherever its partitions are.
+    """What a group's members reported of it, wherever its partitions are.
 
-    `last_ms`: the last sign of life of each member; `running`: of those that run on. `tells_owners`: some member said what it owned.
+    `last_ms`: the last sign of life of each member; `running`: of those that still run. `tells_owners`: some member reported what
+    it owned.
     """
 
     topics: frozenset[str] = frozenset()
@@ -88,7 +90,7 @@ class Group:
     tells_owners: bool = False
 
 
-_UNNAMED: Final = Group()  # seen reading, and none of its members has a start
+_UNNAMED: Final = Group()  # seen reading, without a start event from any member
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +110,12 @@ class Setting:
         return cls(limits, groups, book.ownership, book.extents)
 
     def only(self, places: Collection[TopicPartition]) -> Setting:
-        """What is needed for these partitions: it is sent to every worker."""
+        """Only what these partitions need: it is sent to every worker."""
         changes = {key: list(found) for key, found in self.ownership.items() if key.where in places}
         return replace(self, ownership=changes, extents={at: one for at, one in self.extents.items() if at in places})
 
     def readers(self, part: Part) -> list[str]:
-        """Every group that the partition's records must be delivered to, or were."""
+        """Every group to which the partition's records are due, or were delivered."""
         topic = part.where.topic
         wanting = (name for name, group in self.groups.items() if any(matches(pattern, topic) for pattern in group.topics))
         return sorted({*(wanting if part.acks else ()), *(name for name, runs in part.runs.items() if runs)})
@@ -135,8 +137,8 @@ def _group(book: Book, name: str, times: Times, *, tells_owners: bool) -> Group:
 class GroupChecked:
     """One group on one partition. `judged` False: only members that write no events owned it.
 
-    `lost` holds what is `on_its_way` perhaps, and what is `surely_lost`, if the group's account is whole; `committed_over` is the part of the
-    latter behind which the group committed. The fields else are those of `Facts`.
+    `lost` holds what is perhaps `on_its_way`, and what is `surely_lost` if the group's account is whole; `committed_over` is the
+    part of the latter behind which the group committed. The other fields are those of `Facts`.
     """
 
     key: GroupPartition
@@ -223,7 +225,7 @@ def _check_group(part: Part, name: str, setting: Setting) -> GroupChecked:
 
 
 def _fresh(case: Case, alive_since: int | None) -> bool:
-    """Acknowledged so lately that consumers which run on need not have read it."""
+    """Records acknowledged so recently that running consumers need not have read them."""
     return alive_since is not None and case.to_ms is not None and case.to_ms >= alive_since
 
 

@@ -1,14 +1,12 @@
-"""What acknowledgements and deliveries together say about the log itself: which producer's which record lies at an offset.
+"""Judges the records of one partition: which lie in the log, how a group was delivered them, and which are lost.
 
-One partition's deliveries to one group, walked through in time: what came again, too late, or after its own commit; the gaps.
-
-Deliveries of one member are ordered by its own clock. Of two members' deliveries one counts as earlier only when it ended more
-than the clocks' skew before the other began.
-
-Which acknowledged records was a group not delivered, and does that mean that they are lost?
-
-A record is delivered when a run with known numbers holds its producer's number, at whatever offset, or a run without numbers
-covers its offset. Gaps between offsets alone mean nothing: transaction markers, aborted and compacted records leave them too.
+- The log: acknowledgements and deliveries together show which producer's which record lies at an offset.
+- The walk through one group's deliveries in time: what came again, too late, or after its own commit; the gaps. Deliveries of one
+  member are ordered by its own clock. Of two members' deliveries one counts as earlier only if it ended more than the clocks'
+  skew before the other began.
+- The missing records: a record is delivered if a run with known numbers holds its producer's number, at whatever offset, or a run
+  without numbers covers its offset. Gaps between offsets alone mean nothing: transaction markers, aborted and compacted records
+  leave them too.
 """
 
 from __future__ import annotations
@@ -49,7 +47,7 @@ class LogFlaws:
 
 
 def inspect(topic: str, partition: int, acks: Iterable[Ack], runs: Iterable[DeliveryRun]) -> LogFlaws:
-    """Compare every statement about one partition's offsets with every other."""
+    """Compares every statement about one partition's offsets with every other."""
     pieces = _pieces(_claims(acks, runs))
     flaws = LogFlaws(diverged=list(_diverged(topic, partition, pieces)))
     disputed = union((case.first, case.last) for case in flaws.diverged)
@@ -71,7 +69,7 @@ def _claims(acks: Iterable[Ack], runs: Iterable[DeliveryRun]) -> Iterator[Piece]
 
 
 def _pieces(claims: Iterable[Piece]) -> list[Piece]:
-    """Claims that say the same are joined; the result ascends, and pieces of one producer and shift do not touch."""
+    """Joins claims that say the same; the result ascends, and pieces of one producer and shift do not touch."""
     joined: list[Piece] = []
     open_pieces: dict[tuple[str, int], int] = {}  # the place in `joined` of the newest piece of a producer and shift
     for claim in sorted(claims):
@@ -97,14 +95,14 @@ def _diverged(topic: str, partition: int, pieces: Sequence[Piece]) -> Iterator[C
 
 
 def _without(pieces: Iterable[Piece], disputed: Sequence[Span]) -> Iterator[Piece]:
-    """What is left where nobody says otherwise: of two records at one offset neither is behind the other."""
+    """The pieces without contradictions: of two records at one offset neither is behind the other."""
     for piece in pieces:
         for first, last in subtract([(piece.first, piece.last)], disputed):
             yield piece._replace(first=first, last=last)
 
 
 def _check_numbers(topic: str, partition: int, pieces: Sequence[Piece], flaws: LogFlaws) -> None:
-    """Walk up the log: each number of the producer once, and each above the ones before it."""
+    """Walks up the log: each number of the producer once, and each above the ones before it."""
     seen = Coverage()
     for piece in pieces:
         high = seen.high
@@ -139,7 +137,7 @@ Window = tuple[int, int]  # from, and before, in ms since the epoch
 
 @dataclass(slots=True)
 class Walk:
-    """What one walk found."""
+    """The findings of one walk."""
 
     redelivered: list[Case] = field(default_factory=list)
     reordered: list[Case] = field(default_factory=list)
@@ -149,7 +147,7 @@ class Walk:
 
 
 def walk(read: Read, skew_ms: int, window: Window | None = None) -> Walk:
-    """Walk through the deliveries of one partition to one group; gaps count where they end in the window."""
+    """Walks through the deliveries of one partition to one group; gaps count if they end in the window."""
     runs = sorted(read.runs, key=lambda run: (run.t_first_ms, run.seq, run.member))
     found, covered = Walk(), Coverage()
     order = _Order(runs, skew_ms)
@@ -211,7 +209,7 @@ def _again(runs: Sequence[DeliveryRun], index: int, fresh: Sequence[Span]) -> It
 
 
 def _late(run: DeliveryRun, fresh: Sequence[Span], behind: tuple[int, str]) -> Iterator[Case]:
-    """The new records that should have come before what was already delivered."""
+    """The new records that should have come before earlier deliveries."""
     for span in intersect(fresh, [(0, behind[0] - 1)]) if behind[0] > run.first else ():
         yield _sequence_case(run, span, (behind[1], run.member), f"delivered after offset {behind[0]}")
 
@@ -222,7 +220,7 @@ def _early(run: DeliveryRun, fresh: Sequence[Span], committed: int) -> Iterator[
 
 
 class _Order:
-    """The highest offset that was delivered before a run for sure, and by whom."""
+    """The highest offset that was surely delivered before a run, and its member."""
 
     def __init__(self, runs: Sequence[DeliveryRun], skew_ms: int) -> None:
         self._runs = runs
@@ -245,7 +243,7 @@ class _Order:
 
 
 class _Commits:
-    """The highest offset that the group had committed before a time for sure; asked with ascending times."""
+    """The highest offset that the group had surely committed before a time; asked with ascending times."""
 
     def __init__(self, read: Read, skew_ms: int) -> None:
         self._commits = sorted(read.commits)
@@ -266,9 +264,10 @@ INEXACT = "some of these, the run does not say which"
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """All that is known of one partition as one group read it. `start`: where its first member that writes events began, None: not told.
+    """All that is known of one partition as one group read it.
 
-    `excused`: offsets that members which write no events may have been delivered.
+    `start`: where its first member that writes events began, None: not reported. `excused`: offsets that members which write no
+    events may have been delivered.
     """
 
     group: str
@@ -284,13 +283,13 @@ class Read:
 
     @property
     def horizon(self) -> int:
-        """The last offset that the group is past: it was delivered it or committed behind it; -1: none."""
+        """The last offset that the group has passed: it was delivered it or committed behind it; -1: none."""
         delivered = max((run.last for run in self.runs), default=-1)
         return max(delivered, max((commit.offset for commit in self.commits), default=0) - 1)
 
     @property
     def begins(self) -> int:
-        """The first offset that the group was to be delivered, as far as that is known."""
+        """The first offset that was due to the group, as far as that is known."""
         if self.start is not None:
             return self.start
         return min((run.first for run in self.runs), default=0) if self.from_latest else 0
@@ -298,7 +297,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Undelivered acknowledged records: `lost` for sure, `unread` perhaps only not yet, `unclear` as runs do not say which."""
+    """Undelivered acknowledged records: `lost` for sure, `unread` perhaps only not yet, `unclear` if runs do not say which."""
 
     lost: list[Case]
     unread: list[Case]
@@ -315,7 +314,7 @@ def missing(read: Read) -> Missing:
 
 
 def _by_offset(read: Read, acked: list[Span]) -> tuple[list[Span], list[Case], list[Case]]:
-    """Offsets that runs without numbers cover; runs that are short of acknowledged records; runs that cannot tell."""
+    """Offsets that runs without numbers cover; runs with fewer records than acknowledged; runs that cannot show which."""
     anonymous = [run for run in read.runs if run.producer is None]
     short, unclear = [], []
     for run in anonymous:
@@ -336,7 +335,7 @@ def _by_offset(read: Read, acked: list[Span]) -> tuple[list[Span], list[Case], l
 
 
 def passed_over(read: Read) -> list[Case]:
-    """Gaps between the deliveries, as far as no producer told of records in them."""
+    """Gaps between the deliveries, as far as no producer reported records in them."""
     delivered = union((run.first, run.last) for run in read.runs)
     whole = [(delivered[0][0], delivered[-1][1])] if delivered else []
     told = union((ack.first, ack.last) for ack in read.acks if ack.located)
@@ -389,7 +388,7 @@ def _of_ack(case: Case, ack: Ack, seq: int) -> Case:
 
 
 def _due(read: Read, case: Case) -> Iterator[Case]:
-    """What is left of it without what was others' to be delivered."""
+    """What is left of it without what was due to others."""
     if not read.excused or case.first == UNKNOWN_OFFSET:
         yield case
         return
@@ -412,10 +411,10 @@ def _judge(read: Read, case: Case) -> Iterator[tuple[Case, bool]]:
 
 
 def maybe_delivered(read: Read, lost: Iterable[Case], running: Mapping[str, int], slack_ms: int) -> tuple[list[Case], list[Case]]:
-    """The lost records that a member may have been delivered whose events end before the group went past them; and the others.
+    """Splits lost records: those that a member may have been delivered whose events end before the group passed them; the others.
 
-    `running`: the group's members that run on, and the time of their last event that was read. Of such a member no delivery behind the
-    records was read. It writes what it was delivered within `slack_ms`.
+    `running`: the group's members that still run, and the time of their last event that was read. Of such a member no delivery
+    behind the records was read. It writes what it was delivered within `slack_ms`.
     """
     ends = dict.fromkeys(running, -1)
     for run in read.runs:
@@ -433,13 +432,13 @@ def maybe_delivered(read: Read, lost: Iterable[Case], running: Mapping[str, int]
 
 
 def _passed_ms(read: Read, case: Case) -> int | None:
-    """When the group went past these records."""
+    """When the group passed these records."""
     times = [run.t_first_ms for run in read.runs if run.last > case.last]
     return min([*times, *(commit.t_ms for commit in read.commits if commit.offset > case.last)], default=None)
 
 
 def _beyond(case: Case, span: Span, end: int | None) -> Iterator[tuple[Case, bool]]:
-    """Not read yet, unless the log ends before it."""
+    """The offsets not read yet, unless the log ends before them."""
     cut = span[1] + 1 if end is None else min(max(end, span[0]), span[1] + 1)
     if span[0] < cut:
         yield part_of(case, (span[0], cut - 1)), False
@@ -448,7 +447,7 @@ def _beyond(case: Case, span: Span, end: int | None) -> Iterator[tuple[Case, boo
 
 
 def part_of(case: Case, span: Span) -> Case:
-    """A case cut down to a span of offsets within it."""
+    """The part of a case within a span of offsets."""
     if (case.first, case.last) == span or case.seq_first is None:
         return replace(case, first=span[0], last=span[1], count=span[1] - span[0] + 1)
     seq = case.seq_first + span[0] - case.first

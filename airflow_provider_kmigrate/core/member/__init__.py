@@ -1,1 +1,1 @@
-"""The member that moves off ZooKeeper's coordination (KIP-125), as a pure state machine."""
+"""The member that migrates off ZooKeeper's coordination (KIP-125), as a pure state machine."""

@@ -1,23 +1,23 @@
-"""One event being worked on by a migrating member: the member as it changes, the actions as they add up.
-
-A migrating member (KIP-125) as a pure state machine: what it claims, delivers, commits and lets go of, and in which order.
+"""The migrating member (KIP-125) as a pure state machine: what it claims, delivers, commits and releases, and in which order.
 
 **The rule.** In both modes a member delivers a partition only while it holds that partition's owner znode, made by its own live
-session. Who coordinates (`GroupView.mode`) only says which znodes to try for. ZooKeeper makes the rule safe without agreement: two
-members that see the toggle at different times, miss a watch, or read half a change want one partition both, and one of them waits.
+session. The coordinator (`GroupView.mode`) only decides which znodes to try for. ZooKeeper makes the rule safe without agreement.
+Members may see a mode switch at different times, miss a watch, or read half a change: then two want the same partition, and one
+of them waits.
 
     gain:  Claim ──► ReadOffsets ──► Start              lose:  Stop ──► Commit ──► Release
 
 1. Offsets are read after the claim, so that they contain the last owner's last commit.
-2. Everything that is to be let go is let go before anything is waited for (R18); an old consumer waits less than 6 s.
-3. A member that cannot prove its session (no answer for two thirds of the timeout, a lost connection) delivers nothing, and asks who
-   owns each partition before it goes on (R9). A new session starts from nothing: no commit, no delete, all claimed anew.
+2. Everything that must be released is released before anything is waited for (R18); a ZooKeeper consumer waits less than 6 s.
+3. A member that cannot prove its session delivers nothing (no answer for two thirds of the timeout, a lost connection). It asks
+   for the owner of each partition before it continues (R9). A new session starts from nothing: no commit, no delete, everything
+   is claimed again.
 4. An owner znode that vanished ends the generation (R15): the partition is dropped without a commit, then claimed again.
-5. What cannot be computed (a registration nobody can read) changes nothing: what is held is kept.
+5. What cannot be computed (an unreadable registration) changes nothing: the member keeps what it holds.
 
-`step` is called with one event at a time. The actions of one partition are to be carried out in the order in which they were given,
-and their answers told in that order; different partitions and members may overtake each other as they like. What no member can
-prevent: plain Kafka consumers, and old consumers that wake from a pause, know nothing of the rule or break it.
+`step` takes one event at a time. The actions of one partition must be carried out in the order in which they were given, and
+their answers reported in that order; different partitions and members may overtake each other. No member can prevent the acts of
+Kafka consumers, or of ZooKeeper consumers that wake from a pause: they do not know the rule or break it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from airflow_provider_kmigrate.core.member.words import Alarm, Store
 
 
 class Reducer:
-    """What every event's work is made of."""
+    """The work on one event: the member as it changes, and the actions as they accumulate."""
 
     def __init__(self, member: Member, now: float) -> None:
         self.member = member
@@ -61,7 +61,7 @@ class Reducer:
         self.actions += actions
 
     def _raise(self, alarm: Alarm, about: str) -> None:
-        """Once, until `_calm`."""
+        """Raise an alarm once, until `_calm`."""
         if (alarm, about) not in self.member.raised:
             self._be(raised=self.member.raised | {(alarm, about)})
             self._do(w.Raise(alarm, about))
@@ -71,7 +71,7 @@ class Reducer:
         self._be(raised=self.member.raised - gone)
 
     def _to(self, where: TopicPartition, stage: PartitionStage, action: w.Action | None = None, **changes: Any) -> None:
-        """Let a partition enter a stage; with an action, whose answer it then awaits."""
+        """Move a partition to a stage; with an action, it then awaits the answer."""
         waits = action is not None
         self.held[where] = replace(self.held[where], stage=stage, since=self.now, asked=self.now, waits=waits, **changes)
         if action is not None:
@@ -88,7 +88,7 @@ class Reducer:
         return self.now - held.asked >= after
 
     def _current(self, event: w.PartitionEvent) -> Held | None:
-        """What the event is about, unless it is about the past."""
+        """The partition of the event, unless the event belongs to an earlier generation."""
         held = self.held.get(event.where)
         return held if held is not None and held.generation == event.generation else None
 
@@ -122,7 +122,7 @@ def names(places: Iterable[TopicPartition]) -> str:
 
 
 def step(member: Member, event: w.Event, now: float) -> tuple[Member, tuple[w.Action, ...]]:
-    """One event, what becomes of the member, and what it wants done. `now` is monotonic and never goes back."""
+    """Apply one event; returns the changed member and its actions. `now` is monotonic and never decreases."""
     turn = _Turn(member, now)
     turn.on(event)
     turn.reconcile()
@@ -130,7 +130,7 @@ def step(member: Member, event: w.Event, now: float) -> tuple[Member, tuple[w.Ac
 
 
 class _Turn(Reducer):
-    """What each event means."""
+    """One method for each kind of event."""
 
     @singledispatchmethod
     def on(self, event: w.Event) -> None:
@@ -161,12 +161,12 @@ class _Turn(Reducer):
         self._new_session(None)
 
     def _new_session(self, session: int | None) -> None:
-        """Nothing of the old session is ours any more; what was being let go is gone, too."""
+        """Nothing of the old session belongs to the member any more; releases under way are gone, too."""
         for where, held in sorted(self.held.items()):
             self._do(w.Drop(where, held.generation, self.member.kept))
             if (
                 held.stage is PartitionStage.CLAIMING
-            ):  # the claim under way may work in the new session, whose znode nobody else would ever let go
+            ):  # the claim under way may succeed in the new session, and no other member would release its znode
                 self._do(w.Release(where, held.generation))
         self.held.clear()
         self._be(
@@ -180,7 +180,7 @@ class _Turn(Reducer):
             self._to(where, PartitionStage.CHECKING)
 
     def _resume(self) -> None:
-        """The session turned out to live; what was asked while nobody knew is asked again, what was put off is done."""
+        """The session is proven alive: repeat the open questions, and do what was postponed."""
         if self.member.registered:
             self._do(w.Look())
         elif self.member.session is not None and not self.member.closing:
@@ -211,7 +211,7 @@ class _Turn(Reducer):
         before, view = self.member.view, event.view
         self._be(view=view, looked=self.now)
         if self.member.settings.consumer not in view.registrations.keys() & view.migrating:
-            self._do(w.Register(view.session))  # somebody deleted it; others share out our partitions already
+            self._do(w.Register(view.session))  # it was deleted from outside; others share our partitions already
         self._watch_unowned(stable=before is not None and before.registrations.keys() == view.registrations.keys())
         self._retarget()
 
@@ -229,7 +229,7 @@ class _Turn(Reducer):
     def _(self, _event: w.KafkaLost) -> None:
         if (
             self.member.mode is Mode.KAFKA
-        ):  # a claim that is under way is not of what was lost: its place may have been given anew by now
+        ):  # a claim under way does not belong to what was lost: its place may have been assigned again by now
             lost = {
                 where: replace(held, fenced=True)
                 for where, held in self.held.items()
@@ -327,7 +327,7 @@ class _Turn(Reducer):
             self._give_up(event.where, self.held[event.where])
 
     def _give_up(self, where: TopicPartition, held: Held) -> None:
-        """The last two steps wait until the session is proven: only a holder commits."""
+        """Send the next of the last two actions, which wait until the session is proven: only a holder commits."""
         if held.stage is PartitionStage.COMMITTING and held.final is not None:
             self.held[where] = replace(held, asked=self.now, waits=True)
             self._commit(where, held.final, self._stores(held))
@@ -346,7 +346,7 @@ class _Turn(Reducer):
             self.held[event.where] = replace(held, committed=True, last=event.offset, owed=frozenset(Store))
 
     def _commit(self, where: TopicPartition, offset: int, to: tuple[Store, ...]) -> None:
-        """From now on this is what counts: what an earlier one could not tell a store is told by this one, or never."""
+        """Commit an offset in place of all earlier ones: this commit also settles what an earlier one owes a store."""
         held = self.held[where]
         self.held[where] = replace(held, last=offset, owed=frozenset() if offset != held.last else held.owed - set(to))
         self._do(w.Commit(where, held.generation, offset, to))
@@ -361,11 +361,11 @@ class _Turn(Reducer):
             self.held[event.where] = held = replace(held, once_more=self.now + self.member.settings.late_commit)
         if held.stage is PartitionStage.COMMITTING and event.offset == held.final:
             self._committed(event)
-        elif event.offset == held.last:  # else a newer one is under way, which says what is owed
+        elif event.offset == held.last:  # else a newer one is under way, which decides what is owed
             self.held[event.where] = replace(held, owed=event.failed, asked=self.now if event.failed else held.asked)
 
     def _made_good(self, event: w.CommitDone, held: Held) -> Held:
-        """Where an operator reset the offset, the larger of both stores counts again once each has taken a commit since."""
+        """After an operator's reset, the larger of both stores counts again once each store has taken a commit."""
         stale = held.stale & (event.failed | ({Store.KAFKA} if held.fenced else set()))
         if held.stale and not stale:
             self._do(w.ForgetReset(event.where, held.generation))
@@ -414,13 +414,13 @@ class _Turn(Reducer):
             self._do(w.Look())
 
     def _pay(self, where: TopicPartition, held: Held) -> None:
-        """Try the store again that did not take a commit, while the partition is still ours."""
+        """Retry a commit in the store that did not take it, while the partition is still ours."""
         assert held.last is not None  # noqa: S101  # what is owed is that
         self.held[where] = replace(held, asked=self.now)
         self._commit(where, held.last, tuple(store for store in self._stores(held) if store in held.owed))
 
     def _tell_kafka_again(self, where: TopicPartition, held: Held) -> None:
-        """A commit that was given up, by the holder before or by us, may have taken effect since; by now none can any more."""
+        """A commit that the previous holder or this one gave up may have taken effect since; by now none can any more."""
         self.held[where] = replace(held, once_more=None)
         if held.committed and held.last is not None:
             self._commit(where, held.last, (Store.KAFKA,))
@@ -429,8 +429,10 @@ class _Turn(Reducer):
 
     @on.register
     def _(self, event: w.KafkaRead) -> None:
-        """Of a partition whose application has committed nothing here: what Kafka has is a late commit of an earlier holder, which the
-        start is committed over, or the application's own, made in a transaction, which is larger and stays.
+        """Repair Kafka's offset of a partition for which the application has committed nothing here.
+
+        It may be a late commit of an earlier holder: the start overwrites it. Or it is the application's own, made in a
+        transaction: that one is larger and stays.
         """
         held = self._current(event)
         if held is None or held.committed:
@@ -447,7 +449,7 @@ class _Turn(Reducer):
     # ----------------------------------------------------------------------------------------------------- reconcile
 
     def reconcile(self) -> None:
-        """Let go of whatever is not wanted, before anything is asked for (R18)."""
+        """Release whatever is not wanted, before anything is claimed (R18)."""
         for where, held in sorted(self.held.items()):
             if where not in self.member.target:
                 self._let_go(where, held)
@@ -466,7 +468,7 @@ class _Turn(Reducer):
             self._calm(Alarm.BLOCKED, about=where.name)
             self._do(
                 w.Release(where, held.generation)
-            )  # the claim may have worked in a newer session, of which the member has not heard
+            )  # the claim may have succeeded in a newer session, of which the member has not heard
 
     def _want(self, where: TopicPartition, thread: str) -> None:
         held = self.held.get(where)

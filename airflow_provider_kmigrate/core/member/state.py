@@ -1,4 +1,4 @@
-"""What a migrating member knows, and the rules that need nothing else: what it may deliver, what it should own, where it commits."""
+"""The migrating member's state, and the rules that need only it: what it may deliver, what it should own, where it commits."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from airflow_provider_kmigrate.core.member import words as w
 from airflow_provider_kmigrate.core.member.words import Alarm, GroupView, Store
 
 LEASE: Final = 2 / 3
-"""Of the session timeout, from the moment a request was sent whose answer came: so long the session cannot have expired."""
+"""Share of the session timeout, from sending a request that was answered, within which the session cannot have expired."""
 
 
 class PartitionStage(StrEnum):
-    """What a member does about one partition."""
+    """The stage of one partition in a member."""
 
     CLAIMING = "claiming"  # it wants the owner znode
-    READING = "reading"  # the znode is its own; where to start is being read
+    READING = "reading"  # the znode is its own; the start offset is being read
     DELIVERING = "delivering"
-    CHECKING = "checking"  # it delivered until the connection broke: is the znode still its own?
+    CHECKING = "checking"  # it delivered until the connection broke: does it still own the znode?
     STOPPING = "stopping"  # nothing new is delivered, handlers finish
     COMMITTING = "committing"
     RELEASING = "releasing"
@@ -36,10 +36,10 @@ LEAVING: Final = frozenset({PartitionStage.STOPPING, PartitionStage.COMMITTING, 
 class Held:
     """One partition. `since`: when its stage began; `asked`: when its last action was given; `waits`: an answer is awaited.
 
-    `began`: the offset of its start, `committed`: the application has committed here, `last`: the offset that was to be committed last, be it
-    the start, `owed`: the stores that did not take it, `final`: the one with which it is let go.
-    `once_more`: when Kafka is told `last` again, or asked whether it still has the start; `fenced`: Kafka takes none of its commits; `stale`: stores that may still hold an offset
-    from before an operator's reset, which is not forgotten while there are any.
+    `began`: the offset of its start, `committed`: the application has committed here, `last`: the last offset to commit, be it
+    the start, `owed`: the stores that did not take it, `final`: the one with which it is released. `once_more`: when Kafka is
+    sent `last` again, or asked whether it still has the start; `fenced`: Kafka takes none of its commits; `stale`: stores that
+    may still hold an offset from before an operator's reset, which is kept while there are any.
     """
 
     generation: int
@@ -60,8 +60,10 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Seconds, where it is time. `poll_limit` is max.poll.interval.ms less a margin; `slow` what an old consumer surely waits;
-    `late_commit`: so long a commit that nobody waits for any more may still take effect in Kafka.
+    """Time limits, in seconds.
+
+    `poll_limit` is max.poll.interval.ms less a margin; `slow` is how long a ZooKeeper consumer waits at least; `late_commit` is
+    how long an abandoned commit may still take effect in Kafka.
     """
 
     consumer: str
@@ -79,9 +81,9 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """All that a member knows. `live`: its session is proven until `lease`; `kafka`: what its embedded consumer has been given.
+    """The whole state of a member. `live`: its session is proven until `lease`; `kafka`: what its embedded consumer was assigned.
 
-    `kept`: until then ZooKeeper keeps the session, and nobody else can own what it owns, whatever becomes of the member.
+    `kept`: until then ZooKeeper keeps the session, and no other member can own what it owns, whatever happens to it.
     """
 
     settings: Settings
@@ -109,25 +111,25 @@ class Member:
 
     @property
     def closed(self) -> bool:
-        """It has left, or its session did so for it."""
+        """True if it has left, or its session did so for it."""
         return self.closing and not self.registered and not self.held
 
     @property
     def settled(self) -> bool:
-        """It delivers exactly what is its, and holds nothing else."""
+        """True if it delivers exactly its share, and holds nothing else."""
         delivering = {where: held.thread for where, held in self.held.items() if held.stage is PartitionStage.DELIVERING}
         return self.registered and self.live and delivering == self.target and len(self.held) == len(delivering)
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveryPermit:
-    """The rule for as long as the member does not change: partition -> generation, before `until` (monotonic)."""
+    """The permit to deliver while the member does not change: partition -> generation, before `until` (monotonic)."""
 
     generations: Mapping[TopicPartition, int]
     until: float
 
     def allows(self, where: TopicPartition, generation: int, now: float) -> bool:
-        """To be asked before every record that is handed over, for a paused process wakes without an event."""
+        """Must be asked before every record that is handed over, because a paused process wakes without an event."""
         return now < self.until and self.generations.get(where) == generation
 
 
@@ -142,15 +144,15 @@ def permit(member: Member) -> DeliveryPermit:
 
 
 def current(member: Member, where: TopicPartition, generation: int) -> bool:
-    """Whether a generation is still the member's; a commit is asked this right before it is sent."""
+    """True if a generation is still the member's; a commit asks this right before it is sent."""
     held = member.held.get(where)
     return held is not None and held.generation == generation
 
 
 def blocks_revocation(member: Member, partitions: Collection[TopicPartition]) -> bool:
-    """Whether the Kafka group should still wait for one of these: it may be in use, or is just being committed and let go.
+    """True if the Kafka group should still wait for one of these: it may be in use, or is being committed and released.
 
-    Without ZooKeeper the group does not wait for the last two: whoever is given the partition waits for its owner znode.
+    Without ZooKeeper the group does not wait for the last two: the member that gets the partition waits for its owner znode.
     """
     used = {PartitionStage.DELIVERING, PartitionStage.CHECKING, PartitionStage.STOPPING} | (
         LEAVING if member.live else frozenset()
@@ -176,7 +178,7 @@ def _streams(settings: Settings, view: GroupView, kafka: Collection[TopicPartiti
 
 
 def expected(settings: Settings, view: GroupView) -> frozenset[TopicPartition]:
-    """The partitions that somebody of the group should own, as far as this member's own subscription tells."""
+    """The partitions that a member of the group should own, as far as this member's own subscription shows."""
     topics = _own_topics(settings, view)
     return frozenset(TopicPartition(topic, partition) for topic in topics for partition in view.topics.get(topic, ()))
 
@@ -187,17 +189,17 @@ def _own_topics(settings: Settings, view: GroupView) -> Mapping[str, int]:
 
 
 def stores(mode: Mode, *, fenced: bool = False) -> tuple[Store, ...]:
-    """Where a commit goes, the mode's own store first (R20); one that was put out of the Kafka group must not commit there (G23)."""
+    """A commit's targets, the mode's own store first (R20); a member removed from the Kafka group must not commit there (G23)."""
     if fenced:
         return (Store.ZOOKEEPER,)
     return (Store.KAFKA, Store.ZOOKEEPER) if mode is Mode.KAFKA else (Store.ZOOKEEPER, Store.KAFKA)
 
 
 def due_commits(waiting: Sequence[w.Commit]) -> list[tuple[w.Commit, tuple[w.Commit, ...]]]:
-    """What is left to do of one partition's commits that wait: each with the earlier ones that it makes good, itself the last of them.
+    """The waiting commits of one partition: each with the earlier ones that it replaces, itself the last of them.
 
-    A later one stands for an earlier one of its generation that goes to no other store, or an application that commits every record
-    asks for more than a store can take, and a hand-over waits for all of it.
+    A later commit replaces an earlier one of its generation that goes to no other store. Otherwise an application that commits
+    every record asks for more than a store can take, and a handover waits for all of it.
     """
     due: list[tuple[w.Commit, tuple[w.Commit, ...]]] = []
     for later in waiting:
@@ -209,7 +211,7 @@ def due_commits(waiting: Sequence[w.Commit]) -> list[tuple[w.Commit, tuple[w.Com
 
 
 def start_offset(read: w.OffsetsRead) -> int | None:
-    """The larger of the two stores, as the old consumer's dual mode has it; what an operator recorded is above both."""
+    """The larger of the two stores, as in the ZooKeeper consumer's dual mode; an offset that the operator recorded wins."""
     if read.reset is not None:
         return read.reset
     return max((offset for offset in (read.zookeeper, read.kafka) if offset is not None and offset >= 0), default=None)

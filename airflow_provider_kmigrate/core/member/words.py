@@ -1,7 +1,7 @@
-"""What a migrating member is told and what it answers: the events and actions of `core.member.membership`, all frozen.
+"""The events and actions of a migrating member (`core.member.membership`), all frozen.
 
-An event or action about one partition carries the generation under which the member asked for that partition. A generation ends when
-the partition is let go or lost, so whatever arrives for an older one is about the past and changes nothing.
+An event or action about one partition carries the generation under which the member asked for that partition. A generation ends
+when the partition is released or lost, so whatever arrives for an older one is out of date and changes nothing.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ Store = group_seen.Store
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """One look at the group's znodes and the topics, in one session after a `sync`: first `migration/ids`, then `ids`, then the mode.
+    """One observation of the group's znodes and the topics, in one session after a `sync`.
 
-    In this order a member that joins meanwhile can only look as if it could not migrate, which means ZooKeeper mode: the safe side.
+    Read first `migration/ids`, then `ids`, then the mode: in this order a member that joins meanwhile can only seem unable to
+    migrate, which means ZooKeeper mode: the safe side.
     """
 
     session: int
@@ -30,17 +31,17 @@ class GroupView:
     registrations: Mapping[str, Registration | Unreadable]  # children of ids
     migrating: frozenset[str]  # children of migration/ids
     topics: Mapping[str, Collection[int]]
-    owned: frozenset[TopicPartition] = frozenset()  # whose owner znode exists, whoever made it
+    owned: frozenset[TopicPartition] = frozenset()  # whose owner znode exists, whichever member made it
     foreign: frozenset[TopicPartition] = frozenset()  # held in Kafka by members that know no owner znodes (`assignors.foreign`)
 
     @property
     def mode(self) -> Mode:
-        """Kafka coordinates only where the toggle says so and every member can; anything doubtful is ZooKeeper mode."""
+        """Kafka coordinates only if migration/mode says so and every member can; anything doubtful is ZooKeeper mode."""
         return mode_of(self.mode_data) if self.registrations.keys() <= self.migrating else Mode.ZOOKEEPER
 
 
 class Alarm(StrEnum):
-    """What a person should hear of, each with its sentence."""
+    """Conditions that the operator must be alerted to, each with its sentence."""
 
     FROZEN = "registrations that nobody can read: old consumers let go of everything, this member keeps what it has"
     FOREIGN = "plain Kafka consumers hold partitions although ZooKeeper coordinates: this member leaves those alone"
@@ -59,7 +60,7 @@ class Alarm(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Alive:
-    """ZooKeeper answered, in this session, a request that was sent at `sent`; `timeout` is what was negotiated, in seconds."""
+    """ZooKeeper answered a request of this session, sent at `sent`; `timeout` is the negotiated one, in seconds."""
 
     session: int
     sent: float
@@ -68,7 +69,7 @@ class Alive:
 
 @dataclass(frozen=True, slots=True)
 class Suspended:
-    """The connection to ZooKeeper is gone; the session may live on."""
+    """The connection to ZooKeeper is gone; the session may still live."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,28 +93,28 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class KafkaAssigned:
-    """The embedded Kafka consumer was given these, beside what it has."""
+    """The embedded Kafka consumer was assigned these, beside what it has."""
 
     partitions: frozenset[TopicPartition]
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaRevoked:
-    """It must give these up. The callback returns once they do not block it (`member_state.blocks_revocation`)."""
+    """The embedded consumer must give these up. The callback returns once they do not block it (`state.blocks_revocation`)."""
 
     partitions: frozenset[TopicPartition]
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaLost:
-    """Kafka has put the member out; others may have its partitions already, and a commit would be refused or, worse, taken."""
+    """Kafka removed the member; others may have its partitions already, and a commit would be refused or, worse, taken."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnerIs:
-    """Who owns the znode now: the answer to Claim, CheckOwner and Release, and what a watch on it brings.
+    """The current owner of the znode: the answer to Claim, CheckOwner and Release, and what a watch on it brings.
 
-    An answer that was lost on its way is read again before it is told (R16): a create that worked then shows as our own session.
+    A lost answer is read again before it is reported (R16): a create that worked then shows as our own session.
     """
 
     where: TopicPartition
@@ -123,7 +124,7 @@ class OwnerIs:
 
 @dataclass(frozen=True, slots=True)
 class OffsetsRead:
-    """What is committed where, None where nothing is; `reset` is an offset that an operator recorded and nobody made good yet."""
+    """The committed offset of each store, None if it has none; `reset`: recorded by the operator, not applied yet."""
 
     where: TopicPartition
     generation: int
@@ -134,7 +135,7 @@ class OffsetsRead:
 
 @dataclass(frozen=True, slots=True)
 class KafkaRead:
-    """What is committed in Kafka by now; None if nothing is, or Kafka did not answer. `foreign`: no migrating member committed it."""
+    """Kafka's committed offset now; None if there is none, or no answer. `foreign`: no migrating member committed it."""
 
     where: TopicPartition
     generation: int
@@ -144,7 +145,7 @@ class KafkaRead:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """No handler runs for the partition any more; `offset` is what is left to commit, None where nothing is."""
+    """No handler runs for the partition any more; `offset` is what is left to commit, None if there is nothing."""
 
     where: TopicPartition
     generation: int
@@ -162,8 +163,9 @@ class CommitAsked:
 
 @dataclass(frozen=True, slots=True)
 class CommitDone:
-    """What became of a Commit. One that a store did not take in time may still take effect in Kafka for `Settings.late_commit` seconds, in
-    ZooKeeper never: it is written there by version.
+    """The result of a Commit. Kafka may still apply one that timed out for `Settings.late_commit` seconds.
+
+    ZooKeeper never does: it is written there by version.
     """
 
     where: TopicPartition
@@ -179,7 +181,7 @@ class Polled:
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """The application closes the consumer: let go of everything, then leave."""
+    """The application closes the consumer: release everything, then leave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +227,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Create the owner znode with this thread id; where it exists, watch it."""
+    """Create the owner znode with this thread id; if it exists, watch it."""
 
     where: TopicPartition
     generation: int
@@ -251,7 +253,7 @@ class CheckOwner:
 
 @dataclass(frozen=True, slots=True)
 class ReadOffsets:
-    """Read both stores; again until they answer."""
+    """Read both stores; repeat until they answer."""
 
     where: TopicPartition
     generation: int
@@ -259,7 +261,7 @@ class ReadOffsets:
 
 @dataclass(frozen=True, slots=True)
 class ReadKafka:
-    """Read Kafka's offset alone: ZooKeeper's is written by the version that was read at the claim, which a newer one would make good."""
+    """Read Kafka's offset alone: ZooKeeper's is written by the version read at the claim, which a newer read would validate."""
 
     where: TopicPartition
     generation: int
@@ -267,7 +269,7 @@ class ReadKafka:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Deliver from `offset` on; None: where auto.offset.reset says."""
+    """Deliver from `offset` on; None: as auto.offset.reset says."""
 
     where: TopicPartition
     generation: int
@@ -276,7 +278,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Deliver nothing more for now; what is in the application's hands stays there."""
+    """Deliver nothing more for now; what the application already has stays there."""
 
     where: TopicPartition
     generation: int
@@ -300,9 +302,9 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """The partition is not ours any more: deliver nothing, commit nothing, forget it, tell the application that it was lost.
+    """The partition is lost: deliver nothing, commit nothing, forget it, report the loss to the application.
 
-    `until` (monotonic): so long nobody else could have it; None: until a moment ago, for all that is known.
+    `until` (monotonic): before it no other member could have it; None: it may have been lost just now.
     """
 
     where: TopicPartition
@@ -312,7 +314,7 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Commit to these stores in this order, to each whatever became of the one before; answer with CommitDone."""
+    """Commit to these stores in this order, to each whatever the result of the one before; answer with CommitDone."""
 
     where: TopicPartition
     generation: int
@@ -322,7 +324,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class ForgetReset:
-    """Delete the offset that an operator recorded, if it is still the one that was read: both stores go on from there."""
+    """Delete the offset that the operator recorded, if it is still the one that was read: both stores continue from there."""
 
     where: TopicPartition
     generation: int
@@ -345,7 +347,7 @@ class Publish:
 
 @dataclass(frozen=True, slots=True)
 class Raise:
-    """Tell the user of an alarm, and what it is about."""
+    """Report an alarm to the user, and its subject."""
 
     alarm: Alarm
     about: str
@@ -353,7 +355,7 @@ class Raise:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """End the process: its user code never comes back, and only death lets its partitions go."""
+    """End the process: its user code never returns, and only its death releases the partitions."""
 
 
 PartitionAction = (

@@ -1,1 +1,1 @@
-"""Users' Spark jobs beside a migration: held, let go, their risks; and whether it is quiet."""
+"""Users' Spark jobs during a migration: holding and resuming them, their risks, and whether the cluster is quiet."""

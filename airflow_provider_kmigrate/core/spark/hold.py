@@ -1,17 +1,16 @@
-"""Holding a Spark streaming job: what its checkpoint says, what job and operator tell each other, and what may be done next.
+"""Holds and resumes a Spark streaming job: what its checkpoint says, what job and operator exchange, and what may happen next.
 
 ::
 
-    <hold folder>/hold.json    written by whoever wants the job held; while it is there, no batch begins
+    <hold folder>/hold.json    written to request the hold; while it is there, no batch begins
     <hold folder>/state.json   written by the job: running, held, ended or failed; what it committed last; a sign of life
-    <hold folder>/held.json    written by whoever held it, once it is held: where its checkpoint stood
+    <hold folder>/held.json    written by the requester once the job is held: its checkpoint's positions
 
-A job is held when its query is stopped with nothing half done: every batch that was planned (`offsets/` in the checkpoint) is
-committed (`commits/`), or the one that is not had not begun when the hold came. It goes on exactly where it stopped because Spark
-continues from the checkpoint; what has to be shown is that nobody ran the query meanwhile, and that the logs still hold what the
-checkpoint says (an end before the job's own position means that the log was truncated).
-
-When a held Spark job may go on, and whether it did: nothing that it had read may be gone, and nothing that it had not.
+A job is held when its query is stopped with nothing half done: every planned batch (`offsets/` in the checkpoint) is committed
+(`commits/`), or the open one had not begun when the hold came. It resumes exactly at its stop because Spark continues from the
+checkpoint. Two facts must be shown: the query did not run meanwhile, and the logs still hold what the checkpoint says. A log that
+ends before the job's position was truncated. A held job may resume if its logs lost neither records that it had read nor records
+that it had not.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from airflow_provider_kmigrate.exceptions import Refused
 
 VERSION: Final = 1
 HOLD, STATE, HELD = "hold.json", "state.json", "held.json"
-SILENT_MS: Final = 60_000  # a job that gives no sign of life for so long is not there
+SILENT_MS: Final = 60_000  # a job without a sign of life for so long is not there
 _VOID = "-"  # Spark's mark of a source that has nothing yet
 
 Offsets = Mapping[TopicPartition, int]
@@ -39,7 +38,7 @@ Offsets = Mapping[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """A wish to hold. `id` tells one hold from the next, `by` is who wants it, `since_ms` is ms since the epoch."""
+    """A request to hold. `id` distinguishes holds, `by` is the requester, `since_ms` is ms since the epoch."""
 
     id: str
     by: str
@@ -48,21 +47,21 @@ class Hold:
 
 
 class JobState(StrEnum):
-    """What the job does."""
+    """The state that a job reports."""
 
     RUNNING = "running"
     HELD = "held"
-    ENDED = "ended"  # its query came to its end by itself
+    ENDED = "ended"  # its query ended by itself
     FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)
 class JobReport:
-    """The job's own word. `hold`: id of the hold it follows, or followed last.
+    """The job's own report. `hold`: id of the hold it follows, or followed last.
 
     `committed` and `planned` are numbers of batches in its checkpoint; `begun`: the planned one may have written something.
-    `at_ms`: its sign of life. `progress_ms`: when its query was last seen to have asked the brokers, or to have committed a batch.
-    `resumed_at`: the offsets that the query went on from after the last hold, as it said itself.
+    `at_ms`: its sign of life. `progress_ms`: when its query was last observed to ask the brokers or to commit a batch.
+    `resumed_at`: the offsets from which the query continued after the last hold, by its own report.
     """
 
     state: JobState
@@ -79,7 +78,7 @@ class JobReport:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What lies in a checkpoint. `offsets`: where the newest committed batch ended, of all its Kafka sources."""
+    """The content of a checkpoint. `offsets`: where the newest committed batch ended, of all its Kafka sources."""
 
     query: str | None
     planned: int | None
@@ -88,13 +87,13 @@ class Checkpoint:
 
     @property
     def settled(self) -> bool:
-        """Every planned batch is committed."""
+        """True if every planned batch is committed."""
         return self.planned == self.committed
 
 
 @dataclass(frozen=True, slots=True)
 class HeldRecord:
-    """What was found when a hold had taken effect, at `at_ms`; `state` is the job's own word then. `topic_ids`: as far as known then."""
+    """What was found when a hold took effect, at `at_ms`. `state`: the job's own report then; `topic_ids`: those known then."""
 
     hold: str
     at_ms: int
@@ -104,12 +103,12 @@ class HeldRecord:
 
 
 def hold_text(hold: Hold) -> str:
-    """What `read_hold` reads."""
+    """The text that `read_hold` reads."""
     return json.dumps({"version": VERSION, **asdict(hold)})
 
 
 def read_hold(text: str) -> Hold:
-    """Raises `Refused` (J05) for what is no hold of this version."""
+    """Read a hold. Raises `Refused` (J05) if the text is no hold of this version."""
     found = _document(text, HOLD)
     try:
         return Hold(str(found["id"]), str(found["by"]), str(found["why"]), int(found["since_ms"]))
@@ -118,12 +117,12 @@ def read_hold(text: str) -> Hold:
 
 
 def report_text(report: JobReport) -> str:
-    """What `read_report` reads."""
+    """The text that `read_report` reads."""
     return json.dumps({"version": VERSION, **asdict(report), "resumed_at": _nested(report.resumed_at)})
 
 
 def read_report(text: str) -> JobReport:
-    """Raises `Refused` (J05) for what is no report of this version."""
+    """Read a report. Raises `Refused` (J05) if the text is no report of this version."""
     found = _document(text, STATE)
     found.pop("version")
     try:
@@ -134,14 +133,14 @@ def read_report(text: str) -> JobReport:
 
 
 def held_text(record: HeldRecord) -> str:
-    """What `read_held` reads."""
+    """The text that `read_held` reads."""
     checkpoint = {**asdict(record.checkpoint), "offsets": _nested(record.checkpoint.offsets)}
     found = {"hold": record.hold, "at_ms": record.at_ms, "state": record.state, "checkpoint": checkpoint}
     return json.dumps({"version": VERSION, **found, "topic_ids": dict(record.topic_ids)})
 
 
 def read_held(text: str) -> HeldRecord:
-    """Raises `Refused` (J05) for what is no record of this version."""
+    """Read a record of a hold. Raises `Refused` (J05) if the text is no record of this version."""
     found = _document(text, HELD)
     try:
         fields = found["checkpoint"]
@@ -176,12 +175,12 @@ def _flat(topics: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
 
 
 def batch_numbers(names: Iterable[str]) -> list[int]:
-    """The batches that a log of the checkpoint has, ascending, from the names in its folder."""
+    """The batches in a log of the checkpoint, ascending, from the file names in its folder."""
     return sorted(int(name) for name in names if name.isdigit())
 
 
 def query_id(text: str) -> str:
-    """From the checkpoint's `metadata` file. Raises `Refused` (J05)."""
+    """The query's id, from the checkpoint's `metadata` file. Raises `Refused` (J05)."""
     try:
         return str(json.loads(text)["id"])
     except (ValueError, KeyError, TypeError) as error:
@@ -189,10 +188,11 @@ def query_id(text: str) -> str:
 
 
 def batch_offsets(text: str) -> Offsets:
-    """Where a batch ends, from its file in `offsets/`; sources that are not Kafka's are left out. Raises `Refused` (J05).
+    """Where a batch ends, from its file in `offsets/`; sources other than Kafka are left out. Raises `Refused` (J05).
 
     The file (OffsetSeqLog) has its version, a line of metadata, and a line a source: the offset as JSON, or `-`. Version 2 puts
-    the source's name and a colon before it. Kafka's is {"topic": {"0": 5}}. Two sources that read one topic: the earlier place.
+    the source's name and a colon before it. Kafka's is {"topic": {"0": 5}}. If two sources read one topic, the earlier offset
+    counts.
     """
     version, *lines = text.splitlines() or [""]
     if version not in {"v1", "v2"} or not lines:
@@ -220,10 +220,11 @@ def _unreadable(what: str) -> NoReturn:
 
 
 def decide_held(hold: Hold, report: JobReport | None, now_ms: int, *, in_effect: bool = False, needed: bool = True) -> Decision:
-    """Is the job held by this hold? `Done` says nothing of its checkpoint: see `quiescent`.
+    """Decides whether the job is held by this hold. `Done` says nothing of its checkpoint: see `quiescent`.
 
-    `in_effect`: it was held by this very hold before, so one that is silent now was held when it went, and begins no batch when it
-    comes up again. Not `needed`: one that has been silent for long enough is gone on without; the hold keeps it from starting.
+    `in_effect`: this very hold held it before. A job that does not respond now was held when it stopped, and begins no batch when
+    it starts again. Not `needed`: the step continues without a job that has not responded for long enough; the hold keeps it from
+    starting.
     """
     if report and report.state is JobState.ENDED:
         return Done("The job's query has come to its end by itself; it starts none while the hold is there.")
@@ -245,28 +246,28 @@ def decide_held(hold: Hold, report: JobReport | None, now_ms: int, *, in_effect:
 
 
 def batch(number: int | None) -> str:
-    """A batch's number, for a person."""
+    """A batch's number, for a message."""
     return "none" if number is None else str(number)
 
 
 def heard(report: JobReport | None, now_ms: int) -> JobReport | None:
-    """The job's word, where it is fresh enough to say that somebody is there."""
+    """The job's report, if it is fresh enough to show that the job runs."""
     return report if report and now_ms - report.at_ms <= SILENT_MS else None
 
 
 def silent(report: JobReport | None, now_ms: int) -> Reason:
-    """Nothing was heard of the job for too long."""
+    """True if the job has not responded for too long."""
     seen = "has never written its state" if report is None else f"was last heard of {(now_ms - report.at_ms) / 1000:.0f} s ago"
     return Reason("J05", f"The job {seen}.")
 
 
 def failed(report: JobReport) -> Reason:
-    """The job says so itself."""
+    """True if the job reports its own failure."""
     return Reason("J11", f"The job has failed: {report.error or 'it did not say why'}")
 
 
 def quiescent(checkpoint: Checkpoint, report: JobReport | None, *, repeats_harmless: bool = False) -> Decision:
-    """Is nothing half done? `repeats_harmless`: the sink takes a repeated batch once (files, Delta, idempotent writes)."""
+    """Decides whether nothing is half done. `repeats_harmless`: the sink takes a repeated batch once (files, Delta, ...)."""
     if checkpoint.settled:
         return Done(f"Offsets and commits agree at batch {batch(checkpoint.committed)}.")
     planned, committed = batch(checkpoint.planned), batch(checkpoint.committed)
@@ -285,7 +286,7 @@ def _one_ahead(checkpoint: Checkpoint) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Signs:
-    """What shows that a job lives, at `at_ms`: its own word, where it gives one, and its checkpoint."""
+    """Signs of a live job at `at_ms`: its own report, if it gives one, and its checkpoint."""
 
     at_ms: int
     report: JobReport | None
@@ -294,7 +295,7 @@ class Signs:
 
 
 def decide_progress(before: Signs, now: Signs) -> Decision:
-    """Has the query got on since `before`? Either a batch that was planned since is committed, or it says that it asked the brokers."""
+    """Decides whether the query advanced since `before`: a batch planned since is committed, or it reports asking the brokers."""
     report = now.report
     if now.committed is not None and now.committed > _newest(before):
         return Done(f"The job has planned and committed batch {now.committed}.")
@@ -320,7 +321,7 @@ Logs = Mapping[TopicPartition, LogMark]
 
 
 def may_resume(before: Checkpoint, now: Checkpoint, logs: Logs, topic_ids: Mapping[str, str] | None = None) -> Decision:
-    """May the job go on? `before`: as it was when it was held. `logs`: as they are now; one that is not in it does not exist.
+    """Decides whether the job may resume. `before`: its state when held. `logs`: now; a partition not in it does not exist.
 
     `topic_ids`: those of the job's topics when it was held, as far as known.
     """
@@ -347,7 +348,7 @@ def _moved(before: Checkpoint, now: Checkpoint) -> Iterator[Reason]:
 
 
 def _truncated(offsets: Offsets, logs: Logs) -> Iterator[Reason]:
-    """Partitions that are gone, and logs that end before the job's own place."""
+    """Partitions that are gone, and logs that end before the job's own position."""
     gone = sorted(where for where in offsets if where not in logs)
     if gone:
         yield Reason("J04", f"Partitions of the job are gone: {summarize(where.name for where in gone)}.")
@@ -359,7 +360,7 @@ def _truncated(offsets: Offsets, logs: Logs) -> Iterator[Reason]:
 
 
 def _anew(offsets: Offsets, logs: Logs, topic_ids: Mapping[str, str]) -> Iterator[Reason]:
-    """A topic that was made anew has grown past the job's place if one waits long enough: only its id tells."""
+    """Recreated topics. In time such a topic grows past the job's position, so only its id shows it."""
     ids = {where.topic: log.topic_id for where in offsets if (log := logs.get(where)) and log.topic_id}
     other = sorted(topic for topic, known in topic_ids.items() if ids.get(topic, known) != known)
     if other:
@@ -380,7 +381,7 @@ def _read(logs: Logs, where: TopicPartition) -> LogMark | None:
 
 
 def decide_resumed(held: HeldRecord, report: JobReport | None, now_ms: int) -> Decision:
-    """Does the job run again, from exactly where it stopped?"""
+    """Decides whether the job runs again, from exactly where it stopped."""
     if held.state is not JobState.HELD:
         return Done(f"Nothing holds the job any more. It had {held.state} before the hold: whoever starts it starts it again.")
     if report is None or now_ms - report.at_ms > SILENT_MS:

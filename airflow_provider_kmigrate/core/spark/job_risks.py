@@ -1,13 +1,12 @@
-"""What could hurt a Spark job while its cluster is rolled, from its options and from the topics that it reads.
+"""Judges what could hurt a Spark job while its cluster is rolled, and whether the cluster is quiet enough for users' own work.
 
-Measured: a job on Spark's defaults survives clean rolls exactly. What kills it is a partition without a leader for longer than the
-shortest of its limits; what hurts it silently is an option that hides truncation.
+Risks come from the job's options and from the topics that it reads. Measured: a job on Spark's defaults survives clean rolls
+exactly. What kills it is a partition without a leader for longer than the shortest of its limits; what harms it without notice is
+an option that hides truncation.
 
-Is a step of kmigrate under way that others should not start beside? For users' own DAGs, decided from the cluster and the journals.
-
-It is quiet when no run owns the cluster, or when the run that does has changed nothing for a while, everything it changed was
-seen well again, and every partition has its replicas in sync. Soaking and waiting for a person are quiet, the pause between two
-restarts of a roll is not.
+Quiet is for users' own DAGs, and is decided from the cluster and the journals. It is quiet when no run owns the cluster. It is
+also quiet when the owning run has changed nothing for a while, everything it changed is healthy again, and all replicas are in
+sync. Soaking and waiting for approval are quiet; the pause between two restarts of a roll is not.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from airflow_provider_kmigrate.core.preflight.findings import Severity
 from airflow_provider_kmigrate.core.text import summarize
 
 _GROUP = "kafka.group.id"
-#: option -> what Spark, or the client, takes without it; less makes the job die sooner (measured)
+#: option -> the default of Spark, or of the client; less makes the job die sooner (measured)
 _LIMITS = {"fetchOffset.numRetries": 3, "kafkaConsumer.pollTimeoutMs": 120_000, "kafka.default.api.timeout.ms": 60_000}
 
 
@@ -40,7 +39,7 @@ class JobRisk:
 
 
 def risks(jobs: Sequence[SparkJobSpec], view: ClusterView) -> tuple[JobRisk, ...]:
-    """Every flag, job by job. `view` needs partitions and min_insync; what is not in it is a flag of its own."""
+    """Every flag, job by job. `view` needs partitions and min_insync; a partition missing in it is a flag of its own."""
     groups = Counter(job.options[_GROUP] for job in jobs if _GROUP in job.options)
     return tuple(
         JobRisk(job.name, severity, reason)
@@ -50,7 +49,7 @@ def risks(jobs: Sequence[SparkJobSpec], view: ClusterView) -> tuple[JobRisk, ...
 
 
 def leaderless(job: SparkJobSpec, view: ClusterView) -> tuple[Reason, ...]:
-    """Why the restart of one broker after another may leave the job without a leader; nothing: it cannot. `view` as for `risks`.
+    """Why rolling the brokers may leave the job without a leader; empty: it cannot. `view` as for `risks`.
 
     Replicas that are behind are no reason: no broker is stopped while there are any (S02).
     """
@@ -58,7 +57,7 @@ def leaderless(job: SparkJobSpec, view: ClusterView) -> tuple[Reason, ...]:
 
 
 def _of_options(job: SparkJobSpec, groups: Counter[str]) -> Iterator[tuple[Severity, Reason]]:
-    options = {key.lower(): value for key, value in job.options.items()}  # Spark's options know no case
+    options = {key.lower(): value for key, value in job.options.items()}  # Spark's options ignore case
     if _false(options.get("failondataloss")):
         yield (
             Severity.WARN,
@@ -83,7 +82,7 @@ def _shared_group(job: SparkJobSpec, *, deprecated: bool) -> tuple[Severity, Rea
 
 
 def _of_leaders(job: SparkJobSpec, view: ClusterView) -> Iterator[tuple[Severity, Reason]]:
-    """What may leave the job without a leader. `hold: never` turns what a hold would make harmless into a block."""
+    """What may leave the job without a leader. `hold: never` makes a block of what a hold would make harmless."""
     known = _partitions(job, view)
     missing = sorted(set(job.topics) - {one.topic for one in known})
     if not job.topics or missing or view.min_insync is None:
@@ -121,21 +120,21 @@ def _below(value: str | None, least: int) -> bool:
     return value is not None and value.strip().isdigit() and int(value) < least
 
 
-RECENT_MS: Final = 3_600_000  # how old an act may be to count when ZooKeeper cannot say who owns the cluster
+RECENT_MS: Final = 3_600_000  # maximum age of an act that counts if ZooKeeper cannot name the cluster's owner
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The run that owns the cluster; None: nobody. Not `known`: ZooKeeper could not be asked, or is gone after a migration."""
+    """The run that owns the cluster; None: no run. Not `known`: ZooKeeper could not be asked, or is gone after a migration."""
 
     run: str | None = None
     known: bool = True
 
 
 def decide(view: ClusterView, lines: Sequence[Line], holder: Holder, now_ms: int, calm_ms: int) -> Decision:
-    """`Done` when it is quiet. `lines` are those of all journals of the cluster, `calm_ms` is how long nothing may have been changed.
+    """`Done` if it is quiet. `lines`: those of all journals of the cluster; `calm_ms`: for how long nothing may have changed.
 
-    A run that owns the cluster and has written no line is one whose journal is not seen from here: every step writes some.
+    A run that owns the cluster and has written no line has its journal elsewhere: every step writes some.
     """
     if holder.known and holder.run is None:
         return Done("No run of kmigrate owns the cluster.")
