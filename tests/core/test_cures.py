@@ -8,7 +8,7 @@ import pytest
 
 from airflow_provider_kmigrate.core.decision import Act, Decision, Verb, Wait
 from airflow_provider_kmigrate.core.migration import recovery
-from airflow_provider_kmigrate.core.migration.recovery import CAUGHT_UP, DEAF_FOR, PATIENCE, Recoveries, to_free, to_tell
+from airflow_provider_kmigrate.core.migration.recovery import CAUGHT_UP, DEAF_FOR, STUCK_FOR, Recoveries, to_free, to_tell
 from airflow_provider_kmigrate.core.migration.roll import LEFT_OUT_FOR
 from airflow_provider_kmigrate.core.model import Cause, ClusterView, Partition, Reason
 from airflow_provider_kmigrate.core.rollback import rollback as back_cures
@@ -28,7 +28,7 @@ def rows(view: ClusterView, **changes: object) -> ClusterView:
 STUCK, HEADLESS = rows(DUAL, isr=(1, 2), leader=1), rows(DUAL, leader=-1)
 DEAF = rows(handed_over([ZK] * 3), isr=(1, 2), leader=-1)  # no leader: nobody is stuck
 WELL = rows(DUAL)
-CASES = {Verb.FREE: (STUCK, PATIENCE), Verb.ELECT: (HEADLESS, LEFT_OUT_FOR), Verb.RAISE: (DEAF, DEAF_FOR)}
+CASES = {Verb.FREE: (STUCK, STUCK_FOR), Verb.ELECT: (HEADLESS, LEFT_OUT_FOR), Verb.RAISE: (DEAF, DEAF_FOR)}
 
 
 def history(
@@ -76,7 +76,7 @@ def test_the_way_forward_has_no_controller_elected_that_tells_states() -> None:
 def test_what_speaks_against_the_leaders_restart_is_said_behind_the_wait() -> None:
     silent = replace(STUCK, brokers={**STUCK.brokers, 2: replace(STUCK.brokers[2], mode=None)})
     troubles = recovery.recover(replace(silent, taken_at=0.0), 0, OUT, Recoveries()).troubles
-    judged = recovery.recover(replace(silent, taken_at=PATIENCE), 0, OUT, troubles)
+    judged = recovery.recover(replace(silent, taken_at=STUCK_FOR), 0, OUT, troubles)
     assert isinstance(judged.decision, Wait)
     assert [reason.code for reason in judged.decision.reasons] == ["R05", "R01"]
 

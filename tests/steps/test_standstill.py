@@ -11,7 +11,7 @@ from airflow_provider_kmigrate.clients.zookeeper import Znode
 from airflow_provider_kmigrate.clients.zookeeper_session import Changed
 from airflow_provider_kmigrate.core.cluster import Role
 from airflow_provider_kmigrate.core.decision import Act, Done, Verb, Wait
-from airflow_provider_kmigrate.core.migration.recovery import FORGOTTEN_AFTER, MAX_RECOVERIES, PATIENCE, StalledDualWrite
+from airflow_provider_kmigrate.core.migration.recovery import FORGOTTEN_AFTER, MAX_RECOVERIES, STALLED_FOR, StalledDualWrite
 from airflow_provider_kmigrate.core.model import BrokerMode, Cause, Fields, Reason
 from airflow_provider_kmigrate.core.progress import StepProgress
 from airflow_provider_kmigrate.exceptions import AuthenticationFailed, Failed, Fenced, Refused, TimedOut
@@ -79,7 +79,7 @@ def test_a_soak_brings_it_to_life_and_begins_again(tmp_path, dual, what, verb):
     before, began = dual.epoch, dual.clock.time
     assert isinstance(run_step(soak, world), Done)
     assert soak.progress.recoveries == 1
-    assert dual.clock.time - began > PATIENCE + 30.0
+    assert dual.clock.time - began > STALLED_FOR + 30.0
     assert dual.epoch == before + (verb == Verb.FAIL_OVER)
     assert dual.disasters == []
 

@@ -73,7 +73,7 @@ class HoldTimer:
         return HoldTimer(2 * self.patience)
 
 
-PATIENCE = 20.0  # seconds; /migration moves every 0.5 s
+STALLED_FOR = 20.0  # seconds; /migration moves every 0.5 s
 _A_PARTITION = 0.002  # seconds more for each: a full sync reads all states, and writes only what differs
 _MANY = 100_000  # partitions, if their number is unknown
 MAX_RECOVERIES = 3  # what three did not recover, a fourth would not
@@ -103,7 +103,7 @@ class StalledDualWrite:
 
     def patience(self, partitions: int) -> float:
         """Seconds until the next recovery, twice as many each time."""
-        return float((PATIENCE + _A_PARTITION * partitions) * 2**self.times)
+        return float((STALLED_FOR + _A_PARTITION * partitions) * 2**self.times)
 
     def cured(self, view: ClusterView, decision: Decision) -> tuple[StalledDualWrite, Decision]:
         """Add one observation; return the decision, or a recovery if the dual-write has stalled for too long."""
@@ -218,7 +218,7 @@ def _depend(view: ClusterView, target: BrokerMode) -> bool:
     return kraft_owns(view) and not ended(view) and BrokerMode.MIGRATION in modes
 
 
-PATIENCE = 20.0  # seconds; a caught-up follower is back within one. Below the 30 s after which a task defers: only tasks act
+STUCK_FOR = 20.0  # seconds; a caught-up follower is back within one. Below the 30 s after which a task defers: only tasks act
 CAUGHT_UP = 1000  # records behind the leader's high watermark that traffic explains
 
 
@@ -302,7 +302,7 @@ def _owner_answers(view: ClusterView, leader: int) -> Gate:
 
 DEAF_FOR = 8.0  # seconds; a caught-up follower is back within one
 
-_STUCK, _LEFT_OUT, _DEAF = HoldTimer(PATIENCE), HoldTimer(roll.LEFT_OUT_FOR), HoldTimer(DEAF_FOR)
+_STUCK, _LEFT_OUT, _DEAF = HoldTimer(STUCK_FOR), HoldTimer(roll.LEFT_OUT_FOR), HoldTimer(DEAF_FOR)
 
 Lags = Mapping[tuple[str, int], int]  # (topic, partition) -> records that the broker reports it is behind
 
